@@ -24,7 +24,7 @@ from noetl_stream.model.ids import PARTITIONS
 from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.store import Store
 from noetl_stream.processes import Supervised
-from noetl_stream.server.housekeeping import ServerTimes
+from noetl_stream.server.parts import ServerTimes
 from noetl_stream.settings.environment import Settings
 from noetl_stream.wiring import Connected, make_client
 

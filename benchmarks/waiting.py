@@ -25,7 +25,7 @@ from typing import Any
 import psutil
 
 from noetl_stream.client.executions.submit import Client, Submission
-from noetl_stream.client.playbooks.registration import entry_of
+from noetl_stream.client.playbooks import entry_of
 from noetl_stream.hosting import StackAccess, connected_to, open_stack, prepare_embedded
 from noetl_stream.model import codec
 from noetl_stream.model.events import ExecutionRequested, SignalReceived, StepSuspended, TaskProcessed

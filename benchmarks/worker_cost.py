@@ -15,8 +15,8 @@ import time
 from statistics import median
 from typing import Final, NamedTuple
 
+from noetl_stream.adapters.clock import ManualClock
 from noetl_stream.adapters.memory.broker import MemoryBroker
-from noetl_stream.adapters.memory.clock import ManualClock
 from noetl_stream.model import codec
 from noetl_stream.model.messages import StepCommand
 from noetl_stream.playbook.compile.compiler import compile_playbook

@@ -1,4 +1,4 @@
-"""Waiting for the first of several tasks, ending tasks, and sharing one load among several callers."""
+"""Waiting for tasks and events, ending tasks, and sharing one load among several callers."""
 
 from __future__ import annotations
 
@@ -59,6 +59,17 @@ async def result_until(work: Coroutine[Any, Any, Result], until: Coroutine[Any, 
         return task.result() if done else None
     finally:
         await end_tasks([task])
+
+
+async def set_within(event: asyncio.Event, timeout_s: float) -> bool:
+    """Whether ``event`` is set within ``timeout_s``."""
+    # Not `wait_for`: that of Python 3.11 loses a cancellation that arrives together with the event.
+    try:
+        async with asyncio.timeout(timeout_s):
+            await event.wait()
+    except TimeoutError:
+        return False
+    return True
 
 
 class SharedLoads(Generic[Key, Result]):

@@ -1,7 +1,7 @@
 """The error tree. Each message says what went wrong, where, and what to do.
 
-The command line maps each class to an exit code (``cli/exit.py``); servers and workers log it. Adapters translate
-foreign exceptions (asyncpg, nats, OS) into these.
+The command line maps each class to an exit code (``cli/base/exit_codes.py``); servers and workers log it. Adapters
+translate foreign exceptions (asyncpg, nats, OS) into these.
 """
 
 from __future__ import annotations

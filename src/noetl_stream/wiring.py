@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING
 
+from noetl_stream.adapters.clock import SystemClock
 from noetl_stream.adapters.nats.blobs import NatsBlobs
 from noetl_stream.adapters.nats.bus import NatsBus
 from noetl_stream.adapters.nats.command_queue import NatsCommandQueue
@@ -19,7 +20,6 @@ from noetl_stream.adapters.nats.event_log import NatsEventLog
 from noetl_stream.adapters.nats.streams import ensure_streams
 from noetl_stream.adapters.postgres.migrate import migrate
 from noetl_stream.adapters.postgres.store import PostgresStore
-from noetl_stream.adapters.system_clock import SystemClock
 from noetl_stream.client.executions.submit import Client
 from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
 from noetl_stream.sealing.keys import KeyRing, key_ring
@@ -29,7 +29,6 @@ from noetl_stream.tools.contract import Tool
 from noetl_stream.tools.registry import ToolClass, create_tools, kinds_of, load_tools
 
 if TYPE_CHECKING:  # not every command needs them: `run` starts 0.1 s sooner
-    from noetl_stream.client.credentials.storage import CredentialStorage
     from noetl_stream.gateway.gateway import Gateway
     from noetl_stream.playbook.plan import Plan
     from noetl_stream.ports.operations import Operations
@@ -133,12 +132,6 @@ def make_client(connected: Connected) -> Client:
     return Client(connected.log, connected.blobs, connected.bus)
 
 
-def make_credential_keeper(connected: Connected, endpoint: Endpoint) -> CredentialStorage:
-    from noetl_stream.client.credentials.storage import CredentialStorage
-
-    return CredentialStorage(connected.store.credentials, _key_ring(endpoint))
-
-
 def make_operations(
     connected: Connected,
     endpoint: Endpoint,
@@ -154,14 +147,13 @@ def make_operations(
         plans: Of texts that were checked here already.
         audited: Whether the audit gets deletions and changes of credentials; a gateway records its calls itself.
     """
-    from noetl_stream.client.access import DirectAccess
-    from noetl_stream.client.audit import AuditRecord, unrecorded
-    from noetl_stream.client.cluster.direct import ClusterPorts, DirectCluster
-    from noetl_stream.client.credentials.direct import DirectCredentials
+    from noetl_stream.client.access import AuditRecord, DirectAccess, unrecorded
+    from noetl_stream.client.cluster import ClusterPorts, DirectCluster
+    from noetl_stream.client.credentials import DirectCredentials
     from noetl_stream.client.executions.direct import DirectExecutions, ExecutionPorts
     from noetl_stream.client.executions.prepare import PlaybookChecker
     from noetl_stream.client.feed.live import LiveFeed
-    from noetl_stream.client.playbooks.direct import DirectPlaybooks, PlaybookPorts
+    from noetl_stream.client.playbooks import DirectPlaybooks, PlaybookPorts
     from noetl_stream.ports.operations import Operations
 
     log, bus, store, clock = connected.log, connected.bus, connected.store, connected.clock
@@ -173,7 +165,7 @@ def make_operations(
         DirectExecutions(ports, checking, cluster, unanswered, recorded),
         LiveFeed(store, store.feed, bus, clock),
         DirectPlaybooks(PlaybookPorts(store, store.catalog, clock), checking, recorded),
-        DirectCredentials(make_credential_keeper(connected, endpoint), recorded),
+        DirectCredentials(store.credentials, _key_ring(endpoint), recorded),
         cluster,
         DirectAccess(store.tokens, store.audit, clock),
     )
@@ -184,8 +176,9 @@ def _key_ring(endpoint: Endpoint) -> KeyRing | None:
 
 
 def make_server(connected: Connected, endpoint: Endpoint) -> Server:
-    from noetl_stream.server.responders.secrets import SecretsResponder
-    from noetl_stream.server.server import Server, ServerPorts
+    from noetl_stream.server.credentials import SecretsResponder
+    from noetl_stream.server.parts import ServerPorts
+    from noetl_stream.server.server import Server
 
     ports = ServerPorts(
         log=connected.log,
@@ -258,10 +251,9 @@ async def open_gateway(
     Raises:
         UsageError: no one would have access, and open access was not requested.
     """
-    from noetl_stream.adapters.oidc import OidcProvider
-    from noetl_stream.adapters.oidc_keys import ProviderKeys
-    from noetl_stream.client.cluster.ingest import DirectIngest
-    from noetl_stream.client.cluster.readiness import DirectReadiness
+    from noetl_stream.adapters.oidc import OidcProvider, ProviderKeys
+    from noetl_stream.client.cluster import DirectReadiness
+    from noetl_stream.client.executions.submit import DirectIngest
     from noetl_stream.gateway.access.authentication import LOCAL, Authentication
     from noetl_stream.gateway.access.guard import decide_open_mode
     from noetl_stream.gateway.gateway import Gateway, GatewayPorts

@@ -9,22 +9,18 @@ from typing import Any
 
 from aiohttp import ClientSession
 
-from noetl_stream.adapters.memory.access import MemoryAudit, MemoryTokens
+from noetl_stream.adapters.clock import ManualClock
+from noetl_stream.adapters.memory.access import MemoryAudit, MemoryCredentials, MemoryIdempotency, MemoryTokens
 from noetl_stream.adapters.memory.broker import MemoryBroker
 from noetl_stream.adapters.memory.catalog import MemoryCatalog
-from noetl_stream.adapters.memory.clock import ManualClock
-from noetl_stream.adapters.memory.credentials import MemoryCredentials
-from noetl_stream.adapters.memory.feed import MemoryFeed
-from noetl_stream.adapters.memory.idempotency import MemoryIdempotency
-from noetl_stream.adapters.memory.store import MemoryStore
+from noetl_stream.adapters.memory.store import MemoryFeed, MemoryStore
 from noetl_stream.client.access import DirectAccess
-from noetl_stream.client.cluster.direct import ClusterPorts, DirectCluster
-from noetl_stream.client.credentials.direct import DirectCredentials
-from noetl_stream.client.credentials.storage import CredentialStorage
+from noetl_stream.client.cluster import ClusterPorts, DirectCluster
+from noetl_stream.client.credentials import DirectCredentials
 from noetl_stream.client.executions.direct import DirectExecutions, ExecutionPorts
 from noetl_stream.client.executions.prepare import PlaybookChecker
 from noetl_stream.client.feed.live import LiveFeed
-from noetl_stream.client.playbooks.direct import DirectPlaybooks, PlaybookPorts
+from noetl_stream.client.playbooks import DirectPlaybooks, PlaybookPorts
 from noetl_stream.gateway.gateway import Gateway, GatewayPorts
 from noetl_stream.model.limits import DEFAULT_LIMITS
 from noetl_stream.ports.access import Authenticator
@@ -66,7 +62,7 @@ class Stack:
             DirectExecutions(ports, checking, cluster),
             LiveFeed(self._store, MemoryFeed(self._store, clock), broker.bus, clock),
             DirectPlaybooks(PlaybookPorts(self._store, catalog, clock), checking),
-            DirectCredentials(CredentialStorage(MemoryCredentials(clock), None)),
+            DirectCredentials(MemoryCredentials(clock), None),
             cluster,
             self.keeper,
         )

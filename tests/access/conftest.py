@@ -5,8 +5,8 @@ from collections.abc import AsyncIterator
 import pytest
 from access_issuer import Issuer, running_issuer
 
+from noetl_stream.adapters.clock import ManualClock
 from noetl_stream.adapters.memory.access import MemoryAudit, MemoryTokens
-from noetl_stream.adapters.memory.clock import ManualClock
 from noetl_stream.client.access import DirectAccess
 
 

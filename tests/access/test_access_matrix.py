@@ -13,9 +13,8 @@ from access_issuer import AUDIENCE, Issuer
 from access_stack import Stack
 from aiohttp import ClientSession
 
-from noetl_stream.adapters.memory.clock import ManualClock
-from noetl_stream.adapters.oidc import OidcProvider
-from noetl_stream.adapters.oidc_keys import ProviderKeys
+from noetl_stream.adapters.clock import ManualClock
+from noetl_stream.adapters.oidc import OidcProvider, ProviderKeys
 from noetl_stream.gateway.access.authentication import LOCAL, Authentication
 from noetl_stream.ports.operations.access import NewToken
 from noetl_stream.settings.oidc import OidcSettings

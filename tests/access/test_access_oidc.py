@@ -11,14 +11,14 @@ import pytest
 from access_issuer import AUDIENCE, Issuer, encoded, public_jwk
 from aiohttp import web
 
-from noetl_stream.adapters.memory.clock import ManualClock
-from noetl_stream.adapters.oidc import OidcProvider
-from noetl_stream.adapters.oidc_keys import (
-    ASKED_EVERY_S,
+from noetl_stream.adapters.clock import ManualClock
+from noetl_stream.adapters.oidc import (
     FRESH_S,
     KEPT_S,
     MAX_DOCUMENT_BYTES,
-    RETRIED_EVERY_S,
+    REFETCH_AFTER_S,
+    RETRY_AFTER_S,
+    OidcProvider,
     ProviderKeys,
 )
 from noetl_stream.errors import Forbidden, Unauthenticated, Unreachable
@@ -61,16 +61,16 @@ BAD: dict[str, tuple[Callable[[Issuer], str], str]] = {
     "expired": (lambda issuer: issuer.token(exp=now_s() - MINUTE_S), "has expired"),
     "not yet valid": (lambda issuer: issuer.token(nbf=now_s() + 10 * MINUTE_S), "is not valid yet"),
     "issued in the future": (lambda issuer: issuer.token(iat=now_s() + 10 * MINUTE_S), "is not valid yet"),
-    "for ever": (lambda issuer: issuer.token(exp=None), "does not hold"),
-    "without iat": (lambda issuer: issuer.token(iat=None), "does not hold"),
-    "without sub": (lambda issuer: issuer.token(sub=None), "does not hold"),
-    "exp no number": (lambda issuer: issuer.token(exp="tomorrow"), "does not hold"),
-    "wrong audience": (lambda issuer: issuer.token(aud="another"), r"is for somebody else \(aud\)"),
-    "no audience": (lambda issuer: issuer.token(aud=None), "does not hold"),
+    "for ever": (lambda issuer: issuer.token(exp=None), "is invalid"),
+    "without iat": (lambda issuer: issuer.token(iat=None), "is invalid"),
+    "without sub": (lambda issuer: issuer.token(sub=None), "is invalid"),
+    "exp no number": (lambda issuer: issuer.token(exp="tomorrow"), "is invalid"),
+    "wrong audience": (lambda issuer: issuer.token(aud="another"), r"is for another audience \(aud\)"),
+    "no audience": (lambda issuer: issuer.token(aud=None), "is invalid"),
     "wrong issuer": (lambda issuer: issuer.token(iss="https://elsewhere.example"), r"is from another issuer \(iss\)"),
     "another's key": (lambda issuer: issuer.token(key="another's"), "is not signed by the provider"),
-    "unknown kid": (lambda issuer: issuer.token(kid="unheard-of"), "a key that the identity provider does not show"),
-    "no kid": (lambda issuer: issuer.token(kid=None), "a key that the identity provider does not show"),
+    "unknown kid": (lambda issuer: issuer.token(kid="unheard-of"), "a key the identity provider does not publish"),
+    "no kid": (lambda issuer: issuer.token(kid=None), "a key the identity provider does not publish"),
     "kid of another kind": (lambda issuer: issuer.token(kid="ec"), "is not for"),
     "alg none": (lambda issuer: issuer.unsigned("none"), "is not for"),
     "alg None": (lambda issuer: issuer.unsigned("None"), "is not for"),
@@ -214,7 +214,7 @@ async def test_a_new_key_is_asked_for_and_not_more_often_than_said(
         with pytest.raises(Unauthenticated):
             await provider.caller(issuer.token(kid="next"))
     assert issuer.paths_asked.count("/keys") == 1
-    clock.advance(ASKED_EVERY_S)
+    clock.advance(REFETCH_AFTER_S)
     assert (await provider.caller(issuer.token(kid="next"))).role == "operator"
     assert issuer.paths_asked.count("/keys") == 2
 
@@ -235,7 +235,7 @@ async def test_a_key_that_is_taken_away_is_forgotten(
     clock.advance(FRESH_S + 1)
     await provider.caller(bearer)  # nobody waits for a key that is known; the new ones are fetched meanwhile
     assert await keys.find("nobody's") is None  # who asks for an unknown one waits
-    with pytest.raises(Unauthenticated, match="does not show"):
+    with pytest.raises(Unauthenticated, match="does not publish"):
         await provider.caller(bearer)
 
 
@@ -248,10 +248,10 @@ async def test_known_keys_hold_for_their_time_while_the_provider_is_away(
     clock.advance(KEPT_S - 1)
     assert (await provider.caller(bearer)).role == "operator"
     clock.advance(2)
-    with pytest.raises(Unreachable, match=r"shows no keys: .* answers 500"):
+    with pytest.raises(Unreachable, match=r"cannot get the keys of the identity provider .* answers 500"):
         await provider.caller(bearer)
     issuer.broken = None
-    clock.advance(RETRIED_EVERY_S)
+    clock.advance(RETRY_AFTER_S)
     assert (await provider.caller(bearer)).role == "operator"
 
 
@@ -260,11 +260,11 @@ async def test_a_provider_that_was_never_there_is_asked_now_and_then(
 ) -> None:
     issuer.broken = web.Response(status=503)
     for _ in range(5):
-        with pytest.raises(Unreachable, match="API tokens of this gateway work meanwhile"):
+        with pytest.raises(Unreachable, match="API tokens of this gateway still work"):
             await provider.caller(issuer.token())
     assert len(issuer.paths_asked) == 1
     issuer.broken = None
-    clock.advance(RETRIED_EVERY_S)
+    clock.advance(RETRY_AFTER_S)
     assert (await provider.caller(issuer.token())).role == "operator"
 
 
@@ -272,7 +272,7 @@ async def test_a_provider_that_was_never_there_is_asked_now_and_then(
     ("answer", "reason"),
     [
         (web.Response(text="<html>"), "Expecting value"),
-        (web.Response(text="[]"), "no JSON object"),
+        (web.Response(text="[]"), "not answer with a JSON object"),
         (web.Response(text="[" * 100_000), "recursion"),
         (web.Response(body=b" " * (MAX_DOCUMENT_BYTES + 1)), f"more than {MAX_DOCUMENT_BYTES} bytes"),
         (web.Response(status=302, headers={"Location": "/keys"}), "answers 302"),
@@ -289,7 +289,7 @@ async def test_an_answer_that_cannot_be_is_a_clear_error(
 @pytest.mark.parametrize(
     ("discovery", "reason"),
     [
-        ({"issuer": "https://elsewhere.example"}, "is that of 'https://elsewhere.example'"),
+        ({"issuer": "https://elsewhere.example"}, "names the issuer 'https://elsewhere.example'"),
         ({"jwks_uri": None}, "no safe jwks_uri"),
         ({"jwks_uri": "file:///etc/passwd"}, "no safe jwks_uri"),
     ],
@@ -313,6 +313,6 @@ async def test_keys_can_be_at_an_address_that_the_operator_says(issuer: Issuer, 
 async def test_a_provider_where_nothing_listens_is_a_clear_error(clock: ManualClock, issuer: Issuer) -> None:
     keys = ProviderKeys("http://127.0.0.1:1", None, clock)
     provider = OidcProvider(OidcSettings("http://127.0.0.1:1", AUDIENCE), keys)
-    with pytest.raises(Unreachable, match=r"127\.0\.0\.1:1 shows no keys"):
+    with pytest.raises(Unreachable, match=r"cannot get the keys of the identity provider http://127\.0\.0\.1:1"):
         await provider.caller(issuer.token())
     await keys.close()

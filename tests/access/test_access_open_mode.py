@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from noetl_stream.adapters.clock import ManualClock
 from noetl_stream.adapters.memory.access import MemoryTokens
-from noetl_stream.adapters.memory.clock import ManualClock
 from noetl_stream.client.access import DirectAccess
 from noetl_stream.errors import UsageError
 from noetl_stream.gateway.access.guard import Wish, decide_open_mode

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from access_stack import Stack, playbook
 
-from noetl_stream.adapters.memory.clock import ManualClock
+from noetl_stream.adapters.clock import ManualClock
 from noetl_stream.errors import Forbidden, NoetlError, NotFound, PlaybookRefused
 from noetl_stream.gateway.access.scoped import PASSES, Scopes
 from noetl_stream.model.envelope import envelope

@@ -7,9 +7,8 @@ from typing import get_args
 
 import pytest
 
+from noetl_stream.adapters.clock import ManualClock, SystemClock
 from noetl_stream.adapters.memory.access import MemoryAudit, MemoryTokens
-from noetl_stream.adapters.memory.clock import ManualClock
-from noetl_stream.adapters.system_clock import SystemClock
 from noetl_stream.client.access import DirectAccess
 from noetl_stream.errors import Conflict, NotFound, Unauthenticated, Unreachable, UsageError
 from noetl_stream.gateway.access.authentication import (
@@ -106,16 +105,16 @@ async def test_two_tokens_have_nothing_in_common() -> None:
 @pytest.mark.parametrize(
     ("new", "reason"),
     [
-        (NewToken("", "viewer"), "no name for a token"),
-        (NewToken("-x", "viewer"), "no name for a token"),
-        (NewToken("line\n", "viewer"), "no name for a token"),
-        (NewToken("x" * 65, "viewer"), "no name for a token"),
-        (NewToken("x", "root"), "no role"),  # type: ignore[arg-type]
-        (NewToken("x", "viewer", ("",)), "paths are those of playbooks"),
-        (NewToken("x", "viewer", ("a/../b",)), "paths are those of playbooks"),
-        (NewToken("x", "viewer", ("a",) * 101), "paths are those of playbooks"),
-        (NewToken("x", "admin", ("a",)), "an admin's token has no paths"),
-        (NewToken("x", "viewer", (), 1), "expired already"),
+        (NewToken("", "viewer"), "not a valid token name"),
+        (NewToken("-x", "viewer"), "not a valid token name"),
+        (NewToken("line\n", "viewer"), "not a valid token name"),
+        (NewToken("x" * 65, "viewer"), "not a valid token name"),
+        (NewToken("x", "root"), "is not a role"),  # type: ignore[arg-type]
+        (NewToken("x", "viewer", ("",)), "must be paths of playbooks"),
+        (NewToken("x", "viewer", ("a/../b",)), "must be paths of playbooks"),
+        (NewToken("x", "viewer", ("a",) * 101), "must be paths of playbooks"),
+        (NewToken("x", "admin", ("a",)), "an admin token cannot be limited to paths"),
+        (NewToken("x", "viewer", (), 1), "expire in the past"),
         (NewToken("x", "viewer", (), 10**15), "after the year 9999"),
     ],
 )
@@ -127,7 +126,7 @@ async def test_a_token_that_cannot_be_is_refused(keeper: DirectAccess, new: NewT
 
 async def test_a_name_is_free_again_when_its_token_is_revoked(keeper: DirectAccess, clock: ManualClock) -> None:
     await made(keeper)
-    with pytest.raises(Conflict, match="there is a token 'ci' already"):
+    with pytest.raises(Conflict, match="token 'ci' already exists"):
         await made(keeper)
     await keeper.revoke_token((await keeper.tokens())[0].id, "bob")
     clock.advance(1)
@@ -136,7 +135,7 @@ async def test_a_name_is_free_again_when_its_token_is_revoked(keeper: DirectAcce
 
 
 async def test_a_token_that_does_not_exist_cannot_be_revoked(keeper: DirectAccess) -> None:
-    with pytest.raises(NotFound, match="no token 'x'"):
+    with pytest.raises(NotFound, match="token 'x' not found"):
         await keeper.revoke_token("x", "bob")
 
 
@@ -311,5 +310,5 @@ async def test_the_audit_is_read_page_by_page(keeper: DirectAccess, audit: Memor
 
 
 async def test_a_cursor_of_something_else_is_refused(keeper: DirectAccess) -> None:
-    with pytest.raises(UsageError, match="no cursor of this list"):
+    with pytest.raises(UsageError, match="not a cursor of this list"):
         await keeper.audit(1, "x")

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
+from noetl_stream.adapters.clock import ManualClock
 from noetl_stream.adapters.memory.broker import MemoryBroker
-from noetl_stream.adapters.memory.clock import ManualClock
 from noetl_stream.errors import BlobMissing, ReaderBroken, Unreachable
 from noetl_stream.testing.conformance.command_queue import command, issue, take
 from noetl_stream.testing.conformance.event_log import ALL, decided, read

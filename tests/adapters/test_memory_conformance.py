@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from noetl_stream.adapters.memory.blobs import MemoryBlobs
-from noetl_stream.adapters.memory.broker import MemoryBroker
+from noetl_stream.adapters.clock import SystemClock
+from noetl_stream.adapters.memory.broker import MemoryBlobs, MemoryBroker
 from noetl_stream.adapters.memory.bus import MemoryBus
 from noetl_stream.adapters.memory.command_queue import MemoryCommandQueue
 from noetl_stream.adapters.memory.event_log import MemoryEventLog
-from noetl_stream.adapters.system_clock import SystemClock
 from noetl_stream.testing.conformance.blobs import BlobsConformance
 from noetl_stream.testing.conformance.bus import BusConformance
 from noetl_stream.testing.conformance.command_queue import CommandQueueConformance

@@ -9,10 +9,10 @@ import pytest
 from nats_process import NatsServer
 from nats_proxy import LossyProxy
 
+from noetl_stream.adapters.clock import SystemClock
 from noetl_stream.adapters.nats.blobs import CHUNK_BYTES, NatsBlobs
 from noetl_stream.adapters.nats.connection import NatsConnection
 from noetl_stream.adapters.nats.streams import RESULTS, RESULTS_BUCKET
-from noetl_stream.adapters.system_clock import SystemClock
 from noetl_stream.errors import BlobMissing, NotReady, Unreachable
 from noetl_stream.testing.waiting import TIMEOUT_S
 
@@ -27,14 +27,14 @@ async def message_count(connection: NatsConnection) -> int:
 async def test_other_tools_read_what_we_write(connection: NatsConnection) -> None:
     blobs = await NatsBlobs.open(connection, SystemClock())
     await blobs.put("run-1/c1/1.1.abc/0", THREE_CHUNKS)
-    store = await connection.jetstream.object_store(RESULTS_BUCKET)
+    store = await connection.client.jetstream().object_store(RESULTS_BUCKET)
     async with asyncio.timeout(TIMEOUT_S):
         assert (await store.get("run-1/c1/1.1.abc/0")).data == THREE_CHUNKS
 
 
 async def test_we_read_what_other_tools_write_and_delete(connection: NatsConnection) -> None:
     blobs = await NatsBlobs.open(connection, SystemClock())
-    store = await connection.jetstream.object_store(RESULTS_BUCKET)
+    store = await connection.client.jetstream().object_store(RESULTS_BUCKET)
     await store.put("by-hand", THREE_CHUNKS)
     assert await blobs.get("by-hand") == THREE_CHUNKS
     await store.delete("by-hand")
@@ -62,7 +62,7 @@ async def test_an_altered_chunk_is_damage(connection: NatsConnection) -> None:
     answer = msgspec.json.decode(await connection.api(f"STREAM.MSG.GET.{RESULTS}", {"seq": 1}))
     subject = answer["message"]["subject"]
     await connection.api(f"STREAM.MSG.DELETE.{RESULTS}", {"seq": 1})
-    await connection.jetstream.publish(subject, b"evil")
+    await connection.client.jetstream().publish(subject, b"evil")
     with pytest.raises(BlobMissing, match="its checksum differs"):
         await blobs.get("key")
 

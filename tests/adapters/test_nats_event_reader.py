@@ -9,10 +9,10 @@ import pytest
 from nats_process import NatsServer
 from nats_proxy import LossyProxy
 
+from noetl_stream.adapters.clock import SystemClock
 from noetl_stream.adapters.nats.connection import NatsConnection
 from noetl_stream.adapters.nats.event_log import NatsEventLog
 from noetl_stream.adapters.nats.streams import EVENTS
-from noetl_stream.adapters.system_clock import SystemClock
 from noetl_stream.errors import NotReady, ReaderBroken
 from noetl_stream.ports.event_log import EventReader
 from noetl_stream.testing.conformance.event_log import ALL, read
@@ -102,7 +102,7 @@ async def test_a_subject_with_no_partition_of_ours_is_passed_over(connection: Na
         "noetl.events.99.run-1.reported",
         "noetl.events.03.run-1.reported",
     ):
-        await connection.jetstream.publish(subject, b"{}")
+        await connection.client.jetstream().publish(subject, b"{}")
     mine = await log.publish_reported("run-1", "request-1", b"{}")
     assert [message.sequence for message in await read(reader, 1)] == [mine] == [4]
     await reader.close()

@@ -6,10 +6,10 @@ import asyncio
 
 from nats_process import NatsServer
 
+from noetl_stream.adapters.clock import SystemClock
 from noetl_stream.adapters.nats.command_queue import NatsCommandQueue
 from noetl_stream.adapters.nats.connection import NatsConnection
 from noetl_stream.adapters.nats.event_log import NatsEventLog
-from noetl_stream.adapters.system_clock import SystemClock
 from noetl_stream.errors import OutcomeUnknown, ReaderBroken, Unreachable
 from noetl_stream.ports.event_log import ReportedMessage
 from noetl_stream.testing.conformance.command_queue import command

@@ -53,7 +53,7 @@ def test_the_short_help_loads_no_library_that_costs_time() -> None:
 
 
 def test_a_run_loads_no_library_of_a_tool_it_does_not_use() -> None:
-    program = "import sys, noetl_stream.cli.run, noetl_stream.cli.execution.run\nprint(sorted(sys.modules))"
+    program = "import sys, noetl_stream.cli.execution.start\nprint(sorted(sys.modules))"
     found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
     assert "'duckdb'" not in found.stdout
 

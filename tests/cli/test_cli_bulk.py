@@ -77,7 +77,7 @@ def test_a_no_changes_nothing_and_without_a_terminal_nothing_is_asked(
     with pytest.raises(UsageError, match="this would cancel 1 execution"):
         confirm("cancel", 1)
     monkeypatch.setattr(answers, "isatty", lambda: True)
-    with pytest.raises(NoetlError, match="nothing is done"):
+    with pytest.raises(NoetlError, match="nothing was done"):
         confirm("cancel", 2)
     confirm("cancel", 2)
 

@@ -84,8 +84,12 @@ def test_another_text_under_a_version_is_refused_after_those_before_it(shared_ho
 
 @pytest.mark.parametrize(
     ("path", "version", "message"),
-    [("a b", None, "'a b' cannot be a path"), ("a//b", None, "cannot be a path"), ("a@b", None, "cannot be a path")]
-    + [("a", version, "cannot be a version") for version in ("#1", "1 2", "1@2")],
+    [
+        ("a b", None, "'a b' is not a valid path"),
+        ("a//b", None, "is not a valid path"),
+        ("a@b", None, "is not a valid path"),
+    ]
+    + [("a", version, "is not a valid version") for version in ("#1", "1 2", "1@2")],
 )
 def test_an_unaddressable_version_is_refused(
     fresh_home: Path, playbook: Write, path: str, version: str | None, message: str
@@ -109,7 +113,7 @@ def test_list_shows_the_latest_of_each_path(shared_home: Path, catalog: Callable
     assert noetl("playbook", "list", *target, "-o", "name").stdout == "list/a\nlist/b\n"
     assert noetl("playbook", "list", *target, "--label", "tier=1", "-o", "name").stdout == "list/b\n"
     page = noetl("playbook", "list", *target, "--limit", "1", "-o", "name")
-    assert (page.stdout, page.stderr) == ("list/a\n", "there are more: --after list/a\n")
+    assert (page.stdout, page.stderr) == ("list/a\n", "next page: --after list/a\n")
     assert noetl("playbook", "list", *target, "--after", "list/a", "-o", "name").stdout == "list/b\n"
     table = noetl("playbook", "list", *target).stdout.splitlines()
     assert [line.split()[0] for line in table] == ["path", "list/a", "list/b"]
@@ -218,7 +222,7 @@ def test_a_file_that_is_there_comes_before_the_catalog(
     ("argument", "message", "hint"),
     [
         ("wrong/oen", "wrong/oen: no such file, and no playbook wrong/oen in the catalog", "did you mean `wrong/one`?"),
-        ("wrong/one@9", "no such file, and wrong/one has no version 9", "there is `2`, `1.0`"),
+        ("wrong/one@9", "no such file, and wrong/one has no version 9", "it has `2`, `1.0`"),
         ("far-away", "no playbook far-away in the catalog", "`noetl-stream playbook list`"),
     ],
 )
@@ -247,7 +251,7 @@ def test_a_word_that_is_not_a_path_is_a_missing_file(fresh_home: Path, tmp_path:
     found = noetl("run", argument, "--home", fresh_home, cwd=tmp_path)
     assert found.returncode == 2
     assert "no such file" in one_clear_line(found)
-    assert "name a file, or a registered playbook by PATH[@VERSION]" in found.stderr
+    assert "give a file, or the address of a registered playbook: PATH[@VERSION]" in found.stderr
     assert not fresh_home.exists()
 
 
@@ -261,8 +265,8 @@ def test_versions_of_an_unknown_path_suggests_the_nearest(shared_home: Path, cat
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("list", "--label", "team"), "--label 'team': write KEY=VALUE"),
-        (("versions", "a@1"), "'a@1' is no path of the catalog"),
+        (("list", "--label", "team"), "--label 'team': expected KEY=VALUE"),
+        (("versions", "a@1"), "'a@1' is not a path in the catalog"),
         (("register", "absent.yaml"), "absent.yaml: no such file"),
         (("diff", "absent.yaml", "a"), "absent.yaml: no such file"),
     ],
@@ -277,7 +281,7 @@ def test_a_mistake_is_named_before_anything_is_started(fresh_home: Path, words: 
 def test_a_file_that_is_not_text_is_named(playbook: Write) -> None:
     file = playbook("")
     file.write_bytes(b"\xff\xfe")
-    assert "is not UTF-8 text" in one_clear_line(noetl("playbook", "show", file))
+    assert "not UTF-8 text" in one_clear_line(noetl("playbook", "show", file))
 
 
 def test_the_first_command_of_a_new_home_may_be_one_of_the_catalog(fresh_home: Path, playbook: Write) -> None:

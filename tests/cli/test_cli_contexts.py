@@ -10,9 +10,16 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from noetl_stream.cli.access.context import context
-from noetl_stream.cli.base.contexts import Context, Contexts, read_contexts, write_contexts
-from noetl_stream.cli.base.target import GatewayAddress, Target, gateway_of
+from noetl_stream.cli.base.target import (
+    Context,
+    Contexts,
+    GatewayAddress,
+    Target,
+    gateway_of,
+    read_contexts,
+    write_contexts,
+)
+from noetl_stream.cli.context import context
 from noetl_stream.errors import UsageError
 from noetl_stream.settings.environment import Settings
 
@@ -59,18 +66,18 @@ def test_contexts_are_added_used_shown_and_removed(ann: Person) -> None:
     assert ann.run("remove", "one").exit_code == 0
     assert ann.shown("show") == {"name": "direct", "url": None}
     for name in ("one", "direct"):
-        with pytest.raises(UsageError, match=f"no context '{name}'"):
+        with pytest.raises(UsageError, match=f"context '{name}' not found"):
             raise_from(ann.run("remove", name))
 
 
 @pytest.mark.parametrize(
     ("words", "given", "message"),
     [
-        (("direct", "--url", "http://x"), "", "cannot be the name"),
-        (("a b", "--url", "http://x"), "", "cannot be the name"),
-        (("a", "--url", "x.example"), "", "no address of a gateway"),
-        (("a", "--url", "http://u:p@x"), "", "has a password in it"),
-        (("a", "--url", "http://x", "--token-stdin", "--token-file", "f"), SECRET, "three ways to give one token"),
+        (("direct", "--url", "http://x"), "", "is not a valid context name"),
+        (("a b", "--url", "http://x"), "", "is not a valid context name"),
+        (("a", "--url", "x.example"), "", "is not the URL of a gateway"),
+        (("a", "--url", "http://u:p@x"), "", "contains a password"),
+        (("a", "--url", "http://x", "--token-stdin", "--token-file", "f"), SECRET, "cannot be combined"),
         (("a", "--url", "http://x", "--token-stdin"), "", "standard input is empty"),
     ],
 )
@@ -83,10 +90,10 @@ def test_an_invalid_context_is_refused(ann: Person, words: tuple[str, ...], give
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("contexts: {a: {url: http://x, colour: red}}", "is no list of contexts"),
-        ("- a", "is no list of contexts"),
-        ("contexts: {a: ", "is no list of contexts"),
-        ("contexts: {a: {url: 7}}", "the url of a is no address"),
+        ("contexts: {a: {url: http://x, colour: red}}", "not a valid list of contexts"),
+        ("- a", "not a valid list of contexts"),
+        ("contexts: {a: ", "not a valid list of contexts"),
+        ("contexts: {a: {url: 7}}", "url of a is not the URL"),
     ],
 )
 def test_a_file_that_says_something_else_is_named(ann: Person, content: str, message: str) -> None:
@@ -149,7 +156,7 @@ def test_a_token_of_the_environment_comes_before_the_contexts(ann: Person) -> No
 
 @pytest.mark.parametrize("target", [BY_HOME._replace(url="http://x"), BY_URL._replace(context="two")])
 def test_two_options_that_say_where_are_a_usage_error(ann: Person, target: Target) -> None:
-    with pytest.raises(UsageError, match="ways to say where to work"):
+    with pytest.raises(UsageError, match="cannot be combined"):
         gateway_of(target, ann.settings())
 
 

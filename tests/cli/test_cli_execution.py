@@ -75,7 +75,7 @@ def test_events_are_the_journal_by_position(shared_home: Path, ended: Any) -> No
 def test_an_unknown_execution_is_a_usage_error(shared_home: Path, command: str) -> None:
     found = noetl("execution", command, "no-such-id", "--home", shared_home)
     assert found.returncode == 2
-    assert "no execution no-such-id" in one_clear_line(found)
+    assert "execution no-such-id not found" in one_clear_line(found)
 
 
 def test_migrating_and_ensuring_again_changes_nothing(shared_home: Path) -> None:

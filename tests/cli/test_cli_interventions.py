@@ -69,7 +69,7 @@ class Waiting:
 @pytest.fixture
 def waiting(shared_home: Path, playbook: Callable[[str], Path]) -> Waiting:
     begun = noetl("run", playbook(WAITS), "--home", shared_home, "--timeout", "1")
-    (execution_id,) = re.findall(r"execution (\S+) goes on", begun.stderr)
+    (execution_id,) = re.findall(r"execution (\S+) continues", begun.stderr)
     return Waiting(shared_home, execution_id)
 
 
@@ -105,14 +105,14 @@ def test_a_signal_and_a_patch_are_all_it_needs(waiting: Waiting) -> None:
 def test_an_id_that_names_no_execution_is_a_usage_error(shared_home: Path, verb: str) -> None:
     found = noetl("execution", verb, "no-such-id", *VERBS[verb], "--home", shared_home)
     assert found.returncode == 2
-    assert one_clear_line(found).startswith("noetl-stream: no execution no-such-id\n")
+    assert one_clear_line(found).startswith("noetl-stream: execution no-such-id not found\n")
 
 
 @pytest.mark.parametrize("execution_id", ["", "a b", "a.b", "x" * 65, "*"])
 def test_an_impossible_id_is_a_usage_error(execution_id: str) -> None:
     found = noetl("execution", "cancel", execution_id, "--home", "/nowhere/at/all")
     assert found.returncode == 2
-    assert "is no execution id" in one_clear_line(found)
+    assert "is not an execution id" in one_clear_line(found)
 
 
 @pytest.mark.parametrize(("verb", "word"), [("signal", "NAME"), ("token", "STEP"), ("pause", "ID")])
@@ -123,7 +123,7 @@ def test_a_word_that_is_missing_is_named(verb: str, word: str) -> None:
 
 
 def test_a_repeated_request_succeeds_and_says_so(waiting: Waiting) -> None:
-    already = f"{waiting.execution_id}: was so already\n"
+    already = f"{waiting.execution_id}: already done\n"
     assert waiting.ask("resume").stdout == already
     assert "done" in waiting.ask("pause").stdout
     second = waiting.ask("pause")
@@ -148,7 +148,7 @@ def test_a_patch_that_cannot_be_is_refused_before_anything_changes(waiting: Wait
     large.write_text(json.dumps({"a": "x" * 1_100_000}))
     for words, code, why in (
         ((), 2, "nothing to patch"),
-        (("--set", "a"), 2, "--set 'a': write KEY=VALUE"),
+        (("--set", "a"), 2, "--set 'a': expected KEY=VALUE"),
         (("--set", "a.b=1"), 2, "'a.b=1' would replace all of 'a'"),
         (("--file", tmp_path / "absent.yaml"), 2, "--file"),
         (("--if-version", "7", "--set", "a=1"), 1, "ctx is at version 1, not 7: read it again"),
@@ -163,9 +163,9 @@ def test_a_patch_that_cannot_be_is_refused_before_anything_changes(waiting: Wait
     [
         ("a: .nan", "Out of range float values"),
         ("a: .inf", "Out of range float values"),
-        ("[1, 2]", "must hold a mapping"),
+        ("[1, 2]", "expected a mapping"),
         ("{a: ", "not YAML or JSON"),
-        ('{"a": ' + "[" * 2000 + "]" * 2000 + "}", "is nested too deeply"),
+        ('{"a": ' + "[" * 2000 + "]" * 2000 + "}", "nested too deeply"),
     ],
     ids=["nan", "infinity", "a list", "half", "deep"],
 )
@@ -201,7 +201,7 @@ def test_a_value_that_is_not_json_stays_text_and_is_never_lost(waiting: Waiting)
 
 
 def test_a_signal_that_cannot_be_is_refused(waiting: Waiting) -> None:
-    assert "a signal needs a name" in waiting.refused("signal", "", code=2)
+    assert "the name of a signal must not be empty" in waiting.refused("signal", "", code=2)
     payload = json.dumps("x" * 70_000)
     reply = waiting.refused("signal", "go", "--payload", payload, code=1)
     assert reply == "noetl-stream: the payload has 70002 bytes; limits.max_inline_bytes is 65536\n"
@@ -210,7 +210,7 @@ def test_a_signal_that_cannot_be_is_refused(waiting: Waiting) -> None:
 def test_a_command_on_a_new_home_reports_that_nothing_is_there(fresh_home: Path) -> None:
     """A home that nobody has used is made ready by looking at it; no server is started for an id that is not there."""
     found = noetl("execution", "cancel", "some-id", "--home", fresh_home)
-    assert (found.returncode, one_clear_line(found).splitlines()[0]) == (2, "noetl-stream: no execution some-id")
+    assert (found.returncode, one_clear_line(found).splitlines()[0]) == (2, "noetl-stream: execution some-id not found")
     assert not (fresh_home / "background.log").exists()
     assert only_json(noetl("execution", "list", "--home", fresh_home, "-o", "json")) == []
 

@@ -8,11 +8,10 @@ import pytest
 from msgspec.structs import replace
 from rich.console import Console
 
-from noetl_stream.cli.execution.follow import news_of
 from noetl_stream.cli.execution.live_progress import LiveProgress
-from noetl_stream.cli.execution.progress import PlainProgress, ProgressFold
+from noetl_stream.cli.execution.progress import PlainProgress, ProgressFold, update_of
 from noetl_stream.client.executions.follow import ProgressUpdate
-from noetl_stream.model.codec import encode
+from noetl_stream.model.codec import decode_json, encode
 from noetl_stream.model.envelope import envelope
 from noetl_stream.model.events import (
     ExecutionReused,
@@ -28,6 +27,7 @@ from noetl_stream.model.events import (
 )
 from noetl_stream.model.outcome import ErrorInfo, Outcome
 from noetl_stream.ports.operations.executions import ReasonDocument
+from noetl_stream.ports.operations.feed import FeedEvent
 
 TOKEN = Token("t1", "greet", "start")
 ENQUEUED = ProgressUpdate(TokenEnqueued(TOKEN), None)
@@ -35,6 +35,22 @@ CLAIMED = ProgressUpdate(TokenClaimed("t1", "run1"), None)
 DONE = ProgressUpdate(StepDone("run1"), "run1")
 HELD = ReasonDocument("held", "It is held.", "", None, None, None, None, [], {})
 TIMER = replace(HELD, kind="timer", sentence="A timer.", until="2999-01-01T00:00:00.000+00:00")
+
+
+def fold(update: ProgressUpdate) -> FeedEvent:
+    """The event of an update."""
+    data = encode(update.fact)
+    event = envelope(
+        execution_id="x",
+        position=1,
+        name=decode_json(data)["name"],
+        source="worker",
+        at_ms=0,
+        step_run_id=update.step_run_id,
+        report_id=None,
+        data=data,
+    )
+    return FeedEvent("1", event, "path")
 
 
 def test_a_step_is_reported_when_it_starts_and_ends() -> None:
@@ -65,7 +81,7 @@ def test_a_rerun_says_how_much_it_reuses_and_knows_the_tokens_it_took_over() -> 
     other = TokenEnqueued(Token("t0", "first", "start"))
     entries = [other, TokenClaimed("t0", "run0"), StepReused("run0", "step.done"), TokenEnqueued(TOKEN)]
     lines = fold.take(ProgressUpdate(ExecutionReused("original", entries), None))
-    assert lines == ["1 step runs of execution original are reused"]
+    assert lines == ["reused 1 step run of execution original"]
     assert fold.take(CLAIMED) == ["greet: started"]
 
 
@@ -73,8 +89,8 @@ def test_a_wait_is_reported_once(capsys: pytest.CaptureFixture[str]) -> None:
     progress = PlainProgress(stderr=False)
     progress.waits([HELD, TIMER])
     progress.waits([HELD])
-    timer = "waits: A timer. (until 2999-01-01T00:00:00.000+00:00)\n"
-    assert capsys.readouterr().out == f"waits: It is held.\n{timer}"
+    timer = "waiting: A timer. (until 2999-01-01T00:00:00.000+00:00)\n"
+    assert capsys.readouterr().out == f"waiting: It is held.\n{timer}"
 
 
 def test_a_picture_has_bars_failures_retries_and_the_time_that_is_left() -> None:
@@ -88,8 +104,8 @@ def test_a_picture_has_bars_failures_retries_and_the_time_that_is_left() -> None
         TaskProcessed("call", 1, Outcome("error", error=error), "retry", to="call", delay_s=2.0),
     ):
         for news in (ENQUEUED, CLAIMED) if isinstance(fact, LoopStarted) else ():
-            picture.news(news)
-        picture.news(ProgressUpdate(fact, "run1"))
+            picture.event(fold(news))
+        picture.event(fold(ProgressUpdate(fact, "run1")))
     picture.waits([TIMER])
     with console.capture() as drawn:
         console.print(picture)
@@ -102,15 +118,7 @@ def test_a_picture_has_bars_failures_retries_and_the_time_that_is_left() -> None
 
 def test_an_event_is_the_news_it_was_made_of_and_an_unknown_one_is_nothing() -> None:
     fact = TaskProcessed("call", 2, Outcome("ok", output="three"), "continue")
-    event = envelope(
-        execution_id="x",
-        position=1,
-        name="task.processed",
-        source="worker",
-        at_ms=0,
-        step_run_id="run1",
-        report_id=None,
-        data=encode(fact),
-    )
-    assert news_of(event) == ProgressUpdate(fact, "run1")
-    assert news_of(replace(event, name="task.unheard_of")) is None
+    event = fold(ProgressUpdate(fact, "run1")).event
+    assert event is not None
+    assert update_of(event) == ProgressUpdate(fact, "run1")
+    assert update_of(replace(event, name="task.unheard_of")) is None

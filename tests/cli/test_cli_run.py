@@ -95,7 +95,7 @@ def test_a_timeout_ends_the_waiting_and_not_the_execution(shared_home: Path, wai
     with gate() as listening:
         found = noetl("run", waiting, "--set", port_of(listening), "--timeout", "1.5", "--home", shared_home)
         assert found.returncode == 124
-        assert "not ended after 1.5 s: execution " in found.stderr
+        assert "timeout after 1.5 s: execution " in found.stderr
         line, _ = listening.accept()
         with line:
             line.sendall(b"late")
@@ -141,7 +141,7 @@ def test_a_run_under_nohup_outlives_its_terminal(shared_home: Path, waiting: Pat
 
 def watched_to_its_end(home: Path, errors: str) -> object:
     """Does what ``run`` said, until the execution has ended; its result."""
-    command = errors.split("watch it: ")[1].split()
+    command = errors.split("show it: ")[1].split()
     assert command[:3] == ["noetl-stream", "execution", "get"]
     assert command[4:] == ["--home", str(home)]
     for _ in range(50):

@@ -7,14 +7,12 @@ from collections.abc import AsyncIterator, Mapping
 from msgspec.structs import replace
 
 from noetl_stream.adapters.memory.broker import MemoryBroker
-from noetl_stream.adapters.memory.feed import MemoryFeed
-from noetl_stream.adapters.memory.store import MemoryStore
+from noetl_stream.adapters.memory.store import MemoryFeed, MemoryStore
 from noetl_stream.client.feed.live import LiveFeed
 from noetl_stream.errors import Unreachable
 from noetl_stream.ports import subjects
-from noetl_stream.ports.feed import FedEvent
 from noetl_stream.ports.operations.feed import FeedEvent
-from noetl_stream.ports.store import PartitionLease, StoredEvent
+from noetl_stream.ports.store import FedEvent, PartitionLease, StoredEvent
 from noetl_stream.testing.conformance.feed import tick_with_events
 from noetl_stream.testing.conformance.store_rows import taken, tick_of
 from noetl_stream.testing.simulation.time import simulated_clock

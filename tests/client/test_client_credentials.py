@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from noetl_stream.adapters.memory.clock import ManualClock
-from noetl_stream.adapters.memory.credentials import MemoryCredentials
-from noetl_stream.client.credentials.direct import DirectCredentials
-from noetl_stream.client.credentials.storage import CredentialStorage
+from noetl_stream.adapters.clock import ManualClock
+from noetl_stream.adapters.memory.access import MemoryCredentials
+from noetl_stream.client.credentials import DirectCredentials
 from noetl_stream.errors import NotFound, NotReady
 from noetl_stream.ports.operations.credentials import RotatedDocument
 from noetl_stream.sealing.keys import Key, KeyRing
@@ -18,7 +17,7 @@ SECRET = "a-long-secret"
 
 
 async def test_a_credential_is_stored_shown_without_its_value_and_deleted() -> None:
-    store = DirectCredentials(CredentialStorage(MemoryCredentials(ManualClock()), KeyRing(OLD)))
+    store = DirectCredentials(MemoryCredentials(ManualClock()), KeyRing(OLD))
     stored = await store.put("db", {"password": SECRET}, BY, "postgres", "the orders", ("prod",))
     assert (stored.version, stored.kind, stored.tags) == (1, "postgres", ["prod"])
     again = await store.put("db", {"password": SECRET}, BY)
@@ -27,19 +26,19 @@ async def test_a_credential_is_stored_shown_without_its_value_and_deleted() -> N
     assert SECRET not in str(again)
     await store.delete("db", BY)
     for work in (store.get("db"), store.delete("db", BY)):
-        with pytest.raises(NotFound, match="no credential is stored as 'db'"):
+        with pytest.raises(NotFound, match="credential 'db' not found"):
             await work
 
 
 async def test_rotation_names_what_it_has_brought_under_the_new_key() -> None:
     credentials = MemoryCredentials(ManualClock())
-    await DirectCredentials(CredentialStorage(credentials, KeyRing(OLD))).put("db", SECRET, BY)
-    rotating = DirectCredentials(CredentialStorage(credentials, KeyRing(NEW, (OLD,))))
+    await DirectCredentials(credentials, KeyRing(OLD)).put("db", SECRET, BY)
+    rotating = DirectCredentials(credentials, KeyRing(NEW, (OLD,)))
     assert await rotating.rotate(BY) == RotatedDocument(["db"], [])
     assert (await rotating.get("db")).key_id == "new"
 
 
 async def test_without_a_key_nothing_is_stored() -> None:
-    store = DirectCredentials(CredentialStorage(MemoryCredentials(ManualClock()), None))
+    store = DirectCredentials(MemoryCredentials(ManualClock()), None)
     with pytest.raises(NotReady):
         await store.put("db", SECRET, BY)

@@ -90,7 +90,7 @@ async def test_an_execution_is_kept_until_its_rerun_has_read_it(stage: ClientSta
     beginning = asyncio.ensure_future(stage.executions.rerun(failed, AGAIN, BY))
     while not (rows := await stage.store.looked_into_by(failed)):
         await stage.clock.sleep(0.1)
-    with pytest.raises(Conflict, match=f"{rows[0]}, which is to run {failed} again, is looking into it"):
+    with pytest.raises(Conflict, match=f"{rows[0]}, a rerun of {failed}, is reading its journal"):
         await stage.executions.delete(failed, BY)
     held.set()
     again = (await beginning).execution_id
@@ -144,10 +144,10 @@ async def test_a_child_is_kept_while_its_caller_runs_or_reads_its_journal(stage:
         await stage.clock.sleep(0.1)
     child_id = found[0].execution_id
     await stage.executions.wait(child_id, 60)
-    with pytest.raises(Conflict, match=f"{caller}, which has called {child_id}, has not ended"):
+    with pytest.raises(Conflict, match=f"{caller}, which called {child_id}, has not ended"):
         await stage.executions.delete(child_id, BY)
     await stage.executions.wait(caller, 600)
-    with pytest.raises(Conflict, match=f"{caller} uses results that stand in the journal of {child_id}"):
+    with pytest.raises(Conflict, match=f"{caller} uses results in the journal of {child_id}"):
         await stage.executions.delete(child_id, BY)
     await stage.executions.delete(caller, BY)
     await stage.executions.delete(child_id, BY)

@@ -82,7 +82,7 @@ async def test_a_feed_of_one_ends_with_its_execution() -> None:
 
 async def test_an_execution_that_is_not_there_has_no_feed() -> None:
     stage = await world()
-    with pytest.raises(NotFound, match="no execution nothing"):
+    with pytest.raises(NotFound, match="execution nothing not found"):
         await anext(await stage.one("nothing", 0))
 
 
@@ -119,7 +119,7 @@ async def test_a_feed_of_everything_continues_after_any_event_even_within_a_tick
 @pytest.mark.parametrize("text", ["", "x", "1-2", "-".join(["zz"] * 32), "-".join(["1.1.1"] * 32), "é" * 5])
 async def test_an_id_of_something_else_is_refused(text: str) -> None:
     stage = await world()
-    with pytest.raises(UsageError, match="none of this feed"):
+    with pytest.raises(UsageError, match="does not belong to this feed"):
         await anext(await stage.all(text))
 
 

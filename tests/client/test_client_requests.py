@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from noetl_stream.adapters.memory.broker import MemoryBroker
-from noetl_stream.client.executions.requests import RequestRefused, ask_of
+from noetl_stream.client.executions.submit import RequestRefused, ask_of
 from noetl_stream.errors import OutcomeUnknown
 from noetl_stream.model import codec
 from noetl_stream.model.events import SignalReceived

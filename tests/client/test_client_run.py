@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from client_stage import BY, ClientStage
 
-from noetl_stream.adapters.memory.feed import MemoryFeed
+from noetl_stream.adapters.memory.store import MemoryFeed
 from noetl_stream.cli.base.exit_codes import ExitCode
 from noetl_stream.cli.base.session import Session
-from noetl_stream.cli.execution.run import run_in
+from noetl_stream.cli.execution.start import run_in
 from noetl_stream.client.executions import direct
 from noetl_stream.client.executions.step_runs import summaries, summarize
 from noetl_stream.client.feed.live import LiveFeed
@@ -30,26 +30,26 @@ HEARS = playbook(
 SHOWN = ["start: started", "start: done", "end: started", "end: done"]
 
 
-class RunStage:
-    """A session over a stage. ``asked`` counts how often it was seen to that a server folds."""
+class RunSession:
+    """A session over a stage. ``ensured`` counts how often a server was ensured."""
 
     def __init__(self, stage: ClientStage) -> None:
         nobody: Any = None
         feed = LiveFeed(stage.store, MemoryFeed(stage.store, stage.clock), stage.broker.bus, stage.clock)
         operations = Operations(stage.executions, feed, stage.playbooks, nobody, stage.cluster, nobody)
-        self.lookups = 0
-        self.session = Session(operations, BY, self._ask, " --home here", keeps_ids=True)
+        self.ensured = 0
+        self.session = Session(operations, BY, self._ensure, " --home here", keeps_ids=True)
 
-    async def _ask(self) -> None:
-        self.lookups += 1
+    async def _ensure(self) -> None:
+        self.ensured += 1
 
     async def run(self, source: str, timeout_s: float | None = None) -> ExecutionDocument | ExitCode:
         return await run_in(self.session, Start(playbook=source), "file.yaml", timeout_s=timeout_s, output="text")
 
 
 @pytest.fixture
-async def run_stage(stage: ClientStage) -> AsyncIterator[RunStage]:
-    yield RunStage(stage)
+async def runner(stage: ClientStage) -> AsyncIterator[RunSession]:
+    yield RunSession(stage)
 
 
 def ended(found: ExecutionDocument | ExitCode) -> ExecutionDocument:
@@ -57,67 +57,67 @@ def ended(found: ExecutionDocument | ExitCode) -> ExecutionDocument:
     return found
 
 
-async def test_a_run_is_shown_to_its_end(run_stage: RunStage, capsys: pytest.CaptureFixture[str]) -> None:
-    found = ended(await run_stage.run(TWO))
+async def test_a_run_is_shown_to_its_end(runner: RunSession, capsys: pytest.CaptureFixture[str]) -> None:
+    found = ended(await runner.run(TWO))
     assert (found.status, found.result, [step.step for step in found.steps or ()]) == ("completed", 2, ["start", "end"])
-    assert [line for line in capsys.readouterr().err.splitlines() if not line.startswith("waits")] == SHOWN
+    assert [line for line in capsys.readouterr().err.splitlines() if not line.startswith("waiting")] == SHOWN
 
 
 async def test_a_run_survives_a_store_outage_and_shows_nothing_twice(
-    run_stage: RunStage, stage: ClientStage, capsys: pytest.CaptureFixture[str]
+    runner: RunSession, stage: ClientStage, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    running = asyncio.create_task(run_stage.run(TWO))
+    running = asyncio.create_task(runner.run(TWO))
     await stage.clock.sleep(1)
     with away(stage):
         await stage.clock.sleep(30)
     assert ended(await running).status == "completed"
-    assert [line for line in capsys.readouterr().err.splitlines() if not line.startswith("waits")] == SHOWN
+    assert [line for line in capsys.readouterr().err.splitlines() if not line.startswith("waiting")] == SHOWN
 
 
-async def test_a_store_that_stays_away_ends_the_run_with_an_error(run_stage: RunStage, stage: ClientStage) -> None:
-    running = asyncio.create_task(run_stage.run(TWO))
+async def test_a_store_that_stays_away_ends_the_run_with_an_error(runner: RunSession, stage: ClientStage) -> None:
+    running = asyncio.create_task(runner.run(TWO))
     await stage.clock.sleep(1)
     with away(stage), pytest.raises(Unreachable, match="Postgres is away"):
         await running
 
 
 async def test_while_nothing_moves_it_is_said_why_and_seen_to_that_a_server_is_there(
-    run_stage: RunStage, capsys: pytest.CaptureFixture[str]
+    runner: RunSession, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert await run_stage.run(HEARS, timeout_s=10) == ExitCode.TIMEOUT
-    assert run_stage.lookups >= 2, "not only once"
-    assert "waits: Task `hear` of step `ear` waits for the signal `go`" in capsys.readouterr().err
+    assert await runner.run(HEARS, timeout_s=10) == ExitCode.TIMEOUT
+    assert runner.ensured >= 2, "not only once"
+    assert "waiting: Task `hear` of step `ear` waits for the signal `go`" in capsys.readouterr().err
 
 
 async def test_a_wait_that_ends_early_prints_where_to_look(
-    run_stage: RunStage, stage: ClientStage, capsys: pytest.CaptureFixture[str]
+    runner: RunSession, stage: ClientStage, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    running = asyncio.create_task(run_stage.run(HEARS))
+    running = asyncio.create_task(runner.run(HEARS))
     await stage.clock.sleep(1)
     running.cancel()
     assert await running == ExitCode.INTERRUPTED
     (one,) = (await stage.executions.page(direct.ExecutionFilter(), 10, None)).items
     text = capsys.readouterr().err.splitlines()[-2:]
     assert text == [
-        f"interrupted: execution {one.execution_id} goes on",
-        f"  watch it: noetl-stream execution get {one.execution_id} --home here",
+        f"interrupted: execution {one.execution_id} continues",
+        f"  show it: noetl-stream execution get {one.execution_id} --home here",
     ]
 
 
 async def test_a_request_without_an_answer_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     stage = ClientStage()
-    assert await RunStage(stage).run(HEARS, timeout_s=5) == ExitCode.TIMEOUT
+    assert await RunSession(stage).run(HEARS, timeout_s=5) == ExitCode.TIMEOUT
     (request,) = stage.broker.event_log.stored
-    text = f"not ended after 5 s: the request for {request.message.execution_id} had not been answered"
+    text = f"timeout after 5 s: the request for {request.message.execution_id} was not answered yet"
     assert capsys.readouterr().err.startswith(text)
     await stage.begin()
     await stage.until_status(request.message.execution_id, "waiting")
     await stage.close()
 
 
-async def test_a_long_execution_has_its_steps_too(run_stage: RunStage, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_long_execution_has_its_steps_too(runner: RunSession, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(direct, "DESCRIBED_EVENTS", 5)
-    found = ended(await run_stage.run(TWO))
+    found = ended(await runner.run(TWO))
     assert [(step.step, step.runs) for step in found.steps or ()] == [("start", 1), ("end", 1)]
 
 

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from noetl_stream.adapters.memory.broker import MemoryBroker
-from noetl_stream.client.executions.submit import Client, Refused
+from noetl_stream.client.executions.submit import Client, RequestRefused
 from noetl_stream.engine.decide.executions import refuse
 from noetl_stream.model import codec
 from noetl_stream.model.events import ExecutionRequested
@@ -20,7 +20,7 @@ from noetl_stream.testing.simulation.time import simulated_clock
 REQUEST = Request("execution-1", "request-1", ExecutionRequested("request-1", "digest"))
 
 
-async def refusal_of_submission(diagnostics: list[dict[str, Any]]) -> Refused:
+async def refusal_of_submission(diagnostics: list[dict[str, Any]]) -> RequestRefused:
     """What is said of a request whose refusal came over the bus."""
     broker = MemoryBroker(simulated_clock())
     client = Client(broker.event_log, broker.blobs, broker.bus)
@@ -31,7 +31,7 @@ async def refusal_of_submission(diagnostics: list[dict[str, Any]]) -> Refused:
         execution="execution-1", first_position=2, entries=entries, through=1, partition=partition, tick=1, epoch=1
     )
     broker.bus.send(subjects.decided(partition, "execution-1"), codec.encode(record))
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RequestRefused) as refused:
         await client.begin(REQUEST, follower)
     await follower.close()
     return refused.value

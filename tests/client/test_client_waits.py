@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from noetl_stream.client.executions.waits import awaited
+from noetl_stream.client.executions.documents import awaited
 from noetl_stream.model.envelope import iso
 from noetl_stream.testing.scenario.scenario import Scenario
 

@@ -10,7 +10,8 @@ from msgspec.structs import replace
 from why_scenarios import HEAD, SERVED, WORKER, reasons, why
 
 from noetl_stream.client import why as client_why
-from noetl_stream.client.why import Environment, explain
+from noetl_stream.client.why.answer import explain
+from noetl_stream.client.why.reason import Environment
 from noetl_stream.errors import NotFound
 from noetl_stream.model.events import CancelRequested, PauseRequested, TaskProcessed, TaskStarted
 from noetl_stream.model.outcome import ErrorInfo, Outcome
@@ -63,9 +64,9 @@ def test_a_command_without_a_worker_names_the_pool() -> None:
     found = why(scenario, workers=[])
     assert found.status == "running"
     assert (
-        found.summary == "Step `work`: 1 command in the queue of pool `default`, and no worker of that pool is alive."
+        found.summary == "Step `work`: 1 command in the queue of pool `default`, but no worker of that pool is running."
     )
-    assert found.reasons[0].moves == "start one: `noetl-stream worker --pool default`"
+    assert found.reasons[0].moves == "start a worker: `noetl-stream worker --pool default`"
     assert found.reasons[0].since == found.since
 
 
@@ -79,7 +80,7 @@ def test_a_command_in_a_full_pool_waits_for_a_slot() -> None:
     scenario = Scenario(STEP)
     scenario.start()
     found = reasons(scenario, workers=[replace(WORKER, busy=4)])["slot"]
-    assert "1 worker with 4 slots, all of them busy" in found.sentence
+    assert "1 worker with 4 slots, all busy" in found.sentence
     assert found.details | {"slots": 4, "busy": 4, "workers": 1} == found.details
 
 
@@ -105,7 +106,7 @@ def test_a_worker_that_died_is_named_with_what_happens_next() -> None:
     scenario.start()
     scenario.take("work").begin()
     found = reasons(scenario, workers=[])["worker_gone"]
-    assert "does not answer any more" in found.sentence and "another worker" in found.moves
+    assert "no longer answers" in found.sentence and "another worker" in found.moves
 
 
 def test_a_command_delivered_again_says_how_often_and_when_it_ends() -> None:
@@ -117,7 +118,7 @@ def test_a_command_delivered_again_says_how_often_and_when_it_ends() -> None:
     run.begin()
     found = reasons(scenario)["running"]
     assert found.details["delivered"] == 3
-    assert "delivered 3 times; more than 5 fail the step" in found.sentence
+    assert "delivered 3 times; the step fails after 5 deliveries" in found.sentence
 
 
 def test_a_held_token_shows_its_guard_and_what_it_reads() -> None:
@@ -126,8 +127,8 @@ def test_a_held_token_shows_its_guard_and_what_it_reads() -> None:
     scenario.done("work")
     found = reasons(scenario)["admission"]
     assert found.step == "deploy" and found.until is not None
-    assert "`{{ ctx.approved | default(false) and workload.stage == 'prod' }}` does not let it in" in found.sentence
-    assert found.sentence.endswith('(workload.stage is "prod", ctx.approved is not there).')
+    assert "`{{ ctx.approved | default(false) and workload.stage == 'prod' }}` does not admit it" in found.sentence
+    assert found.sentence.endswith('(workload.stage is "prod", ctx.approved is missing).')
     assert "execution patch execution-1 --set approved=…" in found.moves
     assert "the step fails" in found.moves
 
@@ -155,7 +156,7 @@ workflow:
     )
     scenario.start()
     found = reasons(scenario)["held"]
-    assert "when nothing else lives it is discarded" in found.moves and found.until is None
+    assert "it is discarded when nothing else is active" in found.moves and found.until is None
     scenario.done("open")
     ended = why(scenario)
     assert ended.status == "completed"
@@ -170,10 +171,9 @@ def test_a_join_names_who_has_come_and_who_has_not() -> None:
     scenario.done("left")
     found = reasons(scenario)["join"]
     assert found.sentence == (
-        "Step `both` joins its branches (`join: all`): 1 token arrived, from `left`; "
-        "it waits for step `right`, which runs."
+        "Step `both` waits for its branches (`join: all`): 1 token arrived, from `left`; missing: running step `right`."
     )
-    assert found.details == {"arrived": ["left"], "coming": ["step `right`, which runs"]}
+    assert found.details == {"arrived": ["left"], "coming": ["running step `right`"]}
 
 
 def test_a_timer_says_when_it_is_due() -> None:
@@ -209,7 +209,7 @@ def test_a_signal_is_named_with_those_that_no_step_takes() -> None:
     scenario = waits_for("kind: wait, signal: go, timeout_s: 60")
     scenario.signal("goo")
     found = reasons(scenario)["signal"]
-    assert "waits for the signal `go`" in found.sentence and "nobody has taken: goo" in found.sentence
+    assert "waits for the signal `go`" in found.sentence and "Other queued signals: goo" in found.sentence
     assert "execution signal execution-1 go" in found.moves
 
 
@@ -228,7 +228,7 @@ def test_a_pause_says_who_and_what_still_runs() -> None:
     scenario.ask(PauseRequested, principal="alice", reason="night")
     scenario.done("left")
     found = reasons(scenario)
-    assert found["paused"].sentence == "It is paused by alice (night); 1 command yet to end."
+    assert found["paused"].sentence == "The execution is paused by alice (night); 1 command still running."
     assert found["paused"].moves == "`noetl-stream execution resume execution-1`"
     assert why(scenario).reasons[0].kind == "paused"
 
@@ -259,7 +259,7 @@ def test_an_end_by_cancel_says_who() -> None:
     run = scenario.take("work") if scenario.working else None
     if run is not None:
         run.stop()
-    assert why(scenario).summary == "It was cancelled by bob."
+    assert why(scenario).summary == "The execution was cancelled by bob."
     assert reasons(scenario)["cancelled"].moves == "`noetl-stream execution rerun execution-1 STEP`"
 
 
@@ -268,7 +268,7 @@ def test_a_failure_on_its_way_out_says_what_still_runs() -> None:
     scenario.start()
     scenario.take("right").begin()
     scenario.failed("left", message="no disk")
-    assert "It has failed (exception: no disk); 1 command" in reasons(scenario)["failing"].sentence
+    assert "The execution failed (exception: no disk); 1 command" in reasons(scenario)["failing"].sentence
 
 
 def test_a_reference_that_is_looked_into_is_named() -> None:
@@ -286,7 +286,7 @@ workflow:
     scenario.start()
     scenario.done("work", {"ready": True})
     found = reasons(scenario)["reference"]
-    assert "has yet to load" in found.sentence and found.details["key"]
+    assert "is still loading" in found.sentence and found.details["key"]
     scenario.lose()
     assert why(scenario).status == "failed"
 
@@ -295,14 +295,14 @@ def test_a_partition_without_a_server_comes_first() -> None:
     scenario = Scenario(STEP)
     scenario.start()
     found = why(scenario, partition=replace(SERVED, live=False))
-    assert found.reasons[0].kind == "no_server" and "partition (7)" in found.summary
+    assert found.reasons[0].kind == "no_server" and "partition of the execution (7)" in found.summary
 
 
 def test_a_server_that_is_behind_says_by_how_much() -> None:
     scenario = Scenario(STEP)
     scenario.start()
     found = reasons(scenario, partition=replace(SERVED, behind=12))["server_behind"]
-    assert "12 messages yet to fold" in found.sentence
+    assert "12 messages behind" in found.sentence
 
 
 def test_a_failed_task_says_which_rule_decided_and_which_arcs_did_not_fire() -> None:
@@ -337,15 +337,15 @@ workflow:
     assert "503 Service Unavailable" in failed.sentence and "rule 2 of its policy (line 17) decided" in failed.sentence
     assert failed.details["attempt"] == 1 and failed.details["line"] == 17
     assert [guard["holds"] for guard in failed.details["guards"]] == [False, True]
-    assert "ctx.refundable is not there" in refund.sentence and refund.details["to"] == "refund"
-    assert "it is not for failures" in ship.sentence
+    assert "ctx.refundable is missing" in refund.sentence and refund.details["to"] == "refund"
+    assert "it does not handle failures" in ship.sentence
     assert "execution retry execution-1" in failed.moves
 
 
 @pytest.mark.parametrize(
     ("policy", "clause"),
     [
-        ("", "without a policy an error fails the step"),
+        ("", "without a policy, an error fails the step"),
         (
             "spec: {policy: {on_unmatched: fail, "
             "rules: [{when: \"{{ outcome.status == 'ok' }}\", then: {do: break}}]}}",
@@ -353,7 +353,7 @@ workflow:
         ),
         (
             "spec: {policy: {rules: [{when: \"{{ outcome.status == 'error' }}\", then: {do: retry, attempts: 2}}]}}",
-            "has used up its attempts",
+            "has no attempts left",
         ),
     ],
 )
@@ -369,7 +369,7 @@ def test_a_failure_without_a_task_says_what_failed() -> None:
     scenario.start()
     scenario.done("work")
     found = why(scenario)
-    assert "It failed in step `deploy`: expression_error" in found.summary
+    assert "The execution failed in step `deploy`: expression_error" in found.summary
 
 
 def test_a_loop_says_how_far_it_is() -> None:
@@ -401,13 +401,13 @@ def test_without_a_plan_the_reasons_stay() -> None:
 
 
 def test_an_execution_that_is_not_there_is_an_error() -> None:
-    with pytest.raises(NotFound, match="no execution nothing"):
+    with pytest.raises(NotFound, match="execution nothing not found"):
         explain("nothing", [], None, Environment(0))
 
 
 def test_every_kind_of_reason_is_documented() -> None:
     written = "".join(file.read_text() for file in Path(client_why.__file__).parent.glob("*.py"))
-    given = set(re.findall(r'Reason\(\s*"(\w+)"', written)) | {"held", "admission", "refused", "failed"}
+    given = set(re.findall(r'reason\(\s*"(\w+)"', written)) | {"held", "admission", "refused", "failed"}
     table = (Path(__file__).parents[2] / "docs" / "reference" / "why.md").read_text().partition("## While it lives")[2]
     assert given == set(re.findall(r"^\| `(\w+)`", table, re.MULTILINE))
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from noetl_stream.client.why import Environment, explain
+from noetl_stream.client.why.answer import explain
+from noetl_stream.client.why.reason import Environment
 from noetl_stream.ports.operations.cluster import PartitionDocument, WorkerDocument
 from noetl_stream.ports.operations.executions import ReasonDocument, WhyDocument
 from noetl_stream.testing.scenario.scenario import Scenario

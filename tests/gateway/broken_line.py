@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from aiohttp import ClientSession, web
 from yarl import URL
 
-from noetl_stream.adapters.system_clock import SystemClock
+from noetl_stream.adapters.clock import SystemClock
 
 
 class FastClock(SystemClock):

@@ -10,32 +10,27 @@ from typing import Any
 
 from aiohttp import ClientSession
 
-from noetl_stream.adapters.memory.access import MemoryAudit, MemoryTokens
+from noetl_stream.adapters.clock import SystemClock
+from noetl_stream.adapters.memory.access import MemoryAudit, MemoryCredentials, MemoryIdempotency, MemoryTokens
 from noetl_stream.adapters.memory.broker import MemoryBroker
 from noetl_stream.adapters.memory.catalog import MemoryCatalog
-from noetl_stream.adapters.memory.credentials import MemoryCredentials
-from noetl_stream.adapters.memory.feed import MemoryFeed
-from noetl_stream.adapters.memory.idempotency import MemoryIdempotency
-from noetl_stream.adapters.memory.store import MemoryStore
-from noetl_stream.adapters.system_clock import SystemClock
-from noetl_stream.client.access import DirectAccess
-from noetl_stream.client.audit import Recorded, unrecorded
-from noetl_stream.client.cluster.direct import ClusterPorts, DirectCluster
-from noetl_stream.client.cluster.ingest import DirectIngest
-from noetl_stream.client.cluster.readiness import DirectReadiness
-from noetl_stream.client.credentials.direct import DirectCredentials
-from noetl_stream.client.credentials.storage import CredentialStorage
+from noetl_stream.adapters.memory.store import MemoryFeed, MemoryStore
+from noetl_stream.client.access import DirectAccess, Recorded, unrecorded
+from noetl_stream.client.cluster import ClusterPorts, DirectCluster, DirectReadiness
+from noetl_stream.client.credentials import DirectCredentials
 from noetl_stream.client.executions.direct import DirectExecutions, ExecutionPorts
 from noetl_stream.client.executions.prepare import PlaybookChecker
+from noetl_stream.client.executions.submit import DirectIngest
 from noetl_stream.client.feed.live import LiveFeed
-from noetl_stream.client.playbooks.direct import DirectPlaybooks, PlaybookPorts
+from noetl_stream.client.playbooks import DirectPlaybooks, PlaybookPorts
 from noetl_stream.gateway.access.authentication import LOCAL, Authentication
 from noetl_stream.gateway.gateway import Gateway, GatewayPorts
 from noetl_stream.model.limits import DEFAULT_LIMITS
 from noetl_stream.ports.operations import Operations
 from noetl_stream.ports.operations.executions import Executions
 from noetl_stream.sealing.keys import key_ring, new_key
-from noetl_stream.server.server import Server, ServerPorts
+from noetl_stream.server.parts import ServerPorts
+from noetl_stream.server.server import Server
 from noetl_stream.settings.environment import GatewayLimits
 from noetl_stream.testing.simulation.roles import check_once
 from noetl_stream.tools.contract import Tool
@@ -81,14 +76,14 @@ class GatewayStage:
         log, bus, catalog = broker.event_log, broker.bus, self.catalog
         checking = PlaybookChecker(self._kinds, DEFAULT_LIMITS)
         cluster = DirectCluster(ClusterPorts(log, broker.command_queue, bus, store, store.dead_letters, clock))
-        keeper = CredentialStorage(MemoryCredentials(clock), key_ring((new_key(),), "a key"))
+        keys = key_ring((new_key(),), "a key")
         return Operations(
             DirectExecutions(
                 ExecutionPorts(log, bus, broker.blobs, store, catalog, clock), checking, cluster, recorded=recorded
             ),
             LiveFeed(store, MemoryFeed(store, clock), bus, clock),
             DirectPlaybooks(PlaybookPorts(store, catalog, clock), checking, recorded),
-            DirectCredentials(keeper, recorded),
+            DirectCredentials(MemoryCredentials(clock), keys, recorded),
             cluster,
             DirectAccess(self.tokens, self.audit, clock),
         )

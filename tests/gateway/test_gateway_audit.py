@@ -11,7 +11,7 @@ from gateway_stage import GatewayStage
 
 from noetl_stream.adapters.gateway.connection import GatewayConnection
 from noetl_stream.adapters.gateway.operations import gateway_operations
-from noetl_stream.client.audit import AuditRecord
+from noetl_stream.client.access import AuditRecord
 from noetl_stream.errors import NoetlError, Unreachable
 from noetl_stream.ports.access import AuditEntry
 from noetl_stream.ports.operations import Operations

@@ -71,7 +71,7 @@ async def test_many_executions_are_touched_at_once_each_with_a_result_of_its_own
     for execution_id in ids[1:]:
         await stage.operations.executions.wait(execution_id, 20)
     again = await noetl(stage, "execution", "cancel", *by_path, "--yes")
-    assert (again.code, again.out, again.err) == (0, "", "nothing is selected\n")
+    assert (again.code, again.out, again.err) == (0, "", "no execution matches\n")
     deleted = await noetl(stage, "execution", "delete", *by_path, "--yes", "-o", "name")
     assert (deleted.code, sorted(deleted.out.split())) == (0, sorted(ids))
     assert (await stage.operations.executions.page(ExecutionFilter(), 10, None)).items == []
@@ -82,10 +82,10 @@ async def test_an_execution_is_watched_as_it_goes(stage: GatewayStage) -> None:
     watching = await begin(stage, "execution", "watch", execution_id)
     assert watching.stdout is not None
     lines = []
-    while not lines or not lines[-1].startswith("waits: "):
+    while not lines or not lines[-1].startswith("waiting: "):
         lines.append((await watching.stdout.readline()).decode())
     assert lines[:2] == ["start: started\n", "start: done\n"]
-    assert "step `decide` is held at its admission" in lines[-1] and "(until 2" in lines[-1]
+    assert "step `decide` is held at admission" in lines[-1] and "(until 2" in lines[-1]
     assert (await noetl(stage, "execution", "patch", execution_id, "--set", "decision=approved")).code == 0
     out, err = await watching.communicate()
     assert (watching.returncode, b"pay: done" in out, b"completed in" in err) == (0, True, True)
@@ -97,13 +97,13 @@ async def test_an_execution_is_watched_as_it_goes(stage: GatewayStage) -> None:
 async def test_watching_ends_without_touching_what_is_watched(stage: GatewayStage) -> None:
     execution_id = await held(stage)
     timely = await noetl(stage, "execution", "watch", execution_id, "--timeout", "0.1")
-    assert (timely.code, timely.err) == (124, f"not ended after 0.1 s: execution {execution_id} goes on\n")
+    assert (timely.code, timely.err) == (124, f"timeout after 0.1 s: execution {execution_id} continues\n")
     watching = await begin(stage, "execution", "watch", execution_id)
     assert watching.stdout is not None
     await watching.stdout.readline()
     watching.send_signal(signal.SIGINT)
     _, err = await watching.communicate()
-    assert (watching.returncode, err.decode().split("\n")[0]) == (130, f"execution {execution_id} goes on")
+    assert (watching.returncode, err.decode().split("\n")[0]) == (130, f"execution {execution_id} continues")
     assert (await stage.operations.executions.get(execution_id)).status == "waiting"
 
 
@@ -120,8 +120,8 @@ async def test_a_run_that_is_interrupted_says_by_which_command_it_is_watched(
     (held_one,) = (await stage.operations.executions.page(ExecutionFilter(), 10, None)).items
     assert running.returncode == 130
     assert err.decode().splitlines()[-2:] == [
-        f"interrupted: execution {held_one.execution_id} goes on",
-        f"  watch it: noetl-stream execution get {held_one.execution_id} --url {stage.url}",
+        f"interrupted: execution {held_one.execution_id} continues",
+        f"  show it: noetl-stream execution get {held_one.execution_id} --url {stage.url}",
     ]
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from journey_stack import NOETL
 
-from noetl_stream.client.cluster.direct import DirectCluster
+from noetl_stream.client.cluster import DirectCluster
 from noetl_stream.errors import Unreachable
 from noetl_stream.hosting import Roles
 from noetl_stream.local.stack import EmbeddedStack
@@ -82,7 +82,7 @@ async def test_a_worker_is_seen_until_it_is_killed_and_its_pool_as_long_as_it_ha
 
 async def test_a_bad_message_is_found_requeued_and_discarded(connected: Connected, cluster: DirectCluster) -> None:
     subject = f"noetl.events.{partition_of('journey-bad')}.journey-bad.reported"
-    stored = await connected.nats.jetstream.publish(subject, BAD)
+    stored = await connected.nats.client.jetstream().publish(subject, BAD)
 
     async def sequences() -> list[int]:
         page = await cluster.dead_letters(100, None)

@@ -11,6 +11,7 @@ import pytest
 from journey_stack import LiveStack
 
 from noetl_stream.client.executions.submit import Submission
+from noetl_stream.concurrency import set_within
 from noetl_stream.model import codec
 from noetl_stream.ports.store import Store, StoredEvent
 from noetl_stream.wiring import Connected, connect, make_client
@@ -42,7 +43,7 @@ async def submit_and_end(connected: Connected, source: str) -> str:
     follower = await client.follow(submission.execution_id).open()
     try:
         await client.submit(submission, follower)
-        assert await follower.end(PATIENCE_S)
+        assert await set_within(follower.finished, PATIENCE_S)
     finally:
         await follower.close()
     return submission.execution_id

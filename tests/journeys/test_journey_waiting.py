@@ -30,7 +30,7 @@ from journey_waits import (
 )
 
 from homes import copy_home, folder_for_home
-from noetl_stream.client.executions.requests import ask_of
+from noetl_stream.client.executions.submit import ask_of
 from noetl_stream.model import codec
 from noetl_stream.model.events import SignalReceived
 from noetl_stream.model.limits import DEFAULT_LIMITS

@@ -12,8 +12,7 @@ import msgspec
 from noetl_stream.adapters.memory.broker import MemoryBroker
 from noetl_stream.adapters.memory.catalog import MemoryCatalog
 from noetl_stream.adapters.memory.store import MemoryStore
-from noetl_stream.client.executions.requests import RequestRefused, ask_of
-from noetl_stream.client.executions.submit import Client, Submission
+from noetl_stream.client.executions.submit import Client, RequestRefused, Submission, ask_of
 from noetl_stream.engine.replay import replay
 from noetl_stream.engine.state import Execution
 from noetl_stream.errors import NoetlError, Unreachable
@@ -36,7 +35,7 @@ from noetl_stream.ports import subjects
 from noetl_stream.ports.command_queue import Delivery
 from noetl_stream.ports.operations.documents import plain
 from noetl_stream.ports.store import ExecutionRow, PartitionAdvance, PartitionLease, StoredEvent, Tick
-from noetl_stream.server.housekeeping import ServerTimes
+from noetl_stream.server.parts import ServerTimes
 from noetl_stream.server.server import Server
 from noetl_stream.testing.conformance.catalog import registered
 from noetl_stream.testing.simulation.host import FaultInjector, SimulatedHost

@@ -21,7 +21,7 @@ from waiting_stage import (
     whole,
 )
 
-from noetl_stream.client.executions.requests import RequestRefused, ask_of
+from noetl_stream.client.executions.submit import RequestRefused, ask_of
 from noetl_stream.errors import Fenced, NoetlError, OutcomeUnknown
 from noetl_stream.model import codec
 from noetl_stream.model.events import (

@@ -5,7 +5,7 @@ import logging
 import pytest
 from server_stage import ONE_STEP, Stage
 
-from noetl_stream.client.executions.submit import Refused
+from noetl_stream.client.executions.submit import RequestRefused
 from noetl_stream.errors import NotReady
 from noetl_stream.model import codec
 from noetl_stream.model.ids import partition_of
@@ -114,7 +114,7 @@ async def test_an_unknown_digest_fails_and_is_looked_up_again_next_time(stage: S
 
 async def test_a_client_gets_the_reason_its_playbook_is_rejected(stage: Stage) -> None:
     await stage.server()
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RequestRefused) as refused:
         await stage.submit(playbook("broken", [{"step": "a", "tol": {}}]))
     assert refused.value.diagnostics
 

@@ -12,7 +12,7 @@ from noetl_stream.errors import Unreachable
 from noetl_stream.model import codec
 from noetl_stream.model.events import NextEvaluated
 from noetl_stream.ports import subjects
-from noetl_stream.ports.gathering import gather_iterations
+from noetl_stream.ports.blobs import gather_iterations
 from noetl_stream.testing.simulation.work import playbook, work
 
 SMALL = {"policy": {"limits": {"max_inline_bytes": 300}}}
@@ -232,6 +232,6 @@ async def test_any_server_gathers_a_loop_for_any_client(stage: Stage) -> None:
     facts = await stage.facts(EXECUTION)
     step_run_id = next(fact.step_run_id for fact in facts if isinstance(fact, NextEvaluated))
     for _ in range(2):
-        answer = await stage.broker.bus.ask(subjects.ask_result(EXECUTION, step_run_id), b"", 2)
+        answer = await stage.broker.bus.ask(f"{subjects.ASK_RESULT}.{EXECUTION}.{step_run_id}", b"", 2)
         assert answer is not None
         assert codec.decode_json(await stage.broker.blobs.get(codec.decode_json(answer)["key"])) == whole

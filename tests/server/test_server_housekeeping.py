@@ -1,15 +1,17 @@
-"""The whole feed is kept for a day, whatever that costs the database; the server's work goes on meanwhile."""
+"""What a server does besides folding: warnings when it starts, trimming the feed."""
 
 from __future__ import annotations
 
 import asyncio
 
+import pytest
 from server_stage import ONE_STEP, Stage
 
-from noetl_stream.adapters.memory.feed import MemoryFeed
+from noetl_stream.adapters.memory.store import MemoryFeed
 from noetl_stream.errors import Unreachable
-from noetl_stream.server.housekeeping import TICKS_AT_ONCE, TRIM_S, ServerTimes, trim_feed
-from noetl_stream.server.server import Server, ServerPorts
+from noetl_stream.server.housekeeping import TICKS_AT_ONCE, TRIM_S, trim_feed
+from noetl_stream.server.parts import ServerPorts, ServerTimes
+from noetl_stream.server.server import Server
 from noetl_stream.testing.simulation.time import simulated_clock
 
 
@@ -34,6 +36,14 @@ def trimmed(stage: Stage, *answers: int | Unreachable) -> Trimmed:
     feed = Trimmed(stage.store.real, stage.clock)
     feed.answers, feed.calls = list(answers), []
     return feed
+
+
+async def test_a_server_warns_when_it_starts_of_settings_that_may_lose_work(
+    stage: Stage, caplog: pytest.LogCaptureFixture
+) -> None:
+    stage.tables.warnings.append("Postgres has fsync = off: a power failure may lose acknowledged work")
+    await stage.server()
+    assert [record.message for record in caplog.records if "fsync" in record.message] == stage.tables.warnings
 
 
 async def test_a_long_trim_holds_up_nothing(stage: Stage) -> None:

@@ -21,7 +21,7 @@ from noetl_stream.model.events import (
 from noetl_stream.model.messages import Request
 from noetl_stream.playbook.compile.compiler import digest_of
 from noetl_stream.ports.store import ObjectUseRow
-from noetl_stream.server.reruns import ORIGINALS_AT_ONCE
+from noetl_stream.server.inputs import ORIGINALS_AT_ONCE
 from noetl_stream.testing.simulation.host import FaultInjector, SimulatedHost
 from noetl_stream.testing.simulation.work import playbook, work
 

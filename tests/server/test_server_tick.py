@@ -89,7 +89,7 @@ async def test_an_uncommitted_tick_is_not_published(stage: Stage) -> None:
     published: list[int] = []
 
     def note(tick: Any) -> None:
-        published.append(len(stage.records()) + len(stage.broker.command_queue.standing))
+        published.append(len(stage.records()) + len(stage.broker.command_queue.queued))
 
     await stage.server()
     stage.store.before_commit = once(Fenced("another server has it"))

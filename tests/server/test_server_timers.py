@@ -23,7 +23,8 @@ from noetl_stream.engine.state import LATEST_MS
 from noetl_stream.errors import Fenced, NoetlError, OutcomeUnknown
 from noetl_stream.model.events import CtxPatched, PauseRequested, ResumeRequested
 from noetl_stream.server.inputs import FEW
-from noetl_stream.server.server import Server, ServerPorts
+from noetl_stream.server.parts import ServerPorts
+from noetl_stream.server.server import Server
 from noetl_stream.testing.simulation.work import playbook, work
 
 UNKNOWN = OutcomeUnknown("no answer")

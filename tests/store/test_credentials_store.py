@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from noetl_stream.adapters.memory.clock import ManualClock
-from noetl_stream.adapters.memory.credentials import MemoryCredentials
-from noetl_stream.adapters.postgres.credentials import PostgresCredentials
+from noetl_stream.adapters.clock import ManualClock
+from noetl_stream.adapters.memory.access import MemoryCredentials
+from noetl_stream.adapters.postgres.access import PostgresCredentials
 from noetl_stream.adapters.postgres.store import PostgresStore
 from noetl_stream.testing.conformance.credentials import CredentialsConformance
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from noetl_stream.adapters.memory.clock import ManualClock
+from noetl_stream.adapters.clock import ManualClock
 from noetl_stream.adapters.memory.store import MemoryStore
 from noetl_stream.adapters.postgres.store import PostgresStore
 from noetl_stream.ports.dead_letters import DeadLetters

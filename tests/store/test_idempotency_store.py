@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from noetl_stream.adapters.memory.clock import ManualClock
-from noetl_stream.adapters.memory.idempotency import MemoryIdempotency
-from noetl_stream.adapters.postgres.idempotency import PostgresIdempotency
+from noetl_stream.adapters.clock import ManualClock
+from noetl_stream.adapters.memory.access import MemoryIdempotency
+from noetl_stream.adapters.postgres.access import PostgresIdempotency
 from noetl_stream.adapters.postgres.store import PostgresStore
 from noetl_stream.testing.conformance.idempotency import IdempotencyConformance
 

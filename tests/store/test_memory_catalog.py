@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
+from noetl_stream.adapters.clock import ManualClock
 from noetl_stream.adapters.memory.catalog import MemoryCatalog
-from noetl_stream.adapters.memory.clock import ManualClock
 from noetl_stream.adapters.memory.store import MemoryStore
 from noetl_stream.testing.conformance.catalog import CatalogConformance
 

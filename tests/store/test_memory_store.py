@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from noetl_stream.adapters.memory.clock import ManualClock
+from noetl_stream.adapters.clock import ManualClock
 from noetl_stream.adapters.memory.store import MemoryStore
 from noetl_stream.ports.store import Tick
 from noetl_stream.testing.conformance.store import StoreConformance

@@ -247,7 +247,7 @@ async def test_a_full_disk_is_one_clear_error_and_the_tick_can_be_retried(
         """
     )
     error = await expect_error(Unreachable, postgres_store.commit(tick))
-    assert "no space is left on its disk" in error.message
+    assert "its disk is full" in error.message
     assert "\n" not in str(error)
     assert await postgres_store.execution("a") is None
     await watcher.execute("drop trigger full_disk on noetl.event")

@@ -79,7 +79,7 @@ async def test_a_newer_schema_is_left_alone(dsn: str, watcher: Any) -> None:
 
 async def test_a_migration_changed_after_it_was_applied_is_noticed(dsn: str, watcher: Any) -> None:
     await watcher.execute("update noetl.migration set checksum = 'other' where number = 2")
-    assert "another 0002_journal" in (await refusal_by_verify(dsn)).message
+    assert "a different 0002_journal" in (await refusal_by_verify(dsn)).message
 
 
 async def test_another_number_of_partitions_is_refused(dsn: str, watcher: Any) -> None:

@@ -11,16 +11,18 @@ import pytest
 from aiohttp import web
 from worker_stage import EXECUTION, Stage, inputs_of
 
-from noetl_stream.adapters.memory.credentials import MemoryCredentials
+from noetl_stream.adapters.memory.access import MemoryCredentials
 from noetl_stream.adapters.memory.store import MemoryStore
-from noetl_stream.client.credentials.storage import CredentialStorage
+from noetl_stream.client.credentials import DirectCredentials
 from noetl_stream.model.codec import decode_json
 from noetl_stream.model.events import TaskProcessed
 from noetl_stream.model.messages import Go, Progress
 from noetl_stream.model.outcome import ErrorInfo, Outcome
 from noetl_stream.playbook.kinds.keychain import installed_kinds
+from noetl_stream.ports.subjects import ASK_SECRET
 from noetl_stream.sealing.keys import KeyRing, new_key, read_key
-from noetl_stream.server.responders.secrets import SecretsResponder
+from noetl_stream.server.credentials import SecretsResponder
+from noetl_stream.server.responder import answering
 from noetl_stream.settings.tools import read_http_allow
 from noetl_stream.testing.conformance.store_rows import execution_row, taken, tick_of
 from noetl_stream.tools.contract import ToolCall, ToolFailure
@@ -54,7 +56,7 @@ class Vault:
         self.stage = stage
         self.store = MemoryStore(stage.clock)
         self.credentials = MemoryCredentials(stage.clock)
-        self.keeper = CredentialStorage(self.credentials, KEYS)
+        self.keeper = DirectCredentials(self.credentials, KEYS)
         self.lookups: list[str] = []
 
     async def open(self) -> None:
@@ -62,12 +64,13 @@ class Vault:
         rows = [execution_row(EXECUTION), execution_row("execution-2")]
         await self.store.commit(tick_of("one", await taken(self.store), executions=rows))
         answers = SecretsResponder(self.credentials, self.store, KEYS)
-        await answers.listen(self.stage.broker.bus, "servers")
+        bus = self.stage.broker.bus
+        await bus.listen(ASK_SECRET, answering(bus, answers.reply), "servers")
 
         async def count(_subject: str, body: bytes, _reply: str) -> None:
             self.lookups.append(decode_json(body)["name"])
 
-        await self.stage.broker.bus.listen("noetl.ask.secret", count)
+        await bus.listen(ASK_SECRET, count)
         self.stage.tools["secrets"] = SecretsTool()
         self.stage.tools["http"] = HttpTool(read_http_allow("loopback"))
 
@@ -110,7 +113,7 @@ def inputs_read(vault: Vault) -> list[Any]:
 
 
 async def test_a_stored_credential_reaches_the_task_and_nothing_that_is_recorded(vault: Vault) -> None:
-    await vault.keeper.store("entry", {"user": "ann", "password": "s3cret-value"})
+    await vault.keeper.put("entry", {"user": "ann", "password": "s3cret-value"}, "ann")
     [processed] = await vault.run(READS % "credential")
     assert inputs_read(vault) == [{"user": "ann", "password": "s3cret-value"}]
     assert result_of(processed) == {"said": {"user": "ann", "password": "***"}}
@@ -120,7 +123,7 @@ async def test_a_stored_credential_reaches_the_task_and_nothing_that_is_recorded
 
 @pytest.mark.parametrize("kind", ["postgres_credential", "secret_manager", "credential, credential: entry"])
 async def test_the_store_has_other_names(vault: Vault, kind: str) -> None:
-    await vault.keeper.store("entry", "s3cret-value")
+    await vault.keeper.put("entry", "s3cret-value", "ann")
     await vault.run(READS % kind)
     assert inputs_read(vault) == ["s3cret-value"]
 
@@ -131,7 +134,7 @@ async def test_an_entry_is_resolved_only_when_a_task_reads_it(vault: Vault) -> N
 
 
 async def test_a_missing_name_is_reported_with_the_nearest_one(vault: Vault) -> None:
-    await vault.keeper.store("entri", "s3cret-value")
+    await vault.keeper.put("entri", "s3cret-value", "ann")
     [processed] = await vault.run(READS % "credential")
     error = failure_of(processed)
     assert error.kind == "credential"
@@ -144,7 +147,7 @@ async def test_a_missing_name_is_reported_with_the_nearest_one(vault: Vault) -> 
 
 async def test_a_value_that_cannot_be_decrypted_names_its_key(vault: Vault) -> None:
     other = KeyRing(read_key(new_key(), "a test"))
-    await CredentialStorage(vault.credentials, other).store("entry", "s3cret-value")
+    await DirectCredentials(vault.credentials, other).put("entry", "s3cret-value", "ann")
     [processed] = await vault.run(READS % "credential")
     message = failure_of(processed).message
     assert f"is encrypted with key {other.current.id}, which is not configured" in message
@@ -255,8 +258,8 @@ async def credential_seen(vault: Vault, name: str, root: str = "", **changes: An
 
 
 async def test_auth_names_an_entry_first_then_a_stored_credential_then_the_workers_own(vault: Vault) -> None:
-    await vault.keeper.store("both", "stored-value")
-    await vault.keeper.store("other", "entry-value")
+    await vault.keeper.put("both", "stored-value", "ann")
+    await vault.keeper.put("other", "entry-value", "ann")
     root = "keychain: [{name: both, kind: credential, credential: other}]\n"
     assert await credential_seen(vault, "both", root) == "entry-value"
     assert await credential_seen(vault, "both") == "stored-value"
@@ -266,7 +269,7 @@ async def test_auth_names_an_entry_first_then_a_stored_credential_then_the_worke
 
 
 async def test_a_secret_in_what_failed_to_render_is_hidden(vault: Vault) -> None:
-    await vault.keeper.store("entry", "s3cret-value")
+    await vault.keeper.put("entry", "s3cret-value", "ann")
     steps = (READS % "credential").replace("keychain.entry }}", "workload[keychain.entry] }}")
     [processed] = await vault.run(steps)
     error = failure_of(processed)
@@ -274,7 +277,7 @@ async def test_a_secret_in_what_failed_to_render_is_hidden(vault: Vault) -> None
 
 
 async def test_a_secret_used_by_auth_is_hidden_too(vault: Vault) -> None:
-    await vault.keeper.store("both", "postgresql://ann:dsn-passw%2Frd@db/shop")
+    await vault.keeper.put("both", "postgresql://ann:dsn-passw%2Frd@db/shop", "ann")
 
     async def act(call: ToolCall) -> Any:
         await call.credential("both")
@@ -287,7 +290,7 @@ async def test_a_secret_used_by_auth_is_hidden_too(vault: Vault) -> None:
 
 
 async def test_a_tool_cannot_change_what_the_keychain_holds(vault: Vault) -> None:
-    await vault.keeper.store("entry", {"password": "s3cret-value"})
+    await vault.keeper.put("entry", {"password": "s3cret-value"}, "ann")
     seen: list[Any] = []
 
     async def act(call: ToolCall) -> None:
@@ -304,9 +307,9 @@ async def test_a_tool_cannot_change_what_the_keychain_holds(vault: Vault) -> Non
 
 
 async def test_an_execution_asks_once_until_the_time_is_over(vault: Vault) -> None:
-    await vault.keeper.store("entry", "first value")
+    await vault.keeper.put("entry", "first value", "ann")
     await vault.run(READS % "credential")
-    await vault.keeper.store("entry", "second value")
+    await vault.keeper.put("entry", "second value", "ann")
     await vault.run(READS % "credential")
     assert inputs_read(vault) == ["first value", "first value"]
     await vault.stage.advance(SECRET_KEPT_S)
@@ -316,7 +319,7 @@ async def test_an_execution_asks_once_until_the_time_is_over(vault: Vault) -> No
 
 
 async def test_another_execution_asks_for_itself_unless_the_scope_is_global(vault: Vault) -> None:
-    await vault.keeper.store("entry", "first value")
+    await vault.keeper.put("entry", "first value", "ann")
     for kind, asked in (("credential", 2), ("credential, scope: global", 1)):
         vault.lookups.clear()
         for execution in (EXECUTION, "execution-2"):
@@ -325,7 +328,7 @@ async def test_another_execution_asks_for_itself_unless_the_scope_is_global(vaul
 
 
 async def test_tasks_at_once_ask_once(vault: Vault) -> None:
-    await vault.keeper.store("entry", "a value")
+    await vault.keeper.put("entry", "a value", "ann")
     loop = "  loop: {in: [1, 2, 3, 4], iterator: n, spec: {mode: parallel, exec: local}}\n"
     steps = (READS % "credential").replace("  tool:\n", f"{loop}  tool:\n")
     plan = vault.stage.plan(steps)
@@ -340,7 +343,7 @@ async def test_that_a_name_is_not_stored_is_remembered_for_a_moment(vault: Vault
     for _ in range(2):
         assert await credential_seen(vault, "mine") == "worker-own-value"
     assert vault.lookups == ["mine"]
-    await vault.keeper.store("mine", "stored by now")
+    await vault.keeper.put("mine", "stored by now", "ann")
     await vault.stage.advance(ABSENT_KEPT_S)
     assert await credential_seen(vault, "mine") == "stored by now"
 
@@ -354,15 +357,15 @@ OPENED = """
 
 
 async def test_a_secrets_task_returns_metadata_and_opens_the_name(vault: Vault) -> None:
-    await vault.keeper.store("entry", {"token": "first value"})
-    await vault.keeper.store("entry", {"token": "second value"})
+    await vault.keeper.put("entry", {"token": "first value"}, "ann")
+    await vault.keeper.put("entry", {"token": "second value"}, "ann")
     opened, _ = await vault.run(OPENED)
     assert result_of(opened) == {"name": "entry", "version": 2, "expires_at": None}
     assert inputs_read(vault) == ["second value"]
 
 
 async def test_an_opened_secret_is_resolved_again_on_another_worker(vault: Vault) -> None:
-    await vault.keeper.store("entry", {"token": "a value"})
+    await vault.keeper.put("entry", {"token": "a value"}, "ann")
     command = vault.stage.command(vault.stage.plan(OPENED))
     progress = Progress("read", runs=1, previous="opened", results={"opened": Outcome("ok")})
     await vault.stage.resume(command, Go(progress={"": progress}))
@@ -377,7 +380,7 @@ async def test_a_secrets_task_fails_where_the_credential_is_missing(vault: Vault
 
 @pytest.mark.parametrize("tool", ["wait, for_s: 1, signal: x", "playbook, path: other, args: {a: x}"])
 async def test_a_secret_in_what_would_be_recorded_is_refused(vault: Vault, tool: str) -> None:
-    await vault.keeper.store("entry", "s3cret-value")
+    await vault.keeper.put("entry", "s3cret-value", "ann")
     tool = {
         "wait": 'wait, signal: "{{ keychain.entry }}", timeout_s: 1',
         "play": 'playbook, path: other, args: {a: "{{ keychain.entry }}"}',
@@ -461,7 +464,7 @@ async def test_a_token_that_does_not_say_how_long_it_lives_is_kept_for_a_while(
 
 
 async def test_client_credentials_go_into_a_header_or_the_form(vault: Vault, tokens: TokenServer) -> None:
-    await vault.keeper.store("client", {"client_id": "ann b", "client_secret": "hush:hush"})
+    await vault.keeper.put("client", {"client_id": "ann b", "client_secret": "hush:hush"}, "ann")
     await vault.run(with_token(tokens, settings="credential: client, scopes: [a, b], audience: them"))
     await vault.run(with_token(tokens, settings="credential: client, auth_method: client_secret_post"))
     (form, authorization), (other_form, other_authorization) = tokens.lookups
@@ -494,7 +497,7 @@ async def test_a_token_in_a_template_is_fetched_again_too(vault: Vault, tokens: 
 
 async def test_a_refusal_without_a_token_is_not_tried_again(vault: Vault, tokens: TokenServer) -> None:
     tokens.taken = lambda token: False
-    await vault.keeper.store("api", "a stored token")
+    await vault.keeper.put("api", "a stored token", "ann")
     steps = f"- step: start\n  tool: {{kind: http, url: '{tokens.url}/guarded', auth: api}}\n"
     [processed] = await vault.run(steps)
     assert failure_of(processed).code == "401"
@@ -530,10 +533,10 @@ async def test_a_token_that_cannot_be_had_is_an_error_of_the_credential(
 
 async def test_a_replaced_client_is_used_after_its_old_secret_was_refused(vault: Vault, tokens: TokenServer) -> None:
     settings = "client_id: me, credential: client"
-    await vault.keeper.store("client", "older secret")
+    await vault.keeper.put("client", "older secret", "ann")
     tokens.answer = lambda: web.Response(status=401)
     await vault.run(with_token(tokens, settings=settings))
-    await vault.keeper.store("client", "newer secret")
+    await vault.keeper.put("client", "newer secret", "ann")
     tokens.answer = None
     await vault.run(with_token(tokens, settings=settings))
     assert tokens.lookups[1][1] == "Basic bWU6bmV3ZXIrc2VjcmV0"

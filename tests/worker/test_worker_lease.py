@@ -79,7 +79,7 @@ async def test_a_worker_renews_the_lease_of_what_it_runs_and_of_nothing_else(sta
     await stage.start(ack_wait_s=0.003)
     await stage.issue(stage.command(stage.plan(TWO_TASKS)))
     queue = stage.broker.command_queue
-    (command_id,) = queue.standing
+    (command_id,) = queue.queued
     stage.clock.advance(20.0)
     lease_end_s = queue.free_at_s(command_id)
     await stage.soon(lambda: queue.free_at_s(command_id) > lease_end_s)

@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 from pydantic import BaseModel, ConfigDict
 
+from noetl_stream.adapters.clock import ManualClock
 from noetl_stream.adapters.memory.broker import MemoryBroker
-from noetl_stream.adapters.memory.clock import ManualClock
 from noetl_stream.engine.pipeline import advance_progress
 from noetl_stream.errors import OutcomeUnknown
 from noetl_stream.model import codec

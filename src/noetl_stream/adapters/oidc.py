@@ -1,20 +1,28 @@
-"""Bearer tokens of an OpenID Connect provider: signed by it, for us, now, by somebody who has a role here."""
+"""Bearer tokens of an OpenID Connect provider, and its public keys (OpenID Connect Discovery 1.0, RFC 7517)."""
 
 from __future__ import annotations
 
+import asyncio
+import json
+import logging
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
+from urllib.parse import urlsplit
 
+import aiohttp
 import jwt
 
-from noetl_stream.adapters.oidc_keys import ProviderKeys, SigningKey
-from noetl_stream.errors import Forbidden, Unauthenticated
+from noetl_stream.concurrency import end_tasks
+from noetl_stream.errors import Forbidden, Unauthenticated, Unreachable
 from noetl_stream.model.roles import ROLES, Role
 from noetl_stream.ports.access import Caller
+from noetl_stream.ports.clock import Clock
 from noetl_stream.settings.oidc import OidcSettings
 
+log = logging.getLogger(__name__)
+
 LEEWAY_S: Final = 30
-"""How far the provider's clock may be from ours."""
+"""The accepted difference between the provider's clock and ours."""
 
 MAX_PRINCIPAL_CHARACTERS: Final = 200
 REQUIRED: Final = ["iss", "sub", "aud", "exp", "iat"]
@@ -22,41 +30,65 @@ REQUIRED: Final = ["iss", "sub", "aud", "exp", "iat"]
 _REASONS: Final = {
     jwt.ExpiredSignatureError: "has expired",
     jwt.ImmatureSignatureError: "is not valid yet",
-    jwt.InvalidAudienceError: "is for somebody else (aud)",
+    jwt.InvalidAudienceError: "is for another audience (aud)",
     jwt.InvalidIssuerError: "is from another issuer (iss)",
     jwt.InvalidSignatureError: "is not signed by the provider",
-    jwt.InvalidAlgorithmError: "is signed by a way that its key is not for",
+    jwt.InvalidAlgorithmError: "is signed with an algorithm its key is not for",
 }
+
+FETCH_TIMEOUT_S: Final = 5.0
+MAX_DOCUMENT_BYTES: Final = 512 * 1024
+MAX_KEYS: Final = 100
+
+FRESH_S: Final = 600.0
+"""Older keys are fetched again."""
+
+KEPT_S: Final = 3600.0
+"""How long keys are used while the provider does not answer."""
+
+REFETCH_AFTER_S: Final = 30.0
+"""How soon keys are fetched again to find an unknown one."""
+
+RETRY_AFTER_S: Final = 5.0
+"""How soon keys are fetched again after a failure."""
+
+ALGORITHMS: Final = {
+    ("RSA", None): ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512"),
+    ("EC", "P-256"): ("ES256",),
+    ("EC", "P-384"): ("ES384",),
+    ("EC", "P-521"): ("ES512",),
+    ("OKP", "Ed25519"): ("EdDSA",),
+}
+"""The algorithms of each kind of key: never a shared secret, never ``none``."""
 
 
 class OidcProvider:
-    """An :class:`~noetl_stream.ports.access.IdentityProvider`. ``keys`` stay their owner's to close."""
+    """An :class:`~noetl_stream.ports.access.IdentityProvider`. It does not close ``keys``."""
 
     def __init__(self, settings: OidcSettings, keys: ProviderKeys) -> None:
         self._settings = settings
         self._keys = keys
 
     async def caller(self, bearer: str) -> Caller:
-        """See :meth:`noetl_stream.ports.access.IdentityProvider.caller`."""
         try:
             kid = jwt.get_unverified_header(bearer).get("kid")
         except jwt.PyJWTError:
             raise Unauthenticated("not a token of the identity provider") from None
         key = await self._keys.find(kid)
         if key is None:
-            raise Unauthenticated("the token is signed with a key that the identity provider does not show")
+            raise Unauthenticated("the token is signed with a key the identity provider does not publish")
         claims = self._verified(bearer, key)
         principal = _principal(claims)
         role = self._role(claims)
         if role is None:
             raise Forbidden(
                 f"{principal} has no role here",
-                hint=f"the token's claim {self._settings.role_claim!r} says none; NOETL_OIDC_DEFAULT_ROLE gives one",
+                hint=f"the claim {self._settings.role_claim!r} names none; NOETL_OIDC_DEFAULT_ROLE sets a default",
             )
         return Caller(principal, role)
 
     def _verified(self, bearer: str, key: SigningKey) -> Mapping[str, Any]:
-        """The claims. The key says which algorithms there are, never the token."""
+        """The claims. The key determines the allowed algorithms, never the token."""
         try:
             return jwt.decode(
                 bearer,
@@ -68,20 +100,20 @@ class OidcProvider:
                 options={"require": REQUIRED, "enforce_minimum_key_length": True},
             )
         except jwt.PyJWTError as error:
-            reason = next((words for kind, words in _REASONS.items() if isinstance(error, kind)), "does not hold")
+            reason = next((words for kind, words in _REASONS.items() if isinstance(error, kind)), "is invalid")
             raise Unauthenticated(f"the identity provider's token {reason}") from None
 
     def _role(self, claims: Mapping[str, Any]) -> Role | None:
-        """The highest of those that the claim says."""
-        said = _claim(claims, self._settings.role_claim)
-        values = said if isinstance(said, list) else [said]
+        """The highest role in the claim."""
+        claim = _claim(claims, self._settings.role_claim)
+        values = claim if isinstance(claim, list) else [claim]
         roles = self._settings.roles
         found = [roles[value] for value in values if isinstance(value, str) and value in roles]
         return max(found, key=ROLES.index, default=self._settings.default_role)
 
 
 def _claim(claims: Mapping[str, Any], name: str) -> Any:
-    """A claim of that name, or with dots a member within one: ``realm_access.roles``."""
+    """The claim of that name, or a member of one named with dots: ``realm_access.roles``."""
     if name in claims:
         return claims[name]
     found: Any = claims
@@ -91,8 +123,125 @@ def _claim(claims: Mapping[str, Any], name: str) -> Any:
 
 
 def _principal(claims: Mapping[str, Any]) -> str:
-    """By the address if the provider vouches for it: another one anybody may claim."""
+    """Named by the email address if the provider has verified it, else by the subject."""
     email = claims.get("email") if claims.get("email_verified") is True else None
     name = email if isinstance(email, str) and email else claims["sub"]
     shown = "".join(character if character.isprintable() else "?" for character in name)
     return f"oidc:{shown[:MAX_PRINCIPAL_CHARACTERS]}"
+
+
+class SigningKey(NamedTuple):
+    public_key: Any
+    algorithms: tuple[str, ...]
+
+
+class ProviderKeys:
+    """The provider's keys by id, cached.
+
+    Args:
+        jwks_url: Where they are published. Default: as the issuer's discovery document says.
+    """
+
+    def __init__(self, issuer: str, jwks_url: str | None, clock: Clock) -> None:
+        self._issuer = issuer
+        self._jwks_url = jwks_url
+        self._clock = clock
+        self._session: aiohttp.ClientSession | None = None
+        self._fetching: asyncio.Task[None] | None = None
+        self._keys: Mapping[str | None, SigningKey] = {}
+        self._fetched_s: float | None = None
+        self._tried_s: float | None = None
+        self._failure: str | None = None
+
+    async def find(self, kid: str | None) -> SigningKey | None:
+        """The key of this id; tokens and keys may have none. Waits for the provider only if the id is unknown.
+
+        Raises:
+            Unreachable: the provider does not answer, and no keys are cached or they are too old.
+        """
+        known = kid in self._keys and self._age_s() <= KEPT_S
+        if self._should_fetch(kid):
+            self._tried_s = self._clock.monotonic_s()
+            self._fetching = asyncio.create_task(self._fetch())
+        if not known and self._fetching is not None:
+            await asyncio.shield(self._fetching)
+        if self._age_s() > KEPT_S:
+            hint = "is NOETL_OIDC_ISSUER right? API tokens of this gateway still work"
+            raise Unreachable(
+                f"cannot get the keys of the identity provider {self._issuer}: {self._failure}", hint=hint
+            )
+        return self._keys.get(kid)
+
+    async def close(self) -> None:
+        if self._fetching is not None:
+            await end_tasks([self._fetching])
+        if self._session is not None:
+            await self._session.close()
+
+    def _should_fetch(self, kid: str | None) -> bool:
+        """Whether to fetch keys now."""
+        if (self._fetching is not None and not self._fetching.done()) or (
+            kid in self._keys and self._age_s() <= FRESH_S
+        ):
+            return False
+        wait_s = REFETCH_AFTER_S if self._failure is None else RETRY_AFTER_S
+        return self._tried_s is None or self._clock.monotonic_s() - self._tried_s >= wait_s
+
+    def _age_s(self) -> float:
+        return float("inf") if self._fetched_s is None else self._clock.monotonic_s() - self._fetched_s
+
+    async def _fetch(self) -> None:
+        try:
+            document = await self._document(self._jwks_url or await self._discovered())
+        except (aiohttp.ClientError, TimeoutError, ValueError, RecursionError) as error:
+            self._failure = str(error) or type(error).__name__
+            log.warning("cannot get the keys of the identity provider %s: %s", self._issuer, self._failure)
+            return
+        self._keys = _keys_in(document)
+        self._fetched_s = self._clock.monotonic_s()
+        self._failure = None
+
+    async def _discovered(self) -> str:
+        document = await self._document(self._issuer.rstrip("/") + "/.well-known/openid-configuration")
+        if document.get("issuer") != self._issuer:
+            raise ValueError(f"its discovery document names the issuer {document.get('issuer')!r}")
+        url = document.get("jwks_uri")
+        # A provider reached over https must not send us to an address without it.
+        if not isinstance(url, str) or urlsplit(url).scheme not in ("https", urlsplit(self._issuer).scheme):
+            raise ValueError("its discovery document has no safe jwks_uri")
+        return url
+
+    async def _document(self, url: str) -> dict[str, Any]:
+        if self._session is None:
+            self._session = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=FETCH_TIMEOUT_S))
+        async with self._session.get(url, allow_redirects=False) as response:
+            if response.status != 200:
+                raise ValueError(f"{url} answers {response.status}")
+            data = bytearray()
+            async for chunk in response.content.iter_any():
+                data += chunk
+                if len(data) > MAX_DOCUMENT_BYTES:
+                    raise ValueError(f"{url} answers with more than {MAX_DOCUMENT_BYTES} bytes")
+        document = json.loads(data)
+        if not isinstance(document, dict):
+            raise ValueError(f"{url} does not answer with a JSON object")
+        return document
+
+
+def _keys_in(document: Mapping[str, Any]) -> dict[str | None, SigningKey]:
+    """The keys for signatures that we support."""
+    listed = document.get("keys")
+    found: dict[str | None, SigningKey] = {}
+    for given in (listed if isinstance(listed, list) else [])[:MAX_KEYS]:
+        if not isinstance(given, dict) or given.get("use", "sig") != "sig":
+            continue
+        kid, kind = given.get("kid"), given.get("kty")
+        suited = ALGORITHMS.get((str(kind), None if kind == "RSA" else given.get("crv")), ())
+        algorithms = tuple(name for name in suited if given.get("alg", name) == name)
+        if not algorithms or not isinstance(kid, str | None) or "d" in given:
+            continue
+        try:
+            found[kid] = SigningKey(jwt.PyJWK(given, algorithms[0]).key, algorithms)
+        except jwt.PyJWTError as error:
+            log.warning("cannot use a key of the identity provider: %s", error)
+    return found

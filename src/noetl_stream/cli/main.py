@@ -1,4 +1,4 @@
-"""``noetl-stream``: the entry point. Commands load when they are called, so that each starts fast."""
+"""``noetl-stream``: the entry point. Modules of commands load when a command is called, so that each starts fast."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from noetl_stream.errors import NoetlError
 
 
 class Listed(NamedTuple):
-    """A command as the list of all shows it: its module below ``noetl_stream.cli``, and its line.
+    """A command in the list of commands: its module below ``noetl_stream.cli``, and its line in the list.
 
     The line stands here so that the list imports no command.
     """
@@ -25,33 +25,33 @@ class Listed(NamedTuple):
 
 
 COMMANDS: Final = {
-    "init": Listed("examples.init", "Make a project from an example playbook."),
-    "example": Listed("examples.example", "List the example playbooks, or show one."),
-    "run": Listed("run", "Run a playbook, a file or a registered one, to its end."),
-    "execution": Listed("execution.group", "Start executions, watch them, ask why, intervene, run again."),
+    "init": Listed("examples", "Create a project from an example playbook."),
+    "example": Listed("examples", "List and show example playbooks."),
+    "run": Listed("execution.start", "Run a playbook and wait for its end."),
+    "execution": Listed("execution.group", "Start, watch, explain, control and rerun executions."),
     "playbook": Listed("playbook.group", "Check, register, find and compare playbooks."),
-    "credential": Listed("access.credential", "Keep credentials for playbooks; no value ever comes out."),
-    "dev": Listed("processes.dev", "Keep a whole stack up until Ctrl-C."),
-    "server": Listed("processes.server", "Run a server: what follows from what happened."),
-    "worker": Listed("processes.worker", "Run a worker: the steps themselves; or list those that run."),
-    "gateway": Listed("processes.gateway", "Run a gateway: everything over HTTP."),
-    "pool": Listed("cluster.pool", "List worker pools, with what waits and runs in each."),
-    "partition": Listed("cluster.partition", "List partitions: who folds each, and how far behind."),
-    "dead-letter": Listed("cluster.dead_letter", "Look at what could not be delivered: requeue or discard it."),
-    "token": Listed("access.token", "Make, list and revoke API tokens of the gateway."),
-    "audit": Listed("access.audit", "Look at who did what through a gateway."),
-    "context": Listed("access.context", "Give gateways names, and say which one commands ask."),
-    "database": Listed("cluster.database", "Prepare the Postgres."),
-    "stream": Listed("cluster.stream", "Prepare the JetStream streams."),
-    "bench": Listed("processes.bench", "Measure the real stack on this machine."),
-    "completion": Listed("completion", "Make a shell complete commands: bash, zsh, fish."),
-    "version": Listed("version", "Print the version, and those of the parts."),
+    "credential": Listed("credential", "Store encrypted credentials for playbooks."),
+    "dev": Listed("processes", "Run a whole stack in the foreground."),
+    "server": Listed("processes", "Run a server."),
+    "worker": Listed("processes", "Run a worker, or list the running workers."),
+    "gateway": Listed("processes", "Run a gateway: all operations over HTTP."),
+    "pool": Listed("cluster", "List worker pools with their queued and running commands."),
+    "partition": Listed("cluster", "List partitions with their servers and backlog."),
+    "dead-letter": Listed("cluster", "List, show, requeue and discard undeliverable messages."),
+    "token": Listed("access", "Create, list and revoke API tokens of the gateway."),
+    "audit": Listed("access", "List changes and refused calls."),
+    "context": Listed("context", "Name gateways, and choose which one commands use."),
+    "database": Listed("cluster", "Prepare the Postgres database."),
+    "stream": Listed("cluster", "Prepare the JetStream streams."),
+    "bench": Listed("processes", "Measure performance on this machine."),
+    "completion": Listed("program", "Print a script for completion in bash, zsh or fish."),
+    "version": Listed("program", "Print the versions of noetl-stream and its dependencies."),
 }
-HIDDEN_COMMANDS: Final = {"background": Listed("processes.background", "")}
+HIDDEN_COMMANDS: Final = {"background": Listed("processes", "")}
 
 
 class LazyGroup(click.Group):
-    """A group that imports a command's module when the command is used."""
+    """A group that imports the module of a command when the command is used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -74,33 +74,37 @@ def noetl_stream() -> None:
     """Run NoETL playbooks durably on NATS JetStream and Postgres.
 
     \b
-    The shortest way:
+    To get started:
       noetl-stream init
       noetl-stream run playbooks/hello.yaml
-    It uses the NATS and Postgres named by NOETL_NATS_URL and NOETL_POSTGRES_DSN, or its own
-    embedded ones under NOETL_HOME, which it starts when they are not running. With --url,
-    NOETL_URL or a context it asks a gateway, and touches neither.
+
+    Commands use the NATS and Postgres that NOETL_NATS_URL and NOETL_POSTGRES_DSN name, or embedded ones under
+    NOETL_HOME, which they start if needed. With --url, NOETL_URL or a context they go through a gateway instead.
 
     \b
-    Exit codes of all commands:
-      0 completed    1 failed or cancelled         2 invalid playbook or usage
-      3 NATS, Postgres, gateway unreachable       124 timeout    130 interrupted
+    Exit codes:
+        0  completed
+        1  failed or cancelled
+        2  invalid playbook or usage
+        3  NATS, Postgres or gateway unreachable
+      124  timeout
+      130  interrupted
     """
 
 
 def _open_standard_streams() -> None:
-    """Whoever closed one of the three must not get a socket or a file in its place: the libraries do not bear it."""
+    """Opens those that the caller has closed: otherwise a socket or file would take their place, and get our output."""
     while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
         pass
     os.close(descriptor)
-    sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115, PTH123  open as long as the process
+    sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115, PTH123  open until the process ends
     sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115, PTH123
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Runs the command line and exits. A person's mistake never shows a traceback."""
+    """Runs the command line and exits. Usage errors never show a traceback."""
     _open_standard_streams()
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that what was begun is put away
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that commands clean up
     try:
         code: Any = noetl_stream.main(arguments, prog_name="noetl-stream", standalone_mode=False)
         sys.stdout.flush()

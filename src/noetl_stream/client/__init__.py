@@ -1,1 +1,1 @@
-"""What a person's command does: publish requests, wait for the fold's answer, follow an execution live."""
+"""The operations, directly on NATS and Postgres: for the gateway, and for the command line without one."""

@@ -1,18 +1,31 @@
-"""API tokens and the audit, straight on the database: so the first admin's token can be made."""
+"""API tokens and the audit, directly on Postgres: the first admin token is created this way."""
 
 from __future__ import annotations
 
+import logging
 import re
-from typing import Final
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Final, TypeAlias
 
 from msgspec.structs import asdict
 
-from noetl_stream.client.cursors import cursor_of, read_cursor
-from noetl_stream.errors import Conflict, NotFound, UsageError
+from noetl_stream.client.paging import page_of, read_cursor
+from noetl_stream.errors import Conflict, NoetlError, NotFound, UsageError
 from noetl_stream.model.envelope import iso, iso_or_none
 from noetl_stream.model.roles import ROLES
-from noetl_stream.ports.access import Audit, AuditEntry, StoredToken, Tokens, hash_of, token_text
-from noetl_stream.ports.catalog_address import is_path
+from noetl_stream.ports.access import (
+    Audit,
+    AuditedAnswer,
+    AuditedCall,
+    AuditEntry,
+    StoredToken,
+    Tokens,
+    audit_text,
+    hash_of,
+    token_text,
+)
+from noetl_stream.ports.catalog import is_path
 from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.operations.access import (
     ApiTokenDocument,
@@ -21,6 +34,7 @@ from noetl_stream.ports.operations.access import (
     NewApiTokenDocument,
     NewToken,
 )
+from noetl_stream.ports.operations.problems import problem_kind
 
 TOKEN_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@-]{0,63}")
 ID_BYTES: Final = 8
@@ -53,7 +67,7 @@ class DirectAccess:
             expires_ms=new.expires_ms,
         )
         if not await self._tokens.add(token):
-            raise Conflict(f"there is a token {new.name!r} already", hint="revoke it, or choose another name")
+            raise Conflict(f"token {new.name!r} already exists", hint="revoke it, or choose another name")
         return NewApiTokenDocument(**asdict(_shown(token)), secret=token_text(token_id, secret))
 
     async def tokens(self) -> list[ApiTokenDocument]:
@@ -61,29 +75,26 @@ class DirectAccess:
 
     async def revoke_token(self, token_id: str, by: str) -> None:
         if not await self._tokens.revoke(token_id, self._clock.now_ms(), by):
-            raise NotFound(f"there is no token {token_id!r}", hint="`noetl-stream token list` shows their ids")
+            raise NotFound(f"token {token_id!r} not found", hint="list the ids: `noetl-stream token list`")
 
     async def audit(self, limit: int, cursor: str | None, principal: str | None = None) -> AuditPage:
-        # One more than is shown: whether a page follows.
         found = await self._audit.page(limit + 1, read_cursor(cursor, int), principal)
-        shown = found[:limit]
-        return AuditPage(
-            [_entry(entry) for entry in shown], cursor_of(shown[-1].number) if len(found) > limit else None
-        )
+        shown, following = page_of(found, limit, lambda entry: entry.number)
+        return AuditPage([_entry(entry) for entry in shown], following)
 
 
 def _check(new: NewToken, now_ms: int) -> None:
     if TOKEN_NAME.fullmatch(new.name) is None:
-        hint = "1 to 64 letters, digits, `_`, `.`, `@` and `-`, no sign first"
-        raise UsageError(f"{new.name!r} is no name for a token", hint=hint)
+        hint = "use 1 to 64 letters, digits, `_`, `.`, `@` and `-`, beginning with a letter, a digit or `_`"
+        raise UsageError(f"{new.name!r} is not a valid token name", hint=hint)
     if new.role not in ROLES:
-        raise UsageError(f"{new.role!r} is no role", hint=f"one of {', '.join(ROLES)}")
+        raise UsageError(f"{new.role!r} is not a role", hint=f"use one of {', '.join(ROLES)}")
     if new.role == "admin" and new.paths:
-        raise UsageError("an admin's token has no paths", hint="it could make itself another one without")
+        raise UsageError("an admin token cannot be limited to paths", hint="it could create a token without paths")
     if len(new.paths) > MAX_PATHS or not all(is_path(path.strip("/")) for path in new.paths):
-        raise UsageError("a token's paths are those of playbooks or of folders above them", hint="as in `team/reports`")
+        raise UsageError("the paths of a token must be paths of playbooks or folders", hint="e.g. `team/reports`")
     if new.expires_ms is not None and not now_ms < new.expires_ms <= LATEST_MS:
-        raise UsageError("the token would have expired already, or after the year 9999", hint="give a time to come")
+        raise UsageError("the token would expire in the past, or after the year 9999", hint="choose a future time")
 
 
 def _shown(token: StoredToken) -> ApiTokenDocument:
@@ -118,3 +129,58 @@ def _entry(entry: AuditEntry) -> AuditEntryDocument:
         reason=answer.reason if answer is not None else "",
         made=answer.made if answer is not None else "",
     )
+
+
+log = logging.getLogger(__name__)
+
+Recorded: TypeAlias = Callable[[str, str, str], AbstractAsyncContextManager[None]]
+"""A context in which an operation runs: of its id in the OpenAPI document, its target and who acts."""
+
+
+@asynccontextmanager
+async def unrecorded(operation: str, target: str, by: str) -> AsyncIterator[None]:
+    """For a gateway, which records its calls itself."""
+    yield
+
+
+class AuditRecord:
+    """A :data:`Recorded` that writes an entry before the operation and its outcome afterwards, as a gateway does.
+
+    Deletions and changes of credentials leave no other trace of who made them.
+    """
+
+    def __init__(self, audit: Audit, clock: Clock) -> None:
+        self._audit = audit
+        self._clock = clock
+
+    @asynccontextmanager
+    async def __call__(self, operation: str, target: str, by: str) -> AsyncIterator[None]:
+        """
+        Raises:
+            Unreachable: the entry cannot be written; the operation did not run.
+        """
+        call = AuditedCall(
+            at_ms=self._clock.now_ms(),
+            principal=audit_text(by),
+            role="",
+            method="",
+            operation=operation,
+            target=audit_text(target),
+            correlation_id="",
+            remote="",
+            idempotency_key="",
+        )
+        number = await self._audit.begin(call)
+        try:
+            yield
+        except Exception as error:
+            kind = problem_kind(error)
+            await self._answer(number, AuditedAnswer(kind.status, kind.name))
+            raise
+        await self._answer(number, AuditedAnswer(204 if operation.startswith("delete") else 200))
+
+    async def _answer(self, number: int, answer: AuditedAnswer) -> None:
+        try:
+            await self._audit.answer(number, answer)
+        except NoetlError as error:
+            log.error("cannot record the outcome of audit entry %s (%s): %s", number, answer.status, error)

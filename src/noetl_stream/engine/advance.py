@@ -21,14 +21,8 @@ from noetl_stream.engine.evolve.dispatch import evolve
 from noetl_stream.engine.evolve.step_runs import classify
 from noetl_stream.engine.evolve.worker_facts import misfit
 from noetl_stream.engine.state import Execution, RecordedFact
-from noetl_stream.model.events import (
-    ClientRequest,
-    ExecutionFailing,
-    Fact,
-    ReferenceAwaited,
-    TaskProcessed,
-    TaskStarted,
-)
+from noetl_stream.model import events
+from noetl_stream.model.events import Fact
 from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.model.status import Rejection
 from noetl_stream.playbook.plan import Plan
@@ -70,7 +64,7 @@ def advance(plan: Plan | InvalidPlan, state: Execution | None, recorded: Recorde
         recorded: A reported fact, or one from the server (``step.scheduled`` with a higher issue).
     """
     runnable = None if isinstance(plan, InvalidPlan) else plan
-    if state is not None and runnable is not None and isinstance(recorded.fact, ClientRequest):
+    if state is not None and runnable is not None and isinstance(recorded.fact, events.ClientRequest):
         rejection = rejection_of(runnable, state, recorded.fact)
         if rejection is not None or is_redundant(state, recorded.fact):
             return Advanced(state, False, (), refusal=rejection or NotTaken("redundant"))
@@ -133,9 +127,9 @@ def _settle(
 
 def _has_no_consequences(fact: Fact) -> bool:
     """Whether the fact, like most reports, has no consequences in a quiescent state."""
-    if type(fact) is TaskProcessed:
+    if type(fact) is events.TaskProcessed:
         return not (fact.set_ctx or fact.set_shared)
-    return type(fact) is TaskStarted
+    return type(fact) is events.TaskStarted
 
 
 def _admission_inputs(state: Execution) -> _Inputs:
@@ -150,12 +144,12 @@ def _decide_or_await(
     try:
         return decision(plan, state, *fact)
     except ReferenceNeeded as needed:
-        return (ReferenceAwaited(needed.reference),)
+        return (events.ReferenceAwaited(needed.reference),)
 
 
 def _too_many_decisions(state: Execution) -> Fact:
     text = f"one fact led to limits.max_decisions_per_fact ({state.limits.max_decisions_per_fact}) decisions: a cycle"
-    return ExecutionFailing(ErrorInfo("limit_exceeded", text))
+    return events.ExecutionFailing(ErrorInfo("limit_exceeded", text))
 
 
 class NotTaken(NamedTuple):

@@ -19,18 +19,7 @@ from noetl_stream.engine.evolve.step_runs import contributions_of
 from noetl_stream.engine.replay import JournalRow, recorded_facts
 from noetl_stream.engine.state import Execution, RecordedFact
 from noetl_stream.model import codec, events
-from noetl_stream.model.events import (
-    ExecutionRequested,
-    ExecutionReused,
-    Fact,
-    LoopCounts,
-    Rerun,
-    RerunRefused,
-    ReusedFact,
-    StepPatched,
-    StepReused,
-    Token,
-)
+from noetl_stream.model.events import Fact, Rerun, ReusedFact, Token
 from noetl_stream.model.ids import derive
 from noetl_stream.model.status import RejectionCode
 from noetl_stream.playbook.plan import Plan
@@ -51,18 +40,20 @@ class _StartingPoint(NamedTuple):
     step_run_id: str = ""
 
 
-def reuse(plan: Plan, execution_id: str, request: ExecutionRequested, original: JournalSummary) -> Sequence[Fact]:
+def reuse(
+    plan: Plan, execution_id: str, request: events.ExecutionRequested, original: JournalSummary
+) -> Sequence[Fact]:
     """The inputs that start the rerun ``execution_id``: pages of ``execution.reused``, or one ``rerun.refused``."""
     assert request.rerun is not None
     try:
         return tuple(_pages(plan, execution_id, request.rerun, request.digest, original))
     except _Refused as refused:
-        return (RerunRefused(*refused.args),)
+        return (events.RerunRefused(*refused.args),)
 
 
 def _pages(
     plan: Plan, execution_id: str, rerun: Rerun, digest: str, original: JournalSummary
-) -> Iterator[ExecutionReused]:
+) -> Iterator[events.ExecutionReused]:
     if original.digest != digest:
         text = f"execution {rerun.of} ran the playbook {original.digest}, not {digest}"
         raise _Refused("version_mismatch", text)
@@ -76,8 +67,8 @@ def _pages(
     token = replace(token, token_id=derive(execution_id, "rerun"), cause="rerun", args=args)
     *others, last = enumerate(pages)
     for number, page in others:
-        yield ExecutionReused(rerun.of, page, number)
-    yield ExecutionReused(rerun.of, last[1], last[0], token, joined, original.workload)
+        yield events.ExecutionReused(rerun.of, page, number)
+    yield events.ExecutionReused(rerun.of, last[1], last[0], token, joined, original.workload)
 
 
 class _Lineage:
@@ -272,7 +263,7 @@ class JournalSummary:
 def _patched(before: Execution, step_run_id: str, fact: events.TaskProcessed) -> Iterator[ReusedFact]:
     at_once = list(fact.set_shared.items()) if before.runs[step_run_id].loop is None else []
     if fact.set_ctx or at_once:
-        yield StepPatched(step_run_id, fact.set_ctx, at_once)
+        yield events.StepPatched(step_run_id, fact.set_ctx, at_once)
 
 
 def _ended(
@@ -283,13 +274,13 @@ def _ended(
         return  # an inner loop, not the step
     contributions = iter(contributions_of(before.runs[fact.step_run_id]))
     while some := list(islice(contributions, CONTRIBUTIONS_AT_ONCE)):
-        yield StepPatched(run.step_run_id, shared=some)
+        yield events.StepPatched(run.step_run_id, shared=some)
     value = after.steps[run.step] if run.error is None else None
     outcome, results = (value.outcome, value.results) if value is not None else (None, {})
     last = next((task for task, each in results.items() if each is outcome), "")
     loop = run.loop
     name: Any = run.ended
-    yield StepReused(
+    yield events.StepReused(
         step_run_id=run.step_run_id,
         ended=name,
         outcome=outcome,
@@ -297,5 +288,5 @@ def _ended(
         others={task: each for task, each in results.items() if task != last},
         error=run.error,
         vars=run.vars,
-        loop=LoopCounts(loop.count, loop.ok, loop.failed, loop.skipped) if loop is not None else None,
+        loop=events.LoopCounts(loop.count, loop.ok, loop.failed, loop.skipped) if loop is not None else None,
     )

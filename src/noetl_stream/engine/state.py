@@ -6,18 +6,8 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from noetl_stream.model.events import (
-    CtxOverwrote,
-    EvaluatedGuard,
-    ExecutionRequested,
-    Fact,
-    Parent,
-    Path,
-    SharedValue,
-    TimerPurpose,
-    Token,
-    Wait,
-)
+from noetl_stream.model import events
+from noetl_stream.model.events import Fact, Parent, Path, SharedValue, TimerPurpose, Token, Wait
 from noetl_stream.model.ids import RunId
 from noetl_stream.model.limits import Limits
 from noetl_stream.model.messages import Progress
@@ -61,7 +51,7 @@ class WaitingToken(msgspec.Struct, frozen=True, gc=False):
 
     token: Token
     held: bool = False
-    guards: tuple[EvaluatedGuard, ...] = ()
+    guards: tuple[events.EvaluatedGuard, ...] = ()
     keeps_alive: bool = False
     joining: bool = False
 
@@ -204,7 +194,7 @@ class Execution(msgspec.Struct, frozen=True, gc=False):
     waves: dict[str, int] = {}
     writers: dict[str, tuple[str, int]] = {}
     requests: frozenset[str] = frozenset()
-    overwrote: CtxOverwrote | None = None
+    overwrote: events.CtxOverwrote | None = None
     step_runs: int = 0
     discarded: int = 0
     evaluated: bool = False
@@ -222,7 +212,7 @@ class Execution(msgspec.Struct, frozen=True, gc=False):
     resolved: dict[str, Any] = {}
     resolved_at: int = 0
     rerun_of: str = ""
-    request: ExecutionRequested | None = None
+    request: events.ExecutionRequested | None = None
     reused_pages: int = 0
 
     @property

@@ -22,7 +22,7 @@ from noetl_stream.gateway.resources import (
     tokens,
 )
 from noetl_stream.gateway.resources.system import system_routes
-from noetl_stream.ports.readiness import Readiness
+from noetl_stream.ports.gateway import Readiness
 
 NOUNS: Final = (executions, interventions, ctx, playbooks, credentials, cluster, ingest, streams, tokens)
 

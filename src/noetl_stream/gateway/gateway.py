@@ -21,10 +21,8 @@ from noetl_stream.gateway.http.serving import Serving
 from noetl_stream.gateway.metrics import Metrics
 from noetl_stream.ports.access import Audit, Authenticator
 from noetl_stream.ports.clock import Clock
-from noetl_stream.ports.idempotency import Idempotency
-from noetl_stream.ports.ingest import Ingest
+from noetl_stream.ports.gateway import Idempotency, Ingest, Readiness
 from noetl_stream.ports.operations import Operations
-from noetl_stream.ports.readiness import Readiness
 from noetl_stream.settings.environment import GatewayLimits
 
 log = logging.getLogger(__name__)

@@ -8,20 +8,8 @@ from typing import Any, Final, TypeAlias, TypeVar
 import msgspec
 
 from noetl_stream.errors import PayloadRefused
+from noetl_stream.model import messages
 from noetl_stream.model.events import AnyFact, Fact
-from noetl_stream.model.messages import (
-    ClaimAnswer,
-    InboxMessage,
-    InputByReport,
-    JournalRecord,
-    Report,
-    Request,
-    SecretAnswer,
-    SecretQuestion,
-    StepCommand,
-    Stop,
-    WorkerPresence,
-)
 from noetl_stream.model.outcome import ErrorInfo, Payload
 
 Value = TypeVar("Value")
@@ -57,22 +45,22 @@ Decode: TypeAlias = Callable[[bytes | msgspec.Raw], Value]
 """The value that the JSON bytes encode. Raises ``PayloadRefused`` if they encode nothing of this type."""
 
 decode_fact: Final[Decode[Fact]] = _decoder(AnyFact)
-decode_reported: Final[Decode[Request | Report]] = _decoder(Request | Report)
-decode_inbox: Final[Decode[InboxMessage]] = _decoder(InboxMessage)
-decode_record: Final[Decode[JournalRecord]] = _decoder(JournalRecord)
-decode_command: Final[Decode[StepCommand]] = _decoder(StepCommand)
-decode_claim_answer: Final[Decode[ClaimAnswer]] = _decoder(ClaimAnswer)
-decode_stop: Final[Decode[Stop]] = _decoder(Stop)
-decode_presence: Final[Decode[WorkerPresence]] = _decoder(WorkerPresence)
-decode_secret_question: Final[Decode[SecretQuestion]] = _decoder(SecretQuestion)
-decode_secret_answer: Final[Decode[SecretAnswer]] = _decoder(SecretAnswer)
+decode_reported: Final[Decode[messages.Request | messages.Report]] = _decoder(messages.Request | messages.Report)
+decode_inbox: Final[Decode[messages.InboxMessage]] = _decoder(messages.InboxMessage)
+decode_record: Final[Decode[messages.JournalRecord]] = _decoder(messages.JournalRecord)
+decode_command: Final[Decode[messages.StepCommand]] = _decoder(messages.StepCommand)
+decode_claim_answer: Final[Decode[messages.ClaimAnswer]] = _decoder(messages.ClaimAnswer)
+decode_stop: Final[Decode[messages.Stop]] = _decoder(messages.Stop)
+decode_presence: Final[Decode[messages.WorkerPresence]] = _decoder(messages.WorkerPresence)
+decode_secret_question: Final[Decode[messages.SecretQuestion]] = _decoder(messages.SecretQuestion)
+decode_secret_answer: Final[Decode[messages.SecretAnswer]] = _decoder(messages.SecretAnswer)
 decode_payload: Final[Decode[Payload]] = _decoder(Payload)
 decode_error: Final[Decode[ErrorInfo]] = _decoder(ErrorInfo)
 decode_json: Final[Decode[Any]] = _decoder(Any)
-_decode_input: Final[Decode[InputByReport]] = _decoder(InputByReport)
+_decode_input: Final[Decode[messages.InputByReport]] = _decoder(messages.InputByReport)
 
 
-def decode_entry(data: bytes | msgspec.Raw) -> Fact | InputByReport:
+def decode_entry(data: bytes | msgspec.Raw) -> Fact | messages.InputByReport:
     """An entry of a journal record: inputs by report are arrays, facts are objects."""
     return _decode_input(data) if bytes(data).startswith(b"[") else decode_fact(data)
 

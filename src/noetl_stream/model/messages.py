@@ -9,16 +9,8 @@ from typing import Any
 
 import msgspec
 
-from noetl_stream.model.events import (
-    CancelRequested,
-    ChildFinished,
-    ClientFact,
-    ExecutionRequested,
-    Path,
-    PauseRequested,
-    ResumeRequested,
-    Wait,
-)
+from noetl_stream.model import events
+from noetl_stream.model.events import Path, Wait
 from noetl_stream.model.ids import RunId
 from noetl_stream.model.limits import Limits
 from noetl_stream.model.outcome import ErrorInfo, ItemPosition, Outcome, Page, StepValue
@@ -32,7 +24,7 @@ class Request(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="type",
 
     execution_id: str
     request_id: str
-    fact: ClientFact
+    fact: events.ClientFact
     format: int = FORMAT
 
 
@@ -206,7 +198,13 @@ class Stop(msgspec.Struct, frozen=True, omit_defaults=True):
     pausing: bool = False
 
 
-InboxFact = ExecutionRequested | CancelRequested | PauseRequested | ResumeRequested | ChildFinished
+InboxFact = (
+    events.ExecutionRequested
+    | events.CancelRequested
+    | events.PauseRequested
+    | events.ResumeRequested
+    | events.ChildFinished
+)
 """Facts that one execution sends to another."""
 
 

@@ -86,7 +86,7 @@ class InvalidPlaybook(NoetlError):
 
 
 class TooManyProblems(Exception):
-    """The list is full and holds an error, so there is no point in checking further."""
+    """The list is full and holds an error: checking stops."""
 
 
 class Problems:

@@ -24,7 +24,7 @@ class Caller(NamedTuple):
 
 def covers(paths: tuple[str, ...], path: str) -> bool:
     """Whether a playbook's path is one of ``paths`` or below one: ``team/a`` covers ``team/a/b``, not ``team/ab``."""
-    return not paths or any(path == given or path.startswith(f"{given}/") for given in paths)
+    return not paths or any(path == one or path.startswith(f"{one}/") for one in paths)
 
 
 TOKEN_TEXT: Final = re.compile(r"noetl_([0-9a-f]{16})_([0-9a-f]{64})")
@@ -107,11 +107,11 @@ class Tokens(Protocol):
 
 
 MAX_AUDIT_CHARACTERS: Final = 256
-"""Of each text in an entry of the audit."""
+"""The limit of each text in an audit entry."""
 
 
 def audit_text(text: str) -> str:
-    """What of a text that somebody sent stands in the audit."""
+    """A received text as the audit records it: bounded and printable."""
     return "".join(character if character.isprintable() else "?" for character in text[:MAX_AUDIT_CHARACTERS])
 
 

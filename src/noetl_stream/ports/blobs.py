@@ -1,8 +1,15 @@
-"""Large values by write-once key (LANGUAGE §10)."""
+"""Large values by write-once key (LANGUAGE §10), and the results of loops gathered from them (LANGUAGE §6)."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Protocol
+
+from noetl_stream.errors import BlobMissing
+from noetl_stream.model import codec
+from noetl_stream.model.events import LoopDone, LoopIterationDone, LoopStarted, Path, TaskProcessed
+from noetl_stream.model.outcome import Payload
+from noetl_stream.ports.store import Store
 
 
 class Blobs(Protocol):
@@ -20,9 +27,43 @@ class Blobs(Protocol):
         ...
 
     async def delete(self, key: str) -> None:
-        """Deletes the value of ``key``; does nothing if it does not exist.
+        """Deletes the value of ``key``, if it exists.
 
         Raises:
             Unreachable: no answer in time.
         """
         ...
+
+
+async def gather_iterations(store: Store, blobs: Blobs, execution_id: str, step_run_id: str) -> bytes:
+    """The JSON of a loop's result, in index order: failed and skipped iterations are null, inner loops nested lists.
+
+    Raises:
+        BlobMissing: the journal has no such loop, or a result of its iterations is lost.
+    """
+    last: dict[Path, Payload] = {}
+    results: dict[Path, Payload] = {}
+    counts: dict[Path, int] = {}
+    for row in await store.iteration_results(execution_id, step_run_id):
+        fact = codec.decode_fact(row.data)
+        if isinstance(fact, TaskProcessed):
+            last[fact.path] = fact.outcome.result
+        elif isinstance(fact, LoopIterationDone):
+            results[fact.path] = last.get(fact.path, Payload())
+        elif isinstance(fact, LoopDone) or (isinstance(fact, LoopStarted) and not fact.path):
+            counts[fact.path] = fact.count
+    if () not in counts:
+        raise BlobMissing(f"the journal of execution {execution_id} has no loop of step run {step_run_id}")
+    return await _level((), counts, results, blobs)
+
+
+async def _level(path: Path, counts: Mapping[Path, int], results: Mapping[Path, Payload], blobs: Blobs) -> bytes:
+    parts = []
+    for index in range(counts[path]):
+        inner = (*path, index)
+        if inner in counts:
+            parts.append(await _level(inner, counts, results, blobs))
+            continue
+        payload = results.get(inner, Payload())
+        parts.append(await blobs.get(payload.reference.key) if payload.reference else bytes(payload.value))
+    return b"[" + b",".join(parts) + b"]"

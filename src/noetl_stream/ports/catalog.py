@@ -1,4 +1,7 @@
-"""The catalog: playbooks by path and version, each pinned to the digest of its text (LANGUAGE §9, §12 *playbook*)."""
+"""The catalog: playbooks by path and version, each pinned to the digest of its text (LANGUAGE §9, §12 *playbook*).
+
+Its addresses are ``PATH[@VERSION]``.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +9,13 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
-from noetl_stream.errors import UsageError
-from noetl_stream.playbook.diagnostics import listed
+from noetl_stream.errors import NotFound, UsageError
+from noetl_stream.playbook.diagnostics import listed, nearest
+
+ADDRESS_FORM: Final = "PATH[@VERSION], as in `examples/airports@1.0`"
+MAX_PART_CHARACTERS: Final = 256
+SUGGESTED_AMONG: Final = 1000
+VERSIONS_SHOWN: Final = 10
 
 _REVISION: Final = re.compile(r"#?([1-9][0-9]{0,8})")
 
@@ -57,7 +65,7 @@ class Catalog(Protocol):
     """
 
     async def register(self, entry: CatalogEntry, source: str) -> CatalogEntry:
-        """Registers a playbook, returns its entry; ``entry.revision`` is ignored. Idempotent, also concurrently.
+        """Registers a playbook and returns its entry; ``entry.revision`` is ignored. Idempotent, also concurrently.
 
         The same text under the same version, or without a version and equal to the latest, returns the existing entry.
         ``source`` is stored by its digest, where executions find it.
@@ -68,7 +76,7 @@ class Catalog(Protocol):
         ...
 
     async def resolve(self, path: str, version: str | None) -> CatalogEntry | None:
-        """The latest entry of ``path``, or the one ``version`` names (:func:`chosen`).
+        """The latest entry of ``path``, or the one ``version`` names (:func:`entry_named`).
 
         Raises:
             VersionAmbiguous: it names two.
@@ -98,21 +106,21 @@ class Catalog(Protocol):
         ...
 
 
-def settled(wanted: CatalogEntry, standing: Sequence[CatalogEntry], deleted: int = 0) -> CatalogEntry:
-    """The entry that registering ``wanted`` yields: one of ``standing``, or ``wanted`` with the next revision.
+def registered_entry(wanted: CatalogEntry, existing: Sequence[CatalogEntry], deleted: int = 0) -> CatalogEntry:
+    """The entry that registering ``wanted`` yields: one of ``existing``, or ``wanted`` with the next revision.
 
     Args:
-        standing: Existing entries of the path, newest first: at least the latest and the one with the wanted version.
+        existing: Entries of the path, newest first: at least the latest and the one with the wanted version.
         deleted: The highest deleted revision of the path.
 
     Raises:
         VersionTaken: the version is registered with a different text.
     """
-    latest = standing[0] if standing else None
+    latest = existing[0] if existing else None
     if wanted.version is None:
         same = latest if latest is not None and latest.digest == wanted.digest else None
     else:
-        same = next((entry for entry in standing if entry.version == wanted.version), None)
+        same = next((entry for entry in existing if entry.version == wanted.version), None)
     if same is None:
         return wanted._replace(revision=max(latest.revision if latest else 0, deleted) + 1)
     if same.digest != wanted.digest:
@@ -129,7 +137,7 @@ def revision_in(version: str) -> int | None:
     return int(found[1]) if found else None
 
 
-def chosen(version: str, entries: Sequence[CatalogEntry]) -> CatalogEntry | None:
+def entry_named(version: str, entries: Sequence[CatalogEntry]) -> CatalogEntry | None:
     """The entry of a path that ``version`` names, by version or by revision; ``#3`` is revision 3.
 
     Raises:
@@ -144,3 +152,70 @@ def chosen(version: str, entries: Sequence[CatalogEntry]) -> CatalogEntry | None
             hint=f"name the revision: {spellings}",
         )
     return found[0] if found else None
+
+
+class NotRegistered(NotFound):
+    """The catalog does not have the path, or the path not the version."""
+
+
+class Address(NamedTuple):
+    """A playbook in the catalog; ``version`` is ``None`` for the latest."""
+
+    path: str
+    version: str | None
+
+    def __str__(self) -> str:
+        return self.path if self.version is None else f"{self.path}@{self.version}"
+
+
+def read_address(text: str) -> Address | None:
+    """The address in ``text``; ``None`` if it is not one. A leading slash is dropped (LANGUAGE §1)."""
+    path, at, version = text.removeprefix("/").partition("@")
+    if not is_path(path) or (at and not _is_part(version)):
+        return None
+    return Address(path, version if at else None)
+
+
+def is_path(text: str) -> bool:
+    """Whether a path can be used in an address: names separated by slashes, without white space or ``@``."""
+    return _is_part(text) and all(name not in ("", ".", "..") for name in text.split("/"))
+
+
+def is_version(text: str) -> bool:
+    """Whether a version can be used in an address; ``#`` starts a revision."""
+    return _is_part(text) and not text.startswith("#")
+
+
+async def find_entry(catalog: Catalog, address: Address) -> CatalogEntry:
+    """The entry at ``address``.
+
+    Raises:
+        NotRegistered: it does not exist; the hint names the nearest path, or the existing versions.
+        VersionAmbiguous: it names two entries.
+    """
+    found = await catalog.resolve(*address)
+    if found is not None:
+        return found
+    entries = await find_versions(catalog, address.path)
+    names = listed(entry.known_as for entry in entries[:VERSIONS_SHOWN])
+    more = f" and {len(entries) - VERSIONS_SHOWN} older" if len(entries) > VERSIONS_SHOWN else ""
+    raise NotRegistered(f"{address.path} has no version {address.version}", hint=f"it has {names}{more}")
+
+
+async def find_versions(catalog: Catalog, path: str) -> list[CatalogEntry]:
+    """All entries of a path, newest first; at least one.
+
+    Raises:
+        NotRegistered: the path is unknown; the hint names the nearest one.
+    """
+    entries = await catalog.versions(path)
+    if entries:
+        return entries
+    known = await catalog.latest("", {}, SUGGESTED_AMONG, None)
+    near = nearest(path, (entry.path for entry in known))
+    hint = f"did you mean `{near}`?" if near else "`noetl-stream playbook list` lists them all"
+    raise NotRegistered(f"no playbook {path} in the catalog", hint=hint)
+
+
+def _is_part(text: str) -> bool:
+    return 0 < len(text) <= MAX_PART_CHARACTERS and text.isprintable() and not set(text) & {" ", "@"}

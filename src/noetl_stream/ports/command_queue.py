@@ -17,8 +17,8 @@ class QueuedCommand(NamedTuple):
 
 
 class QueuedPool(NamedTuple):
-    """The commands of a pool: ``queued`` wait for a worker, ``given`` are leased to one; those of a dead worker count
-    as given until their lease ends. ``again`` counts the given ones that were delivered before.
+    """The commands of a pool: ``queued`` wait for a worker, ``given`` are leased to one, dead or alive. ``again``
+    counts the given ones that were delivered before.
     """
 
     pool: str
@@ -57,7 +57,7 @@ class CommandSource(Protocol):
         ...
 
     async def next(self) -> Delivery:
-        """The next delivery; waits for ever, across reconnects."""
+        """The next delivery; waits without limit, across reconnects."""
         ...
 
     async def close(self) -> None: ...
@@ -75,7 +75,7 @@ class CommandQueue(Protocol):
         ...
 
     async def pools(self) -> list[QueuedPool]:
-        """All pools that have had a worker or have a command, by name. Workers may be dead."""
+        """All pools that have had a worker or have a command, by name."""
         ...
 
     async def withdraw(self, commands: Collection[tuple[str, str]]) -> None:

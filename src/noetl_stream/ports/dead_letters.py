@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Final, Literal, NamedTuple, Protocol
 
+from msgspec.structs import replace
+
 from noetl_stream.ports.rows import Row
 
 LetterSource = Literal["events", "inbox", "command"]
@@ -16,21 +18,20 @@ LetterState = Literal["waiting", "requeued", "discarded"]
 MAX_LETTER_BYTES: Final = 1024 * 1024
 """How much of a body is stored; only a complete one can be requeued."""
 
-MAX_LETTER_WORDS: Final = 1_000
+MAX_LETTER_CHARACTERS: Final = 1_000
 """How many characters of a subject, an id or a reason are stored: all three may come from the sender."""
 
 
 class DeadLetterRow(Row, frozen=True, kw_only=True):
-    """A letter to be written; :func:`dead_letter` creates one.
+    """A letter to be written, made :func:`storable` first.
 
     Attributes:
-        id: Its origin: source, generation of the partition and sequence in EVENTS; sequence in the inbox;
-            command and issue.
+        id: Its origin: source, with sequence and stored time in EVENTS, sequence in the inbox, or command and issue.
         at_ms: When the message was stored, or the command given up.
         execution_id: From the message's subject or row; not always valid.
         subject: The subject of the message.
         body: Its first :data:`MAX_LETTER_BYTES`.
-        size: The size of the body in bytes.
+        size: The size of the whole body in bytes.
         source_seq: In EVENTS, or in the inbox.
     """
 
@@ -42,8 +43,8 @@ class DeadLetterRow(Row, frozen=True, kw_only=True):
     subject: str
     reason: str
     body: bytes
-    size: int
-    source_seq: int | None
+    size: int = 0
+    source_seq: int | None = None
 
 
 class DeadLetter(NamedTuple):
@@ -56,46 +57,27 @@ class DeadLetter(NamedTuple):
     settled_by: str | None
 
 
-def dead_letter(
-    *,
-    id: str,
-    at_ms: int,
-    source: LetterSource,
-    partition: int,
-    execution_id: str,
-    subject: str,
-    reason: str,
-    body: bytes,
-    source_seq: int | None = None,
-) -> DeadLetterRow:
-    """A letter any store accepts: bounded, without NUL and lone surrogates."""
-    return DeadLetterRow(
-        id=id,
-        at_ms=at_ms,
-        source=source,
-        partition=partition,
-        execution_id=_storable(execution_id),
-        subject=_storable(subject),
-        reason=_storable(reason),
-        body=bytes(body[:MAX_LETTER_BYTES]),
-        size=len(body),
-        source_seq=source_seq,
+def storable(row: DeadLetterRow) -> DeadLetterRow:
+    """The letter as any store accepts it: bounded, with its size, without NUL and lone surrogates."""
+    return replace(
+        row,
+        execution_id=_storable(row.execution_id),
+        subject=_storable(row.subject),
+        reason=_storable(row.reason),
+        body=row.body[:MAX_LETTER_BYTES],
+        size=len(row.body),
     )
 
 
 def _storable(text: str) -> str:
-    return text[:MAX_LETTER_WORDS].replace("\0", "\\0").encode(errors="backslashreplace").decode()
+    return text[:MAX_LETTER_CHARACTERS].replace("\0", "\\0").encode(errors="backslashreplace").decode()
 
 
 class DeadLetters(Protocol):
     """Any method raises :class:`~noetl_stream.errors.Unreachable` when the database is away."""
 
     async def page(self, limit: int, before: int | None) -> list[DeadLetter]:
-        """Unsettled letters, newest first, without bodies.
-
-        Args:
-            before: The letter number to continue before.
-        """
+        """Unsettled letters with a number below ``before``, newest first, without bodies."""
         ...
 
     async def get(self, letter_id: str) -> DeadLetter | None:
@@ -103,17 +85,11 @@ class DeadLetters(Protocol):
         ...
 
     async def requeue(self, letter_id: str, by: str, at_ms: int) -> bool:
-        """Settles a letter as requeued; one from the inbox is put back there in the same transaction.
-
-        Returns:
-            Whether it was unsettled.
+        """Settles a letter as requeued; one from the inbox is put back there in the same transaction. ``False`` if it
+        is settled already.
         """
         ...
 
     async def discard(self, letter_id: str, by: str, at_ms: int) -> bool:
-        """Settles a letter as discarded and deletes its body.
-
-        Returns:
-            Whether it was unsettled.
-        """
+        """Settles a letter as discarded and deletes its body. ``False`` if it is settled already."""
         ...

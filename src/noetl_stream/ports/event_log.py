@@ -36,7 +36,7 @@ class EventReader(Protocol):
     contact_s: float
 
     async def next_batch(self, limit: int) -> list[ReportedMessage]:
-        """The available messages, from one to ``limit``; waits only if there are none.
+        """The available messages, at least one and at most ``limit``; waits for the first.
 
         Raises:
             ReaderBroken: a gap, a lost consumer, two missed heartbeats, a reconnect. Recreate it.
@@ -69,11 +69,8 @@ class EventLog(Protocol):
         ...
 
     async def beyond(self, cursors: Mapping[int, int]) -> dict[int, int]:
-        """How many ``.reported`` messages of each partition are above its cursor: those still to be folded. Cheap
-        enough to call every second, for all partitions together.
-
-        Args:
-            cursors: Sequences by partition.
+        """How many ``.reported`` messages of each partition are above its cursor, a sequence: those still to be folded.
+        Cheap enough to call every second, for all partitions together.
         """
         ...
 
@@ -84,9 +81,7 @@ class EventLog(Protocol):
     async def first_sequence(self) -> int: ...
 
     async def verify(self) -> None:
-        """Checks that the stream exists with the expected partitions.
-
-        Raises:
-            NotReady: names the command that repairs it.
+        """Raises :class:`~noetl_stream.errors.NotReady` unless the stream exists with the expected partitions; the hint
+        names the command that repairs it.
         """
         ...

@@ -1,4 +1,4 @@
-"""What rows are made of: one definition of a table's columns, from which every store takes them."""
+"""Rows: one definition of a table's columns, used by every store."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ import msgspec
 _JSON: Final = "JSON"
 
 Json: TypeAlias = Annotated[bytes, _JSON]
-"""A column of JSON text; other bytes are kept as they are."""
+"""A column of JSON text; columns of plain ``bytes`` are stored unchanged."""
 
 
 class Row(msgspec.Struct, frozen=True, gc=False):
-    """A row that a tick writes. Its fields are the columns, in this order; it is built by keyword.
+    """A row that a tick writes. Its fields are the columns, in order; it is built by keyword.
 
-    A new column is a migration, a field here and whatever fills it: the stores take names and types from the fields.
+    A new column takes a migration, a field and whatever fills it: the stores read names and types from the fields.
 
     Attributes:
-        written_once: Columns that keep what the first row with this key said, whatever later rows say.
+        written_once: Columns that keep the value of the first row with the same key.
     """
 
     written_once: ClassVar[frozenset[str]] = frozenset()
 
 
 def column_types(row_type: type[Any]) -> dict[str, Any]:
-    """The type of each column, in order and without ``None``: ``str``, ``int``, ``bytes`` or :data:`Json`. A column
-    that holds one of several texts is a ``str``, too.
+    """The type of each column, in order and without ``None``: ``str`` (also for a ``Literal``), ``int``, ``bytes`` or
+    :data:`Json`.
     """
     hints = get_type_hints(row_type, include_extras=True)
     return {name: _column_type(hints[name]) for name in columns(row_type)}

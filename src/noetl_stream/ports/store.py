@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 import msgspec
@@ -13,7 +13,7 @@ from noetl_stream.ports.rows import Json, Row
 
 
 class PartitionLease(NamedTuple):
-    """A partition as this owner took it over. ``last_seq`` is the cursor in EVENTS, ``last_ms`` its stored time."""
+    """A partition as its owner knows it. ``last_seq`` is the cursor in EVENTS, ``last_ms`` its stored time."""
 
     id: int
     epoch: int
@@ -56,11 +56,11 @@ class EventRow(Row, frozen=True, kw_only=True):
 
 
 class ExecutionRow(Row, frozen=True, kw_only=True):
-    """What people read of an execution. ``result`` and ``error`` are JSON bytes; times are ms since the epoch.
+    """An execution as people read it. ``result`` and ``error`` are JSON bytes; times are ms since the epoch.
 
-    ``commands`` are owed an end, ``children`` are waited for, ``looks_into`` is the reference it must load first.
+    It waits for ``commands`` to end and for ``children``; ``looks_into`` is the reference it must load first.
     ``ctx_version`` is the position at which ``ctx`` last changed. ``labels`` are the playbook's, a JSON object;
-    ``rerun_of`` is the execution it has run again.
+    ``rerun_of`` is the execution it reruns.
     """
 
     written_once = frozenset({"execution_id", "trace_id", "labels", "rerun_of"})
@@ -105,7 +105,7 @@ class PlaybookRow(Row, frozen=True, kw_only=True):
 
 
 class TimerRow(Row, frozen=True, kw_only=True):
-    """A timer that is set: what will end some waiting state (PROTOCOL §1). ``due_ms`` by the database's clock."""
+    """A timer, which will end a waiting state (PROTOCOL §1). ``due_ms`` is by the database's clock."""
 
     execution_id: str
     timer_id: str
@@ -115,8 +115,6 @@ class TimerRow(Row, frozen=True, kw_only=True):
 
 
 class TimerKey(NamedTuple):
-    """Which timer."""
-
     execution_id: str
     timer_id: str
 
@@ -131,7 +129,7 @@ class InboxRow(Row, frozen=True, kw_only=True):
 
 
 class InboxItem(NamedTuple):
-    """An inbox row as the receiver's owner reads it; ``seq`` names it and orders what one partition has sent."""
+    """An inbox row as read; ``seq`` identifies it and orders the messages of one sending partition."""
 
     seq: int
     partition: int
@@ -140,10 +138,9 @@ class InboxItem(NamedTuple):
 
 
 class ObjectUseRow(Row, frozen=True, kw_only=True):
-    """An execution's journal names a result of another, ``owner``: it must stay as long (PROTOCOL §3 *Object keys*).
+    """A result of ``owner`` named by the journal of another execution, and kept for it (PROTOCOL §3 *Object keys*).
 
-    ``key`` and ``store`` are the reference's. What is used in the ``journal`` store is the owner's journal, with all
-    that it uses in turn.
+    ``key`` and ``store`` are the reference's. The store ``journal`` means the owner's journal and all it uses in turn.
     """
 
     execution_id: str
@@ -153,7 +150,7 @@ class ObjectUseRow(Row, frozen=True, kw_only=True):
 
 
 class TermRow(Row, frozen=True, kw_only=True):
-    """What an execution is found by beside its row's columns (:mod:`noetl_stream.model.search_terms`)."""
+    """A search term of an execution (:mod:`noetl_stream.model.search_terms`)."""
 
     term: str
     execution_id: str
@@ -170,9 +167,9 @@ class FeedRow(Row, frozen=True, kw_only=True):
 class Tick(msgspec.Struct, frozen=True, kw_only=True):
     """Everything one transaction writes (PROTOCOL §2 *Lease and fence*). Partitions in id order.
 
-    ``timers`` are set or moved, ``timers_gone`` deleted; no timer stands in both. ``inbox`` is sent, ``inbox_folded``
-    (by ``seq``) deleted. ``dead_letters`` are of messages that the tick passes over. ``object_uses`` are rare; one
-    that stands already stays as it is, and so does a term.
+    ``timers`` are set or moved, ``timers_gone`` deleted; no timer is in both. ``inbox`` is sent, ``inbox_folded``
+    (by ``seq``) deleted. ``dead_letters`` are messages that the tick skips. ``object_uses`` are rare. Existing object
+    uses and terms are kept.
     """
 
     owner: str
@@ -192,14 +189,14 @@ class Tick(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ListingFilter(NamedTuple):
-    """Which executions of a list: all of these hold.
+    """The executions to list: those that match all of these.
 
     Attributes:
-        statuses: One of them; empty: any.
-        path: Of the playbook, or of a folder that it is below: ``team/a`` finds ``team/a/b``, not ``team/ab``.
-        terms: All of them (:mod:`noetl_stream.model.search_terms`).
-        started_from_ms: The first moment, ms since the epoch.
-        started_before_ms: The first moment after it.
+        statuses: Any of these; empty: any status.
+        path: The playbook's, or that of a folder above it: ``team/a`` finds ``team/a/b``, not ``team/ab``.
+        terms: All of these (:mod:`noetl_stream.model.search_terms`).
+        started_from_ms: Started at this time or later, ms since the epoch.
+        started_before_ms: Started before this time.
     """
 
     statuses: Sequence[str] = ()
@@ -210,7 +207,7 @@ class ListingFilter(NamedTuple):
 
 
 class ListedExecution(NamedTuple):
-    """An execution in a list: its :class:`ExecutionRow` without what may be large."""
+    """An execution in a list: its :class:`ExecutionRow` without columns that may be large."""
 
     execution_id: str
     status: ExecutionStatus
@@ -255,35 +252,39 @@ class Store(Protocol):
         """Raises :class:`~noetl_stream.errors.NotReady` unless the schema is the one this version writes."""
         ...
 
+    async def durability_warnings(self) -> list[str]:
+        """One line for each setting under which committed work may be lost; normally empty (PROTOCOL §5)."""
+        ...
+
     async def commit(self, tick: Tick) -> None:
         """One fenced transaction.
 
         Raises:
             Fenced: a partition row is not what the tick says; nothing was written.
-            OutcomeUnknown: the connection broke before the answer; read the ticks before going on.
+            OutcomeUnknown: the connection broke before the answer; read the ticks before the next commit.
         """
         ...
 
     async def take_over(self, owner: str, lease_s: float, limit: int) -> list[PartitionLease]:
-        """Takes up to ``limit`` partitions whose lease has run out: epoch + 1, crashes + 1 unless given back."""
+        """Takes up to ``limit`` free partitions: epoch + 1, crashes + 1 unless the last lease was released."""
         ...
 
     async def renew(self, owner: str, epochs: Sequence[tuple[int, int]], lease_s: float) -> set[int]:
-        """Renews ``(partition, epoch)``; returns the partitions that are still this owner's."""
+        """Renews leases, given as ``(partition, epoch)``; returns the partitions still owned."""
         ...
 
     async def give_back(self, owner: str, epochs: Sequence[tuple[int, int]], published: Sequence[int]) -> None:
-        """Ends the leases now, ``published_tick`` set to what is named in the same order."""
+        """Releases leases, given as ``(partition, epoch)``, and sets their ``published_tick``, in the same order."""
         ...
 
     async def read_partitions(self, ids: Collection[int] | None = None) -> list[PartitionView]: ...
 
     async def owned(self, owner: str) -> list[PartitionLease]:
-        """What still stands in this owner's name, read on a new connection (after an unknown outcome)."""
+        """The leases of this owner, read on a new connection (after an unknown outcome)."""
         ...
 
     async def owner_count(self) -> int:
-        """How many owners hold living leases."""
+        """How many owners hold unexpired leases."""
         ...
 
     async def journal(self, execution_id: str, after: int = 0, limit: int | None = None) -> list[StoredEvent]:
@@ -295,7 +296,7 @@ class Store(Protocol):
         ...
 
     async def live_executions(self, partitions: Collection[int]) -> dict[str, str]:
-        """Execution id → digest of those in these partitions that have not ended."""
+        """Execution id → digest of the executions in these partitions that have not ended."""
         ...
 
     async def execution(self, execution_id: str) -> ExecutionRow | None: ...
@@ -303,33 +304,33 @@ class Store(Protocol):
     async def executions(self, execution_ids: Collection[str]) -> dict[str, ExecutionRow]: ...
 
     async def list_executions(self, wanted: ListingFilter, limit: int, before: str | None) -> list[ListedExecution]:
-        """Newest first: by their ids, which begin with the time; ``before`` is an execution id to page on from."""
+        """Newest first, by id, which begins with the time. ``before`` is the id to continue before."""
         ...
 
     async def request(self, execution_id: str, request_id: str) -> RequestRow | None: ...
 
     async def answered(self, requests: Collection[tuple[str, str]]) -> set[tuple[str, str]]:
-        """Those of these requests (execution id, request id) that have their row."""
+        """Those of these requests (execution id, request id) that have a row."""
         ...
 
     async def playbook(self, digest: str) -> PlaybookRow | None: ...
 
     async def inbox(self, partitions: Collection[int], limit: int) -> list[InboxItem]:
-        """What waits for executions of these partitions, oldest first."""
+        """The messages for executions of these partitions, oldest first."""
         ...
 
     async def timers(self, execution_id: str) -> list[TimerRow]:
-        """The timers of one execution, by when they are due."""
+        """The timers of an execution, ordered by due time."""
         ...
 
     async def stuck(self, limit: int) -> list[str]:
-        """Executions that have not ended and wait for nothing: no command, timer, message, child or reference, and no
-        pause (PROTOCOL §1). There are none, unless a rule was broken.
+        """Executions that have not ended but wait for nothing: no command, timer, message, child, reference or pause
+        (PROTOCOL §1). Empty unless there is a defect.
         """
         ...
 
     async def now_ms(self) -> int:
-        """The database's time: what timers are due by."""
+        """The database's time, by which timers are due."""
         ...
 
     async def iteration_results(self, execution_id: str, step_run_id: str) -> list[StoredEvent]:
@@ -337,29 +338,69 @@ class Store(Protocol):
         ...
 
     async def objects_used_elsewhere(self, execution_id: str) -> list[ObjectUseRow]:
-        """What others use of this execution's results, by key and user: it must not be deleted with the execution."""
+        """This execution's results that others use, by key and user; they must not be deleted with it."""
         ...
 
     async def objects_kept_for(self, execution_id: str) -> list[ObjectUseRow]:
-        """What this execution alone uses of others that have been deleted, by key: it goes with this one."""
+        """Results of deleted executions that only this one uses, by key; they are deleted with it."""
         ...
 
     async def looked_into_by(self, execution_id: str) -> list[str]:
-        """Executions that are to run this one again, and do not know yet what they reuse of it."""
+        """Reruns of this execution that have not loaded yet what they reuse."""
         ...
 
     async def begin_deleting(self, execution_id: str) -> None:
-        """Takes away the first entry of the journal of an execution that has ended: nobody can reuse it any more."""
+        """Deletes the first journal entry of an ended execution, so that no rerun can reuse it any more."""
         ...
 
     async def delete_execution(self, execution_id: str) -> bool:
-        """Forgets an execution that has ended: journal, row, requests, what is left of timers and messages, terms.
+        """Deletes an ended execution: journal, row, requests, remaining timers and messages, terms. ``False`` if it
+        does not exist or has not ended.
 
-        Long journals go in several transactions, the row in the last.
-
-        Returns:
-            Whether it did; ``False`` if there is none, or it has not ended.
+        Long journals are deleted in several transactions, the row in the last.
         """
         ...
 
     async def close(self) -> None: ...
+
+
+class FedEvent(NamedTuple):
+    """An event of a tick. ``number`` counts the events of that tick in its partition, from 0, deleted ones too.
+
+    ``digest`` and ``path`` are the playbook's. ``event`` is ``None`` in the single row of a tick whose
+    executions were all deleted.
+    """
+
+    partition: int
+    tick: int
+    number: int = 0
+    execution_id: str = ""
+    trace_id: str = ""
+    digest: str = ""
+    path: str = ""
+    event: StoredEvent | None = None
+
+
+class FeedStore(Protocol):
+    """What each tick added to the journals: the source of the whole feed (PROTOCOL §4).
+
+    Ticks of one partition are serial: a reader that has seen one has seen all before it.
+
+    Any method raises :class:`~noetl_stream.errors.Unreachable` when the database is away.
+    """
+
+    async def now(self) -> dict[int, int]:
+        """The last committed tick of each partition."""
+        ...
+
+    async def floor(self) -> dict[int, int]:
+        """The last trimmed tick of each partition; partitions without trimmed ticks are missing."""
+        ...
+
+    async def read(self, after: Mapping[int, int], limit: int) -> Sequence[FedEvent]:
+        """The events of whole ticks above those named, at most ``limit`` ticks of each partition, in order."""
+        ...
+
+    async def trim(self, keep_ms: int, limit: int) -> int:
+        """Trims at most ``limit`` ticks older than ``keep_ms`` milliseconds; returns how many. The journals stay."""
+        ...

@@ -20,19 +20,20 @@ ANSWERED: Final = "noetl.answered"
 """Server → client: the answer to a request, once it is committed."""
 
 PING: Final = "noetl.ask.ping"
-"""Anyone → any server: is a server alive?"""
+"""Anyone → any server: is one alive?"""
 
 ASK_REQUEST: Final = "noetl.ask.request"
 ASK_PLAYBOOK: Final = "noetl.ask.playbook"
 ASK_RESULT: Final = "noetl.ask.result"
+"""Anyone → any server: the gathered result of a loop, as a reference into the object store. The key of the loop's
+reference follows: execution and step run.
+"""
 
 ASK_CATALOG: Final = "noetl.ask.catalog"
-"""Worker → any server: which playbook has this path and version? Both are in the body: a path has slashes."""
+"""Worker → any server: which playbook has this path and version? Both are in the body, since paths have slashes."""
 
 ASK_WORKERS: Final = "noetl.ask.workers"
-"""Anyone → every worker: your name, and what you run? The answer is a
-:class:`~noetl_stream.model.messages.WorkerPresence`.
-"""
+"""Anyone → every worker, which answers with its :class:`~noetl_stream.model.messages.WorkerPresence`."""
 
 ASK_SECRET: Final = "noetl.ask.secret"
 """Worker → any server: :class:`~noetl_stream.model.messages.SecretQuestion`."""
@@ -51,11 +52,6 @@ def answered(execution_id: str, request_id: str) -> str:
 def ask_playbook(digest: str) -> str:
     """The source of the playbook with this digest."""
     return f"{ASK_PLAYBOOK}.{digest}"
-
-
-def ask_result(execution_id: str, step_run_id: str) -> str:
-    """The gathered result of a loop, as a reference into the object store."""
-    return f"{ASK_RESULT}.{execution_id}.{step_run_id}"
 
 
 ALL_DECIDED: Final = "noetl.events.*.*.decided"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from noetl_stream.engine.advance import InvalidPlan
 from noetl_stream.engine.replay import replay
-from noetl_stream.engine.state import Execution
+from noetl_stream.engine.state import Assignment, Execution
 from noetl_stream.errors import NotReady
 from noetl_stream.lru import LruCache
 from noetl_stream.model.ids import partition_of
@@ -50,6 +50,15 @@ class ExecutionCache:
 
     def get(self, execution_id: str) -> CachedExecution | None:
         return self._executions.get(execution_id)
+
+    def state(self, execution_id: str) -> Execution | None:
+        cached = self._executions.get(execution_id)
+        return cached.state if cached is not None else None
+
+    def assignment(self, execution_id: str, command_id: str) -> Assignment | None:
+        """The owed command, if the execution is in memory and has it."""
+        state = self.state(execution_id)
+        return state.assignments.get(command_id) if state is not None else None
 
     def has_ended(self, execution_id: str) -> bool:
         """Whether it is known to have ended, as far as the cache remembers."""

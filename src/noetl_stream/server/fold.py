@@ -33,9 +33,16 @@ from noetl_stream.playbook.plan import Plan
 from noetl_stream.ports.command_queue import QueuedCommand
 from noetl_stream.ports.event_log import ReportedMessage
 from noetl_stream.ports.store import InboxItem
-from noetl_stream.server.dead_letters import command_letter, inbox_letter, message_letter
 from noetl_stream.server.execution_cache import CachedExecution, ExecutionCache
-from noetl_stream.server.tick import Input, PendingTick, input_entry, refused
+from noetl_stream.server.tick import (
+    Input,
+    PendingTick,
+    command_letter,
+    inbox_letter,
+    input_entry,
+    message_letter,
+    refused,
+)
 
 log = logging.getLogger(__name__)
 
@@ -95,16 +102,16 @@ class Fold:
     def issue_again(self, execution_id: str, command_id: str, reason: str) -> None:
         """Reissues an owed command, unless that was tried too often (PROTOCOL §2, §3)."""
         cached = self._executions.get(execution_id)
-        state = cached.state if cached is not None else None
-        assignment = state.assignments.get(command_id) if state is not None else None
-        if cached is None or state is None or assignment is None:
+        assignment = self._executions.assignment(execution_id, command_id)
+        if cached is None or cached.state is None or assignment is None:
             return
+        most = cached.state.limits.max_deliveries
         fact: Fact = StepScheduled(assignment.step_run_id, command_id, assignment.path, assignment.issue + 1, reason)
         taken_up = assignment.run is not None and assignment.run.issue == assignment.issue
-        if taken_up and assignment.issue >= (most := state.limits.max_deliveries):
-            # Workers take and acknowledge it, but no end of it can be folded: this must not continue for ever.
+        if taken_up and assignment.issue >= most:
+            # Workers run and acknowledge it, but its end is never folded: this must not continue for ever.
             text = f"issued {assignment.issue} times without an end (limits.max_deliveries is {most}); last: {reason}"
-            self._fail_step(cached, state, assignment, text)
+            self._fail_step(cached, cached.state, assignment, text)
             fact = StepFailed(assignment.step_run_id, ErrorInfo("lease_exhausted", text))
         self.own_input(execution_id, RecordedFact(fact))
 
@@ -117,9 +124,7 @@ class Fold:
                 self._refuse(command)
 
     def _refuse(self, command: QueuedCommand) -> None:
-        cached = self._executions.get(command.execution_id)
-        state = cached.state if cached is not None else None
-        assignment = state.assignments.get(command.command_id) if state is not None else None
+        assignment = self._executions.assignment(command.execution_id, command.command_id)
         if assignment is None:
             return
         text = (
@@ -206,12 +211,8 @@ class Fold:
         """Stops this run and reissues its command, once."""
         log.warning("run stopped: %s", reason, extra={"execution": execution_id, "command": run.command_id})
         self.tick.stops.append(Stop(execution_id, [run.command_id], reason, run.nonce))
-        cached = self._executions.get(execution_id)
-        if (
-            cached is not None
-            and cached.state is not None
-            and cached.state.assignments[run.command_id].issue == run.issue
-        ):
+        assignment = self._executions.assignment(execution_id, run.command_id)
+        if assignment is not None and assignment.issue == run.issue:
             self.issue_again(execution_id, run.command_id, reason)
 
     def _repeat_stop(self, state: Execution, command_id: str) -> None:

@@ -1,53 +1,128 @@
-"""Periodic work between ticks: leases, cursors of idle partitions, fair share, reconcile."""
+"""Periodic work between ticks: leases and what they bring into memory, idle cursors, fair share, reconcile."""
 
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Collection
 from typing import Final
 
-from noetl_stream.errors import NoetlError
+from noetl_stream.errors import NoetlError, ReaderBroken, Unreachable
 from noetl_stream.ports import subjects
-from noetl_stream.ports.bus import Bus
 from noetl_stream.ports.clock import Clock
-from noetl_stream.ports.feed import FeedStore
-from noetl_stream.server.assignment import PartitionAssignment, ServerParts
+from noetl_stream.ports.store import FeedStore, PartitionLease
+from noetl_stream.server.commit import Committer
+from noetl_stream.server.parts import ServerParts
+from noetl_stream.server.reader import MAX_READERS
 from noetl_stream.server.reconcile import Reconciler
 
 log = logging.getLogger(__name__)
 
+TICKS_AT_ONCE: Final = 5_000
+"""How many ticks one transaction trims, to keep it short."""
 
-@dataclass(frozen=True, slots=True)
-class ServerTimes:
-    """Intervals in seconds. A lease is renewed every third of its length; reconcile also runs after every takeover.
+TRIM_S: Final = 600.0
+"""How often every server trims."""
 
-    ``mark_s``: how often published ticks and the cursors of idle partitions are written.
-    ``feed_keep_s``: how long the whole feed can be resumed; older parts are trimmed.
+
+class PartitionAssignment:
+    """Keeps memory and reader in step with the leases this server holds.
+
+    Attributes:
+        read_since_s: When the current readers were opened, by the monotonic clock.
+        changed: Set when partitions are gained or readers reopened, so that the queue is reconciled.
     """
 
-    lease_s: float = 6.0
-    housekeeping_s: float = 0.5
-    mark_s: float = 1.0
-    reconcile_s: float = 10.0
-    silence_s: float = 7.0
-    retry_s: float = 0.5
-    feed_keep_s: float = 86_400.0
+    def __init__(self, parts: ServerParts, committer: Committer) -> None:
+        self._parts = parts
+        self._committer = committer
+        self._clock = parts.ports.clock
+        self.read_since_s = float("-inf")
+        self.changed = False
+
+    async def adopt(self, taken: Collection[PartitionLease]) -> None:
+        """Loads newly leased partitions and reads them from their cursors."""
+        ids = {lease.id for lease in taken}
+        await self._parts.inputs.synchronize()
+        self._parts.inbox.expect_messages()
+        await self._parts.executions.load_partitions(ids)
+        if self._parts.reader.readers >= MAX_READERS:
+            await self.reopen()
+        else:
+            await self._parts.reader.add(ids, min(lease.last_seq for lease in taken))
+        self.changed = True
+
+    async def release(self, partitions: Collection[int]) -> None:
+        """Releases these leases once everything published for them is acknowledged."""
+        await self._parts.publications.drain(self._parts.times.lease_s / 3)
+        await self._parts.ownership.release(partitions, self._committer.published(partitions))
+        await self.forget(partitions)
+
+    async def forget(self, partitions: Collection[int]) -> None:
+        """Drops partitions that another server now owns (PROTOCOL §2: memory is per epoch)."""
+        self._parts.executions.forget_partitions(partitions)
+        await self._parts.reader.drop(partitions)
+
+    async def reopen(self) -> None:
+        """Opens one reader for all owned partitions, from the committed cursors.
+
+        Raises:
+            StreamLost: EVENTS no longer holds what was folded.
+        """
+        await self._parts.reader.close()
+        self.read_since_s = self._clock.monotonic_s()
+        await self._parts.ownership.verify_stream()
+        if len(self._parts.ownership):
+            await self._parts.executions.load_partitions(set(self._parts.ownership.ids))
+            await self._parts.reader.add(
+                self._parts.ownership.ids, min(lease.last_seq for lease in self._parts.ownership)
+            )
+            self.changed = True
+
+    async def reload(self, is_stopping: Callable[[], bool]) -> None:
+        """Drops all folded state and reads it again, after a failed tick or one of unknown outcome."""
+        await self._parts.reader.close()
+        self._parts.executions.forget_all()
+        self._parts.inputs.forget()
+        await self.retry_until_reached(self._reload, is_stopping)
+
+    async def retry_until_reached(
+        self, restore: Callable[[], Awaitable[None]], is_stopping: Callable[[], bool]
+    ) -> None:
+        """Retries ``restore`` until both stores are reachable."""
+        while not is_stopping():
+            try:
+                await restore()
+                return
+            except (Unreachable, ReaderBroken) as error:
+                log.warning("stores unreachable, will retry: %s", error)
+                await self._clock.sleep(self._parts.times.retry_s)
+
+    async def release_all(self) -> None:
+        """Releases all leases, so that other servers need not wait for them to expire."""
+        try:
+            await self.release(list(self._parts.ownership.ids))
+        except NoetlError as error:
+            log.warning("cannot release the leases, they will expire: %s", error)
+
+    async def _reload(self) -> None:
+        await self._parts.ownership.reload()
+        await self.reopen()
 
 
 class Housekeeping:
     """Runs jobs at intervals; :meth:`run` does those that are due."""
 
     def __init__(
-        self, parts: ServerParts, assignment: PartitionAssignment, reconciler: Reconciler, bus: Bus, times: ServerTimes
+        self, parts: ServerParts, committer: Committer, assignment: PartitionAssignment, reconciler: Reconciler
     ) -> None:
         self._parts = parts
+        self._committer = committer
         self._assignment = assignment
         self._reconciler = reconciler
-        self._bus = bus
-        self._times = times
+        self._times = parts.times
         self._ran_s = self._renewed_s = self._marked_s = self._reconciled_s = float("-inf")
         self._abstains_until_s = float("-inf")
-        self._in_vain = 0
+        self._silences = 0
 
     async def run(self, now_s: float) -> None:
         """Runs the jobs due at ``now_s`` of the monotonic clock."""
@@ -55,13 +130,13 @@ class Housekeeping:
             return
         self._ran_s = now_s
         self._parts.publications.settle()
-        self._bus.send(subjects.SERVERS, self._parts.ownership.owner.encode())
+        self._parts.ports.bus.send(subjects.SERVERS, self._parts.owner.encode())
         if now_s - self._renewed_s >= self._times.lease_s / 3 and len(self._parts.ownership):
             await self._renew(now_s)
         if now_s - self._marked_s >= self._times.mark_s:
             self._marked_s = now_s
             self._parts.inbox.expect_messages()
-            await self._parts.committer.mark(self._parts.reader.folded_through())
+            await self._committer.mark(self._parts.reader.folded_through())
         if now_s >= self._abstains_until_s:
             await self._balance(now_s)
         if len(self._parts.ownership) and (
@@ -74,14 +149,14 @@ class Housekeeping:
         self._renewed_s = now_s
         await self._parts.inputs.synchronize()
         if self._parts.reader.silent_s(now_s) > self._times.silence_s:
-            self._in_vain += 1
-            if self._in_vain == 2:
-                log.warning("no word from EVENTS for %.0f s: releasing all partitions", self._times.silence_s)
-                self._in_vain = 0
+            self._silences += 1
+            if self._silences == 2:
+                log.warning("nothing received from EVENTS for %.0f s: releasing all partitions", self._times.silence_s)
+                self._silences = 0
                 self._abstains_until_s = now_s + self._times.lease_s  # let other servers try first
                 await self._assignment.release(list(self._parts.ownership.ids))
             return
-        self._in_vain = 0
+        self._silences = 0
         lost = await self._parts.ownership.renew()
         if lost:
             log.warning("lost %d partitions to another server", len(lost))
@@ -107,13 +182,6 @@ class Housekeeping:
 
 
 log = logging.getLogger(__name__)
-
-TICKS_AT_ONCE: Final = 5_000
-"""How many ticks one transaction trims, to keep it short."""
-
-
-TRIM_S: Final = 600.0
-"""How often every server trims."""
 
 
 async def trim_feed(feed: FeedStore | None, clock: Clock, keep_s: float) -> None:

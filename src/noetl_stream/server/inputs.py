@@ -1,4 +1,4 @@
-"""Inputs that do not come through EVENTS: timers, and results that decisions must read.
+"""Inputs that do not come through EVENTS: timers, results that decisions must read, originals of reruns.
 
 Timers are rows in Postgres and part of the folded state. The owner of a partition fires them from memory, by the
 database's clock (PROTOCOL §3 *Segments*).
@@ -10,19 +10,29 @@ import asyncio
 import hashlib
 import heapq
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final, TypeVar
 
+from noetl_stream.concurrency import end_tasks
+from noetl_stream.engine.advance import InvalidPlan
+from noetl_stream.engine.rerun import JournalSummary, reuse
 from noetl_stream.engine.state import Execution, RecordedFact
 from noetl_stream.errors import BlobMissing, PayloadRefused, Unreachable
 from noetl_stream.model import codec
-from noetl_stream.model.events import ExecutionRequested, ReferenceLost, ReferenceResolved, TimerFired
+from noetl_stream.model.events import (
+    ExecutionRequested,
+    Fact,
+    ReferenceLost,
+    ReferenceResolved,
+    RerunRefused,
+    TimerFired,
+)
 from noetl_stream.model.outcome import Reference
-from noetl_stream.ports.blobs import Blobs
+from noetl_stream.ports.blobs import Blobs, gather_iterations
 from noetl_stream.ports.clock import Clock
-from noetl_stream.ports.gathering import gather_iterations
 from noetl_stream.ports.store import Store
 from noetl_stream.server.execution_cache import ExecutionCache
-from noetl_stream.server.reruns import RerunLoader
+from noetl_stream.server.plan_cache import PlanCache
 
 log = logging.getLogger(__name__)
 
@@ -34,6 +44,11 @@ LOAD_AGAIN_S = 1.0
 FEW = 1024
 """Up to this many stale timers are not worth removing."""
 
+ORIGINALS_AT_ONCE: Final = 4
+"""How many whole journals are in memory at once: one client command may retry a thousand executions."""
+
+_Value = TypeVar("_Value")
+
 Input = tuple[str, RecordedFact]
 """An execution and the input to fold into it."""
 
@@ -41,14 +56,13 @@ Input = tuple[str, RecordedFact]
 class ServerInputs:
     """Tracks what each state waits for and returns inputs that are due. ``nudge`` is called when one is ready early."""
 
-    def __init__(
-        self, store: Store, blobs: Blobs, clock: Clock, reusing: RerunLoader, nudge: Callable[[], None]
-    ) -> None:
+    def __init__(self, store: Store, blobs: Blobs, clock: Clock, plans: PlanCache, nudge: Callable[[], None]) -> None:
         self._store = store
         self._blobs = blobs
         self._clock = clock
-        self._reusing = reusing
+        self._plans = plans
         self._nudge = nudge
+        self._originals = asyncio.Semaphore(ORIGINALS_AT_ONCE)
         self._due: list[tuple[int, str, str]] = []
         self._tracked: dict[tuple[str, str], int] = {}
         self._prune_above = FEW
@@ -99,7 +113,7 @@ class ServerInputs:
             due_ms, execution_id, timer_id = heapq.heappop(self._due)
             if self._tracked.get((execution_id, timer_id)) == due_ms:
                 del self._tracked[execution_id, timer_id]
-            state = _state_of(executions, execution_id)
+            state = executions.state(execution_id)
             timer = state.timers.get(timer_id) if state is not None and not state.halted else None
             if timer is not None and timer.due_ms == due_ms:
                 fact = TimerFired(timer_id, timer.purpose, timer.subject, timer.path)
@@ -114,7 +128,7 @@ class ServerInputs:
         """Removes stale timers: a timer of many days would outlive its execution."""
 
         def is_set(due_ms: int, execution_id: str, timer_id: str) -> bool:
-            state = _state_of(executions, execution_id)
+            state = executions.state(execution_id)
             timer = state.timers.get(timer_id) if state is not None else None
             return timer is not None and timer.due_ms == due_ms
 
@@ -135,13 +149,13 @@ class ServerInputs:
     async def close(self) -> None:
         tasks = list(self._loading.values())
         self.forget()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await end_tasks(tasks)
 
     def _load(self, execution_id: str, reference: Reference, rerun: ExecutionRequested | None) -> None:
         key = (execution_id, reference.key)
         if key in self._loading:
             return
-        loaded = self._fetch(execution_id, reference) if rerun is None else self._take_over(execution_id, rerun)
+        loaded = self._fetch(execution_id, reference) if rerun is None else self._fetch_original(execution_id, rerun)
         task = self._loading[key] = asyncio.create_task(loaded)
         task.add_done_callback(lambda done: self._loading_ended(key, done))
 
@@ -156,7 +170,7 @@ class ServerInputs:
         fact: ReferenceResolved | ReferenceLost
         value = None
         try:
-            data = await self._read(reference)
+            data = await self._until_reached(f"result {reference.key}", lambda: self._read(reference))
             value = codec.decode_json(data)
             fact = ReferenceResolved(reference.key, "sha256:" + hashlib.sha256(data).hexdigest())
         except (BlobMissing, PayloadRefused) as error:
@@ -164,36 +178,54 @@ class ServerInputs:
         self._loaded.append((execution_id, RecordedFact(fact, at_ms=self.now_ms(), value=value)))
         self._nudge()
 
-    async def _take_over(self, execution_id: str, rerun: ExecutionRequested) -> None:
-        while True:
-            try:
-                facts = await self._reusing.inputs(execution_id, rerun)
-                break
-            except Unreachable as error:
-                log.warning("cannot read the original of %s, will retry: %s", execution_id, error)
-                await self._clock.sleep(LOAD_AGAIN_S)
+    async def _fetch_original(self, execution_id: str, rerun: ExecutionRequested) -> None:
+        async def reused() -> Sequence[Fact]:
+            async with self._originals:
+                return await self._reused(execution_id, rerun)
+
+        facts = await self._until_reached(f"the original of {execution_id}", reused)
         at_ms = self.now_ms()
         self._loaded += [(execution_id, RecordedFact(fact, at_ms=at_ms)) for fact in facts]
         self._nudge()
 
     async def _read(self, reference: Reference) -> bytes:
+        if reference.store == "journal":
+            # Not always a result of the same execution: a child may have returned it.
+            owner, _, step_run_id = reference.key.partition(".")
+            return await gather_iterations(self._store, self._blobs, owner, step_run_id)
+        data = await self._blobs.get(reference.key)
+        found = "sha256:" + hashlib.sha256(data).hexdigest()
+        if reference.checksum and found != reference.checksum:
+            raise PayloadRefused(f"checksum mismatch: {reference.key}")
+        return data
+
+    async def _until_reached(self, what: str, read: Callable[[], Awaitable[_Value]]) -> _Value:
         while True:
             try:
-                if reference.store == "journal":
-                    # Not always a result of the same execution: a child may have returned it.
-                    owner, _, step_run_id = reference.key.partition(".")
-                    return await gather_iterations(self._store, self._blobs, owner, step_run_id)
-                data = await self._blobs.get(reference.key)
+                return await read()
             except Unreachable as error:
-                log.warning("cannot read result %s, will retry: %s", reference.key, error)
+                log.warning("cannot read %s, will retry: %s", what, error)
                 await self._clock.sleep(LOAD_AGAIN_S)
-                continue
-            found = "sha256:" + hashlib.sha256(data).hexdigest()
-            if reference.checksum and found != reference.checksum:
-                raise PayloadRefused(f"checksum mismatch: {reference.key}")
-            return data
 
+    async def _reused(self, execution_id: str, request: ExecutionRequested) -> Sequence[Fact]:
+        """The inputs that start a rerun (LANGUAGE §9 *Rerun*): see :func:`~noetl_stream.engine.rerun.reuse`.
 
-def _state_of(executions: ExecutionCache, execution_id: str) -> Execution | None:
-    cached = executions.get(execution_id)
-    return cached.state if cached is not None else None
+        Raises:
+            Unreachable: a store is unreachable.
+            NotReady: the original was written by a newer version.
+        """
+        assert request.rerun is not None
+        original = request.rerun.of
+        row = await self._store.execution(original)
+        if row is None:
+            return (RerunRefused("unknown_execution", f"execution {original} does not exist"),)
+        if row.finished_ms is None:
+            text = f"execution {original} has not ended: its status is {row.status}"
+            return (RerunRefused("not_ended", text),)
+        plan = (await self._plans.load(request.digest)).plan
+        if isinstance(plan, InvalidPlan):
+            return (RerunRefused("invalid_playbook", plan.reason),)
+        journal = await self._store.journal(original)
+        if len(journal) != row.position:
+            return (RerunRefused("unknown_execution", f"execution {original} is being deleted"),)
+        return await asyncio.to_thread(lambda: reuse(plan, execution_id, request, JournalSummary(original, journal)))

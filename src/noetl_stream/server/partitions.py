@@ -3,47 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from noetl_stream.errors import StreamLost
+from noetl_stream.model.ids import PARTITIONS
 from noetl_stream.ports.event_log import EventLog
 from noetl_stream.ports.store import PartitionAdvance, PartitionLease, Store
 
 PRESENCE_S = 5.0
-"""A server not heard of for this long no longer counts for the fair share."""
-
-
-@dataclass(slots=True)
-class OwnedPartition:
-    """An owned partition. ``cursor`` is the last sequence folded, ``tick`` the last tick committed."""
-
-    id: int
-    epoch: int
-    tick: int
-    cursor: int
-    cursor_ms: int
-    published_tick: int
+"""A server silent for this long no longer counts for the fair share."""
 
 
 class PartitionOwnership:
-    """The leases of one owner. Nothing is folded here; the fold asks what it owns."""
+    """The leases of one owner, kept up to date with the ticks it commits."""
 
-    def __init__(self, owner: str, store: Store, log: EventLog, *, partitions: int, lease_s: float) -> None:
+    def __init__(self, owner: str, store: Store, log: EventLog, lease_s: float) -> None:
         self.owner = owner
         self.lease_s = lease_s
         self._store = store
         self._log = log
-        self._total = partitions
-        self._owned: dict[int, OwnedPartition] = {}
+        self._owned: dict[int, PartitionLease] = {}
         self._peers: dict[str, float] = {}
 
-    def __iter__(self) -> Iterator[OwnedPartition]:
+    def __iter__(self) -> Iterator[PartitionLease]:
         return iter(self._owned.values())
 
     def __len__(self) -> int:
         return len(self._owned)
 
-    def get(self, partition: int) -> OwnedPartition | None:
+    def get(self, partition: int) -> PartitionLease | None:
         return self._owned.get(partition)
 
     @property
@@ -58,9 +45,9 @@ class PartitionOwnership:
         """How many partitions each live server should own, rounded up."""
         self._peers[self.owner] = now_s
         self._peers = {name: at for name, at in self._peers.items() if now_s - at < PRESENCE_S}
-        return -(-self._total // len(self._peers))
+        return -(-PARTITIONS // len(self._peers))
 
-    async def take(self, limit: int) -> list[OwnedPartition]:
+    async def take(self, limit: int) -> Sequence[PartitionLease]:
         """Takes over up to ``limit`` free partitions.
 
         Raises:
@@ -71,14 +58,14 @@ class PartitionOwnership:
         leases = await self._store.take_over(self.owner, self.lease_s, limit)
         return await self._adopt(leases)
 
-    async def reload(self) -> list[OwnedPartition]:
+    async def reload(self) -> Sequence[PartitionLease]:
         """Forgets everything and reads this owner's leases again, after a failed tick."""
         self._owned.clear()
         return await self._adopt(await self._store.owned(self.owner))
 
     async def renew(self) -> set[int]:
         """Renews all leases; forgets and returns the partitions that were lost."""
-        kept = await self._store.renew(self.owner, self._epochs(self._owned.values()), self.lease_s)
+        kept = await self._store.renew(self.owner, _epochs(self._owned.values()), self.lease_s)
         lost = set(self._owned) - kept
         for partition in lost:
             self.forget(partition)
@@ -92,35 +79,33 @@ class PartitionOwnership:
         """Releases the leases of these partitions now."""
         gone = [self._owned.pop(partition) for partition in sorted(partitions) if partition in self._owned]
         if gone:
-            ticks = [published.get(owned.id, owned.published_tick) for owned in gone]
-            await self._store.give_back(self.owner, self._epochs(gone), ticks)
+            ticks = [published.get(lease.id, lease.published_tick) for lease in gone]
+            await self._store.give_back(self.owner, _epochs(gone), ticks)
 
     def advance(self, moved: Mapping[int, tuple[int, int]], published: Mapping[int, int]) -> list[PartitionAdvance]:
         """The fence of a tick that moves these partitions' cursors to ``(sequence, stored ms)``, in id order."""
-        advances = []
-        for partition in sorted(moved):
-            owned = self._owned[partition]
-            cursor, at_ms = moved[partition]
-            mark = published.get(partition, owned.published_tick)
-            advances.append(
-                PartitionAdvance(
-                    id=partition,
-                    epoch=owned.epoch,
-                    tick=owned.tick,
-                    last_seq=cursor,
-                    last_ms=at_ms,
-                    published_tick=mark,
-                )
+        leases = [self._owned[partition] for partition in sorted(moved)]
+        return [
+            PartitionAdvance(
+                id=lease.id,
+                epoch=lease.epoch,
+                tick=lease.tick,
+                last_seq=moved[lease.id][0],
+                last_ms=moved[lease.id][1],
+                published_tick=published.get(lease.id, lease.published_tick),
             )
-        return advances
+            for lease in leases
+        ]
 
     def committed(self, advances: Sequence[PartitionAdvance]) -> None:
         """Records that the tick with this fence is committed."""
         for advance in advances:
-            owned = self._owned[advance.id]
-            owned.tick = advance.tick + 1
-            owned.cursor, owned.cursor_ms = advance.last_seq, advance.last_ms
-            owned.published_tick = advance.published_tick
+            self._owned[advance.id] = self._owned[advance.id]._replace(
+                tick=advance.tick + 1,
+                last_seq=advance.last_seq,
+                last_ms=advance.last_ms,
+                published_tick=advance.published_tick,
+            )
 
     async def verify_stream(self) -> None:
         """Checks that the message at each cursor is still the one that was folded (PROTOCOL §5).
@@ -130,35 +115,30 @@ class PartitionOwnership:
         """
         await self._check(self._owned.values())
 
-    async def _adopt(self, leases: Sequence[PartitionLease]) -> list[OwnedPartition]:
-        taken = [
-            OwnedPartition(lease.id, lease.epoch, lease.tick, lease.last_seq, lease.last_ms, lease.published_tick)
-            for lease in leases
-        ]
+    async def _adopt(self, leases: Sequence[PartitionLease]) -> Sequence[PartitionLease]:
         try:
-            await self._check(taken)
+            await self._check(leases)
         except StreamLost:
-            await self._store.give_back(self.owner, self._epochs(taken), [owned.published_tick for owned in taken])
+            await self._store.give_back(self.owner, _epochs(leases), [lease.published_tick for lease in leases])
             raise
-        self._owned.update((owned.id, owned) for owned in taken)
-        return taken
+        self._owned.update((lease.id, lease) for lease in leases)
+        return leases
 
-    async def _check(self, owned: Collection[OwnedPartition]) -> None:
-        cursors = {(each.cursor, each.cursor_ms): each.id for each in owned if each.cursor}
+    async def _check(self, leases: Collection[PartitionLease]) -> None:
+        cursors = {(lease.last_seq, lease.last_ms): lease.id for lease in leases if lease.last_seq}
         if not cursors:
             return
         first = await self._log.first_sequence()
         last = await self._log.last_sequence()
         for (cursor, at_ms), partition in cursors.items():
             found = await self._log.stored_at(cursor) if first <= cursor <= last else None
-            lost = cursor > last or first > cursor + 1 or (found is not None and at_ms and found != at_ms)
-            if lost:
+            if cursor > last or first > cursor + 1 or (found is not None and at_ms and found != at_ms):
                 raise StreamLost(
                     f"EVENTS holds sequences {first} to {last}, and partition {partition} was folded to {cursor}: "
                     "the stream has lost messages or is a different one",
                     hint="restore the stream's store, or point NOETL_NATS_URL at the NATS this Postgres belongs to",
                 )
 
-    @staticmethod
-    def _epochs(owned: Collection[OwnedPartition]) -> list[tuple[int, int]]:
-        return [(each.id, each.epoch) for each in owned]
+
+def _epochs(leases: Collection[PartitionLease]) -> list[tuple[int, int]]:
+    return [(lease.id, lease.epoch) for lease in leases]

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from noetl_stream.concurrency import result_until
+from noetl_stream.concurrency import end_tasks, result_until
 from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.event_log import EventLog, EventReader, ReportedMessage
 
@@ -37,26 +37,26 @@ class PartitionReader:
     def __init__(self, log: EventLog, clock: Clock) -> None:
         self._log = log
         self._clock = clock
-        self._pumps: list[PartitionConsumer] = []
-        self._pump_of: dict[int, PartitionConsumer] = {}
+        self._consumers: list[PartitionConsumer] = []
+        self._consumer_of: dict[int, PartitionConsumer] = {}
         self._arrived: asyncio.Queue[Arrived] = asyncio.Queue(maxsize=8)
 
     @property
     def readers(self) -> int:
-        return len(self._pumps)
+        return len(self._consumers)
 
     async def add(self, partitions: Collection[int], after: int) -> None:
         """Also reads these partitions, from the first message above ``after``."""
-        pump = PartitionConsumer(await self._log.open_reader(sorted(partitions), after))
-        pump.task = asyncio.create_task(self._run(pump))
-        self._pumps.append(pump)
-        self._pump_of.update(dict.fromkeys(partitions, pump))
+        consumer = PartitionConsumer(await self._log.open_reader(sorted(partitions), after))
+        consumer.task = asyncio.create_task(self._run(consumer))
+        self._consumers.append(consumer)
+        self._consumer_of.update(dict.fromkeys(partitions, consumer))
         await self._close_idle()
 
     async def drop(self, partitions: Collection[int]) -> None:
         """Stops returning messages of these partitions."""
         for partition in partitions:
-            self._pump_of.pop(partition, None)
+            self._consumer_of.pop(partition, None)
         await self._close_idle()
 
     def nudge(self) -> None:
@@ -75,9 +75,9 @@ class PartitionReader:
         while arrived is not None:
             if isinstance(arrived, Exception):
                 raise arrived
-            pump, batch = arrived
-            pump.queued -= 1
-            messages += [message for message in batch if self._pump_of.get(message.partition) is pump]
+            consumer, batch = arrived
+            consumer.queued -= 1
+            messages += [message for message in batch if self._consumer_of.get(message.partition) is consumer]
             arrived = self._arrived.get_nowait() if not self._arrived.empty() else None
         return messages
 
@@ -88,41 +88,38 @@ class PartitionReader:
 
     def folded_through(self) -> dict[int, int]:
         """Per partition, the sequence up to which everything was returned; only of consumers with nothing queued."""
-        return {p: pump.reader.high_water for p, pump in self._pump_of.items() if not pump.queued}
+        return {p: consumer.reader.high_water for p, consumer in self._consumer_of.items() if not consumer.queued}
 
     def silent_s(self, now_s: float) -> float:
         """Seconds since the longest silent reader last received anything."""
-        return max((now_s - pump.reader.contact_s for pump in self._pumps), default=0.0)
+        return max((now_s - consumer.reader.contact_s for consumer in self._consumers), default=0.0)
 
     async def close(self) -> None:
         """Closes all consumers and drops what they had read."""
-        pumps, self._pumps = self._pumps, []
-        self._pump_of.clear()
-        await _end(pumps)
+        consumers, self._consumers = self._consumers, []
+        self._consumer_of.clear()
+        await _end(consumers)
         while not self._arrived.empty():
             self._arrived.get_nowait()
 
     async def _close_idle(self) -> None:
-        used = set(self._pump_of.values())
-        useless = [pump for pump in self._pumps if pump not in used]
-        if useless:
-            self._pumps = [pump for pump in self._pumps if pump in used]
-            await _end(useless)
+        used = set(self._consumer_of.values())
+        idle = [consumer for consumer in self._consumers if consumer not in used]
+        if idle:
+            self._consumers = [consumer for consumer in self._consumers if consumer in used]
+            await _end(idle)
 
-    async def _run(self, pump: PartitionConsumer) -> None:
+    async def _run(self, consumer: PartitionConsumer) -> None:
         try:
             while True:
-                batch = await pump.reader.next_batch(BATCH_MESSAGES)
-                pump.queued += 1
-                await self._arrived.put((pump, batch))
+                batch = await consumer.reader.next_batch(BATCH_MESSAGES)
+                consumer.queued += 1
+                await self._arrived.put((consumer, batch))
         except Exception as error:  # a defect, too, must stop the server loudly, not leave it waiting
             await self._arrived.put(error)
 
 
-async def _end(pumps: Collection[PartitionConsumer]) -> None:
-    tasks = [pump.task for pump in pumps if pump.task is not None]
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
-    for pump in pumps:
-        await pump.reader.close()
+async def _end(consumers: Collection[PartitionConsumer]) -> None:
+    await end_tasks([consumer.task for consumer in consumers if consumer.task is not None])
+    for consumer in consumers:
+        await consumer.reader.close()

@@ -59,12 +59,5 @@ class Reconciler:
         if not self._missing or folded < self._through:
             return ()
         missing, self._missing = self._missing, ()
-        return [owed for owed in missing if _is_owed(executions, owed)]
-
-
-def _is_owed(executions: ExecutionCache, owed: OwedCommand) -> bool:
-    cached = executions.get(owed.execution_id)
-    if cached is None or cached.state is None:
-        return False
-    assignment = cached.state.assignments.get(owed.command_id)
-    return assignment is not None and assignment.issue == owed.issue
+        assignments = [(owed, executions.assignment(owed.execution_id, owed.command_id)) for owed in missing]
+        return [owed for owed, present in assignments if present is not None and present.issue == owed.issue]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 
 from noetl_stream.engine.state import RecordedFact
 from noetl_stream.errors import (
@@ -19,59 +18,28 @@ from noetl_stream.errors import (
     Unreachable,
 )
 from noetl_stream.model.events import ExecutionRequested
-from noetl_stream.model.ids import PARTITIONS
 from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
 from noetl_stream.model.messages import Report, Request
 from noetl_stream.playbook.compile.compiler import Checker, check
 from noetl_stream.playbook.kinds.spec import Kinds
 from noetl_stream.ports import subjects
-from noetl_stream.ports.blobs import Blobs
-from noetl_stream.ports.bus import Bus
-from noetl_stream.ports.catalog import Catalog
-from noetl_stream.ports.clock import Clock
-from noetl_stream.ports.command_queue import CommandQueue
-from noetl_stream.ports.event_log import EventLog, ReportedMessage
-from noetl_stream.ports.feed import FeedStore
-from noetl_stream.ports.store import PlaybookRow, Store
-from noetl_stream.server.assignment import PartitionAssignment, ServerParts
+from noetl_stream.ports.event_log import ReportedMessage
+from noetl_stream.ports.store import PlaybookRow
 from noetl_stream.server.client_requests import reject_unanswered, without_repeated
 from noetl_stream.server.commit import Committer
-from noetl_stream.server.execution_cache import ExecutionCache
+from noetl_stream.server.credentials import with_credentials
 from noetl_stream.server.fold import Fold
-from noetl_stream.server.housekeeping import Housekeeping, ServerTimes, trim_feed
-from noetl_stream.server.inbox import Inbox
-from noetl_stream.server.inputs import ServerInputs
-from noetl_stream.server.keychain_check import with_credentials
-from noetl_stream.server.partitions import PartitionOwnership
+from noetl_stream.server.housekeeping import Housekeeping, PartitionAssignment, trim_feed
+from noetl_stream.server.parts import ServerParts, ServerPorts, ServerTimes
 from noetl_stream.server.plan_cache import PlanCache
-from noetl_stream.server.publications import Publications
-from noetl_stream.server.reader import PartitionReader
 from noetl_stream.server.reconcile import Reconciler
-from noetl_stream.server.reruns import RerunLoader
-from noetl_stream.server.responders.catalog import CatalogResponder
-from noetl_stream.server.responders.requests import RequestResponder
-from noetl_stream.server.responders.secrets import SecretsResponder
+from noetl_stream.server.responder import RequestResponder
 from noetl_stream.server.tick import PendingTick
 
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class ServerPorts:
-    """The server's dependencies. Without ``secrets`` it hands out none, without ``feed`` it trims none."""
-
-    log: EventLog
-    queue: CommandQueue
-    store: Store
-    blobs: Blobs
-    bus: Bus
-    clock: Clock
-    catalog: Catalog
-    secrets: SecretsResponder | None = None
-    feed: FeedStore | None = None
-
-
-class Server:
+class Server(ServerParts):
     """Owns partitions and folds their executions. All state changes happen in one task."""
 
     def __init__(
@@ -83,44 +51,13 @@ class Server:
         limits: Limits = DEFAULT_LIMITS,
         checker: Checker = check,
     ) -> None:
-        self.owner = owner
-        self.times = times or ServerTimes()
-        self.ports = ports
-        self.plans = PlanCache(ports.store, ports.blobs, kinds, limits, checker)
-        self.reader = PartitionReader(ports.log, ports.clock)
-        reruns = RerunLoader(ports.store, self.plans)
-        self.inputs = ServerInputs(ports.store, ports.blobs, ports.clock, reruns, self.reader.nudge)
-        self.executions = ExecutionCache(ports.store, self.plans, self._cursor_of, self.inputs.track)
-        self.publications = Publications(ports.log, ports.queue, ports.clock)
-        self.ownership = PartitionOwnership(
-            owner, ports.store, ports.log, partitions=PARTITIONS, lease_s=self.times.lease_s
-        )
-        self.inbox = Inbox(ports.store, ports.bus, lambda id: self.ownership.get(id) is not None, self.reader.nudge)
-        self.committer = Committer(ports, self.ownership, self.publications, self.executions, self.inputs, self.inbox)
-        catalog = CatalogResponder(ports.catalog)
-        self.responder = RequestResponder(
-            bus=ports.bus,
-            store=ports.store,
-            blobs=ports.blobs,
-            plans=self.plans,
-            owner=owner,
-            catalog=catalog,
-            secrets=ports.secrets,
-        )
+        plans = PlanCache(ports.store, ports.blobs, kinds, limits, checker)
+        super().__init__(owner, ports, plans, times or ServerTimes())
+        self.committer = Committer(self)
+        self.responder = RequestResponder(self)
         self.reconciler = Reconciler(ports.queue, ports.log)
-        parts = ServerParts(
-            ownership=self.ownership,
-            executions=self.executions,
-            reader=self.reader,
-            inputs=self.inputs,
-            inbox=self.inbox,
-            publications=self.publications,
-            committer=self.committer,
-        )
-        self.assignment = PartitionAssignment(
-            parts, ports.clock, drain_s=self.times.lease_s / 3, retry_s=self.times.retry_s
-        )
-        self.housekeeping = Housekeeping(parts, self.assignment, self.reconciler, ports.bus, self.times)
+        self.assignment = PartitionAssignment(self, self.committer)
+        self.housekeeping = Housekeeping(self, self.committer, self.assignment, self.reconciler)
         self._stopping = asyncio.Event()
 
     def stop(self) -> None:
@@ -138,6 +75,8 @@ class Server:
         await self.ports.store.verify()
         await self.ports.log.verify()
         await self.ports.queue.verify()
+        for warning in await self.ports.store.durability_warnings():
+            log.warning("%s", warning)
         presence = await self.ports.bus.listen(subjects.SERVERS, self._on_presence)
         await self.inbox.open()
         await self.responder.open()
@@ -189,8 +128,8 @@ class Server:
         moved: dict[int, tuple[int, int]] = {}
         bodies = []
         for message in messages:
-            owned = self.ownership.get(message.partition)
-            if owned is None or message.sequence <= owned.cursor:
+            lease = self.ownership.get(message.partition)
+            if lease is None or message.sequence <= lease.last_seq:
                 continue
             moved[message.partition] = (message.sequence, message.at_ms)
             body = fold.decode(message)
@@ -279,11 +218,7 @@ class Server:
     def _folded(self) -> int:
         """The sequence up to which all owned partitions are folded."""
         through = self.reader.folded_through()
-        return min((max(owned.cursor, through.get(owned.id, 0)) for owned in self.ownership), default=0)
-
-    def _cursor_of(self, partition: int) -> int:
-        owned = self.ownership.get(partition)
-        return owned.cursor if owned is not None else 0
+        return min((max(lease.last_seq, through.get(lease.id, 0)) for lease in self.ownership), default=0)
 
     async def _on_presence(self, subject: str, body: bytes, reply: str) -> None:
         self.ownership.record_presence(body.decode(errors="replace"), self.ports.clock.monotonic_s())

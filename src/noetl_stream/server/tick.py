@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -25,15 +26,16 @@ from noetl_stream.engine.state import Execution, RecordedFact
 from noetl_stream.model import codec
 from noetl_stream.model.events import NAMES, Fact, Source
 from noetl_stream.model.ids import RunId, derive, partition_of
-from noetl_stream.model.messages import FORMAT, InputByReport, JournalRecord, Stop
+from noetl_stream.model.messages import FORMAT, InputByReport, JournalRecord, StepCommand, Stop
 from noetl_stream.model.status import Rejection
 from noetl_stream.ports.command_queue import QueuedCommand
 from noetl_stream.ports.dead_letters import DeadLetterRow
-from noetl_stream.ports.event_log import DecidedMessage
+from noetl_stream.ports.event_log import DecidedMessage, ReportedMessage
 from noetl_stream.ports.store import (
     EventRow,
     ExecutionRow,
     FeedRow,
+    InboxItem,
     InboxRow,
     ObjectUseRow,
     PlaybookRow,
@@ -41,6 +43,9 @@ from noetl_stream.ports.store import (
     TermRow,
     TimerRow,
 )
+from noetl_stream.ports.subjects import command_subject
+
+log = logging.getLogger(__name__)
 
 MAX_RECORD_BYTES = 512 * 1024
 """Larger journal records are split; a single entry may be larger, up to a few limits of an execution."""
@@ -148,9 +153,6 @@ class PendingTick:
                     source="server",
                     at_ms=at_ms,
                     step_run_id=getattr(fact, "step_run_id", None),
-                    report_id=None,
-                    number=None,
-                    source_seq=None,
                     data=data,
                     cause=cause,
                 )
@@ -247,15 +249,15 @@ class PendingTick:
             for partition, entries in grown.items()
         ]
 
-    def journal_records(self, ticks: Mapping[int, tuple[int, int]], owner: str) -> list[DecidedMessage]:
+    def journal_records(self, ticks: Mapping[int, int], epochs: Mapping[int, int], owner: str) -> list[DecidedMessage]:
         """The journal records, one per execution, split where they would grow too large.
 
         Args:
-            ticks: ``(tick, epoch)`` of each partition after the commit.
+            ticks: The tick of each partition after the commit.
         """
         messages: list[DecidedMessage] = []
         for execution_id, segment in self.segments.items():
-            tick, epoch = ticks[segment.partition]
+            tick, epoch = ticks[segment.partition], epochs[segment.partition]
             for first, entries in _cut(segment):
                 record = JournalRecord(
                     execution=execution_id,
@@ -323,4 +325,53 @@ def execution_row(
         ctx_version=state.ctx_version,
         labels=codec.encode(dict(labels)),
         rerun_of=state.rerun_of or None,
+    )
+
+
+def message_letter(message: ReportedMessage, reason: str) -> DeadLetterRow:
+    """A dead letter for a message of EVENTS, identified by sequence and stored time: the stream may lose its tail."""
+    place = {"sequence": message.sequence, "execution": message.execution_id}
+    log.error("dead letter in EVENTS: %s", reason, extra=place)
+    return DeadLetterRow(
+        id=f"events-{message.sequence}-{message.at_ms}",
+        at_ms=message.at_ms,
+        source="events",
+        partition=message.partition,
+        execution_id=message.execution_id,
+        subject=f"noetl.events.{message.partition}.{message.execution_id}.reported",
+        reason=reason,
+        body=message.body,
+        source_seq=message.sequence,
+    )
+
+
+def inbox_letter(item: InboxItem, at_ms: int, reason: str) -> DeadLetterRow:
+    """A dead letter for a message between executions."""
+    log.error("dead letter in the inbox: %s", reason, extra={"execution": item.execution_id})
+    return DeadLetterRow(
+        id=f"inbox-{item.seq}",
+        at_ms=at_ms,
+        source="inbox",
+        partition=item.partition,
+        execution_id=item.execution_id,
+        subject="inbox",
+        reason=reason,
+        body=item.body,
+        source_seq=item.seq,
+    )
+
+
+def command_letter(command: StepCommand, at_ms: int, reason: str) -> DeadLetterRow:
+    """A dead letter for a command given up; its step run has failed."""
+    place = {"execution": command.execution_id, "command": command.command_id}
+    log.error("dead letter in COMMANDS: %s", reason, extra=place)
+    return DeadLetterRow(
+        id=f"command-{command.command_id}-{command.issue}",
+        at_ms=at_ms,
+        source="command",
+        partition=command.partition,
+        execution_id=command.execution_id,
+        subject=command_subject(command.pool, command.execution_id, command.command_id),
+        reason=reason,
+        body=codec.encode(command),
     )

@@ -31,6 +31,7 @@ class TemplateFinding:
         pointer: Keys and indices from the compiled source to the text with the problem; ``()`` is the source itself.
         line: Line within that text, from 1.
         column: Column within that line, from 1, in characters.
+        name: The name that is not defined, for ``unbound_name``.
     """
 
     code: str
@@ -39,13 +40,7 @@ class TemplateFinding:
     pointer: tuple[str | int, ...]
     line: int
     column: int
-
-
-@dataclass(frozen=True, slots=True)
-class BareName(TemplateFinding):
-    """An undefined bare name (``unbound_name``)."""
-
-    name: str
+    name: str | None = None
 
 
 class TemplateProblem(NoetlError):

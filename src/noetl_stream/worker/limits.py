@@ -63,7 +63,7 @@ MAX_OUTPUT_CHARACTERS: Final = 16_000
 GRACE_S: Final = 30.0
 """How long running steps may take to finish once the worker drains."""
 
-FAREWELL_S: Final = 5.0
+LAST_REPORTS_S: Final = 5.0
 """How long the reports of runs stopped at the end of the grace period may take."""
 
 TURNS_PER_YIELD: Final = 16

@@ -41,7 +41,7 @@ async def persist(clock: Clock, what: str, action: Callable[[], Awaitable[Value]
             return value
 
 
-CANNOT_SAY: Final = b"null"
+UNAVAILABLE: Final = b"null"
 """A server's answer while it cannot reach its own source: another server can, or this one later."""
 
 
@@ -49,7 +49,7 @@ async def ask(bus: Bus, clock: Clock, subject: str, question: bytes = b"") -> by
     """Any server's answer to a question, which is repeated until one answers."""
     while True:
         body = await persist(clock, f"ask {subject}", lambda: bus.ask(subject, question, SERVER_ANSWER_S))
-        if body is not None and body != CANNOT_SAY:
+        if body is not None and body != UNAVAILABLE:
             return body
         log.info("no server answers %s, will retry", subject)
         await clock.sleep(LONGEST_PAUSE_S)

@@ -9,7 +9,7 @@ from itertools import islice
 from typing import Any, Final, TypeVar
 
 import noetl_stream
-from noetl_stream.concurrency import first_done
+from noetl_stream.concurrency import end_tasks, first_done
 from noetl_stream.errors import PayloadRefused
 from noetl_stream.model import codec
 from noetl_stream.model.messages import FORMAT, StepCommand, WorkerPresence
@@ -134,9 +134,8 @@ class Worker:
             self._puller.stop()
         for run in self._runs.values():
             run.interrupt("closed")
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, *self._runs, return_exceptions=True)
+        await end_tasks(self._tasks)
+        await asyncio.gather(*self._runs, return_exceptions=True)
         await self.keychain.close()
         await asyncio.to_thread(self._leases.close)
         if self._source is not None:
@@ -155,7 +154,7 @@ class Worker:
         self._source = await persist(clock, f"open pool {pool}", lambda: self._queue.open_source(pool))
         self._leases.start()
         self._puller = Puller(self._source, self._slots, self._channel, self._start)
-        self._channel.on_unstuck = self._puller.top_up
+        self._channel.on_recovered = self._puller.top_up
         await self._listen(subjects.ASK_WORKERS, self._answer_presence)
         return self._source, self._puller
 
@@ -192,7 +191,7 @@ class Worker:
             log.warning("%d commands still running after %.0f s are returned", len(self._runs), self._grace_s)
             for run in tuple(self._runs.values()):
                 run.interrupt("relinquished")
-            await self._all_ended(limits.FAREWELL_S)
+            await self._all_ended(limits.LAST_REPORTS_S)
 
     async def _all_ended(self, seconds: float) -> bool:
         if not self._runs:
@@ -220,7 +219,7 @@ class Worker:
         self._liveness.touch()
         run = CommandRun(self._dependencies, self._cancellations, command, delivery)
         task = asyncio.create_task(self._execute(run, connected_ms))
-        run.runs_in(task)
+        run.task = task
         self._runs[task] = run
         self._leases.hold(delivery)
         self._cancellations.enter(run)
@@ -306,6 +305,6 @@ class Puller:
         """Requests more if slots are free, unless a report is being held up (PROTOCOL §3 *Order*)."""
         free = self._slots - self._running - self._credit
         is_due = free > 0 and (self._credit == 0 or free >= self._refill)
-        if is_due and not self._stopped and not self._channel.stuck:
+        if is_due and not self._stopped and not self._channel.retrying:
             self._credit += free
             self._source.request(free)

@@ -113,21 +113,21 @@ class _Stream:
     async def _events(self, chunks: AsyncIterator[bytes]) -> AsyncIterator[list[FeedEvent]]:
         try:
             while True:
-                async for heard in self._heard(chunks):
-                    self._last = heard[-1].id
-                    yield heard
+                async for events in self._read(chunks):
+                    self._last = events[-1].id
+                    yield events
                 if not await self._has_more(self._last):
                     return
                 chunks = await self._reconnect()
         finally:
             await self._open.aclose()
 
-    async def _heard(self, chunks: AsyncIterator[bytes]) -> AsyncIterator[list[FeedEvent]]:
+    async def _read(self, chunks: AsyncIterator[bytes]) -> AsyncIterator[list[FeedEvent]]:
         """Until the connection ends, in whichever way."""
         frames = Frames()
         try:
             async for chunk in chunks:
-                if some := [_heard(frame) for frame in frames.take(chunk)]:
+                if some := [_event_of(frame) for frame in frames.take(chunk)]:
                     yield some
                 self._retry_s = frames.retry_s
         except Unreachable:
@@ -149,15 +149,15 @@ class _Stream:
                     raise
 
 
-def _heard(frame: Frame) -> FeedEvent:
+def _event_of(frame: Frame) -> FeedEvent:
     return FeedEvent(frame.id, document_of(frame.data, EventDocument), "")
 
 
 async def _to_the_end(feed: AsyncIterator[list[FeedEvent]]) -> AsyncIterator[list[FeedEvent]]:
     async with aclosing(feed):  # type: ignore[type-var]
-        async for heard in feed:
-            yield heard
-            if heard[-1].name == LAST_EVENT:
+        async for events in feed:
+            yield events
+            if events[-1].name == LAST_EVENT:
                 return
 
 

@@ -1,8 +1,12 @@
-"""API tokens and the audit log in memory."""
+"""API tokens, the audit, credentials and idempotency keys in memory."""
 
 from __future__ import annotations
 
 from noetl_stream.ports.access import AuditedAnswer, AuditedCall, AuditEntry, StoredToken
+from noetl_stream.ports.clock import Clock
+from noetl_stream.ports.credentials import CredentialInfo, NewCredential, StoredCredential
+from noetl_stream.ports.gateway import ClaimedKey, KeptAnswer
+from noetl_stream.ports.operations.executions import RequestIds
 
 
 class MemoryTokens:
@@ -56,3 +60,68 @@ class MemoryAudit:
         newest = len(self._attempts) if before is None else min(before - 1, len(self._attempts))
         entries = (AuditEntry(n, self._attempts[n - 1], self._answers.get(n)) for n in range(newest, 0, -1))
         return [entry for entry in entries if principal in (None, entry.attempt.principal)][:limit]
+
+
+class MemoryCredentials:
+    """:class:`~noetl_stream.ports.credentials.Credentials` in memory; the port documents each method."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._stored: dict[str, StoredCredential] = {}
+
+    async def put(self, new: NewCredential) -> bool:
+        present = self._stored.get(new.name)
+        if new.version != (present.info.version + 1 if present else 1):
+            return False
+        now_ms = self._clock.now_ms()
+        created_ms = present.info.created_ms if present else now_ms
+        info = CredentialInfo(*new[:6], created_ms, now_ms)
+        self._stored[new.name] = StoredCredential(info, new.sealed)
+        return True
+
+    async def get(self, name: str) -> StoredCredential | None:
+        return self._stored.get(name)
+
+    async def read_all(self) -> list[StoredCredential]:
+        return sorted(self._stored.values())
+
+    async def reencrypt(self, name: str, version: int, key_id: str, sealed: bytes) -> bool:
+        present = self._stored.get(name)
+        if present is None or present.info.version != version:
+            return False
+        self._stored[name] = StoredCredential(present.info._replace(key_id=key_id), sealed)
+        return True
+
+    async def delete(self, name: str) -> bool:
+        return self._stored.pop(name, None) is not None
+
+    async def list_all(self) -> list[CredentialInfo]:
+        return [stored.info for stored in sorted(self._stored.values())]
+
+
+class MemoryIdempotency:
+    """:class:`~noetl_stream.ports.gateway.Idempotency` in memory; the port documents each method."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._claimed: dict[tuple[str, str], tuple[int, ClaimedKey]] = {}
+
+    async def claim(self, key: str, caller: str, content_hash: bytes, ids: RequestIds) -> ClaimedKey:
+        new = (self._clock.now_ms(), ClaimedKey(content_hash, ids, None))
+        return self._claimed.setdefault((key, caller), new)[1]
+
+    async def finish(self, key: str, caller: str, answer: KeptAnswer) -> KeptAnswer:
+        at_ms, claimed = self._claimed.get((key, caller), (0, None))
+        if claimed is None:
+            return answer
+        if claimed.answer is None:
+            self._claimed[key, caller] = (at_ms, claimed._replace(answer=answer))
+            return answer
+        return claimed.answer
+
+    async def forget(self, older_than_s: float) -> int:
+        before_ms = self._clock.now_ms() - older_than_s * 1000
+        old = [name for name, (at_ms, _) in self._claimed.items() if at_ms < before_ms]
+        for name in old:
+            del self._claimed[name]
+        return len(old)

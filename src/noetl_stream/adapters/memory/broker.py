@@ -1,18 +1,19 @@
 """A message broker in memory: log, queue, bus and blobs sharing one state, for fast and repeatable role tests.
 
-It keeps the promises of the ports. The failures described in PROTOCOL are triggered by tests:
-:meth:`MemoryBroker.stop` and :meth:`MemoryBroker.start` here; lost tails, forgotten message ids, ended leases and
-broken readers on ``event_log`` and ``command_queue``. Nothing survives the process.
+Its adapters do what their ports document. Tests trigger the failures described in PROTOCOL: :meth:`MemoryBroker.stop`
+and :meth:`MemoryBroker.start` here; lost tails, forgotten message ids, ended leases and broken readers on ``event_log``
+and ``command_queue``. While it is stopped, requests raise :class:`~noetl_stream.errors.Unreachable`. Nothing survives
+the process.
 """
 
 from __future__ import annotations
 
-from noetl_stream.adapters.memory.blobs import MemoryBlobs
+from noetl_stream.adapters.clock import ManualClock
 from noetl_stream.adapters.memory.bus import MemoryBus
-from noetl_stream.adapters.memory.clock import ManualClock
 from noetl_stream.adapters.memory.command_queue import ACK_WAIT_S, MemoryCommandQueue
 from noetl_stream.adapters.memory.event_log import MemoryEventLog
 from noetl_stream.adapters.memory.line import Line
+from noetl_stream.errors import BlobMissing
 from noetl_stream.ports.clock import Clock
 
 
@@ -52,3 +53,35 @@ class MemoryBroker:
     def _time_passed(self) -> None:
         self.command_queue.dispatch()
         self.event_log.heartbeat()
+
+
+class MemoryBlobs:
+    """:class:`~noetl_stream.ports.blobs.Blobs` in memory."""
+
+    def __init__(self, line: Line) -> None:
+        self._line = line
+        self._values: dict[str, bytes] = {}
+
+    async def put(self, key: str, data: bytes) -> None:
+        self._line.check()
+        self._values.setdefault(key, bytes(data))
+
+    async def get(self, key: str) -> bytes:
+        self._line.check()
+        try:
+            return self._values[key]
+        except KeyError:
+            raise BlobMissing(f"the object store has nothing under {key}") from None
+
+    async def delete(self, key: str) -> None:
+        self._line.check()
+        self._values.pop(key, None)
+
+    @property
+    def keys(self) -> list[str]:
+        """The keys that have a value, for tests."""
+        return list(self._values)
+
+    def lose(self, key: str) -> None:
+        """Loses a value, as a damaged disk would."""
+        self._values.pop(key, None)

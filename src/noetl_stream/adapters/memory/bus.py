@@ -7,7 +7,7 @@ import logging
 from itertools import count
 
 from noetl_stream.adapters.memory.line import Line
-from noetl_stream.concurrency import first_done
+from noetl_stream.concurrency import end_tasks, first_done
 from noetl_stream.ports.bus import Handler
 
 log = logging.getLogger(__name__)
@@ -29,16 +29,13 @@ class MemorySubscription:
 
     async def close(self) -> None:
         self._bus.remove(self)
-        self._task.cancel()
-        await asyncio.gather(self._task, return_exceptions=True)
+        await end_tasks([self._task])
 
     async def _run(self) -> None:
         while True:
             subject, body, reply = await self._waiting.get()
             try:
                 await self._handler(subject, body, reply)
-            except asyncio.CancelledError:
-                raise
             except Exception:
                 log.exception("handling a message on %s failed", subject)
 
@@ -69,11 +66,6 @@ class MemoryBus:
             del self._asked[reply]
 
     async def ask_all(self, subject: str, body: bytes, wait_s: float) -> list[bytes]:
-        """See :meth:`noetl_stream.ports.bus.Bus.ask_all`.
-
-        Raises:
-            Unreachable: the broker was stopped.
-        """
         answers: list[bytes] = []
 
         async def take(_subject: str, answer: bytes, _reply: str) -> None:
@@ -89,11 +81,6 @@ class MemoryBus:
         return answers
 
     async def listen(self, subject: str, handler: Handler, group: str = "") -> MemorySubscription:
-        """See :meth:`noetl_stream.ports.bus.Bus.listen`.
-
-        Raises:
-            Unreachable: the broker was stopped.
-        """
         self._line.check()
         subscription = MemorySubscription(self, subject, handler, group)
         self._subscriptions.append(subscription)

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 
 from noetl_stream.adapters.memory.store import MemoryStore
 from noetl_stream.model import codec
-from noetl_stream.ports.catalog import CatalogEntry, chosen, settled
+from noetl_stream.ports.catalog import CatalogEntry, entry_named, registered_entry
 from noetl_stream.ports.store import PlaybookRow
 
 
 class MemoryCatalog:
-    """A :class:`~noetl_stream.ports.catalog.Catalog`."""
+    """:class:`~noetl_stream.ports.catalog.Catalog` in memory; the port documents each method."""
 
     def __init__(self, store: MemoryStore) -> None:
         self._store = store
@@ -19,23 +19,20 @@ class MemoryCatalog:
         self._deleted: dict[str, int] = {}
 
     async def register(self, entry: CatalogEntry, source: str) -> CatalogEntry:
-        """See :meth:`noetl_stream.ports.catalog.Catalog.register`."""
-        standing = self._entries.setdefault(entry.path, [])
-        kept = settled(entry, standing, self._deleted.get(entry.path, 0))
-        if kept not in standing:
+        existing = self._entries.setdefault(entry.path, [])
+        kept = registered_entry(entry, existing, self._deleted.get(entry.path, 0))
+        if kept not in existing:
             self._store.keep_playbook(
                 PlaybookRow(digest=entry.digest, path=entry.path, version=entry.version, source=source)
             )
-            standing.insert(0, kept)
+            existing.insert(0, kept)
         return kept
 
     async def resolve(self, path: str, version: str | None) -> CatalogEntry | None:
-        """See :meth:`noetl_stream.ports.catalog.Catalog.resolve`."""
         entries = await self.versions(path)
-        return next(iter(entries), None) if version is None else chosen(version, entries)
+        return next(iter(entries), None) if version is None else entry_named(version, entries)
 
     async def delete(self, path: str, revision: int | None) -> int:
-        """See :meth:`noetl_stream.ports.catalog.Catalog.delete`."""
         entries = self._entries.get(path, [])
         gone = [entry for entry in entries if revision in (None, entry.revision)]
         if gone:
@@ -44,11 +41,9 @@ class MemoryCatalog:
         return len(gone)
 
     async def versions(self, path: str) -> list[CatalogEntry]:
-        """See :meth:`noetl_stream.ports.catalog.Catalog.versions`."""
         return list(self._entries.get(path, ()))
 
     async def latest(self, prefix: str, labels: Mapping[str, str], limit: int, after: str | None) -> list[CatalogEntry]:
-        """See :meth:`noetl_stream.ports.catalog.Catalog.latest`."""
         found = [entries[0] for path, entries in sorted(self._entries.items()) if path.startswith(prefix) and entries]
         return [
             entry

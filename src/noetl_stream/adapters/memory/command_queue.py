@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections import deque
 from collections.abc import Awaitable, Collection, Sequence
+from dataclasses import dataclass
 
 from noetl_stream.adapters.memory.bus import MemoryBus
 from noetl_stream.adapters.memory.line import Line, MessageIds
@@ -15,42 +16,40 @@ from noetl_stream.ports.subjects import command_subject
 ACK_WAIT_S = 30.0
 
 
-class _Standing:
+@dataclass(slots=True, eq=False)
+class _Stored:
     """A command in the queue. It can be delivered from ``free_at_s`` on."""
 
-    __slots__ = ("command", "free_at_s", "num_delivered", "sequence", "stored_ms")
-
-    def __init__(self, command: QueuedCommand, sequence: int, stored_ms: int) -> None:
-        self.command = command
-        self.sequence = sequence
-        self.stored_ms = stored_ms
-        self.num_delivered = 0
-        self.free_at_s = float("-inf")
+    command: QueuedCommand
+    subject: str
+    stored_ms: int
+    num_delivered: int = 0
+    free_at_s: float = float("-inf")
 
 
 class MemoryDelivery:
     """:class:`~noetl_stream.ports.command_queue.Delivery` in memory."""
 
-    def __init__(self, queue: MemoryCommandQueue, standing: _Standing) -> None:
-        self.body = standing.command.body
-        self.num_delivered = standing.num_delivered
-        self.stored_ms = standing.stored_ms
+    def __init__(self, queue: MemoryCommandQueue, stored: _Stored) -> None:
+        self.body = stored.command.body
+        self.num_delivered = stored.num_delivered
+        self.stored_ms = stored.stored_ms
         self._queue = queue
-        self._standing = standing
+        self._stored = stored
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
 
     def ack(self) -> None:
-        self._queue.acknowledge(self._standing)
+        self._queue.acknowledge(self._stored)
 
     def nak(self, delay_s: float = 0.0) -> None:
-        self._queue.give_back(self._standing, delay_s)
+        self._queue.give_back(self._stored, delay_s)
 
     def in_progress(self) -> None:
         if threading.get_ident() == self._thread:
-            self._queue.renew(self._standing)
+            self._queue.renew(self._stored)
         else:
-            self._loop.call_soon_threadsafe(self._queue.renew, self._standing)
+            self._loop.call_soon_threadsafe(self._queue.renew, self._stored)
 
 
 class MemoryCommandSource:
@@ -96,7 +95,7 @@ class MemoryCommandQueue:
         self._line = line
         self._bus = bus
         self._ack_wait_s = ack_wait_s
-        self._standing: dict[str, _Standing] = {}
+        self._commands: dict[str, _Stored] = {}
         self._message_ids = MessageIds(line.clock)
         self._last_sequence = 0
         self._sources: list[MemoryCommandSource] = []
@@ -112,11 +111,6 @@ class MemoryCommandQueue:
         return self._line.hold(store)
 
     async def open_source(self, pool: str) -> MemoryCommandSource:
-        """See :meth:`noetl_stream.ports.command_queue.CommandQueue.open_source`.
-
-        Raises:
-            Unreachable: the broker was stopped.
-        """
         self._line.check()
         source = MemoryCommandSource(self, pool, self._line.stamp_ms())
         self._sources.append(source)
@@ -125,47 +119,37 @@ class MemoryCommandQueue:
 
     async def present(self) -> set[str]:
         self._line.check()
-        return set(self.standing)
+        return set(self.queued)
 
     @property
-    def standing(self) -> dict[str, bytes]:
+    def queued(self) -> dict[str, bytes]:
         """The commands named by :meth:`present`, for tests, even while the broker is stopped."""
-        return {standing.command.command_id: standing.command.body for standing in self._standing.values()}
+        return {stored.command.command_id: stored.command.body for stored in self._commands.values()}
 
     def free_at_s(self, command_id: str) -> float:
-        """When the lease of a command ends, by the clock, for a test to look at."""
-        return next(one.free_at_s for one in self._standing.values() if one.command.command_id == command_id)
+        """When the lease of a command ends, by the clock, for tests."""
+        return next(one.free_at_s for one in self._commands.values() if one.command.command_id == command_id)
 
     async def pools(self) -> list[QueuedPool]:
-        """See :meth:`noetl_stream.ports.command_queue.CommandQueue.pools`.
-
-        Raises:
-            Unreachable: the broker was stopped.
-        """
         self._line.check()
         found = dict.fromkeys(sorted(self._pools), (0, 0, 0))
-        for standing in self._standing.values():
-            queued, given, again = found[standing.command.pool]
-            if standing.num_delivered == 0:
+        for stored in self._commands.values():
+            queued, given, again = found[stored.command.pool]
+            if stored.num_delivered == 0:
                 queued += 1
             else:
                 given += 1
-                again += standing.num_delivered > 1
-            found[standing.command.pool] = (queued, given, again)
+                again += stored.num_delivered > 1
+            found[stored.command.pool] = (queued, given, again)
         return [QueuedPool(pool, *counts) for pool, counts in found.items()]
 
     async def withdraw(self, commands: Collection[tuple[str, str]]) -> None:
         self._line.check()
-        for subject, standing in list(self._standing.items()):
-            if (standing.command.execution_id, standing.command.command_id) in commands:
-                del self._standing[subject]
+        for stored in list(self._commands.values()):
+            if (stored.command.execution_id, stored.command.command_id) in commands:
+                del self._commands[stored.subject]
 
     async def verify(self) -> None:
-        """See :meth:`noetl_stream.ports.command_queue.CommandQueue.verify`.
-
-        Raises:
-            Unreachable: the broker was stopped.
-        """
         self._line.check()
 
     def dispatch(self) -> None:
@@ -173,29 +157,29 @@ class MemoryCommandQueue:
         if not self._line.is_up:
             return
         now_s = self._line.clock.monotonic_s()
-        for standing in list(self._standing.values()):
-            if standing.free_at_s > now_s:
+        for stored in list(self._commands.values()):
+            if stored.free_at_s > now_s:
                 continue
-            source = next((one for one in self._sources if one.pool == standing.command.pool and one.credit > 0), None)
+            source = next((one for one in self._sources if one.pool == stored.command.pool and one.credit > 0), None)
             if source is None:
                 continue
-            standing.num_delivered += 1
-            standing.free_at_s = now_s + self._ack_wait_s
+            stored.num_delivered += 1
+            stored.free_at_s = now_s + self._ack_wait_s
             # Round robin: a source that was served goes behind the others of its pool.
             self._sources.remove(source)
             self._sources.append(source)
-            source.put(MemoryDelivery(self, standing))
+            source.put(MemoryDelivery(self, stored))
 
     def forget_unacked(self) -> None:
         """Ends all leases now, as if every worker had died."""
-        for standing in self._standing.values():
-            standing.free_at_s = float("-inf")
+        for stored in self._commands.values():
+            stored.free_at_s = float("-inf")
         self.dispatch()
 
     def forget_deliveries(self) -> None:
         """Marks all commands as never delivered: a queue restored from a copy."""
-        for standing in self._standing.values():
-            standing.num_delivered = 0
+        for stored in self._commands.values():
+            stored.num_delivered = 0
         self.forget_unacked()
 
     def forget_message_ids(self) -> None:
@@ -204,45 +188,42 @@ class MemoryCommandQueue:
 
     def lose(self, command_id: str) -> None:
         """Loses a command without a trace; its message id is remembered."""
-        for subject, standing in list(self._standing.items()):
-            if standing.command.command_id == command_id:
-                del self._standing[subject]
+        for stored in list(self._commands.values()):
+            if stored.command.command_id == command_id:
+                del self._commands[stored.subject]
 
     def forget_source(self, source: MemoryCommandSource) -> None:
         if source in self._sources:
             self._sources.remove(source)
 
-    def acknowledge(self, standing: _Standing) -> None:
-        if self._line.is_up and self._stands(standing):
-            command = standing.command
-            del self._standing[command_subject(command.pool, command.execution_id, command.command_id)]
+    def acknowledge(self, stored: _Stored) -> None:
+        if self._accepts(stored):
+            del self._commands[stored.subject]
 
-    def give_back(self, standing: _Standing, delay_s: float) -> None:
-        if self._line.is_up and self._stands(standing):
-            standing.free_at_s = self._line.clock.monotonic_s() + delay_s
+    def give_back(self, stored: _Stored, delay_s: float) -> None:
+        if self._accepts(stored):
+            stored.free_at_s = self._line.clock.monotonic_s() + delay_s
             self.dispatch()
 
-    def renew(self, standing: _Standing) -> None:
-        if self._line.is_up and self._stands(standing):
-            standing.free_at_s = self._line.clock.monotonic_s() + self._ack_wait_s
+    def renew(self, stored: _Stored) -> None:
+        if self._accepts(stored):
+            stored.free_at_s = self._line.clock.monotonic_s() + self._ack_wait_s
 
     def _store(self, command: QueuedCommand) -> None:
         subject = command_subject(command.pool, command.execution_id, command.command_id)
         message_id = f"{command.command_id}.{command.issue}"
         self._bus.deliver(subject, command.body, "")
-        if subject in self._standing:
+        if subject in self._commands:
             return
         if self._message_ids.find(message_id) is not None and command.issue == 1:
             return
         self._last_sequence += 1
         self._message_ids.add(message_id, self._last_sequence)
         self._pools.add(command.pool)
-        self._standing[subject] = _Standing(command, self._last_sequence, self._line.stamp_ms())
+        self._commands[subject] = _Stored(command, subject, self._line.stamp_ms())
 
-    def _stands(self, standing: _Standing) -> bool:
-        command = standing.command
-        subject = command_subject(command.pool, command.execution_id, command.command_id)
-        return self._standing.get(subject) is standing
+    def _accepts(self, stored: _Stored) -> bool:
+        return self._line.is_up and self._commands.get(stored.subject) is stored
 
     def _reconnect_sources(self) -> None:
         for source in self._sources:

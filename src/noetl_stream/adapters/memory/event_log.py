@@ -116,11 +116,6 @@ class MemoryEventLog:
         return self._line.hold(store)
 
     async def open_reader(self, partitions: Collection[int], after: int) -> MemoryEventReader:
-        """See :meth:`noetl_stream.ports.event_log.EventLog.open_reader`.
-
-        Raises:
-            Unreachable: the broker was stopped.
-        """
         self._line.check()
         reader = MemoryEventReader(self, self._line, frozenset(partitions), after)
         self._readers.append(reader)
@@ -136,11 +131,6 @@ class MemoryEventLog:
         return 1 if self._stored else 0
 
     async def beyond(self, cursors: Mapping[int, int]) -> dict[int, int]:
-        """See :meth:`noetl_stream.ports.event_log.EventLog.beyond`.
-
-        Raises:
-            Unreachable: the broker was stopped.
-        """
         self._line.check()
         counts = dict.fromkeys(cursors, 0)
         for message, is_reported, _ in self._stored:
@@ -154,11 +144,6 @@ class MemoryEventLog:
         return self._stored[sequence - 1].message.at_ms if 1 <= sequence <= self.end else None
 
     async def verify(self) -> None:
-        """See :meth:`noetl_stream.ports.event_log.EventLog.verify`.
-
-        Raises:
-            Unreachable: the broker was stopped.
-        """
         self._line.check()
 
     @property

@@ -1,27 +1,28 @@
-"""The fold's store in memory, with the semantics of the one on Postgres, for tests without a database.
+"""The fold's store in memory, with its dead letters and its feed, for tests without a database.
 
-Several servers of one test share one store. Nothing survives the process.
+It behaves like the store on Postgres. Several servers of one test share one; nothing survives the process.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Hashable, Iterable, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
 from msgspec.structs import replace
 
-from noetl_stream.adapters.memory.dead_letters import MemoryDeadLetters
 from noetl_stream.errors import Fenced, JournalConflict, PayloadRefused
 from noetl_stream.model import codec
 from noetl_stream.model.ids import PARTITIONS
 from noetl_stream.ports.access import covers
 from noetl_stream.ports.clock import Clock
-from noetl_stream.ports.rows import Row, json_columns
+from noetl_stream.ports.dead_letters import DeadLetter, DeadLetterRow
+from noetl_stream.ports.rows import Row, columns, json_columns
 from noetl_stream.ports.store import (
     EventRow,
     ExecutionRow,
+    FedEvent,
     InboxItem,
     InboxRow,
     ListedExecution,
@@ -41,6 +42,7 @@ _ITERATION_RESULTS = ("task.processed", "loop.started", "loop.iteration.done", "
 _NEVER_S = float("-inf")
 
 _Key = TypeVar("_Key", bound=Hashable)
+_Columns = TypeVar("_Columns")
 _SomeRow = TypeVar("_SomeRow", bound=Row)
 
 
@@ -59,12 +61,12 @@ class _Partition:
     generation: int = 0
 
     def lease(self) -> PartitionLease:
-        return PartitionLease(**{name: getattr(self, name) for name in PartitionLease._fields})
+        return _columns(PartitionLease, self)
 
 
 @dataclass
 class MemoryTables:
-    """What a :class:`MemoryStore` holds. Tests read it, and damage it."""
+    """The tables of a :class:`MemoryStore`, for tests to read and damage."""
 
     partitions: list[_Partition]
     journals: dict[str, dict[int, EventRow]] = field(default_factory=dict)
@@ -76,10 +78,11 @@ class MemoryTables:
     inbox_sent: int = 0
     object_uses: dict[tuple[str, str], ObjectUseRow] = field(default_factory=dict)
     terms: set[tuple[str, str]] = field(default_factory=set)
+    warnings: list[str] = field(default_factory=list)
 
 
 class MemoryStore:
-    """A :class:`~noetl_stream.ports.store.Store`. Leases run by ``clock.monotonic_s``."""
+    """A :class:`~noetl_stream.ports.store.Store`, which documents each method. Leases run by ``clock.monotonic_s``."""
 
     def __init__(self, clock: Clock, partitions: int = PARTITIONS) -> None:
         self._clock = clock
@@ -90,6 +93,9 @@ class MemoryStore:
     async def verify(self) -> None:
         """Memory is always ready."""
 
+    async def durability_warnings(self) -> list[str]:
+        return self.tables.warnings
+
     async def close(self) -> None:
         """Keeps everything: another server of the same test may still use it."""
 
@@ -99,26 +105,24 @@ class MemoryStore:
         """See :meth:`noetl_stream.ports.store.Store.commit`.
 
         Raises:
-            ValueError: a tick without a partition: nothing would fence it.
+            ValueError: the tick has no partition to fence it.
             JournalConflict: a position or request already exists; nothing was written.
             PayloadRefused: a column is not JSON, or the tick has an execution twice; nothing was written.
         """
         if not tick.partitions:
             raise ValueError("a tick must name at least one partition")
         self._pass_fence(tick.owner, tick.partitions)
-        self._refuse_doubled(tick)
+        self._refuse_duplicates(tick)
         _refuse_broken_json(tick)
         for advance in tick.partitions:
             partition = self.tables.partitions[advance.id]
-            partition.tick += 1
-            partition.last_seq = advance.last_seq
-            partition.last_ms = advance.last_ms
+            partition.tick, partition.crashes = advance.tick + 1, 0
+            partition.last_seq, partition.last_ms = advance.last_seq, advance.last_ms
             partition.published_tick = advance.published_tick
-            partition.crashes = 0
         for event in tick.events:
             self.tables.journals.setdefault(event.execution_id, {})[event.position] = event
         for row in tick.executions:
-            self.tables.executions[row.execution_id] = _written(row, self.tables.executions.get(row.execution_id))
+            self.tables.executions[row.execution_id] = _merged(row, self.tables.executions.get(row.execution_id))
         self.tables.requests.update(((row.execution_id, row.request_id), row) for row in tick.requests)
         for playbook in tick.playbooks:
             self.keep_playbook(playbook)
@@ -159,28 +163,22 @@ class MemoryStore:
         if not held or len(ids) != len(advances):
             raise Fenced("another server has a partition of this tick, or the tick was committed before")
 
-    def _refuse_doubled(self, tick: Tick) -> None:
-        positions = [(event.execution_id, event.position) for event in tick.events]
-        for execution_id, position in positions:
-            if position in self.tables.journals.get(execution_id, {}):
-                raise JournalConflict(f"event was about to be written twice: {execution_id}, {position}")
+    def _refuse_duplicates(self, tick: Tick) -> None:
+        journals = self.tables.journals
+        entries = [(event.execution_id, event.position) for event in tick.events]
         requests = [(row.execution_id, row.request_id) for row in tick.requests]
-        for request in requests:
-            if request in self.tables.requests:
-                raise JournalConflict(f"request was about to be written twice: {request}")
         sent = {row.id for row in self.tables.inbox.values()}
-        for message in tick.inbox:
-            if message.id in sent:
-                raise JournalConflict(f"inbox message was about to be written twice: {message.id}")
-        for letter in tick.dead_letters:
-            if letter.id in self.dead_letters:
-                raise JournalConflict(f"dead letter was about to be written twice: {letter.id}")
-        for doubled_position in _doubled(positions):
-            raise JournalConflict(f"a tick holds a position twice: {doubled_position}")
-        for doubled_request in _doubled(requests):
-            raise JournalConflict(f"a tick holds a request twice: {doubled_request}")
-        for execution_id in _doubled(row.execution_id for row in tick.executions):
-            raise PayloadRefused(f"a tick holds an execution twice: {execution_id}")
+        for what, keys, stored in (
+            ("event", entries, {key for key in entries if key[1] in journals.get(key[0], {})}),
+            ("request", requests, self.tables.requests),
+            ("inbox message", [message.id for message in tick.inbox], sent),
+            ("dead letter", [letter.id for letter in tick.dead_letters], self.dead_letters),
+        ):
+            duplicates = [key for key in keys if key in stored] or _duplicates(keys)
+            if duplicates:
+                raise JournalConflict(f"{what} was about to be written twice: {duplicates[0]}")
+        for execution_id in _duplicates(row.execution_id for row in tick.executions):
+            raise PayloadRefused(f"a tick has an execution twice: {execution_id}")
 
     # --- leases ---------------------------------------------------------------------------------------------------
 
@@ -202,14 +200,12 @@ class MemoryStore:
         return [row.lease() for row in taken]
 
     async def renew(self, owner: str, epochs: Sequence[tuple[int, int]], lease_s: float) -> set[int]:
-        """See :meth:`noetl_stream.ports.store.Store.renew`."""
         mine = [row for id, epoch in epochs if (row := self._row(id)) and (row.owner, row.epoch) == (owner, epoch)]
         for row in mine:
             row.lease_until_s = self._clock.monotonic_s() + lease_s
         return {row.id for row in mine}
 
     async def give_back(self, owner: str, epochs: Sequence[tuple[int, int]], published: Sequence[int]) -> None:
-        """See :meth:`noetl_stream.ports.store.Store.give_back`."""
         for (id, epoch), published_tick in zip(epochs, published, strict=True):
             row = self._row(id)
             if row is not None and (row.owner, row.epoch) == (owner, epoch):
@@ -219,25 +215,15 @@ class MemoryStore:
     async def read_partitions(self, ids: Collection[int] | None = None) -> list[PartitionView]:
         """See :meth:`noetl_stream.ports.store.Store.read_partitions`. Sorted by id."""
         return [
-            PartitionView(
-                id=row.id,
-                epoch=row.epoch,
-                owner=row.owner,
-                last_seq=row.last_seq,
-                tick=row.tick,
-                published_tick=row.published_tick,
-                live=self._is_live(row),
-            )
+            _columns(PartitionView, row, live=self._is_live(row))
             for row in self.tables.partitions
             if ids is None or row.id in ids
         ]
 
     async def owned(self, owner: str) -> list[PartitionLease]:
-        """See :meth:`noetl_stream.ports.store.Store.owned`."""
         return [row.lease() for row in self.tables.partitions if row.owner == owner]
 
     async def owner_count(self) -> int:
-        """See :meth:`noetl_stream.ports.store.Store.owner_count`."""
         return len({row.owner for row in self.tables.partitions if self._is_live(row)})
 
     def end_leases(self, partitions: Collection[int]) -> None:
@@ -254,17 +240,15 @@ class MemoryStore:
     # --- reading --------------------------------------------------------------------------------------------------
 
     async def journal(self, execution_id: str, after: int = 0, limit: int | None = None) -> list[StoredEvent]:
-        """See :meth:`noetl_stream.ports.store.Store.journal`."""
         rows = self.tables.journals.get(execution_id, {})
         positions = sorted(position for position in rows if position > after)
-        return [_stored(rows[position]) for position in positions[:limit]]
+        return [_columns(StoredEvent, rows[position]) for position in positions[:limit]]
 
     async def journals(self, execution_ids: Collection[str]) -> dict[str, list[StoredEvent]]:
         """See :meth:`noetl_stream.ports.store.Store.journals`. Every requested id is a key."""
         return {execution_id: await self.journal(execution_id, -1) for execution_id in execution_ids}
 
     async def iteration_results(self, execution_id: str, step_run_id: str) -> list[StoredEvent]:
-        """See :meth:`noetl_stream.ports.store.Store.iteration_results`."""
         return [
             event
             for event in await self.journal(execution_id, -1)
@@ -272,7 +256,6 @@ class MemoryStore:
         ]
 
     async def inbox(self, partitions: Collection[int], limit: int) -> list[InboxItem]:
-        """See :meth:`noetl_stream.ports.store.Store.inbox`."""
         waiting = [
             InboxItem(seq, row.partition, row.execution_id, row.body)
             for seq, row in self.tables.inbox.items()
@@ -281,12 +264,10 @@ class MemoryStore:
         return waiting[:limit]
 
     async def objects_used_elsewhere(self, execution_id: str) -> list[ObjectUseRow]:
-        """See :meth:`noetl_stream.ports.store.Store.objects_used_elsewhere`."""
         found = [use for use in self.tables.object_uses.values() if use.owner == execution_id]
         return sorted(found, key=lambda use: (use.key, use.execution_id))
 
     async def objects_kept_for(self, execution_id: str) -> list[ObjectUseRow]:
-        """See :meth:`noetl_stream.ports.store.Store.objects_kept_for`."""
         uses = self.tables.object_uses.values()
         by_others = {(use.key, use.owner) for use in uses if use.execution_id != execution_id}
         found = [use for use in uses if use.execution_id == execution_id and (use.key, use.owner) not in by_others]
@@ -294,18 +275,15 @@ class MemoryStore:
         return sorted(kept, key=lambda use: (use.key, use.store, use.owner))
 
     async def looked_into_by(self, execution_id: str) -> list[str]:
-        """See :meth:`noetl_stream.ports.store.Store.looked_into_by`."""
         rows = self.tables.executions.values()
         return sorted(row.execution_id for row in rows if row.looks_into == execution_id and row.finished_ms is None)
 
     async def begin_deleting(self, execution_id: str) -> None:
-        """See :meth:`noetl_stream.ports.store.Store.begin_deleting`."""
         row = self.tables.executions.get(execution_id)
         if row is not None and row.finished_ms is not None:
             self.tables.journals.get(execution_id, {}).pop(1, None)
 
     async def delete_execution(self, execution_id: str) -> bool:
-        """See :meth:`noetl_stream.ports.store.Store.delete_execution`."""
         tables = self.tables
         row = tables.executions.get(execution_id)
         if row is None or row.finished_ms is None:
@@ -320,28 +298,24 @@ class MemoryStore:
         return True
 
     async def timers(self, execution_id: str) -> list[TimerRow]:
-        """See :meth:`noetl_stream.ports.store.Store.timers`."""
         found = [row for row in self.tables.timers.values() if row.execution_id == execution_id]
         return sorted(found, key=lambda row: (row.due_ms, row.timer_id))
 
     async def stuck(self, limit: int) -> list[str]:
-        """See :meth:`noetl_stream.ports.store.Store.stuck`."""
         timers = {execution_id for execution_id, _ in self.tables.timers}
-        told = {row.execution_id for row in self.tables.inbox.values()}
+        receivers = {row.execution_id for row in self.tables.inbox.values()}
         waiting = (
             row.execution_id
             for row in self.tables.executions.values()
             if row.finished_ms is None and row.status != "paused"
             if not (row.commands or row.children or row.looks_into)
         )
-        return sorted(one for one in waiting if one not in timers | told)[:limit]
+        return sorted(one for one in waiting if one not in timers | receivers)[:limit]
 
     async def now_ms(self) -> int:
-        """See :meth:`noetl_stream.ports.store.Store.now_ms`."""
         return self._clock.now_ms()
 
     async def live_executions(self, partitions: Collection[int]) -> dict[str, str]:
-        """See :meth:`noetl_stream.ports.store.Store.live_executions`."""
         rows = self.tables.executions.values()
         return {row.execution_id: row.digest for row in rows if row.finished_ms is None and row.partition in partitions}
 
@@ -354,7 +328,6 @@ class MemoryStore:
         return {execution_id: rows[execution_id] for execution_id in execution_ids if execution_id in rows}
 
     async def list_executions(self, wanted: ListingFilter, limit: int, before: str | None) -> list[ListedExecution]:
-        """See :meth:`noetl_stream.ports.store.Store.list_executions`."""
         chosen = [
             row
             for row in self.tables.executions.values()
@@ -366,31 +339,32 @@ class MemoryStore:
             and (before is None or row.execution_id < before)
         ]
         chosen.sort(key=lambda row: row.execution_id, reverse=True)
-        return [ListedExecution(*(getattr(row, name) for name in ListedExecution._fields)) for row in chosen[:limit]]
+        return [_columns(ListedExecution, row) for row in chosen[:limit]]
 
     async def request(self, execution_id: str, request_id: str) -> RequestRow | None:
         return self.tables.requests.get((execution_id, request_id))
 
     async def answered(self, requests: Collection[tuple[str, str]]) -> set[tuple[str, str]]:
-        """See :meth:`noetl_stream.ports.store.Store.answered`."""
         return self.tables.requests.keys() & set(requests)
 
     async def playbook(self, digest: str) -> PlaybookRow | None:
         return self.tables.playbooks.get(digest)
 
 
-def _written(row: _SomeRow, before: _SomeRow | None) -> _SomeRow:
-    """The row that stands after ``row`` was written over ``before``."""
+def _merged(row: _SomeRow, before: _SomeRow | None) -> _SomeRow:
+    """The row as stored when ``row`` is written over ``before``."""
     if before is None:
         return row
     return replace(row, **{name: getattr(before, name) for name in row.written_once})
 
 
-def _stored(row: EventRow) -> StoredEvent:
-    return StoredEvent(**{name: getattr(row, name) for name in StoredEvent._fields})
+def _columns(row_type: type[_Columns], row: object, **others: object) -> _Columns:
+    """Some columns of ``row``, and ``others``."""
+    names = (name for name in columns(row_type) if name not in others)
+    return row_type(**{name: getattr(row, name) for name in names}, **others)
 
 
-def _doubled(keys: Iterable[_Key]) -> list[_Key]:
+def _duplicates(keys: Iterable[_Key]) -> list[_Key]:
     return [key for key, count in Counter(keys).items() if count > 1]
 
 
@@ -400,3 +374,98 @@ def _refuse_broken_json(tick: Tick) -> None:
             text = getattr(row, column)
             if text is not None:
                 codec.decode_json(text)
+
+
+class MemoryDeadLetters:
+    """:class:`~noetl_stream.ports.dead_letters.DeadLetters` in memory; the port documents each method.
+
+    ``put_back`` receives letters requeued into the inbox.
+    """
+
+    def __init__(self, put_back: Callable[[InboxRow], None]) -> None:
+        self._put_back = put_back
+        self._letters: dict[str, DeadLetter] = {}
+
+    def __contains__(self, letter_id: object) -> bool:
+        return letter_id in self._letters
+
+    def write(self, row: DeadLetterRow) -> None:
+        """Stores a letter, as the tick that skips its message does."""
+        self._letters[row.id] = DeadLetter(len(self._letters) + 1, row, "waiting", None, None)
+
+    async def page(self, limit: int, before: int | None) -> list[DeadLetter]:
+        waiting = [
+            letter._replace(row=replace(letter.row, body=b""))
+            for letter in reversed(self._letters.values())
+            if letter.state == "waiting" and (before is None or letter.number < before)
+        ]
+        return waiting[:limit]
+
+    async def get(self, letter_id: str) -> DeadLetter | None:
+        return self._letters.get(letter_id)
+
+    async def requeue(self, letter_id: str, by: str, at_ms: int) -> bool:
+        letter = self._waiting(letter_id)
+        if letter is None:
+            return False
+        self._letters[letter_id] = letter._replace(state="requeued", settled_ms=at_ms, settled_by=by)
+        if letter.row.source == "inbox":
+            row = letter.row
+            self._put_back(
+                InboxRow(id=f"requeue-{row.id}", partition=row.partition, execution_id=row.execution_id, body=row.body)
+            )
+        return True
+
+    async def discard(self, letter_id: str, by: str, at_ms: int) -> bool:
+        letter = self._waiting(letter_id)
+        if letter is None:
+            return False
+        row = replace(letter.row, body=b"")
+        self._letters[letter_id] = letter._replace(row=row, state="discarded", settled_ms=at_ms, settled_by=by)
+        return True
+
+    def _waiting(self, letter_id: str) -> DeadLetter | None:
+        letter = self._letters.get(letter_id)
+        return letter if letter is not None and letter.state == "waiting" else None
+
+
+class MemoryFeed:
+    """A :class:`~noetl_stream.ports.store.FeedStore` over a :class:`MemoryStore`; the port documents each method."""
+
+    def __init__(self, store: MemoryStore, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+        self._floor: dict[int, int] = {}
+
+    async def now(self) -> dict[int, int]:
+        return {view.id: view.tick for view in await self._store.read_partitions()}
+
+    async def floor(self) -> dict[int, int]:
+        return dict(self._floor)
+
+    async def read(self, after: Mapping[int, int], limit: int) -> list[FedEvent]:
+        found = []
+        for partition, seen in sorted(after.items()):
+            ticks = sorted(tick for one, tick in self._store.fed if one == partition and tick > seen)
+            for tick in ticks[:limit]:
+                found += await self._events(partition, tick) or [FedEvent(partition, tick)]
+        return found
+
+    async def trim(self, keep_ms: int, limit: int) -> int:
+        oldest_ms = self._clock.now_ms() - keep_ms
+        old = [key for key, (at_ms, _) in self._store.fed.items() if at_ms < oldest_ms][:limit]
+        for partition, tick in old:
+            del self._store.fed[partition, tick]
+            self._floor[partition] = max(tick, self._floor.get(partition, 0))
+        return len(old)
+
+    async def _events(self, partition: int, tick: int) -> list[FedEvent]:
+        found = []
+        offset = 0
+        for execution_id, first, last in codec.decode_json(self._store.fed[partition, tick][1]):
+            row = await self._store.execution(execution_id)
+            for event in await self._store.journal(execution_id, first - 1, last - first + 1) if row else ():
+                place = {"partition": partition, "tick": tick, "number": offset + event.position - first}
+                found.append(_columns(FedEvent, row, **place, event=event))
+            offset += last - first + 1
+        return found

@@ -15,10 +15,9 @@ from hashlib import sha256
 import msgspec
 
 from noetl_stream.adapters.nats.connection import ApiRefused, NatsConnection
-from noetl_stream.adapters.nats.outbox import RESEND_AFTER_S, Outbox
-from noetl_stream.adapters.nats.protocol import MESSAGE_NOT_FOUND, STREAM_NOT_FOUND, WRONG_LAST_SEQUENCE
-from noetl_stream.adapters.nats.publishing import publish_once
-from noetl_stream.adapters.nats.streams import RESULTS, RESULTS_BUCKET, stream_missing, verify_stream
+from noetl_stream.adapters.nats.outbox import RESEND_AFTER_S, Outbox, publish_once
+from noetl_stream.adapters.nats.protocol import WRONG_LAST_SEQUENCE
+from noetl_stream.adapters.nats.streams import RESULTS, RESULTS_BUCKET, stored_message, verify_stream
 from noetl_stream.errors import BlobMissing, OutcomeUnknown, Unreachable
 from noetl_stream.ports.clock import Clock
 
@@ -48,17 +47,8 @@ class _Meta(msgspec.Struct):
     options: _Options = msgspec.field(default_factory=_Options)
 
 
-class _Stored(msgspec.Struct):
-    seq: int
-    data: bytes = b""
-
-
-class _StoredAnswer(msgspec.Struct):
-    message: _Stored
-
-
 class NatsBlobs:
-    """:class:`~noetl_stream.ports.blobs.Blobs` over the bucket ``noetl-results``."""
+    """:class:`~noetl_stream.ports.blobs.Blobs` over the bucket ``noetl-results``; the port documents each method."""
 
     def __init__(self, connection: NatsConnection, clock: Clock, outbox: Outbox, timeout_s: float) -> None:
         self._connection = connection
@@ -84,10 +74,10 @@ class NatsBlobs:
         return cls(connection, clock, outbox, timeout_s)
 
     async def put(self, key: str, data: bytes) -> None:
-        """See :meth:`noetl_stream.ports.blobs.Blobs.put`. The value is stored whole or not at all.
+        """Stores the value completely or not at all.
 
         Raises:
-            Unreachable: not stored in time, or rejected (the stream is full); put it again.
+            Unreachable: not stored in time, or rejected (the stream is full); try again.
         """
         try:
             async with asyncio.timeout(self._timeout_s):
@@ -99,7 +89,6 @@ class NatsBlobs:
             raise self._connection.unreachable(f"storing {key}: {error.message}") from error
 
     async def get(self, key: str) -> bytes:
-        """See :meth:`noetl_stream.ports.blobs.Blobs.get`."""
         try:
             async with asyncio.timeout(self._timeout_s):
                 return await self._get(key)
@@ -107,7 +96,7 @@ class NatsBlobs:
             raise self._connection.unreachable(f"reading {key} took longer than {self._timeout_s:g} s") from None
 
     async def delete(self, key: str) -> None:
-        """See :meth:`noetl_stream.ports.blobs.Blobs.delete`. The meta message goes first: no damage is visible."""
+        """Deletes the meta message first, so that no damaged value is visible."""
         meta = await self._find(key)
         if meta is not None:
             for subject in (_meta_subject(key), _chunk_subject(meta.nuid)):
@@ -164,7 +153,8 @@ class NatsBlobs:
         parts = []
         sequence = 0
         for number in range(meta.chunks):
-            stored = await self._message({"seq": sequence + 1, "next_by_subj": subject})
+            wanted = {"seq": sequence + 1, "next_by_subj": subject}
+            stored = await stored_message(self._connection, RESULTS, wanted, timeout_s=self._timeout_s)
             if stored is None:
                 raise BlobMissing(f"the object {key} is damaged: {number} of its {meta.chunks} chunks exist")
             parts.append(stored.data)
@@ -176,7 +166,8 @@ class NatsBlobs:
         return data
 
     async def _find(self, key: str) -> _Meta | None:
-        stored = await self._message({"last_by_subj": _meta_subject(key)})
+        wanted = {"last_by_subj": _meta_subject(key)}
+        stored = await stored_message(self._connection, RESULTS, wanted, timeout_s=self._timeout_s)
         if stored is None:
             return None
         try:
@@ -184,16 +175,6 @@ class NatsBlobs:
         except msgspec.DecodeError as error:
             raise BlobMissing(f"the object {key} is damaged: {error}") from None
         return None if meta.deleted else meta
-
-    async def _message(self, request: dict[str, str | int]) -> _Stored | None:
-        """One stored message, read from the stream's leader, which has the latest writes."""
-        try:
-            answer = await self._connection.api(f"STREAM.MSG.GET.{RESULTS}", request, timeout_s=self._timeout_s)
-        except ApiRefused as error:
-            if error.err_code == MESSAGE_NOT_FOUND:
-                return None
-            raise stream_missing(RESULTS) if error.err_code == STREAM_NOT_FOUND else error from None
-        return msgspec.json.decode(answer, type=_StoredAnswer).message
 
     async def _purge(self, subject: str) -> None:
         try:

@@ -12,14 +12,14 @@ from nats.errors import NoRespondersError
 
 from noetl_stream.adapters.nats.connection import NatsConnection
 from noetl_stream.adapters.nats.protocol import NO_RESPONDERS
-from noetl_stream.adapters.nats.wire import UNLIMITED, Hearing
+from noetl_stream.adapters.nats.wire import UNLIMITED, WireSubscription
 from noetl_stream.ports.bus import Handler
 
 log = logging.getLogger(__name__)
 
 
 class NatsBus:
-    """:class:`~noetl_stream.ports.bus.Bus` over core NATS."""
+    """:class:`~noetl_stream.ports.bus.Bus` over core NATS; the port documents each method."""
 
     def __init__(self, connection: NatsConnection) -> None:
         self._connection = connection
@@ -37,17 +37,12 @@ class NatsBus:
         return answer.data
 
     async def ask_all(self, subject: str, body: bytes, wait_s: float) -> list[bytes]:
-        """See :meth:`noetl_stream.ports.bus.Bus.ask_all`.
-
-        Raises:
-            Unreachable: not connected.
-        """
         client, answers = self._connection.client, []
-        nobody = asyncio.Event()
+        no_responders = asyncio.Event()
 
         async def take(message: Msg) -> None:
             if message.headers and message.headers.get("Status") == str(NO_RESPONDERS):
-                nobody.set()
+                no_responders.set()
             else:
                 answers.append(message.data)
 
@@ -56,7 +51,7 @@ class NatsBus:
             subscription = await client.subscribe(inbox, cb=take)
             try:
                 await client.publish(subject, body, inbox)
-                await asyncio.wait_for(nobody.wait(), wait_s)
+                await asyncio.wait_for(no_responders.wait(), wait_s)
             except TimeoutError:
                 return answers
             finally:
@@ -65,8 +60,8 @@ class NatsBus:
             raise self._connection.unreachable(error) from error
         return answers
 
-    async def listen(self, subject: str, handler: Handler, group: str = "") -> Hearing:
-        """See :meth:`noetl_stream.ports.bus.Bus.listen`. An error of ``handler`` is logged; the next message follows.
+    async def listen(self, subject: str, handler: Handler, group: str = "") -> WireSubscription:
+        """Logs errors of ``handler`` and continues with the next message.
 
         Raises:
             Unreachable: the server did not confirm in time.
@@ -75,8 +70,6 @@ class NatsBus:
         async def handle(message: Msg) -> None:
             try:
                 await handler(message.subject, message.data, message.reply)
-            except asyncio.CancelledError:
-                raise
             except Exception:
                 log.exception("handling a message on %s failed", message.subject)
 
@@ -87,4 +80,4 @@ class NatsBus:
         except (NatsError, OSError) as error:
             raise self._connection.unreachable(error) from error
         await self._connection.flush()
-        return Hearing(subscription)
+        return WireSubscription(subscription)

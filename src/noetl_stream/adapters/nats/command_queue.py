@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Collection, Mapping, Sequence
-from typing import Any
+from collections.abc import AsyncIterator, Awaitable, Collection, Sequence
 
 import msgspec
 
 from noetl_stream.adapters.nats.command_source import ACK_WAIT_S, CONSUMER_PREFIX, NatsCommandSource
-from noetl_stream.adapters.nats.connection import ApiRefused, NatsConnection
-from noetl_stream.adapters.nats.outbox import MESSAGE_ID, RESEND_AFTER_S, Outbox, PendingPublish
-from noetl_stream.adapters.nats.protocol import MESSAGE_NOT_FOUND, STORE_REFUSED, STREAM_NOT_FOUND, ApiError, PublishAck
-from noetl_stream.adapters.nats.publishing import HeldBatch
-from noetl_stream.adapters.nats.streams import COMMANDS, stream_missing, verify_stream
+from noetl_stream.adapters.nats.connection import NatsConnection
+from noetl_stream.adapters.nats.outbox import MESSAGE_ID, RESEND_AFTER_S, HeldBatch, Outbox, PendingPublish
+from noetl_stream.adapters.nats.protocol import STORE_REFUSED, ApiError, PublishAck
+from noetl_stream.adapters.nats.streams import COMMANDS, stored_message, stream_api, stream_info, verify_stream
 from noetl_stream.errors import NoetlError
 from noetl_stream.ports.command_queue import QueuedCommand, QueuedPool
 from noetl_stream.ports.subjects import any_pool_subject, command_subject
@@ -23,23 +21,6 @@ PURGES_AT_ONCE = 64
 LOOKUP_AGAIN_AFTER_S = 0.5
 
 _ALREADY_THERE = "maximum messages per subject exceeded"
-
-
-class _Subjects(msgspec.Struct):
-    subjects: dict[str, int] | None = None
-
-
-class _Listing(msgspec.Struct):
-    state: _Subjects
-    total: int = 0
-
-
-class _Messages(msgspec.Struct):
-    messages: int
-
-
-class _Stored(msgspec.Struct):
-    state: _Messages
 
 
 class _Consumer(msgspec.Struct):
@@ -55,7 +36,7 @@ class _Consumers(msgspec.Struct):
 
 
 class NatsCommandQueue:
-    """:class:`~noetl_stream.ports.command_queue.CommandQueue` over the stream COMMANDS."""
+    """:class:`~noetl_stream.ports.command_queue.CommandQueue` over COMMANDS; the port documents each method."""
 
     def __init__(self, connection: NatsConnection, outbox: Outbox, ack_wait_s: float) -> None:
         self._connection = connection
@@ -78,9 +59,7 @@ class NatsCommandQueue:
         return cls(connection, await Outbox.open(connection, resend_after_s=acknowledge_within_s), ack_wait_s)
 
     def issue(self, commands: Sequence[QueuedCommand]) -> Awaitable[None]:
-        """See :meth:`noetl_stream.ports.command_queue.CommandQueue.issue`. A copy already in the queue, of any issue,
-        counts as acknowledged.
-        """
+        """A copy already in the queue, of any issue, counts as acknowledged."""
         batch = _Issue(self._outbox, self._connection)
         for pool, execution_id, command_id, issue, body in commands:
             batch.issues[f"{command_id}.{issue}"] = issue
@@ -88,7 +67,7 @@ class NatsCommandQueue:
         return batch.seal()
 
     async def open_source(self, pool: str) -> NatsCommandSource:
-        """See :meth:`noetl_stream.ports.command_queue.CommandQueue.open_source`; creates the pool's durable consumer.
+        """Creates the pool's durable consumer if it does not exist.
 
         Raises:
             NotReady: the stream does not exist.
@@ -97,21 +76,17 @@ class NatsCommandQueue:
         return await NatsCommandSource.open(self._connection, pool, self._ack_wait_s)
 
     async def present(self) -> set[str]:
-        """See :meth:`noetl_stream.ports.command_queue.CommandQueue.present`.
-
-        Above 100,000 commands the server answers in pages, between which the queue may change; a command missed that
-        way is reissued, and its claim drops it.
+        """Above 100,000 commands NATS answers in pages, between which the queue may change. A command missed that way
+        is reissued, and its claim drops it.
         """
         return {subject.rpartition(".")[2] async for subject in self._subjects()}
 
     async def pools(self) -> list[QueuedPool]:
-        """See :meth:`noetl_stream.ports.command_queue.CommandQueue.pools`.
-
-        It asks the pools' consumers. A pool that never had a worker has no consumer: if there are commands no consumer
-        counts, the queue is scanned.
+        """Lists the pools' consumers. A pool that never had a worker has no consumer: the queue is scanned if it has
+        commands that no consumer counts.
         """
         found = {pool.pool: pool async for pool in self._consumed()}
-        stored = msgspec.json.decode(await self._ask(f"STREAM.INFO.{COMMANDS}", {}), type=_Stored).state.messages
+        stored = (await stream_info(self._connection, COMMANDS)).state.messages
         if stored > sum(pool.queued + pool.given for pool in found.values()):
             named = Counter([subject.split(".")[2] async for subject in self._subjects()])
             found |= {pool: QueuedPool(pool, count, 0, 0) for pool, count in named.items() if pool not in found}
@@ -120,7 +95,8 @@ class NatsCommandQueue:
     async def _consumed(self) -> AsyncIterator[QueuedPool]:
         offset = 0
         while True:
-            answer = await self._ask(f"CONSUMER.LIST.{COMMANDS}", {"offset": offset})
+            request = {"offset": offset}
+            answer = await stream_api(self._connection, COMMANDS, f"CONSUMER.LIST.{COMMANDS}", request)
             listing = msgspec.json.decode(answer, type=_Consumers)
             consumers = listing.consumers or []
             for one in consumers:
@@ -135,7 +111,7 @@ class NatsCommandQueue:
         offset = 0
         while True:
             request = {"subjects_filter": "noetl.commands.>", "offset": offset}
-            listing = msgspec.json.decode(await self._ask(f"STREAM.INFO.{COMMANDS}", request), type=_Listing)
+            listing = await stream_info(self._connection, COMMANDS, request)
             subjects = listing.state.subjects or {}
             for subject in subjects:
                 yield subject
@@ -143,15 +119,8 @@ class NatsCommandQueue:
             if not subjects or offset >= listing.total:
                 return
 
-    async def _ask(self, subject: str, request: Mapping[str, Any]) -> bytes:
-        try:
-            return await self._connection.api(subject, request)
-        except ApiRefused as error:
-            raise stream_missing(COMMANDS) if error.err_code == STREAM_NOT_FOUND else error from None
-
     async def withdraw(self, commands: Collection[tuple[str, str]]) -> None:
-        """See :meth:`noetl_stream.ports.command_queue.CommandQueue.withdraw`.
-
+        """
         Raises:
             Unreachable: no answer in time; some commands may be gone.
         """
@@ -204,15 +173,15 @@ class _Issue(HeldBatch):
     async def _look_up(self, sent: PendingPublish, ack: PublishAck) -> None:
         while not self.all_acknowledged.done():
             try:
-                await self._connection.api(f"STREAM.MSG.GET.{COMMANDS}", {"last_by_subj": sent.subject})
-            except NoetlError as error:
-                if isinstance(error, ApiRefused) and error.err_code == MESSAGE_NOT_FOUND:
-                    first_id = sent.headers[MESSAGE_ID].partition(".after-")[0]
-                    again = f"{first_id}.after-{ack.seq}"
-                    self.issues[again] = self.issues[first_id]
-                    self._outbox.put(sent.subject, sent.body, {MESSAGE_ID: again}, self)
-                    return
+                stored = await stored_message(self._connection, COMMANDS, {"last_by_subj": sent.subject})
+            except NoetlError:
                 await asyncio.sleep(LOOKUP_AGAIN_AFTER_S)
-            else:
+                continue
+            if stored is not None:
                 super().acknowledged(sent, ack)
                 return
+            first_id = sent.headers[MESSAGE_ID].partition(".after-")[0]
+            again = f"{first_id}.after-{ack.seq}"
+            self.issues[again] = self.issues[first_id]
+            self._outbox.put(sent.subject, sent.body, {MESSAGE_ID: again}, self)
+            return

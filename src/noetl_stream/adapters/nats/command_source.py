@@ -5,23 +5,23 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+from collections import deque
 
 import msgspec
 
-from noetl_stream.adapters.nats.connection import ApiRefused, NatsConnection
-from noetl_stream.adapters.nats.lease_line import LeaseLine
+from noetl_stream.adapters.nats.connection import NatsConnection
 from noetl_stream.adapters.nats.protocol import (
     HEARTBEAT,
     NANOSECONDS,
     REQUEST_EXPIRED,
-    STREAM_NOT_FOUND,
     milliseconds,
     parse_metadata,
     parse_status,
 )
 from noetl_stream.adapters.nats.pull import Pull
-from noetl_stream.adapters.nats.streams import COMMANDS, stream_missing
-from noetl_stream.adapters.nats.wire import Hearing
+from noetl_stream.adapters.nats.streams import COMMANDS, stream_api
+from noetl_stream.adapters.nats.wire import WireSubscription
+from noetl_stream.concurrency import end_tasks
 from noetl_stream.errors import NoetlError, UsageError
 from noetl_stream.model.ids import is_valid_id
 
@@ -32,6 +32,9 @@ HEARTBEAT_S = 5.0
 RESTART_WAIT_S = 0.5
 MAX_ACK_PENDING = 1_000_000
 MAX_WAITING = 8192
+
+OPEN_AGAIN_AFTER_S = 1.0
+WAITING_LIMIT = 10_000
 
 CONSUMER_PREFIX = "pool-"
 """The durable consumer of a pool is named after it."""
@@ -84,12 +87,12 @@ class NatsCommandSource:
         self._ack_wait_s = ack_wait_s
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
-        self._lease_line = LeaseLine(connection, f"{self._consumer} leases")
+        self._lease_connection = LeaseConnection(connection, f"{self._consumer} leases")
         self._ready: asyncio.Queue[NatsDelivery] = asyncio.Queue()
         self._owed = 0
         self._asking = False
         self._pull: Pull | None = None
-        self._hearing: Hearing | None = None
+        self._subscription: WireSubscription | None = None
         self._restarting: asyncio.Task[None] | None = None
         self._contact_s = self._loop.time()
         self._watch: asyncio.TimerHandle | None = None
@@ -97,7 +100,6 @@ class NatsCommandSource:
 
     @classmethod
     async def open(cls, connection: NatsConnection, pool: str, ack_wait_s: float) -> NatsCommandSource:
-        """See :meth:`noetl_stream.adapters.nats.command_queue.NatsCommandQueue.open_source`."""
         if not is_valid_id(pool):
             raise UsageError(f"{pool!r} is not a valid pool name", hint="use 1 to 64 letters, digits, '_' and '-'")
         source = cls(connection, pool, ack_wait_s)
@@ -122,11 +124,10 @@ class NatsCommandSource:
         if self._watch is not None:
             self._watch.cancel()
         if self._restarting is not None:
-            self._restarting.cancel()
-            await asyncio.gather(self._restarting, return_exceptions=True)
-        if self._hearing is not None:
-            await self._hearing.close()
-        await self._lease_line.close()
+            await end_tasks([self._restarting])
+        if self._subscription is not None:
+            await self._subscription.close()
+        await self._lease_connection.close()
 
     def answer(self, reply: str, word: bytes) -> None:
         """Answers a delivery at once."""
@@ -139,14 +140,14 @@ class NatsCommandSource:
         if threading.get_ident() == self._thread:
             self._connection.wire.send(reply, _IN_PROGRESS)
         else:
-            self._lease_line.send(reply, _IN_PROGRESS)
+            self._lease_connection.send(reply, _IN_PROGRESS)
 
     async def _start(self) -> None:
-        if self._hearing is not None:
-            await self._hearing.drain()
+        if self._subscription is not None:
+            await self._subscription.drain()
         server_ms = await self._ensure_consumer()
         inbox = self._connection.client.new_inbox()
-        self._hearing = await self._connection.wire.hear(f"{inbox}.*", self._hear)
+        self._subscription = await self._connection.wire.subscribe(f"{inbox}.*", self._receive)
         # Rounded up: a command stored in this very millisecond may be older than the connection.
         self.connected_ms = server_ms + 1
         self._contact_s = self._loop.time()
@@ -167,10 +168,7 @@ class NatsCommandSource:
             "filter_subject": filter_subject,
         }
         subject = f"CONSUMER.CREATE.{COMMANDS}.{self._consumer}.{filter_subject}"
-        try:
-            answer = await self._connection.api(subject, {"stream_name": COMMANDS, "config": config})
-        except ApiRefused as error:
-            raise stream_missing(COMMANDS) if error.err_code == STREAM_NOT_FOUND else error from None
+        answer = await stream_api(self._connection, COMMANDS, subject, {"stream_name": COMMANDS, "config": config})
         return milliseconds(msgspec.json.decode(answer, type=_ConsumerInfo).ts)
 
     def _ask(self) -> None:
@@ -181,7 +179,7 @@ class NatsCommandSource:
                 self._contact_s = self._loop.time()
             pull.request(self._owed - pull.credit)
 
-    def _hear(self, subject: bytes, reply: bytes, headers: bytes, body: bytes) -> None:
+    def _receive(self, subject: bytes, reply: bytes, headers: bytes, body: bytes) -> None:
         self._contact_s = self._loop.time()
         if reply:
             self._owed = max(0, self._owed - 1)
@@ -214,16 +212,94 @@ class NatsCommandSource:
         self._restarting = self._loop.create_task(self._start_until_done())
 
     async def _start_until_done(self) -> None:
-        complaint = ""
+        last_error = ""
         while True:
             line = self._connection.line
             try:
                 await self._start()
                 if line == self._connection.line:
                     return
-                # The connection was lost and restored meanwhile: the time read is from before that, so once more.
+                # The connection was lost and restored meanwhile: read the server's time again.
             except NoetlError as error:
-                if str(error) != complaint:
-                    complaint = str(error)
+                if str(error) != last_error:
+                    last_error = str(error)
                     log.warning("pool %s cannot take commands, will retry: %s", self._pool, error)
                 await asyncio.sleep(RESTART_WAIT_S)
+
+
+class LeaseConnection:
+    """A connection in a separate thread, over which leases are renewed even while the worker's loop is busy.
+
+    Opened on first use; most workers never need it. What it cannot send it drops, since renewals repeat.
+    """
+
+    def __init__(self, connection: NatsConnection, name: str) -> None:
+        self._connection = connection
+        self._name = name
+        self._guard = threading.Lock()
+        self._waiting: deque[tuple[str, bytes]] = deque(maxlen=WAITING_LIMIT)
+        self._thread: threading.Thread | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._wake: asyncio.Event | None = None
+        self._closed = False
+
+    def send(self, subject: str, body: bytes) -> None:
+        """Sends soon. Safe to call from any thread."""
+        with self._guard:
+            if self._closed:
+                return
+            self._waiting.append((subject, body))
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+                self._thread.start()
+            self._poke()
+
+    async def close(self) -> None:
+        with self._guard:
+            self._closed = True
+            self._poke()
+            thread = self._thread
+        if thread is not None:
+            await asyncio.to_thread(thread.join)
+
+    def _poke(self) -> None:
+        if self._loop is not None and self._wake is not None:
+            self._loop.call_soon_threadsafe(self._wake.set)
+
+    def _run(self) -> None:
+        try:
+            asyncio.run(self._serve())
+        finally:
+            with self._guard:
+                self._loop = self._wake = self._thread = None
+
+    async def _serve(self) -> None:
+        wake = asyncio.Event()
+        with self._guard:
+            self._loop, self._wake = asyncio.get_running_loop(), wake
+        while not self._closed:
+            try:
+                connection = await self._connection.sibling(self._name)
+            except NoetlError as error:
+                log.warning("cannot renew leases from a separate thread yet: %s", error)
+                await asyncio.sleep(OPEN_AGAIN_AFTER_S)
+                continue
+            try:
+                await self._send_all(connection, wake)
+            finally:
+                await connection.close()
+
+    async def _send_all(self, connection: NatsConnection, wake: asyncio.Event) -> None:
+        ended = False
+
+        def note_end() -> None:
+            nonlocal ended
+            ended = True
+            wake.set()
+
+        connection.on_ended(note_end)
+        while not self._closed and not ended:
+            while self._waiting:
+                connection.wire.send(*self._waiting.popleft())
+            await wake.wait()
+            wake.clear()

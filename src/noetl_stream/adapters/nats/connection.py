@@ -14,13 +14,14 @@ from urllib.parse import urlsplit, urlunsplit
 
 import msgspec
 from nats.aio.client import Client
+from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
 from nats.errors import FlushTimeoutError, NoRespondersError
-from nats.js import JetStreamContext
 
 from noetl_stream.adapters.nats.fast_path import FastWire, fast_path_fits
 from noetl_stream.adapters.nats.protocol import JETSTREAM_OFF, NO_MESSAGES, ApiError
 from noetl_stream.adapters.nats.wire import PlainWire
+from noetl_stream.concurrency import end_tasks
 from noetl_stream.errors import NotReady, Unreachable, UsageError
 
 log = logging.getLogger(__name__)
@@ -94,11 +95,6 @@ class NatsConnection:
         return await NatsConnection.open(self._url, name=name)
 
     @property
-    def jetstream(self) -> JetStreamContext:
-        """nats-py's own JetStream context, for rare operations."""
-        return self.client.jetstream()
-
-    @property
     def is_connected(self) -> bool:
         return self._connected.is_set() and self.client.is_connected
 
@@ -159,16 +155,10 @@ class NatsConnection:
             NotReady: JetStream is not enabled there.
             Unreachable: no answer in time.
         """
-        await self.wait_connected(timeout_s)
         body = msgspec.json.encode(request) if request else b""
-        try:
-            message = await self.client.request(f"$JS.API.{subject}", body, timeout=timeout_s)
-        except NoRespondersError:
-            raise self._without_jetstream() from None
-        except TimeoutError:
-            raise self.unreachable(f"no answer to {subject} within {timeout_s:g} s") from None
-        except (NatsError, OSError) as error:
-            raise self.unreachable(error) from error
+        message = await self._request(subject, body, timeout_s)
+        if message is None:
+            raise self._without_jetstream()
         error_part = msgspec.json.decode(message.data, type=_Answer).error
         if error_part is not None:
             if error_part.err_code in JETSTREAM_OFF:
@@ -185,19 +175,9 @@ class NatsConnection:
             NotReady: the stream does not exist, or does not allow this.
             Unreachable: no answer in time.
         """
-        await self.wait_connected(API_TIMEOUT_S)
-        try:
-            message = await self.client.request(
-                f"$JS.API.DIRECT.GET.{stream}", msgspec.json.encode(wanted), timeout=API_TIMEOUT_S
-            )
-        except NoRespondersError:
-            raise NotReady(
-                f"stream {stream} does not allow direct reads", hint="run `noetl-stream stream ensure`"
-            ) from None
-        except TimeoutError:
-            raise self.unreachable(f"no answer to DIRECT.GET.{stream} within {API_TIMEOUT_S:g} s") from None
-        except (NatsError, OSError) as error:
-            raise self.unreachable(error) from error
+        message = await self._request(f"DIRECT.GET.{stream}", msgspec.json.encode(wanted), API_TIMEOUT_S)
+        if message is None:
+            raise NotReady(f"stream {stream} does not allow direct reads", hint="run `noetl-stream stream ensure`")
         fields = message.headers or {}
         status = fields.get("Status", "")
         if not status:
@@ -226,6 +206,18 @@ class NatsConnection:
         except (RuntimeError, OSError) as error:  # nats-py flushes even to a closed socket
             log.debug("closing an already closed socket: %s", error)
 
+    async def _request(self, subject: str, body: bytes, timeout_s: float) -> Msg | None:
+        """The answer to ``$JS.API.<subject>``; ``None`` if nothing listens there."""
+        await self.wait_connected(timeout_s)
+        try:
+            return await self.client.request(f"$JS.API.{subject}", body, timeout=timeout_s)
+        except NoRespondersError:
+            return None
+        except TimeoutError:
+            raise self.unreachable(f"no answer to {subject} within {timeout_s:g} s") from None
+        except (NatsError, OSError) as error:
+            raise self.unreachable(error) from error
+
     async def _connect(self, timeout_s: float) -> None:
         attempt = asyncio.ensure_future(
             self.client.connect(
@@ -247,10 +239,8 @@ class NatsConnection:
         try:
             await asyncio.wait({attempt, refusal}, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            refusal.cancel()
             ended = attempt.done()
-            attempt.cancel()
-            await asyncio.gather(attempt, refusal, return_exceptions=True)
+            await end_tasks([attempt, refusal])
         if not ended or not self.client.is_connected:
             self._closing = True
             failure = attempt.exception() if ended else None
@@ -310,7 +300,7 @@ class NatsConnection:
 
 
 def redacted(url: str) -> str:
-    """The url without its password or token, safe to show."""
+    """The URL without its password or token, safe to show."""
     return ",".join(_redacted_one(one) for one in url.split(","))
 
 

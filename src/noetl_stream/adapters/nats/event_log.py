@@ -6,39 +6,19 @@ import asyncio
 import weakref
 from collections.abc import Awaitable, Collection, Mapping, Sequence
 
-import msgspec
-
-from noetl_stream.adapters.nats.connection import ApiRefused, NatsConnection
+from noetl_stream.adapters.nats.connection import NatsConnection
 from noetl_stream.adapters.nats.event_reader import HEARTBEAT_S, NatsEventReader
-from noetl_stream.adapters.nats.outbox import MESSAGE_ID, RESEND_AFTER_S, Outbox
-from noetl_stream.adapters.nats.protocol import MESSAGE_NOT_FOUND, STREAM_NOT_FOUND, milliseconds
-from noetl_stream.adapters.nats.publishing import HeldBatch, publish_once
-from noetl_stream.adapters.nats.streams import EVENTS, stream_missing, verify_stream
+from noetl_stream.adapters.nats.outbox import MESSAGE_ID, RESEND_AFTER_S, HeldBatch, Outbox, publish_once
+from noetl_stream.adapters.nats.protocol import milliseconds
+from noetl_stream.adapters.nats.streams import EVENTS, stored_message, stream_info, verify_stream
 from noetl_stream.errors import UsageError
 from noetl_stream.ports import subjects
 from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.event_log import DecidedMessage
 
 
-class _StreamState(msgspec.Struct):
-    first_seq: int
-    last_seq: int
-
-
-class _StreamInfo(msgspec.Struct):
-    state: _StreamState
-
-
-class _StoredMessage(msgspec.Struct):
-    time: str
-
-
-class _StoredAnswer(msgspec.Struct):
-    message: _StoredMessage
-
-
 class NatsEventLog:
-    """:class:`~noetl_stream.ports.event_log.EventLog` over the stream EVENTS."""
+    """:class:`~noetl_stream.ports.event_log.EventLog` over the stream EVENTS; the port documents each method."""
 
     def __init__(self, connection: NatsConnection, clock: Clock, outbox: Outbox, heartbeat_s: float) -> None:
         self._connection = connection
@@ -66,9 +46,7 @@ class NatsEventLog:
         return cls(connection, clock, outbox, heartbeat_s)
 
     async def publish_reported(self, execution_id: str, message_id: str, body: bytes) -> int:
-        """See :meth:`noetl_stream.ports.event_log.EventLog.publish_reported`. A stream that is full or missing raises
-        Unreachable with that reason.
-        """
+        """Also raises Unreachable if the stream is full or missing, with that reason."""
         subject = subjects.reported(execution_id)
         if not message_id.isprintable():
             raise UsageError(f"{message_id!r} is not a valid message id", hint="it must be printable text")
@@ -77,15 +55,13 @@ class NatsEventLog:
         return (await publish_once(self._outbox, subject, body, {MESSAGE_ID: message_id})).seq
 
     def publish_decided(self, messages: Sequence[DecidedMessage]) -> Awaitable[None]:
-        """See :meth:`noetl_stream.ports.event_log.EventLog.publish_decided`."""
         batch = HeldBatch(self._outbox)
         for partition, execution_id, message_id, body in messages:
             batch.put(subjects.decided(partition, execution_id), body, message_id)
         return batch.seal()
 
     async def open_reader(self, partitions: Collection[int], after: int) -> NatsEventReader:
-        """See :meth:`noetl_stream.ports.event_log.EventLog.open_reader`.
-
+        """
         Raises:
             NotReady: the stream does not exist.
             Unreachable: no answer in time.
@@ -95,26 +71,21 @@ class NatsEventLog:
         return reader
 
     async def last_sequence(self) -> int:
-        """See :meth:`noetl_stream.ports.event_log.EventLog.last_sequence`.
-
-        Idle readers opened here check at once, so that ``high_water`` reaches it without waiting for heartbeats.
-        """
-        last = (await self._state()).last_seq
+        """Makes idle readers check at once, so that ``high_water`` reaches it without waiting for heartbeats."""
+        last = (await stream_info(self._connection, EVENTS)).state.last_seq
         for reader in list(self._readers):
             if reader.high_water < last:
                 reader.look()
         return last
 
     async def first_sequence(self) -> int:
-        return (await self._state()).first_seq
+        return (await stream_info(self._connection, EVENTS)).state.first_seq
 
     async def beyond(self, cursors: Mapping[int, int]) -> dict[int, int]:
-        """See :meth:`noetl_stream.ports.event_log.EventLog.beyond`.
-
-        One short request per partition, none for those at the stream's end: the first message beyond the cursor comes
-        with the number that follow. The server counts by its subject index, without reading messages.
+        """Makes one short request per partition that is not at the stream's end: the first message beyond the cursor
+        comes with the number that follow. NATS counts by its subject index, without reading messages.
         """
-        last = (await self._state()).last_seq
+        last = (await stream_info(self._connection, EVENTS)).state.last_seq
         waiting = [partition for partition, cursor in cursors.items() if cursor < last]
         counts = await asyncio.gather(*(self._count_beyond(partition, cursors[partition]) for partition in waiting))
         return dict.fromkeys(cursors, 0) | dict(zip(waiting, counts, strict=True))
@@ -125,16 +96,10 @@ class NatsEventLog:
         return 0 if fields is None else 1 + int(fields["Nats-Num-Pending"])
 
     async def stored_at(self, sequence: int) -> int | None:
-        """See :meth:`noetl_stream.ports.event_log.EventLog.stored_at`."""
         if sequence < 1:
             return None
-        try:
-            answer = await self._connection.api(f"STREAM.MSG.GET.{EVENTS}", {"seq": sequence})
-        except ApiRefused as error:
-            if error.err_code == MESSAGE_NOT_FOUND:
-                return None
-            raise _translated(error) from None
-        return milliseconds(msgspec.json.decode(answer, type=_StoredAnswer).message.time)
+        stored = await stored_message(self._connection, EVENTS, {"seq": sequence})
+        return milliseconds(stored.time) if stored is not None else None
 
     async def verify(self) -> None:
         await verify_stream(self._connection, EVENTS)
@@ -142,14 +107,3 @@ class NatsEventLog:
     async def close(self) -> None:
         """Closes the publishing side; the connection stays."""
         await self._outbox.close()
-
-    async def _state(self) -> _StreamState:
-        try:
-            answer = await self._connection.api(f"STREAM.INFO.{EVENTS}")
-        except ApiRefused as error:
-            raise _translated(error) from None
-        return msgspec.json.decode(answer, type=_StreamInfo).state
-
-
-def _translated(error: ApiRefused) -> Exception:
-    return stream_missing(EVENTS) if error.err_code == STREAM_NOT_FOUND else error

@@ -6,19 +6,18 @@ import asyncio
 from collections import deque
 from collections.abc import Collection
 
-from noetl_stream.adapters.nats.connection import ApiRefused, NatsConnection
+from noetl_stream.adapters.nats.connection import NatsConnection
 from noetl_stream.adapters.nats.protocol import (
     HEARTBEAT,
     NANOSECONDS,
     REQUEST_EXPIRED,
-    STREAM_NOT_FOUND,
     Status,
     parse_metadata,
     parse_status,
 )
 from noetl_stream.adapters.nats.pull import Pull
-from noetl_stream.adapters.nats.streams import EVENTS, stream_missing
-from noetl_stream.adapters.nats.wire import Hearing
+from noetl_stream.adapters.nats.streams import EVENTS, stream_api
+from noetl_stream.adapters.nats.wire import WireSubscription
 from noetl_stream.errors import ReaderBroken
 from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.event_log import ReportedMessage
@@ -69,7 +68,7 @@ class NatsEventReader:
         self._ready: deque[ReportedMessage | int] = deque()
         self._waiter: asyncio.Future[None] | None = None
         self._broken: str | None = None
-        self._hearing: Hearing | None = None
+        self._subscription: WireSubscription | None = None
         self._watch: asyncio.TimerHandle | None = None
 
     @classmethod
@@ -81,11 +80,10 @@ class NatsEventReader:
         after: int,
         heartbeat_s: float = HEARTBEAT_S,
     ) -> NatsEventReader:
-        """See :meth:`noetl_stream.ports.event_log.EventLog.open_reader`."""
         reader = cls(connection, clock, partitions, after, heartbeat_s)
         connection.on_lost(reader._on_lost)
         try:
-            reader._hearing = await connection.wire.hear(f"{reader._inbox}.*", reader._hear)
+            reader._subscription = await connection.wire.subscribe(f"{reader._inbox}.*", reader._receive)
             await reader._create_consumer()
         except BaseException:
             await reader.close()
@@ -95,7 +93,6 @@ class NatsEventReader:
         return reader
 
     async def next_batch(self, limit: int) -> list[ReportedMessage]:
-        """See :meth:`noetl_stream.ports.event_log.EventReader.next_batch`."""
         while True:
             if self._broken is not None:
                 raise ReaderBroken(self._broken)
@@ -119,9 +116,9 @@ class NatsEventReader:
         self._connection.forget(self._on_lost)
         if self._watch is not None:
             self._watch.cancel()
-        if self._hearing is not None:
-            await self._hearing.close()
-        # Not awaited: the server deletes an inactive consumer by itself.
+        if self._subscription is not None:
+            await self._subscription.close()
+        # Not awaited: NATS deletes an inactive consumer anyway.
         self._connection.wire.send(f"$JS.API.CONSUMER.DELETE.{EVENTS}.{self._consumer}", b"")
 
     async def _create_consumer(self) -> None:
@@ -136,11 +133,8 @@ class NatsEventReader:
             "mem_storage": True,
             "num_replicas": 1,
         }
-        subject = f"CONSUMER.CREATE.{EVENTS}.{self._consumer}"
-        try:
-            await self._connection.api(subject, {"stream_name": EVENTS, "config": config, "action": "create"})
-        except ApiRefused as error:
-            raise stream_missing(EVENTS) if error.err_code == STREAM_NOT_FOUND else error from None
+        request = {"stream_name": EVENTS, "config": config, "action": "create"}
+        await stream_api(self._connection, EVENTS, f"CONSUMER.CREATE.{EVENTS}.{self._consumer}", request)
 
     def _take(self, limit: int) -> list[ReportedMessage]:
         ready = self._ready
@@ -164,14 +158,14 @@ class NatsEventReader:
                 self._asked_s = self._clock.monotonic_s()
             self._pull.request(WINDOW - ahead)
 
-    def _hear(self, subject: bytes, reply: bytes, headers: bytes, body: bytes) -> None:
+    def _receive(self, subject: bytes, reply: bytes, headers: bytes, body: bytes) -> None:
         self.contact_s = self._clock.monotonic_s()
         if self._broken is not None:
             return
         if not reply:
             status = parse_status(headers)
             if status is not None:
-                self._hear_status(status)
+                self._receive_status(status)
             return
         metadata = parse_metadata(reply)
         if metadata.consumer_sequence != self._last_consumer_sequence + 1:
@@ -200,7 +194,7 @@ class NatsEventReader:
         else:
             self._ready.append(sequence)
 
-    def _hear_status(self, status: Status) -> None:
+    def _receive_status(self, status: Status) -> None:
         if status.code == HEARTBEAT:
             found = status.number("Nats-Last-Consumer")
             looked_through = status.number("Nats-Last-Stream")

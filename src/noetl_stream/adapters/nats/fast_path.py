@@ -16,7 +16,7 @@ from nats.aio.client import Client
 from nats.aio.subscription import Subscription
 from nats.aio.transport import TcpTransport
 
-from noetl_stream.adapters.nats.wire import Heard, Hearing, PlainWire
+from noetl_stream.adapters.nats.wire import PlainWire, RawHandler, WireSubscription
 
 log = logging.getLogger(__name__)
 
@@ -68,11 +68,11 @@ class FastWire(PlainWire):
             self._take_over_pending()
             self._write_frames()
 
-    async def hear(self, subject: str, heard: Heard) -> Hearing:
-        subscription = await self._subscribe(subject, heard)
+    async def subscribe(self, subject: str, handler: RawHandler) -> WireSubscription:
+        subscription = await self._subscribe(subject, handler)
         sid = str(subscription._id).encode()
-        self._parser.ours[sid] = heard
-        return FastHearing(subscription, self._parser, sid)
+        self._parser.ours[sid] = handler
+        return FastSubscription(subscription, self._parser, sid)
 
     def _take_over_pending(self) -> None:
         """Writes nats-py's pending output first: its SUB of an inbox must precede a PUB that names it."""
@@ -93,7 +93,7 @@ class FastWire(PlainWire):
             return
 
 
-class FastHearing(Hearing):
+class FastSubscription(WireSubscription):
     def __init__(self, subscription: Subscription, parser: FrameParser, sid: bytes) -> None:
         super().__init__(subscription)
         self._parser = parser
@@ -113,7 +113,7 @@ class FrameParser:
 
     def __init__(self, original: Any) -> None:
         self._original = original
-        self.ours: dict[bytes, Heard] = {}
+        self.ours: dict[bytes, RawHandler] = {}
         self._waiting: list[bytes] = []
         self._waiting_size = 0
         self._needed = 0
@@ -158,17 +158,17 @@ class FrameParser:
             if end + 2 > size:
                 self._needed = end + 2 - at
                 return at
-            heard = ours.get(words[2])
-            if heard is None:
+            handler = ours.get(words[2])
+            if handler is None:
                 await self._original.parse(data[at : end + 2])
             else:
                 try:
                     if kind == _MESSAGE:
-                        heard(words[1], words[3] if len(words) == 5 else b"", b"", data[body_at:end])
+                        handler(words[1], words[3] if len(words) == 5 else b"", b"", data[body_at:end])
                     else:
                         headers_end = body_at + int(words[-2])
                         reply = words[3] if len(words) == 6 else b""
-                        heard(words[1], reply, data[body_at:headers_end], data[headers_end:end])
+                        handler(words[1], reply, data[body_at:headers_end], data[headers_end:end])
                 except Exception:
                     # If raised further, it would silently end nats-py's read loop.
                     log.exception("receiving a message on %s failed", words[1])

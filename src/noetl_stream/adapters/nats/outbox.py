@@ -1,18 +1,28 @@
 """Publishing into streams, pipelined: each message is held until JetStream acknowledges it (PROTOCOL §2 *Publishing*).
 
-Every publish requests its answer at ``<inbox>.<n>``; a dict maps ``n`` to the message: no task or round trip each.
+Every publish requests its answer at ``<inbox>.<n>``, and a dict maps ``n`` to the message: none needs a task or waits
+for another. Messages are published once, with an answer in time or an unknown outcome; or in batches that are resent
+until each is acknowledged.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Mapping
 from typing import Protocol
 
-from noetl_stream.adapters.nats.connection import NatsConnection
-from noetl_stream.adapters.nats.protocol import NO_RESPONDERS, ApiError, PublishAck, decode_publish_ack, parse_status
-from noetl_stream.adapters.nats.wire import Hearing
-from noetl_stream.errors import NoetlError, PayloadRefused
+from noetl_stream.adapters.nats.connection import ApiRefused, NatsConnection
+from noetl_stream.adapters.nats.protocol import (
+    NO_RESPONDERS,
+    STORE_REFUSED,
+    ApiError,
+    PublishAck,
+    decode_publish_ack,
+    parse_status,
+)
+from noetl_stream.adapters.nats.wire import WireSubscription
+from noetl_stream.errors import NoetlError, OutcomeUnknown, PayloadRefused
 
 RESEND_AFTER_S = 2.0
 """How long an acknowledgement may take before the message's owner decides what to do."""
@@ -72,15 +82,15 @@ class Outbox:
         self._waiting: dict[int, PendingPublish] = {}
         self._last_number = 0
         self._look_handle: asyncio.TimerHandle | None = None
-        self._hearing: Hearing | None = None
+        self._subscription: WireSubscription | None = None
 
     @classmethod
     async def open(cls, connection: NatsConnection, *, resend_after_s: float = RESEND_AFTER_S) -> Outbox:
         outbox = cls(connection, resend_after_s)
-        outbox._hearing = await connection.wire.hear(f"{outbox._inbox}.*", outbox._hear)
+        outbox._subscription = await connection.wire.subscribe(f"{outbox._inbox}.*", outbox._receive)
         connection.on_lost(outbox._on_lost)
         connection.on_restored(outbox._on_restored)
-        connection.on_ended(outbox._on_ended)
+        connection.on_ended(outbox._abandon)
         return outbox
 
     def put(self, subject: str, body: bytes, headers: Mapping[str, str], owner: PublishOwner) -> None:
@@ -105,9 +115,9 @@ class Outbox:
     async def close(self) -> None:
         if self._look_handle is not None:
             self._look_handle.cancel()
-        self._connection.forget(self._on_lost, self._on_restored, self._on_ended)
-        if self._hearing is not None:
-            await self._hearing.close()
+        self._connection.forget(self._on_lost, self._on_restored, self._abandon)
+        if self._subscription is not None:
+            await self._subscription.close()
         self._abandon()
 
     def _send(self, number: int, sent: PendingPublish) -> None:
@@ -115,7 +125,7 @@ class Outbox:
         if self._connection.is_connected:
             self._connection.wire.send(sent.subject, sent.body, f"{self._inbox}.{number}", sent.headers)
 
-    def _hear(self, subject: bytes, reply: bytes, headers: bytes, body: bytes) -> None:
+    def _receive(self, subject: bytes, reply: bytes, headers: bytes, body: bytes) -> None:
         number = int(subject[self._prefix_length :])
         sent = self._waiting.get(number)
         if sent is None:
@@ -153,11 +163,96 @@ class Outbox:
         for number, sent in self._waiting.items():
             self._send(number, sent)
 
-    def _on_ended(self) -> None:
-        self._abandon()
-
     def _abandon(self) -> None:
         waiting, self._waiting = self._waiting, {}
         error = self._connection.unreachable("the connection has ended")
         for sent in waiting.values():
             sent.owner.abandoned(error)
+
+
+log = logging.getLogger(__name__)
+
+
+class SinglePublish:
+    """One message. ``answer`` ends with the acknowledgement, or with OutcomeUnknown or ApiRefused."""
+
+    def __init__(self) -> None:
+        self.answer: asyncio.Future[PublishAck] = asyncio.get_running_loop().create_future()
+
+    def acknowledged(self, sent: PendingPublish, ack: PublishAck) -> None:
+        if not self.answer.done():
+            self.answer.set_result(ack)
+
+    def refused(self, sent: PendingPublish, error: ApiError) -> bool:
+        self._fail(ApiRefused(sent.subject, error, hint=hint_for(error)))
+        return False
+
+    def overdue(self, sent: PendingPublish, reason: str) -> bool:
+        self._fail(OutcomeUnknown(f"{sent.subject}: {reason}", hint="publish again under the same message id"))
+        return False
+
+    def abandoned(self, error: NoetlError) -> None:
+        self._fail(error)
+
+    def _fail(self, error: NoetlError) -> None:
+        if not self.answer.done():
+            self.answer.set_exception(error)
+
+
+async def publish_once(outbox: Outbox, subject: str, body: bytes, headers: Mapping[str, str]) -> PublishAck:
+    """Publishes one message and returns its acknowledgement.
+
+    Raises:
+        ApiRefused: the stream rejected it; the error says why.
+        OutcomeUnknown: no answer in time, or the connection was lost meanwhile.
+        PayloadRefused: too large.
+    """
+    once = SinglePublish()
+    outbox.put(subject, body, headers, once)
+    return await once.answer
+
+
+class HeldBatch:
+    """Messages that are resent until each is acknowledged; ``all_acknowledged`` completes then."""
+
+    def __init__(self, outbox: Outbox) -> None:
+        self._outbox = outbox
+        self._missing = 0
+        self._last_refusal = ""
+        self.all_acknowledged: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def put(self, subject: str, body: bytes, message_id: str) -> None:
+        self._missing += 1
+        self._outbox.put(subject, body, {MESSAGE_ID: message_id}, self)
+
+    def seal(self) -> asyncio.Future[None]:
+        """Closes the batch; returns the future that completes with the last acknowledgement."""
+        if not self._missing and not self.all_acknowledged.done():
+            self.all_acknowledged.set_result(None)
+        return self.all_acknowledged
+
+    def acknowledged(self, sent: PendingPublish, ack: PublishAck) -> None:
+        self._missing -= 1
+        self.seal()
+
+    def refused(self, sent: PendingPublish, error: ApiError) -> bool:
+        if error.description != self._last_refusal:
+            self._last_refusal = error.description
+            log.warning("will retry: %s", ApiRefused(sent.subject, error, hint=hint_for(error)))
+        return True
+
+    def overdue(self, sent: PendingPublish, reason: str) -> bool:
+        return True
+
+    def abandoned(self, error: NoetlError) -> None:
+        if not self.all_acknowledged.done():
+            self.all_acknowledged.set_exception(error)
+            # Marked as retrieved: if no caller waits, the role is ending and asyncio need not warn.
+            self.all_acknowledged.exception()
+
+
+def hint_for(error: ApiError) -> str | None:
+    """A hint for fixing a rejected publish."""
+    if error.err_code == STORE_REFUSED or "insufficient" in error.description:
+        return "the stream is full: raise its limits, or make room on the server's disk"
+    return "run `noetl-stream stream ensure`" if error.err_code == 0 else None

@@ -10,8 +10,8 @@ from typing import Any, Final
 
 import msgspec
 
-from noetl_stream.adapters.nats.connection import ApiRefused, NatsConnection
-from noetl_stream.adapters.nats.protocol import NANOSECONDS, STREAM_NOT_FOUND
+from noetl_stream.adapters.nats.connection import API_TIMEOUT_S, ApiRefused, NatsConnection
+from noetl_stream.adapters.nats.protocol import MESSAGE_NOT_FOUND, NANOSECONDS, STREAM_NOT_FOUND
 from noetl_stream.errors import NotReady
 from noetl_stream.model.ids import PARTITIONS
 from noetl_stream.model.messages import FORMAT
@@ -30,8 +30,31 @@ MIN_PAYLOAD = 4 * 1024 * 1024
 """The largest message NATS must accept, in bytes: commands and reports hold up to a few ``limits.*``."""
 
 
-class _StreamInfo(msgspec.Struct):
+class _StreamState(msgspec.Struct):
+    messages: int = 0
+    first_seq: int = 0
+    last_seq: int = 0
+    subjects: dict[str, int] | None = None
+
+
+class StreamInfo(msgspec.Struct):
+    """JetStream's answer to ``STREAM.INFO``. ``total`` counts the pages of ``state.subjects``, if requested."""
+
     config: dict[str, Any]
+    state: _StreamState
+    total: int = 0
+
+
+class StreamMessage(msgspec.Struct):
+    """A message of a stream; ``time`` is RFC 3339."""
+
+    seq: int
+    time: str
+    data: bytes = b""
+
+
+class _MessageAnswer(msgspec.Struct):
+    message: StreamMessage
 
 
 def wanted_streams(partitions: int) -> dict[str, dict[str, Any]]:
@@ -130,17 +153,51 @@ async def verify_stream(connection: NatsConnection, name: str, partitions: int =
 
 
 def stream_missing(name: str) -> NotReady:
-    """The error for a missing stream."""
     return NotReady(f"stream {name} does not exist", hint="run `noetl-stream stream ensure`")
+
+
+async def stream_api(
+    connection: NatsConnection,
+    stream: str,
+    subject: str,
+    request: Mapping[str, Any] | None = None,
+    *,
+    timeout_s: float = API_TIMEOUT_S,
+) -> bytes:
+    """See :meth:`~noetl_stream.adapters.nats.connection.NatsConnection.api`.
+
+    Raises:
+        NotReady: ``stream`` does not exist.
+    """
+    try:
+        return await connection.api(subject, request, timeout_s=timeout_s)
+    except ApiRefused as error:
+        raise stream_missing(stream) if error.err_code == STREAM_NOT_FOUND else error from None
+
+
+async def stream_info(connection: NatsConnection, stream: str, request: Mapping[str, Any] | None = None) -> StreamInfo:
+    """Settings and state of a stream. Errors: as of :func:`stream_api`."""
+    return msgspec.json.decode(await stream_api(connection, stream, f"STREAM.INFO.{stream}", request), type=StreamInfo)
+
+
+async def stored_message(
+    connection: NatsConnection, stream: str, wanted: Mapping[str, Any], *, timeout_s: float = API_TIMEOUT_S
+) -> StreamMessage | None:
+    """A message, read from the stream's leader, which has the latest writes. Errors: as of :func:`stream_api`."""
+    try:
+        answer = await stream_api(connection, stream, f"STREAM.MSG.GET.{stream}", wanted, timeout_s=timeout_s)
+    except ApiRefused as error:
+        if error.err_code == MESSAGE_NOT_FOUND:
+            return None
+        raise
+    return msgspec.json.decode(answer, type=_MessageAnswer).message
 
 
 async def _config(connection: NatsConnection, name: str) -> dict[str, Any] | None:
     try:
-        return msgspec.json.decode(await connection.api(f"STREAM.INFO.{name}"), type=_StreamInfo).config
-    except ApiRefused as error:
-        if error.err_code == STREAM_NOT_FOUND:
-            return None
-        raise
+        return (await stream_info(connection, name)).config
+    except NotReady:
+        return None
 
 
 async def _update(

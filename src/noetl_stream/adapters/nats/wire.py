@@ -16,15 +16,17 @@ from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 from nats.errors import Error as NatsError
 
+from noetl_stream.concurrency import end_tasks
+
 log = logging.getLogger(__name__)
 
-Heard = Callable[[bytes, bytes, bytes, bytes], None]
+RawHandler = Callable[[bytes, bytes, bytes, bytes], None]
 """Called with subject, reply subject, header block (``b""``: none) and body. Must not block or raise."""
 
 UNLIMITED = -1
 
 
-class Hearing:
+class WireSubscription:
     """An active subscription."""
 
     def __init__(self, subscription: Subscription) -> None:
@@ -68,18 +70,17 @@ class PlainWire:
         # One turn for nats-py's own writer.
         await asyncio.sleep(0)
 
-    async def hear(self, subject: str, heard: Heard) -> Hearing:
-        """Calls ``heard`` for each message of ``subject``. Active on the server once a later flush returns."""
-        return Hearing(await self._subscribe(subject, heard))
+    async def subscribe(self, subject: str, handler: RawHandler) -> WireSubscription:
+        """Calls ``handler`` for each message of ``subject``. Active on the server once a later flush returns."""
+        return WireSubscription(await self._subscribe(subject, handler))
 
     async def close(self) -> None:
-        self._writer.cancel()
-        await asyncio.gather(self._writer, return_exceptions=True)
+        await end_tasks([self._writer])
 
-    async def _subscribe(self, subject: str, heard: Heard) -> Subscription:
+    async def _subscribe(self, subject: str, handler: RawHandler) -> Subscription:
         async def call(message: Msg) -> None:
             try:
-                heard(message.subject.encode(), message.reply.encode(), _header_block(message.headers), message.data)
+                handler(message.subject.encode(), message.reply.encode(), _header_block(message.headers), message.data)
             except Exception:
                 log.exception("receiving a message on %s failed", message.subject)
 

@@ -1,1 +1,1 @@
-"""Postgres as the fold's store. Its SQL is in ``queries/`` and ``migrations/`` (``docs/reference/tables.md``)."""
+"""The fold's store on Postgres. The SQL is in ``queries/`` and ``migrations/`` (``docs/reference/tables.md``)."""

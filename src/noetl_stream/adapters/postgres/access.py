@@ -1,15 +1,19 @@
-"""API tokens and the audit in the schema ``noetl``."""
+"""API tokens, the audit, credentials and idempotency keys in the schema ``noetl``."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from noetl_stream.adapters.postgres.database import Database
+from noetl_stream.model import codec
 from noetl_stream.ports.access import AuditedAnswer, AuditedCall, AuditEntry, StoredToken
+from noetl_stream.ports.credentials import CredentialInfo, NewCredential, StoredCredential
+from noetl_stream.ports.gateway import ClaimedKey, KeptAnswer
+from noetl_stream.ports.operations.executions import RequestIds
 
 
 class PostgresTokens:
-    """:class:`~noetl_stream.ports.access.Tokens`, where each method is described."""
+    """:class:`~noetl_stream.ports.access.Tokens`; the port documents each method."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -32,7 +36,7 @@ class PostgresTokens:
 
 
 class PostgresAudit:
-    """:class:`~noetl_stream.ports.access.Audit`, where each method is described."""
+    """:class:`~noetl_stream.ports.access.Audit`; the port documents each method."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -60,3 +64,69 @@ def _entry(row: Any) -> AuditEntry:
     number, *rest = row
     attempt, (status, *words) = rest[:-3], rest[-3:]
     return AuditEntry(number, AuditedCall._make(attempt), None if status is None else AuditedAnswer(status, *words))
+
+
+class PostgresCredentials:
+    """:class:`~noetl_stream.ports.credentials.Credentials`; the port documents each method."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def put(self, new: NewCredential) -> bool:
+        return bool(await self._database.fetch("put_credential", new=new))
+
+    async def get(self, name: str) -> StoredCredential | None:
+        rows = await self._database.fetch("credential", name=name)
+        return _stored(rows[0]) if rows else None
+
+    async def read_all(self) -> list[StoredCredential]:
+        return [_stored(row) for row in await self._database.fetch("credential", name=None)]
+
+    async def reencrypt(self, name: str, version: int, key_id: str, sealed: bytes) -> bool:
+        return bool(
+            await self._database.fetch("reencrypt_credential", name=name, version=version, key_id=key_id, sealed=sealed)
+        )
+
+    async def delete(self, name: str) -> bool:
+        return bool(await self._database.fetch("delete_credential", name=name))
+
+    async def list_all(self) -> list[CredentialInfo]:
+        return [_info(row) for row in await self._database.fetch("list_credentials")]
+
+
+def _stored(row: Any) -> StoredCredential:
+    *info, sealed = row
+    return StoredCredential(_info(info), sealed)
+
+
+def _info(row: Any) -> CredentialInfo:
+    info = CredentialInfo._make(row)
+    return info._replace(tags=tuple(info.tags))
+
+
+class PostgresIdempotency:
+    """:class:`~noetl_stream.ports.gateway.Idempotency`; the port documents each method."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def claim(self, key: str, caller: str, content_hash: bytes, ids: RequestIds) -> ClaimedKey:
+        values = {"key": key, "caller": caller, "content_hash": content_hash, **ids._asdict()}
+        # A concurrent claim of the same key is invisible to this statement: it inserts nothing and finds nothing.
+        while not (rows := await self._database.fetch("claim_key", **values)):
+            pass
+        found_hash, execution_id, request_id, *answer = rows[0]
+        found_answer = None if answer[0] is None else _answer(*answer)
+        return ClaimedKey(found_hash, RequestIds(execution_id, request_id), found_answer)
+
+    async def finish(self, key: str, caller: str, answer: KeptAnswer) -> KeptAnswer:
+        values = {"status": answer.status, "headers": codec.encode(answer.headers), "body": answer.body}
+        rows = await self._database.fetch("finish_key", key=key, caller=caller, **values)
+        return _answer(*rows[0]) if rows else answer  # without a row, the claim is so old that it was deleted
+
+    async def forget(self, older_than_s: float) -> int:
+        return int((await self._database.fetch("forget_keys", older_than_s=older_than_s))[0][0])
+
+
+def _answer(status: int, headers: bytes, body: bytes) -> KeptAnswer:
+    return KeptAnswer(status, codec.decode_json(headers), body)

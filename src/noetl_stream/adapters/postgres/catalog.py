@@ -7,11 +7,11 @@ from typing import Any
 
 from noetl_stream.adapters.postgres.database import Database
 from noetl_stream.model import codec
-from noetl_stream.ports.catalog import CatalogEntry, chosen, revision_in, settled
+from noetl_stream.ports.catalog import CatalogEntry, entry_named, registered_entry, revision_in
 
 
 class PostgresCatalog:
-    """A :class:`~noetl_stream.ports.catalog.Catalog`. ``database`` stays its owner's to close."""
+    """:class:`~noetl_stream.ports.catalog.Catalog`; the port documents each method."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -20,45 +20,39 @@ class PostgresCatalog:
         """See :meth:`noetl_stream.ports.catalog.Catalog.register`.
 
         Raises:
-            PayloadRefused: Postgres does not take a value, such as text with a NUL.
+            PayloadRefused: Postgres rejects a value, such as text with a NUL.
         """
         while True:
-            standing = await self._entries("catalog_standing", path=entry.path, version=entry.version)
+            existing = await self._entries("catalog_existing", path=entry.path, version=entry.version)
             deleted = await self._database.fetch("catalog_deleted", path=entry.path)
-            kept = settled(entry, standing, deleted[0][0] if deleted else 0)
-            if kept in standing or await self._database.fetch("catalog_register", entry=_columns(kept), source=source):
-                return kept
-            # Somebody else registered here in between: look again.
+            found = registered_entry(entry, existing, deleted[0][0] if deleted else 0)
+            if found in existing or await self._database.fetch("catalog_register", entry=_row(found), source=source):
+                return found
+            # Another call registered this path in between: retry.
 
     async def resolve(self, path: str, version: str | None) -> CatalogEntry | None:
-        """See :meth:`noetl_stream.ports.catalog.Catalog.resolve`."""
         revision = None if version is None else revision_in(version)
         entries = await self._entries("catalog_resolve", path=path, version=version, revision=revision)
-        return next(iter(entries), None) if version is None else chosen(version, entries)
+        return next(iter(entries), None) if version is None else entry_named(version, entries)
 
     async def delete(self, path: str, revision: int | None) -> int:
-        """See :meth:`noetl_stream.ports.catalog.Catalog.delete`."""
-        found: int = (await self._database.fetch("catalog_delete", path=path, revision=revision))[0][0]
-        return found
+        return int((await self._database.fetch("catalog_delete", path=path, revision=revision))[0][0])
 
     async def versions(self, path: str) -> list[CatalogEntry]:
-        """See :meth:`noetl_stream.ports.catalog.Catalog.versions`."""
         return await self._entries("catalog_versions", path=path)
 
     async def latest(self, prefix: str, labels: Mapping[str, str], limit: int, after: str | None) -> list[CatalogEntry]:
-        """See :meth:`noetl_stream.ports.catalog.Catalog.latest`."""
-        names, values = list(labels), list(labels.values())
-        return await self._entries(
-            "catalog_latest", prefix=prefix, names=names, values=values, after=after or "", limit=limit
-        )
+        values = {"names": list(labels), "values": list(labels.values()), "after": after or "", "limit": limit}
+        return await self._entries("catalog_latest", prefix=prefix, **values)
 
     async def _entries(self, query: str, **values: Any) -> list[CatalogEntry]:
-        rows = [CatalogEntry._make(row) for row in await self._database.fetch(query, **values)]
-        return [
-            row._replace(labels=codec.decode_json(row.labels), tags=codec.decode_json(row.tags))  # type: ignore[arg-type]
-            for row in rows
-        ]
+        return [_entry(row) for row in await self._database.fetch(query, **values)]
 
 
-def _columns(entry: CatalogEntry) -> CatalogEntry:
+def _entry(row: Any) -> CatalogEntry:
+    columns = dict(row)
+    return CatalogEntry(**columns | {name: codec.decode_json(columns[name]) for name in ("labels", "tags")})
+
+
+def _row(entry: CatalogEntry) -> CatalogEntry:
     return entry._replace(labels=codec.encode(entry.labels), tags=codec.encode(entry.tags))  # type: ignore[arg-type]

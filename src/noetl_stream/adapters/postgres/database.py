@@ -1,17 +1,18 @@
-"""How this process reaches Postgres: a small pool for short statements, single connections for what must be alone."""
+"""Connections to Postgres: a small pool for short statements, separate ones for commits and migrations."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, Final, TypeAlias
+from urllib.parse import parse_qs, urlsplit
 
 import asyncpg
 
-from noetl_stream.adapters.postgres.address import shown_address
 from noetl_stream.adapters.postgres.failures import DRIVER_ERRORS, translated
 from noetl_stream.adapters.postgres.statements import Statement, statement
-from noetl_stream.errors import NotReady
+from noetl_stream.errors import NotReady, UsageError
 
 OLDEST_POSTGRES: Final = 14
 CONNECT_TIMEOUT_S: Final = 10.0
@@ -19,24 +20,49 @@ READ_TIMEOUT_S: Final = 60.0
 CLOSE_TIMEOUT_S: Final = 5.0
 POOL_CONNECTIONS: Final = 4
 APPLICATION_NAME_BYTES: Final = 63
-"""What Postgres keeps of an application's name."""
+"""Postgres cuts longer application names."""
 
 Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
 
 
+def shown_address(dsn: str) -> str:
+    """``dsn`` without its password, safe to show and log.
+
+    Raises:
+        UsageError: not a Postgres URL. The message does not repeat it: it may contain a password.
+    """
+    hint = "write postgresql://user:password@host:5432/database"
+    try:
+        parts = urlsplit(dsn)
+        host = parts.hostname or ""
+        if ":" in host:
+            host = f"[{host}]"
+        if parts.port is not None:
+            host += f":{parts.port}"
+    except ValueError:
+        raise UsageError("the Postgres address is not a URL", hint=hint) from None
+    if parts.scheme not in ("postgres", "postgresql"):
+        raise UsageError("the Postgres address does not begin with postgresql://", hint=hint)
+    if not host:
+        options = parse_qs(parts.query)
+        host = ":".join(options.get("host", []) + options.get("port", [])) or "localhost"
+    user = f"{parts.username}@" if parts.username else ""
+    return f"postgresql://{user}{host}{parts.path}"
+
+
 def require_version(major: int, address: str) -> None:
-    """Raises :class:`~noetl_stream.errors.NotReady` for a Postgres that is too old."""
+    """Raises :class:`~noetl_stream.errors.NotReady` if Postgres is too old."""
     if major < OLDEST_POSTGRES:
         raise NotReady(f"Postgres at {address} is version {major}", hint=f"use version {OLDEST_POSTGRES} or newer")
 
 
 async def open_connection(dsn: str, application_name: str, settings: dict[str, str] | None = None) -> Connection:
-    """A connection of its own, JSON columns as bytes.
+    """A separate connection, with JSON columns as bytes.
 
     Raises:
         Unreachable: no answer, or refused.
         NotReady: the server is too old.
-        UsageError: ``dsn`` is no Postgres URL.
+        UsageError: ``dsn`` is not a Postgres URL.
     """
     address = shown_address(dsn)
     try:
@@ -46,19 +72,18 @@ async def open_connection(dsn: str, application_name: str, settings: dict[str, s
             max_cached_statement_lifetime=0,
             server_settings=_session(application_name) | (settings or {}),
         )
-        await _json_as_bytes(connection)
+        try:
+            await _prepare(connection, address)
+        except BaseException:
+            connection.terminate()
+            raise
     except DRIVER_ERRORS as error:
         raise translated(error, address) from error
-    try:
-        require_version(connection.get_server_version().major, address)
-    except NotReady:
-        await connection.close(timeout=CLOSE_TIMEOUT_S)
-        raise
     return connection
 
 
 class Database:
-    """One database, as one process sees it. ``address`` may be shown."""
+    """The connections of one process to one database. ``address`` is safe to show."""
 
     def __init__(self, dsn: str, application_name: str, pool: asyncpg.Pool[asyncpg.Record]) -> None:
         self.address = shown_address(dsn)
@@ -79,35 +104,29 @@ class Database:
                 timeout=CONNECT_TIMEOUT_S,
                 command_timeout=READ_TIMEOUT_S,
                 max_cached_statement_lifetime=0,
-                init=_json_as_bytes,
+                init=partial(_prepare, address=address),
                 reset=_nothing_to_reset,
                 server_settings=_session(application_name),
             )
-            async with pool.acquire() as connection:
-                version = connection.get_server_version()
+            async with pool.acquire():
+                pass  # connects once, so that a wrong address fails here
         except DRIVER_ERRORS as error:
             raise translated(error, address) from error
-        database = cls(dsn, application_name, pool)
-        try:
-            require_version(version.major, address)
-        except NotReady:
-            await database.close()
-            raise
-        return database
+        return cls(dsn, application_name, pool)
 
     async def fetch(self, query: str, /, **values: Any) -> list[asyncpg.Record]:
-        """The rows of the named query, in a transaction of its own. ``values``: by the names that it gives them."""
+        """The rows of a named query, in its own transaction. ``values`` are its parameters, by name."""
         return await self.fetch_statement(statement(query), values)
 
     async def fetch_statement(self, wanted: Statement, values: Mapping[str, Any]) -> list[asyncpg.Record]:
-        """The rows of this statement, in a transaction of its own."""
+        """The rows of a statement, in its own transaction."""
         try:
             return await self._pool.fetch(wanted.text, *wanted.arguments(values))
         except DRIVER_ERRORS as error:
             raise translated(error, self.address) from error
 
     async def connect(self, settings: dict[str, str] | None = None) -> Connection:
-        """A new connection outside the pool. Errors: :func:`open_connection`."""
+        """A new connection outside the pool. Errors: as of :func:`open_connection`."""
         return await open_connection(self._dsn, self.application_name, settings)
 
     async def close(self) -> None:
@@ -118,13 +137,15 @@ class Database:
 
 
 def _session(application_name: str) -> dict[str, str]:
-    # Compiling a plan to machine code takes longer than any statement here runs.
+    # Compiling a plan to machine code would take longer than running any statement here.
     return {"application_name": application_name, "jit": "off"}
 
 
-async def _json_as_bytes(connection: Any) -> None:
+async def _prepare(connection: Any, address: str) -> None:
+    """Checks the version; JSON columns are read and written as bytes."""
+    require_version(connection.get_server_version().major, address)
     await connection.set_type_codec("json", schema="pg_catalog", encoder=bytes, decoder=bytes, format="binary")
 
 
 async def _nothing_to_reset(connection: Any) -> None:
-    """No statement here changes its session, and asyncpg's own reset would cost a round trip a statement."""
+    """Statements here do not change their session; asyncpg's own reset would cost each a round trip."""

@@ -1,4 +1,4 @@
-"""Turns what asyncpg and the operating system raise into this project's errors."""
+"""Translates the errors of asyncpg and the operating system into this project's."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ _FENCE_STATE: Final = "NF001"
 _CHECK_ADDRESS: Final = "check the address in NOETL_POSTGRES_DSN"
 _REFUSED_BY_STATE: Final = {
     "28P01": ("wrong password", _CHECK_ADDRESS),
-    "28000": ("this login is not allowed", "check the user and pg_hba.conf"),
-    "3D000": ("there is no such database", "create it, or " + _CHECK_ADDRESS),
-    "53100": ("no space is left on its disk", "free some space; nothing of this was written"),
+    "28000": ("login is not allowed", "check the user and pg_hba.conf"),
+    "3D000": ("the database does not exist", "create it, or " + _CHECK_ADDRESS),
+    "53100": ("its disk is full", "free some space; nothing was written"),
     "53300": ("too many connections", "raise max_connections, or close other clients"),
     "57P03": ("it is starting up or shutting down", "try again in a moment"),
-    "25006": ("it only allows reading", "name the primary, not a standby, in NOETL_POSTGRES_DSN"),
-    "42501": ("the user lacks a right", "grant it, or use the owner of the schema noetl"),
+    "25006": ("it is read-only", "name the primary, not a standby, in NOETL_POSTGRES_DSN"),
+    "42501": ("the user lacks a privilege", "grant it, or use the owner of the schema noetl"),
 }
 
 
 def was_answered(error: BaseException) -> bool:
-    """Whether the server itself refused the statement, so that nothing of it can have been committed.
+    """Whether the server itself refused the statement, so that it cannot have been committed.
 
-    A fatal message ends a connection for reasons of its own, perhaps just after a commit: that is no answer.
+    A fatal message does not count: it ends the connection for other reasons, perhaps just after a commit.
     """
     if isinstance(error, asyncpg.DataError):
         return True  # refused before it was sent
@@ -42,9 +42,9 @@ def was_answered(error: BaseException) -> bool:
 
 
 def translated(error: BaseException, address: str) -> NoetlError:
-    """The error to raise instead of ``error``; ``address`` says which Postgres, without secrets."""
+    """The error to raise instead of ``error``. ``address`` names the Postgres, without secrets."""
     if isinstance(error, asyncpg.DataError):
-        return PayloadRefused(f"a value cannot be sent to Postgres: {_first_line(error)}")
+        return PayloadRefused(f"cannot send a value to Postgres: {_first_line(error)}")
     if isinstance(error, asyncpg.PostgresError) and error.sqlstate is not None:
         return _refusal(error, error.sqlstate, address)
     return Unreachable(f"cannot reach Postgres at {address}: {_reason(error)}", hint=f"is it running? {_CHECK_ADDRESS}")
@@ -62,21 +62,23 @@ def _refusal(error: asyncpg.PostgresError, state: str, address: str) -> NoetlErr
     if state in ("42P01", "3F000", "42703", "42883"):
         return NotReady(f"the database at {address} lacks the schema of this version: {message}", hint=MIGRATE)
     if state[:2] in ("21", "22", "23", "54"):
-        return PayloadRefused(f"Postgres does not take a row: {message}")
+        return PayloadRefused(f"Postgres rejected a row: {message}")
     return Unreachable(f"Postgres at {address} refuses: {message} (SQLSTATE {state})")
 
 
 def _reason(error: BaseException) -> str:
-    numbers = set(re.findall(r"\[Errno (\d+)\]", str(error)))  # several addresses of one host fail as one plain OSError
+    numbers = set(
+        re.findall(r"\[Errno (\d+)\]", str(error))
+    )  # if a host has several addresses, all fail as one plain OSError
     match error:
         case TimeoutError():
             return "no answer in time"
         case OSError() if numbers == {str(errno.ECONNREFUSED)}:
-            return "nothing listens there"
+            return "connection refused"
         case FileNotFoundError():
-            return "there is no such socket"
+            return "no such socket"
         case socket.gaierror():
-            return "the host name is unknown"
+            return "unknown host name"
     return _first_line(error)
 
 

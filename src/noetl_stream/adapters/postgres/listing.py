@@ -1,8 +1,7 @@
-"""Lists of executions, newest first. Each condition has an index in that order: as many rows are read as are shown.
+"""Lists of executions, newest first. Each condition has an index in that order, so only the listed rows are read.
 
-Of several conditions the rarest leads, and each of its rows is held against the others. Nothing is left to the
-planner's guesses: what it takes for rare or frequent may be neither. ``benchmarks/listing.py`` measures them on a
-million rows.
+With several conditions the rarest is looked up, and its rows are checked against the others. The planner is not left to
+guess: it may be wrong about what is rare. ``benchmarks/listing.py`` measures the lists on a million rows.
 """
 
 from __future__ import annotations
@@ -16,15 +15,15 @@ from noetl_stream.model.status import STATUSES
 from noetl_stream.ports.store import ListedExecution, ListingFilter
 
 SKEW_MS: Final = 10 * 60 * 1000
-"""How far the time in an id may be from the execution's start: clients draw ids by their own clocks."""
+"""How far the time in an id may be from the start of the execution: clients draw ids by their own clocks."""
 
 COUNTED: Final = 5_000
-"""Which condition is the rarest is looked at up to here; above, what is wanted is soon found by any."""
+"""Rows of each condition are counted up to here to find the rarest; above, any condition finds enough rows soon."""
 
 _ABOVE_ALL: Final = "~"
-"""No id begins with it, or with anything above it."""
+"""Sorts after every id."""
 
-# "offset 0" keeps it a question about one row: as a join, it could be answered for all first.
+# "offset 0" keeps this a lookup per row: the planner could turn it into a join over all rows.
 _HAS_TERM: Final = (
     "exists (select from noetl.execution_term o"
     " where o.term = :{name} and o.execution_id = {listed}.execution_id offset 0)"
@@ -32,19 +31,18 @@ _HAS_TERM: Final = (
 
 
 class _Range(NamedTuple):
-    """Ids from the lowest on, below another."""
+    """The ids from ``lowest`` on and below ``above``."""
 
     above: str
     lowest: str
 
 
 class Listing:
-    """The part of :class:`~noetl_stream.ports.store.Store` that finds executions."""
+    """The part of :class:`~noetl_stream.ports.store.Store` that lists executions."""
 
     _database: Database
 
     async def list_executions(self, wanted: ListingFilter, limit: int, before: str | None) -> list[ListedExecution]:
-        """See :meth:`noetl_stream.ports.store.Store.list_executions`."""
         ids = _range(wanted, before)
         term = await self._leading_term(wanted, ids)
         others = {f"term_{number}": other for number, other in enumerate(wanted.terms) if other != term}
@@ -59,7 +57,7 @@ class Listing:
         return [ListedExecution._make(row) for row in rows]
 
     async def _leading_term(self, wanted: ListingFilter, ids: _Range) -> str | None:
-        """The term to look up by; ``None``: by status and path, or in the order of all."""
+        """The term to look up; ``None`` to look up by status and path, or to read all in order."""
         by_row = bool(wanted.statuses) or wanted.path is not None
         if len(wanted.terms) + by_row < 2:
             return next(iter(wanted.terms), None)
@@ -83,7 +81,7 @@ def _range(wanted: ListingFilter, before: str | None) -> _Range:
 
 
 def _values(wanted: ListingFilter, ids: _Range, limit: int) -> dict[str, Any]:
-    """What the statements are given, whichever conditions they have."""
+    """The parameters of all statements, whatever their conditions."""
     return {
         "limit": limit,
         "above": ids.above,
@@ -96,7 +94,7 @@ def _values(wanted: ListingFilter, ids: _Range, limit: int) -> dict[str, Any]:
 
 
 def _query(verb: str, wanted: ListingFilter, term: str | None) -> str:
-    """The text that looks up by ``term``, by status and path, or by neither."""
+    """The statement that looks up by ``term``, by status and path, or by neither."""
     if term is not None:
         return query_text(f"{verb}_executions_by_term")
     if not wanted.statuses and wanted.path is None:
@@ -119,7 +117,7 @@ def _all_of(conditions: Iterable[str]) -> str:
 
 
 def _conditions(wanted: ListingFilter, term: str | None) -> Iterator[str]:
-    """What each row must fulfil besides, terms apart."""
+    """The conditions on each row that the lookup does not cover, except terms."""
     if term is not None and wanted.statuses:
         yield "x.status = any(:statuses::text[])"
     if term is not None and wanted.path is not None:
@@ -131,6 +129,6 @@ def _conditions(wanted: ListingFilter, term: str | None) -> Iterator[str]:
 
 
 def _id_from(at_ms: int) -> str:
-    """What every id of that time or later is not below: a version 7 UUID begins with its time."""
+    """The lowest id of that time: a version 7 UUID begins with its time."""
     digits = f"{max(at_ms, 0):012x}"
     return f"{digits[:8]}-{digits[8:12]}"

@@ -1,4 +1,4 @@
-"""Makes and upgrades the schema ``noetl``: numbered files, each applied once, in a transaction of its own."""
+"""Creates and upgrades the schema ``noetl``: numbered files, each applied once, in its own transaction."""
 
 from __future__ import annotations
 
@@ -7,14 +7,13 @@ from functools import cache
 from importlib.resources import files
 from typing import Final, NamedTuple
 
-from noetl_stream.adapters.postgres.address import shown_address
-from noetl_stream.adapters.postgres.database import CLOSE_TIMEOUT_S, Connection, open_connection
+from noetl_stream.adapters.postgres.database import CLOSE_TIMEOUT_S, Connection, open_connection, shown_address
 from noetl_stream.adapters.postgres.failures import DRIVER_ERRORS, MIGRATE, translated
 from noetl_stream.adapters.postgres.statements import statement
 from noetl_stream.errors import NotReady
 
 _ADVISORY_LOCK: Final = 0x6E6F65746C
-"""Held while migrating, so that two programs do it one after the other. The number spells "noetl"."""
+"""Held while migrating, so that programs migrate one after the other. The number spells "noetl"."""
 
 
 class Migration(NamedTuple):
@@ -48,12 +47,12 @@ def known_migrations() -> tuple[Migration, ...]:
 
 
 async def migrate(dsn: str) -> list[str]:
-    """Brings the schema to this version; returns the names of the migrations it applied, none if all stood.
+    """Brings the schema to this version and returns the names of the migrations it applied.
 
     Raises:
         Unreachable: no answer, or refused.
-        NotReady: the schema is newer than this version, or a file was changed after it had been applied.
-        UsageError: ``dsn`` is no Postgres URL.
+        NotReady: the schema is newer than this version, or a file was changed after it was applied.
+        UsageError: ``dsn`` is not a Postgres URL.
     """
     address = shown_address(dsn)
     connection = await open_connection(dsn, "noetl-stream database migrate")
@@ -68,23 +67,23 @@ async def migrate(dsn: str) -> list[str]:
             connection.terminate()
 
 
-def owed_migrations(applied: list[AppliedMigration], address: str) -> list[Migration]:
+def pending_migrations(applied: list[AppliedMigration], address: str) -> list[Migration]:
     """The migrations still to apply.
 
     Raises:
-        NotReady: the schema is newer than this version, or a file was changed after it had been applied.
+        NotReady: the schema is newer than this version, or a file was changed after it was applied.
     """
     known = {migration.number: migration for migration in known_migrations()}
     for number, name, checksum in applied:
         if number not in known:
             raise NotReady(
                 f"the database at {address} has a newer schema than this version knows: {name}",
-                hint="use the newer noetl-stream that made it",
+                hint="use the newer noetl-stream that created it",
             )
         if known[number].checksum != checksum:
             raise NotReady(
-                f"the database at {address} was made by another {known[number].name}",
-                hint="an applied migration must not be changed: use the noetl-stream that made the database",
+                f"the database at {address} was created by a different {known[number].name}",
+                hint="an applied migration must not be changed: use the noetl-stream that created the database",
             )
     done = {migration.number for migration in applied}
     return [migration for migration in known_migrations() if migration.number not in done]
@@ -92,11 +91,11 @@ def owed_migrations(applied: list[AppliedMigration], address: str) -> list[Migra
 
 def require_schema(applied: list[AppliedMigration], address: str) -> None:
     """Raises :class:`~noetl_stream.errors.NotReady` unless exactly this version's migrations were applied."""
-    owed = owed_migrations(applied, address)
-    if owed and not applied:
+    pending = pending_migrations(applied, address)
+    if pending and not applied:
         raise NotReady(f"the database at {address} has no schema yet", hint=MIGRATE)
-    if owed:
-        raise NotReady(f"the database at {address} has an older schema: {owed[0].name} is missing", hint=MIGRATE)
+    if pending:
+        raise NotReady(f"the database at {address} has an older schema: {pending[0].name} is missing", hint=MIGRATE)
 
 
 async def _migrate(connection: Connection, address: str) -> list[str]:
@@ -104,10 +103,10 @@ async def _migrate(connection: Connection, address: str) -> list[str]:
     if not await connection.fetchval(statement("migration_table_exists").text):
         await connection.execute(statement("create_migration_table").text)
     rows = await connection.fetch(statement("applied_migrations").text)
-    owed = owed_migrations([AppliedMigration._make(row) for row in rows], address)
-    for migration in owed:
+    pending = pending_migrations([AppliedMigration._make(row) for row in rows], address)
+    for migration in pending:
         async with connection.transaction():
             await connection.execute(migration.text)
             record = statement("record_migration")
             await connection.execute(record.text, *record.arguments(migration._asdict()))
-    return [migration.name for migration in owed]
+    return [migration.name for migration in pending]

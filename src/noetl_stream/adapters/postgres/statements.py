@@ -1,15 +1,15 @@
-"""The SQL files of ``queries/``. A file names its parameters as psql does; here they are numbered for Postgres.
+"""The SQL files of ``queries/``. They name their parameters as psql does; here they are numbered for Postgres.
 
-``:owner`` is one value. A dotted name takes what it says from a row type of :data:`ROW_TYPES`, so that a column is
-named in that type alone:
+``:owner`` is one value. A dotted name stands for columns of a row type in :data:`ROW_TYPES`, so that a column is named
+only there:
 
 =======================  ===============================================================================
 ``:events.columns``      ``execution_id, position, …``
-``:events.arrays``       an array parameter a column, ``$8::text[], $9::bigint[], …``, of a sequence of rows
+``:events.arrays``       an array parameter per column, ``$8::text[], $9::bigint[], …``, of a sequence of rows
 ``:events.position``     one of these arrays
-``:token.values``        a parameter a column, ``$1, $2, …``, of a single row
+``:token.values``        a parameter per column, ``$1, $2, …``, of a single row
 ``:token.id``            one of these parameters
-``:executions.updates``  ``status = excluded.status, …`` for all columns but those that are written once
+``:executions.updates``  ``status = excluded.status, …`` for all columns except those written once
 =======================  ===============================================================================
 """
 
@@ -36,7 +36,7 @@ _TICK_ROWS: Final = {name: get_args(hint) for name, hint in get_type_hints(Tick)
 SEQUENCES: Final[Mapping[str, type[Any]]] = {
     name: kinds[0] for name, kinds in _TICK_ROWS.items() if kinds and issubclass(kinds[0], (Row, tuple))
 }
-"""What ``arrays`` are made of: the rows of a tick, by its fields."""
+"""The row types of a tick, by its fields: the source of ``arrays``."""
 
 SINGLE_ROWS: Final[Mapping[str, type[Any]]] = {
     "answer": AuditedAnswer,
@@ -53,24 +53,24 @@ SINGLE_ROWS: Final[Mapping[str, type[Any]]] = {
 ROW_TYPES: Final[Mapping[str, type[Any]]] = {**SEQUENCES, **SINGLE_ROWS}
 
 MAX_COMPILED: Final = 512
-"""Texts that are kept compiled; lists of executions put theirs together from conditions."""
+"""How many compiled texts are cached; those of execution lists are built from conditions."""
 
 _NAME: Final = re.compile(r"(?<![:\w]):([a-z][a-z0-9_]*)(?:\.([a-z_]+))?")
 _SQL_TYPES: Final = {str: "text", int: "bigint", Json: "json"}
-"""Of arrays. ``bigint`` goes into an ``integer`` column, too: inserting converts it."""
+"""The element types of arrays. Inserting converts ``bigint`` to the ``integer`` of some columns."""
 
 _Row = TypeVar("_Row", bound=Row)
 Spread = Callable[[Any], Iterable[Any]]
 
 
 class Statement(NamedTuple):
-    """A text for Postgres, and whose values its parameters are."""
+    """A text for Postgres, with the values its parameters come from."""
 
     text: str
     spreads: tuple[tuple[str, Spread], ...]
 
     def arguments(self, values: Mapping[str, Any]) -> list[Any]:
-        """The parameters in order; ``values`` may hold more than these.
+        """The parameters in order; ``values`` may contain others.
 
         Raises:
             KeyError: a value is missing.
@@ -89,7 +89,7 @@ def statement(name: str) -> Statement:
 
 @cache
 def query_text(name: str) -> str:
-    """The text of ``queries/<name>.sql`` as it was written."""
+    """The text of ``queries/<name>.sql``."""
     return (files(__package__) / "queries" / f"{name}.sql").read_text(encoding="utf-8")
 
 
@@ -98,7 +98,7 @@ def compiled(text: str) -> Statement:
     """``text`` with its parameters numbered by their first mention.
 
     Raises:
-        ValueError: a dotted name says nothing.
+        ValueError: a dotted name is unknown.
     """
     return _Compilation().statement(text)
 
@@ -118,7 +118,7 @@ class _Compilation:
             return f"${self._first_number(name, 1, _one)}"
         row_type = ROW_TYPES.get(name)
         if row_type is None:
-            raise ValueError(f"no rows are called {name}: {match[0]}")
+            raise ValueError(f"unknown row type {name}: {match[0]}")
         names = columns(row_type)
         if part == "columns":
             return ", ".join(names)
@@ -150,7 +150,7 @@ class _Compilation:
 
 
 def row_of(row_type: type[_Row], record: asyncpg.Record) -> _Row:
-    """The row that stands in a record's columns; it may have others beside."""
+    """The row in a record's columns; the record may have others."""
     return row_type(**{name: record[name] for name in columns(row_type)})
 
 

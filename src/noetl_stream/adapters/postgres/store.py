@@ -1,29 +1,49 @@
-"""The fold's store on Postgres."""
+"""The fold's store on Postgres: what ticks write, with its dead letters and its feed."""
 
 from __future__ import annotations
 
-from noetl_stream.adapters.postgres.access import PostgresAudit, PostgresTokens
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Final
+
+from noetl_stream.adapters.postgres.access import (
+    PostgresAudit,
+    PostgresCredentials,
+    PostgresIdempotency,
+    PostgresTokens,
+)
 from noetl_stream.adapters.postgres.catalog import PostgresCatalog
-from noetl_stream.adapters.postgres.credentials import PostgresCredentials
 from noetl_stream.adapters.postgres.database import Database
-from noetl_stream.adapters.postgres.dead_letters import PostgresDeadLetters
-from noetl_stream.adapters.postgres.deleting import Deleting
-from noetl_stream.adapters.postgres.feed import PostgresFeed
-from noetl_stream.adapters.postgres.idempotency import PostgresIdempotency
-from noetl_stream.adapters.postgres.leases import Leases
 from noetl_stream.adapters.postgres.listing import Listing
 from noetl_stream.adapters.postgres.migrate import AppliedMigration, require_schema
-from noetl_stream.adapters.postgres.reading import JournalReads
+from noetl_stream.adapters.postgres.statements import row_of
 from noetl_stream.adapters.postgres.writer import COMMIT_TIMEOUT_S, Writer
 from noetl_stream.errors import NotReady
+from noetl_stream.model import codec
 from noetl_stream.model.ids import PARTITIONS
-from noetl_stream.ports.store import PartitionLease, Tick
+from noetl_stream.model.search_terms import error_terms, label_terms
+from noetl_stream.ports.dead_letters import DeadLetter, DeadLetterRow
+from noetl_stream.ports.store import (
+    ExecutionRow,
+    FedEvent,
+    InboxItem,
+    ObjectUseRow,
+    PartitionLease,
+    PartitionView,
+    PlaybookRow,
+    RequestRow,
+    StoredEvent,
+    Tick,
+    TimerRow,
+)
+
+EVENTS_AT_ONCE: Final = 5_000
+"""How many journal entries one transaction deletes, to keep it short."""
 
 
-class PostgresStore(Leases, JournalReads, Listing, Deleting):
-    """A :class:`~noetl_stream.ports.store.Store` in the schema ``noetl`` of one database.
+class PostgresStore(Listing):
+    """:class:`~noetl_stream.ports.store.Store` in the schema ``noetl`` of one database; the port documents each method.
 
-    ``catalog``, ``credentials``, ``tokens``, ``audit`` and ``dead_letters`` are other ports over the same connections.
+    The other ports over the same connections are its attributes.
     """
 
     def __init__(self, database: Database, *, commit_timeout_s: float = COMMIT_TIMEOUT_S) -> None:
@@ -39,14 +59,14 @@ class PostgresStore(Leases, JournalReads, Listing, Deleting):
 
     @classmethod
     async def open(cls, dsn: str, *, name: str, commit_timeout_s: float = COMMIT_TIMEOUT_S) -> PostgresStore:
-        """Connects to ``dsn``, a ``postgresql://`` URL; the schema is not looked at: call :meth:`verify`.
+        """Connects to ``dsn``, a ``postgresql://`` URL. The schema is not checked: call :meth:`verify`.
 
-        ``name`` tells this process from others in ``pg_stat_activity``.
+        ``name`` is shown in ``pg_stat_activity``.
 
         Raises:
-            Unreachable: no answer within ten seconds, or refused: wrong password, no such database.
+            Unreachable: no answer within ten seconds, or refused: wrong password, unknown database.
             NotReady: the server is older than version 14.
-            UsageError: ``dsn`` is no Postgres URL.
+            UsageError: ``dsn`` is not a Postgres URL.
         """
         return cls(await Database.open(dsn, name), commit_timeout_s=commit_timeout_s)
 
@@ -59,14 +79,19 @@ class PostgresStore(Leases, JournalReads, Listing, Deleting):
         partitions = (await self._database.fetch("partition_count"))[0][0]
         if partitions != PARTITIONS:
             raise NotReady(
-                f"the database at {address} is cut into {partitions} partitions, this version into {PARTITIONS}",
-                hint="the number is fixed when a database is made: use the noetl-stream that made it",
+                f"the database at {address} has {partitions} partitions, this version needs {PARTITIONS}",
+                hint="the number is fixed when a database is created: use the noetl-stream that created it",
             )
 
     async def durability_warnings(self) -> list[str]:
-        """One line for each setting under which Postgres may lose what it has called committed; normally none."""
         rows = await self._database.fetch("unsafe_settings")
         return [f"Postgres has {name} = {value}: a power failure may lose acknowledged work" for name, value in rows]
+
+    async def close(self) -> None:
+        await self._writer.close()
+        await self._database.close()
+
+    # --- ticks and leases ---------------------------------------------------------------------------------------------
 
     async def commit(self, tick: Tick) -> None:
         """See :meth:`noetl_stream.ports.store.Store.commit`.
@@ -74,9 +99,9 @@ class PostgresStore(Leases, JournalReads, Listing, Deleting):
         Raises:
             Fenced: nothing was written.
             JournalConflict: a position or request exists already; nothing was written.
-            PayloadRefused: Postgres does not take a row; nothing was written.
+            PayloadRefused: Postgres rejects a row; nothing was written.
             Unreachable: not connected, or refused (disk full); nothing was written.
-            OutcomeUnknown: call :meth:`owned` before going on.
+            OutcomeUnknown: call :meth:`owned` before the next commit.
         """
         await self._writer.commit(tick)
 
@@ -85,9 +110,153 @@ class PostgresStore(Leases, JournalReads, Listing, Deleting):
         return await self._writer.take_over(owner, lease_s, limit)
 
     async def owned(self, owner: str) -> list[PartitionLease]:
-        """See :meth:`noetl_stream.ports.store.Store.owned`. By then no earlier commit is under way."""
+        """See :meth:`noetl_stream.ports.store.Store.owned`. When it returns, earlier commits have ended."""
         return await self._writer.owned(owner)
 
-    async def close(self) -> None:
-        await self._writer.close()
-        await self._database.close()
+    async def renew(self, owner: str, epochs: Sequence[tuple[int, int]], lease_s: float) -> set[int]:
+        ids, numbers = [id for id, _ in epochs], [epoch for _, epoch in epochs]
+        rows = await self._database.fetch("renew", owner=owner, partition_ids=ids, epochs=numbers, lease_s=lease_s)
+        return {row[0] for row in rows}
+
+    async def give_back(self, owner: str, epochs: Sequence[tuple[int, int]], published: Sequence[int]) -> None:
+        ids, numbers = [id for id, _ in epochs], [epoch for _, epoch in epochs]
+        await self._database.fetch(
+            "give_back", owner=owner, partition_ids=ids, epochs=numbers, published_ticks=published
+        )
+
+    async def read_partitions(self, ids: Collection[int] | None = None) -> list[PartitionView]:
+        rows = await self._database.fetch("read_partitions", ids=None if ids is None else list(ids))
+        return [PartitionView._make(row) for row in rows]
+
+    async def owner_count(self) -> int:
+        return int((await self._database.fetch("owner_count"))[0][0])
+
+    async def now_ms(self) -> int:
+        return int((await self._database.fetch("now_ms"))[0][0])
+
+    # --- reading ------------------------------------------------------------------------------------------------------
+
+    async def journal(self, execution_id: str, after: int = 0, limit: int | None = None) -> list[StoredEvent]:
+        rows = await self._database.fetch("journal", execution_id=execution_id, after=after, limit=limit)
+        return [StoredEvent._make(row) for row in rows]
+
+    async def journals(self, execution_ids: Collection[str]) -> dict[str, list[StoredEvent]]:
+        journals: dict[str, list[StoredEvent]] = {execution_id: [] for execution_id in execution_ids}
+        for execution_id, *event in await self._database.fetch("journals", execution_ids=list(execution_ids)):
+            journals[execution_id].append(StoredEvent._make(event))
+        return journals
+
+    async def iteration_results(self, execution_id: str, step_run_id: str) -> list[StoredEvent]:
+        rows = await self._database.fetch("iteration_results", execution_id=execution_id, step_run_id=step_run_id)
+        return [StoredEvent._make(row) for row in rows]
+
+    async def inbox(self, partitions: Collection[int], limit: int) -> list[InboxItem]:
+        rows = await self._database.fetch("inbox", partition_ids=list(partitions), limit=limit)
+        return [InboxItem._make(row) for row in rows]
+
+    async def timers(self, execution_id: str) -> list[TimerRow]:
+        return [row_of(TimerRow, row) for row in await self._database.fetch("timers", execution_id=execution_id)]
+
+    async def objects_used_elsewhere(self, execution_id: str) -> list[ObjectUseRow]:
+        rows = await self._database.fetch("objects_used_elsewhere", execution_id=execution_id)
+        return [row_of(ObjectUseRow, row) for row in rows]
+
+    async def objects_kept_for(self, execution_id: str) -> list[ObjectUseRow]:
+        rows = await self._database.fetch("objects_kept_for", execution_id=execution_id)
+        return [row_of(ObjectUseRow, row) for row in rows]
+
+    async def stuck(self, limit: int) -> list[str]:
+        return [row[0] for row in await self._database.fetch("stuck", limit=limit)]
+
+    async def live_executions(self, partitions: Collection[int]) -> dict[str, str]:
+        rows = await self._database.fetch("live_executions", partition_ids=list(partitions))
+        return {row[0]: row[1] for row in rows}
+
+    async def execution(self, execution_id: str) -> ExecutionRow | None:
+        return (await self.executions([execution_id])).get(execution_id)
+
+    async def executions(self, execution_ids: Collection[str]) -> dict[str, ExecutionRow]:
+        rows = await self._database.fetch("executions", execution_ids=list(execution_ids))
+        return {row[0]: row_of(ExecutionRow, row) for row in rows}
+
+    async def request(self, execution_id: str, request_id: str) -> RequestRow | None:
+        rows = await self._database.fetch("request", execution_id=execution_id, request_id=request_id)
+        return row_of(RequestRow, rows[0]) if rows else None
+
+    async def answered(self, requests: Collection[tuple[str, str]]) -> set[tuple[str, str]]:
+        execution_ids, request_ids = zip(*requests, strict=True) if requests else ((), ())
+        rows = await self._database.fetch("answered", execution_ids=execution_ids, request_ids=request_ids)
+        return set(map(tuple, rows))
+
+    async def playbook(self, digest: str) -> PlaybookRow | None:
+        rows = await self._database.fetch("playbook", digest=digest)
+        return row_of(PlaybookRow, rows[0]) if rows else None
+
+    # --- deleting -----------------------------------------------------------------------------------------------------
+
+    async def looked_into_by(self, execution_id: str) -> list[str]:
+        return [row[0] for row in await self._database.fetch("looked_into_by", execution_id=execution_id)]
+
+    async def begin_deleting(self, execution_id: str) -> None:
+        await self._database.fetch("begin_deleting", execution_id=execution_id)
+
+    async def delete_execution(self, execution_id: str) -> bool:
+        row = await self.execution(execution_id)
+        if row is None:
+            return False
+        while await self._database.fetch("delete_events", execution_id=execution_id, limit=EVENTS_AT_ONCE):
+            pass
+        terms = label_terms(codec.decode_json(row.labels))
+        if row.error is not None:
+            terms |= error_terms(codec.decode_json(row.error))
+        return bool(await self._database.fetch("delete_execution", execution_id=execution_id, terms=sorted(terms)))
+
+
+class PostgresFeed:
+    """:class:`~noetl_stream.ports.store.FeedStore` over the table ``noetl.feed``; the port documents each method."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def now(self) -> dict[int, int]:
+        return {row[0]: row[1] for row in await self._database.fetch("feed_now")}
+
+    async def floor(self) -> dict[int, int]:
+        return {row[0]: row[1] for row in await self._database.fetch("feed_floor")}
+
+    async def read(self, after: Mapping[int, int], limit: int) -> list[FedEvent]:
+        rows = await self._database.fetch("feed", partition_ids=list(after), ticks=list(after.values()), limit=limit)
+        return [_fed(row) for row in rows]
+
+    async def trim(self, keep_ms: int, limit: int) -> int:
+        return int((await self._database.fetch("feed_trim", keep_ms=keep_ms, limit=limit))[0][0])
+
+
+class PostgresDeadLetters:
+    """:class:`~noetl_stream.ports.dead_letters.DeadLetters`; the port documents each method."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def page(self, limit: int, before: int | None) -> list[DeadLetter]:
+        return [_letter(row) for row in await self._database.fetch("dead_letters", limit=limit, before=before)]
+
+    async def get(self, letter_id: str) -> DeadLetter | None:
+        rows = await self._database.fetch("dead_letter", id=letter_id)
+        return _letter(rows[0]) if rows else None
+
+    async def requeue(self, letter_id: str, by: str, at_ms: int) -> bool:
+        return bool(await self._database.fetch("requeue_dead_letter", id=letter_id, by=by, at_ms=at_ms))
+
+    async def discard(self, letter_id: str, by: str, at_ms: int) -> bool:
+        return bool(await self._database.fetch("discard_dead_letter", id=letter_id, by=by, at_ms=at_ms))
+
+
+def _fed(row: Any) -> FedEvent:
+    split = len(FedEvent._fields) - 1
+    event = row[split:]
+    return FedEvent._make((*row[:split], None if event[0] is None else StoredEvent._make(event)))
+
+
+def _letter(row: Any) -> DeadLetter:
+    return DeadLetter(row["number"], row_of(DeadLetterRow, row), row["state"], row["settled_ms"], row["settled_by"])

@@ -1,4 +1,4 @@
-"""The one connection on which a server commits and takes partitions over (PROTOCOL §2 *Lease and fence*)."""
+"""The connection on which a server commits ticks and takes over partitions (PROTOCOL §2 *Lease and fence*)."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from noetl_stream.ports.rows import Row, columns
 from noetl_stream.ports.store import PartitionLease, Tick
 
 SMALL_TICK_EVENTS: Final = 64
-"""Up to here one statement carries a whole tick; above, COPY (HOT_PATH §5 *Two commit shapes*).
+"""Up to this many, one statement commits a whole tick; above, events are copied (HOT_PATH §5 *Two commit shapes*).
 
-So do those of a tick with rows that are rare: ordinary ones do not pay for them.
+Ticks with rare rows are committed the second way too, so that ordinary ones do not pay for them.
 """
 
 COMMIT_TIMEOUT_S: Final = 30.0
@@ -30,23 +30,23 @@ _Answer = TypeVar("_Answer")
 
 
 class Writer:
-    """Commits ticks, one at a time. After any failure its connection is thrown away and the next call opens another."""
+    """Commits ticks, one at a time. After a failure it discards its connection, and the next call opens another."""
 
     def __init__(self, database: Database, *, commit_timeout_s: float = COMMIT_TIMEOUT_S) -> None:
         self._database = database
         self._commit_timeout_s = commit_timeout_s
         self._connection: Connection | None = None
         self._alone = asyncio.Lock()
-        self._thrown_away: list[int] = []
+        self._discarded: list[int] = []
 
     async def commit(self, tick: Tick) -> None:
         """See :meth:`noetl_stream.ports.store.Store.commit`.
 
         Raises:
-            ValueError: a tick without a partition: nothing would fence it.
+            ValueError: the tick has no partition to fence it.
         """
         if not tick.partitions:
-            raise ValueError("a tick names at least one partition")
+            raise ValueError("a tick must name at least one partition")
         small = len(tick.events) <= SMALL_TICK_EVENTS and not (tick.object_uses or tick.dead_letters)
         shape = _commit_small if small else _commit_large
         try:
@@ -56,11 +56,11 @@ class Writer:
                 raise translated(error, self._database.address) from error
             raise OutcomeUnknown(
                 f"Postgres at {self._database.address} did not answer a commit",
-                hint="it may have happened: read the ticks before going on",
+                hint="it may be committed: read the ticks before the next commit",
             ) from error
 
     async def take_over(self, owner: str, lease_s: float, limit: int) -> list[PartitionLease]:
-        """See :meth:`noetl_stream.ports.store.Store.take_over`. On this connection: the row names its backend."""
+        """See :meth:`noetl_stream.ports.store.Store.take_over`. Uses this connection: the row records its backend."""
         free = statement("take_over")
         arguments = free.arguments({"owner": owner, "lease_s": lease_s, "limit": limit})
         try:
@@ -74,12 +74,11 @@ class Writer:
     async def owned(self, owner: str) -> list[PartitionLease]:
         """See :meth:`noetl_stream.ports.store.Store.owned`.
 
-        Connections that were thrown away are ended first, for a transaction nobody hears of could still commit, or hold
-        its rows for ever.
+        Ends discarded connections first: their transactions could still commit, or lock their rows for ever.
         """
         connection = await self._database.connect()
         try:
-            await self._end_thrown_away(connection)
+            await self._end_discarded(connection)
             mine = statement("owned")
             rows = await connection.fetch(mine.text, *mine.arguments({"owner": owner}), timeout=self._commit_timeout_s)
         except DRIVER_ERRORS as error:
@@ -96,8 +95,8 @@ class Writer:
             except DRIVER_ERRORS:
                 connection.terminate()
 
-    async def _end_thrown_away(self, connection: Connection) -> None:
-        backends, name = self._thrown_away.copy(), self._database.application_name
+    async def _end_discarded(self, connection: Connection) -> None:
+        backends, name = self._discarded.copy(), self._database.application_name
         if not backends:
             return
         end = statement("end_backends")
@@ -105,7 +104,7 @@ class Writer:
         async with asyncio.timeout(self._commit_timeout_s):
             while await connection.fetch(end.text, *end.arguments(values)):
                 pass
-        self._thrown_away = [backend for backend in self._thrown_away if backend not in backends]
+        self._discarded = [backend for backend in self._discarded if backend not in backends]
 
     async def _alone_with_connection(self, work: Callable[[Connection], Awaitable[_Answer]]) -> _Answer:
         async with self._alone:
@@ -117,7 +116,7 @@ class Writer:
                 return await work(connection)
             except BaseException as error:  # a cancelled call leaves its statement running, too
                 if not was_answered(error):
-                    self._thrown_away.append(backend)
+                    self._discarded.append(backend)
                 connection.terminate()
                 raise
 

@@ -1,4 +1,4 @@
-"""Exit codes, and which error means which."""
+"""Exit codes, and the errors that lead to them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from noetl_stream.errors import (
 
 
 class ExitCode(IntEnum):
-    """What the process says when it ends (README)."""
+    """The exit code of every command (README)."""
 
     COMPLETED = 0
     FAILED = 1

@@ -2,13 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
+import inspect
+import re
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import click
 
 Command = TypeVar("Command", bound=Callable[..., Any])
+
+FOR_PEOPLE = ("table", "text")
+FORMS = ("json", "yaml", "name", "jsonl")
+SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
+_DURATION: Final = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,3})?)([smhdw])")
+
+
+def bundled(
+    name: str, make: Callable[..., object], options: Sequence[Callable[[Any], Any]]
+) -> Callable[[Command], Command]:
+    """Adds ``options`` to a command, which gets them as one argument.
+
+    Args:
+        name: Of that argument.
+        make: Makes its value; its parameters are named as the options are.
+    """
+    taken = inspect.signature(make).parameters
+
+    def decorate(command: Command) -> Command:
+        @functools.wraps(command)
+        def call(*words: Any, **given: Any) -> Any:
+            value = make(**{parameter: given.pop(parameter) for parameter in taken})
+            return command(*words, **{name: value}, **given)
+
+        decorated: Any = call
+        for option in reversed(options):
+            decorated = option(decorated)
+        return decorated  # type: ignore[no-any-return]
+
+    return decorate
 
 
 def _home_folder(context: click.Context, option: click.Parameter, given: str | None) -> Path | None:
@@ -24,14 +57,30 @@ home_option = click.option(
     callback=_home_folder,
     default=None,
     metavar="FOLDER",
-    help="Folder of the embedded NATS and Postgres. [default: NOETL_HOME, else ~/.noetl]",
+    help="Data folder of the embedded NATS and Postgres. [default: NOETL_HOME, else ~/.noetl]",
 )
 
-end_with_parent_option = click.option("--end-with-parent", "with_parent", is_flag=True, hidden=True)
+
+def seconds(context: click.Context, option: click.Parameter, given: str | None) -> float | None:
+    """The callback of an option that takes a duration: ``90s``, ``15m``, ``12h``, ``30d``."""
+    if given is None:
+        return None
+    found = _DURATION.fullmatch(given)
+    if found is None or not float(found[1]):
+        raise click.BadParameter(f"{given!r} is not a duration such as 90s, 15m, 12h or 30d")
+    return float(found[1]) * SECONDS[found[2]]
 
 
-FOR_PEOPLE = ("table", "text")
-FORMS = ("json", "yaml", "name", "jsonl")
+def limit_option(items: str, default: int | None = None, most: int | None = None) -> Callable[[Command], Command]:
+    """``--limit``. ``items`` are what it counts."""
+    unlimited = " [default: all]" if default is None else ""
+    return click.option(
+        "--limit",
+        type=click.IntRange(1, most),
+        default=default,
+        show_default=default is not None,
+        help=f"Maximum number of {items}.{unlimited}",
+    )
 
 
 def form_option(first: str = "table") -> Callable[[Command], Command]:
@@ -40,9 +89,9 @@ def form_option(first: str = "table") -> Callable[[Command], Command]:
 
 
 def output_option(*choices: str) -> Callable[[Command], Command]:
-    """``-o``; the first choice is the default, and for people: ``table`` and ``text`` both say it."""
+    """``-o``; the first choice is the default, and for people: ``table`` and ``text`` both select it."""
     return click.option(
-        "-o", "--output", type=_Form(choices), default=choices[0], show_default=True, help="Form of the output."
+        "-o", "--output", type=_Form(choices), default=choices[0], show_default=True, help="Output format."
     )
 
 

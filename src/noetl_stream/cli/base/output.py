@@ -1,4 +1,4 @@
-"""Documents for people and programs: data to stdout, talk to stderr."""
+"""Output for people and programs: data goes to stdout, messages to stderr."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ import msgspec
 from noetl_stream.ports.operations.documents import plain
 
 DOCUMENTS = ("json", "jsonl", "yaml")
-"""Forms that show everything."""
+"""Formats that show everything."""
 
 ROWS_SHOWN = 50
 WHOLE_CELLS = 40
-"""A cell up to so wide never folds: an id is there to be copied."""
+"""A cell up to this width never folds, so that ids can be copied."""
 
 Fields = msgspec.Struct | Mapping[str, Any]
 Shown = TypeVar("Shown", bound=Fields)
@@ -29,12 +29,12 @@ Columns = Mapping[str, Cell]
 
 
 def columns_of(*keys: str, **more: Cell) -> Columns:
-    """A column for each of these keys, and others behind them."""
+    """A column for each of these keys, followed by others."""
     return {**{key: key for key in keys}, **more}
 
 
 def print_documents(documents: Sequence[Fields], output: str, columns: Columns, name: Cell) -> None:
-    """A list in the form of ``-o``: a table of ``columns``, the names alone, or everything.
+    """Prints a list as ``-o`` says: a table of ``columns``, only the names, or everything.
 
     Args:
         name: What ``-o name`` shows of each.
@@ -51,7 +51,7 @@ def print_documents(documents: Sequence[Fields], output: str, columns: Columns, 
 
 
 def print_document(document: Shown, output: str, name: Cell, show: Callable[[Shown], object]) -> None:
-    """One document in the form of ``-o``; ``show`` is what people see."""
+    """Prints one document as ``-o`` says; ``show`` prints it for people."""
     if output == "name":
         click.echo(_cell(document, name))
     elif output == "yaml":
@@ -63,7 +63,7 @@ def print_document(document: Shown, output: str, name: Cell, show: Callable[[Sho
 
 
 def print_members(document: Fields) -> None:
-    """A document for people: a line for each member that has a value."""
+    """Prints a document for people: a line for each member that has a value."""
     for key, value in plain(document).items():
         if value not in (None, "", [], {}):
             shown = ", ".join(value) if isinstance(value, list) and all(isinstance(v, str) for v in value) else value
@@ -71,12 +71,12 @@ def print_members(document: Fields) -> None:
 
 
 def print_json(value: Any) -> None:
-    """One JSON document on stdout, on one line."""
+    """Prints one line of JSON."""
     click.echo(json.dumps(plain(value), ensure_ascii=False))
 
 
 def print_yaml(value: Any) -> None:
-    """One YAML document on stdout."""
+    """Prints one YAML document."""
     from ruamel.yaml import YAML
 
     yaml = YAML(typ="safe", pure=True)
@@ -88,8 +88,8 @@ def print_yaml(value: Any) -> None:
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-    """A table on stdout. On a terminal long cells fold, and ids stay whole; elsewhere a row is one line."""
-    from rich.cells import cell_len  # what prints no table starts sooner without it
+    """Prints a table. On a terminal long cells fold, and ids stay whole; elsewhere a row is one line."""
+    from rich.cells import cell_len  # commands without a table start faster
 
     lines = [list(columns), *([cell_text(cell) for cell in row] for row in rows)]
     if not sys.stdout.isatty():
@@ -104,7 +104,7 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
 
 
 def _print_folded(lines: Sequence[Sequence[str]], least: Sequence[int]) -> None:
-    """A terminal that is narrower than the ``least`` widths wraps the rows itself."""
+    """A terminal narrower than the ``least`` widths wraps the rows itself."""
     from rich.console import Console
     from rich.table import Table
 
@@ -119,7 +119,7 @@ def _print_folded(lines: Sequence[Sequence[str]], least: Sequence[int]) -> None:
 
 
 def cell_text(value: Any) -> str:
-    """A cell: text as it is, nothing as an empty cell, everything else as JSON."""
+    """A value as a cell: text unchanged, ``None`` empty, anything else as JSON."""
     if value is None:
         return ""
     if isinstance(value, str):
@@ -130,7 +130,7 @@ def cell_text(value: Any) -> str:
 
 
 def print_result(result: Any) -> None:
-    """A result as a table where it has the shape of one, else as JSON."""
+    """Prints a result as a table if it has rows or members, else as JSON."""
     rows = result.get("rows") if isinstance(result, dict) and isinstance(result.get("rows"), list) else result
     if isinstance(rows, list) and rows and all(isinstance(row, dict) for row in rows):
         columns = list(dict.fromkeys(key for row in rows for key in row))

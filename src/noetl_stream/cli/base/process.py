@@ -1,4 +1,4 @@
-"""How commands run: settings, the event loop, and background processes."""
+"""How commands run: their settings, who calls, and the event loop."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CANCEL_AGAIN_S: Final = 1.0
 
 
 def settings_for(home: Path | None) -> Settings:
-    """The environment's settings, with the home of ``--home`` if it is given: then the embedded stack is meant."""
+    """The environment's settings; with a ``home``, those of the embedded stack in it."""
     settings = Settings.from_environment()
     if home is None:
         return settings
@@ -31,19 +31,19 @@ def settings_for(home: Path | None) -> Settings:
 
 
 def principal() -> str:
-    """The name of whoever calls, for the events; ``""`` target the system has none for a bare user id."""
+    """The name of the calling user, for events; ``""`` where the system has no name for the user id."""
     with contextlib.suppress(KeyError, OSError):
         return getpass.getuser()
     return ""
 
 
 def new_id() -> str:
-    """An id no other has, in the order of time."""
+    """A unique id; ids sort by time."""
     return uuid7(time.time_ns() // 1_000_000, secrets.token_bytes(10))
 
 
 def run_async(work: Coroutine[Any, Any, Value]) -> Value:
-    """Runs ``work``, on uvloop where there is one; SIGTERM and SIGHUP cancel it as Ctrl-C does."""
+    """Runs ``work``, on uvloop except on Windows; SIGTERM and SIGHUP cancel it as Ctrl-C does."""
     if sys.platform == "win32":
         return asyncio.run(work)
     import uvloop
@@ -56,11 +56,11 @@ def run_async(work: Coroutine[Any, Any, Value]) -> Value:
 
 
 async def _cancelled_by_signals(work: Coroutine[Any, Any, Value]) -> Value:
-    """What ``work`` gives; cancelled by a signal, it is cancelled again if a library has swallowed that."""
+    """Awaits ``work``. A signal cancels it, repeatedly, since a library may swallow a cancellation."""
     waiting, working = asyncio.current_task(), asyncio.ensure_future(work)
     assert waiting is not None
     for number in (signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) is not signal.SIG_IGN:  # as `nohup` has it
+        if signal.getsignal(number) is not signal.SIG_IGN:  # ignored under `nohup`
             asyncio.get_running_loop().add_signal_handler(number, waiting.cancel)
     try:
         await asyncio.wait({working})

@@ -1,36 +1,37 @@
-"""What commands work with: the verbs, directly or over HTTP, and who they act for."""
+"""The operations that commands call, directly or over HTTP, and who they act for."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from noetl_stream.cli.base.process import principal, run_async, settings_for
 from noetl_stream.cli.base.target import GatewayAddress, Target, gateway_of
 from noetl_stream.errors import Forbidden, Unauthenticated
+from noetl_stream.ports.operations.documents import DocumentPage
 
-if TYPE_CHECKING:  # what needs no store should not wait for its libraries
-    from noetl_stream.client.executions.submit import Client
+if TYPE_CHECKING:  # a gateway needs no store: do not wait for its libraries
     from noetl_stream.playbook.plan import Plan
     from noetl_stream.ports.operations import Operations
-    from noetl_stream.processes import Background
     from noetl_stream.settings.environment import Settings
-    from noetl_stream.wiring import Connected
 
+Item = TypeVar("Item")
 Value = TypeVar("Value")
+
+PAGE: Final = 1000
 
 
 class Session(NamedTuple):
     """Attributes:
-    by: Who acts. A gateway knows it by the token, and is not told.
-    there_is_a_server: Sees to it that one folds; behind a gateway that is not ours to do.
-    place: The option by which other commands work at the same place; empty where none is needed.
-    keeps_ids: Whether an execution has the id that was drawn for it here; a gateway draws its own.
+    by: Who acts. Empty for a gateway, which knows it by the token.
+    ensure_server: Starts a server in the background where none answers; does nothing for a gateway.
+    place: The option that makes other commands work on the same target; empty if they need none.
+    keeps_ids: Whether an execution gets the id that was drawn here; a gateway draws its own.
     """
 
     operations: Operations
     by: str
-    there_is_a_server: Callable[[], Awaitable[None]]
+    ensure_server: Callable[[], Awaitable[None]]
     place: str
     keeps_ids: bool
 
@@ -39,14 +40,11 @@ Work = Callable[[Session], Awaitable[Value]]
 
 
 def with_session(target: Target, work: Work[Value], *, publishes: bool = False, plans: Sequence[Plan] = ()) -> Value:
-    """Does ``work`` target the options, the environment or the contexts file say.
+    """Does ``work`` on the target that the options, the environment or the contexts file select.
 
     Args:
-        publishes: It asks something of an execution: the streams have to be there, too.
+        publishes: Whether it sends requests to executions, which needs the streams.
         plans: Of texts that were checked here already.
-
-    Raises:
-        NoetlError: one clear line.
     """
     settings = settings_for(target.home)
     gateway = gateway_of(target, settings)
@@ -68,29 +66,31 @@ def _directly(settings: Settings, work: Work[Value], publishes: bool, plans: Seq
                 await connected.log.verify()
             client, background = make_client(connected), Background(settings, stack)
 
-            async def there_is_a_server() -> None:
-                await ensure_server(connected, client, background)
+            async def ensure_server() -> None:
+                if connected.nats.is_connected and not await client.alive():
+                    background.start()
 
-            operations = make_operations(
-                connected, stack.endpoint, unanswered=there_is_a_server, plans=plans, audited=True
-            )
+            operations = make_operations(connected, stack.endpoint, unanswered=ensure_server, plans=plans, audited=True)
             place = f" --home {stack.embedded.address.home}" if stack.embedded is not None else ""
-            return await work(Session(operations, principal(), there_is_a_server, place, keeps_ids=True))
+            return await work(Session(operations, principal(), ensure_server, place, keeps_ids=True))
 
     with open_stack(settings) as stack:
         return run_async(connected_work())
 
 
 async def _over_http(gateway: GatewayAddress, place: str, work: Work[Value]) -> Value:
+    from noetl_stream.adapters.clock import SystemClock
     from noetl_stream.adapters.gateway.connection import GatewayConnection
     from noetl_stream.adapters.gateway.operations import gateway_operations
-    from noetl_stream.adapters.system_clock import SystemClock
+
+    async def ensure_server() -> None:
+        """The gateway has servers of its own."""
 
     connection = GatewayConnection(gateway.url, gateway.token, SystemClock())
     try:
-        return await work(Session(gateway_operations(connection), "", _nothing_to_do, place, keeps_ids=False))
+        return await work(Session(gateway_operations(connection), "", ensure_server, place, keeps_ids=False))
     except Unauthenticated as error:
-        hint = "set NOETL_TOKEN, which comes first, or `noetl-stream context add NAME --url URL --token-file FILE`"
+        hint = "set NOETL_TOKEN, or run `noetl-stream context add NAME --url URL --token-file FILE`"
         raise Unauthenticated(f"{gateway.name}: {error.message}", hint=hint) from None
     except Forbidden as error:
         raise Forbidden(f"{gateway.name}: {error.message}", hint=error.hint) from None
@@ -103,11 +103,20 @@ def _option(target: Target) -> str:
     return next(given, "")
 
 
-async def ensure_server(connected: Connected, client: Client, background: Background) -> None:
-    """Starts a server and a worker in the background where no server answers."""
-    if connected.nats.is_connected and not await client.alive():
-        background.start()
+async def collect(
+    read: Callable[[int, str | None], Awaitable[DocumentPage[Item]]], limit: int | None = None
+) -> list[Item]:
+    """The first ``limit`` items of a list, or all, from as many pages as needed.
 
-
-async def _nothing_to_do() -> None:
-    """A gateway's servers are somebody else's."""
+    Args:
+        read: Reads a page, given its size and cursor.
+    """
+    found: list[Item] = []
+    cursor: str | None = None
+    while limit is None or len(found) < limit:
+        page = await read(PAGE if limit is None else min(PAGE, limit - len(found)), cursor)
+        found += page.items
+        cursor = page.next
+        if cursor is None:
+            break
+    return found

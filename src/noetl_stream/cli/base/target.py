@@ -1,66 +1,65 @@
-"""Where a command works: on NATS and Postgres, or through a gateway. Options come before the environment, that before
-the contexts file, that before the default.
+"""Where a command works: directly on NATS and Postgres, or through a gateway. Options take precedence over the
+environment, and the environment over ``contexts.yaml``, which names gateways.
 """
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
+import os
+import re
+import tempfile
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Final, NamedTuple
+from urllib.parse import urlsplit
 
 import click
 
-from noetl_stream.cli.base.contexts import DIRECT, check_url, read_contexts
-from noetl_stream.cli.base.options import home_option
+from noetl_stream.cli.base.options import bundled, home_option
 from noetl_stream.errors import UsageError
-from noetl_stream.settings.environment import Settings
+from noetl_stream.settings.environment import GATEWAY_SCHEMES, Settings, environment_variable
 
-Command = TypeVar("Command", bound=Callable[..., Any])
+DIRECT: Final = "direct"
+"""The context without a gateway."""
+
+NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+KEYS: Final = ("url", "token", "token_file", "token_variable")
 
 
 class Target(NamedTuple):
-    """What the options say."""
+    """The options ``--home``, ``--url`` and ``--context``."""
 
     home: Path | None = None
     url: str | None = None
     context: str | None = None
 
 
+target_options = bundled(
+    "target",
+    Target,
+    [
+        home_option,
+        click.option("--url", metavar="URL", help="Gateway to use. [default: NOETL_URL]"),
+        click.option("--context", metavar="NAME", help="Context to use. [default: NOETL_CONTEXT]"),
+    ],
+)
+
+
 class GatewayAddress(NamedTuple):
-    """A gateway to ask. ``name`` is what errors call it."""
+    """A gateway to call. ``name`` is what errors call it."""
 
     url: str
     token: str | None
     name: str
 
 
-def target_options(command: Command) -> Command:
-    """``--home``, ``--url`` and ``--context``, given to the command as one ``target``."""
-
-    @functools.wraps(command)
-    def bundled(*words: Any, home: Path | None, url: str | None, context: str | None, **given: Any) -> Any:
-        return command(*words, target=Target(home, url, context), **given)
-
-    decorated: Any = bundled
-    for option in (
-        click.option("--context", metavar="NAME", help="The gateway of this name. [default: NOETL_CONTEXT]"),
-        click.option("--url", metavar="URL", help="The gateway to ask. [default: NOETL_URL, else work directly]"),
-        home_option,
-    ):
-        decorated = option(decorated)
-    return decorated  # type: ignore[no-any-return]
-
-
 def gateway_of(target: Target, settings: Settings) -> GatewayAddress | None:
-    """The gateway to ask; ``None``: work on NATS and Postgres.
+    """The gateway to call; ``None``: work on NATS and Postgres.
 
     Raises:
-        UsageError: the options contradict each other, or there is no such context.
+        UsageError: the options contradict each other, or the context does not exist.
     """
     given = [f"--{name}" for name, value in target._asdict().items() if value is not None]
     if len(given) > 1:
-        raise UsageError(f"{' and '.join(given)} are ways to say where to work", hint="give one of them")
+        raise UsageError(f"{' and '.join(given)} cannot be combined", hint="use one of them")
     if target.home is not None:
         return None
     url = target.url if target.context is None else None
@@ -79,3 +78,122 @@ def gateway_of(target: Target, settings: Settings) -> GatewayAddress | None:
         return None
     context = contexts.find(name)
     return GatewayAddress(context.url, settings.token or context.read_token(), f"context {name}")
+
+
+class Context(NamedTuple):
+    """A gateway. Its token is stored here, in a file or in an environment variable."""
+
+    url: str
+    token: str | None = None
+    token_file: str | None = None
+    token_variable: str | None = None
+
+    def read_token(self) -> str | None:
+        """The token, from wherever it is stored.
+
+        Raises:
+            UsageError: it cannot be read.
+        """
+        if self.token_file is not None:
+            try:
+                return Path(self.token_file).expanduser().read_text(encoding="utf-8").strip()
+            except (OSError, UnicodeDecodeError, RuntimeError) as error:
+                raise UsageError(f"cannot read the token from {self.token_file}: {error}") from None
+        if self.token_variable is not None:
+            found = environment_variable(self.token_variable)
+            if not found:
+                raise UsageError(f"the context takes its token from {self.token_variable}, which is not set")
+            return found
+        return self.token
+
+    @property
+    def token_source(self) -> str:
+        """Where the token is stored, for people; never the token."""
+        if self.token is not None:
+            return "in the file"
+        return self.token_file or (f"${self.token_variable}" if self.token_variable else "none")
+
+
+class Contexts(NamedTuple):
+    """The content of ``contexts.yaml``. ``current`` is used when neither options nor environment select one."""
+
+    current: str | None
+    named: dict[str, Context]
+
+    def find(self, name: str) -> Context:
+        """
+        Raises:
+            UsageError: it does not exist.
+        """
+        found = self.named.get(name)
+        if found is None:
+            known = ", ".join(sorted(self.named))
+            hint = f"contexts: {known}" if known else "add one: `noetl-stream context add NAME --url URL`"
+            raise UsageError(f"context {name!r} not found", hint=hint)
+        return found
+
+
+def read_contexts(file: Path | None) -> Contexts:
+    """The contexts of the file; empty without a file.
+
+    Raises:
+        UsageError: it cannot be read, or is invalid.
+    """
+    if file is None or not os.access(file, os.F_OK):
+        return Contexts(None, {})
+    from ruamel.yaml import YAML
+    from ruamel.yaml.error import YAMLError
+
+    try:
+        found = YAML(typ="safe", pure=True).load(file.read_text(encoding="utf-8")) or {}
+        named = {str(name): Context(**given) for name, given in (found.get("contexts") or {}).items()}
+        current = found.get("current")
+    except OSError as error:
+        raise UsageError(f"{file}: cannot be read: {error.strerror}") from None
+    except (YAMLError, UnicodeDecodeError, AttributeError, TypeError):
+        hint = f"expected `current: NAME`, and under `contexts` for each name any of {', '.join(KEYS)}"
+        raise UsageError(f"{file}: not a valid list of contexts", hint=hint) from None
+    for name, context in named.items():
+        check_url(context.url, f"{file}: url of {name}")
+    return Contexts(current, named)
+
+
+def write_contexts(file: Path | None, contexts: Contexts) -> None:
+    """Replaces the file atomically, readable by its owner only.
+
+    Raises:
+        UsageError: it cannot be written.
+    """
+    if file is None:
+        raise UsageError("neither XDG_CONFIG_HOME nor HOME is set", hint="contexts are stored there: set one")
+    from ruamel.yaml import YAML
+
+    yaml = YAML(typ="safe", pure=True)
+    yaml.default_flow_style = False
+    named = {
+        name: {key: value for key, value in context._asdict().items() if value is not None}
+        for name, context in contexts.named.items()
+    }
+    try:
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile("w", dir=file.parent, delete=False, encoding="utf-8") as written:
+            yaml.dump({"current": contexts.current, "contexts": named}, written)
+        Path(written.name).replace(file)  # created with mode 600
+    except OSError as error:
+        raise UsageError(f"{file}: cannot be written: {error.strerror}") from None
+
+
+def check_name(name: str) -> None:
+    """Raises UsageError for an invalid name of a context."""
+    if NAME.fullmatch(name) is None or name == DIRECT:
+        hint = f"use letters, digits, `_`, `.` and `-`; {DIRECT!r} is reserved for work without a gateway"
+        raise UsageError(f"{name!r} is not a valid context name", hint=hint)
+
+
+def check_url(url: object, what: str) -> None:
+    """Raises UsageError for an invalid URL of a gateway."""
+    parts = urlsplit(url) if isinstance(url, str) else None
+    if parts is None or parts.scheme not in GATEWAY_SCHEMES or not parts.netloc:
+        raise UsageError(f"{what} is not the URL of a gateway", hint="it must begin with http:// or https://")
+    if "@" in parts.netloc:
+        raise UsageError(f"{what} contains a password", hint="gateways take tokens: set NOETL_TOKEN")

@@ -1,4 +1,4 @@
-"""One verb for many executions: some at a time, each with a result of its own."""
+"""Applies a verb to many executions concurrently. Each has its own result."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Act = Callable[[Session, str], Awaitable[Any]]
 
 
 class NotDone(Document, frozen=True):
-    """Why a verb could not be done to one of several executions."""
+    """Why a verb failed for one of several executions."""
 
     execution_id: str
     error: str
@@ -44,50 +44,50 @@ class NotDone(Document, frozen=True):
 class Verb(NamedTuple):
     """Attributes:
     name: As in "cancel 3 executions?".
-    statuses: Which of those a filter finds it is for, where the filter does not say.
-    act: Does it to one.
-    told: What people are told of an answer.
+    statuses: Of the executions that it applies to, if the filter has none.
+    act: Applies it to an execution.
+    described: An answer, for people.
     name_of: What ``-o name`` shows of an answer.
-    by_end: Whether ``--older-than`` counts from an execution's end, not from its start.
+    by_end: Whether ``--older-than`` counts from the end of an execution, not from its start.
     """
 
     name: str
     statuses: tuple[str, ...]
     act: Act
-    told: Callable[[Any], str]
+    described: Callable[[Any], str]
     name_of: str = "execution_id"
     by_end: bool = False
 
 
 def do(verb: Verb, selection: Selection, target: Target, output: str) -> None:
-    """Does it to all that are selected; ends the command with 1 unless all went well.
+    """Applies a verb to the selected executions; exits with 1 if it fails for one of several.
 
     Raises:
-        UsageError: it would have to be confirmed, and there is no terminal.
-        NoetlError: the only one that is selected could not be done, or none could.
+        UsageError: it needs a confirmation, and there is no terminal.
+        NoetlError: it failed for the only one, or was not confirmed.
     """
     ids = _selected(verb, selection, target, output)
     if not ids:
         return
     if selection.only is not None:
         answer = with_session(target, lambda session: _single(verb, session, ids[0]), publishes=True)
-        print_document(answer, output, verb.name_of, lambda found: click.echo(verb.told(found)))
+        print_document(answer, output, verb.name_of, lambda found: click.echo(verb.described(found)))
         return
     results = with_session(target, lambda session: act_on_all(verb, session, ids, output), publishes=True)
     if output in ("json", "yaml"):
         print_documents(results, output, {}, verb.name_of)
     failed = sum(isinstance(result, NotDone) for result in results)
     if failed:
-        click.echo(f"{len(results) - failed} done, {failed} not", err=True)
+        click.echo(f"{len(results) - failed} done, {failed} failed", err=True)
         raise click.exceptions.Exit(ExitCode.FAILED)
 
 
 def _selected(verb: Verb, selection: Selection, target: Target, output: str) -> list[str]:
-    """The ids; none if there is nothing to do, which is said."""
+    """The ids. Prints the executions of a dry run, and returns none."""
     if selection.filter is None:
         ids = selection.read_ids()
         if selection.dry_run:
-            print_executions(with_session(target, lambda session: _looked_at(session, ids)), output)
+            print_executions(with_session(target, lambda session: _read(session, ids)), output)
             return []
         return ids
     chosen = selection.filter.chosen(verb.statuses)
@@ -99,25 +99,25 @@ def _selected(verb: Verb, selection: Selection, target: Target, output: str) -> 
     if found and not selection.yes:
         confirm(verb.name, len(found))
     if not found:
-        click.echo("nothing is selected", err=True)
+        click.echo("no execution matches", err=True)
     return [one.execution_id for one in found]
 
 
 def confirm(verb: str, count: int) -> None:
-    """Asks whether to do it to so many.
+    """Asks for confirmation.
 
     Raises:
-        UsageError: there is no terminal to ask at.
+        UsageError: there is no terminal.
         NoetlError: the answer is no.
     """
     counted = "1 execution" if count == 1 else f"{count} executions"
     if not sys.stdin.isatty():
-        raise UsageError(f"this would {verb} {counted}", hint="--dry-run shows them; --yes does it")
+        raise UsageError(f"this would {verb} {counted}", hint="show them with --dry-run, or confirm with --yes")
     if not click.confirm(f"{verb} {counted}?", err=True):
-        raise NoetlError("nothing is done")
+        raise NoetlError("not confirmed, nothing was done")
 
 
-async def _looked_at(session: Session, ids: Iterable[str]) -> list[ExecutionDocument]:
+async def _read(session: Session, ids: Iterable[str]) -> list[ExecutionDocument]:
     return [await session.operations.executions.get(execution_id) for execution_id in ids]
 
 
@@ -126,28 +126,28 @@ async def _single(verb: Verb, session: Session, execution_id: str) -> Any:
         return await verb.act(session, execution_id)
     except NotFound:
         raise
-    except UsageError as error:  # the options were well; the execution cannot take it
+    except UsageError as error:  # the options are valid; the execution rejects the request
         raise NoetlError(error.message, hint=error.hint) from None
 
 
 async def act_on_all(verb: Verb, session: Session, ids: list[str], output: str) -> list[Any]:
-    """The answers, by id as given; what cannot be is among them as :class:`NotDone`."""
+    """The answers in the order of ``ids``; a :class:`NotDone` for each failure."""
     results: dict[str, Any] = {}
 
     async def one(execution_id: str) -> None:
         try:
-            results[execution_id] = await _patiently(verb, session, execution_id)
+            results[execution_id] = await _with_retries(verb, session, execution_id)
         except (Unreachable, NotReady, Unauthenticated):
-            raise  # the others would be told the same
+            raise  # the others would fail alike
         except NoetlError as error:
             results[execution_id] = NotDone(execution_id, error.message, error.hint)
-        _tell(verb, results[execution_id], output)
+        _print(verb, results[execution_id], output)
 
     await each(ids, one)
     return [results[execution_id] for execution_id in ids]
 
 
-async def _patiently(verb: Verb, session: Session, execution_id: str) -> Any:
+async def _with_retries(verb: Verb, session: Session, execution_id: str) -> Any:
     while True:
         try:
             return await verb.act(session, execution_id)
@@ -155,27 +155,27 @@ async def _patiently(verb: Verb, session: Session, execution_id: str) -> Any:
             await asyncio.sleep(busy.retry_after_s)
 
 
-def _tell(verb: Verb, result: Any, output: str) -> None:
+def _print(verb: Verb, result: Any, output: str) -> None:
     if isinstance(result, NotDone) and output not in DOCUMENTS:
         hint = f" ({result.hint})" if result.hint else ""
         click.echo(f"{result.execution_id}: {result.error}{hint}", err=True)
     elif output not in ("json", "yaml"):
-        print_document(result, output, verb.name_of, lambda found: click.echo(verb.told(found)))
+        print_document(result, output, verb.name_of, lambda found: click.echo(verb.described(found)))
 
 
 async def each(ids: Iterable[str], work: Callable[[str], Awaitable[None]], at_once: int = AT_ONCE) -> None:
-    """``work`` for each, so many at once; the first error that it raises ends all."""
+    """Runs ``work`` for each id, at most ``at_once`` at a time; the first error cancels all."""
     waiting = iter(ids)
 
-    async def hand() -> None:
+    async def run() -> None:
         for one in waiting:
             await work(one)
 
-    hands = [asyncio.create_task(hand()) for _ in range(at_once)]
+    runners = [asyncio.create_task(run()) for _ in range(at_once)]
     try:
-        await asyncio.gather(*hands)
+        await asyncio.gather(*runners)
     finally:
-        for task in hands:
+        for task in runners:
             task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
-            await asyncio.gather(*hands, return_exceptions=True)
+            await asyncio.gather(*runners, return_exceptions=True)

@@ -1,47 +1,42 @@
-"""Staying with an execution until it ends, in silence or watching; the command ends as the execution does."""
+"""``noetl-stream execution watch|wait``: following an execution to its end. The exit code is that of the execution."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
-from collections.abc import AsyncIterator, Callable
-from typing import Any, Final, NamedTuple, NoReturn, Protocol, TypeVar
+from collections.abc import AsyncIterator
+from typing import Final, NamedTuple, NoReturn
 
 import click
 
 from noetl_stream.cli.base.exit_codes import ExitCode
+from noetl_stream.cli.base.options import bundled, form_option
 from noetl_stream.cli.base.output import print_document
-from noetl_stream.cli.base.session import Session
+from noetl_stream.cli.base.session import Session, with_session
+from noetl_stream.cli.base.target import Target, target_options
 from noetl_stream.cli.execution.progress import ProgressView, progress_for
 from noetl_stream.cli.execution.tables import print_ended
-from noetl_stream.client.executions.follow import ProgressUpdate
-from noetl_stream.concurrency import result_until
-from noetl_stream.errors import NoetlError, PayloadRefused, Unreachable, UsageError
-from noetl_stream.model import codec
-from noetl_stream.model.envelope import EventDocument
+from noetl_stream.concurrency import result_until, set_within
+from noetl_stream.errors import NoetlError, Unreachable, UsageError
 from noetl_stream.model.status import ENDED
-from noetl_stream.ports.operations.executions import ExecutionDocument, ReasonDocument
-from noetl_stream.ports.operations.feed import FeedEvent
-
-Command = TypeVar("Command", bound=Callable[..., Any])
+from noetl_stream.ports.operations.executions import ExecutionDocument
 
 WAIT_S: Final = 30.0
-"""How long is waited at a time, before it is looked whether a server is there."""
+"""How long to wait at a time before checking that a server runs."""
 
 SILENCE_S: Final = 2.0
-"""When nothing has moved for so long, it is asked why."""
+"""How long nothing moves before ``why`` is called."""
 
-ASKED_EVERY_S: Final = 5.0
+WHY_EVERY_S: Final = 5.0
 
 PATIENCE_S: Final = 60.0
-"""How long NATS and Postgres may be away, at least."""
+"""How long NATS and Postgres may be unreachable, at least."""
 
 RETRY_S: Final = 0.2
 
 
 class Following(NamedTuple):
-    """Whether, and how, to stay."""
+    """Whether, and how, to follow an execution."""
 
     wait: bool
     watch: bool
@@ -49,183 +44,150 @@ class Following(NamedTuple):
 
 
 timeout_option = click.option(
-    "--timeout", "timeout_s", type=click.FloatRange(0, min_open=True), help="Stay at most so many seconds: exit 124."
+    "--timeout",
+    "timeout_s",
+    metavar="SECONDS",
+    type=click.FloatRange(0, min_open=True),
+    help="Stop waiting after this many seconds, with exit code 124.",
 )
 
 
-def following_options(command: Command) -> Command:
-    """``--wait``, ``--watch`` and ``--timeout``, given to the command as one ``following``."""
-
-    @functools.wraps(command)
-    def bundled(*words: Any, wait: bool, watch: bool, timeout_s: float | None, **given: Any) -> Any:
-        if timeout_s is not None and not (wait or watch):
-            raise UsageError("--timeout is for waiting", hint="add --wait or --watch")
-        return command(*words, following=Following(wait, watch, timeout_s), **given)
-
-    decorated: Any = timeout_option(bundled)
-    for option in (
-        click.option("--watch", is_flag=True, help="Stay until it ends, and show how it goes."),
-        click.option("--wait", is_flag=True, help="Stay until it ends; the exit code is the execution's."),
-    ):
-        decorated = option(decorated)
-    return decorated  # type: ignore[no-any-return]
+def _following(wait: bool, watch: bool, timeout_s: float | None) -> Following:
+    if timeout_s is not None and not (wait or watch):
+        raise UsageError("--timeout needs --wait or --watch")
+    return Following(wait, watch, timeout_s)
 
 
-async def wait_for_end(session: Session, execution_id: str, timeout_s: float | None) -> ExecutionDocument | None:
-    """The ended execution, ``None`` if the time is over before."""
-    executions = session.operations.executions
-    found = await executions.get(execution_id)
+following_options = bundled(
+    "following",
+    _following,
+    [
+        click.option("--wait", is_flag=True, help="Wait for the end; the exit code is that of the execution."),
+        click.option("--watch", is_flag=True, help="Wait for the end and show progress."),
+        timeout_option,
+    ],
+)
+
+
+@click.command()
+@click.argument("execution_id", metavar="ID")
+@timeout_option
+@form_option("text")
+@target_options
+def watch(execution_id: str, timeout_s: float | None, output: str, target: Target) -> None:
+    """Show the progress of an execution until it ends.
+
+    On a terminal: steps, loops with progress bars, retries, and waits with the time left. Elsewhere: one line per
+    change, or with `-o jsonl` the events. Press Ctrl-C to stop watching; the execution continues.
+
+    \b
+    Exit code: 0 completed    1 failed or cancelled    124 timeout
+    """
+    _follow(execution_id, Following(wait=False, watch=True, timeout_s=timeout_s), output, target)
+
+
+@click.command()
+@click.argument("execution_id", metavar="ID")
+@timeout_option
+@form_option("text")
+@target_options
+def wait(execution_id: str, timeout_s: float | None, output: str, target: Target) -> None:
+    """Wait until an execution ends, and show its result.
+
+    \b
+    Exit code: 0 completed    1 failed or cancelled    124 timeout
+    """
+    _follow(execution_id, Following(wait=True, watch=False, timeout_s=timeout_s), output, target)
+
+
+def _follow(execution_id: str, following: Following, output: str, target: Target) -> NoReturn:
+    found = with_session(target, lambda session: stay(session, execution_id, following, output))
+    end_as(found, execution_id, following, output)
+
+
+async def stay(session: Session, execution_id: str, following: Following, output: str) -> ExecutionDocument | None:
+    """Follows an execution: the ended execution, ``None`` after the timeout."""
+    found = await session.operations.executions.get(execution_id)
     try:
-        async with _left_alone(execution_id), asyncio.timeout(timeout_s):
+        async with _reporting_cancellation(execution_id), asyncio.timeout(following.timeout_s):
+            if following.watch:
+                if found.status not in ENDED:
+                    await session.ensure_server()
+                return await followed(session, execution_id, progress_for(output, stderr=False))
             while found.status not in ENDED:
-                await session.there_is_a_server()
-                found = await executions.wait(execution_id, WAIT_S)
+                await session.ensure_server()
+                found = await session.operations.executions.wait(execution_id, WAIT_S)
     except TimeoutError:
         return None
     return found
 
 
-async def watch_to_end(
-    session: Session, execution_id: str, timeout_s: float | None, output: str
-) -> ExecutionDocument | None:
-    """As :func:`wait_for_end`, showing its events: as JSON lines, or as live progress."""
-    found = await session.operations.executions.get(execution_id)
-    if found.status not in ENDED:
-        await session.there_is_a_server()
-    view: View = EventLines() if output == "jsonl" else ShownProgress(progress_for(output, stderr=False))
-    try:
-        async with _left_alone(execution_id), asyncio.timeout(timeout_s):
-            return await followed(session, execution_id, view)
-    except TimeoutError:
-        return None
-
-
-async def followed(session: Session, execution_id: str, view: View) -> ExecutionDocument:
-    """Shows the events of an execution, and why it waits when it does, to its end: how it has ended.
+async def followed(session: Session, execution_id: str, view: ProgressView) -> ExecutionDocument:
+    """Shows the events of an execution to its end, and why it waits when nothing moves: the ended execution.
 
     Raises:
-        Unreachable: NATS and Postgres, or the gateway, were away for longer than :data:`PATIENCE_S`.
+        Unreachable: NATS and Postgres, or the gateway, were unreachable for longer than :data:`PATIENCE_S`.
     """
     moved = asyncio.Event()
-    hearing = _hear(session, execution_id, view, moved)
+    showing = _show_events(session, execution_id, view, moved)
     try:
-        ended = await result_until(hearing, _ask_why(session, execution_id, view, moved))
+        ended = await result_until(showing, _show_why(session, execution_id, view, moved))
     finally:
         view.close()
-    assert ended is not None  # who asks why ends by an error only
+    assert ended is not None  # `_show_why` never returns
     return ended
 
 
-async def _hear(session: Session, execution_id: str, view: View, moved: asyncio.Event) -> ExecutionDocument:
+async def _show_events(
+    session: Session, execution_id: str, view: ProgressView, moved: asyncio.Event
+) -> ExecutionDocument:
     last, away_s = 0, 0.0
     while True:
         try:
             async for some in await session.operations.feed.execution(execution_id, last):
                 moved.set()
-                for heard in some:
-                    view.hear(heard)
+                for event in some:
+                    view.event(event)
                 last, away_s = int(some[-1].id), 0.0
             return await session.operations.executions.get(execution_id)
-        except Unreachable:  # what is committed meanwhile is read when they are back
+        except Unreachable:  # continues at `last` as soon as they are back
             if away_s >= PATIENCE_S:
                 raise
             await asyncio.sleep(RETRY_S)
             away_s += RETRY_S
 
 
-async def stay(session: Session, execution_id: str, following: Following, output: str) -> ExecutionDocument | None:
-    if following.watch:
-        return await watch_to_end(session, execution_id, following.timeout_s, output)
-    return await wait_for_end(session, execution_id, following.timeout_s)
-
-
-def end_as(found: ExecutionDocument | None, execution_id: str, following: Following, output: str) -> NoReturn:
-    """Shows how it has ended, and ends the command with the code that says so; ``None``: it goes on."""
-    if found is None:
-        click.echo(overtime(execution_id, following.timeout_s), err=True)
-        raise click.exceptions.Exit(ExitCode.TIMEOUT)
-    if not (following.watch and output == "jsonl"):
-        print_document(found, output, "execution_id", print_ended)
-    raise click.exceptions.Exit(ExitCode.COMPLETED if found.status == "completed" else ExitCode.FAILED)
-
-
-def overtime(execution_id: str, timeout_s: float | None) -> str:
-    return f"not ended after {timeout_s or 0:g} s: execution {execution_id} goes on"
-
-
-@contextlib.asynccontextmanager
-async def _left_alone(execution_id: str) -> AsyncIterator[None]:
-    try:
-        yield
-    except asyncio.CancelledError:
-        click.echo(f"execution {execution_id} goes on", err=True)
-        raise
-
-
-async def _ask_why(session: Session, execution_id: str, view: View, moved: asyncio.Event) -> None:
+async def _show_why(session: Session, execution_id: str, view: ProgressView, moved: asyncio.Event) -> None:
     while True:
         moved.clear()
-        if await _happens(moved, SILENCE_S):
+        if await set_within(moved, SILENCE_S):
             continue
         while not moved.is_set():
             with contextlib.suppress(Unreachable):
-                await session.there_is_a_server()
-            with contextlib.suppress(NoetlError):  # it is asked again
-                view.wait((await session.operations.executions.why(execution_id)).reasons)
-            await _happens(moved, ASKED_EVERY_S)
+                await session.ensure_server()
+            with contextlib.suppress(NoetlError):  # tried again below
+                view.waits((await session.operations.executions.why(execution_id)).reasons)
+            await set_within(moved, WHY_EVERY_S)
 
 
-async def _happens(event: asyncio.Event, timeout_s: float) -> bool:
+def end_as(found: ExecutionDocument | None, execution_id: str, following: Following, output: str) -> NoReturn:
+    """Shows an ended execution, and exits with its code; ``None``: with that of a timeout."""
+    if found is None:
+        click.echo(f"timeout after {following.timeout_s:g} s: execution {execution_id} continues", err=True)
+        raise click.exceptions.Exit(ExitCode.TIMEOUT)
+    if not (following.watch and output == "jsonl"):
+        print_document(found, output, "execution_id", print_ended)
+    raise click.exceptions.Exit(exit_code_of(found))
+
+
+def exit_code_of(ended: ExecutionDocument) -> ExitCode:
+    return ExitCode.COMPLETED if ended.status == "completed" else ExitCode.FAILED
+
+
+@contextlib.asynccontextmanager
+async def _reporting_cancellation(execution_id: str) -> AsyncIterator[None]:
     try:
-        async with asyncio.timeout(timeout_s):
-            await event.wait()
-    except TimeoutError:
-        return False
-    return True
-
-
-class View(Protocol):
-    """Shows what is heard of an execution."""
-
-    def hear(self, heard: FeedEvent) -> None: ...
-    def wait(self, reasons: list[ReasonDocument]) -> None: ...
-    def close(self) -> None: ...
-
-
-class EventLines:
-    """Events as they are, one a line."""
-
-    def hear(self, heard: FeedEvent) -> None:
-        click.echo(heard.json)
-
-    def wait(self, reasons: list[ReasonDocument]) -> None:
-        """They are no events."""
-
-    def close(self) -> None:
-        """Nothing to put away."""
-
-
-class ShownProgress:
-    """What they mean: live progress."""
-
-    def __init__(self, progress: ProgressView) -> None:
-        self._progress = progress
-
-    def hear(self, heard: FeedEvent) -> None:
-        if heard.event is not None and (news := news_of(heard.event)) is not None:
-            self._progress.news(news)
-
-    def wait(self, reasons: list[ReasonDocument]) -> None:
-        self._progress.waits(reasons)
-
-    def close(self) -> None:
-        self._progress.close()
-
-
-def news_of(event: EventDocument) -> ProgressUpdate | None:
-    """The fact in an envelope; ``None`` for one that only a newer release knows."""
-    try:
-        fact = codec.decode_fact(codec.encode({"name": event.name, **event.data}))
-    except PayloadRefused:
-        return None
-    return ProgressUpdate(fact, event.step_run_id)
+        yield
+    except asyncio.CancelledError:
+        click.echo(f"execution {execution_id} continues", err=True)
+        raise

@@ -1,4 +1,4 @@
-"""``noetl-stream execution patch|signal|token|cancel|pause|resume``: what can be asked of an execution."""
+"""``noetl-stream execution patch|signal|token|cancel|pause|resume``: requests to executions."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 def explained(command: Command) -> Command:
     """``--reason`` and ``--correlation-id``."""
-    command = click.option("--correlation-id", default="", help="An id of yours, kept with the event.")(command)
-    return click.option("--reason", default="", help="Why; kept with the event.")(command)
+    command = click.option("--correlation-id", default="", help="Your own id, recorded with the event.")(command)
+    return click.option("--reason", default="", help="Reason, recorded with the event.")(command)
 
 
-def _asking(word: str = "ID") -> Callable[[Command], Command]:
-    """The options that all of these share."""
+def _request_options(word: str = "ID") -> Callable[[Command], Command]:
+    """The options that all requests share."""
 
     def decorate(command: Command) -> Command:
         for options in (target_options, form_option("text"), explained, selection_options(word=word)):
@@ -49,88 +49,95 @@ def _asking(word: str = "ID") -> Callable[[Command], Command]:
 
 
 @click.command()
-@_asking()
-@click.option("--set", "sets", multiple=True, metavar="KEY=VALUE", help="Set a key; JSON if it is JSON.")
-@click.option("--set-string", "strings", multiple=True, metavar="KEY=VALUE", help="Set a key, always text.")
-@click.option("--file", "file", type=click.Path(path_type=Path), help="YAML or JSON mapping of keys.")
-@click.option("--merge", is_flag=True, help="Merge deeply (RFC 7396): null deletes a key.")
-@click.option("--if-version", type=int, default=None, help="Only at this version of ctx, as `execution get` shows it.")
+@_request_options()
+@click.option("--set", "sets", multiple=True, metavar="KEY=VALUE", help="Set a key; parsed as JSON if possible.")
+@click.option("--set-string", "strings", multiple=True, metavar="KEY=VALUE", help="Set a key to text.")
+@click.option("--file", "file", type=click.Path(path_type=Path), help="YAML or JSON mapping of keys to set.")
+@click.option("--merge", is_flag=True, help="Merge deeply (RFC 7396); null deletes a key.")
+@click.option(
+    "--if-version", type=int, default=None, help="Only if this is the version of ctx that `execution get` shows."
+)
 def patch(
     sets: tuple[str, ...],
     strings: tuple[str, ...],
     file: Path | None,
     merge: bool,
     if_version: int | None,
-    **asked: Any,
+    **shared: Any,
 ) -> None:
-    """Change ctx from outside. Held tokens are tried again with it."""
+    """Change ctx. Held tokens are admitted if it satisfies their guards."""
     inner = next((text for text in (*sets, *strings) if "." in text.partition("=")[0]), None)
     if inner is not None and not merge:
         key = inner.partition(".")[0]
-        raise UsageError(f"{inner!r} would replace all of {key!r}", hint="--merge changes only what is named inside it")
+        raise UsageError(f"{inner!r} would replace all of {key!r}", hint="use --merge to change only what is inside it")
     keys = workload_of(file, sets, strings, "--file")
     if not keys:
         raise UsageError("nothing to patch", hint="give --set KEY=VALUE or --file FILE")
-    _ask("patch", LIVE, CtxPatched, asked, patch=keys, merge=merge, expected_version=if_version)
+    _ask("patch", LIVE, CtxPatched, shared, patch=keys, merge=merge, expected_version=if_version)
 
 
 @click.command()
-@_asking("NAME")
+@_request_options("NAME")
 @click.argument("name")
-@click.option("--payload", default="null", metavar="JSON", help="What the wait gives as its result; text if not JSON.")
-def signal(name: str, payload: str, **asked: Any) -> None:
-    """Send the signal NAME. The oldest `kind: wait` for it goes on; without one it is kept for the next."""
+@click.option("--payload", default="null", metavar="JSON", help="Result of the wait; text if it is not JSON.")
+def signal(name: str, payload: str, **shared: Any) -> None:
+    """Send the signal NAME. It completes the oldest `kind: wait` for it, or is kept for the next one."""
     if not name:
-        raise UsageError("a signal needs a name", hint="the one its `kind: wait` gives as `signal`")
-    _ask(f"send {name} to", LIVE, SignalReceived, asked, signal=name, payload=json_or_text(payload))
+        raise UsageError("the name of a signal must not be empty", hint="use the `signal` of its `kind: wait`")
+    _ask(f"send {name} to", LIVE, SignalReceived, shared, signal=name, payload=json_or_text(payload))
 
 
 @click.command()
-@_asking("STEP")
+@_request_options("STEP")
 @click.argument("step")
-@click.option("--set", "sets", multiple=True, metavar="KEY=VALUE", help="An argument; JSON if it is JSON.")
-@click.option("--set-string", "strings", multiple=True, metavar="KEY=VALUE", help="An argument, always text.")
-def token(step: str, sets: tuple[str, ...], strings: tuple[str, ...], **asked: Any) -> None:
-    """Put a token into STEP, as if an arc had fired."""
-    _ask(f"put a token into {step} of", LIVE, TokenInjected, asked, step=step, args=workload_of(None, sets, strings))
+@click.option("--set", "sets", multiple=True, metavar="KEY=VALUE", help="Set an argument; parsed as JSON if possible.")
+@click.option("--set-string", "strings", multiple=True, metavar="KEY=VALUE", help="Set an argument to text.")
+def token(step: str, sets: tuple[str, ...], strings: tuple[str, ...], **shared: Any) -> None:
+    """Inject a token into STEP, as if an arc had fired."""
+    _ask(
+        f"inject a token into {step} of", LIVE, TokenInjected, shared, step=step, args=workload_of(None, sets, strings)
+    )
 
 
 @click.command()
-@_asking()
-def cancel(**asked: Any) -> None:
-    """End an execution: what runs is stopped, then it is `cancelled`."""
-    _ask("cancel", LIVE, CancelRequested, asked)
+@_request_options()
+def cancel(**shared: Any) -> None:
+    """Cancel executions. Running tasks are stopped."""
+    _ask("cancel", LIVE, CancelRequested, shared)
 
 
 @click.command()
-@_asking()
-def pause(**asked: Any) -> None:
-    """Let running commands finish and start nothing new. Time paused does not count towards timeouts."""
-    _ask("pause", ("pending", "running", "waiting"), PauseRequested, asked)
+@_request_options()
+def pause(**shared: Any) -> None:
+    """Pause executions.
+
+    Running commands finish, and no new ones start. Paused time does not count towards timeouts.
+    """
+    _ask("pause", ("pending", "running", "waiting"), PauseRequested, shared)
 
 
 @click.command()
-@_asking()
-def resume(**asked: Any) -> None:
-    """Go on after a pause."""
-    _ask("resume", ("paused",), ResumeRequested, asked)
+@_request_options()
+def resume(**shared: Any) -> None:
+    """Resume paused executions."""
+    _ask("resume", ("paused",), ResumeRequested, shared)
 
 
 COMMANDS = (patch, signal, token, cancel, pause, resume)
 
 
 def _ask(
-    name: str, statuses: tuple[str, ...], kind: type[InterventionFact], asked: dict[str, Any], **fields: Any
+    name: str, statuses: tuple[str, ...], kind: type[InterventionFact], shared: dict[str, Any], **fields: Any
 ) -> None:
-    selection: Selection = asked["selection"]
+    selection: Selection = shared["selection"]
 
     async def act(session: Session, execution_id: str) -> AcceptedDocument:
-        fact = kind(new_id(), session.by, asked["reason"], asked["correlation_id"], **fields)
+        fact = kind(new_id(), session.by, shared["reason"], shared["correlation_id"], **fields)
         return await session.operations.executions.ask(execution_id, fact)
 
-    do(Verb(name, statuses, act, _told), selection, asked["target"], asked["output"])
+    do(Verb(name, statuses, act, _described), selection, shared["target"], shared["output"])
 
 
-def _told(answer: AcceptedDocument) -> str:
-    done = "was so already" if answer.already else f"done, at position {answer.position}"
+def _described(answer: AcceptedDocument) -> str:
+    done = "already done" if answer.already else f"done, at position {answer.position}"
     return f"{answer.execution_id}: {done}"

@@ -1,4 +1,4 @@
-"""The picture of an execution on a terminal. It is read only where there is one: rich takes its time."""
+"""Live progress on a terminal. Imported only there, since rich is slow to load."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from noetl_stream.cli.execution.progress import ProgressFold
-from noetl_stream.client.executions.follow import ProgressUpdate
+from noetl_stream.cli.execution.progress import ProgressFold, ProgressView
 from noetl_stream.ports.operations.executions import ReasonDocument
+from noetl_stream.ports.operations.feed import FeedEvent
 
-_ALSO_ABOVE_THE_PICTURE: Final = ("retry", "failed", "discarded", " | ")
+_LOGGED: Final = ("retry", "failed", "discarded", " | ")
 
 
-class LiveProgress:
-    """A table that is redrawn in place, several times a second: times run down."""
+class LiveProgress(ProgressView):
+    """A table of the steps, redrawn in place several times a second, so that times count down."""
 
     def __init__(self, console: Console) -> None:
-        self._heard = ProgressFold()
+        self._fold = ProgressFold()
         self._waits: Sequence[ReasonDocument] = ()
         self._live = Live(self, console=console, refresh_per_second=8, transient=True)
         self._live.start()
 
-    def news(self, news: ProgressUpdate) -> None:
+    def event(self, event: FeedEvent) -> None:
         self._waits = ()
-        for line in self._heard.take(news):
-            if any(word in line for word in _ALSO_ABOVE_THE_PICTURE):
+        for line in self._fold.lines(event):
+            if any(word in line for word in _LOGGED):
                 self._live.console.print(Text(line, style="yellow"))
 
     def waits(self, reasons: Sequence[ReasonDocument]) -> None:
@@ -43,7 +43,7 @@ class LiveProgress:
 
     def __rich__(self) -> Group:
         table = Table(box=None, pad_edge=False, show_header=False)
-        for name, step in list(self._heard.steps.items()):  # drawn by a thread of its own
+        for name, step in list(self._fold.steps.items()):  # rich draws in a thread of its own
             mark = {"running": "…", "done": "✓", "failed": "✗"}[step.state if not step.open else "running"]
             bar = ProgressBar(total=step.count, completed=step.ended, width=24) if step.count else Text("")
             failed = f", {step.failed} failed" if step.failed else ""

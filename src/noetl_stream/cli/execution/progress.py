@@ -1,22 +1,24 @@
-"""Live progress of one execution: a picture on a terminal, a plain log elsewhere."""
+"""Live progress of an execution: a table on a terminal, a plain log elsewhere."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 import click
 
 from noetl_stream.client.executions.follow import ProgressUpdate
-from noetl_stream.model import events
+from noetl_stream.errors import PayloadRefused
+from noetl_stream.model import codec, events
+from noetl_stream.model.envelope import EventDocument, iso
 from noetl_stream.ports.operations.executions import ReasonDocument
+from noetl_stream.ports.operations.feed import FeedEvent
 
 
 @dataclass(slots=True)
 class StepProgress:
-    """What has been heard of one step."""
+    """The progress of one step."""
 
     runs: int = 0
     open: int = 0
@@ -29,9 +31,9 @@ class StepProgress:
 
 @dataclass(slots=True)
 class ProgressFold:
-    """Folds news into what is shown.
+    """Folds events into what is shown.
 
-    A worker's report may be heard before the record that says which step its run is of: it waits for that.
+    A worker's report may arrive before the record that says which step its run belongs to. It is kept until then.
     """
 
     steps: dict[str, StepProgress] = field(default_factory=dict)
@@ -39,15 +41,20 @@ class ProgressFold:
     runs: dict[str, str] = field(default_factory=dict)
     early: dict[str, list[events.Fact]] = field(default_factory=dict)
 
-    def take(self, news: ProgressUpdate) -> list[str]:
-        """What a plain log says of a piece of news, if anything."""
-        fact = news.fact
+    def lines(self, event: FeedEvent) -> list[str]:
+        """The log lines of an event."""
+        update = None if event.event is None else update_of(event.event)
+        return [] if update is None else self.take(update)
+
+    def take(self, update: ProgressUpdate) -> list[str]:
+        """The log lines of an update."""
+        fact = update.fact
         if isinstance(fact, events.TokenClaimed):
             step = self.targets.get(fact.token_id, "?")
             began = self._began(step, fact.step_run_id)
             waited = [self._moved(step, self.steps[step], one) for one in self.early.pop(fact.step_run_id, [])]
             return [began, *filter(None, waited)]
-        run = getattr(fact, "step_run_id", None) or news.step_run_id
+        run = getattr(fact, "step_run_id", None) or update.step_run_id
         if run is not None and run not in self.runs:
             self.early.setdefault(run, []).append(fact)
             return []
@@ -64,9 +71,9 @@ class ProgressFold:
             tokens = [entry.token for entry in fact.entries if isinstance(entry, events.TokenEnqueued)]
             self.targets |= {token.token_id: token.step for token in tokens}
             reused = sum(isinstance(entry, events.StepReused) for entry in fact.entries)
-            return f"{reused} step runs of execution {fact.of} are reused"
+            return f"reused {reused} step run{'' if reused == 1 else 's'} of execution {fact.of}"
         if isinstance(fact, events.TokenHeld):
-            return f"token for {self.targets.get(fact.token_id, '?')} is held by its admission"
+            return f"token for {self.targets.get(fact.token_id, '?')} held at admission"
         if isinstance(fact, events.TokenDiscarded):
             return f"token for {self.targets.get(fact.token_id, '?')} discarded: {fact.reason}"
         if isinstance(fact, events.ExecutionFailing):
@@ -85,9 +92,9 @@ class ProgressFold:
         if isinstance(fact, events.TaskProcessed):
             return self._processed(f"{step}{_place(fact.path)}.{fact.task}", shown, fact)
         if isinstance(fact, events.StepSuspended):
-            return "\n".join(f"{step}{_place(wait.path)}: waits {_awaited(wait)}" for wait in fact.waits) or None
+            return "\n".join(f"{step}{_place(wait.path)}: waiting {_awaited(wait)}" for wait in fact.waits) or None
         if isinstance(fact, events.StepResumed):
-            return f"{step}{_place(fact.path)}: goes on"
+            return f"{step}{_place(fact.path)}: resumed"
         if isinstance(fact, events.LoopStarted):
             if fact.path:
                 return None
@@ -103,14 +110,14 @@ class ProgressFold:
         return None
 
     def _processed(self, target: str, shown: StepProgress, fact: events.TaskProcessed) -> str | None:
-        """What the code of a task has printed, then whether it runs again (LANGUAGE §12 *python*)."""
-        said = [f"{target} | {line}" for line in fact.outcome.output.splitlines()]
+        """The output of a task's code, then its retry (LANGUAGE §12 *python*)."""
+        lines = [f"{target} | {line}" for line in fact.outcome.output.splitlines()]
         if fact.do == "retry":
             shown.retries += 1
             error = fact.outcome.error
             why = f"{error.kind}: {error.message}" if error else "by policy"
-            said.append(f"{target}: retry in {fact.delay_s:.2g} s after attempt {fact.attempt} ({why})")
-        return "\n".join(said) or None
+            lines.append(f"{target}: retry in {fact.delay_s:.2g} s after attempt {fact.attempt} ({why})")
+        return "\n".join(lines) or None
 
     def _iteration(
         self,
@@ -118,7 +125,7 @@ class ProgressFold:
         shown: StepProgress,
         fact: events.LoopIterationDone | events.LoopIterationFailed | events.LoopDone,
     ) -> str | None:
-        """Only the outermost level is counted: how many iterations inner loops will have is not known before."""
+        """Counts the outermost level only: the number of iterations of inner loops is not known in advance."""
         outermost = len(fact.path) == 1
         shown.ended += outermost
         if isinstance(fact, events.LoopIterationFailed):
@@ -143,62 +150,65 @@ def _awaited(wait: events.Wait) -> str:
         return f"for the signal {wait.signal}"
     if wait.child is not None:
         return f"for playbook {wait.child.path}"
-    return f"{wait.delay_s or wait.for_s or 0:.3g} s" if wait.until_ms is None else "for its time"
+    return f"{wait.delay_s or wait.for_s or 0:.3g} s" if wait.until_ms is None else f"until {iso(wait.until_ms)}"
 
 
-class ProgressView(Protocol):
-    """Shows news as it comes."""
+def update_of(event: EventDocument) -> ProgressUpdate | None:
+    """The fact in an envelope; ``None`` for a kind that only a newer release knows."""
+    try:
+        fact = codec.decode_fact(codec.encode({"name": event.name, **event.data}))
+    except PayloadRefused:
+        return None
+    return ProgressUpdate(fact, event.step_run_id)
 
-    def news(self, news: ProgressUpdate) -> None: ...
+
+class ProgressView:
+    """Shows an execution as it goes. This one shows nothing (``-o json``)."""
+
+    def event(self, event: FeedEvent) -> None:
+        """Shows an event."""
 
     def waits(self, reasons: Sequence[ReasonDocument]) -> None:
-        """Nothing moves, and this is why (:meth:`~noetl_stream.ports.operations.executions.Executions.why`)."""
-        ...
+        """Shows why nothing moves (:meth:`~noetl_stream.ports.operations.executions.Executions.why`)."""
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Stops showing."""
 
 
-class PlainProgress:
-    """One line a change."""
+class EventLines(ProgressView):
+    """One line of JSON per event (``-o jsonl``)."""
+
+    def event(self, event: FeedEvent) -> None:
+        click.echo(event.json)
+
+
+class PlainProgress(ProgressView):
+    """One line per change."""
 
     def __init__(self, *, stderr: bool) -> None:
-        self._heard = ProgressFold()
-        self._said: set[str] = set()
+        self._fold = ProgressFold()
+        self._shown: set[str] = set()
         self._stderr = stderr
 
-    def news(self, news: ProgressUpdate) -> None:
-        for line in self._heard.take(news):
+    def event(self, event: FeedEvent) -> None:
+        for line in self._fold.lines(event):
             click.echo(line, err=self._stderr)
 
     def waits(self, reasons: Sequence[ReasonDocument]) -> None:
         for reason in reasons:
             sentence = reason.sentence
-            if sentence not in self._said:
-                self._said.add(sentence)
+            if sentence not in self._shown:
+                self._shown.add(sentence)
                 until = f" (until {reason.until})" if reason.until else ""
-                click.echo(f"waits: {sentence}{until}", err=self._stderr)
-
-    def close(self) -> None:
-        """Nothing to put away."""
-
-
-class SilentProgress:
-    """Shows nothing (``-o json``)."""
-
-    def news(self, news: ProgressUpdate) -> None:
-        """Nothing is shown."""
-
-    def waits(self, reasons: Sequence[ReasonDocument]) -> None:
-        """Nothing is shown."""
-
-    def close(self) -> None:
-        """Nothing to put away."""
+                click.echo(f"waiting: {sentence}{until}", err=self._stderr)
 
 
 def progress_for(output: str, *, stderr: bool = True) -> ProgressView:
-    """The picture that fits the output and the terminal."""
+    """The view that fits the output format and the terminal."""
+    if output == "jsonl":
+        return EventLines()
     if output != "text":
-        return SilentProgress()
+        return ProgressView()
     if (sys.stderr if stderr else sys.stdout).isatty():
         from rich.console import Console
 

@@ -1,25 +1,119 @@
-"""``noetl-stream execution start``."""
+"""``noetl-stream run`` and ``noetl-stream execution start``."""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Final
 
 import click
+from msgspec.structs import replace
 
-from noetl_stream.cli.base.options import form_option
-from noetl_stream.cli.base.output import print_document
+from noetl_stream.cli.base.exit_codes import ExitCode
+from noetl_stream.cli.base.options import form_option, output_option
+from noetl_stream.cli.base.output import print_document, print_json
+from noetl_stream.cli.base.process import new_id, settings_for
 from noetl_stream.cli.base.session import Session, with_session
-from noetl_stream.cli.base.target import Target, target_options
-from noetl_stream.cli.execution.begin import started, wanted_of
-from noetl_stream.cli.execution.follow import Following, end_as, following_options, stay
+from noetl_stream.cli.base.target import Target, gateway_of, target_options
+from noetl_stream.cli.execution.follow import (
+    Following,
+    end_as,
+    exit_code_of,
+    followed,
+    following_options,
+    stay,
+    timeout_option,
+)
 from noetl_stream.cli.execution.interventions import explained
+from noetl_stream.cli.execution.progress import progress_for
+from noetl_stream.cli.execution.tables import print_ended
 from noetl_stream.cli.execution.workload import workload_of, workload_options
-from noetl_stream.ports.operations.executions import ExecutionDocument
+from noetl_stream.cli.playbook.source import (
+    file_or_address,
+    not_there,
+    print_diagnostics,
+    read_given,
+    read_text,
+    runnable_plan,
+)
+from noetl_stream.errors import NoetlError, NotFound, PlaybookRefused, UsageError
+from noetl_stream.playbook.diagnostics import Diagnostic
+from noetl_stream.ports.operations.documents import plain
+from noetl_stream.ports.operations.executions import ExecutionDocument, RequestIds, Start
+
+KEYS: Final = ("execution_id", "path", "status", "result", "ctx", "duration_s", "steps", "error")
+STEP_KEYS: Final = ("step", "runs", "status", "duration_s")
+"""What ``run -o json`` shows; ``execution get`` shows more."""
+
+LOOKUP_S: Final = 0.5
+"""How long an interrupted run looks for the execution that it may have started."""
+
+
+@click.command()
+@click.argument("playbook", metavar="FILE|PATH[@VERSION]")
+@workload_options
+@timeout_option
+@output_option("text", "json")
+@target_options
+@click.pass_context
+def run(
+    ctx: click.Context,
+    playbook: str,
+    sets: tuple[str, ...],
+    strings: tuple[str, ...],
+    workload_file: Path | None,
+    timeout_s: float | None,
+    output: str,
+    target: Target,
+) -> None:
+    """Run a playbook and wait for its end.
+
+    The playbook is a FILE, or one in the catalog: PATH is its latest version. An existing file takes precedence. The
+    execution keeps the text that it started with, whatever is registered later.
+
+    KEY can contain dots: a.b=1 sets b inside a. Later options override earlier ones, and --set overrides --workload.
+
+    If no server is running, one is started in the background, together with a worker. They stop when no longer needed.
+    With --url, the servers and workers of the gateway are used.
+
+    Ctrl-C and --timeout stop the waiting only; the execution continues.
+
+    \b
+    Exit code:
+        0  completed
+        1  failed or cancelled
+        2  invalid playbook or usage
+        3  NATS, Postgres or gateway unreachable
+      124  timeout
+      130  interrupted
+    """
+    given = file_or_address(playbook)
+    plans = []
+    if isinstance(given, Path) and gateway_of(target, settings_for(target.home)) is None:
+        # Checked before anything is started for it.
+        plans = [runnable_plan(str(given), read_given(given))]
+    wanted = wanted_of(playbook)._replace(workload=workload_of(workload_file, sets, strings))
+
+    async def work(session: Session) -> ExecutionDocument | ExitCode:
+        return await run_in(session, wanted, playbook, timeout_s=timeout_s, output=output)
+
+    ended = with_session(target, work, publishes=True, plans=plans)
+    if isinstance(ended, ExitCode):
+        ctx.exit(ended)
+    if output == "json":
+        shown = plain(ended)
+        steps = [{key: step[key] for key in STEP_KEYS} for step in shown["steps"] or ()]
+        print_json({key: steps if key == "steps" else shown[key] for key in KEYS})
+    else:
+        print_ended(ended)
+    ctx.exit(exit_code_of(ended))
 
 
 @click.command()
 @click.argument("playbook", metavar="FILE|PATH[@VERSION]", required=False)
-@click.option("--digest", default=None, help="Instead of both: the digest of a text that was registered or has run.")
+@click.option("--digest", default=None, help="Start the playbook with this digest.")
 @workload_options
 @click.option("--ctx", "ctx_sets", multiple=True, metavar="KEY=VALUE", help="Set a key of ctx before the first step.")
 @explained
@@ -39,12 +133,13 @@ def start(
     output: str,
     target: Target,
 ) -> None:
-    """Start an execution, and say its id: of a FILE, or of a registered playbook by its PATH, the latest or @VERSION.
+    """Start an execution and print its id.
 
-    It is started when this answers, and goes on by itself. KEY may have dots (a.b=1 sets b inside a).
+    The playbook is a FILE, or one in the catalog: PATH is its latest version. The command returns as soon as the
+    execution has started. KEY can contain dots: a.b=1 sets b inside a.
 
     \b
-    Exit code with --wait or --watch: 0 completed    1 failed or cancelled    124 --timeout is over
+    Exit code with --wait or --watch: 0 completed    1 failed or cancelled    124 timeout
     """
     wanted = wanted_of(playbook, digest)._replace(
         workload=workload_of(workload_file, sets, strings),
@@ -53,16 +148,100 @@ def start(
         correlation_id=correlation_id,
     )
 
-    async def begin(session: Session) -> tuple[ExecutionDocument, ExecutionDocument | None]:
-        begun = await started(session, wanted, playbook or "")
-        if not (following.wait or following.watch):
-            return begun, None
-        return begun, await stay(session, begun.execution_id, following, output)
+    async def begin(session: Session) -> ExecutionDocument:
+        return await started(session, wanted, playbook or "")
 
-    begun, ended = with_session(target, begin, publishes=True)
-    if following.wait or following.watch:
-        end_as(ended, begun.execution_id, following, output)
+    begun = begin_and_follow(begin, following, output, target)
     print_document(begun, output, "execution_id", lambda found: click.echo(found.execution_id))
 
 
-COMMANDS = (start,)
+def begin_and_follow(
+    begin: Callable[[Session], Awaitable[ExecutionDocument]], following: Following, output: str, target: Target
+) -> ExecutionDocument:
+    """The execution that ``begin`` starts. With ``--wait`` or ``--watch`` it is followed, and ends the command."""
+    follows = following.wait or following.watch
+
+    async def work(session: Session) -> tuple[ExecutionDocument, ExecutionDocument | None]:
+        begun = await begin(session)
+        return begun, await stay(session, begun.execution_id, following, output) if follows else None
+
+    begun, ended = with_session(target, work, publishes=True)
+    if follows:
+        end_as(ended, begun.execution_id, following, output)
+    return begun
+
+
+def wanted_of(playbook: str | None, digest: str | None = None) -> Start:
+    """What FILE, PATH[@VERSION] or a digest refer to.
+
+    Raises:
+        UsageError: neither or both are given, or the file cannot be read.
+    """
+    if (playbook is None) == (digest is None):
+        raise UsageError("nothing to start", hint="give one of FILE, PATH[@VERSION] and --digest DIGEST")
+    if playbook is None:
+        return Start(digest=digest)
+    given = file_or_address(playbook)
+    return Start(playbook=read_text(given).source) if isinstance(given, Path) else Start(given.path, given.version)
+
+
+async def started(session: Session, wanted: Start, name: str, ids: RequestIds | None = None) -> ExecutionDocument:
+    """The new execution; a playbook with errors ends the command with :attr:`ExitCode.INVALID`.
+
+    Args:
+        name: Of the playbook, in its diagnostics.
+    """
+    try:
+        return await session.operations.executions.start(wanted, session.by, ids)
+    except PlaybookRefused as refused:
+        print_diagnostics([Diagnostic(**one) for one in refused.diagnostics], name)
+        raise click.exceptions.Exit(ExitCode.INVALID) from None
+    except NotFound as error:
+        raise not_there(name, error) if wanted.path is not None else error from None
+
+
+async def run_in(
+    session: Session, wanted: Start, name: str, *, timeout_s: float | None, output: str
+) -> ExecutionDocument | ExitCode:
+    """The ended execution, or the exit code of a timeout or an interruption; stderr then says how to find it.
+
+    Args:
+        name: Of the playbook, for people.
+    """
+    ids, execution_id = RequestIds(new_id(), new_id()), None
+    try:
+        async with asyncio.timeout(timeout_s):
+            execution_id = (await started(session, wanted, name, ids)).execution_id
+            ended = await followed(session, execution_id, progress_for(output))
+            return await _with_steps(session, ended)
+    except TimeoutError:
+        code, why = ExitCode.TIMEOUT, f"timeout after {timeout_s:g} s"
+    except asyncio.CancelledError:
+        code, why = ExitCode.INTERRUPTED, "interrupted"
+    click.echo(f"{why}: {_aftermath(session, execution_id or await _answered(session, ids), ids)}", err=True)
+    return code
+
+
+async def _with_steps(session: Session, ended: ExecutionDocument) -> ExecutionDocument:
+    """``ended`` with the summary of its steps, which an execution with a long journal comes without."""
+    if ended.steps is not None:
+        return ended
+    from noetl_stream.client.executions.step_runs import summaries
+
+    return replace(ended, steps=summaries(await session.operations.executions.steps(ended.execution_id)))
+
+
+async def _answered(session: Session, ids: RequestIds) -> str | None:
+    """The id of the execution if its request was answered after all."""
+    if session.keeps_ids:
+        with contextlib.suppress(NoetlError, TimeoutError):
+            async with asyncio.timeout(LOOKUP_S):
+                return (await session.operations.executions.get(ids.execution_id)).execution_id
+    return None
+
+
+def _aftermath(session: Session, execution_id: str | None, ids: RequestIds) -> str:
+    if execution_id is None:
+        named = f" for {ids.execution_id}" if session.keeps_ids else ""
+        return f"the request{named} was not answered yet, and may still be accepted"
+    return f"execution {execution_id} continues\n  show it: noetl-stream execution get {execution_id}{session.place}"

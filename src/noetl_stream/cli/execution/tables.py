@@ -1,4 +1,4 @@
-"""Executions in a table, and one of them in full."""
+"""Executions for people: in a table, in full, and why they wait."""
 
 from __future__ import annotations
 
@@ -11,7 +11,13 @@ from msgspec.structs import astuple
 from noetl_stream.cli.base.output import DOCUMENTS, Columns, Fields, print_documents, print_result, print_table
 from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.ports.operations.documents import plain
-from noetl_stream.ports.operations.executions import ExecutionDocument, ListedExecutionDocument, WaitDocument
+from noetl_stream.ports.operations.executions import (
+    ExecutionDocument,
+    ListedExecutionDocument,
+    ReasonDocument,
+    WaitDocument,
+    WhyDocument,
+)
 
 COLUMNS: Final[Columns] = {
     "execution": "execution_id",
@@ -26,7 +32,7 @@ WAITS_SHOWN: Final = 20
 
 
 def print_executions(found: Sequence[ListedExecutionDocument], output: str) -> None:
-    """A list. What tables show comes first in documents, too."""
+    """Prints a list. Documents begin with the members that tables show."""
     shown: Sequence[Fields] = found
     if output in DOCUMENTS:
         members = [plain(one) for one in found]
@@ -35,12 +41,12 @@ def print_executions(found: Sequence[ListedExecutionDocument], output: str) -> N
 
 
 def print_execution(found: ExecutionDocument) -> None:
-    """One, for people."""
+    """Prints an execution in full."""
     for key in ("execution_id", "path", "status", "duration_s", "rerun_of", "discarded_tokens", "error"):
         if value := getattr(found, key):
             click.echo(f"{key}: {_words(value)}")
     if found.steps is None:
-        click.echo(f"its journal is long: `noetl-stream execution steps {found.execution_id}` shows its step runs")
+        click.echo(f"steps: too many to show here; run `noetl-stream execution steps {found.execution_id}`")
     else:
         columns = ("step", "runs", "status", "seconds", "retries")
         print_table(columns, [astuple(step) for step in found.steps])
@@ -58,11 +64,11 @@ def print_execution(found: ExecutionDocument) -> None:
 
 
 def print_ended(found: ExecutionDocument) -> None:
-    """How an execution has ended, for people: its result on stdout, what is to be said of it on stderr."""
+    """Prints the result of an ended execution to stdout, and how it ended to stderr."""
     if found.result is not None:
         print_result(found.result)
     if discarded := found.discarded_tokens:
-        click.echo(f"{discarded} {'token was' if discarded == 1 else 'tokens were'} discarded at the end", err=True)
+        click.echo(f"{discarded} token{'' if discarded == 1 else 's'} discarded at the end", err=True)
     error = found.error
     if error is not None:
         target = f" in task {error.task}" if error.task else ""
@@ -80,3 +86,20 @@ def _waiting(wait: WaitDocument) -> str:
 
 def _words(value: Any) -> str:
     return f"{value.kind}: {value.message}" if isinstance(value, ErrorInfo) else str(value)
+
+
+def print_why(found: WhyDocument) -> None:
+    """Prints the summary, then each reason: since when, and what would move the execution."""
+    if [found.summary] != [reason.sentence for reason in found.reasons]:
+        click.echo(found.summary)
+    for reason in found.reasons:
+        click.echo(f"- {reason.sentence}{_since(reason)}")
+        if reason.moves:
+            click.echo(f"  → {reason.moves}")
+    if found.more:
+        click.echo(f"… and {found.more} more")
+
+
+def _since(reason: ReasonDocument) -> str:
+    times = [f"{word} {time}" for word, time in (("since", reason.since), ("until", reason.until)) if time]
+    return f" ({', '.join(times)})" if times else ""

@@ -1,4 +1,4 @@
-"""Reading a workload from the command line (LANGUAGE §1: ``--set``)."""
+"""The workload on the command line (LANGUAGE §1: ``--set``)."""
 
 from __future__ import annotations
 
@@ -25,13 +25,11 @@ def workload_options(command: Command) -> Command:
             "--workload",
             "workload_file",
             type=click.Path(path_type=Path),
-            help="YAML or JSON mapping merged over the defaults.",
+            help="YAML or JSON mapping, merged over the defaults.",
         ),
+        click.option("--set-string", "strings", multiple=True, metavar="KEY=VALUE", help="Set a workload key to text."),
         click.option(
-            "--set-string", "strings", multiple=True, metavar="KEY=VALUE", help="Set a workload key, always text."
-        ),
-        click.option(
-            "--set", "sets", multiple=True, metavar="KEY=VALUE", help="Set a workload key; JSON if it is JSON."
+            "--set", "sets", multiple=True, metavar="KEY=VALUE", help="Set a workload key; parsed as JSON if possible."
         ),
     ):
         command = option(command)
@@ -48,7 +46,7 @@ def workload_of(
     """The workload of the options: the file's mapping, and each ``KEY=VALUE`` merged over it.
 
     Raises:
-        UsageError: says which option is wrong and how.
+        UsageError: an option is invalid.
     """
     workload: dict[str, Any] = _read(file, f"{file_option} {file}") if file is not None else {}
     for text in sets:
@@ -61,7 +59,7 @@ def workload_of(
 
 
 def json_or_text(text: str) -> Any:
-    """The value of JSON, and of anything else the text itself: that of ``NaN`` and ``1e999``, too.
+    """The value of JSON; anything else, also ``NaN`` and ``1e999``, is text.
 
     Raises:
         UsageError: it is nested too deeply.
@@ -69,7 +67,7 @@ def json_or_text(text: str) -> Any:
     try:
         return json.loads(text, parse_constant=_refuse, parse_float=_finite)
     except RecursionError:
-        raise UsageError(f"{text[:20]}… is nested too deeply") from None
+        raise UsageError(f"{text[:20]}…: nested too deeply") from None
     except ValueError:
         return text
 
@@ -81,18 +79,18 @@ def _read(file: Path, named: str) -> dict[str, Any]:
     except OSError as error:
         raise UsageError(f"{named}: {error.strerror}") from None
     except RecursionError:
-        raise UsageError(f"{named}: is nested too deeply") from None
+        raise UsageError(f"{named}: nested too deeply") from None
     except (YAMLError, UnicodeDecodeError, TypeError, ValueError) as error:
         raise UsageError(f"{named}: not YAML or JSON: {str(error).splitlines()[0]}") from None
     if not isinstance(plain, dict):
-        raise UsageError(f"{named}: must hold a mapping")
+        raise UsageError(f"{named}: expected a mapping")
     return plain
 
 
 def _split(text: str, option: str) -> tuple[str, str]:
     key, equals, value = text.partition("=")
     if not equals or not all(key.split(".")):
-        raise UsageError(f"{option} {text!r}: write KEY=VALUE")
+        raise UsageError(f"{option} {text!r}: expected KEY=VALUE")
     return key, value
 
 

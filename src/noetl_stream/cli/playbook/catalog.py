@@ -1,4 +1,4 @@
-"""The commands of ``noetl-stream playbook`` about the catalog."""
+"""``noetl-stream playbook register|list|get|versions|show|diff|delete``: the catalog."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from noetl_stream.cli.base.exit_codes import ExitCode
-from noetl_stream.cli.base.options import form_option, output_option
+from noetl_stream.cli.base.options import form_option, limit_option, output_option
 from noetl_stream.cli.base.output import Columns, cell_text, print_documents, print_json
 from noetl_stream.cli.base.process import settings_for
 from noetl_stream.cli.base.session import Session, with_session
@@ -17,17 +17,16 @@ from noetl_stream.cli.base.target import Target, gateway_of, target_options
 from noetl_stream.cli.execution.selection import labels_of
 from noetl_stream.cli.playbook.source import (
     PlaybookText,
-    checked_playbook,
     file_or_address,
     not_there,
     print_diagnostics,
     read_playbook,
     read_text,
-    runnable_playbook,
+    runnable_plan,
 )
 from noetl_stream.errors import Conflict, NotFound, UsageError
 from noetl_stream.playbook.compile.compiler import digest_of
-from noetl_stream.ports.catalog_address import Address, read_address
+from noetl_stream.ports.catalog import Address, read_address
 from noetl_stream.ports.operations.documents import plain
 from noetl_stream.ports.operations.playbooks import PlaybookDocument, RegisteredDocument
 
@@ -42,13 +41,13 @@ Sources = Sequence[tuple[Path, bytes]]
 def register(files: tuple[Path, ...], output: str, target: Target) -> None:
     """Register FILES in the catalog.
 
-    Each stands there at the path and version its metadata names. All are checked first: if one has an error, none is
-    registered. Then they are registered in the order given, up to the first that is refused.
+    Each is registered at the path and version of its metadata. All files are checked first: if one has errors, none is
+    registered. They are registered in the given order, up to the first that is rejected.
 
     \b
-    A version never changes: another text under a registered metadata.version is refused.
-    Without metadata.version each new text is the next revision: 1, 2, 3 …
-    The same text again changes nothing.
+    A registered metadata.version never changes: a different text is rejected.
+    Without metadata.version, each new text becomes the next revision: 1, 2, 3 …
+    Registering the same text again changes nothing.
     """
     sources = [(file, read_playbook(file)) for file in files]
     if gateway_of(target, settings_for(target.home)) is None:
@@ -62,15 +61,13 @@ def register(files: tuple[Path, ...], output: str, target: Target) -> None:
 
 
 def _check_here(sources: Sources) -> None:
-    """Ends the command where a text has errors, before anything is started for it."""
-    from noetl_stream.client.playbooks.registration import entry_of
+    """Exits if a playbook has errors, before anything is started for it."""
+    from noetl_stream.client.playbooks import entry_of
 
     for file, source in sources:
-        found = checked_playbook(str(file), source)
-        if found is None:
-            raise click.exceptions.Exit(ExitCode.INVALID)
+        plan = runnable_plan(str(file), source)
         try:
-            entry_of(found.source, found.plan, registered_ms=0, registered_by="")
+            entry_of(source.decode(), plan, registered_ms=0, registered_by="")
         except UsageError as error:
             raise UsageError(f"{file}: {error.message}", hint=error.hint) from None
 
@@ -90,12 +87,10 @@ async def _register(session: Session, sources: Sources, registered: list[Registe
 
 
 @click.command("list")
-@click.option("--prefix", default="", metavar="PREFIX", help="Only paths that begin with this.")
-@click.option(
-    "--label", "labels", multiple=True, metavar="KEY=VALUE", help="Only playbooks with this label; repeatable."
-)
-@click.option("--limit", type=click.IntRange(1, 1000), default=100, show_default=True, help="How many, by path.")
-@click.option("--after", default=None, metavar="PATH", help="Go on after this path of the last page.")
+@click.option("--prefix", default="", metavar="PREFIX", help="Match paths that begin with this.")
+@click.option("--label", "labels", multiple=True, metavar="KEY=VALUE", help="Match this label; repeatable.")
+@limit_option("playbooks", 100, 1000)
+@click.option("--after", default=None, metavar="PATH", help="Show the page after this path.")
 @form_option()
 @target_options
 def list_playbooks(
@@ -103,15 +98,15 @@ def list_playbooks(
 ) -> None:
     """List the registered playbooks.
 
-    By path, each as it was registered last. `-o name` prints the paths alone, one a line.
+    They are sorted by path, each as it was registered last. `-o name` prints only the paths.
     """
-    from noetl_stream.client.cursors import cursor_of
+    from noetl_stream.client.paging import cursor_of
 
     wanted, cursor = labels_of(labels), None if after is None else cursor_of(after)
     found = with_session(target, lambda session: session.operations.playbooks.page(prefix, wanted, limit, cursor))
     _print_entries(found.items, output)
     if found.next is not None:
-        click.echo(f"there are more: --after {found.items[-1].path}", err=True)
+        click.echo(f"next page: --after {found.items[-1].path}", err=True)
 
 
 @click.command()
@@ -119,14 +114,14 @@ def list_playbooks(
 @form_option()
 @target_options
 def versions(path: str, output: str, target: Target) -> None:
-    """Show everything registered at PATH.
+    """List everything registered at PATH, newest first.
 
-    Newest first; the first is what PATH alone means. Each answers to PATH@VERSION and to PATH@REVISION. Where one
-    number is the version of one and the revision of another, PATH@#REVISION says which is meant.
+    The first is what PATH alone refers to. Each can be addressed as PATH@VERSION or PATH@REVISION. If a number is both
+    a version and a revision, PATH@#REVISION selects the revision.
     """
     address = read_address(path)
     if address is None or address.version is not None:
-        raise UsageError(f"{path!r} is no path of the catalog", hint="a path is written as in `examples/airports`")
+        raise UsageError(f"{path!r} is not a path in the catalog", hint="a path looks like `examples/airports`")
     found = with_session(target, lambda session: session.operations.playbooks.versions(address.path))
     print_documents(found, output, COLUMNS, _address_of)
 
@@ -136,7 +131,7 @@ def versions(path: str, output: str, target: Target) -> None:
 @form_option()
 @target_options
 def get(playbook: str, output: str, target: Target) -> None:
-    """Show what the catalog knows of a playbook, without its text: `playbook show` has that."""
+    """Show the catalog entry of a playbook. `playbook show` prints its text."""
     address = _read_registered(playbook)
     found = with_session(target, lambda session: session.operations.playbooks.get(*address))
     _print_entries([found.entry], output)
@@ -144,33 +139,33 @@ def get(playbook: str, output: str, target: Target) -> None:
 
 @click.command()
 @click.argument("playbook", metavar="PATH[@VERSION]")
-@click.option("--all", "all_versions", is_flag=True, help="All versions.")
+@click.option("--all", "all_versions", is_flag=True, help="Delete all versions.")
 @target_options
 def delete(playbook: str, all_versions: bool, target: Target) -> None:
-    """Take a version of a playbook out of the catalog, or with --all each of them. Executions keep their text."""
+    """Delete a version of a playbook, or all with --all. Executions keep their text."""
     address = _read_registered(playbook)
     if (address.version is None) != all_versions:
-        raise UsageError("say which version", hint=f"by {address.path}@VERSION, or --all for each of {address.path}")
+        raise UsageError("give either a version or --all", hint=f"a version looks like {address.path}@1.0")
     with_session(target, lambda session: session.operations.playbooks.delete(*address, session.by))
     click.echo(f"deleted {address}")
 
 
 @click.command()
 @click.argument("playbook", metavar="PATH[@VERSION]|FILE")
-@click.option("--compiled", is_flag=True, help="Show what it compiles to: steps, tasks, policies, arcs.")
+@click.option("--compiled", is_flag=True, help="Show the compiled plan: steps, tasks, policies, arcs.")
 @output_option("text", "json")
 @target_options
 def show(playbook: str, compiled: bool, output: str, target: Target) -> None:
-    """Show the text of a playbook, or its plan.
+    """Print the text of a playbook, or its compiled plan.
 
-    The text of a registered playbook or of a file comes byte for byte. `-o json` adds what the catalog knows of it.
-    With `--compiled` it is the plan instead: defaults worked out, tasks generated, with the lines they come from.
+    The text is printed unchanged. `-o json` adds its catalog entry. --compiled prints the plan instead: with defaults
+    applied, tasks generated, and the line of each.
     """
     (text,) = _texts(target, [playbook])
     if compiled:
         from noetl_stream.playbook.compile.view import compiled_text, compiled_view
 
-        plan = runnable_playbook(text.name, text.source).plan
+        plan = runnable_plan(text.name, text.source)
         if output == "json":
             print_json(compiled_view(plan))
         else:
@@ -188,15 +183,15 @@ def show(playbook: str, compiled: bool, output: str, target: Target) -> None:
 @target_options
 @click.pass_context
 def diff(ctx: click.Context, before: str, after: str, output: str, target: Target) -> None:
-    """Show what changed from A to B.
+    """Show the changes from A to B as a unified diff.
 
-    Each is a FILE or a PATH[@VERSION]. The text is a unified diff. `-o json` gives the digests, and the names of the
-    steps that were added, removed, or changed in what they say.
+    A and B are each a FILE or PATH[@VERSION]. `-o json` shows the digests, and the names of added, removed and changed
+    steps; layout and comments do not count as changes.
 
     \b
-    Exit code 0: the same text    1: different    2: one of them is not there
+    Exit code: 0 same text    1 different    2 not found
     """
-    from noetl_stream.client.playbooks.comparison import changed_steps, unified_diff
+    from noetl_stream.client.playbooks import changed_steps, unified_diff
 
     old, new = _texts(target, [before, after])
     same = old.source == new.source
@@ -210,7 +205,7 @@ def diff(ctx: click.Context, before: str, after: str, output: str, target: Targe
 
 
 def _texts(target: Target, arguments: Sequence[str]) -> list[PlaybookText]:
-    """The texts of files and addresses; the catalog is opened only for addresses."""
+    """The texts of files and addresses. Files alone do not need the catalog."""
     given = [file_or_address(argument) for argument in arguments]
     found = {one: read_text(one) for one in given if isinstance(one, Path)}
     addresses = [one for one in given if not isinstance(one, Path)]
@@ -233,12 +228,12 @@ async def _registered_text(session: Session, address: Address) -> PlaybookText:
 def _read_registered(argument: str) -> Address:
     address = read_address(argument)
     if address is None:
-        raise UsageError(f"{argument!r} is no address of the catalog", hint="it is written PATH or PATH@VERSION")
+        raise UsageError(f"{argument!r} is not an address in the catalog", hint="use PATH or PATH@VERSION")
     return address
 
 
 def _known_of(text: PlaybookText) -> dict[str, Any]:
-    """What is said of a text in JSON: of a file, its name and digest."""
+    """The catalog entry of a text as JSON; for a file, its name and digest."""
     if text.entry is None:
         return {"file": text.name, "digest": digest_of(text.source)}
     known: dict[str, Any] = plain(text.entry)

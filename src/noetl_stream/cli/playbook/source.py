@@ -1,4 +1,4 @@
-"""Where a playbook's text comes from: a file, or the catalog."""
+"""Playbooks on the command line: a file, or an address of the catalog."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from noetl_stream.model.limits import operator_limits
 from noetl_stream.playbook.compile.compiler import check
 from noetl_stream.playbook.diagnostics import Diagnostic
 from noetl_stream.playbook.plan import Plan
-from noetl_stream.ports.catalog_address import ADDRESS_FORM, Address, read_address
+from noetl_stream.ports.catalog import ADDRESS_FORM, Address, read_address
 from noetl_stream.ports.operations.playbooks import PlaybookDocument
 from noetl_stream.settings.environment import limit_settings
 from noetl_stream.tools.registry import kinds_of, load_tools
@@ -26,22 +26,15 @@ _FILE_ENDINGS: Final = (".yaml", ".yml")
 
 
 class PlaybookText(NamedTuple):
-    """A playbook's text. ``name`` is what people call it: the file, or ``path@version``; ``entry``: of the catalog."""
+    """The text of a playbook. ``name`` is the file or ``path@version``; ``entry`` is that of the catalog, if any."""
 
     name: str
     source: str
     entry: PlaybookDocument | None
 
 
-class Runnable(NamedTuple):
-    """A text without errors, and its plan."""
-
-    source: str
-    plan: Plan
-
-
 def file_or_address(argument: str) -> Path | Address:
-    """What a person means by FILE or PATH[@VERSION]: a file that is there, else an address if it reads as one."""
+    """What FILE or PATH[@VERSION] refers to: an existing file, else an address if it can be one."""
     file = Path(argument)
     if os.access(file, os.F_OK) and not file.is_dir():
         return file
@@ -53,67 +46,60 @@ def read_playbook(file: Path) -> bytes:
     """The bytes of a playbook file.
 
     Raises:
-        UsageError: if it cannot be read; one line.
+        UsageError: it cannot be read.
     """
     try:
         return file.read_bytes()
     except FileNotFoundError:
         raise UsageError(f"{file}: no such file") from None
     except IsADirectoryError:
-        raise UsageError(f"{file}: is a folder, not a playbook file") from None
+        raise UsageError(f"{file}: is a folder") from None
     except OSError as error:
         raise UsageError(f"{file}: cannot be read: {error.strerror}") from None
 
 
 def read_given(file: Path) -> bytes:
-    """:func:`read_playbook`, for an argument that could have been an address too: the error says both."""
+    """:func:`read_playbook` for an argument that could be an address, too, as the error says."""
     try:
         return read_playbook(file)
     except UsageError as error:
-        raise UsageError(error.message, hint=f"name a file, or a registered playbook by {ADDRESS_FORM}") from None
+        raise UsageError(
+            error.message, hint=f"give a file, or the address of a registered playbook: {ADDRESS_FORM}"
+        ) from None
 
 
 def read_text(file: Path) -> PlaybookText:
-    """The text of a file that need not be a good playbook.
+    """The text of a file, unchecked.
 
     Raises:
-        UsageError: it cannot be read, or is no text.
+        UsageError: it cannot be read, or is not text.
     """
     try:
         return PlaybookText(str(file), read_given(file).decode(), None)
     except UnicodeDecodeError:
-        raise UsageError(f"{file}: is not UTF-8 text") from None
+        raise UsageError(f"{file}: not UTF-8 text") from None
 
 
 def not_there(argument: str, error: NotFound) -> UsageError:
-    """The error for what is neither a file nor registered; the hint says what is."""
+    """The error for what is neither a file nor registered."""
     return UsageError(f"{argument}: no such file, and {error.message}", hint=error.hint)
 
 
 def print_diagnostics(found: Sequence[Diagnostic], name: str) -> None:
-    """What is to be said of a playbook, on stderr.
+    """Prints diagnostics to stderr.
 
     Args:
-        name: Of the text; empty: as the diagnostics say.
+        name: Replaces the file that the diagnostics name, unless empty.
     """
     for diagnostic in found:
         click.echo((replace(diagnostic, file=name) if name else diagnostic).render(), err=True)
 
 
-def checked_playbook(name: str, source: bytes | str) -> Runnable | None:
-    """The playbook if it has no errors; what is to be said of it goes to stderr."""
-    limits = operator_limits(limit_settings())
-    checked = check(source, kinds_of(load_tools()), file=name, limits=limits)
+def runnable_plan(name: str, source: bytes | str) -> Plan:
+    """The plan of a playbook, whose diagnostics go to stderr; errors end the command with :attr:`ExitCode.INVALID`."""
+    checked = check(source, kinds_of(load_tools()), file=name, limits=operator_limits(limit_settings()))
     for diagnostic in checked.diagnostics:
         click.echo(diagnostic.render(), err=True)
     if checked.plan is None:
-        return None
-    return Runnable(source if isinstance(source, str) else source.decode(), checked.plan)
-
-
-def runnable_playbook(name: str, source: bytes | str) -> Runnable:
-    """The playbook; one with errors ends the command with :attr:`ExitCode.INVALID`."""
-    found = checked_playbook(name, source)
-    if found is None:
         raise click.exceptions.Exit(ExitCode.INVALID)
-    return found
+    return checked.plan

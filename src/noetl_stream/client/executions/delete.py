@@ -1,4 +1,4 @@
-"""Forgetting an execution, with what it alone keeps in the object store (PROTOCOL §3 *Object keys*)."""
+"""Deleting an execution and the objects that only it uses (PROTOCOL §3 *Object keys*)."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ from noetl_stream.ports.store import Store, StoredEvent
 
 
 async def delete_execution(store: Store, blobs: Blobs, execution_id: str) -> None:
-    """Deletes one that has ended. If it breaks off, doing it again completes it.
+    """Deletes an ended execution. An interrupted deletion can be repeated.
 
-    Objects go first, and the row that leads to them last. One that others name stays until they are deleted, too. Who
-    else names them is asked once nobody can begin to: a rerun that has read the journal by then is seen.
+    Objects are deleted first, and the row that leads to them last. Objects that other executions use stay until those
+    are deleted, too. Their users are read once no new ones can appear: a rerun that has read the journal by then is
+    among them.
 
     Raises:
-        Conflict: others need its journal, or may yet need its result.
+        Conflict: others need its journal, or may need its result.
     """
     await _refuse_if_called(store, execution_id)
     await _keys_used_elsewhere(store, execution_id)
@@ -36,7 +37,7 @@ async def delete_execution(store: Store, blobs: Blobs, execution_id: str) -> Non
 
 
 def keys_of(execution_id: str, journal: Iterable[StoredEvent]) -> set[str]:
-    """Keys of the object store that these entries name as the execution's own, and those of gathered loops."""
+    """The keys of the execution's own objects in these entries, and of its gathered loops."""
     named = re.compile(rb'"key":"(' + re.escape(execution_id.encode()) + rb'/[^"\\]+)"')
     found: set[str] = set()
     for row in journal:
@@ -47,14 +48,14 @@ def keys_of(execution_id: str, journal: Iterable[StoredEvent]) -> set[str]:
 
 
 async def _keys_used_elsewhere(store: Store, execution_id: str) -> set[str]:
-    # In this order: a rerun that knows what it reuses by now is seen by what it uses.
+    # In this order: a rerun that stops reading the journal in between is found by the objects it uses.
     for rerun in await store.looked_into_by(execution_id):
-        text = f"execution {rerun}, which is to run {execution_id} again, is looking into it"
-        raise Conflict(text, hint="ask again in a moment")
+        text = f"execution {rerun}, a rerun of {execution_id}, is reading its journal"
+        raise Conflict(text, hint="try again in a moment")
     uses = await store.objects_used_elsewhere(execution_id)
     for use in uses:
         if use.store != "nats":
-            text = f"execution {use.execution_id} uses results that stand in the journal of {execution_id}"
+            text = f"execution {use.execution_id} uses results in the journal of {execution_id}"
             raise Conflict(text, hint=f"delete {use.execution_id} first")
     return {use.key for use in uses}
 
@@ -65,5 +66,5 @@ async def _refuse_if_called(store: Store, execution_id: str) -> None:
     parent = requested.parent if isinstance(requested, ExecutionRequested) else None
     row = await store.execution(parent.execution_id) if parent is not None else None
     if row is not None and row.finished_ms is None:
-        text = f"execution {row.execution_id}, which has called {execution_id}, has not ended"
-        raise Conflict(text, hint="its end, or the end of what it waits for, comes first")
+        text = f"execution {row.execution_id}, which called {execution_id}, has not ended"
+        raise Conflict(text, hint=f"delete {execution_id} after {row.execution_id} has ended")

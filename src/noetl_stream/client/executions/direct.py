@@ -1,4 +1,4 @@
-"""Executions, directly on NATS and Postgres: what the gateway serves and the command line does without one."""
+"""Executions, directly on NATS and Postgres: for the gateway, and for the command line without one."""
 
 from __future__ import annotations
 
@@ -7,19 +7,22 @@ import contextlib
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, NamedTuple
 
-from noetl_stream.client.audit import Recorded, unrecorded
-from noetl_stream.client.cursors import cursor_of, read_cursor
-from noetl_stream.client.executions.ctx_history import ctx_history
+from noetl_stream.client.access import Recorded, unrecorded
 from noetl_stream.client.executions.delete import delete_execution
-from noetl_stream.client.executions.documents import error_of, event_document, execution_document, listed_document
-from noetl_stream.client.executions.iterations import iterations_page
+from noetl_stream.client.executions.documents import (
+    error_of,
+    event_document,
+    execution_document,
+    listed_document,
+    loaded_result,
+)
+from noetl_stream.client.executions.follow import until_begun, until_ended
+from noetl_stream.client.executions.journals import ctx_history
 from noetl_stream.client.executions.prepare import PlaybookChecker, find_playbook
-from noetl_stream.client.executions.requests import RequestRefused, ask_of
-from noetl_stream.client.executions.results import loaded_result
 from noetl_stream.client.executions.run_workers import RunWorkers
-from noetl_stream.client.executions.step_runs import step_runs
-from noetl_stream.client.executions.submit import Client, Refused
-from noetl_stream.client.executions.wait import until_begun, until_ended
+from noetl_stream.client.executions.step_runs import iterations_page, step_runs
+from noetl_stream.client.executions.submit import Client, RequestRefused, ask_of
+from noetl_stream.client.paging import page_of, page_size, read_cursor
 from noetl_stream.errors import (
     Conflict,
     NoetlError,
@@ -61,15 +64,13 @@ from noetl_stream.ports.operations.executions import (
 from noetl_stream.ports.store import ExecutionRow, ListingFilter, Store
 
 PATIENCE_S: Final = 30.0
-"""How long a request may go unanswered by any server before that is said."""
+"""How long a request may stay unanswered before it fails."""
 
 DESCRIBED_EVENTS: Final = 2_000
-"""A longer journal is not read for :meth:`DirectExecutions.get`: whoever looks often would wait for it each time."""
+"""A longer journal is not read for :meth:`DirectExecutions.get`, which callers poll."""
 
 FIRST_EVENTS: Final = 10
-"""A rerun that cannot be says so within these."""
-
-MAX_PAGE: Final = 1_000
+"""A rejected rerun says so within its first events."""
 
 _ERRORS: Final[Mapping[str, type[NoetlError]]] = {
     "unknown_execution": NotFound,
@@ -82,7 +83,7 @@ _ERRORS: Final[Mapping[str, type[NoetlError]]] = {
     "too_many_signals": Conflict,
     "version_mismatch": VersionMismatch,
 }
-"""By :data:`~noetl_stream.model.status.RejectionCode`; any other is a UsageError."""
+"""By :data:`~noetl_stream.model.status.RejectionCode`; any other code is a UsageError."""
 
 
 class ExecutionPorts(NamedTuple):
@@ -95,14 +96,14 @@ class ExecutionPorts(NamedTuple):
 
 
 class DirectExecutions:
-    """:class:`~noetl_stream.ports.operations.executions.Executions`.
+    """:class:`~noetl_stream.ports.operations.executions.Executions`, where each method is described.
 
     Args:
-        cluster: Asked for what surrounds an execution that waits.
-        unanswered: Called each time no server has answered a request, before it is published again; and before a start,
-            whose answer is waited for longer. Without it no answer is an error after :data:`PATIENCE_S`; the request is
-            stored by then, and is taken up by the next server.
-        recorded: What a deletion is done within.
+        cluster: Read by :meth:`why`.
+        unanswered: Called before a start, and whenever no server has answered a request, before it is published again.
+            Without it, an unanswered request fails after :data:`PATIENCE_S`; it is stored then, and the next server
+            takes it.
+        recorded: Records each deletion in the audit.
     """
 
     def __init__(
@@ -126,16 +127,16 @@ class DirectExecutions:
         found = await find_playbook(wanted, self._store, self._ports.catalog)
         plan = await self._checking.plan(found.source, found.name)
         request = self._request(ids, plan, wanted, by, workload=dict(wanted.workload))
-        await self._submit(request, source=None if found.kept else found.source)
+        await self._submit(request, source=None if found.stored else found.source)
         return await self.get(request.execution_id)
 
     async def page(self, chosen: ExecutionFilter, limit: int, cursor: str | None) -> ExecutionPage:
         unknown = set(chosen.status) - set(STATUSES)
         if unknown:
-            raise UsageError(f"no execution has the status {min(unknown)!r}", hint=f"there are {', '.join(STATUSES)}")
+            raise UsageError(f"{min(unknown)!r} is not a status", hint=f"use one of {', '.join(STATUSES)}")
         words = word_terms(chosen.error or "")
         if chosen.error is not None and not words:
-            raise UsageError(f"{chosen.error!r} holds no word to look for in errors")
+            raise UsageError(f"{chosen.error!r} contains no word to search errors for")
         wanted = ListingFilter(
             chosen.status,
             None if chosen.path is None else chosen.path.strip("/"),
@@ -143,14 +144,13 @@ class DirectExecutions:
             chosen.started_from_ms,
             chosen.started_before_ms,
         )
-        at_most = max(1, min(limit, MAX_PAGE))
-        rows = await self._store.list_executions(wanted, at_most + 1, read_cursor(cursor, str))
-        more = len(rows) > at_most
-        shown = [listed_document(row) for row in rows[:at_most]]
-        return ExecutionPage(shown, cursor_of(rows[at_most - 1].execution_id) if more else None)
+        size = page_size(limit)
+        found = await self._store.list_executions(wanted, size + 1, read_cursor(cursor, str))
+        rows, following = page_of(found, size, lambda row: row.execution_id)
+        return ExecutionPage([listed_document(row) for row in rows], following)
 
     async def get(self, execution_id: str) -> ExecutionDocument:
-        """``steps`` and ``waits`` are ``None`` where the journal has more than :data:`DESCRIBED_EVENTS` entries."""
+        """``steps`` and ``waits`` are ``None`` if the journal has more than :data:`DESCRIBED_EVENTS` entries."""
         row = await self._row(execution_id)
         is_short = row.position <= DESCRIBED_EVENTS
         journal = await self._store.journal(execution_id, 0, None if is_short else 1)
@@ -162,7 +162,7 @@ class DirectExecutions:
         return await self.get(execution_id)
 
     async def result(self, execution_id: str) -> ResultDocument:
-        """A result over :data:`~noetl_stream.client.executions.results.MAX_LOADED_BYTES` stays a reference."""
+        """A result larger than :data:`~noetl_stream.client.executions.documents.MAX_LOADED_BYTES` is a reference."""
         row = await self._ended(execution_id)
         result = await loaded_result(row, self._store, self._ports.blobs)
         return ResultDocument(execution_id, row.status, result, error_of(row))
@@ -173,9 +173,8 @@ class DirectExecutions:
 
     async def iterations(self, execution_id: str, step_run_id: str, limit: int, cursor: str | None) -> IterationPage:
         await self._row(execution_id)
-        return await iterations_page(
-            self._store, execution_id, step_run_id, max(1, min(limit, MAX_PAGE)), read_cursor(cursor, list)
-        )
+        after = read_cursor(cursor, list)
+        return await iterations_page(self._store, execution_id, step_run_id, page_size(limit), after)
 
     async def events(self, execution_id: str, after: int, limit: int) -> list[EventDocument]:
         row = await self._row(execution_id)
@@ -215,8 +214,8 @@ class DirectExecutions:
         return await self.get(request.execution_id)
 
     async def why(self, execution_id: str) -> WhyDocument:
-        from noetl_stream.client.why import Environment, explain  # `run` starts sooner without it
-        from noetl_stream.client.why.observe import observe
+        from noetl_stream.client.why.answer import explain, observe  # `run` starts faster without it
+        from noetl_stream.client.why.reason import Environment
 
         row = await self._row(execution_id)
         journal = await self._store.journal(execution_id)
@@ -254,7 +253,7 @@ class DirectExecutions:
         return Request(execution_id, request_id, fact)
 
     async def _submit(self, request: Request, source: str | None) -> None:
-        """Publishes a request until it is answered; one that was answered before is not published again."""
+        """Publishes a request until it is answered; an answered one is not published again."""
         if await self._store.request(request.execution_id, request.request_id) is not None:
             return
         if source is not None:
@@ -264,7 +263,7 @@ class DirectExecutions:
         follower = await self._client.follow(request.execution_id).open()
         try:
             await self._client.begin(request, follower, unanswered=self._patience(request.execution_id))
-        except Refused as refused:
+        except RequestRefused as refused:
             raise _error(refused) from None
         finally:
             await follower.close()
@@ -272,13 +271,13 @@ class DirectExecutions:
     async def _row(self, execution_id: str) -> ExecutionRow:
         row = await self._store.execution(execution_id) if is_valid_id(execution_id) else None
         if row is None:
-            raise NotFound(f"no execution {execution_id}")
+            raise NotFound(f"execution {execution_id} not found")
         return row
 
     async def _ended(self, execution_id: str) -> ExecutionRow:
         row = await self._row(execution_id)
         if row.finished_ms is None:
-            raise Conflict(f"execution {execution_id} has not ended: it is {row.status}")
+            raise Conflict(f"execution {execution_id} has not ended: its status is {row.status}")
         return row
 
     def _patience(self, execution_id: str) -> Callable[[], Awaitable[None]]:
@@ -289,14 +288,14 @@ class DirectExecutions:
 
         async def wait_on() -> None:
             if clock.monotonic_s() >= until_s:
-                text = f"no server has answered within {PATIENCE_S:g} s"
-                hint = f"is a server running? the next takes up execution {execution_id}: look before you repeat"
+                text = f"no server answered within {PATIENCE_S:g} s"
+                hint = f"start a server; it will process this request: check execution {execution_id} before you retry"
                 raise Unreachable(text, hint=hint)
 
         return wait_on
 
 
-def _error(refused: RequestRefused | Refused) -> NoetlError:
-    if isinstance(refused, Refused) and any("line" in one for one in refused.diagnostics):
+def _error(refused: RequestRefused) -> NoetlError:
+    if any("line" in one for one in refused.diagnostics):
         return PlaybookRefused(refused.message, refused.diagnostics)
     return _ERRORS.get(refused.code, UsageError)(refused.message)

@@ -1,29 +1,36 @@
-"""What people and programs read of an execution, from its row and its journal."""
+"""The documents of an execution, from its row and its journal."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
 
 from msgspec.structs import asdict, replace
 
 from noetl_stream.client.executions.step_runs import summarize
-from noetl_stream.client.executions.waits import awaited
 from noetl_stream.engine.replay import replay
+from noetl_stream.engine.state import Execution
+from noetl_stream.errors import BlobMissing, NotFound
 from noetl_stream.model import codec
 from noetl_stream.model.envelope import EventDocument, envelope, iso, iso_or_none
-from noetl_stream.model.events import ExecutionRequested
+from noetl_stream.model.events import ExecutionRequested, Wait
+from noetl_stream.model.ids import timer_of
 from noetl_stream.model.outcome import ErrorInfo
+from noetl_stream.ports.blobs import Blobs, gather_iterations
 from noetl_stream.ports.operations.executions import (
     ExecutionDocument,
     ListedExecutionDocument,
     ParentExecutionDocument,
+    WaitDocument,
 )
-from noetl_stream.ports.store import ExecutionRow, ListedExecution, StoredEvent
+from noetl_stream.ports.store import ExecutionRow, ListedExecution, Store, StoredEvent
+
+MAX_LOADED_BYTES: Final = 16 * 1024 * 1024
+"""A larger result is shown as its reference, so that many of them do not fill the memory of this process."""
 
 
 def listed_document(row: ListedExecution | ExecutionRow) -> ListedExecutionDocument:
-    """What a list shows of an execution. ``duration_s`` is ``None`` until it has ended."""
+    """An execution in a list. ``duration_s`` is ``None`` until it has ended."""
     return ListedExecutionDocument(
         execution_id=row.execution_id,
         path=row.path,
@@ -42,11 +49,11 @@ def listed_document(row: ListedExecution | ExecutionRow) -> ListedExecutionDocum
 def execution_document(
     row: ExecutionRow, journal: Sequence[StoredEvent], now_ms: int, *, is_whole: bool = True
 ) -> ExecutionDocument:
-    """All that is known of an execution.
+    """An execution in full.
 
     Args:
         journal: At least its first entry; ``steps`` and ``waits`` are ``None`` unless it ``is_whole``.
-        now_ms: How long one that has not ended has taken so far.
+        now_ms: The duration of an execution that has not ended counts up to here.
     """
     first = codec.decode_fact(journal[0].data) if journal else None
     requested = first if isinstance(first, ExecutionRequested) else None
@@ -73,12 +80,12 @@ def execution_document(
 
 
 def error_of(row: ExecutionRow | ListedExecution) -> ErrorInfo | None:
-    """Why it has failed, if it has."""
+    """The error of a failed execution."""
     return None if row.error is None else codec.decode_error(row.error)
 
 
 def result_of(row: ExecutionRow) -> Any:
-    """The execution's result; a reference is shown as ``{"$reference": {…}}``."""
+    """The result of an execution; a reference is shown as ``{"$reference": {…}}``."""
     if row.result is None:
         return None
     payload = codec.decode_payload(row.result)
@@ -88,7 +95,7 @@ def result_of(row: ExecutionRow) -> Any:
 
 
 def event_document(execution_id: str, trace_id: str, digest: str, row: StoredEvent, worker: str = "") -> EventDocument:
-    """A journal entry as an envelope (LANGUAGE §13); ``worker`` is who reported it, where that is known."""
+    """A journal entry as an envelope (LANGUAGE §13); ``worker`` is who reported it, if known."""
     return envelope(
         execution_id=execution_id,
         position=row.position,
@@ -103,3 +110,47 @@ def event_document(execution_id: str, trace_id: str, digest: str, row: StoredEve
         digest=digest,
         worker=worker,
     )
+
+
+async def loaded_result(row: ExecutionRow, store: Store, blobs: Blobs) -> Any:
+    """The result of an execution from wherever it is stored (LANGUAGE §10); ``{"$reference": {…}}`` if it is larger
+    than :data:`MAX_LOADED_BYTES`, ``None`` if there is none.
+
+    Raises:
+        NotFound: its object is lost.
+    """
+    reference = codec.decode_payload(row.result).reference if row.result is not None else None
+    if reference is None or reference.size > MAX_LOADED_BYTES:
+        return result_of(row)
+    try:
+        if reference.store == "journal":
+            owner, _, step_run_id = reference.key.partition(".")
+            return codec.decode_json(await gather_iterations(store, blobs, owner, step_run_id))
+        return codec.decode_json(await blobs.get(reference.key))
+    except BlobMissing as error:
+        raise NotFound(f"the result of execution {row.execution_id} is lost: {error.message}") from None
+
+
+def awaited(state: Execution) -> Iterator[WaitDocument]:
+    """Everything that an execution waits for (LANGUAGE §4, §8)."""
+
+    def until(timer_id: str) -> str | None:
+        timer = state.timers.get(timer_id)
+        return None if timer is None else iso(timer.due_ms)
+
+    for token_id, waiting in state.tokens.items():
+        if waiting.keeps_alive:
+            yield WaitDocument(waiting.token.step, None, [], "admission", until(timer_of(token_id, "admission")))
+    for command_id, suspended in state.suspensions.items():
+        step = state.runs[suspended.step_run_id].step
+        for wait in suspended.waits.values():
+            due = until(timer_of(command_id, "wait", wait.path))
+            yield WaitDocument(step, wait.task, list(wait.path), _cause(wait), due)
+
+
+def _cause(wait: Wait) -> str:
+    if wait.signal is not None:
+        return f"signal {wait.signal}"
+    if wait.child is not None:
+        return f"playbook {wait.child.path} ({wait.child.execution_id})"
+    return "its next attempt" if wait.delay_s is not None else "its time"

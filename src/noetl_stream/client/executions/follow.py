@@ -1,31 +1,44 @@
-"""Following one execution live: decided records and worker reports as they pass, over core NATS.
+"""Following an execution live over core NATS: decided records and worker reports as they are published.
 
-What is seen here is news, not truth: a record may be missed over a reconnect. The truth is Postgres.
+A record may be missed during a reconnect. Postgres is the source of truth.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from typing import Any, NamedTuple
+from collections.abc import AsyncIterator, Callable, Collection
+from typing import Any, Final, NamedTuple
 
+from noetl_stream.concurrency import set_within
 from noetl_stream.model import codec
 from noetl_stream.model.events import ExecutionEvaluated, ExecutionFinished, Fact
 from noetl_stream.model.ids import partition_of
 from noetl_stream.model.messages import InputByReport, Report
 from noetl_stream.ports import subjects
 from noetl_stream.ports.bus import Bus, Subscription
+from noetl_stream.ports.store import ExecutionRow, Store
+
+POLL_S: Final = 5.0
+"""How often Postgres is read without a notification, since those of NATS may be lost."""
+
+_ENDS: Final = (b'"execution.finished"',)
+_BEGINS: Final = (b'"execution.started"', *_ENDS)
 
 
 class ProgressUpdate(NamedTuple):
-    """A fact that passed, and the step run of the report it came by (``None`` for the server's own facts)."""
+    """A fact, and the step run whose report it came with (``None`` for the server's own facts)."""
 
     fact: Fact
     step_run_id: str | None
 
 
 class Follower:
-    """Hears everything that is said about one execution from :meth:`open` on."""
+    """Receives everything that is published about an execution from :meth:`open` on.
+
+    Attributes:
+        finished: Set by ``execution.finished``.
+        refusal: The message and diagnostics of a rejected request.
+    """
 
     def __init__(self, bus: Bus, execution_id: str) -> None:
         self._bus = bus
@@ -37,11 +50,10 @@ class Follower:
         self.refusal: tuple[str, list[dict[str, Any]]] | None = None
 
     async def open(self, *, reports: bool = False) -> Follower:
-        """Subscribes. ``reports``: worker reports too, which show tasks as they run."""
-        partition = partition_of(self._execution_id)
-        subject = subjects.decided(partition, self._execution_id)
+        """Subscribes. ``reports``: to worker reports, too, which show tasks as they run."""
+        subject = subjects.decided(partition_of(self._execution_id), self._execution_id)
         if reports:
-            # One subscription for both: two would be heard in an order of their own.
+            # A single subscription keeps the order of both kinds.
             subject = f"{subject.rpartition('.')[0]}.*"
         self._subscription = await self._bus.listen(subject, self._on_message)
         return self
@@ -51,15 +63,11 @@ class Follower:
             await self._subscription.close()
 
     async def begun(self, timeout_s: float) -> bool:
-        """Whether a journal record of the execution has been seen in time: its request is committed."""
-        return await _in_time(self._begun, timeout_s)
-
-    async def end(self, timeout_s: float) -> bool:
-        """Whether ``execution.finished`` has been seen in time."""
-        return await _in_time(self.finished, timeout_s)
+        """Whether a journal record of the execution was received in time: its request is committed."""
+        return await set_within(self._begun, timeout_s)
 
     async def news(self) -> AsyncIterator[ProgressUpdate]:
-        """Facts as they pass, in the order heard; ends with ``execution.finished``."""
+        """Facts in the order of arrival; ends with ``execution.finished``."""
         while True:
             news = await self._news.get()
             yield news
@@ -94,11 +102,38 @@ class Follower:
                 self._news.put_nowait(ProgressUpdate(codec.decode_fact(raw), message.step_run_id))
 
 
-async def _in_time(event: asyncio.Event, timeout_s: float) -> bool:
-    # Not `wait_for`: Python 3.11's forgets a cancellation that comes together with the event.
+async def until_ended(store: Store, bus: Bus, execution_id: str, timeout_s: float) -> None:
+    """Waits until the execution has ended or was deleted, or for ``timeout_s``."""
+    await _until(store, bus, execution_id, timeout_s, _ENDS, lambda row: row.finished_ms is not None)
+
+
+async def until_begun(store: Store, bus: Bus, execution_id: str, timeout_s: float) -> None:
+    """Waits until the execution runs or was rejected, or for ``timeout_s``."""
+    await _until(store, bus, execution_id, timeout_s, _BEGINS, lambda row: row.status != "pending")
+
+
+async def _until(
+    store: Store,
+    bus: Bus,
+    execution_id: str,
+    timeout_s: float,
+    notifications: Collection[bytes],
+    holds: Callable[[ExecutionRow], bool],
+) -> None:
+    """Waits until ``holds`` does. Postgres is read at first, and after each of the ``notifications``."""
+    notified = asyncio.Event()
+
+    async def on_decided(_subject: str, body: bytes, _reply: str) -> None:
+        if any(name in body for name in notifications):
+            notified.set()
+
+    subscription = await bus.listen(subjects.decided(partition_of(execution_id), execution_id), on_decided)
     try:
         async with asyncio.timeout(timeout_s):
-            await event.wait()
+            while (row := await store.execution(execution_id)) is not None and not holds(row):
+                await set_within(notified, POLL_S)
+                notified.clear()
     except TimeoutError:
-        return False
-    return True
+        return
+    finally:
+        await subscription.close()

@@ -1,4 +1,4 @@
-"""What is to be started: a playbook's text from wherever it is, checked before anything is published (LANGUAGE §9)."""
+"""The playbook of a new execution: found, and checked before anything is published (LANGUAGE §9)."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from noetl_stream.model.limits import Limits
 from noetl_stream.playbook.compile.compiler import CheckResult, check, digest_of
 from noetl_stream.playbook.kinds.spec import Kinds
 from noetl_stream.playbook.plan import Plan
-from noetl_stream.ports.catalog import Catalog
-from noetl_stream.ports.catalog_address import find_entry, read_address
+from noetl_stream.ports.catalog import Catalog, find_entry, read_address
 from noetl_stream.ports.operations.executions import Start
 from noetl_stream.ports.store import Store
 
@@ -21,19 +20,19 @@ PLANS_KEPT: Final = 256
 
 
 class SubmittedText(NamedTuple):
-    """A playbook's text. ``name`` is what diagnostics call it; ``kept``: the store has it already."""
+    """The text of a playbook. ``name`` appears in diagnostics. ``stored``: whether the store has it already."""
 
     name: str
     source: str
-    kept: bool
+    stored: bool
 
 
 class PlaybookChecker:
-    """Checks playbooks as a server here would. Plans are kept, for whoever starts the same again and again.
+    """Checks playbooks as a server here would, and caches their plans.
 
     Args:
-        limits: The operator's, which a playbook may lower.
-        plans: Made before, with the same kinds and limits.
+        limits: Of the operator; a playbook may lower them.
+        plans: Compiled before with the same kinds and limits.
     """
 
     def __init__(self, kinds: Kinds, limits: Limits, plans: Iterable[Plan] = ()) -> None:
@@ -44,7 +43,7 @@ class PlaybookChecker:
             self._plans.put(plan.digest, plan)
 
     async def check(self, source: str | bytes, name: str) -> CheckResult:
-        """What is to be said of a text, and its plan; elsewhere than on this thread: it may take long."""
+        """The diagnostics and the plan of a text. Runs in another thread, since it may take long."""
         return await asyncio.to_thread(check, source, self._kinds, file=name, limits=self._limits)
 
     async def plan(self, source: str, name: str) -> Plan:
@@ -61,10 +60,10 @@ class PlaybookChecker:
         return plan
 
     def plan_of(self, checked: CheckResult, name: str) -> Plan:
-        """The plan of what was checked.
+        """The plan of a checked text.
 
         Raises:
-            PlaybookRefused: there is none.
+            PlaybookRefused: it has errors.
         """
         if checked.plan is not None:
             return checked.plan
@@ -74,30 +73,30 @@ class PlaybookChecker:
 
 
 async def find_playbook(wanted: Start, store: Store, catalog: Catalog) -> SubmittedText:
-    """The text of what is wanted.
+    """The text to start.
 
     Raises:
         UsageError: not exactly one of ``playbook``, ``digest`` and ``path`` is given, or a version without a path.
-        NotFound: no such path, version or digest.
+        NotFound: the path, version or digest does not exist.
     """
     given = [name for name in ("playbook", "digest", "path") if getattr(wanted, name) is not None]
     if len(given) != 1:
-        said = f"not {' and '.join(given)}" if given else "none is given"
-        raise UsageError(f"say what to start by exactly one of playbook, digest and path: {said}")
+        found = " and ".join(given) or "none"
+        raise UsageError(f"give exactly one of playbook, digest and path, not {found}")
     if wanted.version is not None and wanted.path is None:
-        raise UsageError("a version without a path names nothing")
+        raise UsageError("a version needs a path")
     if wanted.playbook is not None:
-        return SubmittedText("playbook", wanted.playbook, kept=False)
+        return SubmittedText("playbook", wanted.playbook, stored=False)
     digest, name = wanted.digest or "", f"digest {wanted.digest}"
     if wanted.path is not None:
         text = wanted.path if wanted.version is None else f"{wanted.path}@{wanted.version}"
         address = read_address(text)
         if address is None:
-            raise NotFound(f"{text!r} is no address of the catalog")
+            raise NotFound(f"{text!r} is not an address in the catalog")
         entry = await find_entry(catalog, address)
         digest, name = entry.digest, f"{entry.path}@{entry.known_as}"
     row = await store.playbook(digest)
     if row is None:
-        hint = "it is the SHA-256 of the text of a playbook that was registered or has run"
-        raise NotFound(f"no playbook has the digest {digest}", hint=hint)
-    return SubmittedText(name, row.source, kept=True)
+        hint = "use the SHA-256 of the text of a playbook that was registered or run"
+        raise NotFound(f"no playbook with digest {digest}", hint=hint)
+    return SubmittedText(name, row.source, stored=True)

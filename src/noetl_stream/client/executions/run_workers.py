@@ -1,4 +1,4 @@
-"""Which worker had each run of a command: what it reports is shown with its name (LANGUAGE §13 *Envelope*)."""
+"""The worker of each run of a command, for the envelopes of its reports (LANGUAGE §13 *Envelope*)."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from noetl_stream.model.events import LoopIterationStarted, StepStarted, TaskPro
 from noetl_stream.ports.store import Store, StoredEvent
 
 LOOK_AHEAD: Final = 500
-"""How many entries are read behind a page for the name of a run that begins in it."""
+"""How many entries after a page are read for the name of a run that begins in it."""
 
 RUNS_KEPT: Final = 10_000
-"""How many runs whose worker is known are kept: those that are read next are mostly among them."""
+"""How many runs are cached: the next page mostly has the same ones."""
 
 _NAMING: Final = frozenset({"step.started", "loop.iteration.started", "task.processed"})
-"""Events in which a run names its worker: one of them is among its first."""
+"""Events in which a run names its worker: one of its first is among them."""
 
 
 class RunWorkers:
-    """Reads names from journals. A run names its worker in some of its events, and is known by them in all others."""
+    """Reads the names of workers from journals. Only some events of a run name its worker."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._kept: LruCache[str, str] = LruCache(RUNS_KEPT)
 
     async def names(self, execution_id: str, rows: Sequence[StoredEvent]) -> dict[int, str]:
-        """The workers of those of these entries that workers reported, by position. A run that has not named its
-        worker is missing: it has only asked whether it may begin, or ended before it did.
+        """The workers that reported these entries, by position. A run that has not named its worker is missing: it has
+        only claimed its command, or ended before it began.
 
         Args:
             rows: Entries of one journal, by position.
@@ -61,17 +61,17 @@ class RunWorkers:
 
 
 def _run_of(row: StoredEvent) -> str | None:
-    """The run that reported this entry, as the report's id has it."""
+    """The run that reported an entry, from the id of the report."""
     return row.report_id.rpartition(".")[0] if row.report_id is not None and row.number is not None else None
 
 
 def _beginning(rows: Iterable[StoredEvent]) -> set[str]:
-    """The runs whose first event is among these."""
+    """The runs whose first event is in these entries."""
     return {run for row in rows if row.number == 0 and (run := _run_of(row)) is not None}
 
 
 def _learn(rows: Iterable[StoredEvent], wanted: set[str], known: dict[str, str]) -> None:
-    """Adds to ``known`` the workers that the ``wanted`` runs name in these entries."""
+    """Adds to ``known`` the workers of the ``wanted`` runs that these entries name."""
     for row in rows:
         run = _run_of(row)
         if run is None or run not in wanted or run in known or row.name not in _NAMING:

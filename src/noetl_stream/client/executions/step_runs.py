@@ -1,16 +1,19 @@
-"""Every step run of an execution, from its journal: where its token came from, how it went (LANGUAGE §13); and all
-runs of a step together.
+"""The step runs of an execution from its journal (LANGUAGE §13), summaries by step, and the iterations of a loop
+(LANGUAGE §6).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from heapq import nsmallest
+from operator import attrgetter
+from typing import Any, Final
 
 import msgspec
 
 from noetl_stream.client.executions.journals import pieces
+from noetl_stream.client.paging import page_of
 from noetl_stream.model import codec
 from noetl_stream.model.envelope import iso, iso_or_none
 from noetl_stream.model.events import (
@@ -18,6 +21,10 @@ from noetl_stream.model.events import (
     ExecutionReused,
     Fact,
     LoopDone,
+    LoopIterationDone,
+    LoopIterationFailed,
+    LoopIterationStarted,
+    Path,
     StepDone,
     StepFailed,
     StepReused,
@@ -30,6 +37,8 @@ from noetl_stream.model.events import (
 from noetl_stream.model.outcome import ErrorInfo, Outcome, Payload
 from noetl_stream.model.status import RunStatus
 from noetl_stream.ports.operations.executions import (
+    IterationDocument,
+    IterationPage,
     LoopCountsDocument,
     StepRunDocument,
     StepSummaryDocument,
@@ -38,9 +47,12 @@ from noetl_stream.ports.operations.executions import (
 from noetl_stream.ports.store import Store, StoredEvent
 
 SHOWN_BYTES: Final = 4 * 1024
-"""A larger result is not shown among others, only how large it is."""
+"""Of a larger result, lists show only its size."""
 
-_READ: Final = frozenset(
+PAGES_KEPT: Final = 4
+"""How many pages of iterations are kept while a journal is read, which does not have them in order."""
+
+_OF_STEP_RUNS: Final = frozenset(
     {
         "execution.reused",
         "token.enqueued",
@@ -53,13 +65,14 @@ _READ: Final = frozenset(
         "execution.finished",
     }
 )
+_OF_ITERATIONS: Final = frozenset(
+    {"loop.iteration.started", "task.processed", "loop.iteration.done", "loop.iteration.failed"}
+)
 
 
 @dataclass(slots=True)
 class _RunHistory:
-    """One consumption of a token, as far as it has got. Times are ms since the epoch; those of another execution
-    (``reused``) took none here.
-    """
+    """A step run so far. Times are ms since the epoch; a run reused from another execution took no time here."""
 
     step_run_id: str
     token: Token
@@ -111,7 +124,7 @@ class _Reading:
     runs: dict[str, _RunHistory] = field(default_factory=dict)
 
     def take(self, row: StoredEvent) -> None:
-        if row.name not in _READ:
+        if row.name not in _OF_STEP_RUNS:
             return
         fact = codec.decode_fact(row.data)
         if isinstance(fact, ExecutionReused):
@@ -157,7 +170,7 @@ def _take(run: _RunHistory, fact: Any, row: StoredEvent) -> None:
 
 
 async def step_runs(store: Store, execution_id: str) -> list[StepRunDocument]:
-    """One document a step run, in the order they began."""
+    """The step runs in the order in which they began."""
     reading = _Reading()
     async for piece in pieces(store, execution_id):
         for row in piece:
@@ -166,41 +179,28 @@ async def step_runs(store: Store, execution_id: str) -> list[StepRunDocument]:
 
 
 def summarize(journal: Iterable[StoredEvent]) -> list[StepSummaryDocument]:
-    """All runs of each step together, from a journal."""
+    """The runs of each step together, from a journal."""
     reading = _Reading()
     for row in journal:
         reading.take(row)
     return summaries(reading.runs.values())
 
 
-class _Summarized(Protocol):
-    @property
-    def step(self) -> str: ...
-    @property
-    def status(self) -> RunStatus: ...
-    @property
-    def finished(self) -> Any: ...
-    @property
-    def duration_s(self) -> float | None: ...
-    @property
-    def retries(self) -> int: ...
-
-
-def summaries(runs: Iterable[_Summarized]) -> list[StepSummaryDocument]:
-    """All runs of each step together, in the order in which the steps first ran. The status of a step is that of the
-    run that ended last; ``duration_s`` adds up over those that have ended, by the log's stored times.
+def summaries(runs: Iterable[_RunHistory | StepRunDocument]) -> list[StepSummaryDocument]:
+    """The runs of each step together, in the order in which the steps first ran. The status of a step is that of the
+    run that ended last; ``duration_s`` is the sum over the ended runs, by the log's stored times.
 
     Args:
-        runs: In the order they began.
+        runs: In the order in which they began.
     """
-    steps: dict[str, list[_Summarized]] = {}
+    steps: dict[str, list[_RunHistory | StepRunDocument]] = {}
     for run in runs:
         steps.setdefault(run.step, []).append(run)
     return [_summary(step, of_step) for step, of_step in steps.items()]
 
 
-def _summary(step: str, runs: Sequence[_Summarized]) -> StepSummaryDocument:
-    ended = sorted((run for run in runs if run.finished is not None), key=lambda run: run.finished)
+def _summary(step: str, runs: Sequence[_RunHistory | StepRunDocument]) -> StepSummaryDocument:
+    ended = sorted((run for run in runs if run.finished is not None), key=attrgetter("finished"))
     return StepSummaryDocument(
         step=step,
         runs=len(runs),
@@ -211,8 +211,68 @@ def _summary(step: str, runs: Sequence[_Summarized]) -> StepSummaryDocument:
 
 
 def shown_result(payload: Payload) -> Any:
-    """A result among others: ``{"$reference": {…}}`` for one in the object store, ``{"$large": …}`` for a long one."""
+    """A result in a list: ``{"$reference": {…}}`` if it is in the object store, ``{"$large": …}`` if it is large."""
     if payload.reference is not None:
         return {"$reference": msgspec.structs.asdict(payload.reference)}
     size = len(bytes(payload.value))
     return codec.decode_json(payload.value) if size <= SHOWN_BYTES else {"$large": {"size": size}}
+
+
+@dataclass(slots=True)
+class _Iteration:
+    path: Path
+    started_ms: int | None = None
+    ended_ms: int | None = None
+    status: RunStatus = "running"
+    worker: str = ""
+    attempts: int = 0
+    last: TaskProcessed | None = None
+    error: ErrorInfo | None = None
+
+    def take(self, fact: Any, at_ms: int) -> None:
+        if isinstance(fact, LoopIterationStarted):
+            self.started_ms = self.started_ms if self.started_ms is not None else at_ms
+            self.worker = fact.worker
+        elif isinstance(fact, TaskProcessed):
+            self.attempts += 1
+            self.last = fact
+        elif isinstance(fact, LoopIterationDone):
+            self.ended_ms, self.status = at_ms, "done"
+        elif isinstance(fact, LoopIterationFailed):
+            self.ended_ms, self.status, self.error = at_ms, "failed", fact.error
+
+    def document(self) -> IterationDocument:
+        return IterationDocument(
+            path=list(self.path),
+            status=self.status,
+            started=iso_or_none(self.started_ms),
+            finished=iso_or_none(self.ended_ms),
+            worker=self.worker,
+            attempts=self.attempts,
+            result=None if self.last is None else shown_result(self.last.outcome.result),
+            error=self.error,
+        )
+
+
+async def iterations_page(
+    store: Store, execution_id: str, step_run_id: str, limit: int, after: list[int] | None
+) -> IterationPage:
+    """The iterations of a loop whose path is above ``after``, by path. Those that have not begun are missing."""
+    found: dict[Path, _Iteration] = {}
+    first = tuple(after or ())
+    ceiling: Path | None = None
+    async for piece in pieces(store, execution_id):
+        for row in piece:
+            if row.name not in _OF_ITERATIONS:
+                continue
+            fact: Any = codec.decode_fact(row.data)
+            path: Path = fact.path
+            if (row.step_run_id or getattr(fact, "step_run_id", "")) != step_run_id or not path or path <= first:
+                continue
+            if ceiling is None or path <= ceiling:
+                found.setdefault(path, _Iteration(path)).take(fact, row.at_ms)
+        if len(found) > PAGES_KEPT * (limit + 1):
+            kept = nsmallest(limit + 1, found)
+            found, ceiling = {path: found[path] for path in kept}, kept[-1]
+    page, following = page_of(nsmallest(limit + 1, found), limit, list)
+    return IterationPage([found[path].document() for path in page], following)

@@ -1,39 +1,55 @@
-"""Starting an execution: the request is answered by the fold, and only then accepted (PROTOCOL §4)."""
+"""Publishing requests and reports: a request is repeated until the fold has answered it (PROTOCOL §4)."""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from noetl_stream.client.executions.follow import Follower
-from noetl_stream.errors import NoetlError, OutcomeUnknown
+from noetl_stream.concurrency import first_done
+from noetl_stream.errors import NoetlError, NotFound, OutcomeUnknown
 from noetl_stream.lru import LruCache
 from noetl_stream.model import codec
-from noetl_stream.model.events import ExecutionRequested
-from noetl_stream.model.ids import uuid7
-from noetl_stream.model.messages import Request
+from noetl_stream.model.events import ExecutionRequested, InterventionFact
+from noetl_stream.model.ids import report_id, uuid7
+from noetl_stream.model.messages import Report, Request
 from noetl_stream.playbook.compile.compiler import digest_of
 from noetl_stream.ports import subjects
 from noetl_stream.ports.blobs import Blobs
 from noetl_stream.ports.bus import Bus
 from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.event_log import EventLog
+from noetl_stream.ports.gateway import StoredReport
+from noetl_stream.ports.operations.executions import AcceptedDocument
+from noetl_stream.ports.store import Store
 
-ANSWER_WAIT_S = 2.0
+ANSWER_WAIT_S: Final = 2.0
+"""How long an answer is awaited, whether it is pushed or requested."""
+
+PUSH_WAITS_S: Final = (0.05, ANSWER_WAIT_S)
+"""How long a pushed answer is awaited before it is looked up: briefly at first, since it may exist already."""
+
+PLAYBOOKS_KEPT: Final = 10_000
+
+Unanswered = Callable[[], Awaitable[None]]
+"""Called whenever no server has answered, before the request is published again."""
 
 
-PUTS_KEPT = 10_000
+class RequestRefused(NoetlError):
+    """The fold rejected a request.
 
+    Attributes:
+        code: A :data:`~noetl_stream.model.status.RejectionCode`; empty for a playbook with errors.
+        diagnostics: Of that playbook.
+    """
 
-class Refused(NoetlError):
-    """The fold refused the request. ``diagnostics`` are the playbook's, if that is why; ``code`` is for programs."""
-
-    def __init__(self, message: str, diagnostics: list[dict[str, Any]], code: str = "") -> None:
+    def __init__(self, message: str, code: str = "", diagnostics: Sequence[dict[str, Any]] = ()) -> None:
         super().__init__(message)
-        self.diagnostics = diagnostics
         self.code = code
+        self.diagnostics = list(diagnostics)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +66,7 @@ class Submission:
 
     @classmethod
     def new(cls, source: str, path: str, workload: dict[str, Any], clock: Clock, *, principal: str = "") -> Submission:
-        """A submission with ids of its own. Submitting it again, even elsewhere, starts nothing twice."""
+        """A submission with new ids. Submitting it again, even elsewhere, starts nothing twice."""
         return cls(
             source=source,
             path=path,
@@ -63,21 +79,19 @@ class Submission:
 
 
 class Client:
-    """Publishes requests and waits for what the fold says."""
+    """Starts executions."""
 
     def __init__(self, log: EventLog, blobs: Blobs, bus: Bus) -> None:
         self._log = log
         self._blobs = blobs
         self._bus = bus
-        self._put: LruCache[str, bool] = LruCache(PUTS_KEPT)
+        self._put: LruCache[str, bool] = LruCache(PLAYBOOKS_KEPT)
 
     def follow(self, execution_id: str) -> Follower:
-        """A live view of one execution; open it before submitting to miss nothing."""
+        """A live view of an execution; open it before submitting to miss nothing."""
         return Follower(self._bus, execution_id)
 
-    async def submit(
-        self, submission: Submission, follower: Follower, *, unanswered: Callable[[], Awaitable[None]] | None = None
-    ) -> None:
+    async def submit(self, submission: Submission, follower: Follower) -> None:
         """:meth:`put` and :meth:`begin`."""
         digest = await self.put(submission.source)
         fact = ExecutionRequested(
@@ -88,27 +102,24 @@ class Client:
             principal=submission.principal,
             trace_id=submission.trace_id,
         )
-        await self.begin(Request(submission.execution_id, submission.request_id, fact), follower, unanswered=unanswered)
+        await self.begin(Request(submission.execution_id, submission.request_id, fact), follower)
 
     async def put(self, source: str) -> str:
-        """Puts a text where servers find it, before it is requested; its digest."""
+        """Stores a playbook where servers find it, and returns its digest. Call it before the request."""
         digest = digest_of(source)
         if digest not in self._put:
             await self._blobs.put(subjects.playbook_key(digest), source.encode())
             self._put.put(digest, True)
         return digest
 
-    async def begin(
-        self, request: Request, follower: Follower, *, unanswered: Callable[[], Awaitable[None]] | None = None
-    ) -> None:
-        """Publishes the request until the fold has answered it.
+    async def begin(self, request: Request, follower: Follower, *, unanswered: Unanswered | None = None) -> None:
+        """Publishes a request for a new execution until the fold has answered it.
 
         Args:
             follower: An open follower of the execution; its first journal record proves the commit.
-            unanswered: Called each time no server has answered, before the request is published again.
 
         Raises:
-            Refused: the fold said no.
+            RequestRefused: the fold rejected it.
         """
         body = codec.encode(request)
         while True:
@@ -116,11 +127,13 @@ class Client:
             with contextlib.suppress(OutcomeUnknown):
                 await self._log.publish_reported(request.execution_id, request.request_id, body)
             if await follower.begun(ANSWER_WAIT_S):
-                answer = follower.refusal
-                if answer is not None:
-                    raise Refused(*answer, _code_of(answer[1]))
+                if follower.refusal is not None:
+                    message, diagnostics = follower.refusal
+                    raise RequestRefused(message, _code_of(diagnostics), diagnostics)
                 return
-            if await self._answered(request):
+            known = await _look_up(self._bus, request.execution_id, request.request_id)
+            if known is not None and known["known"]:
+                _require_accepted(known["answer"])
                 return
             if unanswered is not None:
                 await unanswered()
@@ -129,18 +142,83 @@ class Client:
         """Whether any server answers."""
         return await self._bus.ask(subjects.PING, b"", timeout_s) is not None
 
-    async def _answered(self, request: Request) -> bool:
-        subject = subjects.ask_request(request.execution_id, request.request_id)
-        reply = await self._bus.ask(subject, b"", ANSWER_WAIT_S)
-        known = codec.decode_json(reply) if reply is not None else None
-        if known is None or not known["known"]:
-            return False
-        answer = known["answer"]
-        if not answer["ok"]:
-            raise Refused(answer["error"], answer.get("diagnostics", []), answer.get("code", ""))
-        return True
+
+async def ask_of(
+    log: EventLog,
+    bus: Bus,
+    clock: Clock,
+    execution_id: str,
+    fact: InterventionFact,
+    unanswered: Unanswered | None = None,
+) -> AcceptedDocument:
+    """Publishes a request to an existing execution until the fold has answered it.
+
+    Raises:
+        RequestRefused: the fold rejected it.
+    """
+    body = codec.encode(Request(execution_id, fact.request_id, fact))
+    message_id = f"{execution_id}.{fact.request_id}"
+    pushed: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+
+    async def take(_subject: str, answer: bytes, _reply: str) -> None:
+        if not pushed.done():
+            pushed.set_result(answer)
+
+    subscription = await bus.listen(subjects.answered(execution_id, fact.request_id), take)
+    try:
+        while True:
+            # Of unknown outcome: published again under the same request id, unless the fold turns out to know it.
+            with contextlib.suppress(OutcomeUnknown):
+                await log.publish_reported(execution_id, message_id, body)
+            for wait_s in PUSH_WAITS_S:
+                if await first_done([pushed], clock.sleep(wait_s)):
+                    return _accepted(codec.decode_json(pushed.result()))
+                # It was answered before the subscription, or the push was lost.
+                known = await _look_up(bus, execution_id, fact.request_id)
+                if known is None:
+                    break
+                if known["known"]:
+                    return _accepted(known["answer"])
+            if unanswered is not None:
+                await unanswered()
+    finally:
+        await subscription.close()
+
+
+async def _look_up(bus: Bus, execution_id: str, request_id: str) -> dict[str, Any] | None:
+    """``{"known": bool, "answer"}`` of a request; ``None`` if no server answers, or none can tell."""
+    reply = await bus.ask(subjects.ask_request(execution_id, request_id), b"", ANSWER_WAIT_S)
+    known: dict[str, Any] | None = codec.decode_json(reply) if reply is not None else None
+    return known
+
+
+def _accepted(answer: dict[str, Any]) -> AcceptedDocument:
+    _require_accepted(answer)
+    return AcceptedDocument(answer["execution_id"], answer.get("position"), answer.get("already", False))
+
+
+def _require_accepted(answer: dict[str, Any]) -> None:
+    if not answer["ok"]:
+        raise RequestRefused(answer["error"], answer.get("code", ""), answer.get("diagnostics", ()))
 
 
 def _code_of(diagnostics: list[dict[str, Any]]) -> str:
-    """Why the engine refused a request; ``""`` where the diagnostics are those of its playbook."""
+    """Why the engine rejected a request; ``""`` if the diagnostics are those of its playbook."""
     return "" if len(diagnostics) != 1 or "line" in diagnostics[0] else str(diagnostics[0]["code"])
+
+
+class DirectIngest:
+    """An :class:`~noetl_stream.ports.gateway.Ingest`: publishes reports of workers that cannot reach NATS."""
+
+    def __init__(self, log: EventLog, store: Store) -> None:
+        self._log = log
+        self._store = store
+
+    async def report(self, report: Report) -> StoredReport:
+        """See :meth:`noetl_stream.ports.gateway.Ingest.report`."""
+        row = await self._store.execution(report.execution_id)
+        if row is None:
+            raise NotFound(f"execution {report.execution_id} not found")
+        message_id = report_id(report.run, report.number)
+        sequence = await self._log.publish_reported(report.execution_id, message_id, codec.encode(report))
+        return StoredReport(sequence, row.status)

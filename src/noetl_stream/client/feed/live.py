@@ -1,8 +1,8 @@
-"""Events as they happen: history first, then live, each exactly once for every reader (PROTOCOL §4).
+"""Events as they happen: history first, then live, exactly once for every reader (PROTOCOL §4).
 
-Postgres is the source, NATS only says when to look: whatever is lost on the way, nothing is missed. Readers that are at
-the end of the same feed share one look and what it found; one that falls behind goes back to looking for itself, so
-that what is kept for all stays bounded.
+Postgres is the source, and NATS only notifies: a lost notification loses no event. Readers at the end of the same feed
+share its queries and their results. A reader that falls behind reads for itself again, so that the shared buffer stays
+bounded.
 """
 
 from __future__ import annotations
@@ -25,9 +25,8 @@ from noetl_stream.errors import NotFound, UsageError
 from noetl_stream.ports import subjects
 from noetl_stream.ports.bus import Bus
 from noetl_stream.ports.clock import Clock
-from noetl_stream.ports.feed import FeedStore
 from noetl_stream.ports.operations.feed import LAST_EVENT, FeedEvent
-from noetl_stream.ports.store import Store
+from noetl_stream.ports.store import FeedStore, Store
 
 EVERYTHING: Final = "*"
 
@@ -36,7 +35,7 @@ class LiveFeed:
     """A :class:`~noetl_stream.ports.operations.feed.Feed` on Postgres and NATS.
 
     Args:
-        kept_events: How many events are kept for the readers of one feed that are a little late.
+        kept_events: How many events are buffered for the readers of one feed that lag a little.
     """
 
     def __init__(self, store: Store, feed: FeedStore, bus: Bus, clock: Clock, *, kept_events: int = MAX_EVENTS) -> None:
@@ -52,12 +51,12 @@ class LiveFeed:
         """See :meth:`noetl_stream.ports.operations.feed.Feed.execution`.
 
         Raises:
-            NotFound: there is no such execution; while it is read: it was deleted.
-            UsageError: its journal has not come to the position ``after``.
+            NotFound: the execution does not exist; also while reading, after its deletion.
+            UsageError: its journal ends before the position ``after``.
         """
         row = await self._store.execution(execution_id)
         if row is None:
-            raise NotFound(f"no execution {execution_id}")
+            raise NotFound(f"execution {execution_id} not found")
         if row.finished_ms is not None and after >= row.position:
             return _nothing()
         if after > row.position:
@@ -70,7 +69,7 @@ class LiveFeed:
         """See :meth:`noetl_stream.ports.operations.feed.Feed.everything`.
 
         Raises:
-            UsageError: the id is none of this feed, or too old to go on from; so it may become while it is read.
+            UsageError: the id does not belong to this feed, or is too old; also while reading.
         """
         now = await self._feed.now()
         seen = places_of(now) if after is None else decode_id(after, now)
@@ -86,18 +85,18 @@ class LiveFeed:
             if tail is not None and tail.covers(seen):
                 async for fresh in tail.listen(seen, waited_for=keeps_up):
                     seen |= {place[0]: place[1:] for place, _ in fresh}
-                    yield [heard for _, heard in fresh]
+                    yield [event for _, event in fresh]
                 keeps_up = False
-                continue  # it was overtaken: what it lacks is read for it alone
+                continue  # it was overtaken: it reads for itself what it lacks
             found, after = await source.read(seen)
             at_end = after == seen
             some = at_once(found)
-            if len(some) < len(found):  # the rest is read again: many slow readers would keep too much
+            if len(some) < len(found):  # the rest is read again: many slow readers would hold too much
                 after = seen | {place[0]: place[1:] for place, _ in some}
             del found
             seen = after
             if some:
-                yield [heard for _, heard in some]
+                yield [event for _, event in some]
             if at_end and self._tails.get(name) is None:
                 news = FeedUpdate(self._bus, subject, self._clock)
                 self._tails[name] = Tail(source, seen, news, self._kept_events, self._forget(name))
@@ -111,9 +110,9 @@ class LiveFeed:
 
 
 async def _to_the_end(feed: AsyncIterator[list[FeedEvent]]) -> AsyncIterator[list[FeedEvent]]:
-    async for heard in feed:
-        yield heard
-        if heard[-1].name == LAST_EVENT:
+    async for batch in feed:
+        yield batch
+        if batch[-1].name == LAST_EVENT:
             return
 
 

@@ -1,4 +1,4 @@
-"""Where feeds read: one journal by position, or all journals by the ticks of partitions."""
+"""The sources of feeds: one journal by position, or all journals by the ticks of partitions."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ from typing import Final, NamedTuple, Protocol, TypeAlias
 from noetl_stream.client.executions.documents import event_document
 from noetl_stream.client.executions.run_workers import RunWorkers
 from noetl_stream.errors import NotFound, UsageError
-from noetl_stream.ports.feed import FedEvent, FeedStore
 from noetl_stream.ports.operations.feed import FeedEvent
-from noetl_stream.ports.store import ExecutionRow, Store, StoredEvent
+from noetl_stream.ports.store import ExecutionRow, FedEvent, FeedStore, Store, StoredEvent
 
 PAGE_EVENTS: Final = 500
 PAGE_TICKS: Final = 2
@@ -19,14 +18,14 @@ WHOLE_TICK: Final = 2**31
 _NUMBERS: Final = "0123456789abcdefghijklmnopqrstuvwxyz"
 
 Place: TypeAlias = tuple[int, int, int]
-"""Where an event stands: the key of its order (partition), its tick or position, its number in that."""
+"""The place of an event: its order (partition), its tick or position, and its number in that."""
 
 Places: TypeAlias = Mapping[int, tuple[int, int]]
-"""Up to where somebody has seen, by key."""
+"""The place of the last event seen, in each order."""
 
 
 class FeedPage(NamedTuple):
-    """What was found, and the places after it: the same as before at the end of the feed."""
+    """Some events, and the places after them: unchanged at the end of the feed."""
 
     found: list[tuple[Place, FeedEvent]]
     seen: dict[int, tuple[int, int]]
@@ -34,12 +33,12 @@ class FeedPage(NamedTuple):
 
 class FeedSource(Protocol):
     async def read(self, seen: Places) -> FeedPage:
-        """Some of what comes after ``seen``, in the order of each key."""
+        """Some of the events after ``seen``, sorted in each order."""
         ...
 
 
 class ExecutionSource:
-    """One journal: the only key is 0, its order the positions."""
+    """One journal: a single order, 0, by positions."""
 
     def __init__(self, store: Store, workers: RunWorkers, row: ExecutionRow) -> None:
         self._store = store
@@ -47,7 +46,7 @@ class ExecutionSource:
         self._row = row
 
     async def read(self, seen: Places) -> FeedPage:
-        """See :class:`FeedSource`. The last one that was seen is read again: it is there unless all was deleted.
+        """See :class:`FeedSource`. The last event seen is read again: it exists unless the execution was deleted.
 
         Raises:
             NotFound: the execution was deleted.
@@ -67,18 +66,18 @@ class ExecutionSource:
 
 
 class EverythingSource:
-    """All journals: the keys are partitions, their order the ticks."""
+    """All journals: each partition is an order, by ticks."""
 
     def __init__(self, feed: FeedStore, workers: RunWorkers) -> None:
         self._feed = feed
         self._workers = workers
 
     async def read(self, seen: Places) -> FeedPage:
-        """See :class:`FeedSource`. Whoever has seen the last event of a tick has seen it whole. A tick seen in part is
-        read again, and what was seen of it left out.
+        """See :class:`FeedSource`. A tick is complete with its last event. One seen in part is read again, without what
+        was seen of it.
 
         Raises:
-            UsageError: what comes after ``seen`` is not kept any more.
+            UsageError: the events after ``seen`` are no longer stored.
         """
         after = {key: tick if number >= WHOLE_TICK else tick - 1 for key, (tick, number) in seen.items()}
         rows = await self._feed.read(after, PAGE_TICKS)
@@ -99,7 +98,7 @@ class EverythingSource:
         return FeedPage(found, places)
 
     async def _workers_of(self, rows: Sequence[FedEvent]) -> dict[tuple[str, int], str]:
-        """By execution and position, who reported what workers have."""
+        """The workers that reported these events, by execution and position."""
         journals: dict[str, list[StoredEvent]] = {}
         for fed in rows:
             if fed.event is not None:
@@ -112,12 +111,12 @@ class EverythingSource:
 
 
 def places_of(ticks: Mapping[int, int]) -> dict[int, tuple[int, int]]:
-    """The places of partitions of which everything up to these ticks was seen."""
+    """The places of partitions seen up to the end of these ticks."""
     return {partition: (tick, WHOLE_TICK) for partition, tick in ticks.items()}
 
 
 def encode_id(places: Places) -> str:
-    """The id of the feed at these places: ticks of partitions 0, 1, …, with what was seen of the last if not all."""
+    """The id of the feed at these places: the ticks of partitions 0, 1, …, with the number seen of a partial tick."""
     return "-".join(_place_text(*places[partition]) for partition in sorted(places))
 
 
@@ -128,26 +127,26 @@ def decode_id(text: str, now: Mapping[int, int]) -> dict[int, tuple[int, int]]:
         now: The last tick of each partition.
 
     Raises:
-        UsageError: the id is none of this feed.
+        UsageError: the id does not belong to this feed.
     """
     try:
         places = dict(enumerate(map(_place_of, text.split("-"))))
     except ValueError:
         places = {}
     if places.keys() != now.keys() or any(tick > now[key] for key, (tick, _) in places.items()):
-        raise UsageError("the event id is none of this feed", hint="leave it out: the feed then begins now")
+        raise UsageError("the event id does not belong to this feed", hint="omit it to begin now")
     return places
 
 
 def require_kept(places: Places, floor: Mapping[int, int]) -> None:
-    """Raises :class:`~noetl_stream.errors.UsageError` if not all that comes after ``places`` is kept.
+    """Raises :class:`~noetl_stream.errors.UsageError` if events after ``places`` are no longer stored.
 
     Args:
-        floor: The last tick of each partition that was forgotten.
+        floor: The last deleted tick of each partition.
     """
     if any(place < (floor[key], WHOLE_TICK) for key, place in places.items() if key in floor):
-        hint = "read what is missing from the executions themselves, and begin the feed anew"
-        raise UsageError("the event id is too old: what came after it is no longer kept", hint=hint)
+        hint = "read the missing events from the executions, and begin the feed again"
+        raise UsageError("the event id is too old: the events after it are no longer stored", hint=hint)
 
 
 def _place_text(tick: int, number: int) -> str:

@@ -1,4 +1,4 @@
-"""What readers at the end of one feed share: the last events, found by one look for all of them."""
+"""What readers at the end of one feed share: its last events, read once for all of them."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ from noetl_stream.ports.operations.feed import FeedEvent
 
 MAX_EVENTS: Final = 4_096
 MAX_CHARS: Final = 8 * 1024 * 1024
-"""What is kept for readers that are a little late, at most."""
+"""How much is buffered for readers that lag a little."""
 
 PATIENCE_S: Final = 2.0
-"""How long one that lags may hold the others up, in all, before it is overtaken: until then nobody reads alone."""
+"""How long a lagging reader may hold up the others, in total, before it is overtaken and reads for itself."""
 
 BATCH_EVENTS: Final = 200
-"""How many events a reader is handed at once, at most."""
+"""How many events a reader gets at once, at most."""
 
 BATCH_CHARS: Final = 256 * 1024
-"""And how much of them, unless it is a single one: a reader that takes nothing more has that in its hands."""
+"""How many characters a reader gets at once, at most, unless it is a single event: a stalled reader holds them."""
 
-LOOK_S: Final = 1.0
-"""How often it is looked without having been told: news may be lost, what is committed is not."""
+POLL_S: Final = 1.0
+"""How often the source is read without a notification, since notifications may be lost."""
 
 
 Found = tuple[Place, FeedEvent]
 
 
 def at_once(found: Iterable[Found]) -> list[Found]:
-    """The first of these, as many as a reader is handed at once: at least one."""
+    """As many of these as a reader gets at once, at least one."""
     some: list[Found] = []
     chars = 0
     for one in islice(found, BATCH_EVENTS):
@@ -48,45 +48,45 @@ def at_once(found: Iterable[Found]) -> list[Found]:
 
 
 class FeedUpdate:
-    """Says when there may be something new: when ``subject`` is heard, or after a while."""
+    """Says when there may be new events: after a message on ``subject``, or after :data:`POLL_S`."""
 
     def __init__(self, bus: Bus, subject: str, clock: Clock) -> None:
         self._bus = bus
         self._subject = subject
         self.clock = clock
-        self._told = asyncio.Event()
+        self._notified = asyncio.Event()
 
     async def open(self) -> Subscription:
-        """Begins to listen."""
-        return await self._bus.listen(self._subject, self._tell)
+        """Subscribes."""
+        return await self._bus.listen(self._subject, self._notify)
 
     def forget(self) -> None:
-        """What was heard so far has been looked at."""
-        self._told.clear()
+        """Forgets the notifications so far."""
+        self._notified.clear()
 
     async def wait(self) -> None:
-        """Ends when something was heard since :meth:`forget`, or it is time to look anyway."""
-        await result_until(self._told.wait(), self.clock.sleep(LOOK_S))
+        """Waits for a notification since :meth:`forget`, or for :data:`POLL_S`."""
+        await result_until(self._notified.wait(), self.clock.sleep(POLL_S))
 
-    async def _tell(self, subject: str, body: bytes, reply: str) -> None:
-        self._told.set()
+    async def _notify(self, subject: str, body: bytes, reply: str) -> None:
+        self._notified.set()
 
 
 @dataclass(slots=True, eq=False)
 class _Listener:
-    """``at``: what it takes next. ``patience_s``: how long it may still hold the others up."""
+    """``at``: the number of its next event. ``patience_s``: how long it may still hold up the others."""
 
     at: int
     patience_s: float
 
 
 class Tail:
-    """Lives as long as somebody listens.
+    """The shared end of a feed. It exists while it has listeners.
 
     Args:
-        seen: Where it begins: everything up to here is in the past.
-        kept_events: How many events are kept.
-        forgotten: Called with this one when nobody listens any more.
+        seen: Where it begins.
+        kept_events: How many events are buffered.
+        forgotten: Called with this object when the last listener has left.
     """
 
     def __init__(
@@ -108,17 +108,17 @@ class Tail:
         self._failed: Exception | None = None
 
     def covers(self, seen: Places) -> bool:
-        """Whether nothing that comes after ``seen`` has been dropped here."""
+        """Whether no event after ``seen`` was dropped here."""
         return all(base <= seen.get(key, (0, 0)) for key, base in self._base.items())
 
     async def listen(self, seen: Places, *, waited_for: bool) -> AsyncIterator[list[Found]]:
-        """What comes after ``seen``, which this covers; ends when the listener was too slow.
+        """The events after ``seen``, which this covers; ends when the listener was too slow.
 
         Args:
-            waited_for: Whether it is waited for when it lags. Whenever it has come to the end, it is again.
+            waited_for: Whether the others wait for it when it lags. Once it has reached the end, they always do.
 
         Raises:
-            NoetlError: what ended the looking.
+            NoetlError: reading failed.
         """
         begun = dict(seen)
         at, joined_at = self._first, self._first + len(self._events)
@@ -161,17 +161,17 @@ class Tail:
                     if look.seen == self._end:
                         await self._news.wait()
                     else:
-                        await self._wait_for_those_who_lag(len(look.found))
+                        await self._wait_for_lagging(len(look.found))
                         self._add(look)
             finally:
                 await subscription.close()
-        except Exception as error:  # a defect, too: nobody is to wait here for ever
+        except Exception as error:  # a defect, too: otherwise the listeners would wait forever
             self._forgotten(self)
             self._failed = error
             self._wake()
 
-    async def _wait_for_those_who_lag(self, coming: int) -> None:
-        """Until nobody who is still waited for needs what has to be dropped for ``coming`` more events."""
+    async def _wait_for_lagging(self, coming: int) -> None:
+        """Waits until no listener with patience left needs the events that ``coming`` more would displace."""
         drop = len(self._events) + coming - self._kept_events
         if self._chars > MAX_CHARS:
             drop = max(drop, len(self._events))
@@ -182,7 +182,7 @@ class Tail:
                 one.patience_s -= waited_s
 
     async def _until_taken(self, timeout_s: float) -> float:
-        """Ends when somebody has taken something, or the time is over. How long that took."""
+        """Waits until a listener has taken something, or for ``timeout_s``; returns how long that took."""
         clock = self._news.clock
         began_s = clock.monotonic_s()
         self._taken.clear()
@@ -191,9 +191,9 @@ class Tail:
 
     def _add(self, look: FeedPage) -> None:
         self._end = look.seen
-        for place, heard in look.found:
-            self._events.append((place, heard))
-            self._chars += len(heard.json)
+        for place, event in look.found:
+            self._events.append((place, event))
+            self._chars += len(event.json)
         while len(self._events) > self._kept_events or (self._chars > MAX_CHARS and self._events):
             (key, *number), dropped = self._events.popleft()
             self._base[key] = (number[0], number[1])

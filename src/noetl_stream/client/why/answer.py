@@ -1,56 +1,56 @@
-"""The whole answer: one sentence in front, then every reason."""
+"""The answer of ``why``: a summary and every reason, from the folded state, the journal and the environment."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Sequence
 from typing import Final
 
 from noetl_stream.client.why.ended import why_ended
-from noetl_stream.client.why.environment import Environment
-from noetl_stream.client.why.execution import the_whole
-from noetl_stream.client.why.journal import JournalHistory, read_past
-from noetl_stream.client.why.reason import Reason
-from noetl_stream.client.why.tokens import halted_tokens, held_tokens, joins
-from noetl_stream.client.why.work import commands, suspended
+from noetl_stream.client.why.journal import JournalHistory, read_history
+from noetl_stream.client.why.reason import Environment, reason
+from noetl_stream.client.why.waiting import commands, halted_tokens, held_tokens, joins, suspended, the_whole
 from noetl_stream.engine.state import Execution
 from noetl_stream.errors import NotFound
+from noetl_stream.model import codec
 from noetl_stream.model.envelope import iso
+from noetl_stream.model.events import ChildRequested
 from noetl_stream.playbook.plan import Plan
-from noetl_stream.ports.operations.executions import WhyDocument
-from noetl_stream.ports.store import StoredEvent
+from noetl_stream.ports.operations.cluster import Cluster
+from noetl_stream.ports.operations.executions import ReasonDocument, WhyDocument
+from noetl_stream.ports.store import ExecutionRow, Store, StoredEvent
 
 REASONS_SHOWN: Final = 50
 
 
 def explain(execution_id: str, journal: Iterable[StoredEvent], plan: Plan | None, around: Environment) -> WhyDocument:
-    """The reasons in order of weight.
+    """The reasons, the most important first. Pure.
 
     Args:
-        journal: Whole.
-        plan: ``None`` if the playbook does not compile here: guards and joins are then named without their values.
+        journal: The whole journal.
+        plan: ``None`` if the playbook does not compile here. Guards and joins are then named without their values.
 
     Raises:
         NotFound: the journal is empty.
     """
-    history = read_past(execution_id, journal)
+    history = read_history(execution_id, journal)
     state = history.state
     if state is None:
-        raise NotFound(f"no execution {execution_id}")
+        raise NotFound(f"execution {execution_id} not found")
     reasons = why_ended(history, state, plan) if state.ended else _why_not_ended(history, state, plan, around)
-    since = max((reason.since_ms for reason in reasons[:1]), default=0) or history.begun_ms
     return WhyDocument(
         execution_id=execution_id,
         status=state.shown_status,
         summary=_summary(state, reasons),
-        since=iso(since),
-        reasons=[reason.document() for reason in reasons[:REASONS_SHOWN]],
+        since=(reasons[0].since if reasons else None) or iso(history.begun_ms),
+        reasons=list(reasons[:REASONS_SHOWN]),
         more=max(0, len(reasons) - REASONS_SHOWN),
     )
 
 
 def _why_not_ended(
     history: JournalHistory, state: Execution, plan: Plan | None, around: Environment
-) -> Sequence[Reason]:
+) -> Sequence[ReasonDocument]:
     reasons = [
         *the_whole(history, state, around),
         *commands(history, state, plan, around),
@@ -62,10 +62,28 @@ def _why_not_ended(
     reasons += held_tokens(history, state, plan)
     if reasons:
         return reasons
-    text = "nothing that it could wait for is recorded: this is a defect of the engine, or its events are on their way"
-    return [Reason("unknown", text, "ask again in a second; if this stays, report it with the journal")]
+    text = "No reason is recorded: either events are still being processed, or this is a defect of the engine."
+    return [reason("unknown", text, "try again in a second; if nothing changes, report it with the journal")]
 
 
-def _summary(state: Execution, reasons: Sequence[Reason]) -> str:
+def _summary(state: Execution, reasons: Sequence[ReasonDocument]) -> str:
     first = reasons[0].sentence if reasons else f"It is {state.shown_status}."
     return first if len(reasons) < 2 else f"{first} (and {len(reasons) - 1} more)"
+
+
+async def observe(
+    cluster: Cluster, store: Store, row: ExecutionRow, journal: Sequence[StoredEvent], now_ms: int
+) -> Environment:
+    """The environment of an execution: workers, queues, its partition, and the executions that it called."""
+    called = [codec.decode_fact(event.data) for event in journal if event.name == "child.requested"]
+    ids = {fact.execution_id for fact in called if isinstance(fact, ChildRequested)}
+    workers, pools, partitions, children = await asyncio.gather(
+        cluster.workers(), cluster.pools(), cluster.partitions(), store.executions(ids)
+    )
+    return Environment(
+        now_ms,
+        workers,
+        {pool.pool: pool for pool in pools},
+        next((one for one in partitions if one.partition == row.partition), None),
+        {execution_id: child.status for execution_id, child in children.items()},
+    )

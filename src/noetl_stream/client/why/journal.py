@@ -1,4 +1,4 @@
-"""The journal read once more: the state it folds to, and what the state has forgotten (since when, where, by whom)."""
+"""The journal as ``why`` reads it: the folded state, and what it does not keep (since when, where, by whom)."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from noetl_stream.ports.store import StoredEvent
 
 @dataclass(slots=True)
 class Command:
-    """What the journal knows of a command. Times are ms since the epoch, ``next_ms`` only while it rests."""
+    """A command. Times are ms since the epoch; ``next_ms`` is that of its next attempt, 0 unless it waits for it."""
 
     scheduled_ms: int
     worker: str = ""
@@ -48,7 +48,7 @@ class Command:
 
 @dataclass(frozen=True, slots=True)
 class Routed:
-    """A routing in which nothing fired for a failure: the state it was judged in."""
+    """A routing in which no arc fired for a failure, and the state before it."""
 
     before: Execution
     fact: NextEvaluated
@@ -56,7 +56,7 @@ class Routed:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """The last task of a step run that its policy did not go on from."""
+    """The task that failed a step run."""
 
     fact: TaskProcessed
     command_id: str
@@ -64,7 +64,7 @@ class Failed:
 
 @dataclass(slots=True)
 class JournalHistory:
-    """Everything by the id it is about."""
+    """The facts that reasons need, by the id of what they are about."""
 
     state: Execution | None = None
     begun_ms: int = 0
@@ -74,14 +74,14 @@ class JournalHistory:
     failed: dict[str, Failed] = field(default_factory=dict)
     routed: dict[str, Routed] = field(default_factory=dict)
     discarded: list[tuple[str, str]] = field(default_factory=list)
-    asked: dict[type[ClientRequest], tuple[ClientRequest, int]] = field(default_factory=dict)
+    requests: dict[type[ClientRequest], tuple[ClientRequest, int]] = field(default_factory=dict)
     awaited_ms: int = 0
     failing: tuple[ExecutionFailing, int] | None = None
     failed_run: str = ""
 
 
-def read_past(execution_id: str, journal: Iterable[StoredEvent]) -> JournalHistory:
-    """The journal from its first entry on; nothing is decided."""
+def read_history(execution_id: str, journal: Iterable[StoredEvent]) -> JournalHistory:
+    """Reads a whole journal."""
     history = JournalHistory()
     for row in journal:
         fact = codec.decode_fact(row.data)
@@ -119,7 +119,7 @@ def _note(history: JournalHistory, before: Execution, fact: Fact, at_ms: int) ->
         case ReferenceAwaited():
             history.awaited_ms = at_ms
         case PauseRequested() | CancelRequested():
-            history.asked[type(fact)] = (fact, at_ms)
+            history.requests[type(fact)] = (fact, at_ms)
 
 
 def _note_report(

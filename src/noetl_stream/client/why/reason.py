@@ -1,49 +1,69 @@
-"""One thing that an execution waits for, or one reason for its end, as the answer shows it."""
+"""Reasons, the words in them, and the environment that they are derived from."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any, Final
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
 from noetl_stream.model.envelope import iso, iso_or_none
+from noetl_stream.ports.operations.cluster import PartitionDocument, PoolDocument, WorkerDocument
 from noetl_stream.ports.operations.executions import ReasonDocument
+from noetl_stream.template import ExpressionError, Guard, ReferenceNeeded, Scope, holds
+from noetl_stream.template.runtime.evaluation import NoValue, value_at
 
 SHOWN_CHARS: Final = 160
 
 
-@dataclass(frozen=True, slots=True)
-class Reason:
-    """``kind`` is stable; ``sentence`` says what is, ``moves`` what would move it; ``since_ms`` is 0 if unknown."""
+class Environment(NamedTuple):
+    """What ``why`` reads besides the journal.
 
-    kind: str
-    sentence: str
-    moves: str
-    since_ms: int = 0
-    step: str | None = None
-    task: str | None = None
-    iteration: Sequence[int] = ()
-    until_ms: int | None = None
-    details: dict[str, Any] = field(default_factory=dict)
+    Attributes:
+        now_ms: By the clock of the store.
+        workers: The running ones (:meth:`~noetl_stream.ports.operations.cluster.Cluster.workers`).
+        pools: By name (``Cluster.pools``).
+        partition: That of the execution (``Cluster.partitions``).
+        children: Status of the executions it waits for, except those that have not begun.
+    """
 
-    def document(self) -> ReasonDocument:
-        """As it is shown."""
-        return ReasonDocument(
-            kind=self.kind,
-            sentence=self.sentence,
-            moves=self.moves,
-            since=iso(self.since_ms) if self.since_ms else None,
-            until=iso_or_none(self.until_ms),
-            step=self.step,
-            task=self.task,
-            iteration=list(self.iteration),
-            details=self.details,
-        )
+    now_ms: int
+    workers: Sequence[WorkerDocument] = ()
+    pools: Mapping[str, PoolDocument] = {}
+    partition: PartitionDocument | None = None
+    children: Mapping[str, str] = {}
+
+    def workers_of(self, pool: str) -> list[WorkerDocument]:
+        return [worker for worker in self.workers if worker.pool == pool]
+
+
+def reason(
+    kind: str,
+    sentence: str,
+    moves: str,
+    since_ms: int = 0,
+    step: str | None = None,
+    *,
+    task: str | None = None,
+    iteration: Sequence[int] = (),
+    until_ms: int | None = None,
+    details: dict[str, Any] | None = None,
+) -> ReasonDocument:
+    """A reason. ``kind`` is stable, ``sentence`` says why, ``moves`` what would move it; ``since_ms``: 0 if unknown."""
+    return ReasonDocument(
+        kind=kind,
+        sentence=sentence,
+        moves=moves,
+        since=iso(since_ms) if since_ms else None,
+        until=iso_or_none(until_ms),
+        step=step,
+        task=task,
+        iteration=list(iteration),
+        details=details or {},
+    )
 
 
 def shown(value: Any) -> str:
-    """A value in a sentence: JSON, cut where it is long."""
+    """A value in a sentence: JSON, truncated if long."""
     text = json.dumps(value, ensure_ascii=False)
     return text if len(text) <= SHOWN_CHARS else f"{text[:SHOWN_CHARS]}…"
 
@@ -54,9 +74,45 @@ def counted(count: int, noun: str) -> str:
 
 
 def seconds(milliseconds: int) -> str:
-    """How long, for people: ``0.4 s``, ``3 min``, ``2 h``, ``5 days``."""
+    """A duration for people: ``0.4 s``, ``3 min``, ``2 h``, ``5 days``."""
     value = max(0, milliseconds) / 1000
     for unit, size in (("days", 86_400), ("h", 3_600), ("min", 60)):
         if value >= 2 * size:
             return f"{value / size:.0f} {unit}"
     return f"{value:.1f} s" if value < 10 else f"{value:.0f} s"
+
+
+def guard_document(guard: Guard, scope: Scope) -> dict[str, Any]:
+    """``{"when", "holds", "values": {path: value}, "missing": [paths]}`` of a guard with its current values.
+
+    ``holds`` is ``None`` if it cannot be evaluated, or only by loading a result.
+    """
+    values: dict[str, Any] = {}
+    missing: list[str] = []
+    for path in sorted(guard.paths):
+        name = ".".join(path)
+        try:
+            found = value_at(path, scope)
+        except ReferenceNeeded as needed:
+            found = f"({needed.reference.size} bytes, stored by reference)"
+        if isinstance(found, NoValue):
+            missing.append(name)
+        else:
+            values[name] = found
+    return {"when": guard.source, "holds": _holds(guard, scope), "values": values, "missing": missing}
+
+
+def values_text(documents: Sequence[dict[str, Any]]) -> str:
+    """The values that guards read: ``ctx.approved is missing, workload.limit is 3``."""
+    texts: dict[str, str] = {}
+    for document in documents:
+        texts |= {name: f"{name} is {shown(value)}" for name, value in document["values"].items()}
+        texts |= {name: f"{name} is missing" for name in document["missing"]}
+    return ", ".join(texts.values())
+
+
+def _holds(guard: Guard, scope: Scope) -> bool | None:
+    try:
+        return holds(guard, scope)
+    except (ReferenceNeeded, ExpressionError):
+        return None

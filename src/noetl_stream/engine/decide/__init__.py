@@ -1,8 +1,8 @@
 """The facts that follow from a fact, by the state after it (DESIGN §3). One module per subject, each with its rules.
 
 A rule depends only on the state and the fact, never on the batch, and may raise
-:class:`~noetl_stream.template.ReferenceNeeded`. :mod:`.quiescence` decides what follows when nothing else does,
-and what is still undecided after a halt.
+:class:`~noetl_stream.template.ReferenceNeeded`. :mod:`.quiescence` decides what follows when nothing else does, and
+what is still undecided after a halt.
 """
 
 from __future__ import annotations

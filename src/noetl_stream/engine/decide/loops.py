@@ -7,18 +7,8 @@ from typing import Any, Final
 
 from noetl_stream.engine.scope import expression_failure, loop_scope
 from noetl_stream.engine.state import Execution, LoopState, StepRun
-from noetl_stream.model import codec
-from noetl_stream.model.events import (
-    Fact,
-    LoopDone,
-    LoopIterationFailed,
-    LoopPaged,
-    LoopStarted,
-    Path,
-    StepCancelled,
-    StepFailed,
-    StepScheduled,
-)
+from noetl_stream.model import codec, events
+from noetl_stream.model.events import Fact, Path
 from noetl_stream.model.ids import command_of, paging_of
 from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.playbook.plan import LoopPlan, Plan
@@ -50,10 +40,10 @@ def open_loop(plan: Plan, state: Execution, run: StepRun, level: LoopPlan, path:
         return (_page_out(run, path),)
     if local and items:  # an empty loop completes at once, without a worker
         command_id = command_of(run.step_run_id, path)
-        return (StepScheduled(run.step_run_id, command_id, path, items=items, max_in_flight=at_once),)
+        return (events.StepScheduled(run.step_run_id, command_id, path, items=items, max_in_flight=at_once),)
     first, *others = in_pages(items, size) if items else ([],)
-    started = LoopStarted(run.step_run_id, len(items), first, at_once, path=path)
-    return (started, *(LoopPaged(run.step_run_id, page, path) for page in others))
+    started = events.LoopStarted(run.step_run_id, len(items), first, at_once, path=path)
+    return (started, *(events.LoopPaged(run.step_run_id, page, path) for page in others))
 
 
 def loop_items(level: LoopPlan, scope: Scope, max_in_flight: int) -> tuple[list[Any], int]:
@@ -103,27 +93,27 @@ def _move(plan: Plan, state: Execution, run: StepRun, loop: LoopState, level: Lo
             if not inner.local and (moved := _move(plan, state, run, inner, level.inner, (*path, index))):
                 return moved
     if loop.ended == loop.count:
-        return (LoopDone(run.step_run_id, loop.count, loop.ok, loop.failed, loop.skipped, path),)
+        return (events.LoopDone(run.step_run_id, loop.count, loop.ok, loop.failed, loop.skipped, path),)
     room = min(loop.max_in_flight - (loop.next_index - loop.ended), loop.count - loop.next_index)
     if room <= 0:
         return ()
     if level.inner is not None:  # one at a time: its items may depend on earlier results
         return open_loop(plan, state, run, level.inner, (*path, loop.next_index))
     return tuple(
-        StepScheduled(run.step_run_id, command_of(run.step_run_id, (*path, index)), (*path, index))
+        events.StepScheduled(run.step_run_id, command_of(run.step_run_id, (*path, index)), (*path, index))
         for index in range(loop.next_index, loop.next_index + room)
     )
 
 
 def _page_out(run: StepRun, path: Path) -> Fact:
-    return StepScheduled(run.step_run_id, paging_of(run.step_run_id, path), path, paging=True)
+    return events.StepScheduled(run.step_run_id, paging_of(run.step_run_id, path), path, paging=True)
 
 
 def _begin(run: StepRun, loop: LoopState, level: LoopPlan, path: Path) -> Fact:
     """Starts a level whose items have been paged out."""
     if level.placement == "local" and loop.count:
-        return StepScheduled(run.step_run_id, command_of(run.step_run_id, path), path)
-    return LoopStarted(run.step_run_id, loop.count, [], loop.max_in_flight, path=path)
+        return events.StepScheduled(run.step_run_id, command_of(run.step_run_id, path), path)
+    return events.LoopStarted(run.step_run_id, loop.count, [], loop.max_in_flight, path=path)
 
 
 def _stop(state: Execution, run: StepRun, error: ErrorInfo, path: Path) -> Sequence[Fact]:
@@ -134,12 +124,14 @@ def _stop(state: Execution, run: StepRun, error: ErrorInfo, path: Path) -> Seque
         return (_failed(run, error, path),)
     running = [assignment for assignment in in_flight if not assignment.cancelling]
     reason = f"iteration {error.index} failed"
-    return [StepCancelled(run.step_run_id, assignment.command_id, reason) for assignment in running]
+    return [events.StepCancelled(run.step_run_id, assignment.command_id, reason) for assignment in running]
 
 
 def _failed(run: StepRun, error: ErrorInfo, path: Path) -> Fact:
     """The end of the step, or of the iteration around an inner level."""
-    return LoopIterationFailed(path, error, run.step_run_id) if path else StepFailed(run.step_run_id, error)
+    return (
+        events.LoopIterationFailed(path, error, run.step_run_id) if path else events.StepFailed(run.step_run_id, error)
+    )
 
 
 PAGE_BYTES: Final = 256 * 1024

@@ -57,24 +57,8 @@ from noetl_stream.engine.runner.level import Halted, Level, OpenedLevel, Result,
 from noetl_stream.engine.runner.outputs import LoadPage, LoadReference, Output, RunTask, Sleep, StorePage, Withdraw
 from noetl_stream.engine.runner.scope import NOTHING_SEEN, OUTSIDE, Iteration, RunScope, iteration_of
 from noetl_stream.engine.scope import iteration_names, level_at
-from noetl_stream.model import codec
-from noetl_stream.model.events import (
-    Fact,
-    LoopDone,
-    LoopIterationDone,
-    LoopIterationFailed,
-    LoopIterationStarted,
-    LoopPagedOut,
-    LoopStarted,
-    Path,
-    StepDone,
-    StepFailed,
-    StepStarted,
-    StepSuspended,
-    TaskProcessed,
-    TaskStarted,
-    Wait,
-)
+from noetl_stream.model import codec, events
+from noetl_stream.model.events import Fact, Path, Wait
 from noetl_stream.model.messages import Go, LoopProgress, Progress, StepCommand, path_key
 from noetl_stream.model.outcome import ErrorInfo, ItemPosition, Outcome, Page, Reference
 from noetl_stream.playbook.kinds.spec import Kinds
@@ -91,8 +75,8 @@ T = TypeVar("T")
 def end_of(command: StepCommand, path: Path, error: ErrorInfo | None = None) -> Fact:
     """The fact that ends the iteration ``path``, or outside loops the step: that it went well, or its error."""
     if path:
-        return LoopIterationDone(path) if error is None else LoopIterationFailed(path, error)
-    return StepDone(command.step_run_id) if error is None else StepFailed(command.step_run_id, error)
+        return events.LoopIterationDone(path) if error is None else events.LoopIterationFailed(path, error)
+    return events.StepDone(command.step_run_id) if error is None else events.StepFailed(command.step_run_id, error)
 
 
 class CommandRunner:
@@ -157,9 +141,9 @@ class CommandRunner:
         """Runs the pipeline, or the local loop around it, until it ends or has to wait; or pages a loop out."""
         command = self._command
         if command.path:
-            self._report(LoopIterationStarted(command.path, self._worker))
+            self._report(events.LoopIterationStarted(command.path, self._worker))
         elif command.items is None:
-            self._report(StepStarted(self._worker))
+            self._report(events.StepStarted(self._worker))
         around = OUTSIDE
         if command.path:
             found = yield from self._around()
@@ -172,7 +156,7 @@ class CommandRunner:
             return
         result = yield from (self._pass(around) if command.items is None else self._local_loop(around))
         if isinstance(result, Halted):
-            self._report(StepSuspended(result.waits, self._is_pausing and command.items is not None))
+            self._report(events.StepSuspended(result.waits, self._is_pausing and command.items is not None))
 
     def _around(self) -> Work[Iteration | ErrorInfo]:
         """The iteration of distributed loops that the command is about."""
@@ -192,7 +176,7 @@ class CommandRunner:
         if isinstance(opened, ErrorInfo):
             self._report(end_of(self._command, path, opened))
         else:
-            self._report(LoopPagedOut(opened.total, list(opened.pages), opened.at_once, path))
+            self._report(events.LoopPagedOut(opened.total, list(opened.pages), opened.at_once, path))
 
     # --- the levels of a local loop (LANGUAGE §6) ---------------------------------------------------------------------
 
@@ -207,7 +191,9 @@ class CommandRunner:
             if self._is_pausing:
                 return Halted([])
             # Its items are in the command; only those of inner levels are reported.
-            self._report(LoopStarted(command.step_run_id, opened.total, [], at_once, local=True, path=around.path))
+            self._report(
+                events.LoopStarted(command.step_run_id, opened.total, [], at_once, local=True, path=around.path)
+            )
         return (yield from self._level(Level(plan, around, opened, before)))
 
     def _level(self, level: Level) -> Work[Result]:
@@ -226,7 +212,7 @@ class CommandRunner:
             return Halted(level.waits)
         skipped = opened.total - level.ok - level.failed
         run_id = self._command.step_run_id
-        self._report(LoopDone(run_id, opened.total, level.ok, level.failed, skipped, around.path))
+        self._report(events.LoopDone(run_id, opened.total, level.ok, level.failed, skipped, around.path))
         return None
 
     def _take_turns(self, level: Level, left: Iterator[int]) -> Work[bool]:
@@ -261,25 +247,27 @@ class CommandRunner:
         if isinstance(item, ItemPosition):
             item = yield from self._item(item)
             if isinstance(item, ErrorInfo):
-                self._report(LoopIterationFailed(path, item))
+                self._report(events.LoopIterationFailed(path, item))
                 return item
         iteration = iteration_of(plan, index, item, level.opened.total, level.around)
         if plan.inner is None:
             parked = self._go.waits.get(path_key(path)) if self._go.waits else None
             if parked is not None:
                 return Halted([parked])
-            self._report(LoopIterationStarted(path, self._worker))
+            self._report(events.LoopIterationStarted(path, self._worker))
             return (yield from self._pass(iteration))
         before = level.before.inner.get(index)
         if before is None:
-            self._report(LoopIterationStarted(path, self._worker))
+            self._report(events.LoopIterationStarted(path, self._worker))
         opened = yield from self._open(plan.inner, iteration, before)
         if isinstance(opened, ErrorInfo):
-            self._report(LoopIterationFailed(path, opened))
+            self._report(events.LoopIterationFailed(path, opened))
             return opened
         if before is None:
             run_id, items, pages = self._command.step_run_id, opened.items, list(opened.pages)
-            self._report(LoopStarted(run_id, opened.total, items, opened.at_once, local=True, path=path, pages=pages))
+            self._report(
+                events.LoopStarted(run_id, opened.total, items, opened.at_once, local=True, path=path, pages=pages)
+            )
         return (yield from self._level(Level(plan.inner, iteration, opened, before or LoopProgress())))
 
     def _open(
@@ -323,7 +311,7 @@ class CommandRunner:
                     return Halted([wait])
                 yield Sleep(self._new_id(), progress.delay_s)
             if answer is None:
-                self._report(TaskStarted(task.name, progress.attempt, path))
+                self._report(events.TaskStarted(task.name, progress.attempt, path))
             outcome: Outcome | Wait = yield RunTask(self._new_id(), task, progress, iteration, answer)
             is_answered, answer = False, None
             if isinstance(outcome, Wait):
@@ -349,7 +337,7 @@ class CommandRunner:
 
     def _decide(
         self, task: TaskPlan, progress: Progress, iteration: Iteration, outcome: Outcome
-    ) -> Work[TaskProcessed]:
+    ) -> Work[events.TaskProcessed]:
         """What the policy of the task makes of its outcome."""
         path, limits = iteration.path, self._command.limits
         scope = self.scope.for_policy(task, progress, iteration, outcome)

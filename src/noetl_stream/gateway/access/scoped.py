@@ -86,7 +86,7 @@ class _Scope(NamedTuple):
 
     async def require_execution(self, execution_id: str) -> None:
         if not self.has(await self.path_of(execution_id)):
-            raise NotFound(f"execution {execution_id!r} not found")
+            raise NotFound(f"execution {execution_id} not found")
 
     async def page(
         self, read: Callable[[int, str | None], Awaitable[OfPaths]], limit: int, cursor: str | None
@@ -196,4 +196,4 @@ class ScopedFeed:
 
     async def everything(self, after: str | None) -> AsyncIterator[list[FeedEvent]]:
         feed = await self._feed.everything(after)
-        return (only(some, lambda heard: self._scope.has(heard.path)) async for some in feed)
+        return (only(some, lambda event: self._scope.has(event.path)) async for some in feed)

@@ -18,7 +18,7 @@ from noetl_stream.errors import NoetlError
 from noetl_stream.gateway.http.problems import HttpProblem
 from noetl_stream.model.ids import uuid7
 from noetl_stream.ports.clock import Clock
-from noetl_stream.ports.idempotency import Idempotency, KeptAnswer
+from noetl_stream.ports.gateway import Idempotency, KeptAnswer
 from noetl_stream.ports.operations.executions import RequestIds
 from noetl_stream.ports.operations.problems import FaultDocument
 
@@ -81,10 +81,10 @@ class IdempotentCalls:
         answer = await perform(claimed.ids)
         kept = answer._replace(body=keep(answer.body))
         try:
-            standing = await self._idempotency.finish(key, caller, kept)
+            first = await self._idempotency.finish(key, caller, kept)
         except NoetlError:
             return answer  # it is done; a repeated call is answered by the fold
-        return answer if standing == kept else _replayed(standing)
+        return answer if first == kept else _replayed(first)
 
     async def forget_old(self) -> None:
         """Forgets old keys periodically; never returns."""

@@ -26,8 +26,7 @@ from noetl_stream.gateway.metrics import UNKNOWN_ROUTE, Metrics
 from noetl_stream.model import codec
 from noetl_stream.ports.access import Caller
 from noetl_stream.ports.clock import Clock
-from noetl_stream.ports.idempotency import KeptAnswer
-from noetl_stream.ports.ingest import Ingest
+from noetl_stream.ports.gateway import Ingest, KeptAnswer
 from noetl_stream.ports.operations import Operations
 from noetl_stream.ports.operations.executions import RequestIds
 from noetl_stream.settings.environment import GatewayLimits

@@ -73,7 +73,7 @@ async def feed_stream(call: Call[FeedStream, None]) -> Reply:
     feed = await call.operations.feed.everything(given.last_event_id or given.after)
     names = frozenset(given.name)
     if names:
-        feed = (only(some, lambda heard: heard.name in names) async for some in feed)
+        feed = (only(some, lambda event: event.name in names) async for some in feed)
     return Reply(_frames(feed, call.ending), headers=HEADERS, media=MEDIA)
 
 
@@ -89,11 +89,11 @@ async def _frames(feed: AsyncIterator[list[FeedEvent]], ending: asyncio.Event) -
             await asyncio.wait(either, timeout=KEEP_ALIVE_S, return_when=asyncio.FIRST_COMPLETED)
             if coming.done():
                 try:
-                    heard = coming.result()
+                    events = coming.result()
                 except StopAsyncIteration:
                     return
                 coming = None
-                yield b"".join(map(_frame, heard))
+                yield b"".join(map(_frame, events))
             elif ended.done():
                 return
             else:
@@ -102,7 +102,7 @@ async def _frames(feed: AsyncIterator[list[FeedEvent]], ending: asyncio.Event) -
         await end_tasks([ended] if coming is None else [ended, coming])
 
 
-def _frame(heard: FeedEvent) -> bytes:
-    if heard.event is None:
-        return f"id: {heard.id}\n\n".encode()
-    return f"id: {heard.id}\nevent: {heard.name}\ndata: {heard.json}\n\n".encode()
+def _frame(event: FeedEvent) -> bytes:
+    if event.event is None:
+        return f"id: {event.id}\n\n".encode()
+    return f"id: {event.id}\nevent: {event.name}\ndata: {event.json}\n\n".encode()

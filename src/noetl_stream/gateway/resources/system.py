@@ -11,9 +11,9 @@ from noetl_stream.gateway.http.parameters import InPath, Nothing, Parameters
 from noetl_stream.gateway.http.problems import KINDS, page_of
 from noetl_stream.gateway.http.routes import Answer, Call, Reply, Routes
 from noetl_stream.gateway.metrics import MEDIA, Metrics
+from noetl_stream.ports.gateway import Readiness
 from noetl_stream.ports.operations.documents import Document, OpenDocument
 from noetl_stream.ports.operations.problems import TYPE_PREFIX
-from noetl_stream.ports.readiness import Readiness
 
 HTML: Final = "text/html"
 

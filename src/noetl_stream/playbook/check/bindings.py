@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import ChainMap
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
 from noetl_stream.playbook.model.document import ParsedPlaybook
 from noetl_stream.playbook.model.loop import READ_ONLY, LoopDraft
 from noetl_stream.playbook.model.step import MERGED_ARGS, StepDraft
+from noetl_stream.template import Bindings
 from noetl_stream.template.runtime.scope import NAMESPACES
 
 Path = tuple[str, ...]
@@ -70,6 +71,7 @@ class Visible:
         namespaces: The readable namespaces.
         bindings: Bare names and their paths.
         shadowed: All paths of bare names that are declared more than once.
+        unambiguous: ``bindings`` with ``None`` for the names in ``shadowed``.
         elsewhere: Paths of names of this step that cannot be read here.
         iter: The keys of ``iter``.
         vars: The keys of ``vars``.
@@ -85,29 +87,7 @@ class Visible:
     vars: Collection[str] = ()
     results: Collection[str] = ()
     keychain: Collection[str] = ()
-
-    @property
-    def unambiguous(self) -> Names:
-        """The bindings of names that are declared only once."""
-        return _Unambiguous(self)
-
-
-class _Unambiguous(Mapping[str, Path]):
-    """A view, not a copy: a playbook can declare many names, and every template gets one."""
-
-    def __init__(self, visible: Visible) -> None:
-        self._visible = visible
-
-    def __getitem__(self, name: str) -> Path:
-        if name in self._visible.shadowed:
-            raise KeyError(name)
-        return self._visible.bindings[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return (name for name in self._visible.bindings if name not in self._visible.shadowed)
-
-    def __len__(self) -> int:
-        return sum(1 for _ in self)
+    unambiguous: Bindings = field(default_factory=dict)
 
 
 class Declarations:
@@ -132,7 +112,7 @@ class Declarations:
                 self._args.setdefault(arc.step, {}).update(_paths("args", arc.args.keys if arc.args else ()))
             if step.join:
                 self._args.setdefault(step.name, {}).update(_paths("args", MERGED_ARGS))
-        self._bindings, self._shadowed = _bound(self._common, self._common.values())
+        self._bindings, self._shadowed, self._unambiguous = _bound(self._common, self._common.values())
 
     def visible(self, namespaces: frozenset[str], step: StepDraft | None, level: LoopDraft | None = None) -> Visible:
         """The names visible at a place in ``step``, or outside all steps.
@@ -144,7 +124,7 @@ class Declarations:
         own = self._own(step, names) if step else {}
         in_pipeline = self._own(step, _iter_names(step, None)) if step else {}
         here = {space: bound for space, bound in own.items() if space in namespaces}
-        bindings, shadowed = _bound(self._common | here, here.values())
+        bindings, shadowed, unambiguous = _bound(self._common | here, here.values())
         return Visible(
             namespaces=namespaces,
             bindings=ChainMap(bindings, self._bindings),
@@ -154,6 +134,7 @@ class Declarations:
             vars=written_keys(step, "vars") if step else (),
             results=own.get("results", ()),
             keychain=self._keychain,
+            unambiguous=ChainMap(unambiguous, self._unambiguous),
         )
 
     def _own(self, step: StepDraft, names: IterNames) -> dict[str, Names]:
@@ -167,17 +148,19 @@ def _paths(namespace: str, names: Iterable[str]) -> dict[str, Path]:
 
 def _bound(
     declared: Mapping[str, Names], wanted: Iterable[Names]
-) -> tuple[dict[str, Path], dict[str, tuple[Path, ...]]]:
-    """The paths of the names in ``wanted``: the first of each, and all of those that have several."""
+) -> tuple[dict[str, Path], dict[str, tuple[Path, ...]], dict[str, Path | None]]:
+    """``bindings``, ``shadowed`` and ``unambiguous`` of :class:`Visible`, for the names in ``wanted``."""
     bindings: dict[str, Path] = {}
     shadowed: dict[str, tuple[Path, ...]] = {}
+    unambiguous: dict[str, Path | None] = {}
     spaces = [declared[space] for space in _ORDER if space in declared]
     for name in (name for names in wanted for name in names if name not in NAMESPACES):
         paths = tuple(names[name] for names in spaces if name in names)
         bindings[name] = paths[0]
+        unambiguous[name] = paths[0] if len(paths) == 1 else None
         if len(paths) > 1:
             shadowed[name] = paths
-    return bindings, shadowed
+    return bindings, shadowed, unambiguous
 
 
 def written_keys(step: StepDraft, namespace: str) -> list[str]:

@@ -14,15 +14,7 @@ from noetl_stream.playbook.diagnostics import Location, Problems, did_you_mean, 
 from noetl_stream.playbook.vocabulary import advice
 from noetl_stream.playbook.yaml.nodes import Mapping, Node, Scalar, descend, kind_of, texts_of, walk
 from noetl_stream.playbook.yaml.positions import InText
-from noetl_stream.template import (
-    BareName,
-    Guard,
-    Template,
-    TemplateFinding,
-    TemplateProblem,
-    compile_guard,
-    compile_template,
-)
+from noetl_stream.template import Guard, Template, TemplateFinding, TemplateProblem, compile_guard, compile_template
 from noetl_stream.template.compile.parsing import place_of
 from noetl_stream.template.runtime.scope import NAMESPACES
 
@@ -134,13 +126,13 @@ class Templates:
     def _report(self, failure: TemplateProblem, node: Node, visible: Visible) -> None:
         for problem in failure.problems:
             hint = problem.hint
-            if isinstance(problem, BareName):
+            if problem.name is not None:
                 hint = _hint_for(problem.name, visible) or hint
             self._problems.error(problem.code, problem.message, self._place(node, problem), hint)
 
     def _warn_shadowed(self, failure: TemplateProblem, node: Node, visible: Visible) -> None:
         for problem in failure.problems:
-            if isinstance(problem, BareName) and problem.name in visible.shadowed:
+            if problem.name is not None and problem.name in visible.shadowed:
                 first, *others = (".".join(path) for path in visible.shadowed[problem.name])
                 message = f"`{problem.name}` means `{first}` here, but could also be {listed(others)}"
                 hint = f"write `{first}`, or the one you mean"

@@ -19,7 +19,7 @@ from noetl_stream.playbook.model.step import MERGED_ARGS, StepDraft
 from noetl_stream.playbook.model.workbook import Workbook
 from noetl_stream.playbook.plan import Plan
 from noetl_stream.playbook.vocabulary.names import name_in_file
-from noetl_stream.playbook.yaml.nodes import MappingKey, Node, Scalar, holds_template, texts_of
+from noetl_stream.playbook.yaml.nodes import MappingKey, Scalar, holds_template, texts_of
 
 _ANY_ERROR: Final = re.compile(
     r"\{\{-?\s*(?:outcome\.status\s*(?:==\s*['\"]error['\"]|!=\s*['\"]ok['\"])|outcome\.error)\s*-?\}\}\Z"
@@ -37,9 +37,8 @@ def check_workflow(document: ParsedPlaybook, steps: list[StepDraft], problems: P
                 hint = did_you_mean(arc.step, names) or f"steps: {listed(names)}"
                 problems.error("unknown_step", f"unknown step `{arc.step}`", arc.target, hint)
         _check_jumps(step, problems)
-        _check_policies(step, problems)
-        _check_failure_mode(step, problems)
-        _check_lifecycle(step, problems)
+        _warn_unmatched(step, problems)
+        _warn_no_effect(step, problems)
         _check_in_flight(step, document, problems)
     if not problems.has_errors:
         _warn_unreachable(document, steps, problems)
@@ -81,7 +80,7 @@ def _check_jumps(step: StepDraft, problems: Problems) -> None:
             problems.error("unknown_task", f"unknown task `{rule.to}` in this pipeline", rule.to_node, hint)
 
 
-def _check_policies(step: StepDraft, problems: Problems) -> None:
+def _warn_unmatched(step: StepDraft, problems: Problems) -> None:
     for task in step.tasks:
         if task.policy and _error_may_pass(task.policy):
             message = f"an error of `{task.name}` that matches no rule is ignored"
@@ -90,21 +89,20 @@ def _check_policies(step: StepDraft, problems: Problems) -> None:
 
 
 def _error_may_pass(policy: PolicyDraft) -> bool:
-    if policy.on_unmatched == "fail" or not policy.is_complete:
-        return False
-    return not any(always_holds(rule.when) or _takes_every_error(rule.when) for rule in policy.rules)
+    conditions = [rule.when for rule in policy.rules]
+    texts = [when.plain() for when in conditions if when is not None]
+    is_taken = any(map(always_holds, conditions)) or any(_ANY_ERROR.match(str(text).strip()) for text in texts)
+    return policy.on_unmatched != "fail" and policy.is_complete and not is_taken
 
 
-def _takes_every_error(when: Node | None) -> bool:
-    value = None if when is None else when.plain()
-    return isinstance(value, str) and _ANY_ERROR.match(value.strip()) is not None
-
-
-def _check_failure_mode(step: StepDraft, problems: Problems) -> None:
+def _warn_no_effect(step: StepDraft, problems: Problems) -> None:
     if step.loop is None and step.failure_mode == "best_effort" and step.failure_at is not None:
         message = "`failure.mode` has no effect on a step without a loop"
         hint = "handle the failure with an arc, or set executor.spec.policy.failure.mode"
         problems.warn("no_effect", message, step.failure_at, hint)
+    if step.timeout_s is not None and not step.tasks:
+        message = "`lifecycle.timeout_s` has no effect on a step without `tool`"
+        problems.warn("no_effect", message, step.at, "remove it, or use `deadline_s`")
 
 
 def _check_in_flight(step: StepDraft, document: ParsedPlaybook, problems: Problems) -> None:
@@ -114,12 +112,6 @@ def _check_in_flight(step: StepDraft, document: ParsedPlaybook, problems: Proble
         if isinstance(node, Scalar) and isinstance(node.value, int) and node.value > most:
             message = f"`max_in_flight` is {node.value}; the limit is {most} (limits.max_in_flight)"
             problems.error("limit_exceeded", message, node, f"write {most} or less")
-
-
-def _check_lifecycle(step: StepDraft, problems: Problems) -> None:
-    if step.timeout_s is not None and not step.tasks:
-        message = "`lifecycle.timeout_s` has no effect on a step without `tool`"
-        problems.warn("no_effect", message, step.at, "remove it, or use `deadline_s`")
 
 
 def _check_joins(steps: list[StepDraft], problems: Problems) -> None:

@@ -59,7 +59,7 @@ def check_against(
         value = node.values[name]
         if field is None and not is_free:
             words = [*known, *also_known]
-            keys = f"known keys: {listed(words)}" if words else "remove it: there are no keys"
+            keys = f"known keys: {listed(words)}" if words else "remove it: no keys are allowed here"
             problems.error("unknown_key", f"unknown key `{name}` in {title}", key, did_you_mean(name, words) or keys)
             continue
         if field in filled:

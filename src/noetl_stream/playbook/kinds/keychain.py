@@ -88,7 +88,7 @@ class OauthSettings(KeychainSettings):
         description="Stored credential: `{client_id, client_secret}`, or the secret as text.",
     )
     scopes: list[str] = Field(
-        default_factory=list, description="Scopes to request. Default: those the server grants by itself."
+        default_factory=list, description="Scopes to request. Default: the scopes that the server chooses."
     )
     audience: str | None = Field(
         default=None, min_length=1, description="Audience of the token, if the server requires one."

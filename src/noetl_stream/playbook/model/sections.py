@@ -208,7 +208,7 @@ def _valid(node: Mapping, model: type[Section], values: dict[str, Any], problems
 
 
 def _value_hint(model: type[Section], name: str, value: object) -> str | None:
-    """A hint for a value that is close to an allowed word, or has quotes too many or too few."""
+    """A hint for a value that is close to an allowed word, or wrongly quoted."""
     field = model.model_fields[name]
     choices = _words(field.annotation)
     if choices:

@@ -54,7 +54,7 @@ class Workbook:
     used: set[str] = field(default_factory=set)
 
     def called(self, node: Mapping, name: str, problems: Problems) -> tuple[Mapping, str] | None:
-        """The task that a call runs, and its origin; ``None`` after reporting why there is none.
+        """The task that a call runs, and its origin; ``None``, after reporting, if it has none.
 
         Args:
             node: The task of kind ``workbook``.

@@ -173,7 +173,7 @@ class _Reader:
         except MarkedYAMLError as error:
             self._syntax(error)
         except (YAMLError, ValueError, OverflowError, LookupError, AttributeError, AssertionError) as error:
-            # On malformed text ruamel also raises errors of its own making; report them like any syntax error.
+            # On malformed text ruamel also raises other errors; report them as syntax errors.
             self._stop("yaml_syntax", f"invalid YAML: {error}", BareLocation(self._last))
 
     def _syntax(self, error: MarkedYAMLError) -> None:

@@ -38,11 +38,11 @@ class FeedEvent:
         return codec.encode(self.event).decode()
 
 
-def only(heard: list[FeedEvent], shown: Callable[[FeedEvent], bool]) -> list[FeedEvent]:
+def only(events: list[FeedEvent], shown: Callable[[FeedEvent], bool]) -> list[FeedEvent]:
     """The shown ones; if the last is not shown, its place alone, so that a reader can resume from there."""
-    found = [one for one in heard if one.event is not None and shown(one)]
-    if heard and (not found or found[-1] is not heard[-1]):
-        found.append(FeedEvent(heard[-1].id, None, ""))
+    found = [one for one in events if one.event is not None and shown(one)]
+    if events and (not found or found[-1] is not events[-1]):
+        found.append(FeedEvent(events[-1].id, None, ""))
     return found
 
 

@@ -15,7 +15,7 @@ from jinja2 import Template, nodes
 from noetl_stream.template.compile.parsing import single_expression
 from noetl_stream.template.compile.statements import static_cost
 from noetl_stream.template.filters.base import METER, SCOPE
-from noetl_stream.template.filters.tests import is_defined, is_none
+from noetl_stream.template.filters.tests import TESTS, TOLERANT_TESTS
 from noetl_stream.template.filters.values import TOLERANT_FILTERS, or_default
 from noetl_stream.template.runtime import environment, operators
 from noetl_stream.template.runtime.access import Read, require, text_of
@@ -38,11 +38,7 @@ _COMPARISONS: Final[dict[str, Callable[[Any, Any], Any]]] = {
     "in": lambda element, container: element in container,
     "notin": lambda element, container: element not in container,
 }
-_TESTS: Final[dict[str, Callable[[Any], bool]]] = {
-    "defined": is_defined,
-    "undefined": lambda value: not is_defined(value),
-    "none": is_none,
-}
+_UNCOUNTED_TESTS: Final = frozenset({*TOLERANT_TESTS, "none"})
 
 
 class NotSimple(Exception):
@@ -157,11 +153,10 @@ def _read(node: nodes.Filter, reads: Sequence[Read]) -> Evaluate:
 
 
 def _test(node: nodes.Test, reads: Sequence[Read]) -> Evaluate:
-    test = _TESTS.get(node.name)
-    if test is None or node.args or node.kwargs or node.dyn_args or node.dyn_kwargs:
+    if node.name not in _UNCOUNTED_TESTS or node.args or node.kwargs or node.dyn_args or node.dyn_kwargs:
         raise NotSimple
-    value, chosen = direct_expression(node.node, reads), test
-    return lambda scope, meter: chosen(value(scope, meter))
+    value, test = direct_expression(node.node, reads), TESTS[node.name]
+    return lambda scope, meter: test(value(scope, meter))
 
 
 def _compare(node: nodes.Compare, reads: Sequence[Read]) -> Evaluate:

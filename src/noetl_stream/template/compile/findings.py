@@ -9,11 +9,11 @@ from typing import Final, TypeAlias
 from jinja2 import nodes
 
 from noetl_stream.template.compile.parsing import place_of
-from noetl_stream.template.failures import BareName, TemplateFinding, closest, shorten
+from noetl_stream.template.failures import TemplateFinding, closest, shorten
 from noetl_stream.template.runtime.scope import NAMESPACES
 
-Bindings: TypeAlias = Mapping[str, tuple[str, ...]]
-"""Bare names and their paths: ``{"total": ("ctx", "total")}``."""
+Bindings: TypeAlias = Mapping[str, tuple[str, ...] | None]
+"""Bare names and their paths: ``{"total": ("ctx", "total")}``; ``None`` for a name that is not bound."""
 
 MAX_PROBLEMS: Final = 50
 """Problems reported for one text."""
@@ -53,16 +53,11 @@ class Findings:
         """Whether further problems are dropped."""
         return len(self._problems) >= MAX_PROBLEMS
 
-    def add(self, code: str, message: str, offset: int, hint: str | None = None) -> None:
-        """Adds a problem at ``offset`` of the text."""
+    def add(self, code: str, message: str, offset: int, hint: str | None = None, *, name: str | None = None) -> None:
+        """Adds a problem at ``offset`` of the text; ``name`` is the one that is not defined."""
         if not self.full:
-            self._problems.append(TemplateFinding(code, message, hint, self._pointer, *place_of(self._text, offset)))
-
-    def add_bare_name(self, name: str, message: str, offset: int, hint: str) -> None:
-        """Adds an undefined name."""
-        if not self.full:
-            place = place_of(self._text, offset)
-            self._problems.append(BareName("unbound_name", message, hint, self._pointer, *place, name))
+            line, column = place_of(self._text, offset)
+            self._problems.append(TemplateFinding(code, message, hint, self._pointer, line, column, name=name))
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +80,8 @@ class Names:
             _not_here(name, f"`{name}` is not available here", node, findings)
         elif bound is None:
             if not findings.full:
-                findings.add_bare_name(name, f"`{shown}` is not defined", node.lineno, self._unbound_hint(name))
+                message = f"`{shown}` is not defined"
+                findings.add("unbound_name", message, node.lineno, self._unbound_hint(name), name=name)
         elif bound[0] not in self.namespaces:
             message = f"`{shown}` means `{'.'.join(bound)}`, which is not available here"
             _not_here(bound[0], message, node, findings)
@@ -99,8 +95,8 @@ class Names:
         if callee.name in self.bindings or callee.name in NAMESPACES:
             findings.add("template_syntax", f"`{name}` is not a function", callee.lineno)
         else:
-            message = f"unknown function `{name}`"
-            findings.add_bare_name(callee.name, message, callee.lineno, f"functions: {known}")
+            message, hint = f"unknown function `{name}`", f"functions: {known}"
+            findings.add("unbound_name", message, callee.lineno, hint, name=callee.name)
 
     def _unbound_hint(self, name: str) -> str:
         if name in _OTHER_LANGUAGES:

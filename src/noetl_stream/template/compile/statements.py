@@ -14,13 +14,10 @@ from noetl_stream.template.runtime.environment import CHARGE, ITERATE
 from noetl_stream.template.runtime.scope import NAMESPACES
 
 _STATEMENT_NAMES: Final[dict[type[nodes.Node], str]] = {
-    nodes.Block: "block",
-    nodes.Extends: "extends",
-    nodes.Include: "include",
-    nodes.Import: "import",
     nodes.FromImport: "from",
     nodes.ScopedEvalContextModifier: "autoescape",
 }
+"""Statements that are not named like their node."""
 
 NODES_PER_OPERATION: Final = 4
 """Nodes of a body that count as one operation. Filters, calls and loops in it count themselves."""

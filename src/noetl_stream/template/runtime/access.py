@@ -64,14 +64,9 @@ def require(value: Any) -> Any:
         EvaluationFailure: The value is undefined.
     """
     if isinstance(value, Undefined):
-        raise EvaluationFailure(describe_missing(value))
+        hint, name = value._undefined_hint, value._undefined_name  # noqa: SLF001  Jinja exposes it nowhere else
+        raise EvaluationFailure(hint.rstrip(".") if hint else f"`{name}` is undefined")
     return value
-
-
-def describe_missing(value: Undefined) -> str:
-    """A message that names the undefined part."""
-    hint, name = value._undefined_hint, value._undefined_name  # noqa: SLF001  Jinja says it nowhere else
-    return hint.rstrip(".") if hint else f"`{name}` is undefined"
 
 
 def unwrap(value: Any, references: References) -> Any:

@@ -59,7 +59,7 @@ class TemplateEnvironment(ParsingEnvironment):
         if isinstance(obj, LoopContext) and attribute in _LOOP_ATTRIBUTES:
             return getattr(obj, attribute)
         if isinstance(obj, Namespace):
-            return obj._Namespace__attrs.get(attribute, missing(attribute))  # noqa: SLF001  Jinja says it nowhere else
+            return obj._Namespace__attrs.get(attribute, missing(attribute))  # noqa: SLF001  Jinja exposes it nowhere else
         if isinstance(obj, tuple) and attribute in getattr(obj, "_fields", ()):
             return getattr(obj, attribute)  # `groupby` yields `grouper` and `list`
         return self.getitem(obj, attribute)

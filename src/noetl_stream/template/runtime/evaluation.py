@@ -99,7 +99,7 @@ class Expression:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Template:
-    """A compiled value, for :func:`~noetl_stream.template.runtime.evaluation.render`.
+    """A compiled value, for :func:`render`.
 
     Attributes:
         source: The value as written.
@@ -115,18 +115,10 @@ class Template:
     paths: frozenset[tuple[str, ...]]
     build: Evaluate = field(repr=False)
 
-    @property
-    def keychain_names(self) -> frozenset[str]:
-        """The keychain entries that it reads by name; the scope's ``keychain`` must hold them.
-
-        The playbook check ensures, from ``paths``, that every read has a name.
-        """
-        return frozenset(path[1] for path in self.paths if path[0] == "keychain" and len(path) > 1)
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Guard:
-    """A compiled condition, for :func:`~noetl_stream.template.runtime.evaluation.holds`.
+    """A compiled condition, for :func:`holds`.
 
     Attributes:
         source: The condition as written; ``true`` or ``false`` for a boolean.

@@ -13,12 +13,12 @@ from __future__ import annotations
 from noetl_stream.errors import Fenced, JournalConflict
 from noetl_stream.ports.dead_letters import (
     MAX_LETTER_BYTES,
-    MAX_LETTER_WORDS,
+    MAX_LETTER_CHARACTERS,
     DeadLetter,
     DeadLetterRow,
     DeadLetters,
     LetterSource,
-    dead_letter,
+    storable,
 )
 from noetl_stream.ports.store import InboxItem, Store
 from noetl_stream.testing.conformance.store_rows import committed, event_row, following, taken, tick_of
@@ -29,7 +29,7 @@ def letter(
     letter_id: str, *, source: LetterSource = "events", reason: str = "it is none", body: bytes = b'{"n":1}'
 ) -> DeadLetterRow:
     """A letter of partition 0."""
-    return dead_letter(
+    return DeadLetterRow(
         id=letter_id,
         at_ms=1_000,
         source=source,
@@ -38,6 +38,7 @@ def letter(
         subject="noetl.events.0.run-1.reported",
         reason=reason,
         body=body,
+        size=len(body),
         source_seq=7,
     )
 
@@ -88,9 +89,9 @@ class DeadLetterConformance:
         assert await ids_of(letters) == ["events-1"]
 
     async def test_any_message_can_be_stored_as_a_dead_letter(self, store: Store, letters: DeadLetters) -> None:
-        words = "a\0b\ud800" + "x" * MAX_LETTER_WORDS
+        words = "a\0b\ud800" + "x" * MAX_LETTER_CHARACTERS
         body = bytes(range(256)) * (MAX_LETTER_BYTES // 256) + b"more"
-        row = dead_letter(
+        row = DeadLetterRow(
             id="events-1",
             at_ms=1_000,
             source="events",
@@ -101,9 +102,9 @@ class DeadLetterConformance:
             body=body,
             source_seq=7,
         )
-        await write(store, row)
+        await write(store, storable(row))
         found = await letters.get("events-1")
-        assert found is not None and found.row == row
+        assert found is not None and found.row == storable(row)
         assert (found.row.size, len(found.row.body)) == (MAX_LETTER_BYTES + 4, MAX_LETTER_BYTES)
         assert found.row.reason.startswith("a\\0b\\ud800x")
 

@@ -1,4 +1,4 @@
-"""Conformance of :class:`~noetl_stream.ports.feed.FeedStore`, as tests to inherit.
+"""Conformance of :class:`~noetl_stream.ports.store.FeedStore`, as tests to inherit.
 
 A test class inherits :class:`FeedConformance`; the module or its ``conftest.py`` provides two fixtures:
 
@@ -15,8 +15,7 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from noetl_stream.model import codec
-from noetl_stream.ports.feed import FeedStore
-from noetl_stream.ports.store import FeedRow, Store, Tick
+from noetl_stream.ports.store import FeedRow, FeedStore, Store, Tick
 from noetl_stream.testing.conformance.store_rows import event_row, execution_row, following, taken, tick_of
 
 Segments = Sequence[tuple[str, int, int]]

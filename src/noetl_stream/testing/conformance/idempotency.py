@@ -1,4 +1,4 @@
-"""Conformance of :class:`~noetl_stream.ports.idempotency.Idempotency`, as tests to inherit.
+"""Conformance of :class:`~noetl_stream.ports.gateway.Idempotency`, as tests to inherit.
 
 A test class inherits :class:`IdempotencyConformance`; the module or its ``conftest.py`` provides one fixture:
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 
-from noetl_stream.ports.idempotency import ClaimedKey, Idempotency, KeptAnswer
+from noetl_stream.ports.gateway import ClaimedKey, Idempotency, KeptAnswer
 from noetl_stream.ports.operations.executions import RequestIds
 
 HASH = b"\x00hash\xff"

@@ -15,7 +15,7 @@ from hashlib import blake2b
 from random import Random
 
 from noetl_stream.model.ids import PARTITIONS
-from noetl_stream.server.housekeeping import ServerTimes
+from noetl_stream.server.parts import ServerTimes
 from noetl_stream.testing.simulation.checks import final_problems, memory_problems
 from noetl_stream.testing.simulation.faults import TROUBLE_S, FaultPlan
 from noetl_stream.testing.simulation.host import SimulatedHost
@@ -109,7 +109,7 @@ async def _wait_until_quiescent(world: SimulatedWorld, clients: list[asyncio.Tas
     until_s = world.clock.monotonic_s() + PATIENCE_S
     while world.clock.monotonic_s() < until_s:
         await world.clock.sleep(LOOK_EVERY_S)
-        if not all(client.done() for client in clients) or world.broker.command_queue.standing:
+        if not all(client.done() for client in clients) or world.broker.command_queue.queued:
             continue
         if not await world.store.live_executions(range(PARTITIONS)):
             return

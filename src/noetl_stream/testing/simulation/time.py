@@ -13,7 +13,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
-from noetl_stream.adapters.memory.clock import ManualClock
+from noetl_stream.adapters.clock import ManualClock
 
 Value = TypeVar("Value")
 ROUNDS_OF_CANCELLING = 20

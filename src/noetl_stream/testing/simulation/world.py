@@ -10,13 +10,12 @@ from typing import Any
 from noetl_stream.adapters.memory.broker import MemoryBroker
 from noetl_stream.adapters.memory.catalog import MemoryCatalog
 from noetl_stream.adapters.memory.store import MemoryStore
-from noetl_stream.client.executions.requests import RequestRefused, ask_of
-from noetl_stream.client.executions.submit import Client, Refused, Submission
+from noetl_stream.client.executions.submit import Client, RequestRefused, Submission, ask_of
 from noetl_stream.errors import NoetlError, Unreachable
 from noetl_stream.model import codec, events
 from noetl_stream.model.ids import derive
 from noetl_stream.model.messages import Report, Request
-from noetl_stream.server.housekeeping import ServerTimes
+from noetl_stream.server.parts import ServerTimes
 from noetl_stream.server.server import Server
 from noetl_stream.testing.conformance.catalog import registered
 from noetl_stream.testing.simulation.host import FaultInjector, SimulatedHost
@@ -103,12 +102,12 @@ class SimulatedWorld:
     @property
     def under_way(self) -> set[str]:
         """The commands in the queue whose end is not in the log."""
-        standing = self.broker.command_queue.standing
-        iterations = {key for key, body in standing.items() if codec.decode_command(body).path}
+        queued = self.broker.command_queue.queued
+        iterations = {key for key, body in queued.items() if codec.decode_command(body).path}
         last = {report.command_id: codec.decode_fact(report.events[-1]) for report in self._reports()}
         return {
             key
-            for key in standing
+            for key in queued
             if not isinstance(last.get(key), ENDS_OF_STEPS + (ENDS_OF_ITERATIONS if key in iterations else ()))
         }
 
@@ -149,7 +148,7 @@ class SimulatedWorld:
         try:
             await self._client.submit(submission, follower)
             self.accepted[submission.execution_id] = (submission, job)
-        except Refused:
+        except RequestRefused:
             self.refused[submission.execution_id] = (submission, job)
         finally:
             await follower.close()

@@ -96,7 +96,7 @@ class Driver:
         match action:
             case RunTask():
                 self._turns += 1
-                if self._turns % TURNS_PER_YIELD == 0 or self._reporter.crowded:
+                if self._turns % TURNS_PER_YIELD == 0 or self._reporter.is_full:
                     await self._yield()
                 return await self._attempts.run(action)
             case Sleep():
@@ -125,8 +125,8 @@ class Driver:
     async def _yield(self) -> None:
         """Lets other tasks run, since a tool need not wait for anything, and waits while too much is unreported."""
         await asyncio.sleep(0)
-        if self._reporter.crowded:
-            await self._reporter.room()
+        if self._reporter.is_full:
+            await self._reporter.wait_for_room()
 
 
 async def _or_error(loading: Awaitable[Value]) -> Value | ErrorInfo:

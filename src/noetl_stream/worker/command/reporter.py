@@ -57,14 +57,14 @@ class Channel:
     """Publishes reports to the log. Each acknowledgement also proves contact with NATS.
 
     Attributes:
-        stuck: Reports that are being retried; the worker fetches no new commands meanwhile.
+        retrying: How many reports are being retried; the worker fetches no new commands meanwhile.
     """
 
     def __init__(self, log: EventLog, clock: Clock, liveness: BrokerLiveness, flusher: Flusher) -> None:
         self.clock = clock
         self.flusher = flusher
-        self.stuck = 0
-        self.on_unstuck: Callable[[], None] = lambda: None
+        self.retrying = 0
+        self.on_recovered: Callable[[], None] = lambda: None
         self._log = log
         self._liveness = liveness
 
@@ -78,12 +78,12 @@ class Channel:
         try:
             await store()
         except (OutcomeUnknown, Unreachable):
-            self.stuck += 1
+            self.retrying += 1
             try:
                 await persist(self.clock, f"report {identity}", store)
             finally:
-                self.stuck -= 1
-                self.on_unstuck()
+                self.retrying -= 1
+                self.on_recovered()
         self._liveness.touch()
 
 
@@ -119,13 +119,13 @@ class Reporter:
         self._bytes += size
 
     @property
-    def crowded(self) -> bool:
-        """Whether so much is unreported that the run should wait for :meth:`room`."""
+    def is_full(self) -> bool:
+        """Whether so much is unreported that the run should :meth:`wait_for_room`."""
         return self._bytes > MAX_UNREPORTED_BYTES
 
-    async def room(self) -> None:
+    async def wait_for_room(self) -> None:
         """Returns when the run may add events again."""
-        while self.crowded:
+        while self.is_full:
             self.flush_soon()
             sender = self._sender
             if sender is not None:

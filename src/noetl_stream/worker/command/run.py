@@ -37,7 +37,11 @@ _NONCE_BYTES: Final = 6
 
 
 class CommandRun:
-    """A run in three phases: it asks (claim, plan), works, and reports. :meth:`interrupt` ends it early."""
+    """A run in three phases: it asks (claim, plan), works, and reports. :meth:`interrupt` ends it early.
+
+    Attributes:
+        task: Executes this run; interrupting the run cancels it.
+    """
 
     def __init__(
         self, dependencies: Dependencies, cancellations: Cancellations, command: StepCommand, delivery: Delivery
@@ -57,17 +61,13 @@ class CommandRun:
         self._reason = ""
         self._is_pausing = False
         self._runner: CommandRunner | None = None
-        self._task: asyncio.Task[None] | None = None
+        self.task: asyncio.Task[None] | None = None
 
     @property
     def shown(self) -> RunningCommand:
         """The run as ``worker list`` shows it."""
         command = self._command
         return RunningCommand(command.execution_id, command.command_id, command.step, self.run.num_delivered)
-
-    def runs_in(self, task: asyncio.Task[None]) -> None:
-        """Sets the task that executes this run; interrupting the run cancels it."""
-        self._task = task
 
     def interrupt(self, why: Interruption, reason: str = "") -> None:
         """Ends the work early. Work that has already ended is reported all the same."""
@@ -79,8 +79,8 @@ class CommandRun:
             if self._phase == "asking" and why != "relinquished":
                 return
         self._why = why
-        if self._task is not None:
-            self._task.cancel()
+        if self.task is not None:
+            self.task.cancel()
 
     def pause(self) -> None:
         """Stops a local loop from beginning further iterations; everything else runs to its end."""
@@ -113,9 +113,9 @@ class CommandRun:
         try:
             return await self._ask_and_work(connected_ms)
         except asyncio.CancelledError:
-            if self._task is None or self._why is None or self._why == "closed":
+            if self.task is None or self._why is None or self._why == "closed":
                 raise
-            self._task.uncancel()
+            self.task.uncancel()
             return self._interrupted()
 
     def _interrupted(self) -> Disposal:

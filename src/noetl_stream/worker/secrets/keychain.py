@@ -54,11 +54,12 @@ class Secret:
         return deepcopy(self.value) if self.token is None else {"token": self.token}
 
 
-@dataclass(frozen=True, slots=True)
-class NotStored:
+class NotStored(Exception):
     """The name is not stored; ``near`` is a similar one, or ''."""
 
-    near: str
+    def __init__(self, near: str) -> None:
+        super().__init__(near)
+        self.near = near
 
 
 class SecretsClient:
@@ -71,10 +72,11 @@ class SecretsClient:
         self._bus = bus
         self._clock = clock
 
-    async def find(self, execution_id: str, name: str) -> Secret | NotStored:
+    async def find(self, execution_id: str, name: str) -> Secret:
         """The stored credential ``name``.
 
         Raises:
+            NotStored: the name is not stored.
             ToolFailure: kind ``credential``: it is stored but was refused; the message gives the reason.
         """
         reply_key = ReplyKey()
@@ -85,7 +87,7 @@ class SecretsClient:
             if answer.refused:
                 raise _failed(f"credential {name!r}: {answer.refused}")
             if not answer.version:
-                return NotStored(answer.near)
+                raise NotStored(answer.near)
             sealed = Sealed(answer.public_key, answer.body)
             value = codec.decode_json(reply_key.open(sealed, subject_of(question, answer.version)))
         except NoetlError as error:
@@ -152,8 +154,8 @@ class Keychain:
         try:
             key = _stored_key(execution_id, name, is_global)
             secret = await self._cached(key, lambda: self._ask(execution_id, name))
-        except _Absent as absent:
-            secret = Secret(self._own_credential(name, absent.near))
+        except NotStored as missing:
+            secret = Secret(self._own_credential(name, missing.near))
         self.redactor.learn(secret.value)
         return secret
 
@@ -188,12 +190,12 @@ class Keychain:
         """The stored credential. Its absence is cached for a moment, for all callers."""
         until_s, near = self._absent.get(name) or (0.0, "")
         if self._store is None or self._clock.monotonic_s() < until_s:
-            raise _Absent(near)
-        found = await self._store.find(execution_id, name)
-        if isinstance(found, NotStored):
-            self._absent.put(name, (self._clock.monotonic_s() + limits.ABSENT_KEPT_S, found.near))
-            raise _Absent(found.near)
-        return CachedSecret(found, limits.SECRET_KEPT_S)
+            raise NotStored(near)
+        try:
+            return CachedSecret(await self._store.find(execution_id, name), limits.SECRET_KEPT_S)
+        except NotStored as missing:
+            self._absent.put(name, (self._clock.monotonic_s() + limits.ABSENT_KEPT_S, missing.near))
+            raise
 
     def _own_credential(self, name: str, near: str) -> CredentialValue:
         variable, text = f"NOETL_CREDENTIAL_{name.upper()}", self._own.get(name.lower())
@@ -243,14 +245,6 @@ class Keychain:
         value = {"access_token": token.value, "token_type": token.type}
         secret = Secret(value, expires_ms=expires_ms, token=token.value)
         return CachedSecret(secret, lives_s - min(limits.TOKEN_MARGIN_S, lives_s / 10))
-
-
-class _Absent(Exception):
-    """The name is not stored; ``near`` is a similar one."""
-
-    def __init__(self, near: str) -> None:
-        super().__init__(near)
-        self.near = near
 
 
 def _stored_key(execution_id: str, name: str, is_global: bool) -> Key:

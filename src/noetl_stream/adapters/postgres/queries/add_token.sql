@@ -1,4 +1,4 @@
--- No row comes back when a token of that name is not revoked yet.
+-- Returns no row if an unrevoked token has that name.
 insert into noetl.api_token (:token.columns)
 values (:token.values)
 on conflict (name) where revoked_ms is null do nothing

@@ -1,4 +1,4 @@
--- Newest first; of one principal, or with null of all: only one of the two branches is ever run.
+-- Newest first, of one principal or (null) of all. Only one of the two branches runs.
 with chosen as (
     (select * from noetl.audit
      where :principal::text is null and number < coalesce(:before, 9223372036854775807)

@@ -1,4 +1,4 @@
--- The latest entry of each path, of those that have all wanted labels.
+-- The latest entry of each path, if it has all wanted labels.
 with latest as (
     select distinct on (path) *
     from noetl.catalog

@@ -1,4 +1,4 @@
--- Adds an entry and keeps its text. No row comes back when somebody else took the revision or the version first.
+-- Adds an entry and stores its text. Returns no row if another call took the revision or the version first.
 with kept as (
     insert into noetl.playbook (digest, path, version, source)
     values (:entry.digest, :entry.path, :entry.version, :source)

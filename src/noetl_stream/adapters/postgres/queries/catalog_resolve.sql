@@ -1,4 +1,4 @@
--- The latest entry, or those that a version may name: by version, or as a revision.
+-- The latest entry, or those that a version may name: as version or as revision.
 select :entry.columns
 from noetl.catalog
 where path = :path

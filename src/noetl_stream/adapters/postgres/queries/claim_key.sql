@@ -1,6 +1,7 @@
+-- There is one tenant so far: ''.
 with claimed as (
     insert into noetl.idempotency (tenant, key, caller, content_hash, execution_id, request_id)
-    values (:tenant, :key, :caller, :content_hash, :execution_id, :request_id)
+    values ('', :key, :caller, :content_hash, :execution_id, :request_id)
     on conflict do nothing
     returning content_hash, execution_id, request_id, status, headers, body
 )
@@ -9,4 +10,4 @@ from claimed
 union all
 select content_hash, execution_id, request_id, status, headers, body
 from noetl.idempotency
-where tenant = :tenant and key = :key and caller = :caller
+where tenant = '' and key = :key and caller = :caller

@@ -1,5 +1,5 @@
--- One tick, whole or not at all. PROTOCOL §2 "Lease and fence"; HOT_PATH §5 "Two commit shapes".
--- The rows are locked in id order, so that ticks and renewals never wait for each other in a circle.
+-- One tick, all or nothing. PROTOCOL §2 "Lease and fence"; HOT_PATH §5 "Two commit shapes".
+-- Rows are locked in id order, so that ticks and renewals never deadlock.
 with fence as materialized (
     select p.id, v.last_seq, v.last_ms, v.published_tick
     from unnest(:partitions.arrays) as v (:partitions.columns)

@@ -1,4 +1,4 @@
--- How many there are to read, counted up to a limit.
+-- How many rows a lookup by status and path would read, counted up to a limit.
 select count(*)
 from unnest(:statuses::text[]) as wanted (status){paths}
 cross join lateral (

@@ -1,4 +1,4 @@
--- How many of each term there are to read, counted up to a limit.
+-- How many rows a lookup by each term would read, counted up to a limit.
 select (
     select count(*)
     from (

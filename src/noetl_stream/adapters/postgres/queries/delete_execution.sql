@@ -1,4 +1,4 @@
--- What is left of an ended execution once its journal is gone. No row: there is none, or it has not ended.
+-- Deletes what is left of an ended execution after its journal. Returns no row if it does not exist or has not ended.
 with gone as (
     delete from noetl.execution where execution_id = :execution_id and finished_ms is not null returning execution_id
 ),

@@ -1,5 +1,5 @@
--- A tick whose executions are all deleted gives one row without an event, so that readers get past it. What is deleted
--- leaves the numbers of what is not as they were.
+-- A tick whose executions are all deleted has one row without an event, so that readers get past it. Deleting executions
+-- does not change the numbers of other events.
 select f.partition, f.tick, coalesce(e.before + e.position - e.first, 0),
        coalesce(e.execution_id, ''), coalesce(e.trace_id, ''), coalesce(e.digest, ''), coalesce(e.path, ''),
        :stored_event.columns

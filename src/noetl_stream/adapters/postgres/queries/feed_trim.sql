@@ -1,4 +1,4 @@
--- Other servers trim at the same time: what one of them is at is left to it.
+-- Skips what other servers are trimming at the same time.
 with old as materialized (
     select partition, tick
     from noetl.feed

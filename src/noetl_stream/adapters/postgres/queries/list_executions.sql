@@ -1,4 +1,4 @@
--- The conditions are put in by the reader: one that may be null would keep its index from being used.
+-- Conditions are inserted only if wanted: one that may be null would keep its index from being used.
 select :listed.columns
 from noetl.execution x
 where execution_id < :above

@@ -1,6 +1,6 @@
--- Status by status, of all executions or path by path: within that, the index has them newest first.
--- Whole rows are compared so that no other index will do: the primary key has that order, too, and reading it until
--- enough of a rare status are found takes long.
+-- Status by status, of all executions or path by path: within each, the index has them newest first.
+-- Whole rows are compared so that only this index fits: the primary key has the same order, and reading it until enough
+-- rows of a rare status are found takes long.
 select x.*
 from unnest(:statuses::text[]) as wanted (status){paths}
 cross join lateral (

@@ -1,4 +1,4 @@
--- The term's rows are in order; each is looked up by itself. Joined otherwise, the whole table could be read to the first.
+-- The term's rows are in order, and each execution is looked up separately. A plain join could read the whole table first.
 select x.*
 from noetl.execution_term t
 cross join lateral (

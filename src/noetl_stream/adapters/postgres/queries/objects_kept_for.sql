@@ -1,4 +1,4 @@
--- Results of executions that are gone, which nobody else's journal names.
+-- Results of deleted executions that no other journal names.
 select :object_uses.columns
 from noetl.object_use used
 where execution_id = :execution_id

@@ -1,4 +1,4 @@
--- A path, and each below it of which there are executions: from one to the next by the index. '0' comes after '/'.
+-- A path and each path below it that has executions, from one to the next by the index. '0' sorts after '/'.
 with recursive below (path) as (
     select :path::text collate "C"
     union all

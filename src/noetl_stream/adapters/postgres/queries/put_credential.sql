@@ -1,4 +1,4 @@
--- The next version of a credential, unless another came first: then no row is returned.
+-- Stores the next version of a credential. Returns no row if another writer came first.
 insert into noetl.credential as c (:new.columns)
 select :new.name::text, :new.kind::text, :new.description::text, :new.tags::text[], :new.version::int,
        :new.key_id::text, :new.sealed::bytea

@@ -1,4 +1,4 @@
--- What came from the inbox goes back there as the letter leaves the list: both or neither.
+-- A letter from the inbox is put back there in the same transaction.
 with settled as (
     update noetl.dead_letter
     set state = 'requeued', settled_by = :by, settled_ms = :at_ms

@@ -1,4 +1,4 @@
--- The first revocation stays.
+-- Only the first revocation is recorded.
 update noetl.api_token
 set revoked_by = case when revoked_ms is null then :by else revoked_by end,
     revoked_ms = coalesce(revoked_ms, :at_ms)

@@ -1,4 +1,4 @@
--- Every waiting state names the row that will end it (PROTOCOL §1): these name none.
+-- Every waiting state names the row that will end it (PROTOCOL §1); these do not.
 select x.execution_id
 from noetl.execution x
 where x.finished_ms is null

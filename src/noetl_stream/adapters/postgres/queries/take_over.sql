@@ -1,4 +1,4 @@
--- Takes partitions nobody holds. A lease further off than any lease can be was written by a broken clock: it counts as none.
+-- Takes free partitions. A lease that ends later than any lease can was written by a broken clock, and counts as expired.
 with free as materialized (
     select id as free_id
     from noetl.partition

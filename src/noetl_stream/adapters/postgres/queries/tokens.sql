@@ -1,4 +1,4 @@
--- One token, or with null all of them.
+-- One token, or (null) all.
 select :token.columns
 from noetl.api_token
 where :id::text is null or id = :id

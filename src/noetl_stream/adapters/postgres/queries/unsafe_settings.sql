@@ -1,4 +1,4 @@
--- Settings under which Postgres may lose what it has called committed.
+-- Settings under which Postgres may lose committed transactions.
 select name, setting
 from pg_settings
 where (name in ('fsync', 'full_page_writes') and setting = 'off')

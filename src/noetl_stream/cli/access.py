@@ -1,0 +1,91 @@
+"""``noetl-stream token|audit``: API tokens of the gateway, and what was done with them. (For tokens of executions:
+``noetl-stream execution token``.)
+"""
+
+from __future__ import annotations
+
+import time
+
+import click
+
+from noetl_stream.cli.base.options import form_option, limit_option, seconds
+from noetl_stream.cli.base.output import columns_of, print_document, print_documents
+from noetl_stream.cli.base.session import Session, collect, with_session
+from noetl_stream.cli.base.target import Target, target_options
+from noetl_stream.model.roles import ROLES, Role
+from noetl_stream.ports.operations.access import AuditEntryDocument, NewApiTokenDocument, NewToken
+
+
+@click.group()
+def token() -> None:
+    """Create, list and revoke API tokens of the gateway.
+
+    Without --url the commands work directly on the database. Create the first admin token that way.
+    """
+
+
+@token.command()
+@click.argument("name")
+@click.option("--role", required=True, type=click.Choice(ROLES), help="Role; each includes those before it.")
+@click.option("--paths", default="", metavar="PATH,…", help="Allow only playbooks at or below these paths.")
+@click.option(
+    "--expires", "expires_s", callback=seconds, metavar="TIME", help="Time until it expires, e.g. 30d. [default: never]"
+)
+@form_option("text")
+@target_options
+def create(name: str, role: Role, paths: str, expires_s: float | None, output: str, target: Target) -> None:
+    """Create a token called NAME and print it to stdout. It cannot be shown again."""
+    expires_ms = None if expires_s is None else int((time.time() + expires_s) * 1000)
+    new = NewToken(name, role, tuple(filter(None, map(str.strip, paths.split(",")))), expires_ms)
+    made = with_session(target, lambda session: session.operations.access.create_token(new, session.by))
+
+    def show(made: NewApiTokenDocument) -> None:
+        click.echo(made.secret)
+        click.echo(f"created {made.id} ({name}, {role}); store the token now, it cannot be shown again", err=True)
+
+    print_document(made, output, "id", show)
+
+
+@token.command("list")
+@form_option()
+@target_options
+def list_tokens(output: str, target: Target) -> None:
+    """List all tokens without their secrets, including revoked ones."""
+    found = with_session(target, lambda session: session.operations.access.tokens())
+    columns = columns_of("id", "name", "role", "created", "expires", "last_used", "revoked")
+    print_documents(found, output, {**columns, "paths": lambda one: " ".join(one.paths)}, "id")
+
+
+@token.command()
+@click.argument("token_ids", nargs=-1, required=True, metavar="ID...")
+@target_options
+def revoke(token_ids: tuple[str, ...], target: Target) -> None:
+    """Revoke tokens by their ids, as `token list` shows them."""
+
+    async def work(session: Session) -> None:
+        for token_id in token_ids:
+            await session.operations.access.revoke_token(token_id, session.by)
+            click.echo(f"revoked {token_id}")
+
+    with_session(target, work)
+
+
+@click.group()
+def audit() -> None:
+    """Inspect the audit log: who changed what, and which calls were refused."""
+
+
+@audit.command("list")
+@click.option("--principal", default=None, help="Only calls of this principal, e.g. token:ci.")
+@limit_option("entries", 100)
+@form_option()
+@target_options
+def list_entries(principal: str | None, limit: int, output: str, target: Target) -> None:
+    """List the calls that changed something or were refused, newest first."""
+
+    async def read(session: Session) -> list[AuditEntryDocument]:
+        one_page = session.operations.access.audit
+        return await collect(lambda size, cursor: one_page(size, cursor, principal), limit)
+
+    columns = columns_of("number", "at", "principal", "operation", "target", "status", "reason")
+    print_documents(with_session(target, read), output, columns, "number")

@@ -1,0 +1,153 @@
+"""``noetl-stream pool|partition|dead-letter|database|stream``: what runs executions, and where they are stored."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from noetl_stream.cli.base.options import form_option, home_option, limit_option
+from noetl_stream.cli.base.output import columns_of, print_document, print_documents, print_members
+from noetl_stream.cli.base.process import run_async, settings_for
+from noetl_stream.cli.base.session import Session, collect, with_session
+from noetl_stream.cli.base.target import Target, target_options
+from noetl_stream.ports.operations.cluster import DeadLetterDocument
+
+
+@click.group()
+def pool() -> None:
+    """Inspect worker pools."""
+
+
+@pool.command("list")
+@form_option()
+@target_options
+def list_pools(output: str, target: Target) -> None:
+    """List the pools with their workers, slots and commands.
+
+    AGAIN counts commands that were delivered before. A pool with queued commands and no workers is listed, too.
+    """
+    found = with_session(target, lambda session: session.operations.cluster.pools())
+    print_documents(found, output, columns_of("pool", "workers", "slots", "busy", "queued", "running", "again"), "pool")
+
+
+@click.group()
+def partition() -> None:
+    """Inspect the partitions that servers share."""
+
+
+@partition.command("list")
+@form_option()
+@target_options
+def list_partitions(output: str, target: Target) -> None:
+    """List the partitions with the server that folds each, and how many messages it is behind."""
+    found = with_session(target, lambda session: session.operations.cluster.partitions())
+    columns = columns_of("partition", "owner", "epoch", "live", "folded", "behind")
+    print_documents(found, output, columns, "partition")
+
+
+letter_ids = click.argument("letter_ids", nargs=-1, required=True, metavar="ID...")
+
+
+@click.group("dead-letter")
+def dead_letter() -> None:
+    """Inspect messages and commands that could not be delivered; requeue or discard them."""
+
+
+@dead_letter.command("list")
+@limit_option("dead letters", 100)
+@form_option()
+@target_options
+def list_letters(limit: int, output: str, target: Target) -> None:
+    """List the unresolved dead letters, newest first."""
+
+    async def read(session: Session) -> list[DeadLetterDocument]:
+        return await collect(session.operations.cluster.dead_letters, limit)
+
+    columns = columns_of("id", "at", "source", "execution_id", "size", "reason")
+    print_documents(with_session(target, read), output, columns, "id")
+
+
+@dead_letter.command()
+@click.argument("letter_id", metavar="ID")
+@form_option()
+@target_options
+def show(letter_id: str, output: str, target: Target) -> None:
+    """Show a dead letter and its body."""
+    found = with_session(target, lambda session: session.operations.cluster.dead_letter(letter_id))
+    print_document(found, output, "id", print_members)
+
+
+@dead_letter.command()
+@letter_ids
+@target_options
+def requeue(letter_ids: tuple[str, ...], target: Target) -> None:
+    """Send dead letters to their origin again. Stops at the first that cannot be sent."""
+
+    async def work(session: Session) -> None:
+        for letter_id in letter_ids:
+            await session.operations.cluster.requeue(letter_id, session.by)
+            click.echo(f"requeued {letter_id}")
+
+    with_session(target, work)
+
+
+@dead_letter.command()
+@letter_ids
+@target_options
+def discard(letter_ids: tuple[str, ...], target: Target) -> None:
+    """Discard dead letters and their bodies for good. Stops at the first that cannot be discarded."""
+
+    async def work(session: Session) -> None:
+        for letter_id in letter_ids:
+            await session.operations.cluster.discard(letter_id, session.by)
+            click.echo(f"discarded {letter_id}")
+
+    with_session(target, work)
+
+
+@click.group()
+def database() -> None:
+    """Prepare the Postgres database."""
+
+
+@database.command()
+@home_option
+def migrate(home: Path | None) -> None:
+    """Create or upgrade the schema `noetl`. Safe to repeat.
+
+    `run` and `dev` do this for the embedded Postgres. For your own, you choose when.
+    """
+    from noetl_stream.hosting import open_stack
+    from noetl_stream.wiring import migrate_schema
+
+    with open_stack(settings_for(home)) as stack:
+        applied = run_async(migrate_schema(stack.endpoint))
+    for name in applied:
+        click.echo(f"applied {name}")
+    if not applied:
+        click.echo("the schema is up to date")
+
+
+@click.group()
+def stream() -> None:
+    """Prepare the JetStream streams."""
+
+
+@stream.command()
+@click.option("--replicas", type=click.IntRange(1, 5), default=1, show_default=True, help="Copies in a NATS cluster.")
+@home_option
+def ensure(replicas: int, home: Path | None) -> None:
+    """Create or update the streams EVENTS and COMMANDS and the object store. Never deletes anything.
+
+    `run` and `dev` do this for the embedded NATS. For your own, you choose when.
+    """
+    from noetl_stream.hosting import open_stack
+    from noetl_stream.wiring import ensure_all_streams
+
+    with open_stack(settings_for(home)) as stack:
+        done = run_async(ensure_all_streams(stack.endpoint, replicas=replicas))
+    for line in done:
+        click.echo(line)
+    if not done:
+        click.echo("the streams are up to date")

@@ -1,0 +1,132 @@
+"""``noetl-stream credential``: what ``auth`` and ``keychain`` refer to. Values are never shown."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from noetl_stream.cli.base.options import form_option
+from noetl_stream.cli.base.output import columns_of, print_document, print_documents, print_members
+from noetl_stream.cli.base.session import Session, with_session
+from noetl_stream.cli.base.target import Target, target_options
+from noetl_stream.errors import NoetlError, PayloadRefused, UsageError
+from noetl_stream.model.credential import CredentialValue, credential_value
+from noetl_stream.ports.operations.credentials import CredentialDocument
+
+
+@click.group()
+def credential() -> None:
+    """Store encrypted credentials for playbooks.
+
+    A worker gets a value when a task reads it, sealed to that worker. No command, event or log shows it.
+    """
+
+
+@credential.command("set")
+@click.argument("name")
+@click.option("--kind", default="", help="Informational, e.g. postgres or http. [default: generic]")
+@click.option("--description", default="", help="Informational.")
+@click.option("--tag", "tags", multiple=True, help="Informational; repeatable.")
+@click.option(
+    "--file", "file", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Read the value from a file."
+)
+@click.option("--value-stdin", is_flag=True, help="Read the value from stdin.")
+@click.option("--set", "members", multiple=True, metavar="KEY=VALUE", help="Set a member of a JSON object; repeatable.")
+@target_options
+def set_credential(
+    name: str,
+    kind: str,
+    description: str,
+    tags: tuple[str, ...],
+    file: Path | None,
+    value_stdin: bool,
+    members: tuple[str, ...],
+    target: Target,
+) -> None:
+    """Store a credential or its next version.
+
+    The value is text, such as a DSN or a token, or a JSON object. Without --file, --value-stdin or --set, the command
+    prompts for it. Other users can see values on the command line, and the shell saves them: do not use --set for
+    secrets.
+    """
+    value = _value(file, value_stdin, members)
+
+    async def store(session: Session) -> CredentialDocument:
+        return await session.operations.credentials.put(name, value, session.by, kind, description, tags)
+
+    stored = with_session(target, store)
+    click.echo(f"stored {stored.name}, version {stored.version}, with key {stored.key_id}")
+
+
+@credential.command("list")
+@form_option()
+@target_options
+def list_credentials(output: str, target: Target) -> None:
+    """List the stored credentials without their values."""
+    found = with_session(target, lambda session: session.operations.credentials.list_all())
+    keys = ("name", "kind", "version", "description", "updated")
+    print_documents(found, output, columns_of(*keys, tags=lambda one: ", ".join(one.tags)), "name")
+
+
+@credential.command()
+@click.argument("name")
+@form_option()
+@target_options
+def show(name: str, output: str, target: Target) -> None:
+    """Show a credential without its value."""
+    found = with_session(target, lambda session: session.operations.credentials.get(name))
+    print_document(found, output, "name", print_members)
+
+
+@credential.command()
+@click.argument("name")
+@target_options
+def delete(name: str, target: Target) -> None:
+    """Delete a credential. Workers that have read it may use it for up to an hour."""
+    with_session(target, lambda session: session.operations.credentials.delete(name, session.by))
+    click.echo(f"deleted {name}")
+
+
+@credential.command()
+@target_options
+def rotate(target: Target) -> None:
+    """Encrypt all credentials with the current key.
+
+    Set NOETL_CREDENTIAL_KEY to the new key and NOETL_CREDENTIAL_OLD_KEYS to the old one, for servers, too. Rotate, and
+    then remove the old key.
+    """
+    done = with_session(target, lambda session: session.operations.credentials.rotate(session.by))
+    for problem in done.problems:
+        click.echo(problem, err=True)
+    click.echo(f"encrypted {len(done.rotated)} credentials with the current key")
+    if done.problems:
+        raise NoetlError(f"{len(done.problems)} credentials could not be encrypted with the current key")
+
+
+def _value(file: Path | None, value_stdin: bool, members: tuple[str, ...]) -> CredentialValue:
+    if sum((file is not None, value_stdin, bool(members))) > 1:
+        raise UsageError("--file, --value-stdin and --set cannot be combined", hint="use one of them")
+    if members:
+        click.echo("warning: other users of this machine can see values on the command line", err=True)
+        return dict(_member(text) for text in members)
+    try:
+        if file is not None:
+            return credential_value(file.read_text(encoding="utf-8"), str(file))
+        if value_stdin:
+            return credential_value(sys.stdin.read(), "standard input")
+        if not sys.stdin.isatty():
+            raise UsageError("no value given", hint="use --file, --value-stdin or --set, or run it in a terminal")
+        return credential_value(click.prompt("value", hide_input=True, confirmation_prompt=True), "the value")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"cannot read the value: {error}") from None
+    except PayloadRefused as error:
+        raise UsageError(error.message) from None
+
+
+def _member(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not key or not equals:
+        raise UsageError("--set expects KEY=VALUE")
+    return key, value

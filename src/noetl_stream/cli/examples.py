@@ -1,0 +1,217 @@
+"""``noetl-stream example|init``: the example playbooks that come with the program, and projects made from them.
+
+The examples are in ``playbooks/`` of the source tree, and in ``noetl_stream/examples/`` of the wheel.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+from collections.abc import Mapping
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import click
+from click.shell_completion import CompletionItem
+
+import noetl_stream
+from noetl_stream.cli.base.options import form_option
+from noetl_stream.cli.base.output import columns_of, print_documents
+from noetl_stream.errors import NotFound, UsageError
+
+PROJECT_FOLDER: Final = "playbooks"
+"""Where the first lines of examples say that their files are."""
+
+_METADATA: Final = re.compile(r"^metadata:\n(?:  .*\n)+", re.MULTILINE)
+_FILE: Final = re.compile(rf"\b{PROJECT_FOLDER}/(\w+\.(?:yaml|py))\b")
+_SECTION: Final = re.compile(r"^(Needs|Run|Expect):\s+(.*(?:\n {8}.*)*)", re.MULTILINE)
+_INDENT: Final = re.compile(r"^ {8}", re.MULTILINE)
+
+
+class Example(NamedTuple):
+    """An example playbook.
+
+    Attributes:
+        description: ``metadata.description``, one line.
+        text: The whole file.
+        summary: Its first comment: what it does, in a few sentences.
+        needs: Its prerequisites, as text; empty if none.
+        run: The commands to run it, one per line.
+        expect: The result.
+        files: Names of the other files that it needs.
+    """
+
+    name: str
+    description: str
+    text: str
+    summary: str
+    needs: str
+    run: str
+    expect: str
+    files: tuple[str, ...]
+
+
+def example_names() -> list[str]:
+    """The names of all examples, sorted."""
+    return sorted(file.name.removesuffix(".yaml") for file in _folder().iterdir() if file.name.endswith(".yaml"))
+
+
+def read_example(name: str) -> Example:
+    """
+    Raises:
+        NotFound: the example does not exist.
+    """
+    if name not in example_names():
+        raise NotFound(f"example {name!r} not found", hint="list the examples: `noetl-stream example list`")
+    return _parse(name, read_example_file(f"{name}.yaml"))
+
+
+def read_example_file(file_name: str) -> str:
+    """The text of an example, or of another file that it needs."""
+    return _folder().joinpath(file_name).read_text(encoding="utf-8")
+
+
+def _folder() -> Traversable:
+    packaged = files(noetl_stream) / "examples"
+    return packaged if packaged.is_dir() else Path(noetl_stream.__path__[0]).parents[1] / PROJECT_FOLDER
+
+
+def _parse(name: str, text: str) -> Example:
+    from ruamel.yaml import YAML
+
+    found = _METADATA.search(text)
+    metadata = YAML(typ="safe", pure=True).load(found[0])["metadata"] if found else {}
+    head = re.sub(r"^# ?", "", text.partition("\napiVersion:")[0], flags=re.MULTILINE)
+    sections = {title: _INDENT.sub("", section) for title, section in _SECTION.findall(head)}
+    needed = [file for file in _FILE.findall(head) if file != f"{name}.yaml"]
+    return Example(
+        name,
+        metadata.get("description", ""),
+        text,
+        summary=head.partition("\n\n")[0],
+        needs=sections.get("Needs", ""),
+        run=sections.get("Run", ""),
+        expect=sections.get("Expect", ""),
+        files=tuple(dict.fromkeys(needed)),
+    )
+
+
+@click.group()
+def example() -> None:
+    """List and show example playbooks.
+
+    `noetl-stream init --example NAME` creates a project from an example.
+    """
+
+
+@example.command("list")
+@form_option()
+def list_examples(output: str) -> None:
+    """List the examples."""
+    found = [read_example(name) for name in example_names()]
+    documents = [{"name": one.name, "description": one.description, "files": list(one.files)} for one in found]
+    print_documents(documents, output, columns_of("name", "description"), "name")
+
+
+@example.command()
+@click.argument("name")
+def show(name: str) -> None:
+    """Print the example NAME."""
+    click.echo(read_example(name).text, nl=False)
+
+
+DEFAULT_EXAMPLE: Final = "hello"
+
+GITIGNORE: Final = """\
+.venv/
+__pycache__/
+# The data of embedded NATS and Postgres, with `--home .noetl`
+.noetl/
+"""
+
+README: Final = """\
+# {name}
+
+{summary}
+
+{needs}```sh
+noetl-stream playbook check playbooks/{name}.yaml
+{run}
+noetl-stream execution list
+```
+
+Expect: {expect}
+
+`noetl-stream example list` lists more examples, `noetl-stream example show NAME` prints one.
+"""
+
+NEEDS: Final = """\
+It needs:
+
+```text
+{needs}
+```
+
+Then:
+
+"""
+
+
+def _names(context: click.Context, parameter: click.Parameter, beginning: str) -> list[CompletionItem]:
+    return [CompletionItem(name) for name in example_names() if name.startswith(beginning)]
+
+
+@click.command()
+@click.argument("folder", metavar="[DIR]", default=".", type=click.Path(path_type=Path))
+@click.option(
+    "--example",
+    "name",
+    metavar="NAME",
+    default=DEFAULT_EXAMPLE,
+    show_default=True,
+    shell_complete=_names,
+    help="Example to start from; see `noetl-stream example list`.",
+)
+def init(folder: Path, name: str) -> None:
+    """Create a project in DIR: an example playbook, a README.md and a .gitignore.
+
+    DIR defaults to the current folder, and is created if needed. Existing files are never overwritten: if one of the
+    files exists, nothing is written. Prints the path of each new file.
+    """
+    found = read_example(name)
+    _write(folder, _project(found))
+    where = "" if folder == Path() else f"cd {shlex.quote(str(folder))} && "
+    click.echo(f"next: {where}{found.run.splitlines()[0]}", err=True)
+
+
+def _project(example: Example) -> Mapping[str, str]:
+    """The text of each file, by its path in the project."""
+    needs = NEEDS.format(needs=example.needs) if example.needs else ""
+    return {
+        f"{PROJECT_FOLDER}/{example.name}.yaml": example.text,
+        **{f"{PROJECT_FOLDER}/{file}": read_example_file(file) for file in example.files},
+        "README.md": README.format(**{**example._asdict(), "needs": needs}),
+        ".gitignore": GITIGNORE,
+    }
+
+
+def _write(folder: Path, project: Mapping[str, str]) -> None:
+    """Writes all files, or none if one exists."""
+    existing = [str(folder / path) for path in project if os.path.lexists(folder / path)]
+    if existing:
+        raise UsageError(
+            f"nothing written, because these files exist: {', '.join(existing)}",
+            hint="choose another DIR, or print only the playbook: `noetl-stream example show NAME`",
+        )
+    for path, text in project.items():
+        file = folder / path
+        try:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            with file.open("x", encoding="utf-8") as written:
+                written.write(text)
+        except OSError as error:
+            raise UsageError(f"{file}: cannot be written: {error.strerror}") from None
+        click.echo(file)

@@ -1,1 +1,0 @@
-"""Example playbooks, and projects made from them."""

@@ -1,0 +1,205 @@
+"""``noetl-stream dev|server|worker|gateway|bench``: the processes of a stack."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from noetl_stream.cli.base.options import form_option, home_option, output_option
+from noetl_stream.cli.base.output import columns_of, print_documents, print_json, print_table
+from noetl_stream.cli.base.process import run_async, settings_for
+from noetl_stream.cli.base.session import with_session
+from noetl_stream.cli.base.target import Target, target_options
+from noetl_stream.errors import UsageError
+from noetl_stream.settings.environment import Settings
+from noetl_stream.telemetry.logs import configure
+
+
+def _end_with_parent(context: click.Context, option: click.Parameter, given: bool) -> None:
+    if given:
+        from noetl_stream.processes import end_with_parent
+
+        end_with_parent()
+
+
+end_with_parent_option = click.option(
+    "--end-with-parent", is_flag=True, hidden=True, expose_value=False, callback=_end_with_parent
+)
+slots_option = click.option(
+    "--slots",
+    type=click.IntRange(1, 10_000),
+    default=None,
+    help="Step runs and iterations that a worker runs at once. [default: NOETL_SLOTS, else 64]",
+)
+
+
+@click.command()
+@click.option("--workers", type=click.IntRange(0, 64), default=1, show_default=True, help="Number of workers.")
+@click.option("--servers", type=click.IntRange(0, 16), default=1, show_default=True, help="Number of servers.")
+@slots_option
+@click.option(
+    "--gateway-port",
+    type=click.IntRange(1, 65535),
+    default=None,
+    help="Port of the gateway. [default: 8080, or a free port if 8080 is taken]",
+)
+@click.option("--no-gateway", is_flag=True, help="Run no gateway.")
+@home_option
+def dev(
+    workers: int, servers: int, slots: int | None, gateway_port: int | None, no_gateway: bool, home: Path | None
+) -> None:
+    """Run a whole stack in the foreground: NATS, Postgres, servers, workers and a local gateway.
+
+    Processes that die are restarted. Other commands with the same home use this stack. Press Ctrl-C to stop it.
+    """
+    from noetl_stream.dev_stack import develop
+
+    settings = _logged(home)
+    work = develop(
+        settings,
+        servers=servers,
+        workers=workers,
+        slots=slots or settings.slots,
+        gateway_port=None if no_gateway else gateway_port or 0,
+        echo=click.echo,
+    )
+    run_async(work)
+
+
+@click.command()
+@end_with_parent_option
+@home_option
+def server(home: Path | None) -> None:
+    """Run a server: it folds events, evaluates admission and routing, and publishes commands.
+
+    Any number of servers can run on one NATS and Postgres. They share the partitions; when a server dies, the others
+    take over its partitions as soon as its lease expires (6 s). SIGTERM or Ctrl-C stops a server gracefully.
+    """
+    from noetl_stream.hosting import host, open_stack
+
+    with open_stack(_logged(home)) as stack:
+        run_async(host(stack, server=True, name="noetl-server"))
+
+
+@click.group(invoke_without_command=True)
+@click.option("--pool", default=None, help="Pool to take commands from. [default: NOETL_POOL, else default]")
+@slots_option
+@end_with_parent_option
+@home_option
+@click.pass_context
+def worker(ctx: click.Context, pool: str | None, slots: int | None, home: Path | None) -> None:
+    """Run a worker, or list the running workers.
+
+    A worker pulls commands from a pool, runs their pipelines and reports the results. SIGTERM or Ctrl-C drains it: it
+    takes no new commands, finishes the running ones, and returns those that do not finish in time to the queue. When a
+    worker is killed, its commands go to another one as soon as their lease expires (30 s).
+    """
+    if ctx.invoked_subcommand is not None:
+        if any((pool, slots, home)):
+            hint = f"put it behind: noetl-stream worker {ctx.invoked_subcommand} …"
+            raise UsageError("options before the subcommand are for running a worker", hint=hint)
+        return
+    from noetl_stream.hosting import host, open_stack
+
+    settings = _logged(home)
+    with open_stack(settings) as stack:
+        run_async(host(stack, worker=(pool or settings.pool, slots or settings.slots), name="noetl-worker"))
+
+
+@worker.command("list")
+@form_option()
+@target_options
+def list_workers(output: str, target: Target) -> None:
+    """List the running workers and their load."""
+    found = with_session(target, lambda session: session.operations.cluster.workers())
+    columns = columns_of("name", "pool", "slots", "busy", "since", "version", "draining")
+    print_documents(found, output, {**columns, "kinds": lambda one: " ".join(one.kinds)}, "name")
+
+
+@click.command()
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option("--port", type=click.IntRange(0, 65535), default=8080, show_default=True, help="0 picks a free port.")
+@end_with_parent_option
+@home_option
+def gateway(host: str, port: int, home: Path | None) -> None:
+    """Run a gateway: all operations over HTTP, described by /openapi.json.
+
+    On a loopback address every caller is an admin, unless NOETL_GATEWAY_AUTH=required or an identity provider is set.
+    On any other address callers need a token. Any number of gateways can run. SIGTERM or Ctrl-C stops a gateway after
+    it has answered the requests in progress.
+    """
+    from noetl_stream.hosting import host_gateway, open_stack
+
+    settings = _logged(home)
+    with open_stack(settings) as stack:
+        run_async(host_gateway(stack, settings, host, port))
+
+
+@click.command(hidden=True)
+@home_option
+def background(home: Path | None) -> None:
+    """Run a server and a worker until no command and no execution needs them."""
+    from noetl_stream.hosting import background_lock, host_in_background, open_stack
+
+    settings = _logged(home)
+    with background_lock(settings) as alone:
+        if not alone:
+            return
+        with open_stack(settings) as stack:
+            run_async(host_in_background(stack, (settings.pool, settings.slots)))
+
+
+@click.command()
+@click.option("--executions", type=click.IntRange(1), default=1000, show_default=True, help="Executions in a burst.")
+@click.option("--steps", type=click.IntRange(1), default=3, show_default=True, help="No-op steps per execution.")
+@click.option(
+    "--latency-runs", type=click.IntRange(0), default=200, show_default=True, help="Single runs on an idle stack."
+)
+@click.option("--fan-out", type=click.IntRange(1), default=1000, show_default=True, help="Iterations of the loop.")
+@click.option("--in-flight", type=click.IntRange(1), default=1000, show_default=True, help="Iterations at once.")
+@click.option("--repeat", type=click.IntRange(1), default=5, show_default=True, help="Bursts and loops to measure.")
+@click.option("--servers", type=click.IntRange(1), default=1, show_default=True, help="Number of servers.")
+@click.option("--workers", type=click.IntRange(1), default=1, show_default=True, help="Number of workers.")
+@click.option("--slots", type=click.IntRange(1), default=256, show_default=True, help="Slots per worker.")
+@output_option("text", "json")
+@home_option
+def bench(output: str, home: Path | None, **load: int) -> None:
+    """Measure throughput, latency, fan-out, and the CPU and memory of each process on this machine.
+
+    Starts its own servers and workers on the NATS and Postgres of the settings: give it its own --home. Nothing is
+    simulated: every step is a command, a report and a commit.
+    """
+    from noetl_stream.bench import Bench, Figures, Load
+    from noetl_stream.hosting import connected_to, open_stack, prepare_embedded
+
+    async def measure() -> Figures:
+        await prepare_embedded(stack)
+        async with connected_to(stack, "noetl-bench") as connected:
+            return await Bench(stack, connected, Load(**load)).run()
+
+    with open_stack(settings_for(home)) as stack:
+        figures = run_async(measure())
+    if output == "json":
+        print_json(figures.to_json())
+        return
+    rows: list[tuple[str, object]] = list(figures.conditions.items())
+    rows += [("steps/s", _spread(figures.steps_per_s)), ("executions/s", _spread(figures.executions_per_s))]
+    rows += [(f"latency {name}, ms", value) for name, value in figures.latency_ms.items()]
+    rows.append(("fan-out, s", _spread(figures.fan_out_s)))
+    rows += [(f"CPU µs/step, {name}", value) for name, value in figures.cpu_us_per_step.items()]
+    rows += [(f"memory MiB, {name}", value) for name, value in figures.memory_mib.items()]
+    print_table(("measure", "value"), rows)
+
+
+def _logged(home: Path | None) -> Settings:
+    """The settings of a process, whose logging they configure."""
+    settings = settings_for(home)
+    configure(settings.log_level, settings.log_format)
+    return settings
+
+
+def _spread(values: list[float]) -> str:
+    """Median and range."""
+    ordered = sorted(values)
+    return f"{ordered[len(ordered) // 2]:g} ({ordered[0]:g} to {ordered[-1]:g})"

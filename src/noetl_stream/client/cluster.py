@@ -1,0 +1,241 @@
+"""Workers, pools, partitions, dead letters and readiness, directly on NATS and Postgres."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import logging
+from collections.abc import Awaitable
+from typing import Final, NamedTuple
+
+from msgspec.structs import asdict
+
+from noetl_stream.client.paging import page_of, page_size, read_cursor
+from noetl_stream.errors import Conflict, NoetlError, NotFound, NotReady, PayloadRefused
+from noetl_stream.model import codec
+from noetl_stream.model.envelope import iso, iso_or_none
+from noetl_stream.model.ids import is_valid_id
+from noetl_stream.model.messages import WorkerPresence
+from noetl_stream.ports import subjects
+from noetl_stream.ports.bus import Bus
+from noetl_stream.ports.clock import Clock
+from noetl_stream.ports.command_queue import CommandQueue
+from noetl_stream.ports.dead_letters import MAX_LETTER_BYTES, DeadLetter, DeadLetters
+from noetl_stream.ports.event_log import EventLog
+from noetl_stream.ports.operations.cluster import (
+    DeadLetterDocument,
+    DeadLetterPage,
+    DeadLetterWithBodyDocument,
+    PartitionDocument,
+    PoolDocument,
+    RunningCommandDocument,
+    WorkerDocument,
+)
+from noetl_stream.ports.store import Store
+
+log = logging.getLogger(__name__)
+
+WORKERS_WAIT_S: Final = 0.3
+"""How long answers are collected. A worker that takes longer is missing from the list."""
+
+PROBE_S: Final = 2.0
+"""How long each part of the stack may take to answer a readiness probe."""
+
+
+class ClusterPorts(NamedTuple):
+    log: EventLog
+    queue: CommandQueue
+    bus: Bus
+    store: Store
+    dead_letters: DeadLetters
+    clock: Clock
+
+
+class DirectCluster:
+    """:class:`~noetl_stream.ports.operations.cluster.Cluster`, where each method is described."""
+
+    def __init__(self, ports: ClusterPorts) -> None:
+        self._ports = ports
+
+    async def workers(self) -> list[WorkerDocument]:
+        return [_worker_document(worker) for worker in await self._ask_workers()]
+
+    async def pools(self) -> list[PoolDocument]:
+        queued, workers = await asyncio.gather(self._ports.queue.pools(), self._ask_workers())
+        counts = {pool.pool: pool for pool in queued}
+        documents: list[PoolDocument] = []
+        for name in sorted({*counts, *(worker.pool for worker in workers)}):
+            here = [worker for worker in workers if worker.pool == name]
+            pool = counts.get(name)
+            documents.append(
+                PoolDocument(
+                    pool=name,
+                    workers=len(here),
+                    slots=sum(worker.slots for worker in here),
+                    busy=sum(worker.busy for worker in here),
+                    queued=pool.queued if pool is not None else 0,
+                    running=pool.given if pool is not None else 0,
+                    again=pool.again if pool is not None else 0,
+                )
+            )
+        return documents
+
+    async def partitions(self) -> list[PartitionDocument]:
+        views = await self._ports.store.read_partitions()
+        behind = await self._ports.log.beyond({view.id: view.last_seq for view in views})
+        return [
+            PartitionDocument(
+                partition=view.id,
+                owner=view.owner,
+                epoch=view.epoch,
+                live=view.live,
+                folded=view.last_seq,
+                behind=behind[view.id],
+            )
+            for view in views
+        ]
+
+    async def dead_letters(self, limit: int, cursor: str | None) -> DeadLetterPage:
+        size = page_size(limit)
+        found = await self._ports.dead_letters.page(size + 1, read_cursor(cursor, int))
+        letters, following = page_of(found, size, lambda letter: letter.number)
+        return DeadLetterPage([_letter_document(letter) for letter in letters], following)
+
+    async def dead_letter(self, letter_id: str) -> DeadLetterWithBodyDocument:
+        letter = await self._letter(letter_id)
+        shown, body = asdict(_letter_document(letter)), letter.row.body
+        try:
+            return DeadLetterWithBodyDocument(**shown, body=body.decode(), encoding="text")
+        except UnicodeDecodeError:
+            return DeadLetterWithBodyDocument(**shown, body=base64.b64encode(body).decode(), encoding="base64")
+
+    async def requeue(self, letter_id: str, by: str) -> DeadLetterDocument:
+        """A message of EVENTS is published before its letter is settled, under an id derived from the letter's: a
+        second attempt, after a crash or by someone else, publishes nothing twice.
+        """
+        letter = await self._letter(letter_id)
+        _check_requeue(letter)
+        row, ports = letter.row, self._ports
+        if row.source == "events":
+            await ports.log.publish_reported(row.execution_id, f"requeue-{row.id}", row.body)
+        if not await ports.dead_letters.requeue(letter_id, by, ports.clock.now_ms()):
+            raise _settled(await self._letter(letter_id))
+        if row.source == "inbox":
+            ports.bus.send(subjects.INBOX, codec.encode([row.partition]))
+        return _letter_document(await self._letter(letter_id))
+
+    async def discard(self, letter_id: str, by: str) -> None:
+        if not await self._ports.dead_letters.discard(letter_id, by, self._ports.clock.now_ms()):
+            raise _settled(await self._letter(letter_id))
+
+    async def _ask_workers(self) -> list[WorkerPresence]:
+        """The workers that answer in time, by pool and name."""
+        found = []
+        for answer in await self._ports.bus.ask_all(subjects.ASK_WORKERS, b"", WORKERS_WAIT_S):
+            try:
+                found.append(codec.decode_presence(answer))
+            except PayloadRefused as error:
+                log.warning("cannot read the answer of a worker: %s", error)
+        return sorted(found, key=lambda worker: (worker.pool, worker.name))
+
+    async def _letter(self, letter_id: str) -> DeadLetter:
+        letter = await self._ports.dead_letters.get(letter_id)
+        if letter is None:
+            raise NotFound(f"dead letter {letter_id} not found", hint="list them: `noetl-stream dead-letter list`")
+        return letter
+
+
+def _worker_document(worker: WorkerPresence) -> WorkerDocument:
+    return WorkerDocument(
+        name=worker.name,
+        pool=worker.pool,
+        slots=worker.slots,
+        busy=worker.busy,
+        since=iso(worker.since_ms),
+        kinds=worker.kinds,
+        draining=worker.draining,
+        version=worker.version,
+        running=[
+            RunningCommandDocument(running.execution_id, running.command_id, running.step, running.delivered)
+            for running in worker.running
+        ],
+    )
+
+
+def _check_requeue(letter: DeadLetter) -> None:
+    """Raises :class:`~noetl_stream.errors.Conflict` for a letter that cannot be requeued."""
+    row = letter.row
+    if letter.state != "waiting":
+        raise _settled(letter)
+    if row.source == "command":
+        raise Conflict(
+            f"the step run of command {row.id} has failed, so a copy would be dropped",
+            hint=f"when the execution has ended, run the step again: `noetl-stream execution retry {row.execution_id}`",
+        )
+    if row.size > len(row.body):
+        raise Conflict(
+            f"only {len(row.body)} of the {row.size} bytes of dead letter {row.id} were stored",
+            hint=f"letters larger than {MAX_LETTER_BYTES} bytes can only be discarded",
+        )
+    if row.source == "events" and not is_valid_id(row.execution_id):
+        raise Conflict(f"dead letter {row.id} belongs to no execution: {row.subject}")
+
+
+def _settled(letter: DeadLetter) -> Conflict:
+    at = f" at {iso(letter.settled_ms)}" if letter.settled_ms is not None else ""
+    return Conflict(f"dead letter {letter.row.id} was {letter.state} by {letter.settled_by}{at}")
+
+
+def _letter_document(letter: DeadLetter) -> DeadLetterDocument:
+    row = letter.row
+    return DeadLetterDocument(
+        id=row.id,
+        at=iso(row.at_ms),
+        source=row.source,
+        partition=row.partition,
+        execution_id=row.execution_id,
+        subject=row.subject,
+        reason=row.reason,
+        size=row.size,
+        sequence=row.source_seq,
+        state=letter.state,
+        settled_at=iso_or_none(letter.settled_ms),
+        settled_by=letter.settled_by,
+    )
+
+
+class DirectReadiness:
+    """A :class:`~noetl_stream.ports.gateway.Readiness`. Callers are anonymous, so no message contains an address."""
+
+    def __init__(self, log: EventLog, store: Store, bus: Bus) -> None:
+        self._log = log
+        self._store = store
+        self._bus = bus
+
+    async def missing(self) -> list[str]:
+        """See :meth:`noetl_stream.ports.gateway.Readiness.missing`."""
+        probes = (
+            _fault("NATS", self._log.verify()),
+            _fault("Postgres", self._store.verify()),
+            self._server(),
+        )
+        return [fault for fault in await asyncio.gather(*probes) if fault is not None]
+
+    async def _server(self) -> str | None:
+        try:
+            alive = await self._bus.ask(subjects.PING, b"", PROBE_S) is not None
+        except NoetlError:
+            alive = False
+        return None if alive else "no server answers: start one with `noetl-stream server`"
+
+
+async def _fault(name: str, probe: Awaitable[object]) -> str | None:
+    try:
+        await asyncio.wait_for(probe, PROBE_S)
+    except TimeoutError:
+        return f"{name} does not answer within {PROBE_S:g} s"
+    except NotReady as error:
+        return f"{name} is not prepared" + (f": {error.hint}" if error.hint else "")
+    except NoetlError:
+        return f"{name} does not answer"
+    return None

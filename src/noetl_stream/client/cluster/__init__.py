@@ -1,1 +1,0 @@
-"""Workers, pools, partitions, dead letters, directly on NATS and Postgres."""

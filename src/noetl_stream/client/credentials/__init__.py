@@ -1,1 +1,0 @@
-"""Credentials, directly on Postgres."""

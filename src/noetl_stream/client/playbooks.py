@@ -1,0 +1,212 @@
+"""The catalog, directly on Postgres; and the differences between two playbooks."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from msgspec.structs import asdict
+
+from noetl_stream.client.access import Recorded, unrecorded
+from noetl_stream.client.executions.prepare import PlaybookChecker
+from noetl_stream.client.paging import page_of, page_size, read_cursor
+from noetl_stream.errors import Conflict, NotFound, UsageError
+from noetl_stream.model.envelope import iso
+from noetl_stream.playbook.compile.view import compiled_view
+from noetl_stream.playbook.diagnostics import Problems
+from noetl_stream.playbook.plan import Plan
+from noetl_stream.playbook.yaml.nodes import Mapping as MappingNode
+from noetl_stream.playbook.yaml.source import read_source
+from noetl_stream.ports.catalog import (
+    Address,
+    Catalog,
+    CatalogEntry,
+    VersionTaken,
+    find_entry,
+    find_versions,
+    is_path,
+    is_version,
+    read_address,
+)
+from noetl_stream.ports.clock import Clock
+from noetl_stream.ports.operations.playbooks import (
+    ArcDocument,
+    CheckedDocument,
+    GraphDocument,
+    PlaybookDocument,
+    PlaybookPage,
+    PlaybookWithSourceDocument,
+    RegisteredDocument,
+)
+from noetl_stream.ports.store import Store
+
+PART_HINT = "up to 256 printable characters except white space and `@`"
+NO_NEWLINE = "\n\\ No newline at end of file\n"
+
+
+class PlaybookPorts(NamedTuple):
+    store: Store
+    catalog: Catalog
+    clock: Clock
+
+
+class DirectPlaybooks:
+    """:class:`~noetl_stream.ports.operations.playbooks.Playbooks`, where each method is described.
+
+    Args:
+        recorded: Records each deletion in the audit.
+    """
+
+    def __init__(self, ports: PlaybookPorts, checking: PlaybookChecker, recorded: Recorded = unrecorded) -> None:
+        self._recorded = recorded
+        self._store = ports.store
+        self._catalog = ports.catalog
+        self._clock = ports.clock
+        self._checking = checking
+
+    async def check(self, source: bytes, name: str) -> CheckedDocument:
+        checked = await self._checking.check(source, name)
+        plan = checked.plan
+        return CheckedDocument(
+            ok=checked.ok,
+            path=plan.path if plan else None,
+            version=plan.version if plan else None,
+            digest=plan.digest if plan else None,
+            diagnostics=list(checked.diagnostics),
+        )
+
+    async def register(self, source: bytes, name: str, by: str) -> RegisteredDocument:
+        plan = self._checking.plan_of(await self._checking.check(source, name), name)
+        text = source.decode()
+        wanted = entry_of(text, plan, registered_ms=self._clock.now_ms(), registered_by=by)
+        try:
+            entry = await self._catalog.register(wanted, text)
+        except VersionTaken as error:
+            raise Conflict(error.message, hint=error.hint) from None
+        is_new = (entry.registered_ms, entry.registered_by) == (wanted.registered_ms, by)
+        return RegisteredDocument(**asdict(entry_document(entry)), created=is_new)
+
+    async def page(self, prefix: str, labels: Mapping[str, str], limit: int, cursor: str | None) -> PlaybookPage:
+        size = page_size(limit)
+        found = await self._catalog.latest(prefix, labels, size + 1, read_cursor(cursor, str))
+        entries, following = page_of(found, size, lambda entry: entry.path)
+        return PlaybookPage([entry_document(entry) for entry in entries], following)
+
+    async def get(self, path: str, version: str | None) -> PlaybookWithSourceDocument:
+        entry = await find_entry(self._catalog, _address(path, version))
+        return PlaybookWithSourceDocument(**asdict(entry_document(entry)), source=await self._source(entry))
+
+    async def versions(self, path: str) -> list[PlaybookDocument]:
+        return [entry_document(entry) for entry in await find_versions(self._catalog, _address(path, None).path)]
+
+    async def plan(self, path: str, version: str | None) -> dict[str, Any]:
+        """
+        Raises, besides the errors of the port:
+            PlaybookRefused: it was registered where other tool kinds are installed.
+        """
+        return compiled_view(await self._plan(path, version))
+
+    async def graph(self, path: str, version: str | None) -> GraphDocument:
+        """Raises: as :meth:`plan`."""
+        steps = (await self._plan(path, version)).steps.values()
+        arcs = [
+            ArcDocument(step.name, arc.step, None if arc.guard is None else arc.guard.source)
+            for step in steps
+            for arc in step.arcs
+        ]
+        return GraphDocument([step.name for step in steps], arcs)
+
+    async def delete(self, path: str, version: str | None, by: str) -> None:
+        async with self._recorded("deletePlaybook", path, by):
+            entry = await find_entry(self._catalog, _address(path, version))
+            await self._catalog.delete(entry.path, None if version is None else entry.revision)
+
+    async def _plan(self, path: str, version: str | None) -> Plan:
+        entry = await find_entry(self._catalog, _address(path, version))
+        return await self._checking.plan(await self._source(entry), f"{entry.path}@{entry.known_as}")
+
+    async def _source(self, entry: CatalogEntry) -> str:
+        row = await self._store.playbook(entry.digest)
+        assert row is not None  # the entry's foreign key
+        return row.source
+
+
+def entry_document(entry: CatalogEntry) -> PlaybookDocument:
+    """A catalog entry without its text."""
+    return PlaybookDocument(
+        path=entry.path,
+        version=entry.version,
+        revision=entry.revision,
+        digest=entry.digest,
+        name=entry.name,
+        description=entry.description,
+        labels=dict(entry.labels),
+        tags=entry.tags,
+        registered_by=entry.registered_by,
+        registered=iso(entry.registered_ms),
+        known_as=entry.known_as,
+    )
+
+
+def _address(path: str, version: str | None) -> Address:
+    found = read_address(path if version is None else f"{path}@{version}")
+    if found is None or "@" in path:
+        raise NotFound(f"{path!r} is not a path in the catalog", hint="a path looks like `examples/airports`")
+    return found
+
+
+def entry_of(source: str, plan: Plan, *, registered_ms: int, registered_by: str) -> CatalogEntry:
+    """The catalog entry of a text that compiled to ``plan``: its address, and its ``metadata`` (LANGUAGE §1).
+
+    Raises:
+        UsageError: its path or version contains characters with another meaning in addresses.
+    """
+    if not is_path(plan.path):
+        raise UsageError(f"{plan.path!r} is not a valid path", hint=f"use names separated by `/`, {PART_HINT}")
+    if plan.version is not None and not is_version(plan.version):
+        raise UsageError(f"{plan.version!r} is not a valid version", hint=f"use {PART_HINT}, not beginning with `#`")
+    read = read_source(source, Problems(plan.path))
+    assert read is not None  # it compiled
+    metadata = read.root.plain()["metadata"]
+    return CatalogEntry(
+        path=plan.path,
+        version=plan.version,
+        revision=0,
+        digest=plan.digest,
+        name=plan.name,
+        description=metadata.get("description"),
+        labels=metadata.get("labels") or {},
+        tags=metadata.get("tags") or [],
+        registered_ms=registered_ms,
+        registered_by=registered_by,
+    )
+
+
+def unified_diff(before: str, after: str, before_name: str, after_name: str) -> Iterator[str]:
+    """The lines of a unified diff, each with its line end; empty if the texts are equal."""
+    return difflib.unified_diff(_lines(before), _lines(after), before_name, after_name)
+
+
+def changed_steps(before: str, after: str) -> dict[str, list[str]]:
+    """The names of the steps ``added``, ``removed`` and ``changed``. Layout and comments do not count."""
+    old, new = _steps(before), _steps(after)
+    return {
+        "added": [name for name in new if name not in old],
+        "removed": [name for name in old if name not in new],
+        "changed": [name for name in new if name in old and new[name] != old[name]],
+    }
+
+
+def _lines(text: str) -> list[str]:
+    *whole, rest = text.split("\n")
+    return [f"{line}\n" for line in whole] + ([rest + NO_NEWLINE] if rest else [])
+
+
+def _steps(text: str) -> dict[str, Any]:
+    """The steps by name as plain values; empty for a text that is not a playbook."""
+    source = read_source(text, Problems(""))
+    workflow = source.root.get("workflow") if source and isinstance(source.root, MappingNode) else None
+    steps = workflow.plain() if workflow else None
+    named = [step for step in steps if isinstance(step, dict)] if isinstance(steps, list) else []
+    return {str(step["step"]): step for step in named if "step" in step}

@@ -1,1 +1,0 @@
-"""The catalog, directly on Postgres."""

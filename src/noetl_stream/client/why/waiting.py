@@ -1,0 +1,294 @@
+"""Why an execution has not ended: reasons of the whole execution, of its tokens (LANGUAGE §4, §7), and of its commands
+and suspended pipelines (LANGUAGE §8).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from noetl_stream.client.why.journal import Command, JournalHistory
+from noetl_stream.client.why.reason import Environment, counted, guard_document, reason, seconds, values_text
+from noetl_stream.engine.scope import admission_scope
+from noetl_stream.engine.state import Assignment, Execution, StepRun, WaitingToken
+from noetl_stream.model.envelope import iso
+from noetl_stream.model.events import CancelRequested, ClientRequest, PauseRequested, Wait
+from noetl_stream.model.ids import timer_of
+from noetl_stream.model.messages import path_key
+from noetl_stream.model.outcome import EXECUTION
+from noetl_stream.playbook.plan import Plan
+from noetl_stream.ports.operations.executions import ReasonDocument
+
+
+def the_whole(history: JournalHistory, state: Execution, around: Environment) -> Iterator[ReasonDocument]:
+    """Reasons of the whole execution, the most important first."""
+    yield from _server(state, around)
+    left = counted(len(state.assignments), "command")
+    if state.cancelling:
+        by, since = _requested(history, CancelRequested)
+        text = f"The execution is being cancelled{by}; {left} still running."
+        grace = next((timer.due_ms for timer in state.timers.values() if timer.purpose == "grace"), None)
+        yield reason("cancelling", text, "the last command ends, or the grace period is over", since, until_ms=grace)
+    elif state.failing is not None:
+        text = f"The execution failed ({state.failing.kind}: {state.failing.message}); {left} still running."
+        since = history.failing[1] if history.failing else 0
+        yield reason("failing", text, "the last command ends, or the grace period is over", since)
+    elif state.paused_at_ms:
+        by, _ = _requested(history, PauseRequested)
+        running = f"; {left} still running" if state.assignments else ""
+        text = f"The execution is paused{by}{running}."
+        moves = f"`noetl-stream execution resume {state.execution_id}`"
+        yield reason("paused", text, moves, state.paused_at_ms)
+    if state.awaited is not None and state.awaited.store == EXECUTION and not state.ending:
+        text = f"The execution is a rerun, and the results of execution {state.awaited.key} are still being read."
+        moves = "the server has read the journal of that execution, or rejects the rerun"
+        yield reason("rerun", text, moves, history.begun_ms, details={"execution_id": state.awaited.key})
+    elif state.awaited is not None and not state.ending:
+        text = f"A decision needs a result of {state.awaited.size} bytes that the server is still loading."
+        moves = "the result is loaded, or turns out to be lost"
+        yield reason("reference", text, moves, history.awaited_ms, details={"key": state.awaited.key})
+
+
+def _server(state: Execution, around: Environment) -> Iterator[ReasonDocument]:
+    partition = around.partition
+    if partition is None:
+        return
+    name, details = partition.partition, {"partition": partition.partition, "behind": partition.behind}
+    if not partition.live:
+        text = f"No server owns the partition of the execution ({name})."
+        moves = "start a server: `noetl-stream server`; a running one takes over when the lease of the last one expires"
+        yield reason("no_server", text, moves, details=details)
+    elif partition.behind:
+        text = f"The server of its partition ({name}) is {counted(partition.behind, 'message')} behind."
+        yield reason(
+            "server_behind",
+            text,
+            "the server catches up; start more if it falls behind",
+            details=details,
+        )
+
+
+def _requested(history: JournalHistory, kind: type[ClientRequest]) -> tuple[str, int]:
+    """`` by alice (too slow)`` and since when, in ms; 0 if the calling execution requested it."""
+    found = history.requests.get(kind)
+    if found is None:
+        return " by the execution that called it", 0
+    fact, at_ms = found
+    by = f" by {fact.principal}" if fact.principal else ""
+    return f"{by}{f' ({fact.reason})' if fact.reason else ''}", at_ms
+
+
+def held_tokens(history: JournalHistory, state: Execution, plan: Plan | None) -> Iterator[ReasonDocument]:
+    """The tokens that admission holds, with the current values of its guards."""
+    for token_id, waiting in state.tokens.items():
+        if waiting.held:
+            yield _held(history, state, plan, token_id, waiting)
+
+
+def halted_tokens(history: JournalHistory, state: Execution) -> Iterator[ReasonDocument]:
+    """The tokens that are not considered, because decisions are on hold."""
+    for token_id, waiting in state.tokens.items():
+        if not (waiting.held or waiting.joining):
+            step = waiting.token.step
+            text = f"A token waits at step `{step}`, and decisions are on hold until the execution resumes."
+            yield reason("token", text, "the execution resumes", history.tokens_ms.get(token_id, 0), step)
+
+
+def joins(history: JournalHistory, state: Execution, plan: Plan | None) -> Iterator[ReasonDocument]:
+    """The joins at which tokens wait, and what can still reach them."""
+    arrived: dict[str, list[str]] = {}
+    for token_id, waiting in state.tokens.items():
+        if waiting.joining:
+            arrived.setdefault(waiting.token.step, []).append(token_id)
+    for step, token_ids in arrived.items():
+        yield _join(history, state, plan, step, token_ids)
+
+
+def _held(
+    history: JournalHistory, state: Execution, plan: Plan | None, token_id: str, waiting: WaitingToken
+) -> ReasonDocument:
+    token, timer = waiting.token, state.timers.get(timer_of(token_id, "admission"))
+    policy = plan.steps[token.step].admit if plan is not None else None
+    guards = []
+    if plan is not None and policy is not None:
+        scope = admission_scope(plan, state, token)
+        guards = [guard_document(rule.guard, scope) for rule in policy.rules if rule.guard is not None]
+    values = values_text(guards)
+    tests = [f"`{guard.when}`" for guard in waiting.guards if guard.when != "else"]
+    refused = f"{' and '.join(tests) or 'no rule'} {'do' if len(tests) > 1 else 'does'} not admit it"
+    text = f"A token for step `{token.step}` is held at admission: {refused}"
+    text += f" ({values})." if values else "."
+    moves = "a change of ctx or of a step result that satisfies the guard"
+    written = [path for guard in guards for path in (*guard["values"], *guard["missing"]) if path.startswith("ctx.")]
+    if written:
+        key = written[0].removeprefix("ctx.")
+        moves += f", e.g. `noetl-stream execution patch {state.execution_id} --set {key.partition('.')[0]}=…`"
+    if waiting.keeps_alive and policy is not None:
+        end = "the step fails" if policy.on_timeout == "fail" else "the token is discarded"
+        moves += f"; after its timeout {end}"
+    else:
+        moves += "; it is discarded when nothing else is active"
+    kind = "admission" if waiting.keeps_alive else "held"
+    until = timer.due_ms if timer is not None else None
+    details = {"token_id": token_id, "from_step": token.from_step, "guards": guards}
+    return reason(kind, text, moves, history.tokens_ms.get(token_id, 0), token.step, until_ms=until, details=details)
+
+
+def _join(
+    history: JournalHistory, state: Execution, plan: Plan | None, step: str, token_ids: list[str]
+) -> ReasonDocument:
+    here = [state.tokens[token_id].token.from_step or "the start" for token_id in token_ids]
+    coming = list(_coming(state, plan, step)) if plan is not None else []
+    mode = plan.steps[step].join if plan is not None else None
+    wanted = f" of {mode}" if isinstance(mode, int) else ""
+    text = (
+        f"Step `{step}` waits for its branches (`join: {mode}`): {counted(len(here), 'token')}{wanted} arrived, from "
+    )
+    text += f"{', '.join(f'`{name}`' for name in here)}"
+    text += f"; missing: {'; '.join(coming)}." if coming else "."
+    moves = "the other tokens arrive, or can no longer reach it"
+    details = {"arrived": here, "coming": coming}
+    since = min(history.tokens_ms.get(token_id, 0) for token_id in token_ids)
+    return reason("join", text, moves, since, step, details=details)
+
+
+def _coming(state: Execution, plan: Plan, step: str) -> Iterator[str]:
+    for waiting in state.tokens.values():
+        name = waiting.token.step
+        if not (waiting.joining and name == step) and step in plan.reaches.get(name, ()):
+            yield f"a token {'held' if waiting.held else 'waiting'} at `{name}`"
+    for run in state.runs.values():
+        if step in plan.reaches.get(run.step, ()):
+            yield f"running step `{run.step}`"
+
+
+def commands(
+    history: JournalHistory, state: Execution, plan: Plan | None, around: Environment
+) -> Iterator[ReasonDocument]:
+    """The commands that have not ended; the queued ones of a step run together."""
+    queued: dict[str, list[Assignment]] = {}
+    for assignment in state.assignments.values():
+        if assignment.run is None:
+            queued.setdefault(assignment.step_run_id, []).append(assignment)
+        else:
+            yield _running(history, state, assignment, around)
+    for step_run_id, waiting in queued.items():
+        run = state.runs.get(step_run_id)
+        if run is not None:
+            yield _queued(history, run, waiting, plan, around)
+
+
+def suspended(history: JournalHistory, state: Execution, around: Environment) -> Iterator[ReasonDocument]:
+    """The pipelines that wait without a worker, and what for."""
+    for command_id, assignment in state.suspensions.items():
+        run = state.runs[assignment.step_run_id]
+        for wait in assignment.waits.values():
+            timer = state.timers.get(timer_of(command_id, "wait", wait.path))
+            until = timer.due_ms if timer is not None else None
+            yield _waiting(state, run, wait, until, around)
+        if not assignment.waits:
+            text = f"Step `{run.step}` is suspended between two iterations of its loop."
+            yield reason("suspended", text, "the execution resumes", step=run.step)
+
+
+def _queued(
+    history: JournalHistory, run: StepRun, waiting: list[Assignment], plan: Plan | None, around: Environment
+) -> ReasonDocument:
+    pool = plan.steps[run.step].pool if plan is not None else "default"
+    since = min(history.commands.get(one.command_id, Command(0)).scheduled_ms for one in waiting)
+    workers = around.workers_of(pool)
+    slots, busy = sum(worker.slots for worker in workers), sum(worker.busy for worker in workers)
+    what = f"Step `{run.step}`{_of_loop(run)}: {counted(len(waiting), 'command')} in the queue of pool `{pool}`"
+    queue = around.pools.get(pool)
+    details = {"pool": pool, "commands": len(waiting), "workers": len(workers), "slots": slots, "busy": busy}
+    details |= {"queued": queue.queued} if queue is not None else {}
+    if not workers:
+        text = f"{what}, but no worker of that pool is running."
+        return reason(
+            "no_worker", text, f"start a worker: `noetl-stream worker --pool {pool}`", since, run.step, details=details
+        )
+    alive = f"{counted(len(workers), 'worker')} with {counted(slots, 'slot')}"
+    if busy >= slots:
+        text = f"{what}; {alive}, all busy."
+        return reason("slot", text, "a slot becomes free, or another worker starts", since, run.step, details=details)
+    issues = max(one.issue for one in waiting)
+    again = f"; issued {issues} times" if issues > 1 else ""
+    text = f"{what}, about to be taken by one of {alive} ({busy} busy){again}."
+    return reason("queued", text, "a worker takes it", since, run.step, details=details)
+
+
+def _running(history: JournalHistory, state: Execution, assignment: Assignment, around: Environment) -> ReasonDocument:
+    run = state.runs.get(assignment.step_run_id)
+    step = run.step if run is not None else assignment.step_run_id
+    command = history.commands.get(assignment.command_id, Command(0))
+    since = command.task_ms or command.started_ms or command.scheduled_ms
+    delivered = assignment.run.num_delivered if assignment.run is not None else 1
+    times = f" It was delivered {delivered} times; the step fails after {state.limits.max_deliveries} deliveries."
+    details = {"worker": command.worker, "delivered": delivered, "issue": assignment.issue, "attempt": command.attempt}
+    where = f"Step `{step}`{_of_loop(run)}{_iteration(assignment.path)}"
+    at: dict[str, Any] = {
+        "since_ms": since,
+        "step": step,
+        "task": command.task,
+        "iteration": assignment.path,
+        "details": details,
+    }
+    if assignment.cancelling:
+        text = f"{where} was told to stop ({assignment.cancelling}) and has not answered yet."
+        return reason("stopping", text, f"worker {command.worker} ends it, or the grace period is over", **at)
+    if command.worker and all(worker.name != command.worker for worker in around.workers):
+        text = f"{where} was run by worker {command.worker}, which no longer answers."
+        text += times if delivered > 1 else ""
+        return reason(
+            "worker_gone",
+            text,
+            "another worker takes it when its lease expires, within 30 s",
+            **at,
+        )
+    if command.next_ms:
+        text = f"{where} waits until {iso(command.next_ms)} for attempt {command.attempt} of task `{command.task}`."
+        return reason("retry", text, "the time is reached", until_ms=command.next_ms, **at)
+    what = f"task `{command.task}`, attempt {command.attempt}" if command.task else "its pipeline"
+    lasting = f" for {seconds(around.now_ms - since)}" if since else ""
+    text = f"{where} runs {what}, at worker {command.worker or '(not named yet)'}{lasting}."
+    text += times if delivered > 1 else ""
+    return reason("running", text, "the task ends, or its timeout", **at)
+
+
+def _waiting(state: Execution, run: StepRun, wait: Wait, until: int | None, around: Environment) -> ReasonDocument:
+    where = f"Task `{wait.task}` of step `{run.step}`{_iteration(wait.path)}"
+    due = f" until {iso(until)}" if until is not None else ""
+    at: dict[str, Any] = {
+        "since_ms": wait.since_ms,
+        "step": run.step,
+        "task": wait.task,
+        "iteration": wait.path,
+        "until_ms": until,
+    }
+    if wait.signal is not None:
+        queued = [name for name, payloads in state.signals.items() if payloads]
+        other = f" Other queued signals: {', '.join(queued)}." if queued else ""
+        text = f"{where} waits for the signal `{wait.signal}`{due}.{other}"
+        moves = f"`noetl-stream execution signal {state.execution_id} {wait.signal}`; or its timeout"
+        return reason("signal", text, moves, details={"signal": wait.signal}, **at)
+    if wait.child is not None:
+        child = wait.child
+        status = around.children.get(child.execution_id, "not begun")
+        text = f"{where} waits for playbook `{child.path}`, execution {child.execution_id} ({status}){due}."
+        moves = f"its end: `noetl-stream execution why {child.execution_id}`"
+        return reason("child", text, moves, details={"execution_id": child.execution_id, "status": status}, **at)
+    if wait.delay_s is not None:
+        text = f"{where} waits{due} for its next attempt ({wait.delay_s:g} s after the last)."
+        return reason("retry", text, "the time is reached", **at)
+    return reason("timer", f"{where} waits{due}.", "the time is reached", **at)
+
+
+def _iteration(path: tuple[int, ...]) -> str:
+    return f", iteration {path_key(path)}," if path else ""
+
+
+def _of_loop(run: StepRun | None) -> str:
+    if run is None or run.loop is None:
+        return ""
+    failed = f", {run.loop.failed} of them failed" if run.loop.failed else ""
+    return f" ({run.loop.ended} of {run.loop.count} iterations ended{failed})"

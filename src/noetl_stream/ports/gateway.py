@@ -1,0 +1,76 @@
+"""What the gateway needs beside the operations: idempotency keys (PROTOCOL §1 *Request rows*), reports, readiness."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+from noetl_stream.model.messages import Report
+from noetl_stream.model.status import ExecutionStatus
+from noetl_stream.ports.operations.executions import RequestIds
+
+
+class KeptAnswer(NamedTuple):
+    """A stored HTTP answer, returned to repeated calls."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+
+class ClaimedKey(NamedTuple):
+    """The record of a key.
+
+    Attributes:
+        content_hash: Of the first request with the key.
+        ids: Drawn by that request, for everything done under the key.
+        answer: ``None`` while it is in progress, or if its process died: then it is repeated with the same ids.
+    """
+
+    content_hash: bytes
+    ids: RequestIds
+    answer: KeptAnswer | None
+
+
+class Idempotency(Protocol):
+    """Keys are scoped to their caller. Any method raises :class:`~noetl_stream.errors.Unreachable` when the database is
+    away.
+    """
+
+    async def claim(self, key: str, caller: str, content_hash: bytes, ids: RequestIds) -> ClaimedKey:
+        """The record of the key, created with these values if the key is new."""
+        ...
+
+    async def finish(self, key: str, caller: str, answer: KeptAnswer) -> KeptAnswer:
+        """The stored answer: the first one wins."""
+        ...
+
+    async def forget(self, older_than_s: float) -> int:
+        """Deletes keys claimed longer ago; returns how many."""
+        ...
+
+
+class StoredReport(NamedTuple):
+    """A report's sequence in EVENTS, and the status of its execution: an ended one needs no more reports."""
+
+    sequence: int
+    status: ExecutionStatus
+
+
+class Ingest(Protocol):
+    """Reports from workers that only speak HTTP."""
+
+    async def report(self, report: Report) -> StoredReport:
+        """Stores a report in EVENTS. A repeated report is stored once.
+
+        Raises:
+            NotFound: the execution does not exist.
+            OutcomeUnknown: no acknowledgement in time; report again.
+            Unreachable: not connected.
+        """
+        ...
+
+
+class Readiness(Protocol):
+    async def missing(self) -> list[str]:
+        """The dependencies that are missing or not set up, one sentence each; empty if ready. Does not raise."""
+        ...

@@ -1,0 +1,73 @@
+"""What a server is made of: its ports, its intervals, and the parts that its tasks share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from noetl_stream.ports.blobs import Blobs
+from noetl_stream.ports.bus import Bus
+from noetl_stream.ports.catalog import Catalog
+from noetl_stream.ports.clock import Clock
+from noetl_stream.ports.command_queue import CommandQueue
+from noetl_stream.ports.event_log import EventLog
+from noetl_stream.ports.store import FeedStore, Store
+from noetl_stream.server.credentials import SecretsResponder
+from noetl_stream.server.execution_cache import ExecutionCache
+from noetl_stream.server.inbox import Inbox
+from noetl_stream.server.inputs import ServerInputs
+from noetl_stream.server.partitions import PartitionOwnership
+from noetl_stream.server.plan_cache import PlanCache
+from noetl_stream.server.publications import Publications
+from noetl_stream.server.reader import PartitionReader
+
+
+@dataclass(frozen=True, slots=True)
+class ServerPorts:
+    """The server's dependencies. Without ``secrets`` it sends no credentials, without ``feed`` it trims no feed."""
+
+    log: EventLog
+    queue: CommandQueue
+    store: Store
+    blobs: Blobs
+    bus: Bus
+    clock: Clock
+    catalog: Catalog
+    secrets: SecretsResponder | None = None
+    feed: FeedStore | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ServerTimes:
+    """Intervals in seconds. A lease is renewed every third of its length; reconcile also runs after every takeover.
+
+    ``mark_s``: how often published ticks and the cursors of idle partitions are written.
+    ``feed_keep_s``: how long the whole feed can be resumed; older parts are trimmed.
+    """
+
+    lease_s: float = 6.0
+    housekeeping_s: float = 0.5
+    mark_s: float = 1.0
+    reconcile_s: float = 10.0
+    silence_s: float = 7.0
+    retry_s: float = 0.5
+    feed_keep_s: float = 86_400.0
+
+
+class ServerParts:
+    """The parts that a server's loop, commits, housekeeping and partition assignment share."""
+
+    def __init__(self, owner: str, ports: ServerPorts, plans: PlanCache, times: ServerTimes) -> None:
+        self.owner = owner
+        self.ports = ports
+        self.plans = plans
+        self.times = times
+        self.reader = PartitionReader(ports.log, ports.clock)
+        self.inputs = ServerInputs(ports.store, ports.blobs, ports.clock, plans, self.reader.nudge)
+        self.executions = ExecutionCache(ports.store, plans, self._cursor_of, self.inputs.track)
+        self.publications = Publications(ports.log, ports.queue, ports.clock)
+        self.ownership = PartitionOwnership(owner, ports.store, ports.log, times.lease_s)
+        self.inbox = Inbox(ports.store, ports.bus, lambda id: self.ownership.get(id) is not None, self.reader.nudge)
+
+    def _cursor_of(self, partition: int) -> int:
+        lease = self.ownership.get(partition)
+        return lease.last_seq if lease is not None else 0

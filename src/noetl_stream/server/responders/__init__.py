@@ -1,1 +1,0 @@
-"""Responders: requests over NATS that any server answers."""
