@@ -143,7 +143,7 @@ NOT_HOLDING: dict[str, Callable[[AccessStage], Awaitable[str]]] = {
     "garbage": made(lambda stage: "garbage"),
     "garbage of three parts": made(lambda stage: "a.b.c"),
     "oidc token, expired": oidc(exp=soon_s(-600)),
-    "oidc token, not yet valid": oidc(nbf=soon_s(600)),
+    "oidc token, not yet valid": oidc(nbf=soon_s(24 * 3600)),
     "oidc token, wrong audience": oidc(aud="another"),
     "oidc token, wrong issuer": oidc(iss="https://issuer.example"),
     "oidc token, alg none": made(lambda stage: stage.issuer.unsigned("none", noetl_role="admin")),

@@ -251,7 +251,7 @@ async def test_a_server_that_dies_ends_the_request(make_call: Any, tmp_path: Pat
 
         await answering(client, "dying", die)
         failed = await run.failure("request", subject="dying", timeouts=Timeouts(read=3600))
-        assert arrived.is_set()
+        assert arrived.is_set(), failed.error
         assert (failed.error.kind, failed.error.retryable) == ("connection", True)
     await run.tool.close()
     await client.close()
