@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -94,16 +93,6 @@ def start(*arguments: object, **settings: str) -> subprocess.Popen[str]:
         text=True,
         env=environment(**settings),
     )
-
-
-def all_at_once(commands: Iterable[Sequence[object]], **settings: str) -> list[subprocess.CompletedProcess[str]]:
-    """Runs commands that wait for the same in vain, beside each other."""
-    ended = []
-    for process in [start(*words, **settings) for words in commands]:
-        with process:
-            stdout, stderr = process.communicate(timeout=PATIENCE_S)
-        ended.append(subprocess.CompletedProcess(process.args, process.returncode, stdout, stderr))
-    return ended
 
 
 def only_json(found: subprocess.CompletedProcess[str]) -> Any:

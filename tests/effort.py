@@ -1,4 +1,4 @@
-"""How much random tests try: what `make test` tries, times ``NOETL_TEST_EFFORT``, which `make verify` sets."""
+"""How many cases the random tests try: those of `make test`, times ``NOETL_TEST_EFFORT``, which `make verify` sets."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ def audit() -> BreakableAudit:
     return BreakableAudit()
 
 
-class House:
+class GuardedApp:
     """A web application with one route to read and one to change, which does what ``error`` says."""
 
     def __init__(self, tokens: MemoryTokens, audit: MemoryAudit, clock: ManualClock, *, open_to_all: bool) -> None:
@@ -92,25 +92,25 @@ class House:
         return web.json_response({"by": request[CALLER].principal}, headers={"Location": "/things/new%2Fone"})
 
 
-async def running(house: House) -> AsyncIterator[Client]:
-    async with TestClient(TestServer(house.application)) as client:
+async def running(app: GuardedApp) -> AsyncIterator[Client]:
+    async with TestClient(TestServer(app.application)) as client:
         yield client
 
 
 @pytest.fixture
-def closed_house(tokens: MemoryTokens, audit: BreakableAudit, clock: ManualClock) -> House:
-    return House(tokens, audit, clock, open_to_all=False)
+def guarded_app(tokens: MemoryTokens, audit: BreakableAudit, clock: ManualClock) -> GuardedApp:
+    return GuardedApp(tokens, audit, clock, open_to_all=False)
 
 
 @pytest.fixture
-async def closed(closed_house: House) -> AsyncIterator[Client]:
-    async for client in running(closed_house):
+async def closed(guarded_app: GuardedApp) -> AsyncIterator[Client]:
+    async for client in running(guarded_app):
         yield client
 
 
 @pytest.fixture
 async def opened(tokens: MemoryTokens, audit: BreakableAudit, clock: ManualClock) -> AsyncIterator[Client]:
-    async for client in running(House(tokens, audit, clock, open_to_all=True)):
+    async for client in running(GuardedApp(tokens, audit, clock, open_to_all=True)):
         yield client
 
 
@@ -132,11 +132,11 @@ async def test_a_handler_knows_who_calls(closed: Client, keeper: DirectAccess) -
 
 
 async def test_too_low_a_role_is_refused_and_what_was_tried_is_on_record(
-    closed: Client, closed_house: House, keeper: DirectAccess, audit: MemoryAudit, clock: ManualClock
+    closed: Client, guarded_app: GuardedApp, keeper: DirectAccess, audit: MemoryAudit, clock: ManualClock
 ) -> None:
     answer = await closed.post("/things/x", headers=await shown(keeper, "viewer"))
     assert answer.status == 403
-    assert closed_house.changed == []
+    assert guarded_app.changed == []
     (entry,) = await recorded(audit)
     assert entry.attempt == AuditedCall(
         at_ms=clock.now_ms(),
@@ -168,9 +168,9 @@ async def test_two_headers_are_one_too_many(closed: Client, keeper: DirectAccess
 
 
 async def test_a_refusal_by_the_handler_itself_is_on_record(
-    closed: Client, closed_house: House, keeper: DirectAccess, audit: MemoryAudit
+    closed: Client, guarded_app: GuardedApp, keeper: DirectAccess, audit: MemoryAudit
 ) -> None:
-    closed_house.error = Forbidden("not this one")
+    guarded_app.error = Forbidden("not this one")
     for method in ("GET", "POST"):
         assert (await closed.request(method, "/things/x", headers=await shown_once(keeper))).status == 403
     assert [entry.answer for entry in await recorded(audit)] == [AuditedAnswer(403, "not this one")] * 2
@@ -184,7 +184,7 @@ async def shown_once(keeper: DirectAccess) -> dict[str, str]:
 
 
 async def test_a_stream_ends_soon_after_its_token(
-    closed_house: House, keeper: DirectAccess, clock: ManualClock
+    guarded_app: GuardedApp, keeper: DirectAccess, clock: ManualClock
 ) -> None:
     looked: list[Any] = []
 
@@ -197,14 +197,18 @@ async def test_a_stream_ends_soon_after_its_token(
                 await keeper.revoke_token((await keeper.tokens())[0].id, "bob")
         raise AssertionError
 
-    closed_house.do = streaming
-    async for client in running(closed_house):
+    guarded_app.do = streaming
+    async for client in running(guarded_app):
         assert (await client.get("/things/x", headers=await shown(keeper, "viewer"))).status == 401
     assert looked == [0, LOOKED_AT_EVERY_S - 0.1]
 
 
 async def test_a_stream_continues_while_the_tokens_store_is_away(
-    closed_house: House, keeper: DirectAccess, clock: ManualClock, tokens: MemoryTokens, monkeypatch: pytest.MonkeyPatch
+    guarded_app: GuardedApp,
+    keeper: DirectAccess,
+    clock: ManualClock,
+    tokens: MemoryTokens,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async def away(token_id: str) -> None:
         raise Unreachable("cannot reach Postgres")
@@ -215,8 +219,8 @@ async def test_a_stream_continues_while_the_tokens_store_is_away(
         await request[ADMISSION].look_again()
         return web.Response(text="goes on")
 
-    closed_house.do = streaming
-    async for client in running(closed_house):
+    guarded_app.do = streaming
+    async for client in running(guarded_app):
         assert (await client.get("/things/x", headers=await shown(keeper, "viewer"))).status == 200
 
 
@@ -247,33 +251,33 @@ async def test_a_change_is_on_record_with_its_answer_and_reading_is_not(
 )
 async def test_a_change_that_fails_is_on_record_without_what_was_sent(
     closed: Client,
-    closed_house: House,
+    guarded_app: GuardedApp,
     keeper: DirectAccess,
     audit: MemoryAudit,
     error: Exception,
     answer: AuditedAnswer,
 ) -> None:
-    closed_house.error = error
+    guarded_app.error = error
     assert (await closed.post("/things/x", headers=await shown(keeper, "operator"))).status == answer.status
     assert [entry.answer for entry in await recorded(audit)] == [answer]
 
 
 async def test_a_change_that_cannot_be_put_on_record_is_not_made(
-    closed: Client, closed_house: House, keeper: DirectAccess, audit: BreakableAudit
+    closed: Client, guarded_app: GuardedApp, keeper: DirectAccess, audit: BreakableAudit
 ) -> None:
     audit.broken.add("begin")
     operator = await shown(keeper, "operator")
     assert (await closed.post("/things/x", headers=operator)).status == 503
-    assert closed_house.changed == []
+    assert guarded_app.changed == []
     assert (await closed.get("/things/x", headers=operator)).status == 200
 
 
 async def test_a_change_whose_answer_cannot_be_put_on_record_stays_without_one(
-    closed: Client, closed_house: House, keeper: DirectAccess, audit: BreakableAudit
+    closed: Client, guarded_app: GuardedApp, keeper: DirectAccess, audit: BreakableAudit
 ) -> None:
     audit.broken.add("answer")
     assert (await closed.post("/things/x", headers=await shown(keeper, "operator"))).status == 200
-    assert closed_house.changed == ["x"]
+    assert guarded_app.changed == ["x"]
     assert [entry.answer for entry in await recorded(audit)] == [None]
 
 
@@ -282,7 +286,7 @@ async def test_a_refusal_stays_one_when_it_cannot_be_put_on_record(closed: Clien
     assert (await closed.get("/things/x")).status == 401
 
 
-async def test_a_caller_that_keeps_guessing_is_told_to_wait(closed: Client, audit: BreakableAudit) -> None:
+async def test_a_caller_that_keeps_guessing_must_wait(closed: Client, audit: BreakableAudit) -> None:
     audit.held = asyncio.Event()
     knocking = [asyncio.create_task(closed.get("/things/x")) for _ in range(REFUSALS_AT_ONCE)]
     await until(lambda: audit.adding == REFUSALS_AT_ONCE)
@@ -352,8 +356,8 @@ async def test_an_open_gateway_takes_nothing_that_other_pages_send(
 
 
 async def test_a_preflight_request_gets_no_permission(opened: Client) -> None:
-    asking = {"Origin": "https://evil.example", "Access-Control-Request-Method": "POST"}
-    answer = await opened.options("/things/x", headers=asking)
+    request = {"Origin": "https://evil.example", "Access-Control-Request-Method": "POST"}
+    answer = await opened.options("/things/x", headers=request)
     assert answer.status == 405
     assert not [name for name in answer.headers if name.startswith("Access-Control")]
 

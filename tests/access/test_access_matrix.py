@@ -93,7 +93,7 @@ TABLE = {route: least for least, lines in RANKS.items() for route in lines.split
 READS = {"POST /api/v1/playbooks/check"}
 
 
-class House(NamedTuple):
+class AccessStage(NamedTuple):
     """What credentials are made with, and a client of the gateway that looks at them."""
 
     stack: Stack
@@ -114,14 +114,14 @@ class House(NamedTuple):
         return secret
 
 
-def oidc(**claims: Any) -> Callable[[House], Awaitable[str]]:
+def oidc(**claims: Any) -> Callable[[AccessStage], Awaitable[str]]:
     """An admin's, but for these claims."""
-    return made(lambda house: house.issuer.token(**{"noetl_role": "admin"} | claims))
+    return made(lambda stage: stage.issuer.token(**{"noetl_role": "admin"} | claims))
 
 
-def made(make: Callable[[House], str]) -> Callable[[House], Awaitable[str]]:
-    async def bearer(house: House) -> str:
-        return make(house)
+def made(make: Callable[[AccessStage], str]) -> Callable[[AccessStage], Awaitable[str]]:
+    async def bearer(stage: AccessStage) -> str:
+        return make(stage)
 
     return bearer
 
@@ -130,51 +130,51 @@ def soon_s(seconds: int) -> int:
     return int(time.time()) + seconds
 
 
-HOLDING: dict[str, tuple[Callable[[House], Awaitable[str]], str]] = {
-    **{f"token of {role}": (lambda house, role=role: house.token(role), role) for role in list(RANKS)[1:]},
+HOLDING: dict[str, tuple[Callable[[AccessStage], Awaitable[str]], str]] = {
+    **{f"token of {role}": (lambda stage, role=role: stage.token(role), role) for role in list(RANKS)[1:]},
     **{f"oidc token of {role}": (oidc(noetl_role=role), role) for role in list(RANKS)[1:]},
 }
 
-NOT_HOLDING: dict[str, Callable[[House], Awaitable[str]]] = {
-    "token, expired": lambda house: house.expired(),
-    "token, revoked": lambda house: house.revoked(),
-    "token, truncated": made(lambda house: f"noetl_{'0' * 16}_{'0' * 63}"),
-    "token, unknown": made(lambda house: f"noetl_{'0' * 16}_{'0' * 64}"),
-    "garbage": made(lambda house: "garbage"),
-    "garbage of three parts": made(lambda house: "a.b.c"),
+NOT_HOLDING: dict[str, Callable[[AccessStage], Awaitable[str]]] = {
+    "token, expired": lambda stage: stage.expired(),
+    "token, revoked": lambda stage: stage.revoked(),
+    "token, truncated": made(lambda stage: f"noetl_{'0' * 16}_{'0' * 63}"),
+    "token, unknown": made(lambda stage: f"noetl_{'0' * 16}_{'0' * 64}"),
+    "garbage": made(lambda stage: "garbage"),
+    "garbage of three parts": made(lambda stage: "a.b.c"),
     "oidc token, expired": oidc(exp=soon_s(-600)),
-    "oidc token, not yet valid": oidc(nbf=soon_s(600)),
+    "oidc token, not yet valid": oidc(nbf=soon_s(24 * 3600)),
     "oidc token, wrong audience": oidc(aud="another"),
     "oidc token, wrong issuer": oidc(iss="https://issuer.example"),
-    "oidc token, alg none": made(lambda house: house.issuer.unsigned("none", noetl_role="admin")),
+    "oidc token, alg none": made(lambda stage: stage.issuer.unsigned("none", noetl_role="admin")),
     "oidc token, HS256 with the public key": made(
-        lambda house: house.issuer.signed_with_public_key(noetl_role="admin")
+        lambda stage: stage.issuer.signed_with_public_key(noetl_role="admin")
     ),
     "oidc token, unknown kid": oidc(kid="unheard-of"),
     "oidc token, another's key": oidc(key="another's"),
-    "oidc token, truncated": made(lambda house: house.issuer.token(noetl_role="admin")[:-8]),
+    "oidc token, truncated": made(lambda stage: stage.issuer.token(noetl_role="admin")[:-8]),
 }
 
 
 @pytest.fixture
-async def house(clock: ManualClock, issuer: Issuer) -> AsyncIterator[House]:
+async def stage(clock: ManualClock, issuer: Issuer) -> AsyncIterator[AccessStage]:
     stack = Stack(clock)
     keys = ProviderKeys(issuer.url, None, clock)
     authentication = Authentication(stack.tokens, clock, OidcProvider(OidcSettings(issuer.url, AUDIENCE), keys))
     async with stack.gateway(authentication) as client:
-        yield House(stack, issuer, client)
+        yield AccessStage(stack, issuer, client)
     await keys.close()
 
 
-async def outcomes(house: House, headers: dict[str, str]) -> dict[str, str]:
+async def outcomes(stage: AccessStage, headers: dict[str, str]) -> dict[str, str]:
     """For each route: ``no token``, ``no right``, or ``in``."""
     found: dict[str, str] = {}
     for route in TABLE:
         method, path = route.split(" ")
         url = re.sub(r"\{.*?\}", "nothing", path)
-        asking = asyncio.ensure_future(house.client.request(method, url, headers=headers))
+        asking = asyncio.ensure_future(stage.client.request(method, url, headers=headers))
         while not asking.done():  # some routes wait for workers to answer
-            house.stack.clock.advance(1)
+            stage.stack.clock.advance(1)
             await asyncio.sleep(0)
         answer = asking.result()
         assert answer.status != 500, route
@@ -184,43 +184,43 @@ async def outcomes(house: House, headers: dict[str, str]) -> dict[str, str]:
     return found
 
 
-async def test_the_table_has_every_route(house: House) -> None:
-    document = await (await house.client.get("/openapi.json")).json()
+async def test_the_table_has_every_route(stage: AccessStage) -> None:
+    document = await (await stage.client.get("/openapi.json")).json()
     served = {f"{method.upper()} {path}" for path, methods in document["paths"].items() for method in methods}
     assert served == TABLE.keys()
 
 
 @pytest.mark.parametrize("name", HOLDING)
-async def test_a_token_that_holds_gets_as_far_as_its_role(house: House, name: str) -> None:
+async def test_a_token_that_holds_gets_as_far_as_its_role(stage: AccessStage, name: str) -> None:
     make, role = HOLDING[name]
     ranks = list(RANKS)
     expected = {
         route: "in" if ranks.index(least) <= ranks.index(role) else "no right" for route, least in TABLE.items()
     }
-    assert await outcomes(house, {"Authorization": f"Bearer {await make(house)}"}) == expected
-    await check_audit(house, expected, 403)
+    assert await outcomes(stage, {"Authorization": f"Bearer {await make(stage)}"}) == expected
+    await check_audit(stage, expected, 403)
 
 
 @pytest.mark.parametrize("name", [*NOT_HOLDING, "none", "Basic"])
-async def test_any_other_gets_nowhere(house: House, name: str) -> None:
+async def test_any_other_gets_nowhere(stage: AccessStage, name: str) -> None:
     headers = {"none": {}, "Basic": {"Authorization": "Basic YTpi"}}.get(name)
     if headers is None:
-        headers = {"Authorization": f"Bearer {await NOT_HOLDING[name](house)}"}
+        headers = {"Authorization": f"Bearer {await NOT_HOLDING[name](stage)}"}
     expected = {route: "in" if least == "public" else "no token" for route, least in TABLE.items()}
-    assert await outcomes(house, headers) == expected
-    await check_audit(house, expected, 401)
+    assert await outcomes(stage, headers) == expected
+    await check_audit(stage, expected, 401)
 
 
-async def test_somebody_known_without_a_role_gets_nowhere_either(house: House) -> None:
-    bearer = house.issuer.token(noetl_role=None)
+async def test_somebody_known_without_a_role_gets_nowhere_either(stage: AccessStage) -> None:
+    bearer = stage.issuer.token(noetl_role=None)
     expected = {route: "in" if least == "public" else "no right" for route, least in TABLE.items()}
-    assert await outcomes(house, {"Authorization": f"Bearer {bearer}"}) == expected
-    await check_audit(house, expected, 403)
+    assert await outcomes(stage, {"Authorization": f"Bearer {bearer}"}) == expected
+    await check_audit(stage, expected, 403)
 
 
-async def check_audit(house: House, expected: dict[str, str], refused_by: int) -> None:
+async def check_audit(stage: AccessStage, expected: dict[str, str], refused_by: int) -> None:
     """Every refusal is on record, and every change that was let in; nothing else."""
-    entries = await house.stack.audit.page(1000, None, None)
+    entries = await stage.stack.audit.page(1000, None, None)
     refused = [entry for entry in entries if entry.answer is not None and entry.answer.status == refused_by]
     assert len(refused) == sum(outcome != "in" for outcome in expected.values())
     changes = [
@@ -234,6 +234,6 @@ async def check_audit(house: House, expected: dict[str, str], refused_by: int) -
 async def test_an_open_gateway_lets_everybody_in_and_a_bad_token_not(clock: ManualClock, issuer: Issuer) -> None:
     stack = Stack(clock)
     async with stack.gateway(Authentication(stack.tokens, clock, anonymous=LOCAL), open_to_all=True) as client:
-        house = House(stack, issuer, client)
-        assert set((await outcomes(house, {})).values()) == {"in"}
-        assert "no token" in (await outcomes(house, {"Authorization": "Bearer garbage"})).values()
+        stage = AccessStage(stack, issuer, client)
+        assert set((await outcomes(stage, {})).values()) == {"in"}
+        assert "no token" in (await outcomes(stage, {"Authorization": "Bearer garbage"})).values()

@@ -165,7 +165,7 @@ async def test_a_token_without_kid_goes_with_the_key_without_kid(issuer: Issuer,
         ({"sub": "line\nbreak" + "x" * 300}, "oidc:line?break" + "x" * 190),
     ],
 )
-async def test_a_principal_is_what_the_provider_vouches_for(
+async def test_a_principal_is_what_the_provider_has_verified(
     issuer: Issuer, provider: OidcProvider, claims: dict[str, Any], principal: str
 ) -> None:
     assert (await provider.caller(issuer.token(**claims))).principal == principal

@@ -78,7 +78,7 @@ async def test_only_a_token_of_an_admin_that_holds_opens_it(
 PROVIDER = {"NOETL_OIDC_ISSUER": "https://issuer.example", "NOETL_OIDC_AUDIENCE": "noetl"}
 
 
-def test_without_settings_there_is_no_provider() -> None:
+def test_without_settings_no_provider_is_used() -> None:
     settings = Settings.from_environment({})
     assert (settings.oidc, settings.gateway_auth) == (None, None)
 

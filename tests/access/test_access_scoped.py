@@ -69,12 +69,12 @@ def test_every_verb_of_an_execution_is_tried_here(scoped: Operations) -> None:
 
 @pytest.mark.parametrize("verb", BY_ID)
 async def test_an_execution_of_another_path_is_not_there(scoped: Operations, verb: str) -> None:
-    said = []
+    messages = []
     for one in ("e2", "e3"):
         with pytest.raises(NotFound) as refused:
             await BY_ID[verb](scoped, one)
-        said.append(str(refused.value).replace(one, "…"))
-    assert len(set(said)) == 1
+        messages.append(str(refused.value).replace(one, "…"))
+    assert len(set(messages)) == 1
 
 
 @pytest.mark.parametrize("verb", ["get", "wait", "steps", "events"])

@@ -272,9 +272,9 @@ def test_the_claims_of_an_identity_provider_may_name_each_role() -> None:
 
 def test_a_path_covers_what_is_below_it_and_not_what_begins_alike() -> None:
     paths = ("team/a", "demo")
-    asked = ["team/a", "team/a/b/c", "demo/x", "team/ab", "team", "demonstration", "Team/a", ""]
-    assert [path for path in asked if covers(paths, path)] == ["team/a", "team/a/b/c", "demo/x"]
-    assert all(covers((), path) for path in asked)
+    candidates = ["team/a", "team/a/b/c", "demo/x", "team/ab", "team", "demonstration", "Team/a", ""]
+    assert [path for path in candidates if covers(paths, path)] == ["team/a", "team/a/b/c", "demo/x"]
+    assert all(covers((), path) for path in candidates)
 
 
 # The audit as it is read

@@ -180,10 +180,10 @@ async def test_no_two_things_are_stored_at_the_same_time(broker: MemoryBroker) -
 
 
 async def test_a_question_waits_by_the_clock(broker: MemoryBroker, clock: ManualClock) -> None:
-    async def say_nothing(subject: str, body: bytes, reply: str) -> None:
+    async def ignore(subject: str, body: bytes, reply: str) -> None:
         return
 
-    await broker.bus.listen("noetl.ask.x", say_nothing)
+    await broker.bus.listen("noetl.ask.x", ignore)
     asking = asyncio.create_task(broker.bus.ask("noetl.ask.x", b"?", 2.0))
     await until(lambda: clock.sleepers == 1)
     clock.advance(2)

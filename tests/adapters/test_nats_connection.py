@@ -143,12 +143,12 @@ async def test_the_end_of_a_connection_calls_its_hooks(own_nats: NatsServer) -> 
 
 async def test_closing_is_not_reported_as_an_end(shared_nats: NatsServer) -> None:
     opened = await NatsConnection.open(shared_nats.url, name="test")
-    told: list[str] = []
-    opened.on_lost(lambda: told.append("lost"))
-    opened.on_ended(lambda: told.append("ended"))
+    calls: list[str] = []
+    opened.on_lost(lambda: calls.append("lost"))
+    opened.on_ended(lambda: calls.append("ended"))
     await opened.close()
     await opened.close()
-    assert told == []
+    assert calls == []
 
 
 def test_a_program_that_cannot_connect_leaves_no_traceback_behind() -> None:

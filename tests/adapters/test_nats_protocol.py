@@ -75,10 +75,10 @@ Parsed = list[tuple[bytes, bytes, bytes, bytes]]
 
 
 def parser_with(sid: bytes) -> tuple[FrameParser, Original, Parsed]:
-    original, heard = Original(), Parsed()
+    original, received = Original(), Parsed()
     parser = FrameParser(original)
-    parser.ours[sid] = lambda *message: heard.append(message)
-    return parser, original, heard
+    parser.ours[sid] = lambda *message: received.append(message)
+    return parser, original, received
 
 
 FRAMES = (
@@ -102,31 +102,31 @@ THEIRS = [b"PING\r\n", b"MSG theirs 8 4\r\nMSG \r\n", b"+OK\r\n"]
 
 
 async def test_our_messages_are_handled_and_the_rest_is_passed_on() -> None:
-    parser, original, heard = parser_with(b"7")
+    parser, original, received = parser_with(b"7")
     await parser.parse(FRAMES)
-    assert heard == OURS
+    assert received == OURS
     assert original.handed == THEIRS
 
 
 @given(cuts=some.lists(some.integers(0, len(FRAMES)), max_size=20))
 async def test_it_does_not_matter_where_the_bytes_are_cut(cuts: list[int]) -> None:
-    parser, original, heard = parser_with(b"7")
+    parser, original, received = parser_with(b"7")
     edges = [0, *sorted(cuts), len(FRAMES)]
     for start, end in pairwise(edges):
         await parser.parse(FRAMES[start:end])
-    assert heard == OURS
+    assert received == OURS
     assert original.handed == THEIRS
 
 
 async def test_a_failing_listener_is_logged_and_later_messages_arrive(caplog: pytest.LogCaptureFixture) -> None:
-    parser, _, heard = parser_with(b"7")
+    parser, _, received = parser_with(b"7")
 
     def fail(*message: bytes) -> None:
         raise ValueError("a defect")
 
     parser.ours[b"6"] = fail
     await parser.parse(b"MSG a.b 6 3\r\nbad\r\nMSG a.b 7 4\r\ngood\r\n")
-    assert heard == [(b"a.b", b"", b"", b"good")]
+    assert received == [(b"a.b", b"", b"", b"good")]
     assert "receiving a message on b'a.b' failed" in caplog.text
 
 
@@ -136,9 +136,9 @@ async def test_the_fast_path_is_not_for_a_client_it_does_not_know() -> None:
 
 
 async def test_a_new_connection_forgets_half_a_frame() -> None:
-    parser, original, heard = parser_with(b"7")
+    parser, original, received = parser_with(b"7")
     await parser.parse(b"MSG a.b 7 5\r\nhel")
     parser.reset()
     await parser.parse(b"MSG a.b 7 3\r\nnew\r\n")
-    assert heard == [(b"a.b", b"", b"", b"new")]
+    assert received == [(b"a.b", b"", b"", b"new")]
     assert original.resets == 1

@@ -45,7 +45,7 @@ async def test_a_report_without_an_answer_has_an_unknown_outcome(
     assert await log.last_sequence() == 1
 
 
-async def test_a_report_under_way_when_the_line_is_lost_has_an_unknown_outcome(
+async def test_a_report_in_flight_when_the_connection_is_lost_has_an_unknown_outcome(
     own_nats: NatsServer, own_connection: NatsConnection
 ) -> None:
     log = await NatsEventLog.open(own_connection, SystemClock(), acknowledge_within_s=10 * TIMEOUT_S)
@@ -129,7 +129,7 @@ async def test_decided_records_published_while_the_server_is_away_are_stored_in_
     own_nats: NatsServer, own_connection: NatsConnection
 ) -> None:
     log = await NatsEventLog.open(own_connection, SystemClock())
-    heard: list[bytes] = []
+    stored: list[bytes] = []
     lost = asyncio.Event()
     own_connection.on_lost(lost.set)
     own_nats.kill()
@@ -142,8 +142,8 @@ async def test_decided_records_published_while_the_server_is_away_are_stored_in_
         await asyncio.gather(*published)
     for sequence in range(1, 51):
         answer = msgspec.json.decode(await own_connection.api(f"STREAM.MSG.GET.{EVENTS}", {"seq": sequence}))
-        heard.append(msgspec.convert(answer["message"]["data"], bytes))
-    assert heard == [b"%d" % n for n in range(50)]
+        stored.append(msgspec.convert(answer["message"]["data"], bytes))
+    assert stored == [b"%d" % n for n in range(50)]
 
 
 async def test_a_message_larger_than_the_server_takes_is_refused(connection: NatsConnection) -> None:

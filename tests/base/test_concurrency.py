@@ -61,7 +61,7 @@ async def test_a_future_that_was_done_before_wins_without_a_wait() -> None:
     assert isinstance(future.exception(), LookupError)
 
 
-async def test_a_limit_that_fails_is_heard() -> None:
+async def test_a_limit_that_fails_is_reported() -> None:
     future = asyncio.get_running_loop().create_future()
     with pytest.raises(LookupError):
         await first_done([future], fail())

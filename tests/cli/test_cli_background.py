@@ -16,7 +16,7 @@ pytestmark = pytest.mark.xdist_group("own_stacks")
 TINY = ["--executions", "5", "--steps", "2", "--latency-runs", "3", "--fan-out", "4", "--repeat", "2", "--slots", "8"]
 
 
-def test_a_run_on_a_cold_home_leaves_nothing_running(fresh_home: Path, one_step: Path) -> None:
+def test_a_run_on_a_new_home_leaves_nothing_running(fresh_home: Path, one_step: Path) -> None:
     found = noetl("run", one_step, "--home", fresh_home, "--timeout", "40", "-o", "json")
     assert found.returncode == 0, found.stderr
     assert found.stderr == ""
@@ -31,32 +31,32 @@ def test_a_run_on_a_cold_home_leaves_nothing_running(fresh_home: Path, one_step:
     assert all_gone(processes_of(fresh_home))
 
 
-def test_two_runs_at_once_share_a_fresh_home_and_both_leave_it(fresh_home: Path, one_step: Path) -> None:
+def test_two_runs_at_once_share_a_new_home_and_both_leave_it(fresh_home: Path, one_step: Path) -> None:
     runs = [start("run", one_step, "--home", fresh_home, "--timeout", "40") for _ in range(2)]
-    said = [run.communicate(timeout=PATIENCE_S) for run in runs]
-    assert [run.returncode for run in runs] == [0, 0], said
+    output = [run.communicate(timeout=PATIENCE_S) for run in runs]
+    assert [run.returncode for run in runs] == [0, 0], output
     assert all_gone(processes_of(fresh_home))
 
 
-def test_an_interrupted_run_goes_on_without_its_command_over_the_death_of_nats(own_home: Path, waiting: Path) -> None:
+def test_an_interrupted_run_continues_without_its_command_when_nats_is_killed(own_home: Path, waiting: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as gate:
         gate.settimeout(40)
         run = start("run", waiting, "--set", f"gate={gate.getsockname()[1]}", "--home", own_home)
         line, _ = gate.accept()
         run.send_signal(signal.SIGINT)
-        _, said = run.communicate(timeout=PATIENCE_S)
+        _, output = run.communicate(timeout=PATIENCE_S)
         assert run.returncode == 130
         [nats] = [found for found in processes_of(own_home) if found.name() == "nats-server"]
         nats.kill()
         with line:
             line.sendall(b"done")
-    execution_id = said.split("execution get ")[1].split()[0]
+    execution_id = output.split("execution get ")[1].split()[0]
     assert all_gone(processes_of(own_home))
     described = only_json(noetl("execution", "get", execution_id, "--home", own_home, "-o", "json"))
     assert (described["status"], described["result"]) == ("completed", "done")
 
 
-def test_a_small_benchmark_gives_its_figures_and_puts_its_processes_away(own_home: Path) -> None:
+def test_a_small_benchmark_prints_its_figures_and_ends_its_processes(own_home: Path) -> None:
     found = noetl("bench", *TINY, "--home", own_home, "-o", "json")
     assert found.returncode == 0, found.stderr
     figures = only_json(found)
@@ -81,7 +81,7 @@ def words_of(process: psutil.Process) -> list[str]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_an_interrupted_benchmark_puts_its_processes_away(own_home: Path, number: signal.Signals) -> None:
+def test_an_interrupted_benchmark_ends_its_processes(own_home: Path, number: signal.Signals) -> None:
     bench = start("bench", "--executions", "2000", "--home", own_home)
     process = psutil.Process(bench.pid)
     while len(roles_of(process)) < 2:

@@ -74,8 +74,12 @@ def test_an_unknown_command_is_a_usage_error() -> None:
 
 
 def test_a_shell_gets_completions() -> None:
-    asked = {"_NOETL_STREAM_COMPLETE": "bash_complete", "COMP_WORDS": "noetl-stream execution st", "COMP_CWORD": "2"}
-    assert noetl(**asked).stdout.split() == ["plain,start", "plain,steps"]
+    completion = {
+        "_NOETL_STREAM_COMPLETE": "bash_complete",
+        "COMP_WORDS": "noetl-stream execution st",
+        "COMP_CWORD": "2",
+    }
+    assert noetl(**completion).stdout.split() == ["plain,start", "plain,steps"]
     assert "_NOETL_STREAM_COMPLETE=zsh_complete" in noetl("completion", "zsh").stdout
 
 
@@ -97,10 +101,10 @@ def test_a_reader_that_goes_away_early_sees_no_traceback(tmp_path_factory: pytes
     assert process.stdout is not None
     process.stdout.close()
     assert process.stderr is not None
-    said = process.stderr.read()
+    errors = process.stderr.read()
     process.wait(60)
     process.stderr.close()
-    assert said == ""
+    assert errors == ""
     assert process.returncode == 1
 
 

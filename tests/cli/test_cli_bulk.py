@@ -16,7 +16,7 @@ from noetl_stream.errors import Conflict, NoetlError, TooBusy, Unreachable, Usag
 from noetl_stream.ports.operations.executions import AcceptedDocument, ExecutionDocument
 from noetl_stream.testing.conformance.store_rows import execution_row
 
-DESK = cast(Session, None)
+NO_SESSION = cast(Session, None)
 IDS = [f"id-{number}" for number in range(100)]
 
 
@@ -24,7 +24,7 @@ def verb(act: Any) -> Verb:
     return Verb("touch", (), act, lambda answer: answer.execution_id)
 
 
-async def test_not_more_than_so_many_are_under_way_at_once() -> None:
+async def test_no_more_than_the_limit_are_in_progress_at_once() -> None:
     most, under_way = 0, 0
 
     async def work(one: str) -> None:
@@ -51,11 +51,11 @@ async def test_answers_stand_in_the_order_of_the_ids_with_what_could_not_be(
             raise Conflict("it has ended", hint="look")
         return AcceptedDocument(execution_id)
 
-    results = await act_on_all(verb(act), DESK, IDS, "text")
+    results = await act_on_all(verb(act), NO_SESSION, IDS, "text")
     assert [one.execution_id for one in results] == IDS
     assert [one for one in results if isinstance(one, NotDone)] == [NotDone(IDS[7], "it has ended", "look")]
-    said = capsys.readouterr()
-    assert (sorted(said.out.split()), said.err) == (sorted(set(IDS) - {IDS[7]}), "id-7: it has ended (look)\n")
+    printed = capsys.readouterr()
+    assert (sorted(printed.out.split()), printed.err) == (sorted(set(IDS) - {IDS[7]}), "id-7: it has ended (look)\n")
 
 
 async def test_an_execution_that_was_begun_counts_as_done_though_it_has_a_field_for_errors(
@@ -64,7 +64,7 @@ async def test_an_execution_that_was_begun_counts_as_done_though_it_has_a_field_
     async def act(session: Session, execution_id: str) -> ExecutionDocument:
         return execution_document(execution_row(execution_id, status="running"), [], 0)
 
-    (begun,) = await act_on_all(verb(act), DESK, IDS[:1], "text")
+    (begun,) = await act_on_all(verb(act), NO_SESSION, IDS[:1], "text")
     assert not isinstance(begun, NotDone)
     assert capsys.readouterr() == (f"{IDS[0]}\n", "")
 
@@ -83,13 +83,13 @@ def test_a_no_changes_nothing_and_without_a_terminal_nothing_is_asked(
 
 
 async def test_an_error_that_concerns_all_ends_the_command() -> None:
-    asked = []
+    attempted = []
 
     async def act(session: Session, execution_id: str) -> AcceptedDocument:
-        asked.append(execution_id)
+        attempted.append(execution_id)
         await asyncio.sleep(0)
         raise Unreachable("it has gone")
 
     with pytest.raises(Unreachable):
-        await act_on_all(verb(act), DESK, IDS, "json")
-    assert len(asked) <= AT_ONCE
+        await act_on_all(verb(act), NO_SESSION, IDS, "json")
+    assert len(attempted) <= AT_ONCE

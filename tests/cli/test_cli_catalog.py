@@ -83,7 +83,7 @@ def test_another_text_under_a_version_is_refused_after_those_before_it(shared_ho
 
 
 @pytest.mark.parametrize(
-    ("path", "version", "said"),
+    ("path", "version", "message"),
     [
         ("a b", None, "'a b' is not a valid path"),
         ("a//b", None, "is not a valid path"),
@@ -92,11 +92,11 @@ def test_another_text_under_a_version_is_refused_after_those_before_it(shared_ho
     + [("a", version, "is not a valid version") for version in ("#1", "1 2", "1@2")],
 )
 def test_an_unaddressable_version_is_refused(
-    fresh_home: Path, playbook: Write, path: str, version: str | None, said: str
+    fresh_home: Path, playbook: Write, path: str, version: str | None, message: str
 ) -> None:
     found = noetl("playbook", "register", playbook(text_of(f'"{path}"', version)), "--home", fresh_home)
     assert found.returncode == 2
-    assert said in one_clear_line(found)
+    assert message in one_clear_line(found)
     assert not fresh_home.exists()
 
 
@@ -183,11 +183,11 @@ def test_diff_says_what_changed_and_whether(shared_home: Path, playbook: Write, 
     same = noetl("playbook", "diff", "diff/one@2.0", file, *target)
     assert (same.returncode, same.stdout, same.stderr) == (0, "", "")
     found = noetl("playbook", "diff", "diff/one@1.0", file, *target, "-o", "json")
-    told = only_json(found)
-    assert (found.returncode, told["same"]) == (1, False)
-    assert told["steps"] == {"added": [], "removed": [], "changed": ["say"]}
-    assert (told["before"]["version"], told["after"]["file"]) == ("1.0", str(file))
-    assert told["before"]["digest"] != told["after"]["digest"]
+    diff = only_json(found)
+    assert (found.returncode, diff["same"]) == (1, False)
+    assert diff["steps"] == {"added": [], "removed": [], "changed": ["say"]}
+    assert (diff["before"]["version"], diff["after"]["file"]) == ("1.0", str(file))
+    assert diff["before"]["digest"] != diff["after"]["digest"]
 
 
 def test_run_takes_the_latest_or_the_given_version(shared_home: Path, catalog: Callable[..., Any]) -> None:
@@ -219,7 +219,7 @@ def test_a_file_that_is_there_comes_before_the_catalog(
     "command", [("run",), ("playbook", "show"), ("playbook", "diff", "wrong/one")], ids=lambda words: words[-1]
 )
 @pytest.mark.parametrize(
-    ("argument", "said", "hint"),
+    ("argument", "message", "hint"),
     [
         ("wrong/oen", "wrong/oen: no such file, and no playbook wrong/oen in the catalog", "did you mean `wrong/one`?"),
         ("wrong/one@9", "no such file, and wrong/one has no version 9", "it has `2`, `1.0`"),
@@ -227,13 +227,13 @@ def test_a_file_that_is_there_comes_before_the_catalog(
     ],
 )
 def test_an_unknown_name_is_reported_with_the_known_ones(
-    shared_home: Path, catalog: Callable[..., Any], command: tuple[str, ...], argument: str, said: str, hint: str
+    shared_home: Path, catalog: Callable[..., Any], command: tuple[str, ...], argument: str, message: str, hint: str
 ) -> None:
     catalog(text_of("wrong/one", "1.0"))
     catalog(text_of("wrong/one"))
     found = noetl(*command, argument, "--home", shared_home)
     assert found.returncode == 2
-    assert said in one_clear_line(found)
+    assert message in one_clear_line(found)
     assert hint in found.stderr
 
 
@@ -263,7 +263,7 @@ def test_versions_of_an_unknown_path_suggests_the_nearest(shared_home: Path, cat
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (("list", "--label", "team"), "--label 'team': expected KEY=VALUE"),
         (("versions", "a@1"), "'a@1' is not a path in the catalog"),
@@ -271,10 +271,10 @@ def test_versions_of_an_unknown_path_suggests_the_nearest(shared_home: Path, cat
         (("diff", "absent.yaml", "a"), "absent.yaml: no such file"),
     ],
 )
-def test_a_mistake_is_named_before_anything_is_started(fresh_home: Path, words: tuple[str, ...], said: str) -> None:
+def test_a_mistake_is_named_before_anything_is_started(fresh_home: Path, words: tuple[str, ...], message: str) -> None:
     found = noetl("playbook", *words, "--home", fresh_home)
     assert found.returncode == 2
-    assert said in one_clear_line(found)
+    assert message in one_clear_line(found)
     assert not fresh_home.exists()
 
 

@@ -17,7 +17,7 @@ def test_a_good_file_is_ok(one_step: Path) -> None:
     assert (found.returncode, found.stdout, found.stderr) == (0, f"{one_step}: ok\n", "")
 
 
-def test_all_files_are_checked_whatever_is_wrong_with_one(playbook: Callable[..., Path], tmp_path: Path) -> None:
+def test_all_files_are_checked_even_if_one_is_wrong(playbook: Callable[..., Path], tmp_path: Path) -> None:
     good, wrong, absent = playbook(ONE_STEP, "good.yaml"), playbook(WRONG, "wrong.yaml"), tmp_path / "absent.yaml"
     found = noetl("playbook", "check", absent, wrong, good)
     assert found.returncode == 2

@@ -36,11 +36,11 @@ class Person:
     def settings(self, **variables: str) -> Settings:
         return Settings.from_environment({"XDG_CONFIG_HOME": str(self.folder), **variables})
 
-    def says(self, *words: str, given: str = "") -> Result:
+    def run(self, *words: str, given: str = "") -> Result:
         return CliRunner().invoke(context, words, input=given, env={"XDG_CONFIG_HOME": str(self.folder)})
 
     def shown(self, *words: str) -> Any:
-        return json.loads(self.says(*words, "-o", "json").output)
+        return json.loads(self.run(*words, "-o", "json").output)
 
 
 @pytest.fixture
@@ -49,8 +49,8 @@ def ann(tmp_path: Path) -> Person:
 
 
 def test_contexts_are_added_used_shown_and_removed(ann: Person) -> None:
-    assert ann.says("add", "one", "--url", "https://one.example", "--token-stdin", given=SECRET + "\n").exit_code == 0
-    assert ann.says("add", "two", "--url", "http://two", "--token-variable", "TWO", "--use").exit_code == 0
+    assert ann.run("add", "one", "--url", "https://one.example", "--token-stdin", given=SECRET + "\n").exit_code == 0
+    assert ann.run("add", "two", "--url", "http://two", "--token-variable", "TWO", "--use").exit_code == 0
     assert stat.S_IMODE(ann.file.stat().st_mode) == 0o600
     assert stat.S_IMODE(ann.file.parent.stat().st_mode) == 0o700
     listed = ann.shown("list")
@@ -59,19 +59,19 @@ def test_contexts_are_added_used_shown_and_removed(ann: Person) -> None:
         ("two", True, "$TWO"),
         ("direct", False, "none"),
     ]
-    assert ann.says("list", "-o", "name").output == "one\ntwo\ndirect\n"
-    assert ann.says("use", "one").exit_code == 0
-    assert SECRET not in ann.says("list").output + ann.says("show").output + ann.says("show", "one").output
+    assert ann.run("list", "-o", "name").output == "one\ntwo\ndirect\n"
+    assert ann.run("use", "one").exit_code == 0
+    assert SECRET not in ann.run("list").output + ann.run("show").output + ann.run("show", "one").output
     assert ann.shown("show")["name"] == "one"
-    assert ann.says("remove", "one").exit_code == 0
+    assert ann.run("remove", "one").exit_code == 0
     assert ann.shown("show") == {"name": "direct", "url": None}
     for name in ("one", "direct"):
         with pytest.raises(UsageError, match=f"context '{name}' not found"):
-            raise_from(ann.says("remove", name))
+            raise_from(ann.run("remove", name))
 
 
 @pytest.mark.parametrize(
-    ("words", "given", "said"),
+    ("words", "given", "message"),
     [
         (("direct", "--url", "http://x"), "", "is not a valid context name"),
         (("a b", "--url", "http://x"), "", "is not a valid context name"),
@@ -81,14 +81,14 @@ def test_contexts_are_added_used_shown_and_removed(ann: Person) -> None:
         (("a", "--url", "http://x", "--token-stdin"), "", "standard input is empty"),
     ],
 )
-def test_an_invalid_context_is_refused(ann: Person, words: tuple[str, ...], given: str, said: str) -> None:
-    with pytest.raises(UsageError, match=said):
-        raise_from(ann.says("add", *words, given=given))
+def test_an_invalid_context_is_refused(ann: Person, words: tuple[str, ...], given: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        raise_from(ann.run("add", *words, given=given))
     assert not ann.file.exists()
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
         ("contexts: {a: {url: http://x, colour: red}}", "not a valid list of contexts"),
         ("- a", "not a valid list of contexts"),
@@ -96,10 +96,10 @@ def test_an_invalid_context_is_refused(ann: Person, words: tuple[str, ...], give
         ("contexts: {a: {url: 7}}", "url of a is not the URL"),
     ],
 )
-def test_a_file_that_says_something_else_is_named(ann: Person, content: str, said: str) -> None:
+def test_a_file_that_says_something_else_is_named(ann: Person, content: str, message: str) -> None:
     ann.file.parent.mkdir(parents=True)
     ann.file.write_text(content)
-    with pytest.raises(UsageError, match=said) as refused:
+    with pytest.raises(UsageError, match=message) as refused:
         read_contexts(ann.file)
     assert str(ann.file) in str(refused.value)
 

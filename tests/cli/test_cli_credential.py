@@ -110,7 +110,7 @@ def test_a_json_value_that_is_broken_is_refused_without_being_shown(shared_home:
     assert "hidden-value" not in found.stderr
 
 
-def test_rotation_brings_everything_under_a_key_of_ones_own(shared_home: Path) -> None:
+def test_rotation_seals_everything_with_an_own_key(shared_home: Path) -> None:
     fed(shared_home, SECRET, "cli_rotated")
     before = shown(shared_home, "cli_rotated")["key_id"]
     own, other = new_key(), new_key()

@@ -23,12 +23,12 @@ class Dev:
     def __init__(self, home: Path) -> None:
         self.home = home
         self.process = start("dev", "--home", home)
-        self.told = [self.next_told() for _ in range(5)]
+        self.printed = [self.next_line() for _ in range(5)]
         self._logged: queue.Queue[str] = queue.Queue()
         self._listening = threading.Thread(target=self._listen, daemon=True)
         self._listening.start()
 
-    def next_told(self) -> str:
+    def next_line(self) -> str:
         assert self.process.stdout is not None
         return self.process.stdout.readline().rstrip("\n")
 
@@ -72,12 +72,12 @@ def server_process(home: Path, program: str) -> psutil.Process:
     return next(found for found in processes_of(home) if Path(found.cmdline()[0]).name == program)
 
 
-def test_it_says_how_to_reach_it_and_restarts_whatever_dies(dev: Dev, one_step: Path) -> None:
-    assert dev.told[0] == "noetl-stream is running. Press Ctrl-C to stop."
-    assert dev.told[1].split() == ["home", str(dev.home)]
-    assert dev.told[2].split()[1].startswith("nats://")
-    assert dev.told[3].split()[1].startswith("postgresql://")
-    assert dev.told[4].endswith(f"noetl-stream run FILE --home {dev.home}")
+def test_it_prints_its_addresses_and_restarts_what_dies(dev: Dev, one_step: Path) -> None:
+    assert dev.printed[0] == "noetl-stream is running. Press Ctrl-C to stop."
+    assert dev.printed[1].split() == ["home", str(dev.home)]
+    assert dev.printed[2].split()[1].startswith("nats://")
+    assert dev.printed[3].split()[1].startswith("postgresql://")
+    assert dev.printed[4].endswith(f"noetl-stream run FILE --home {dev.home}")
     roles = roles_of(dev)
     assert set(roles) == {"server", "worker"}
     for role, process in roles.items():
@@ -111,7 +111,7 @@ def test_a_closed_terminal_ends_it_in_order(dev: Dev) -> None:
     assert all_gone(everything, 10)
 
 
-def test_a_background_process_makes_way_for_dev(own_home: Path, waiting: Path) -> None:
+def test_a_background_process_ends_when_dev_starts(own_home: Path, waiting: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as gate:
         gate.settimeout(PATIENCE_S)
         run = start("run", waiting, "--set", f"gate={gate.getsockname()[1]}", "--home", own_home)
@@ -121,7 +121,7 @@ def test_a_background_process_makes_way_for_dev(own_home: Path, waiting: Path) -
         with line:
             line.sendall(b"done")
     assert all_gone([background])
-    said = run.communicate(timeout=PATIENCE_S)
-    assert (run.returncode, dev.process.poll()) == (0, None), said
+    output = run.communicate(timeout=PATIENCE_S)
+    assert (run.returncode, dev.process.poll()) == (0, None), output
     assert dev.end() == 0
     dev.close()

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from cli_program import all_at_once, one_clear_line
-from warm_program import noetl
+from cli_program import one_clear_line
+from warm_program import all_at_once, noetl
 
 NOBODY_LISTENS = "nats://127.0.0.1:1"
 NO_POSTGRES = "postgresql://someone:secret@127.0.0.1:1/nothing"
@@ -89,7 +89,7 @@ def test_an_option_that_cannot_be_is_a_usage_error(one_step: Path, options: tupl
     assert "Traceback" not in found.stderr
 
 
-def test_one_server_of_ones_own_is_not_enough(one_step: Path) -> None:
+def test_one_own_server_is_not_enough(one_step: Path) -> None:
     found = noetl("run", one_step, NOETL_NATS_URL=NOBODY_LISTENS)
     assert found.returncode == 2
     assert "NOETL_POSTGRES_DSN" in one_clear_line(found)
@@ -108,10 +108,10 @@ def test_a_nats_that_does_not_answer_is_named(one_step: Path) -> None:
 def test_a_postgres_that_does_not_answer_is_named_without_its_password() -> None:
     found = noetl("database", "migrate", NOETL_NATS_URL=NOBODY_LISTENS, NOETL_POSTGRES_DSN=NO_POSTGRES)
     assert found.returncode == 3
-    said = one_clear_line(found)
-    assert "Postgres at" in said
-    assert "127.0.0.1:1" in said
-    assert "secret" not in said
+    message = one_clear_line(found)
+    assert "Postgres at" in message
+    assert "127.0.0.1:1" in message
+    assert "secret" not in message
 
 
 def test_a_port_where_something_else_listens_is_not_nats(one_step: Path) -> None:

@@ -113,5 +113,5 @@ def test_show_prints_the_file(name: str) -> None:
 
 def test_a_shell_completes_the_name_of_an_example() -> None:
     words = "noetl-stream init --example invoice"
-    asked = {"_NOETL_STREAM_COMPLETE": "bash_complete", "COMP_WORDS": words, "COMP_CWORD": "3"}
-    assert noetl(**asked).stdout.split() == ["plain,invoice_all_customers", "plain,invoice_customer"]
+    completion = {"_NOETL_STREAM_COMPLETE": "bash_complete", "COMP_WORDS": words, "COMP_CWORD": "3"}
+    assert noetl(**completion).stdout.split() == ["plain,invoice_all_customers", "plain,invoice_customer"]

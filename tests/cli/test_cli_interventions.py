@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from cli_program import HEAD, all_at_once, one_clear_line, only_json
-from warm_program import noetl
+from cli_program import HEAD, one_clear_line, only_json
+from warm_program import all_at_once, noetl
 
 WAITS = (
     HEAD
@@ -89,9 +89,9 @@ def test_get_says_what_is_waited_for_and_until_when(waiting: Waiting) -> None:
 
 
 def test_a_signal_and_a_patch_are_all_it_needs(waiting: Waiting) -> None:
-    said = waiting.ask("signal", "go", "--payload", '{"by": "ada"}')
-    assert (said.returncode, said.stderr) == (0, "")
-    assert re.fullmatch(rf"{waiting.execution_id}: done, at position \d+\n", said.stdout)
+    reply = waiting.ask("signal", "go", "--payload", '{"by": "ada"}')
+    assert (reply.returncode, reply.stderr) == (0, "")
+    assert re.fullmatch(rf"{waiting.execution_id}: done, at position \d+\n", reply.stdout)
     answer = only_json(waiting.ask("patch", "--set", "open=true", "--set-string", "n=1", "-o", "json"))
     assert answer.keys() == {"execution_id", "position"}
     found = waiting.described()
@@ -139,8 +139,8 @@ def test_a_repeated_request_succeeds_and_says_so(waiting: Waiting) -> None:
 
 
 def test_a_token_to_an_unknown_step_is_refused_with_those_there_are(waiting: Waiting) -> None:
-    said = waiting.refused("token", "gaet", code=1)
-    assert said == "noetl-stream: playbook tests/asks has no step gaet; it has start, ear, gate\n"
+    reply = waiting.refused("token", "gaet", code=1)
+    assert reply == "noetl-stream: playbook tests/asks has no step gaet; it has start, ear, gate\n"
 
 
 def test_a_patch_that_cannot_be_is_refused_before_anything_changes(waiting: Waiting, tmp_path: Path) -> None:
@@ -174,8 +174,8 @@ def test_a_file_of_keys_must_hold_plain_values(tmp_path: Path, content: str, why
     file.write_text(content)
     found = noetl("execution", "patch", "some-id", "--file", file)
     assert found.returncode == 2
-    said = one_clear_line(found)
-    assert said.startswith(f"noetl-stream: --file {file}: ") and why in said
+    reply = one_clear_line(found)
+    assert reply.startswith(f"noetl-stream: --file {file}: ") and why in reply
 
 
 def test_a_merge_goes_deep_and_null_deletes(waiting: Waiting) -> None:
@@ -203,8 +203,8 @@ def test_a_value_that_is_not_json_stays_text_and_is_never_lost(waiting: Waiting)
 def test_a_signal_that_cannot_be_is_refused(waiting: Waiting) -> None:
     assert "the name of a signal must not be empty" in waiting.refused("signal", "", code=2)
     payload = json.dumps("x" * 70_000)
-    said = waiting.refused("signal", "go", "--payload", payload, code=1)
-    assert said == "noetl-stream: the payload has 70002 bytes; limits.max_inline_bytes is 65536\n"
+    reply = waiting.refused("signal", "go", "--payload", payload, code=1)
+    assert reply == "noetl-stream: the payload has 70002 bytes; limits.max_inline_bytes is 65536\n"
 
 
 def test_a_command_on_a_new_home_reports_that_nothing_is_there(fresh_home: Path) -> None:
@@ -219,5 +219,5 @@ def test_servers_that_do_not_answer_are_named() -> None:
     away = {"NOETL_NATS_URL": "nats://127.0.0.1:1", "NOETL_POSTGRES_DSN": "postgresql://u:secret@127.0.0.1:1/n"}
     for found in all_at_once([("execution", verb, "some-id", *words) for verb, words in VERBS.items()], **away):
         assert found.returncode == 3, found.args
-        said = one_clear_line(found)
-        assert "cannot reach NATS at nats://127.0.0.1:1" in said and "secret" not in said, found.args
+        reply = one_clear_line(found)
+        assert "cannot reach NATS at nats://127.0.0.1:1" in reply and "secret" not in reply, found.args

@@ -37,7 +37,7 @@ HELD = ReasonDocument("held", "It is held.", "", None, None, None, None, [], {})
 TIMER = replace(HELD, kind="timer", sentence="A timer.", until="2999-01-01T00:00:00.000+00:00")
 
 
-def heard(update: ProgressUpdate) -> FeedEvent:
+def fold(update: ProgressUpdate) -> FeedEvent:
     """The event of an update."""
     data = encode(update.fact)
     event = envelope(
@@ -59,7 +59,7 @@ def test_a_step_is_reported_when_it_starts_and_ends() -> None:
     assert fold.steps["greet"].open == 0
 
 
-def test_a_report_that_is_heard_before_its_step_run_is_known_waits_for_it() -> None:
+def test_a_report_that_arrives_before_its_step_run_is_known_waits_for_it() -> None:
     fold = ProgressFold()
     assert [fold.take(news) for news in (DONE, ENQUEUED, CLAIMED)] == [[], [], ["greet: started", "greet: done"]]
     assert fold.steps["greet"].state == "done"
@@ -71,17 +71,17 @@ def test_the_output_of_a_task_is_shown_before_its_retry() -> None:
     tried = ProgressUpdate(TaskProcessed("call", 1, outcome, "retry", path=(3,), to="call", delay_s=2.0), "run1")
     went_well = ProgressUpdate(TaskProcessed("call", 2, Outcome("ok", output="three"), "continue"), "run1")
     silent = ProgressUpdate(TaskProcessed("call", 2, Outcome("ok"), "continue"), "run1")
-    said = [fold.take(news) for news in (ENQUEUED, CLAIMED, tried, went_well, silent)][2:]
+    lines = [fold.take(news) for news in (ENQUEUED, CLAIMED, tried, went_well, silent)][2:]
     retry = "greet[3].call: retry in 2 s after attempt 1 (exception: it broke)"
-    assert said == [[f"greet[3].call | one\ngreet[3].call | two\n{retry}"], ["greet.call | three"], []]
+    assert lines == [[f"greet[3].call | one\ngreet[3].call | two\n{retry}"], ["greet.call | three"], []]
 
 
 def test_a_rerun_says_how_much_it_reuses_and_knows_the_tokens_it_took_over() -> None:
     fold = ProgressFold()
     other = TokenEnqueued(Token("t0", "first", "start"))
     entries = [other, TokenClaimed("t0", "run0"), StepReused("run0", "step.done"), TokenEnqueued(TOKEN)]
-    said = fold.take(ProgressUpdate(ExecutionReused("original", entries), None))
-    assert said == ["reused 1 step run of execution original"]
+    lines = fold.take(ProgressUpdate(ExecutionReused("original", entries), None))
+    assert lines == ["reused 1 step run of execution original"]
     assert fold.take(CLAIMED) == ["greet: started"]
 
 
@@ -104,8 +104,8 @@ def test_a_picture_has_bars_failures_retries_and_the_time_that_is_left() -> None
         TaskProcessed("call", 1, Outcome("error", error=error), "retry", to="call", delay_s=2.0),
     ):
         for news in (ENQUEUED, CLAIMED) if isinstance(fact, LoopStarted) else ():
-            picture.event(heard(news))
-        picture.event(heard(ProgressUpdate(fact, "run1")))
+            picture.event(fold(news))
+        picture.event(fold(ProgressUpdate(fact, "run1")))
     picture.waits([TIMER])
     with console.capture() as drawn:
         console.print(picture)
@@ -118,7 +118,7 @@ def test_a_picture_has_bars_failures_retries_and_the_time_that_is_left() -> None
 
 def test_an_event_is_the_news_it_was_made_of_and_an_unknown_one_is_nothing() -> None:
     fact = TaskProcessed("call", 2, Outcome("ok", output="three"), "continue")
-    event = heard(ProgressUpdate(fact, "run1")).event
+    event = fold(ProgressUpdate(fact, "run1")).event
     assert event is not None
     assert update_of(event) == ProgressUpdate(fact, "run1")
     assert update_of(replace(event, name="task.unheard_of")) is None

@@ -103,7 +103,7 @@ def test_a_timeout_ends_the_waiting_and_not_the_execution(shared_home: Path, wai
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_an_interrupted_run_says_how_to_watch_what_goes_on(
+def test_an_interrupted_run_prints_how_to_watch_the_execution(
     shared_home: Path, waiting: Path, number: signal.Signals
 ) -> None:
     with gate() as listening:
@@ -139,9 +139,9 @@ def test_a_run_under_nohup_outlives_its_terminal(shared_home: Path, waiting: Pat
     assert json.loads(stdout)["result"] == "went on"
 
 
-def watched_to_its_end(home: Path, said: str) -> object:
+def watched_to_its_end(home: Path, errors: str) -> object:
     """Does what ``run`` said, until the execution has ended; its result."""
-    command = said.split("show it: ")[1].split()
+    command = errors.split("show it: ")[1].split()
     assert command[:3] == ["noetl-stream", "execution", "get"]
     assert command[4:] == ["--home", str(home)]
     for _ in range(50):

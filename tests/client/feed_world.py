@@ -107,8 +107,8 @@ async def world(**kept: int) -> World:
 
 async def each(feed: AsyncIterator[list[FeedEvent]]) -> AsyncIterator[FeedEvent]:
     """The events of a feed one by one."""
-    async for heard in feed:
-        for one in heard:
+    async for batch in feed:
+        for one in batch:
             yield one
 
 

@@ -65,7 +65,7 @@ async def test_a_worker_is_seen_with_what_it_runs(stage: ClientStage) -> None:
     }
 
 
-async def test_an_answer_that_is_none_hides_no_other(stage: ClientStage) -> None:
+async def test_an_invalid_answer_does_not_hide_a_valid_one(stage: ClientStage) -> None:
     async def answer(_subject: str, _body: bytes, reply: str) -> None:
         stage.broker.bus.send(reply, b'{"name": 7}')
 
@@ -141,7 +141,7 @@ async def test_a_body_that_is_not_text_is_shown_in_base64(stage: ClientStage) ->
     assert (shown.body, shown.encoding) == ("/wA=", "base64")
 
 
-async def test_the_list_goes_on_page_by_page(stage: ClientStage) -> None:
+async def test_the_list_continues_page_by_page(stage: ClientStage) -> None:
     for number in range(5):
         await publish(stage, b"bad", f"bad-{number}")
     await stage.clock.sleep(1)

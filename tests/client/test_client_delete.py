@@ -126,7 +126,7 @@ async def test_an_execution_that_is_being_deleted_cannot_be_rerun(stage: ClientS
         await stage.executions.get(failed)
 
 
-async def test_a_child_stays_while_its_caller_goes_on_or_reads_its_journal(stage: ClientStage) -> None:
+async def test_a_child_is_kept_while_its_caller_runs_or_reads_its_journal(stage: ClientStage) -> None:
     loop = {"in": "{{ range(40) | list }}", "iterator": "n", "spec": {"mode": "parallel"}}
     child = playbook("lists", [{"step": "all", "loop": loop, "tool": work("{{ 'x' * 4000 }}")}])
     await stage.playbooks.register(child.encode(), "child", BY)

@@ -55,7 +55,7 @@ LONG = playbook("long", [{"step": "long", "tool": work("done", 10.0)}])
 
 
 @pytest.fixture
-async def crew() -> AsyncIterator[ClientStage]:
+async def two_workers() -> AsyncIterator[ClientStage]:
     """A stage with two workers."""
     stage = ClientStage()
     await stage.begin(WORKERS)
@@ -87,26 +87,26 @@ def run_of(event: EventDocument) -> str:
 # --- the actor --------------------------------------------------------------------------------------------------------
 
 
-async def test_every_event_of_a_worker_has_that_worker_as_its_actor(crew: ClientStage) -> None:
-    events = await varied(crew)
+async def test_every_event_of_a_worker_has_that_worker_as_its_actor(two_workers: ClientStage) -> None:
+    events = await varied(two_workers)
     reported = [event for event in events if event.source == "worker"]
     assert {"task.started", "loop.started", "loop.iteration.done", "loop.done", "step.done"} <= {
         event.name for event in reported
     }
-    said = {run_of(event): event.data["worker"] for event in reported if "worker" in event.data}
-    assert [event.actor for event in reported] == [said[run_of(event)] for event in reported]
-    assert set(said.values()) == set(WORKERS), "both have worked"
+    worker_of = {run_of(event): event.data["worker"] for event in reported if "worker" in event.data}
+    assert [event.actor for event in reported] == [worker_of[run_of(event)] for event in reported]
+    assert set(worker_of.values()) == set(WORKERS), "both have worked"
     assert {event.actor for event in events if event.source == "server"} == {"server"}
     assert {event.actor for event in events if event.source == "client"} == {BY}
 
 
 async def test_an_event_is_the_same_whichever_page_it_comes_in(
-    crew: ClientStage, monkeypatch: pytest.MonkeyPatch
+    two_workers: ClientStage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = await varied(crew)
+    whole = await varied(two_workers)
     monkeypatch.setattr(run_workers, "EVENTS_AT_ONCE", 3)
     for event in whole:
-        executions = crew.fresh_executions()  # one that has read nothing yet
+        executions = two_workers.fresh_executions()  # one that has read nothing yet
         assert await executions.events(event.execution_id, event.position - 1, 1) == [event]
 
 
@@ -122,9 +122,9 @@ async def test_a_worker_that_takes_a_step_over_is_the_actor_from_its_claim_on() 
     ended = await stage.executions.wait(started.execution_id, 600)
     assert ended.status == "completed"
     events = await journal_of(stage, started.execution_id)
-    told = [(event.name, event.actor) for event in events if event.source == "worker"]
-    assert told[:2] == [("step.started", "ann"), ("task.started", "ann")]
-    assert told[2] == ("step.claimed", "bob") and {actor for _, actor in told[2:]} == {"bob"}
+    actors = [(event.name, event.actor) for event in events if event.source == "worker"]
+    assert actors[:2] == [("step.started", "ann"), ("task.started", "ann")]
+    assert actors[2] == ("step.claimed", "bob") and {actor for _, actor in actors[2:]} == {"bob"}
     await stage.close()
 
 
@@ -148,15 +148,15 @@ async def test_a_run_without_a_known_worker_has_the_role_as_its_actor() -> None:
     )
     await stage.broker.event_log.publish_reported(started.execution_id, report_id(run, 0), codec.encode(report))
     await stage.executions.wait(started.execution_id, 60)
-    (told,) = named(await journal_of(stage, started.execution_id), "step.failed")
-    assert (told.source, told.actor) == ("worker", "worker")
+    (failed,) = named(await journal_of(stage, started.execution_id), "step.failed")
+    assert (failed.source, failed.actor) == ("worker", "worker")
     await stage.close()
 
 
 # --- the feed ---------------------------------------------------------------------------------------------------------
 
 
-async def heard(feed: AsyncIterator[list[FeedEvent]], last: str = "playbook.processed") -> list[FeedEvent]:
+async def received_until(feed: AsyncIterator[list[FeedEvent]], last: str = "playbook.processed") -> list[FeedEvent]:
     found: list[FeedEvent] = []
     async for some in feed:
         found += some
@@ -165,19 +165,24 @@ async def heard(feed: AsyncIterator[list[FeedEvent]], last: str = "playbook.proc
     return found
 
 
-async def test_feeds_tell_the_same_events_as_the_journal(crew: ClientStage) -> None:
+async def test_feeds_tell_the_same_events_as_the_journal(two_workers: ClientStage) -> None:
     def feed() -> LiveFeed:
-        return LiveFeed(crew.store, MemoryFeed(crew.store, crew.clock), crew.broker.bus, crew.clock)
+        return LiveFeed(
+            two_workers.store,
+            MemoryFeed(two_workers.store, two_workers.clock),
+            two_workers.broker.bus,
+            two_workers.clock,
+        )
 
     everything = await feed().everything(None)
-    events = await varied(crew)
+    events = await varied(two_workers)
     execution_id = events[0].execution_id
-    told = await heard(everything)
-    assert [one.event for one in told] == events
-    half = len(told) // 2
-    assert [one.event for one in await heard(await feed().everything(told[half].id))] == events[half + 1 :]
-    assert [one.event for one in await heard(await feed().execution(execution_id, 0))] == events
-    assert [one.event for one in await heard(await feed().execution(execution_id, half))] == events[half:]
+    received = await received_until(everything)
+    assert [one.event for one in received] == events
+    half = len(received) // 2
+    assert [one.event for one in await received_until(await feed().everything(received[half].id))] == events[half + 1 :]
+    assert [one.event for one in await received_until(await feed().execution(execution_id, 0))] == events
+    assert [one.event for one in await received_until(await feed().execution(execution_id, half))] == events[half:]
 
 
 # --- tokens, tasks, guards, digest ------------------------------------------------------------------------------------
@@ -216,10 +221,10 @@ async def test_tasks_say_their_attempt_and_iterations_their_path(stage: ClientSt
     events = await varied(stage)
     tasks = named(events, "task.started", "task.processed")
     assert all(event.task is not None and event.attempt is not None for event in tasks)
-    said = sorted(
+    workers = sorted(
         (event.task or "", event.attempt or 0, event.iteration or []) for event in named(events, "task.processed")
     )
-    assert said == [
+    assert workers == [
         ("both_task", 1, []),
         ("one", 1, [0]),
         ("one", 1, [1]),

@@ -66,7 +66,7 @@ async def test_a_registered_playbook_is_started_by_path_version_and_digest(stage
 
 
 @pytest.mark.parametrize(
-    ("wanted", "error", "said"),
+    ("wanted", "error", "message"),
     [
         (Start(), UsageError, "not none"),
         (Start(playbook=ONE, digest="d"), UsageError, "not playbook and digest"),
@@ -79,9 +79,9 @@ async def test_a_registered_playbook_is_started_by_path_version_and_digest(stage
     ],
 )
 async def test_a_start_that_cannot_be_done_is_refused_with_the_reason(
-    stage: ClientStage, wanted: Start, error: type[UsageError], said: str
+    stage: ClientStage, wanted: Start, error: type[UsageError], message: str
 ) -> None:
-    with pytest.raises(error, match=said):
+    with pytest.raises(error, match=message):
         await stage.executions.start(wanted, BY)
 
 
@@ -171,7 +171,7 @@ async def test_the_result_of_a_long_loop_is_gathered(stage: ClientStage) -> None
     assert [one[4000:] for one in result] == [str(n) for n in range(40)]
 
 
-async def test_there_is_no_result_before_the_end(stage: ClientStage) -> None:
+async def test_a_running_execution_has_no_result(stage: ClientStage) -> None:
     started = await stage.executions.start(Start(playbook=HEARS), BY)
     with pytest.raises(Conflict, match="has not ended"):
         await stage.executions.result(started.execution_id)
@@ -243,8 +243,8 @@ async def test_the_history_of_ctx_says_who_changed_what_and_why(stage: ClientSta
     await stage.ask(execution_id, CtxPatched, patch={"a": 9}, reason="approved", correlation_id="t-7")
     found = await stage.executions.ctx(execution_id)
     assert found.ctx == {"a": 9, "b": 2, "c": 3, "sum": 6}
-    told = [(one.keys, one.principal, one.reason, one.step, one.task) for one in found.history]
-    assert told == [
+    changes = [(one.keys, one.principal, one.reason, one.step, one.task) for one in found.history]
+    assert changes == [
         (["a"], BY, "first", None, None),
         (["b", "c"], "", "", "start", "set"),
         (["sum"], "", "", "all", None),

@@ -26,11 +26,11 @@ async def test_an_event_committed_between_history_and_live_comes_once() -> None:
     stage = await world()
     await stage.grow("a", by=2)
     feed = await stage.one("a", 0)
-    heard = []
+    received = []
     for _ in range(50):
-        heard += await some(feed, 1)
+        received += await some(feed, 1)
         await stage.grow("a")
-    assert heard == numbered("a", 1, 50)
+    assert received == numbered("a", 1, 50)
 
 
 async def test_news_that_is_lost_costs_time_and_no_event() -> None:
@@ -77,7 +77,7 @@ async def test_a_feed_of_one_ends_with_its_execution() -> None:
     stage = await world()
     await stage.grow("a")
     await stage.end("a")
-    assert [heard.id async for heard in await stage.one("a", 0)] == ["1", "2"]
+    assert [one.id async for one in await stage.one("a", 0)] == ["1", "2"]
 
 
 async def test_an_execution_that_is_not_there_has_no_feed() -> None:
@@ -95,11 +95,11 @@ async def test_everything_begins_now_and_tells_of_all_executions() -> None:
     await stage.grow("a", "b")
     await stage.grow("c", partition=1)
     await stage.grow("a")
-    heard = await waiting
-    assert sorted(heard) == ["a.1", "a.2", "b.1", "c.1"] and heard.index("a.1") < heard.index("a.2")
+    received = await waiting
+    assert sorted(received) == ["a.1", "a.2", "b.1", "c.1"] and received.index("a.1") < received.index("a.2")
 
 
-async def test_everything_goes_on_after_any_event_even_within_a_tick() -> None:
+async def test_a_feed_of_everything_continues_after_any_event_even_within_a_tick() -> None:
     stage = await world()
     feed = await stage.all(None)
     waiting = asyncio.ensure_future(anext(feed))
@@ -108,10 +108,10 @@ async def test_everything_goes_on_after_any_event_even_within_a_tick() -> None:
         await stage.grow("a", "b", by=2)
         await stage.grow("c", partition=1)
     whole = [await waiting] + [await anext(feed) for _ in range(14)]
-    names = [heard.event.event_id for heard in whole]
+    names = [one.event.event_id for one in whole]
     assert len(set(names)) == 15
-    for at, heard in enumerate(whole):
-        again = await stage.all(heard.id)
+    for at, one in enumerate(whole):
+        again = await stage.all(one.id)
         rest = await some(again, 14 - at)
         assert sorted(rest) == sorted(names[at + 1 :])
 

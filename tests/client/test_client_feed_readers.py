@@ -35,11 +35,11 @@ async def test_a_reader_that_always_lags_is_waited_for_once() -> None:
     slow, quick = await stage.one("a", 0), await stage.one("a", 0)
     assert (await some(slow, 1), await some(quick, 1)) == (["a.1"], ["a.1"])
 
-    async def dawdle() -> None:
+    async def read_slowly() -> None:
         async for _ in slow:
             await asyncio.sleep(0.5)
 
-    dawdling = asyncio.ensure_future(dawdle())
+    dawdling = asyncio.ensure_future(read_slowly())
     first = asyncio.ensure_future(some(quick, 1))
     await asyncio.sleep(0.1)
     began_s = simulated_clock().monotonic_s()
@@ -52,7 +52,7 @@ async def test_a_reader_that_always_lags_is_waited_for_once() -> None:
     dawdling.cancel()
 
 
-async def test_a_reader_that_knows_more_than_the_others_hears_nothing_twice() -> None:
+async def test_a_reader_ahead_of_the_others_receives_nothing_twice() -> None:
     stage = await world()
     first = await stage.all(None)
     waiting = asyncio.ensure_future(some(first, 1))
@@ -63,10 +63,10 @@ async def test_a_reader_that_knows_more_than_the_others_hears_nothing_twice() ->
     await asyncio.sleep(0.1)
     await stage.grow("a", by=2, quietly=True)  # the others have not heard of it yet
     late = await stage.all(None)
-    heard = asyncio.ensure_future(some(late, 1))
+    received = asyncio.ensure_future(some(late, 1))
     await waiting_for_news()
     await stage.grow("a")
-    assert (await waiting, await heard) == (numbered("a", 2, 4), ["a.4"])
+    assert (await waiting, await received) == (numbered("a", 2, 4), ["a.4"])
 
 
 async def waiting_for_news() -> None:
@@ -74,12 +74,12 @@ async def waiting_for_news() -> None:
         await asyncio.sleep(0)
 
 
-async def test_a_reader_that_has_heard_the_end_hears_nothing_more() -> None:
+async def test_a_reader_receives_nothing_after_the_end() -> None:
     stage = await world()
     await stage.grow("a", by=2)
     await stage.end("a")
     for after in (3, 4, 1_000):
-        assert [heard.id async for heard in await stage.one("a", after)] == []
+        assert [one.id async for one in await stage.one("a", after)] == []
 
 
 async def test_a_position_that_does_not_exist_yet_is_refused() -> None:
@@ -89,12 +89,12 @@ async def test_a_position_that_does_not_exist_yet_is_refused() -> None:
         await stage.one("a", 3)
 
 
-@pytest.mark.parametrize("heard", [3, 1_000])
-async def test_the_feed_of_an_execution_that_is_deleted_ends(heard: int) -> None:
+@pytest.mark.parametrize("received", [3, 1_000])
+async def test_the_feed_of_an_execution_that_is_deleted_ends(received: int) -> None:
     stage = await world()
     await stage.grow("a", by=1_000)
     feed = await stage.one("a", 0)
-    await some(feed, heard)
+    await some(feed, received)
     await stage.end("a")
     assert await stage.store.delete_execution("a")
     with pytest.raises(NotFound, match="deleted"):
@@ -108,12 +108,12 @@ async def test_a_deletion_within_a_tick_hides_nothing_else_of_it() -> None:
     waiting = asyncio.ensure_future(anext(feed))
     await asyncio.sleep(0.1)
     await stage.grow("a", "b", by=3, named="playbook.processed")
-    heard = [await waiting] + [await anext(feed) for _ in range(3)]
-    assert heard[-1].event.event_id == "b.1"
+    received = [await waiting] + [await anext(feed) for _ in range(3)]
+    assert received[-1].event.event_id == "b.1"
     await stage.end("a", by=0)
     assert await stage.store.delete_execution("a")
     elsewhere = LiveFeed(stage.store, stage.ticks, stage.bus, simulated_clock())
-    assert await some(each(await elsewhere.everything(heard[-1].id)), 2) == ["b.2", "b.3"]
+    assert await some(each(await elsewhere.everything(received[-1].id)), 2) == ["b.2", "b.3"]
 
 
 async def test_at_the_end_no_tick_is_read_again() -> None:

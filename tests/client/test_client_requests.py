@@ -31,7 +31,7 @@ class World:
         self.clock = simulated_clock()
         self.broker = MemoryBroker(self.clock)
         self.answers = list(answers)
-        self.asked = 0
+        self.lookups = 0
 
     async def serve(self) -> None:
         await self.broker.bus.listen("noetl.ask.request.execution-1.request-1", self.answer, "servers")
@@ -43,7 +43,7 @@ class World:
         return [codec.decode_reported(stored.message.body) for stored in self.broker.event_log.stored]
 
     async def answer(self, _subject: str, _body: bytes, reply: str) -> None:
-        self.asked += 1
+        self.lookups += 1
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
         self.broker.bus.send(reply, codec.encode(answer))
 
@@ -54,13 +54,13 @@ async def serving(*answers: Any) -> World:
     return world
 
 
-async def test_the_folds_answer_is_heard_as_soon_as_it_is_committed() -> None:
+async def test_the_folds_answer_arrives_as_soon_as_it_is_committed() -> None:
     world = await serving(UNKNOWN)
     asking = asyncio.create_task(world.ask())
     await world.clock.sleep(0.01)
     world.broker.bus.send(subjects.answered("execution-1", "request-1"), codec.encode(DONE["answer"]))
     assert await asking == ACCEPTED
-    assert world.asked == 0, "nothing was looked up"
+    assert world.lookups == 0, "nothing was looked up"
     assert world.published() == [Request("execution-1", "request-1", SIGNAL)]
 
 
@@ -73,7 +73,7 @@ async def test_an_answer_that_was_given_before_is_looked_up_at_once() -> None:
 async def test_an_answer_whose_push_is_lost_is_looked_up() -> None:
     world = await serving(UNKNOWN, DONE)
     assert await world.ask() == ACCEPTED
-    assert world.asked == 2 and len(world.published()) == 1
+    assert world.lookups == 2 and len(world.published()) == 1
 
 
 async def test_a_refusal_is_an_error_with_its_reason() -> None:

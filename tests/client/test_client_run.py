@@ -63,7 +63,7 @@ async def test_a_run_is_shown_to_its_end(runner: RunSession, capsys: pytest.Capt
     assert [line for line in capsys.readouterr().err.splitlines() if not line.startswith("waiting")] == SHOWN
 
 
-async def test_a_run_goes_on_over_a_store_that_was_away_and_shows_nothing_twice(
+async def test_a_run_survives_a_store_outage_and_shows_nothing_twice(
     runner: RunSession, stage: ClientStage, capsys: pytest.CaptureFixture[str]
 ) -> None:
     running = asyncio.create_task(runner.run(TWO))
@@ -89,7 +89,7 @@ async def test_while_nothing_moves_it_is_said_why_and_seen_to_that_a_server_is_t
     assert "waiting: Task `hear` of step `ear` waits for the signal `go`" in capsys.readouterr().err
 
 
-async def test_who_waits_no_longer_is_told_where_to_look(
+async def test_a_wait_that_ends_early_prints_where_to_look(
     runner: RunSession, stage: ClientStage, capsys: pytest.CaptureFixture[str]
 ) -> None:
     running = asyncio.create_task(runner.run(HEARS))
@@ -97,19 +97,19 @@ async def test_who_waits_no_longer_is_told_where_to_look(
     running.cancel()
     assert await running == ExitCode.INTERRUPTED
     (one,) = (await stage.executions.page(direct.ExecutionFilter(), 10, None)).items
-    said = capsys.readouterr().err.splitlines()[-2:]
-    assert said == [
+    text = capsys.readouterr().err.splitlines()[-2:]
+    assert text == [
         f"interrupted: execution {one.execution_id} continues",
         f"  show it: noetl-stream execution get {one.execution_id} --home here",
     ]
 
 
-async def test_a_request_that_nobody_has_answered_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+async def test_a_request_without_an_answer_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     stage = ClientStage()
     assert await RunSession(stage).run(HEARS, timeout_s=5) == ExitCode.TIMEOUT
     (request,) = stage.broker.event_log.stored
-    said = f"timeout after 5 s: the request for {request.message.execution_id} was not answered yet"
-    assert capsys.readouterr().err.startswith(said)
+    text = f"timeout after 5 s: the request for {request.message.execution_id} was not answered yet"
+    assert capsys.readouterr().err.startswith(text)
     await stage.begin()
     await stage.until_status(request.message.execution_id, "waiting")
     await stage.close()

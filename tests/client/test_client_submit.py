@@ -20,7 +20,7 @@ from noetl_stream.testing.simulation.time import simulated_clock
 REQUEST = Request("execution-1", "request-1", ExecutionRequested("request-1", "digest"))
 
 
-async def heard_refusal(diagnostics: list[dict[str, Any]]) -> RequestRefused:
+async def refusal_of_submission(diagnostics: list[dict[str, Any]]) -> RequestRefused:
     """What is said of a request whose refusal came over the bus."""
     broker = MemoryBroker(simulated_clock())
     client = Client(broker.event_log, broker.blobs, broker.bus)
@@ -38,10 +38,10 @@ async def heard_refusal(diagnostics: list[dict[str, Any]]) -> RequestRefused:
 
 
 async def test_it_has_the_code_that_the_answer_would_have() -> None:
-    refused = await heard_refusal([{"code": "not_failed", "message": "it has not failed"}])
+    refused = await refusal_of_submission([{"code": "not_failed", "message": "it has not failed"}])
     assert (refused.message, refused.code) == ("it has not failed", "not_failed")
 
 
 async def test_a_refused_playbook_has_diagnostics_and_no_code_of_its_own() -> None:
-    refused = await heard_refusal([{"code": "unknown_key", "message": "what is this", "line": 3}])
+    refused = await refusal_of_submission([{"code": "unknown_key", "message": "what is this", "line": 3}])
     assert (refused.code, refused.diagnostics[0]["line"]) == ("", 3)

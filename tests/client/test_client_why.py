@@ -343,7 +343,7 @@ workflow:
 
 
 @pytest.mark.parametrize(
-    ("policy", "said"),
+    ("policy", "clause"),
     [
         ("", "without a policy, an error fails the step"),
         (
@@ -357,11 +357,11 @@ workflow:
         ),
     ],
 )
-def test_the_rule_that_decided_a_failure_is_named(policy: str, said: str) -> None:
+def test_the_rule_that_decided_a_failure_is_named(policy: str, clause: str) -> None:
     scenario = Scenario(HEAD + f"workflow: [{{step: work, tool: {{name: act, kind: noop, {policy}}}}}]\n")
     scenario.start()
     scenario.failed("work")
-    assert said in why(scenario).summary
+    assert clause in why(scenario).summary
 
 
 def test_a_failure_without_a_task_says_what_failed() -> None:

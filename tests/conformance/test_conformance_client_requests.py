@@ -37,7 +37,7 @@ workflow:
 LOOKS = 60
 
 
-class Asked:
+class RunningExecution:
     """One execution that waits, and the words the program has for it."""
 
     def __init__(self, home: Path, execution_id: str) -> None:
@@ -45,8 +45,8 @@ class Asked:
         self.execution_id = execution_id
 
     def ask(self, verb: str, *options: object) -> subprocess.CompletedProcess[str]:
-        told = ("--reason", f"to {verb}", "--correlation-id", f"ticket-{verb}")
-        return noetl("execution", verb, self.execution_id, *options, *told, "--home", self.home)
+        reasons = ("--reason", f"to {verb}", "--correlation-id", f"ticket-{verb}")
+        return noetl("execution", verb, self.execution_id, *options, *reasons, "--home", self.home)
 
     @property
     def status(self) -> str:
@@ -64,16 +64,16 @@ class Asked:
 
 
 @pytest.fixture
-def asked(shared_home: Path, tmp_path: Path) -> Iterator[Asked]:
+def running(shared_home: Path, tmp_path: Path) -> Iterator[RunningExecution]:
     file = tmp_path / "playbook.yaml"
     file.write_text(HEAD + PLAYBOOK)
     begun = noetl("run", file, "--home", shared_home, "--timeout", "1")
     (execution_id,) = re.findall(r"execution ([0-9a-f-]{36}) continues", begun.stderr)
-    yield Asked(shared_home, execution_id)
+    yield RunningExecution(shared_home, execution_id)
 
 
-def test_all_that_can_be_asked_is_done_and_recorded_with_who_asked_and_why(asked: Asked) -> None:
-    statuses = {"begun": asked.status}
+def test_all_that_can_be_asked_is_done_and_recorded_with_who_asked_and_why(running: RunningExecution) -> None:
+    statuses = {"begun": running.status}
     for verb, *options in (
         ("patch", "--set", "approved=false"),
         ("token", "other", "--set", "n=1"),
@@ -82,11 +82,11 @@ def test_all_that_can_be_asked_is_done_and_recorded_with_who_asked_and_why(asked
         ("signal", "go"),
         ("cancel",),
     ):
-        found = asked.ask(verb, *options)
+        found = running.ask(verb, *options)
         assert found.returncode == 0, found.stderr
-        statuses[verb] = asked.status
+        statuses[verb] = running.status
     assert (statuses["begun"], statuses["pause"], statuses["resume"]) == ("waiting", "paused", "waiting")
-    journal = asked.journal()
+    journal = running.journal()
     assert (statuses["cancel"], journal[-1]["data"]["status"]) == ("cancelled", "cancelled")
     recorded = {event["name"]: event for event in journal if event["source"] == "client"}
     for name, verb in {
@@ -104,19 +104,19 @@ def test_all_that_can_be_asked_is_done_and_recorded_with_who_asked_and_why(asked
     assert (injected["name"], injected["data"]["token"]["cause"]) == ("token.enqueued", "injected")
 
 
-def test_after_the_end_nothing_can_be_asked(asked: Asked) -> None:
-    assert asked.ask("patch", "--set", "approved=true", "--set", "by=ann").returncode == 0
-    assert asked.ask("signal", "go").returncode == 0
-    assert asked.completes()
+def test_after_the_end_nothing_can_be_asked(running: RunningExecution) -> None:
+    assert running.ask("patch", "--set", "approved=true", "--set", "by=ann").returncode == 0
+    assert running.ask("signal", "go").returncode == 0
+    assert running.completes()
     for verb, *options in (("patch", "--set", "by=eve"), ("token", "other"), ("signal", "go"), ("cancel",)):
-        found = asked.ask(verb, *options)
+        found = running.ask(verb, *options)
         assert (found.returncode, "has ended (completed)" in found.stderr) == (1, True), found.stderr
-    assert [event["data"]["patch"]["by"] for event in asked.journal() if event["name"] == "ctx.patched"] == ["ann"]
+    assert [event["data"]["patch"]["by"] for event in running.journal() if event["name"] == "ctx.patched"] == ["ann"]
 
 
-def test_reading_leaves_no_event(asked: Asked) -> None:
-    before = asked.journal()
+def test_reading_leaves_no_event(running: RunningExecution) -> None:
+    before = running.journal()
     for verb in ("get", "why", "events"):
-        found = noetl("execution", verb, asked.execution_id, "--home", asked.home)
+        found = noetl("execution", verb, running.execution_id, "--home", running.home)
         assert found.returncode == 0, found.stderr
-    assert asked.journal() == before
+    assert running.journal() == before

@@ -52,12 +52,12 @@ def test_the_page_has_every_event_and_each_once() -> None:
     assert all(line.when for line in EVERY)
 
 
-def test_the_events_of_the_language_are_those_of_its_table_by_whom_it_says() -> None:
+def test_the_events_of_the_language_and_their_senders_are_those_of_its_table() -> None:
     rows = [row for row in read_rows("language") if row.section == "13" and row.state == "holds"]
-    said = quoted(rows, r"By the (client|server|worker): ")
-    assert {line.name for line in OF_THE_LANGUAGE} == {name for name, _ in said}
+    senders = quoted(rows, r"By the (client|server|worker): ")
+    assert {line.name for line in OF_THE_LANGUAGE} == {name for name, _ in senders}
     page = {line.name: line.by for line in EVERY}
-    assert [(name, by) for name, by in said if by not in page[name]] == []
+    assert [(name, by) for name, by in senders if by not in page[name]] == []
 
 
 def test_events_have_the_same_source_in_the_model_and_on_the_page() -> None:

@@ -160,8 +160,8 @@ def test_guards_stand_with_their_text_and_value(journal: list[dict[str, Any]]) -
 
 def test_task_events_say_their_task_their_attempt_and_their_iteration(journal: list[dict[str, Any]]) -> None:
     for name in ("task.started", "task.processed"):
-        said = [(event["task"], event["attempt"], event["iteration"] or []) for event in named(journal, name)]
-        assert sorted(said) == [("again", 1, []), ("again", 2, []), ("divide", 1, [0]), ("divide", 1, [1])]
+        named_tasks = [(event["task"], event["attempt"], event["iteration"] or []) for event in named(journal, name)]
+        assert sorted(named_tasks) == [("again", 1, []), ("again", 2, []), ("divide", 1, [0]), ("divide", 1, [1])]
     others = [event for event in journal if event["entity"] in ("playbook", "workflow", "token", "next")]
     assert {(event["task"], event["attempt"], event["iteration"]) for event in others} == {(None, None, None)}
 

@@ -45,7 +45,7 @@ def test_a_neutral_value_is_accepted(part: str, words: str) -> None:
 
 @pytest.mark.parametrize(("part", "words"), PLACEHOLDERS)
 def test_a_placeholder_that_says_something_is_refused_as_reserved(part: str, words: str) -> None:
-    said = (
+    value = (
         words.replace("[]", "[one]").replace("{}", "{ one: 1 }").replace("''", "one").replace("exclusive", "inclusive")
     )
-    assert codes(playbook(part, said)) == ["reserved"]
+    assert codes(playbook(part, value)) == ["reserved"]

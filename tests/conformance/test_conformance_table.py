@@ -148,16 +148,16 @@ def test_every_row_stands_under_its_section_in_the_order_of_the_source(source: S
 
 @pytest.mark.parametrize("source", SOURCES, ids=lambda source: source.name)
 def test_every_section_has_rows_of_its_own_or_in_its_parts(source: Source) -> None:
-    said = {row.section for row in read_rows(source.name)}
-    bare = {number for number in source.sections if not any(f"{one}.".startswith(f"{number}.") for one in said)}
+    covered = {row.section for row in read_rows(source.name)}
+    bare = {number for number in source.sections if not any(f"{one}.".startswith(f"{number}.") for one in covered)}
     assert bare == ROWLESS.get(source.name, set())
 
 
 def test_sentences_and_quotes_are_short_and_unique() -> None:
     assert [row.id for row in all_rows() if not 0 < len(row.sentence) <= LONGEST_SENTENCE] == []
     assert [row.id for row in all_rows() if not 0 < len(row.quote) <= LONGEST_QUOTE] == []
-    said = Counter((source_of(row).name, row.section, row.sentence) for row in all_rows())
-    assert [sentence for sentence, times in said.items() if times > 1] == []
+    covered = Counter((source_of(row).name, row.section, row.sentence) for row in all_rows())
+    assert [sentence for sentence, times in covered.items() if times > 1] == []
 
 
 def test_quotes_of_a_source_in_markdown_can_be_shown_as_they_are() -> None:

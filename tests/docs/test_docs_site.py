@@ -126,7 +126,7 @@ LISTED = "# Reference\n\nPages.\n\n- [One](one.md): the one.\n"
 
 
 @pytest.mark.parametrize(
-    ("pages", "said"),
+    ("pages", "message"),
     [
         ({"index": LISTED, "one": "# One\n\nA [link](two.md).\n"}, "reference/one.md:3:10"),
         ({"index": LISTED, "one": "# One\n\nA [link](index.md#nowhere).\n"}, "reference/one.md:3:19"),
@@ -137,10 +137,10 @@ LISTED = "# Reference\n\nPages.\n\n- [One](one.md): the one.\n"
     ],
     ids=["page", "heading", "file", "listed", "forgotten", "summary"],
 )
-def test_a_fault_ends_the_build_and_names_its_place(tmp_path: Path, pages: dict[str, str], said: str) -> None:
+def test_a_fault_ends_the_build_and_names_its_place(tmp_path: Path, pages: dict[str, str], message: str) -> None:
     ended = build(small(tmp_path / "root", **pages), tmp_path / "out")
     assert ended.returncode == 1
-    assert said in ended.stderr
+    assert message in ended.stderr
 
 
 def test_a_site_without_faults_is_built(tmp_path: Path) -> None:

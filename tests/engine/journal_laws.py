@@ -68,7 +68,7 @@ def check_the_end(scenario: Scenario) -> None:
     assert not begun, "a step was begun although the execution was ending"
 
 
-def told(scenario: Scenario) -> Iterator[events.Fact]:
+def recorded_facts(scenario: Scenario) -> Iterator[events.Fact]:
     """The facts of the journal, in order, with reused ones in place of the facts that bring them."""
     for entry in scenario.journal:
         fact = entry.recorded.fact
@@ -77,7 +77,7 @@ def told(scenario: Scenario) -> Iterator[events.Fact]:
 
 def check_tokens(scenario: Scenario) -> None:
     """Each token comes once, and is claimed, joined, absorbed or discarded once."""
-    facts = list(told(scenario))
+    facts = list(recorded_facts(scenario))
     enqueued = [fact for fact in facts if isinstance(fact, events.TokenEnqueued)]
     came = Counter(fact.token.token_id for fact in enqueued)
     left = Counter(fact.token_id for fact in facts if isinstance(fact, events.TokenClaimed | events.TokenAbsorbed))
@@ -102,7 +102,7 @@ def _injected(enqueued: list[events.TokenEnqueued]) -> int:
 
 def check_step_runs(scenario: Scenario) -> None:
     """Each step run has exactly one end, which is routed once, before anything else happens to it."""
-    facts = list(told(scenario))
+    facts = list(recorded_facts(scenario))
     claimed = [fact.step_run_id for fact in facts if isinstance(fact, events.TokenClaimed)]
     assert len(set(claimed)) == len(claimed)
     ends: dict[str, list[str]] = defaultdict(list)

@@ -8,7 +8,7 @@ from typing import Any
 from zlib import crc32
 
 from random_language import random_language
-from random_workers import BROKE, Weather
+from random_workers import BROKE, Disturbance
 
 from effort import RANDOM_EXECUTIONS
 from noetl_stream.model.outcome import ErrorInfo
@@ -22,11 +22,11 @@ STORMS_A_PLAYBOOK = 4
 """Compiling takes longer than running."""
 
 WEATHERS = [
-    Weather(faults=0.0, people=0.2),
-    Weather(faults=0.25, people=0.1),
-    Weather(faults=0.1, people=0.1, pauses=0.08),
-    Weather(faults=0.1, people=0.1, pauses=0.05, cancels=0.005, references=True),
-    Weather(faults=0.0, people=0.1, references=True),
+    Disturbance(faults=0.0, people=0.2),
+    Disturbance(faults=0.25, people=0.1),
+    Disturbance(faults=0.1, people=0.1, pauses=0.08),
+    Disturbance(faults=0.1, people=0.1, pauses=0.05, cancels=0.005, references=True),
+    Disturbance(faults=0.0, people=0.1, references=True),
 ]
 
 
@@ -43,6 +43,6 @@ def compiled(seed: int, confluent: bool) -> Plan:
     return compile_playbook(random_language(Random(seed), confluent=confluent), installed_kinds())
 
 
-def breaks(*asked: Any) -> ErrorInfo | None:
+def breaks(*values: Any) -> ErrorInfo | None:
     """An error for a fifth of all arguments, always for the same ones."""
-    return BROKE if crc32(repr(asked).encode()) % 5 == 0 else None
+    return BROKE if crc32(repr(values).encode()) % 5 == 0 else None

@@ -60,7 +60,7 @@ class Working:
 
 
 @dataclass(frozen=True)
-class Weather:
+class Disturbance:
     """What happens besides work, as a share of turns."""
 
     faults: float = 0.25
@@ -70,10 +70,10 @@ class Weather:
     references: bool = False
 
 
-CLEAR = Weather(faults=0.0)
+UNDISTURBED = Disturbance(faults=0.0)
 
 
-class Storm:
+class RandomRun:
     """Drives a scenario to its end through everything PROTOCOL §3 allows to happen.
 
     Args:
@@ -85,22 +85,22 @@ class Storm:
         self,
         scenario: Scenario,
         random: Random,
-        weather: Weather = Weather(),
+        disturbance: Disturbance = Disturbance(),
         answer: Callable[[ScriptedRun, Path], Answer] | None = None,
         child_error: Callable[[ChildRequested], ErrorInfo | None] | None = None,
     ) -> None:
         self.scenario = scenario
         self.random = random
-        self.weather = weather
+        self.disturbance = disturbance
         self.answer = answer or self._by_chance
         self.child_error = child_error or (lambda requested: BROKE if self._fails() else None)
         self.failure_rate = random.choice([0.0, 0.1, 0.4])
         self.queue: dict[tuple[str, int], Copy] = {}
         self.working: list[Working] = []
-        self.told_to_stop: set[str] = set()
+        self.stopped: set[str] = set()
         self.old: list[RecordedFact] = []
         self._seen = 0
-        if weather.references:
+        if disturbance.references:
             modulus = random.choice([1, 2, 4])
             scenario.objects.takes = lambda data: crc32(data) % modulus == 0
 
@@ -112,7 +112,7 @@ class Storm:
         """
         self.scenario.start()
         for turn in range(MAX_TURNS):
-            self._heed_decisions()
+            self._apply_decisions()
             if self.scenario.execution.ended and not self.working:
                 return
             self.turn(calm=turn > CHAOS_TURNS)
@@ -120,26 +120,26 @@ class Storm:
 
     def turn(self, calm: bool) -> None:
         """Lets one random thing happen."""
-        state, weather, chance = self.scenario.execution, self.weather, self.random.random()
-        if not calm and chance < weather.faults:
+        state, disturbance, chance = self.scenario.execution, self.disturbance, self.random.random()
+        if not calm and chance < disturbance.faults:
             faults = [self._crash, self._expire, self._repeat, self._issue_again, self._lose, self.scenario.take_over]
             self.random.choice(faults)()
             return
-        if not calm and chance < weather.faults + weather.people:
+        if not calm and chance < disturbance.faults + disturbance.people:
             self.random.choice([self._signal, self._signal, self._patch, self._pass_time, self._end_child])()
             return
         if state.awaited is not None and (calm or self.random.random() < 0.3):
             self.scenario.look_into()
         elif state.paused_at_ms and (calm or self.random.random() < 0.1):
             self.scenario.resume()
-        elif not calm and self.random.random() < weather.pauses:
+        elif not calm and self.random.random() < disturbance.pauses:
             self._ask(self.scenario.pause)
-        elif not calm and self.random.random() < weather.cancels:
+        elif not calm and self.random.random() < disturbance.cancels:
             self._ask(self.scenario.cancel)
-        elif not self._somebody_works():
-            self._move_the_world()
+        elif not self._move_a_worker():
+            self._move_the_rest()
 
-    def _somebody_works(self) -> bool:
+    def _move_a_worker(self) -> bool:
         """A worker reports, works, or takes a command; false if there is nothing to do."""
         held = [working.copy for working in self.working]
         free = [copy for copy in self.queue.values() if copy not in held]
@@ -155,7 +155,7 @@ class Storm:
             return False
         return True
 
-    def _move_the_world(self) -> None:
+    def _move_the_rest(self) -> None:
         """Nothing is queued or running: owed commands are reissued, children end, time passes."""
         state = self.scenario.execution
         if state.assignments:
@@ -171,16 +171,16 @@ class Storm:
             due_ms = min(timer.due_ms for timer in state.timers.values())
             self.scenario.wait(max(0, due_ms - self.scenario.now_ms) / 1000)
 
-    def _heed_decisions(self) -> None:
+    def _apply_decisions(self) -> None:
         """Carries out new decisions as a server does: commands to the queue, stops and pauses to the workers."""
         for entry in self.scenario.journal[self._seen :]:
             fact = entry.recorded.fact
             if isinstance(fact, StepScheduled):
-                owed = self.scenario.execution.assignments.get(fact.command_id)
-                if owed is not None and owed.issue == fact.issue:
-                    self.queue[fact.command_id, fact.issue] = Copy(self.scenario.command(owed))
+                assignment = self.scenario.execution.assignments.get(fact.command_id)
+                if assignment is not None and assignment.issue == fact.issue:
+                    self.queue[fact.command_id, fact.issue] = Copy(self.scenario.command(assignment))
             elif isinstance(fact, StepCancelled):
-                self.told_to_stop.add(fact.command_id)
+                self.stopped.add(fact.command_id)
             elif isinstance(fact, ExecutionPaused):
                 for working in self.working:
                     if self.random.random() < 0.7:
@@ -217,7 +217,7 @@ class Storm:
         if run.over:
             if not working.outbox:
                 self._leave(working)
-        elif run.command.command_id in self.told_to_stop and self.random.random() < 0.5:
+        elif run.command.command_id in self.stopped and self.random.random() < 0.5:
             run.stop()
         else:
             run.begin()
@@ -290,16 +290,16 @@ class Storm:
                 working.outbox.pop(0)
 
     def _order_again(self, command_id: str) -> None:
-        owed = self.scenario.execution.assignments.get(command_id)
-        if owed is not None:
-            self.scenario.issue_again(owed)
+        assignment = self.scenario.execution.assignments.get(command_id)
+        if assignment is not None:
+            self.scenario.issue_again(assignment)
 
     # --- people, children and the clock -------------------------------------------------------------------------------
 
-    def _ask(self, asked: Callable[[], Any]) -> None:
+    def _ask(self, request: Callable[[], Any]) -> None:
         """A client sends a request, and repeats it."""
         try:
-            asked()
+            request()
         except AskRefused:
             return
         before = self.scenario.state

@@ -100,7 +100,7 @@ def test_a_guard_reads_the_arcs_args_and_where_the_token_came_from() -> None:
     assert scenario.working == [("there", None)]
 
 
-def test_a_guard_that_cannot_be_evaluated_fails_the_execution_whatever_the_failure_mode() -> None:
+def test_a_guard_that_cannot_be_evaluated_fails_the_execution_in_any_failure_mode() -> None:
     scenario = gated(allow("ctx.never > 1"), BEST_EFFORT)
     scenario.start()
     assert scenario.status == "failed"

@@ -7,13 +7,15 @@ from hypothesis import strategies as st
 from noetl_stream.engine.pipeline import MAX_JITTER, jitter, retry_delay_s
 
 
-def wait(backoff: str, attempt: int, *, delay_s: float = 2.0, most: float = 300.0, asked: float | None = None) -> float:
+def wait(
+    backoff: str, attempt: int, *, delay_s: float = 2.0, most: float = 300.0, retry_after_s: float | None = None
+) -> float:
     return retry_delay_s(
         backoff,  # type: ignore[arg-type]
         delay_s,
         attempt,
         max_delay_s=most,
-        retry_after_s=asked,
+        retry_after_s=retry_after_s,
         seed="command",
     )
 
@@ -36,15 +38,15 @@ def test_very_many_attempts_do_not_overflow() -> None:
 
 
 def test_the_wait_is_never_shorter_than_retry_after() -> None:
-    assert wait("none", 1, delay_s=0.5, asked=42.0) == 42.0
+    assert wait("none", 1, delay_s=0.5, retry_after_s=42.0) == 42.0
 
 
 def test_retry_after_wins_over_max_delay() -> None:
-    assert wait("none", 1, most=10.0, asked=42.0) == 42.0
+    assert wait("none", 1, most=10.0, retry_after_s=42.0) == 42.0
 
 
 def test_a_shorter_retry_after_changes_nothing() -> None:
-    assert wait("fixed", 1, asked=0.1) == wait("fixed", 1) >= 2.0
+    assert wait("fixed", 1, retry_after_s=0.1) == wait("fixed", 1) >= 2.0
 
 
 def test_a_delay_of_zero_stays_zero() -> None:

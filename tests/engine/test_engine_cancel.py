@@ -73,7 +73,7 @@ def test_joining_tokens_are_discarded_with_the_reason() -> None:
     assert scenario.facts(ExecutionFinished)[0].discarded == 2
 
 
-def test_after_the_grace_the_execution_ends_whatever_still_runs() -> None:
+def test_after_the_grace_period_the_execution_ends_even_if_something_still_runs() -> None:
     scenario = started(TWO, limits(cancel_grace_s=10))
     run = scenario.take("a")
     run.begin()
@@ -165,9 +165,9 @@ def test_a_failed_execution_that_is_ending_rejects_requests(kind: Any, fields: d
 
 def test_the_same_request_counts_once() -> None:
     scenario = started(TWO)
-    asked = RecordedFact(TokenInjected("the-same", step="a"))
-    assert scenario.feed(asked).taken
-    assert not scenario.feed(asked).taken
+    request = RecordedFact(TokenInjected("the-same", step="a"))
+    assert scenario.feed(request).taken
+    assert not scenario.feed(request).taken
     assert scenario.working == [("a", None), ("b", None), ("a", None)]
 
 

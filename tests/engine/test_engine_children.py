@@ -276,9 +276,9 @@ def test_a_child_reports_its_result_and_its_call_to_its_parent() -> None:
     scenario = child()
     scenario.done("one", 1)
     scenario.done("two", 2)
-    told = finished(scenario)
-    assert (told.execution_id, told.command_id, told.path) == ("execution-1", "command", (1, 2))
-    assert told.outcome.status == "ok" and bytes(told.outcome.result.value) == b"2"
+    sent = finished(scenario)
+    assert (sent.execution_id, sent.command_id, sent.path) == ("execution-1", "command", (1, 2))
+    assert sent.outcome.status == "ok" and bytes(sent.outcome.result.value) == b"2"
 
 
 def test_a_child_reports_the_result_of_its_return_step() -> None:

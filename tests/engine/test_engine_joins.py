@@ -45,7 +45,7 @@ def merged(scenario: Scenario) -> list[dict[str, object]]:
 
 
 @pytest.mark.parametrize("order", list(permutations("abc")))
-def test_all_fires_once_when_every_branch_has_arrived_whatever_their_order(order: tuple[str, ...]) -> None:
+def test_all_fires_once_when_every_branch_has_arrived_in_any_order(order: tuple[str, ...]) -> None:
     scenario = three("all")
     for step in order[:2]:
         scenario.done(step)

@@ -44,7 +44,7 @@ def test_anything_else_cannot_be_run_over(items: str) -> None:
     assert isinstance(error, ErrorInfo) and error.kind == "expression_error"
 
 
-def test_a_level_in_order_runs_one_at_a_time_whatever_its_window_says() -> None:
+def test_a_sequential_level_runs_one_at_a_time_for_any_window() -> None:
     assert opened([1, 2, 3], "{{ workload.missing }}", "sequential") == OpenedLevel([1, 2, 3], 1)
 
 

@@ -272,10 +272,10 @@ def test_two_workers_that_page_the_same_loop_open_it_once(spec: str) -> None:
 
 def test_a_paging_command_is_issued_again_like_any_other() -> None:
     scenario = over()
-    owed = scenario.owed("each")
-    scenario.issue_again(owed)
+    assignment = scenario.owed("each")
+    scenario.issue_again(assignment)
     again = scenario.take("each").command
-    assert (again.command_id, again.issue, again.paging) == (owed.command_id, 2, True)
+    assert (again.command_id, again.issue, again.paging) == (assignment.command_id, 2, True)
 
 
 @pytest.mark.parametrize("spec", PLACES)
@@ -302,8 +302,8 @@ def test_cancelling_ends_the_paging() -> None:
     check_journal(scenario)
 
 
-@pytest.mark.parametrize("told", [True, False], ids=["told in time", "told too late"])
-def test_a_failure_cancels_the_paging_beside_it(told: bool) -> None:
+@pytest.mark.parametrize("reported", [True, False], ids=["told in time", "told too late"])
+def test_a_failure_cancels_the_paging_beside_it(reported: bool) -> None:
     scenario = over(inner="{in: '{{ row.cells }}', iterator: cell, spec: {mode: parallel}}")
     scenario.done("each")
     first, second, third = (scenario.take("each", index=index) for index in range(3))
@@ -312,7 +312,7 @@ def test_a_failure_cancels_the_paging_beside_it(told: bool) -> None:
     first.finish()
     cancelled = [fact.command_id for fact in scenario.facts(StepCancelled)]
     assert cancelled == [second.command.command_id, third.command.command_id]
-    if told:
+    if reported:
         second.stop()
     else:
         second.finish()

@@ -144,7 +144,7 @@ def test_arrivals_at_joins_while_paused_join_on_resume() -> None:
     assert [arrival["step"] for arrival in scenario.take("two").command.args["arrivals"]] == ["b", "a"]
 
 
-def test_more_than_one_fact_may_decide_can_be_owed_without_being_taken_for_a_cycle() -> None:
+def test_more_decisions_than_one_fact_allows_can_be_pending_without_being_taken_for_a_cycle() -> None:
     scenario = started(
         """
         - step: start

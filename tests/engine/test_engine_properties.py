@@ -11,7 +11,7 @@ from random import Random
 import pytest
 from journal_laws import check_journal
 from random_playbooks import random_playbook
-from random_workers import CLEAR, Storm
+from random_workers import UNDISTURBED, RandomRun
 
 from effort import RANDOM_EXECUTIONS
 from noetl_stream.playbook.compile.compiler import compile_playbook
@@ -43,7 +43,7 @@ def test_through_duplicates_crashes_takeovers_and_losses_every_execution_ends_an
         random = Random(seed)
         scenario = Scenario(compiled(seed // STORMS_A_PLAYBOOK))
         try:
-            Storm(scenario, random).run()
+            RandomRun(scenario, random).run()
             check_journal(scenario)
         except Exception as error:
             raise AssertionError(f"seed {seed}: {error}") from error
@@ -53,7 +53,7 @@ def test_through_duplicates_crashes_takeovers_and_losses_every_execution_ends_an
 def test_without_faults_each_task_runs_exactly_as_often_as_its_policy_says(seed: int) -> None:
     random = Random(seed)
     scenario = Scenario(random_playbook(random))
-    Storm(scenario, random, CLEAR).run()
+    RandomRun(scenario, random, UNDISTURBED).run()
     check_journal(scenario)
     assert scenario.names.count("task.started") == scenario.names.count("task.processed")
     assert not [name for name in scenario.names if name == "step.claimed"]

@@ -17,7 +17,7 @@ from journal_laws import check_journal
 from msgspec import structs
 from random_language import random_language
 from random_runs import SEEDS, STORMS_A_PLAYBOOK, WEATHERS, breaks, chunks, compiled, named
-from random_workers import CLEAR, Answer, Storm, Weather
+from random_workers import UNDISTURBED, Answer, Disturbance, RandomRun
 
 from noetl_stream.model.events import NextEvaluated, Path, TokenClaimed, TokenEnqueued
 from noetl_stream.model.limits import Limits
@@ -26,33 +26,35 @@ from noetl_stream.playbook.plan import Plan
 from noetl_stream.testing.scenario.scenario import Scenario, installed_kinds
 from noetl_stream.testing.scenario.scripted_run import ARGS, ScriptedRun
 
-OTHER_WEATHERS = [
-    CLEAR,
-    Weather(faults=0.2, pauses=0.05),
-    Weather(faults=0.1, pauses=0.02, references=True),
+DISTURBANCES = [
+    UNDISTURBED,
+    Disturbance(faults=0.2, pauses=0.05),
+    Disturbance(faults=0.1, pauses=0.02, references=True),
 ]
 
 
 @pytest.mark.parametrize("seeds", chunks(), ids=named)
-def test_in_any_weather_every_execution_ends_and_keeps_the_laws(seeds: range) -> None:
+def test_under_any_disturbance_every_execution_ends_and_keeps_the_laws(seeds: range) -> None:
     for seed in seeds:
         random = Random(seed)
         scenario = Scenario(compiled(seed // STORMS_A_PLAYBOOK, confluent=False))
         try:
-            Storm(scenario, random, random.choice(WEATHERS)).run()
+            RandomRun(scenario, random, random.choice(WEATHERS)).run()
             check_journal(scenario)
         except Exception as error:
             raise AssertionError(f"seed {seed}: {error}") from error
 
 
-def end_of(plan: Plan, random: Random, weather: Weather) -> dict[str, Any]:
+def end_of(plan: Plan, random: Random, disturbance: Disturbance) -> dict[str, Any]:
     """How an execution ends whose workers and children answer what they are asked, whenever that is."""
 
     def answer(run: ScriptedRun, path: Path) -> Answer:
         return ARGS, breaks(run.command.step, path, run.next_attempt(path))
 
     scenario = Scenario(plan)
-    Storm(scenario, random, weather, answer, lambda requested: breaks(requested.call.workload, requested.path)).run()
+    RandomRun(
+        scenario, random, disturbance, answer, lambda requested: breaks(requested.call.workload, requested.path)
+    ).run()
     steps = {fact.token.token_id: fact.token.step for fact in scenario.facts(TokenEnqueued)}
     step_of = {fact.step_run_id: steps[fact.token_id] for fact in scenario.facts(TokenClaimed)}
     routed = Counter((step_of[fact.step_run_id], fact.event, *fact.fired) for fact in scenario.facts(NextEvaluated))
@@ -71,9 +73,9 @@ def test_order_does_not_matter_where_it_cannot(seeds: range) -> None:
     """Neither do crashes, duplicates, pauses, or where results are kept."""
     for seed in range(seeds.start // STORMS_A_PLAYBOOK, seeds.stop // STORMS_A_PLAYBOOK):
         plan = compiled(seed, confluent=True)
-        expected = end_of(plan, Random(seed), CLEAR)
-        for number, weather in enumerate(OTHER_WEATHERS):
-            assert end_of(plan, Random(seed + number), weather) == expected, f"seed {seed}, weather {number}"
+        expected = end_of(plan, Random(seed), UNDISTURBED)
+        for number, disturbance in enumerate(DISTURBANCES):
+            assert end_of(plan, Random(seed + number), disturbance) == expected, f"seed {seed}, disturbance {number}"
 
 
 LONG = Limits()
@@ -81,12 +83,12 @@ SHORT = structs.replace(LONG, max_resolve_bytes=1, max_loop_items_bytes=1)
 """With these every loop over anything is paged out by a worker."""
 
 
-def test_whether_loops_are_paged_shows_in_no_end_whatever_the_weather() -> None:
+def test_paging_of_loops_changes_no_end_under_any_disturbance() -> None:
     for seed in range(SEEDS // 20):
         plan = compiled(seed, confluent=True)
-        expected = end_of(replace(plan, limits=LONG), Random(seed), CLEAR)
-        for weather in OTHER_WEATHERS[:2]:
-            assert end_of(replace(plan, limits=SHORT), Random(seed), weather) == expected, f"seed {seed}"
+        expected = end_of(replace(plan, limits=LONG), Random(seed), UNDISTURBED)
+        for disturbance in DISTURBANCES[:2]:
+            assert end_of(replace(plan, limits=SHORT), Random(seed), disturbance) == expected, f"seed {seed}"
 
 
 def test_the_random_playbooks_are_all_valid_and_of_many_kinds() -> None:

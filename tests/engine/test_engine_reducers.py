@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from engine_scenarios import limits, started
-from random_workers import Storm
+from random_workers import RandomRun
 
 from effort import times
 from noetl_stream.model.events import CtxOverwrote, LoopDone, StepFailed, TaskProcessed
@@ -67,7 +67,7 @@ CASES = [
 
 @pytest.mark.parametrize(("op", "values", "present", "expected"), CASES)
 @pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 2, 0)])
-def test_each_operation_starts_from_the_present_value_in_index_order_whatever_the_order_of_answers(
+def test_each_operation_starts_from_the_present_value_in_index_order_for_any_order_of_answers(
     op: str, values: list[Any], present: Any, expected: Any, order: tuple[int, ...]
 ) -> None:
     scenario = sharing(one(op), present=present)
@@ -198,7 +198,7 @@ workflow:
   - {{name: more, kind: noop}}
 """
     )
-    Storm(scenario, random).run()
+    RandomRun(scenario, random).run()
     processed = [fact for fact in scenario.facts(TaskProcessed) if fact.task == "work"]
     assert scenario.ctx == {"all": [0, 1, 2, 3, 4], "times": 5}
     assert len(processed) == 5

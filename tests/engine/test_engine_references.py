@@ -348,9 +348,9 @@ def test_a_server_that_took_over_looks_again_and_decides_the_same() -> None:
 def test_a_cancel_that_comes_while_it_looks_is_decided_by_the_replayed_state_alike() -> None:
     scenario = by_reference(BRANCH)
     scenario.done("start", LARGE)
-    asked = RecordedFact(CancelRequested("asked"))
+    cancel = RecordedFact(CancelRequested("asked"))
     states = (scenario.state, scenario.replayed())
-    here, there = (advance(scenario.plan, state, asked, scenario.execution_id) for state in states)
+    here, there = (advance(scenario.plan, state, cancel, scenario.execution_id) for state in states)
     assert here == there
 
 

@@ -194,7 +194,7 @@ def test_a_scenario_names_the_broken_invariant() -> None:
         scenario.take("one_by_one").begin()
 
 
-def test_a_scenario_lists_what_is_owed_in_its_error() -> None:
+def test_a_scenario_lists_pending_work_in_its_error() -> None:
     scenario = started(STEPS)
     with pytest.raises(AssertionError, match=r"no command of end is owed; owed are .*\('many', 0\), \('many', 1\)"):
         scenario.done("end")

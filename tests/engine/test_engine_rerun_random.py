@@ -10,10 +10,10 @@ from random import Random
 from typing import Any
 
 import pytest
-from journal_laws import check_journal, told
+from journal_laws import check_journal, recorded_facts
 from random_language import random_language
 from random_runs import WEATHERS, breaks, chunks, compiled, named
-from random_workers import CLEAR, Answer, Storm
+from random_workers import UNDISTURBED, Answer, RandomRun
 
 from noetl_stream.model.events import (
     NextEvaluated,
@@ -31,8 +31,10 @@ RERUNS = 3
 
 def runs(scenario: Scenario) -> dict[str, Token]:
     """Every step run it tells of, reused ones too, with its token."""
-    tokens = {fact.token.token_id: fact.token for fact in told(scenario) if isinstance(fact, TokenEnqueued)}
-    return {fact.step_run_id: tokens[fact.token_id] for fact in told(scenario) if isinstance(fact, TokenClaimed)}
+    tokens = {fact.token.token_id: fact.token for fact in recorded_facts(scenario) if isinstance(fact, TokenEnqueued)}
+    return {
+        fact.step_run_id: tokens[fact.token_id] for fact in recorded_facts(scenario) if isinstance(fact, TokenClaimed)
+    }
 
 
 def again(scenario: Scenario, random: Random) -> Scenario | None:
@@ -53,12 +55,12 @@ def test_any_random_execution_can_be_rerun_with_the_invariants_intact(seeds: ran
         scenario: Scenario | None = Scenario(compiled(seed // SEEDS_A_PLAYBOOK, confluent=False))
         assert scenario is not None
         try:
-            Storm(scenario, random, random.choice(WEATHERS)).run()
+            RandomRun(scenario, random, random.choice(WEATHERS)).run()
             for _ in range(RERUNS):
                 scenario = again(scenario, random)
                 if scenario is None:
                     break
-                Storm(scenario, random, random.choice(WEATHERS)).run()
+                RandomRun(scenario, random, random.choice(WEATHERS)).run()
                 check_journal(scenario)
         except Exception as error:
             raise AssertionError(f"seed {seed}: {error!r}") from error
@@ -70,10 +72,14 @@ def end_of(scenario: Scenario, random: Random) -> dict[str, Any]:
     def answer(run: ScriptedRun, path: Path) -> Answer:
         return ARGS, breaks(run.command.step, path, run.next_attempt(path))
 
-    Storm(scenario, random, CLEAR, answer, lambda requested: breaks(requested.call.workload, requested.path)).run()
+    RandomRun(
+        scenario, random, UNDISTURBED, answer, lambda requested: breaks(requested.call.workload, requested.path)
+    ).run()
     steps = {step_run_id: token.step for step_run_id, token in runs(scenario).items()}
     routed = Counter(
-        (steps[fact.step_run_id], fact.event, *fact.fired) for fact in told(scenario) if isinstance(fact, NextEvaluated)
+        (steps[fact.step_run_id], fact.event, *fact.fired)
+        for fact in recorded_facts(scenario)
+        if isinstance(fact, NextEvaluated)
     )
     return {
         "status": scenario.status,

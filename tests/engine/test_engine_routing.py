@@ -84,7 +84,7 @@ def test_inclusive_renders_all_args_before_any_arc_fires() -> None:
     assert (scenario.status, scenario.error.kind) == ("failed", "expression_error")
 
 
-def test_a_guard_that_cannot_be_evaluated_fails_the_execution_whatever_the_failure_mode() -> None:
+def test_a_guard_that_cannot_be_evaluated_fails_the_execution_in_any_failure_mode() -> None:
     scenario = routed(arc("a", "ctx.never > 1"), root=BEST_EFFORT)
     scenario.done("start")
     assert (scenario.status, scenario.error.kind) == ("failed", "expression_error")

@@ -59,9 +59,9 @@ def run_of(scenario: Scenario, issue: int = 1, num_delivered: int = 1, nonce: st
 def say(scenario: Scenario, run: RunId, number: int, fact: Fact | None = None) -> str:
     """How the event stands; then it is fed."""
     recorded = RecordedFact(fact or StepStarted("w"), run, number)
-    standing = classify(scenario.state, recorded)
-    assert scenario.feed(recorded).taken == (standing == "next")
-    return standing
+    classified = classify(scenario.state, recorded)
+    assert scenario.feed(recorded).taken == (classified == "next")
+    return classified
 
 
 def claim(scenario: Scenario, run: RunId) -> str:
@@ -140,9 +140,9 @@ def test_a_reissue_that_was_ordered_before_anybody_spoke_lets_the_first_copy_spe
 
 def test_a_reissue_takes_effect_once_for_each_number() -> None:
     scenario = started(TWO_TASKS)
-    owed = scenario.owed("start")
-    assert scenario.issue_again(owed).taken
-    assert not scenario.issue_again(owed).taken
+    pending = scenario.owed("start")
+    assert scenario.issue_again(pending).taken
+    assert not scenario.issue_again(pending).taken
 
 
 # --- numbering --------------------------------------------------------------------------------------------------------
@@ -165,7 +165,7 @@ def test_a_number_too_high_is_a_gap_and_changes_nothing() -> None:
     assert say(scenario, run, 1) == "next"
 
 
-def test_a_command_that_is_not_owed_is_unknown() -> None:
+def test_a_command_that_is_not_assigned_is_unknown() -> None:
     scenario = started(TWO_TASKS)
     run = run_of(scenario)._replace(command_id="another")
     assert say(scenario, run, 0) == "unknown"

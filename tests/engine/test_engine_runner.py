@@ -182,8 +182,8 @@ def test_a_long_delay_ends_the_command_and_is_not_slept_again() -> None:
     (wait,) = suspended.waits
     assert wait.task == "act" and wait.delay_s is not None and 20 <= wait.delay_s <= 22
 
-    owed = Progress(task="act", attempt=2, delay_s=wait.delay_s, runs=1)
-    resumed = begun(steps, Go(progress={"": owed}, answers={"": None}))
+    remaining = Progress(task="act", attempt=2, delay_s=wait.delay_s, runs=1)
+    resumed = begun(steps, Go(progress={"": remaining}, answers={"": None}))
     (run,) = resumed.actions
     assert isinstance(run, RunTask) and run.progress.attempt == 2
 
@@ -209,8 +209,8 @@ def calls_for(path: tuple[int, ...], size: int) -> Wait:
 
 
 def test_what_fits_no_event_is_not_waited_for() -> None:
-    owed = Progress(task="rest", attempt=2, delay_s=1.0, runs=1)
-    watched = begun(WAITING, Go(progress={"": owed}))
+    remaining = Progress(task="rest", attempt=2, delay_s=1.0, runs=1)
+    watched = begun(WAITING, Go(progress={"": remaining}))
     (sleep,) = watched.actions
     watched.complete(sleep)
     (run,) = watched.complete(*watched.actions, calls_for((), MAX_WAITS_BYTES))
@@ -290,7 +290,7 @@ def test_a_result_that_is_lost_fails_the_task_that_reads_it() -> None:
 # --- loops ------------------------------------------------------------------------------------------------------------
 
 
-def test_a_loop_in_order_has_one_action_under_way() -> None:
+def test_a_sequential_loop_has_one_action_in_progress() -> None:
     watched = begun(IN_ORDER, items=["a", "b"])
     assert watched.facts == [
         LoopStarted("run-1", 2, local=True),
@@ -498,7 +498,7 @@ def played(seed: int) -> tuple[list[Fact], list[str]]:
     outer, inner = (f"policy: {{ failure: {{ mode: {random.choice(MODES)} }} }}" for _ in range(2))
     steps = NESTED.replace("exec: local }", f"exec: local, {outer} }}").replace("flight: 2", f"flight: 2, {inner}")
     watched = Watched(steps, items=rows, max_in_flight=window, limits=limits)
-    outputs, said = watched.begin(), []
+    outputs, kinds = watched.begin(), []
     while watched.actions:
         assert not watched.runner.over
         assert len(watched.paths) <= 2 * window
@@ -509,11 +509,11 @@ def played(seed: int) -> tuple[list[Fact], list[str]]:
         outputs = watched.complete(action, result_of(action, random))
         withdrawn = {number for output in outputs if isinstance(output, Withdraw) for number in output.ids}
         assert withdrawn <= watched.under_way.keys()
-        said += [type(output).__name__ for output in outputs]
+        kinds += [type(output).__name__ for output in outputs]
         if random.random() < 0.02:
             watched.runner.pause()
     assert watched.runner.over, "nothing is under way, and it has not ended"
-    return watched.facts, said
+    return watched.facts, kinds
 
 
 def result_of(action: Action, random: Random) -> Any:
@@ -530,10 +530,10 @@ def result_of(action: Action, random: Random) -> Any:
 
 def test_in_any_order_a_run_keeps_the_law_and_the_same_order_gives_the_same() -> None:
     for seed in range(300):
-        facts, said = played(seed)
+        facts, kinds = played(seed)
         assert isinstance(facts[-1], ENDS), f"seed {seed}"
         ends = [fact for fact in facts if isinstance(fact, ENDS) and not getattr(fact, "path", ())]
         assert len(ends) == 1, f"seed {seed}: it ends once"
         started = [fact.path for fact in facts if isinstance(fact, TaskStarted)]
         assert len(started) == len(set(started)), f"seed {seed}: each iteration runs once"
-        assert (facts, said) == played(seed), f"seed {seed}"
+        assert (facts, kinds) == played(seed), f"seed {seed}"

@@ -28,7 +28,7 @@ class Story(NamedTuple):
         return decode_json(self.scenario.execution.steps["start"].outcome.result.value)
 
 
-def told(tool: str, root: str = "", *, step: str = "", **workload: Any) -> Story:
+def story_of(tool: str, root: str = "", *, step: str = "", **workload: Any) -> Story:
     """One step with this pipeline, run to its end; every ``noop`` gives its args."""
     text = "- step: start\n" + indent(step, "  ") + "  tool:\n" + indent(tool.strip("\n"), "    ") + "\n"
     scenario = given(text, root)
@@ -66,7 +66,7 @@ WITH_ELSE = CHOOSE.replace("- name: after", f"{ELSE}- name: after")
     [(11, ["big", "bigger"], "bigger"), (6, ["middle"], "middle"), (1, ["small"], "small")],
 )
 def test_choose_runs_the_first_branch_whose_guard_holds_and_no_other(n: int, taken: list[str], size: str) -> None:
-    story = told(WITH_ELSE, n=n)
+    story = story_of(WITH_ELSE, n=n)
     assert story.tasks == ["before", *taken, "after"]
     assert story.inputs["after"]["size"] == size
     assert story.inputs["after"]["picked"] == story.inputs["after"]["prev"]
@@ -74,7 +74,7 @@ def test_choose_runs_the_first_branch_whose_guard_holds_and_no_other(n: int, tak
 
 
 def test_choose_without_else_runs_nothing_when_no_guard_holds_and_has_no_result() -> None:
-    story = told(CHOOSE, n=1)
+    story = story_of(CHOOSE, n=1)
     assert story.tasks == ["before", "after"]
     assert story.inputs["after"] == {"picked": None, "prev": {"n": 1}, "size": "none"}
 
@@ -84,17 +84,17 @@ def test_the_first_task_of_a_branch_sees_the_task_before_the_choose_as_previous(
     - { name: before, kind: noop, args: { n: 1 } }
     - choose: [ { when: true, then: [ { name: inside, kind: noop, args: { seen: "{{ _prev }}" } } ] } ]
     """
-    assert told(tool).inputs["inside"] == {"seen": {"n": 1}}
+    assert story_of(tool).inputs["inside"] == {"seen": {"n": 1}}
 
 
 def test_a_step_that_ends_with_a_choose_has_the_result_of_the_last_task_that_ran() -> None:
     ends = WITH_ELSE[: WITH_ELSE.index("- name: after")]
-    assert told(ends, n=6).result == {"size": "middle"}
-    assert told(CHOOSE[: CHOOSE.index("- name: after")], n=1).result == {"n": 1}
+    assert story_of(ends, n=6).result == {"size": "middle"}
+    assert story_of(CHOOSE[: CHOOSE.index("- name: after")], n=1).result == {"n": 1}
 
 
 def test_a_step_of_a_choose_that_chose_nothing_has_the_result_null() -> None:
-    story = told("- choose: [ { when: false, then: [ { kind: noop } ] } ]")
+    story = story_of("- choose: [ { when: false, then: [ { kind: noop } ] } ]")
     assert (story.tasks, story.result, story.scenario.status) == ([], None, "completed")
 
 
@@ -107,7 +107,7 @@ def test_the_outcome_of_a_choose_is_that_of_its_last_task() -> None:
             - { name: tried, kind: noop, args: { n: 1 } }
     - { name: after, kind: noop, args: { status: "{{ pick.outcome.status }}" } }
     """
-    assert told(tool).inputs["after"] == {"status": "ok"}
+    assert story_of(tool).inputs["after"] == {"status": "ok"}
 
 
 def test_a_choose_whose_last_task_failed_and_went_on_has_that_outcome() -> None:
@@ -150,41 +150,41 @@ def counting(word: str, when: str, extra: str = "") -> str:
 
 @pytest.mark.parametrize(("times", "last"), [(0, None), (1, {"page": 0}), (3, {"page": 2})])
 def test_while_asks_before_each_round(times: int, last: Any) -> None:
-    story = told(counting("while", f"iter.page | default(0) < {times}"))
+    story = story_of(counting("while", f"iter.page | default(0) < {times}"))
     assert story.tasks == ["count"] * times + ["after"]
     assert story.inputs["after"] == {"last": last}
 
 
 @pytest.mark.parametrize(("ends_at", "rounds"), [(0, 1), (1, 1), (3, 3)])
 def test_until_asks_after_each_round(ends_at: int, rounds: int) -> None:
-    story = told(counting("until", f"iter.page >= {ends_at}"))
+    story = story_of(counting("until", f"iter.page >= {ends_at}"))
     assert story.tasks == ["count"] * rounds + ["after"]
     assert story.inputs["after"] == {"last": {"page": rounds - 1}}
 
 
 def test_the_guard_of_until_sees_the_results_of_its_round() -> None:
-    assert told(counting("until", "count.page == 2")).tasks == ["count"] * 3 + ["after"]
-    assert told(counting("until", "_prev.page == 2")).tasks == ["count"] * 3 + ["after"]
-    assert told(counting("until", "again.page == 2")).tasks == ["count"] * 3 + ["after"]
+    assert story_of(counting("until", "count.page == 2")).tasks == ["count"] * 3 + ["after"]
+    assert story_of(counting("until", "_prev.page == 2")).tasks == ["count"] * 3 + ["after"]
+    assert story_of(counting("until", "again.page == 2")).tasks == ["count"] * 3 + ["after"]
 
 
 def test_break_inside_a_body_ends_the_pipeline_as_everywhere() -> None:
     stop = '- { when: "{{ iter.page | default(0) == 1 }}", then: { do: break } }'
-    story = told(counting("while", "true", stop))
+    story = story_of(counting("while", "true", stop))
     assert story.tasks == ["count", "count"]
     assert story.scenario.status == "completed"
 
 
 def test_fail_inside_a_body_fails_the_step_as_everywhere() -> None:
     stop = '- { when: "{{ iter.page | default(0) == 1 }}", then: { do: fail } }'
-    story = told(counting("until", "false", stop))
+    story = story_of(counting("until", "false", stop))
     assert story.tasks == ["count", "count"]
     [failed] = story.scenario.facts(StepFailed)
     assert (failed.error.kind, failed.error.task) == ("policy_fail", "count")
 
 
 def test_a_while_that_never_ends_is_stopped_by_max_task_runs() -> None:
-    story = told(counting("while", "true"), limits(max_task_runs=9))
+    story = story_of(counting("while", "true"), limits(max_task_runs=9))
     [failed] = story.scenario.facts(StepFailed)
     assert failed.error.kind == "limit_exceeded" and "max_task_runs" in failed.error.message
     assert len(story.labels) == 9
@@ -216,7 +216,7 @@ NESTED = f"""
 
 
 def test_constructs_nest() -> None:
-    story = told(NESTED)
+    story = story_of(NESTED)
     assert story.tasks == ["fetch", "attempt", "attempt", "fetch", "fetch", "attempt", "fetch", "three", "after"]
     assert story.inputs["after"] == {"parity": {"three": True}}
     assert story.scenario.status == "completed"
@@ -267,11 +267,11 @@ JUMPS = """
     ],
 )
 def test_a_jump_may_lead_into_a_body_out_of_it_and_to_a_construct(to: str, do: str, tasks: list[str]) -> None:
-    assert told(JUMPS % (to, do)).tasks == tasks
+    assert story_of(JUMPS % (to, do)).tasks == tasks
 
 
 def test_events_and_errors_say_where_a_generated_task_comes_from() -> None:
-    story = told('- name: pick\n  choose: [ { when: "{{ workload.n > 1 }}", then: [ { kind: noop } ] } ]', n="text")
+    story = story_of('- name: pick\n  choose: [ { when: "{{ workload.n > 1 }}", then: [ { kind: noop } ] } ]', n="text")
     [processed] = story.scenario.facts(TaskProcessed)
     assert (processed.task, processed.origin) == ("pick__choose", "choose at line 8")
     [failed] = story.scenario.facts(StepFailed)
@@ -281,7 +281,7 @@ def test_events_and_errors_say_where_a_generated_task_comes_from() -> None:
 
 def test_a_task_of_the_workbook_says_which_entry_it_runs() -> None:
     root = "workbook: { tasks: { ask: { kind: noop, args: { n: 1 } } } }\n"
-    story = told("- { name: one, kind: workbook, task: ask, args: { n: 2 } }", root)
+    story = story_of("- { name: one, kind: workbook, task: ask, args: { n: 2 } }", root)
     assert story.inputs == {"one": {"n": 2}}
     assert [(fact.task, fact.origin) for fact in story.scenario.facts(TaskProcessed)] == [
         ("one", "workbook ask, line 4")
@@ -289,5 +289,5 @@ def test_a_task_of_the_workbook_says_which_entry_it_runs() -> None:
 
 
 def test_replay_of_a_construct_gives_the_same_state() -> None:
-    story = told(NESTED)
+    story = story_of(NESTED)
     assert story.scenario.replayed() == story.scenario.state

@@ -62,7 +62,7 @@ def holds(guard: Any, runs: Counter[str]) -> bool:
     return runs[task] < number if sign == "<" else runs[task] > number
 
 
-def told(entries: list[dict[str, Any]], runs: Counter[str]) -> Iterator[str]:
+def interpreted(entries: list[dict[str, Any]], runs: Counter[str]) -> Iterator[str]:
     """The tasks, one after the other, as the words of the constructs say."""
     for entry in entries:
         if "kind" in entry:
@@ -70,14 +70,14 @@ def told(entries: list[dict[str, Any]], runs: Counter[str]) -> Iterator[str]:
             yield entry["name"]
         elif "choose" in entry:
             branch = next((one for one in entry["choose"] if "else" in one or holds(one["when"], runs)), {"then": []})
-            yield from told(branch.get("else", branch)["then"], runs)
+            yield from interpreted(branch.get("else", branch)["then"], runs)
         elif "while" in entry:
             while holds(entry["while"]["when"], runs):
-                yield from told(entry["while"]["do"], runs)
+                yield from interpreted(entry["while"]["do"], runs)
         else:
-            yield from told(entry["until"]["do"], runs)
+            yield from interpreted(entry["until"]["do"], runs)
             while not holds(entry["until"]["when"], runs):
-                yield from told(entry["until"]["do"], runs)
+                yield from interpreted(entry["until"]["do"], runs)
 
 
 @pytest.mark.parametrize("seed", range(times(40)))
@@ -94,7 +94,7 @@ def test_random_constructs_run_the_tasks_their_words_say(seed: int) -> None:
     scenario.start()
     scenario.done("start")
     ran = [fact.task for fact in scenario.facts(TaskProcessed) if not is_generated(fact.task)]
-    story = told(tool, Counter())
+    story = interpreted(tool, Counter())
     assert ran == [task for _, task in zip(ran, story, strict=False)]
     if scenario.status == "completed":
         assert next(story, None) is None

@@ -33,7 +33,7 @@ NAP = """
 """
 
 
-def napping(wait: str, root: str = "") -> Scenario:
+def suspended_at(wait: str, root: str = "") -> Scenario:
     """A step that has come to its wait: no worker has it."""
     scenario = started(NAP.replace("WAIT", wait), root)
     scenario.done("start", "before")
@@ -46,7 +46,7 @@ def napping(wait: str, root: str = "") -> Scenario:
 
 
 def test_a_wait_for_some_seconds_continues_after_them() -> None:
-    scenario = napping("for_s: 60")
+    scenario = suspended_at("for_s: 60")
     scenario.wait(59.999)
     assert scenario.working == []
     scenario.wait(0.001)
@@ -66,13 +66,13 @@ def test_a_wait_until_a_time_continues_then() -> None:
 
 
 def test_a_time_that_has_passed_is_due_at_once() -> None:
-    scenario = napping("until: 12")
+    scenario = suspended_at("until: 12")
     scenario.wait(0)
     assert scenario.working == [("start", None)]
 
 
 def test_a_time_before_all_clocks_is_one_that_a_store_can_hold() -> None:
-    scenario = napping("until: '1960-01-01T00:00:00Z'")
+    scenario = suspended_at("until: '1960-01-01T00:00:00Z'")
     assert [timer.due_ms for timer in scenario.facts(TimerSet)] == [0]
     scenario.wait(0)
     assert scenario.working == [("start", None)]
@@ -90,7 +90,7 @@ def test_the_time_runs_from_the_suspension_by_the_fold() -> None:
 
 
 def test_a_signal_is_the_result_of_the_task_that_waited_for_it() -> None:
-    scenario = napping("signal: go, timeout_s: 60")
+    scenario = suspended_at("signal: go, timeout_s: 60")
     scenario.signal("other", 1)
     assert scenario.working == []
     scenario.signal("go", {"by": "me"})
@@ -156,7 +156,7 @@ def test_the_oldest_of_several_waits_takes_the_signal() -> None:
 
 
 def test_a_signal_that_does_not_come_is_a_timeout_of_its_task() -> None:
-    scenario = napping("signal: go, timeout_s: 60")
+    scenario = suspended_at("signal: go, timeout_s: 60")
     scenario.wait(60)
     scenario.done("start")
     assert scenario.take("rescue").command.args == {"kind": "timeout"}
@@ -170,7 +170,7 @@ def test_a_policy_can_handle_a_signal_that_does_not_come() -> None:
         "[{when: \"{{ outcome.error.kind == 'timeout' }}\", then: {do: retry, attempts: 2, delay: 0}}, "
         "{when: \"{{ outcome.status == 'ok' }}\", then: {do: continue}}], on_unmatched: fail}}"
     )
-    scenario = napping(wait)
+    scenario = suspended_at(wait)
     scenario.wait(60)
     scenario.done("start")
     assert scenario.suspended == [("start", None)]
@@ -200,7 +200,7 @@ RETRY = """
 """
 
 
-def test_a_long_retry_delay_holds_no_worker() -> None:
+def test_a_long_retry_delay_frees_the_worker() -> None:
     scenario = started(RETRY.replace("DELAY", "60"))
     scenario.failed("start")
     assert (scenario.working, scenario.suspended) == ([], [("start", None)])
@@ -262,7 +262,7 @@ def test_iter_vars_ctx_and_results_are_there_again_on_another_worker() -> None:
 
 
 def test_a_segment_is_a_command_of_its_own_and_older_reports_are_unknown() -> None:
-    scenario = napping("for_s: 1")
+    scenario = suspended_at("for_s: 1")
     (first,) = scenario.facts(StepScheduled)
     scenario.wait(1)
     (resumed,) = scenario.facts(StepResumed)
@@ -275,7 +275,7 @@ def test_a_segment_is_a_command_of_its_own_and_older_reports_are_unknown() -> No
 
 
 def test_a_resumed_command_that_is_taken_over_has_its_answer_still() -> None:
-    scenario = napping("signal: go, timeout_s: 60")
+    scenario = suspended_at("signal: go, timeout_s: 60")
     scenario.signal("go", "payload")
     lost = scenario.take("start")
     assert lost.command.resume is not None and list(lost.command.resume.answers) == [""]
@@ -305,7 +305,7 @@ def test_an_answer_that_was_taken_is_not_given_to_a_later_wait_of_the_same_pipel
 
 
 def test_a_crash_after_the_answer_was_processed_does_not_ask_for_it_again() -> None:
-    scenario = napping("signal: go, timeout_s: 60")
+    scenario = suspended_at("signal: go, timeout_s: 60")
     scenario.signal("go", "payload")
     lost = scenario.take("start")
     lost.answer()
@@ -317,7 +317,7 @@ def test_a_crash_after_the_answer_was_processed_does_not_ask_for_it_again() -> N
 
 
 def test_a_resumed_command_can_be_issued_again_like_any() -> None:
-    scenario = napping("for_s: 1")
+    scenario = suspended_at("for_s: 1")
     scenario.wait(1)
     scenario.issue_again(scenario.owed("start"))
     run = scenario.take("start")
@@ -328,7 +328,7 @@ def test_a_resumed_command_can_be_issued_again_like_any() -> None:
 
 
 def test_the_state_that_waits_is_the_one_the_journal_gives() -> None:
-    scenario = napping("signal: go, timeout_s: 60")
+    scenario = suspended_at("signal: go, timeout_s: 60")
     assert scenario.replayed() == scenario.state
     scenario.signal("go", [1])
     assert scenario.replayed() == scenario.state
@@ -443,7 +443,7 @@ def test_a_signal_that_comes_while_the_command_of_its_wait_is_with_a_worker_is_t
 
 
 def test_a_timer_that_fires_for_nothing_changes_nothing() -> None:
-    scenario = napping("for_s: 60")
+    scenario = suspended_at("for_s: 60")
     ((timer_id, timer),) = scenario.execution.timers.items()
     scenario.wait(60)
     late = RecordedFact(TimerFired(timer_id, timer.purpose, timer.subject, timer.path))
@@ -451,7 +451,7 @@ def test_a_timer_that_fires_for_nothing_changes_nothing() -> None:
 
 
 def test_cancelling_ends_what_waits_at_once() -> None:
-    scenario = napping("for_s: 60")
+    scenario = suspended_at("for_s: 60")
     scenario.cancel("enough")
     assert (scenario.status, scenario.execution.timers, scenario.execution.suspensions) == ("cancelled", {}, {})
     assert scenario.names.count("step.cancelled") == 1

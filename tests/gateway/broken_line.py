@@ -12,7 +12,7 @@ from yarl import URL
 from noetl_stream.adapters.clock import SystemClock
 
 
-class HurriedClock(SystemClock):
+class FastClock(SystemClock):
     """A clock whose sleeps end at once."""
 
     async def sleep(self, seconds: float) -> None:

@@ -66,9 +66,9 @@ class Described:
 
     async def _checked(self, operation: dict[str, Any], response: ClientResponse) -> Answered:
         text = await response.text()
-        told = operation["responses"].get(str(response.status))
-        assert told is not None, (operation["operationId"], response.status, text)
-        content = told.get("content", {})
+        described = operation["responses"].get(str(response.status))
+        assert described is not None, (operation["operationId"], response.status, text)
+        content = described.get("content", {})
         if not content:
             assert text == "", (operation["operationId"], text)
             return Answered(response.status, response.headers, None)

@@ -59,8 +59,8 @@ async def test_a_token_is_made_used_revoked_and_on_record(api: Described) -> Non
 
     entries = (await api.call("listAudit", query={"limit": 500})).body["items"]
     assert secret not in repr(entries) and shown["revoked"] is None
-    told = [(entry["operation"], entry["principal"], entry["status"]) for entry in reversed(entries)]
-    assert told[:7] == [
+    audited = [(entry["operation"], entry["principal"], entry["status"]) for entry in reversed(entries)]
+    assert audited[:7] == [
         ("createToken", "local", 201),
         ("createToken", "local", 409),
         ("registerPlaybook", "token:ci", 403),
@@ -69,7 +69,7 @@ async def test_a_token_is_made_used_revoked_and_on_record(api: Described) -> Non
         ("revokeToken", "local", 204),
         ("revokeToken", "local", 404),
     ]
-    assert told[7] == ("listWorkers", "", 401)
+    assert audited[7] == ("listWorkers", "", 401)
     [start] = (await api.call("listAudit", query={"principal": "token:ci", "limit": 1})).body["items"]
     assert (start["reason"], start["correlation_id"], start["idempotency_key"], start["made"]) == (
         "only trying", "ticket-7", "k-1", started.body["execution_id"],

@@ -51,7 +51,7 @@ async def entries(stage: GatewayStage) -> list[AuditEntry]:
     return [entry for entry in reversed(found) if entry.attempt.operation in AUDITED]
 
 
-def told(found: list[AuditEntry]) -> list[Any]:
+def summary_of(found: list[AuditEntry]) -> list[Any]:
     """Operation, target and answer of each, with ids numbered in the order they came."""
     numbers: dict[str, str] = {}
     return [
@@ -75,7 +75,7 @@ async def test_a_change_leaves_the_same_entry_directly_and_over_http(stage: Gate
         await change_everything(gateway_operations(connection))
         await connection.close()
         over_http = await entries(other)
-    assert told(directly) == told(over_http)
+    assert summary_of(directly) == summary_of(over_http)
     assert {entry.attempt.operation for entry in directly} == set(AUDITED)
     assert [entry.answer.status for entry in directly if entry.answer] == [
         204,

@@ -142,7 +142,7 @@ async def test_the_exit_code_is_the_executions(stage: GatewayStage, tmp_path: Pa
     assert (checked.code, checked.out) == (2, wrong.err)
 
 
-async def test_a_forbidden_caller_is_told_the_context_and_the_needed_role(tmp_path: Path) -> None:
+async def test_a_forbidden_caller_gets_the_context_and_the_required_role(tmp_path: Path) -> None:
     async with GatewayStage(GatewayLimits(), open_to_all=False).open() as stage:
         made = await stage.operations.access.create_token(NewToken("eve", "viewer"), "test")
         file = tmp_path / "noetl-stream" / "contexts.yaml"

@@ -91,10 +91,10 @@ def gateway(shared_home: Path) -> Iterator[str]:
     command = [*NOETL, "gateway", "--port", "0", "--home", str(shared_home)]
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None
-    said = [process.stderr.readline() for _ in range(2)]
-    address = re.search(r"listening on (\S+)", said[1])
-    assert "open: callers without a token are admin `local`" in said[0]
-    assert address is not None, said
+    lines = [process.stderr.readline() for _ in range(2)]
+    address = re.search(r"listening on (\S+)", lines[1])
+    assert "open: callers without a token are admin `local`" in lines[0]
+    assert address is not None, lines
     yield address[1]
     process.send_signal(signal.SIGTERM)
     assert process.wait(PATIENCE_S) == 0, process.stderr.read()
@@ -119,7 +119,7 @@ def test_the_examples_do_what_the_page_says(gateway: str) -> None:
 
 @pytest.mark.xdist_group("stack")
 @pytest.mark.skipif(shutil.which("curl") is None, reason="the examples are for curl, which is not installed")
-def test_a_worker_that_speaks_http_alone_gets_a_step_done_as_the_page_says(gateway: str) -> None:
+def test_an_http_only_worker_runs_a_step_as_the_page_says(gateway: str) -> None:
     started = called(f"{gateway}/api/v1/executions", {"playbook": BY_HTTP})
     execution = f"{gateway}/api/v1/executions/{started['execution_id']}"
     (order,) = (event for event in called(f"{execution}/events")["items"] if event["name"] == "step.scheduled")

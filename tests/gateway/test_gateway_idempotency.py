@@ -50,15 +50,15 @@ async def test_calls_at_once_under_one_key_are_one(api: Described) -> None:
 
 async def test_a_call_that_must_not_be_repeated_is_waited_for() -> None:
     stage = GatewayStage(GatewayLimits())
-    asked = 0
+    handled = 0
 
     class Slow:
         def __getattr__(self, name: str) -> Any:
             return getattr(real, name)
 
         async def create_token(self, new: Any, by: str) -> Any:
-            nonlocal asked
-            asked += 1
+            nonlocal handled
+            handled += 1
             made = await real.create_token(new, by)
             for _ in range(50):
                 await asyncio.sleep(0)
@@ -71,7 +71,7 @@ async def test_a_call_that_must_not_be_repeated_is_waited_for() -> None:
         api = await Described.read(stage.client)
         calls = (api.call("createToken", headers=KEY, body={"name": "ci", "role": "viewer"}) for _ in range(3))
         answers = await asyncio.gather(*calls)
-    assert ([answered.status for answered in answers], asked) == ([201] * 3, 1)
+    assert ([answered.status for answered in answers], handled) == ([201] * 3, 1)
     assert sum("secret" in answered.body for answered in answers) == 1
 
 
@@ -142,13 +142,13 @@ async def test_a_secret_is_not_kept_with_the_answer(api: Described) -> None:
 
 
 async def test_old_keys_are_forgotten_now_and_then(stage: GatewayStage) -> None:
-    asked: list[float] = []
+    handled: list[float] = []
     twice = asyncio.Event()
 
     class Forgetful:
         async def forget(self, older_than_s: float) -> int:
-            asked.append(older_than_s)
-            if len(asked) == 2:
+            handled.append(older_than_s)
+            if len(handled) == 2:
                 twice.set()
             raise Conflict("not now")
 
@@ -162,4 +162,4 @@ async def test_old_keys_are_forgotten_now_and_then(stage: GatewayStage) -> None:
     forgetting = asyncio.create_task(IdempotentCalls(forgetful, quick).forget_old())
     await twice.wait()
     forgetting.cancel()
-    assert asked[:2] == [KEPT_S, KEPT_S]
+    assert handled[:2] == [KEPT_S, KEPT_S]

@@ -198,6 +198,6 @@ def test_every_operation_is_called_by_some_test() -> None:
     their own.
     """
     tests = Path(__file__).resolve().parents[1]
-    told = "".join(path.read_text() for folder in ("gateway", "access") for path in (tests / folder).glob("*.py"))
-    called = {route.operation for route in RESOURCES if f'"{route.operation}"' in told}
+    sources = "".join(path.read_text() for folder in ("gateway", "access") for path in (tests / folder).glob("*.py"))
+    called = {route.operation for route in RESOURCES if f'"{route.operation}"' in sources}
     assert {route.operation for route in RESOURCES if not route.streams} <= called

@@ -47,8 +47,8 @@ class Transcript:
             answer = await work
         except NoetlError as error:
             kind = next(kind.name for kind in PROBLEMS if isinstance(error, kind.error))
-            said = (kind, error.message, error.hint, getattr(error, "diagnostics", None))
-            self.lines.append(self._plain(said))
+            entry = (kind, error.message, error.hint, getattr(error, "diagnostics", None))
+            self.lines.append(self._plain(entry))
             return None
         self.lines.append(self._plain(answer))
         return answer
@@ -70,12 +70,12 @@ class Transcript:
 
 @pytest.fixture
 async def remote(stage: GatewayStage) -> AsyncIterator[Operations]:
-    async with asked_of(stage) as operations:
+    async with remote_operations(stage) as operations:
         yield operations
 
 
 @asynccontextmanager
-async def asked_of(stage: GatewayStage) -> AsyncIterator[Operations]:
+async def remote_operations(stage: GatewayStage) -> AsyncIterator[Operations]:
     connection = GatewayConnection(stage.url, None, stage.clock)
     yield gateway_operations(connection)
     await connection.close()
@@ -83,7 +83,7 @@ async def asked_of(stage: GatewayStage) -> AsyncIterator[Operations]:
 
 async def test_every_verb_can_be_asked_of_a_gateway(stage: GatewayStage) -> None:
     """A verb has an address on its port, or a method of its own over HTTP."""
-    async with asked_of(stage) as operations:
+    async with remote_operations(stage) as operations:
         ports = get_type_hints(Operations)
         verbs = [(noun, verb) for noun, port in ports.items() for verb in vars(port) if not verb.startswith("_")]
         assert len(verbs) > 30
@@ -94,91 +94,93 @@ def who(request_id: str) -> tuple[str, str, str, str]:
     return (request_id, "local", "because, as Ünal said", "ticket-7")
 
 
-async def run_approval(operations: Operations, said: Transcript) -> None:
+async def run_approval(operations: Operations, transcript: Transcript) -> None:
     playbooks, executions = operations.playbooks, operations.executions
-    await said(playbooks.register(APPROVAL.encode(), "approval.yaml", "local"))
+    await transcript(playbooks.register(APPROVAL.encode(), "approval.yaml", "local"))
     wanted = Start("examples/approval", workload={"amount": 250}, ctx={"seen": "é"}, reason="to try")
     ids = RequestIds("01890000-0000-7000-8000-000000000001", "01890000-0000-7000-8000-000000000002")
-    held = (await said(executions.start(wanted, "local", ids))).execution_id
-    await said(executions.start(wanted, "local", ids))
-    await said(executions.ask(held, PauseRequested(*who("r1"))))
-    await said(executions.ask(held, PauseRequested(*who("r2"))))
-    await said(executions.ask(held, ResumeRequested(*who("r3"))))
-    await said(executions.ask(held, SignalReceived(*who("r4"), signal="a/b c", payload=[1])))
-    await said(executions.ask(held, TokenInjected(*who("r5"), step="nowhere")))
-    await said(executions.ask(held, CtxPatched(*who("r6"), patch={"a": {"b": 1, "c": 2}}, expected_version=99)))
-    await said(executions.ask(held, CtxPatched(*who("r7"), patch={"a": {"b": 1, "c": 2}})))
-    await said(executions.ask(held, CtxPatched(*who("r8"), patch={"a": {"b": None}}, merge=True)))
-    await said(executions.ctx(held))
-    await said(executions.why(held))
-    await said(executions.result(held))
-    await said(executions.rerun(held, RerunOptions(), "local"))
-    await said(executions.delete(held, "local"))
-    await said(executions.ask(held, CtxPatched(*who("r9"), patch={"decision": "approved"})))
+    held = (await transcript(executions.start(wanted, "local", ids))).execution_id
+    await transcript(executions.start(wanted, "local", ids))
+    await transcript(executions.ask(held, PauseRequested(*who("r1"))))
+    await transcript(executions.ask(held, PauseRequested(*who("r2"))))
+    await transcript(executions.ask(held, ResumeRequested(*who("r3"))))
+    await transcript(executions.ask(held, SignalReceived(*who("r4"), signal="a/b c", payload=[1])))
+    await transcript(executions.ask(held, TokenInjected(*who("r5"), step="nowhere")))
+    await transcript(executions.ask(held, CtxPatched(*who("r6"), patch={"a": {"b": 1, "c": 2}}, expected_version=99)))
+    await transcript(executions.ask(held, CtxPatched(*who("r7"), patch={"a": {"b": 1, "c": 2}})))
+    await transcript(executions.ask(held, CtxPatched(*who("r8"), patch={"a": {"b": None}}, merge=True)))
+    await transcript(executions.ctx(held))
+    await transcript(executions.why(held))
+    await transcript(executions.result(held))
+    await transcript(executions.rerun(held, RerunOptions(), "local"))
+    await transcript(executions.delete(held, "local"))
+    await transcript(executions.ask(held, CtxPatched(*who("r9"), patch={"decision": "approved"})))
     ended = await executions.wait(held, WAIT_S)
     assert ended.status == "completed"
     for look in (executions.get, executions.result, executions.steps, executions.why):
-        await said(look(held))
-    await said(executions.ask(held, CancelRequested(*who("r10"))))
-    await said(executions.delete(held, "local"))
-    await said(executions.get(held))
+        await transcript(look(held))
+    await transcript(executions.ask(held, CancelRequested(*who("r10"))))
+    await transcript(executions.delete(held, "local"))
+    await transcript(executions.get(held))
 
 
-async def run_loop_and_rerun(operations: Operations, said: Transcript) -> None:
+async def run_loop_and_rerun(operations: Operations, transcript: Transcript) -> None:
     playbooks, executions = operations.playbooks, operations.executions
-    await said(playbooks.check(b"kind: Nothing", "no.yaml"))
-    await said(executions.start(Start(playbook="kind: Nothing"), "local"))
-    await said(executions.start(Start("nowhere/at/all", "1"), "local"))
+    await transcript(playbooks.check(b"kind: Nothing", "no.yaml"))
+    await transcript(executions.start(Start(playbook="kind: Nothing"), "local"))
+    await transcript(executions.start(Start("nowhere/at/all", "1"), "local"))
     loop = (await executions.start(Start(playbook=LOOP), "local")).execution_id
     await executions.wait(loop, WAIT_S)
-    [run] = await said(executions.steps(loop))
-    page = await said(executions.iterations(loop, run.step_run_id, 2, None))
-    await said(executions.iterations(loop, run.step_run_id, 2, page.next))
+    [run] = await transcript(executions.steps(loop))
+    page = await transcript(executions.iterations(loop, run.step_run_id, 2, None))
+    await transcript(executions.iterations(loop, run.step_run_id, 2, page.next))
     failed = (await executions.start(Start(playbook=FAILS), "local")).execution_id
     await executions.wait(failed, WAIT_S)
-    await said(executions.rerun(failed, RerunOptions("nowhere"), "local"))
+    await transcript(executions.rerun(failed, RerunOptions("nowhere"), "local"))
     again = await executions.rerun(failed, RerunOptions(ctx={"missing": {"key": 1}}, reason="mended"), "local")
     await executions.wait(again.execution_id, WAIT_S)
-    await said(executions.get(again.execution_id))
+    await transcript(executions.get(again.execution_id))
     for chosen in (
         ExecutionFilter(("failed",)),
         ExecutionFilter(path="tests/loop", labels={"team": "sales"}),
         ExecutionFilter(error="missing"),
     ):
-        await said(executions.page(chosen, 10, None))
-    first = await said(executions.page(ExecutionFilter(started_from_ms=1, started_before_ms=2**41), 1, None))
-    await said(executions.page(ExecutionFilter(), 2, first.next))
-    await said(executions.page(ExecutionFilter(("failed",)), 1, "no cursor"))
+        await transcript(executions.page(chosen, 10, None))
+    first = await transcript(executions.page(ExecutionFilter(started_from_ms=1, started_before_ms=2**41), 1, None))
+    await transcript(executions.page(ExecutionFilter(), 2, first.next))
+    await transcript(executions.page(ExecutionFilter(("failed",)), 1, "no cursor"))
 
 
-async def use_the_rest(operations: Operations, said: Transcript) -> None:
+async def use_the_rest(operations: Operations, transcript: Transcript) -> None:
     playbooks, credentials, access = operations.playbooks, operations.credentials, operations.access
-    await said(playbooks.register(LOOP.encode(), "loop.yaml", "local"))
-    await said(playbooks.register(LOOP.replace("sales", "other").encode(), "loop.yaml", "local"))
-    await said(playbooks.page("tests/", {"team": "sales"}, 10, None))
+    await transcript(playbooks.register(LOOP.encode(), "loop.yaml", "local"))
+    await transcript(playbooks.register(LOOP.replace("sales", "other").encode(), "loop.yaml", "local"))
+    await transcript(playbooks.page("tests/", {"team": "sales"}, 10, None))
     for look in (playbooks.get, playbooks.plan, playbooks.graph):
-        await said(look("tests/loop", "1.0"))
-    await said(playbooks.versions("tests/loop"))
-    await said(playbooks.get("tests/lopo", None))
-    await said(playbooks.delete("tests/loop", "1.0", "local"))
-    await said(credentials.put("sales_db", {"user": "ann", "password": "hidden"}, "local", "postgres", "x", ["a"]))
-    await said(credentials.get("sales_db"))
-    await said(credentials.list_all())
-    await said(credentials.rotate("local"))
-    await said(credentials.delete("sales_db", "local"))
-    await said(credentials.get("sales_db"))
-    token = await said(access.create_token(NewToken("ci", "operator", ("team",), 2**41), "local"))
-    await said(access.create_token(NewToken("ci", "viewer"), "local"))
-    await said(access.revoke_token(token.id, "local"))
-    await said(access.tokens())
-    await said(access.audit(1, None, "nobody"))
+        await transcript(look("tests/loop", "1.0"))
+    await transcript(playbooks.versions("tests/loop"))
+    await transcript(playbooks.get("tests/lopo", None))
+    await transcript(playbooks.delete("tests/loop", "1.0", "local"))
+    await transcript(
+        credentials.put("sales_db", {"user": "ann", "password": "hidden"}, "local", "postgres", "x", ["a"])
+    )
+    await transcript(credentials.get("sales_db"))
+    await transcript(credentials.list_all())
+    await transcript(credentials.rotate("local"))
+    await transcript(credentials.delete("sales_db", "local"))
+    await transcript(credentials.get("sales_db"))
+    token = await transcript(access.create_token(NewToken("ci", "operator", ("team",), 2**41), "local"))
+    await transcript(access.create_token(NewToken("ci", "viewer"), "local"))
+    await transcript(access.revoke_token(token.id, "local"))
+    await transcript(access.tokens())
+    await transcript(access.audit(1, None, "nobody"))
     cluster = operations.cluster
     for list_all in (cluster.pools, cluster.partitions):
-        await said(list_all())
-    await said(cluster.dead_letters(10, None))
-    await said(cluster.dead_letter("none"))
-    await said(cluster.requeue("none", "local"))
-    await said(cluster.discard("none", "local"))
+        await transcript(list_all())
+    await transcript(cluster.dead_letters(10, None))
+    await transcript(cluster.dead_letter("none"))
+    await transcript(cluster.requeue("none", "local"))
+    await transcript(cluster.discard("none", "local"))
 
 
 @pytest.mark.parametrize("scenario", [run_approval, run_loop_and_rerun, use_the_rest])
@@ -187,6 +189,6 @@ async def test_a_scenario_goes_the_same_way_over_http(
 ) -> None:
     directly, over_http = Transcript(), Transcript()
     await scenario(stage.operations, directly)
-    async with GatewayStage(GatewayLimits()).open() as other, asked_of(other) as remote:
+    async with GatewayStage(GatewayLimits()).open() as other, remote_operations(other) as remote:
         await scenario(remote, over_http)
     assert over_http.lines == directly.lines

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from aiohttp import web
-from broken_line import BrokenLine, HurriedClock, serving
+from broken_line import BrokenLine, FastClock, serving
 from gateway_playbooks import APPROVAL, LOOP
 from gateway_stage import GatewayStage
 
@@ -42,15 +42,15 @@ TOKEN = "noetl_0123456789abcdef_" + "0" * 64
 
 
 @asynccontextmanager
-async def asking(url: str, token: str | None = None) -> AsyncIterator[Operations]:
-    connection = GatewayConnection(url, token, HurriedClock())
+async def remote_operations(url: str, token: str | None = None) -> AsyncIterator[Operations]:
+    connection = GatewayConnection(url, token, FastClock())
     yield gateway_operations(connection)
     await connection.close()
 
 
 @pytest.mark.parametrize("broken_after", [0, 40])
 async def test_a_call_whose_answer_was_lost_is_done_once(stage: GatewayStage, broken_after: int) -> None:
-    async with BrokenLine(stage.url, [broken_after] * 2).open() as line, asking(line.url) as remote:
+    async with BrokenLine(stage.url, [broken_after] * 2).open() as line, remote_operations(line.url) as remote:
         begun = await remote.executions.start(Start(playbook=APPROVAL, workload={"amount": 250}), "")
         keys = {key for method, _, key, _ in line.seen if method == "POST"}
         assert (len(line.seen), len(keys)) == (3, 1)
@@ -66,7 +66,7 @@ async def test_a_call_whose_answer_was_lost_is_done_once(stage: GatewayStage, br
 
 
 async def test_a_call_that_must_not_be_repeated_is_not_and_its_error_says_so(stage: GatewayStage) -> None:
-    async with BrokenLine(stage.url, [5]).open() as line, asking(line.url) as remote:
+    async with BrokenLine(stage.url, [5]).open() as line, remote_operations(line.url) as remote:
         with pytest.raises(OutcomeUnknown, match="broke before the answer came"):
             await remote.credentials.put("shop", {"token": "hidden"}, "")
         assert len(line.seen) == 1
@@ -74,67 +74,67 @@ async def test_a_call_that_must_not_be_repeated_is_not_and_its_error_says_so(sta
 
 
 async def test_a_token_whose_secret_was_lost_on_the_way_is_named(stage: GatewayStage) -> None:
-    async with BrokenLine(stage.url, [0]).open() as line, asking(line.url) as remote:
+    async with BrokenLine(stage.url, [0]).open() as line, remote_operations(line.url) as remote:
         with pytest.raises(OutcomeUnknown, match="its secret was lost") as lost:
             await remote.access.create_token(NewToken("ci", "viewer"), "")
         [made] = await remote.access.tokens()
         assert lost.value.hint is not None and made.id in lost.value.hint
 
 
-async def test_a_feed_goes_on_where_the_line_broke_without_a_gap_or_a_double(stage: GatewayStage) -> None:
+async def test_a_feed_continues_after_a_lost_connection_without_gap_or_duplicate(stage: GatewayStage) -> None:
     ended = await stage.operations.executions.start(Start(playbook=LOOP), "")
     execution_id = ended.execution_id
     await stage.operations.executions.wait(execution_id, 20)
     journal = await stage.operations.executions.events(execution_id, 0, 1000)
     assert len(journal) > 15
     breaks = [28, 0, 13, 1700, 1701, 2000, 40, 3000]
-    async with BrokenLine(stage.url, breaks, "/stream").open() as line, asking(line.url) as remote:
+    async with BrokenLine(stage.url, breaks, "/stream").open() as line, remote_operations(line.url) as remote:
         feed = await remote.feed.execution(execution_id, 0)
-        heard = [one async for some in feed for one in some]
-    assert [one.event for one in heard] == journal
-    assert [one.id for one in heard] == [str(event.position) for event in journal]
+        received = [one async for some in feed for one in some]
+    assert [one.event for one in received] == journal
+    assert [one.id for one in received] == [str(event.position) for event in journal]
     assert len({last for _, path, _, last in line.seen if path.endswith("/stream")}) > 3
 
 
 async def test_a_feed_of_an_ended_execution_beyond_its_last_event_ends(stage: GatewayStage) -> None:
     begun = await stage.operations.executions.start(Start(playbook=LOOP), "")
     ended = await stage.operations.executions.wait(begun.execution_id, 20)
-    async with asking(stage.url) as remote:
+    async with remote_operations(stage.url) as remote:
         feed = await remote.feed.execution(begun.execution_id, ended.position)
         assert [one async for one in feed] == []
         with pytest.raises(NotFound):
             await remote.feed.execution("nowhere", 0)
 
 
-async def test_everything_goes_on_after_a_break_from_where_it_was(stage: GatewayStage) -> None:
-    async with BrokenLine(stage.url, [5000, 900, 30]).open() as line, asking(line.url) as remote:
+async def test_a_feed_of_everything_continues_after_a_break_where_it_stopped(stage: GatewayStage) -> None:
+    async with BrokenLine(stage.url, [5000, 900, 30]).open() as line, remote_operations(line.url) as remote:
         feed = await remote.feed.everything(None)
         reading = asyncio.create_task(_until_processed(feed))
         begun = await stage.operations.executions.start(Start(playbook=LOOP), "")
-        heard = await asyncio.wait_for(reading, 20)
-        assert [one.position for one in heard] == list(range(1, len(heard) + 1))
-        assert {one.execution_id for one in heard} == {begun.execution_id}
+        received = await asyncio.wait_for(reading, 20)
+        assert [one.position for one in received] == list(range(1, len(received) + 1))
+        assert {one.execution_id for one in received} == {begun.execution_id}
         assert len(line.seen) > 1
 
 
 async def _until_processed(feed: AsyncIterator[list[Any]]) -> list[Any]:
-    heard = []
+    received = []
     async for some in feed:
-        heard += [one.event for one in some]
-        if heard[-1].name == "playbook.processed":
+        received += [one.event for one in some]
+        if received[-1].name == "playbook.processed":
             break
-    return heard
+    return received
 
 
 async def test_a_feed_of_everything_that_broke_before_its_first_event_says_so(stage: GatewayStage) -> None:
-    async with BrokenLine(stage.url, [5]).open() as line, asking(line.url) as remote:
+    async with BrokenLine(stage.url, [5]).open() as line, remote_operations(line.url) as remote:
         feed = await remote.feed.everything(None)
         with pytest.raises(Unreachable, match="before the first event"):
             await anext(feed)
 
 
 async def test_an_address_without_a_listener_is_named() -> None:
-    async with asking("http://127.0.0.1:1") as remote:
+    async with remote_operations("http://127.0.0.1:1") as remote:
         with pytest.raises(Unreachable, match=r"no gateway answers at http://127\.0\.0\.1:1: Connection refused"):
             await remote.executions.get("x")
         with pytest.raises(Unreachable, match=r"127\.0\.0\.1:1"):
@@ -142,7 +142,7 @@ async def test_an_address_without_a_listener_is_named() -> None:
 
 
 @pytest.mark.parametrize(
-    ("status", "headers", "error", "said", "asked"),
+    ("status", "headers", "error", "text", "attempts"),
     [
         (200, {"Content-Type": "text/html"}, UsageError, "is not a gateway: it answers 200 with text/html", 1),
         (404, {"Content-Type": "text/html"}, UsageError, "is not a gateway", 1),
@@ -152,7 +152,7 @@ async def test_an_address_without_a_listener_is_named() -> None:
     ],
 )
 async def test_a_server_that_is_not_a_gateway_is_reported_as_such(
-    status: int, headers: dict[str, str], error: type[NoetlError], said: str, asked: int
+    status: int, headers: dict[str, str], error: type[NoetlError], text: str, attempts: int
 ) -> None:
     authorizations = []
 
@@ -160,11 +160,11 @@ async def test_a_server_that_is_not_a_gateway_is_reported_as_such(
         authorizations.append(request.headers["Authorization"])
         return web.Response(status=status, headers=headers, body=b"<html>")
 
-    async with serving(answer) as url, asking(url, TOKEN) as remote:
-        with pytest.raises(error, match=said) as refused:
+    async with serving(answer) as url, remote_operations(url, TOKEN) as remote:
+        with pytest.raises(error, match=text) as refused:
             await remote.executions.get("x")
         assert TOKEN not in str(refused.value)
-    assert authorizations == [f"Bearer {TOKEN}"] * asked
+    assert authorizations == [f"Bearer {TOKEN}"] * attempts
 
 
 @pytest.mark.parametrize("body", [b"{}", b"[]", b'"ready"', b""])
@@ -172,7 +172,7 @@ async def test_json_of_another_kind_is_reported_as_such(body: bytes) -> None:
     async def answer(request: web.BaseRequest) -> web.Response:
         return web.Response(headers={"Content-Type": "application/json"}, body=body)
 
-    async with serving(answer) as url, asking(url) as remote:
+    async with serving(answer) as url, remote_operations(url) as remote:
         with pytest.raises(UsageError, match="answers with something unexpected"):
             await remote.executions.get("x")
 
@@ -184,7 +184,7 @@ async def test_what_only_a_newer_gateway_says_is_passed_over(stage: GatewayStage
     async def answer(request: web.BaseRequest) -> web.Response:
         return web.json_response(newer)
 
-    async with serving(answer) as url, asking(url) as remote:
+    async with serving(answer) as url, remote_operations(url) as remote:
         assert await remote.executions.get(begun.execution_id) == begun
 
 
@@ -193,13 +193,13 @@ async def test_unknown_and_forbidden_callers_get_the_reason() -> None:
         access = stage.operations.access
         viewer = (await access.create_token(NewToken("eve", "viewer"), "test")).secret
         operator = (await access.create_token(NewToken("ann", "operator"), "test")).secret
-        async with asking(stage.url) as nobody:
+        async with remote_operations(stage.url) as nobody:
             with pytest.raises(Unauthenticated, match="a token is required"):
                 await nobody.executions.page(ExecutionFilter(), 1, None)
-        async with asking(stage.url, viewer) as remote:
+        async with remote_operations(stage.url, viewer) as remote:
             with pytest.raises(Forbidden, match="needs the role operator; token:eve has viewer"):
                 await remote.executions.ask("x", CancelRequested("r1"))
-        async with asking(stage.url, operator) as remote:
+        async with remote_operations(stage.url, operator) as remote:
             assert (await remote.executions.page(ExecutionFilter(), 1, None)).items == []
 
 

@@ -118,7 +118,7 @@ async def test_requests_beyond_the_limit_are_answered_429() -> None:
         assert (await first).status == 200
 
 
-class Behind:
+class LaggingCluster:
     """A cluster that is seven messages behind."""
 
     def __init__(self) -> None:
@@ -131,7 +131,7 @@ class Behind:
 
 async def test_new_work_is_not_taken_while_the_servers_are_far_behind() -> None:
     stage = GatewayStage(GatewayLimits(max_behind=6))
-    behind: Any = Behind()
+    behind: Any = LaggingCluster()
     stage.operations = stage.operations._replace(cluster=behind)
     async with stage.open():
         await stage.until(lambda: stage.gateway.pressure.behind == 7)
@@ -193,8 +193,8 @@ async def test_a_waiting_call_is_answered_when_the_time_is_over(api: Described) 
     soon = await api.call("startExecution", query={"wait": "20ms"}, body={"playbook": HELD})
     assert (soon.status, soon.body["status"]) == (202, "waiting")
     execution_id = soon.body["execution_id"]
-    asked = await api.call("getExecution", execution_id=execution_id, query={"wait": "20ms"})
-    assert asked.body["status"] == "waiting"
+    answer = await api.call("getExecution", execution_id=execution_id, query={"wait": "20ms"})
+    assert answer.body["status"] == "waiting"
 
 
 async def test_a_waiting_call_is_answered_when_the_gateway_ends(stage: GatewayStage, api: Described) -> None:

@@ -56,7 +56,7 @@ async def start(stage: GatewayStage, path: str = "tests/streams") -> str:
         return str((await response.json())["execution_id"])
 
 
-async def let_go(stage: GatewayStage, execution_id: str) -> None:
+async def release(stage: GatewayStage, execution_id: str) -> None:
     async with stage.client.patch(f"/api/v1/executions/{execution_id}/ctx", json={"go": 1}) as response:
         assert response.status == 200
 
@@ -81,7 +81,7 @@ async def test_a_stream_of_one_has_history_then_news_and_ends_with_the_execution
         assert response.headers["Cache-Control"] == "no-store"
         events = events_of(response)
         await until(events, HELD, seen)
-        await let_go(stage, execution_id)
+        await release(stage, execution_id)
         await until_its_end(events, seen)
     assert seen[-1].name == "playbook.processed"
     async with stage.client.get(f"/api/v1/executions/{execution_id}/events?limit=1000") as response:
@@ -91,9 +91,9 @@ async def test_a_stream_of_one_has_history_then_news_and_ends_with_the_execution
 
 
 @pytest.mark.parametrize("by_header", [True, False])
-async def test_a_stream_goes_on_after_the_last_event_that_was_heard(stage: GatewayStage, by_header: bool) -> None:
+async def test_a_stream_continues_after_the_last_event_received(stage: GatewayStage, by_header: bool) -> None:
     execution_id = await start(stage)
-    await let_go(stage, execution_id)
+    await release(stage, execution_id)
     address = f"/api/v1/executions/{execution_id}/events/stream"
     async with stage.client.get(address) as response:
         whole = [event async for event in events_of(response)]
@@ -110,7 +110,7 @@ async def test_the_stream_of_everything_can_be_left_and_gone_on_with(stage: Gate
         events = events_of(response)
         first = await start(stage)
         await until(events, HELD, seen)
-    await let_go(stage, first)
+    await release(stage, first)
     second = await start(stage)
     async with stage.client.get("/api/v1/events/stream", headers={"Last-Event-ID": seen[-1].id}) as response:
         events = events_of(response)
@@ -129,7 +129,7 @@ async def test_the_stream_of_everything_can_be_narrowed_to_names(stage: GatewayS
         events = events_of(response)
         execution_id = await start(stage)
         assert (await anext(events)).name == HELD
-        await let_go(stage, execution_id)
+        await release(stage, execution_id)
         assert (await anext(events)).name == "execution.finished"
 
 
@@ -151,7 +151,7 @@ async def test_a_stream_that_cannot_be_followed_is_a_problem_before_it_begins(
 
 async def test_a_browser_that_reconnects_after_the_end_gets_no_stream(stage: GatewayStage) -> None:
     execution_id = await start(stage)
-    await let_go(stage, execution_id)
+    await release(stage, execution_id)
     address = f"/api/v1/executions/{execution_id}/events/stream"
     async with stage.client.get(address) as response:
         whole = [event async for event in events_of(response)]
@@ -179,7 +179,7 @@ async def test_a_cursor_passes_what_is_not_shown(token: str) -> None:
         await stage.operations.feed.everything(lines[-1].removeprefix("id: "))
 
 
-async def test_there_are_only_so_many_streams() -> None:
+async def test_the_number_of_streams_is_bounded() -> None:
     async with GatewayStage(GatewayLimits(max_streams=1)).open() as stage:
         execution_id = await start(stage)
         address = f"/api/v1/executions/{execution_id}/events/stream"
@@ -188,7 +188,7 @@ async def test_there_are_only_so_many_streams() -> None:
             async with stage.client.get(address) as refused:
                 assert refused.status == 429 and "Retry-After" in refused.headers
                 assert "NOETL_GATEWAY_MAX_STREAMS" in await refused.text()
-        await let_go(stage, execution_id)
+        await release(stage, execution_id)
 
 
 async def test_a_gateway_that_ends_ends_its_streams() -> None:
@@ -203,7 +203,7 @@ async def test_a_gateway_that_ends_ends_its_streams() -> None:
         assert seen[-1].name != "playbook.processed"
 
 
-async def test_a_token_with_paths_hears_of_its_own_playbooks_only() -> None:
+async def test_a_token_with_paths_receives_events_of_its_own_playbooks_only() -> None:
     async with GatewayStage(GatewayLimits(), open_to_all=False).open() as stage:
         access = stage.operations.access
         admin = (await access.create_token(NewToken("all", "admin"), "test")).secret
@@ -215,8 +215,8 @@ async def test_a_token_with_paths_hears_of_its_own_playbooks_only() -> None:
                 body = {"playbook": PLAYBOOK.format(path=path)}
                 async with stage.client.post("/api/v1/executions", json=body, headers=as_admin) as answer:
                     started[path] = (await answer.json())["execution_id"]
-            heard = await anext(events_of(response))
-            assert heard.data["execution_id"] == started["tests/mine"]
+            first = await anext(events_of(response))
+            assert first.data["execution_id"] == started["tests/mine"]
         address = f"/api/v1/executions/{started['tests/theirs']}/events/stream"
         async with stage.client.get(address, headers=as_viewer) as response:
             assert response.status == 404

@@ -58,15 +58,15 @@ class StubbornTool:
     spec = KindSpec("stubborn", Inputs, Knobs)
 
     def __init__(self) -> None:
-        self.let_go = asyncio.Event()
+        self.released = asyncio.Event()
         self.working = 0
 
     async def run(self, call: ToolCall) -> ToolResult:
         self.working += 1
         try:
-            await self.let_go.wait()
+            await self.released.wait()
         finally:
-            await self.let_go.wait()
+            await self.released.wait()
             self.working -= 1
         return ToolResult(None)
 
@@ -92,7 +92,7 @@ FAILS_WHILE_IT_RUNS: Final = playbook(
 )
 
 
-class Situations:
+class Executions:
     """Brings an execution into each column of the table."""
 
     def __init__(self, stage: GatewayStage, api: Described, tool: StubbornTool) -> None:
@@ -103,22 +103,22 @@ class Situations:
     @asynccontextmanager
     async def execution(self, status: str) -> AsyncIterator[str]:
         """One that stays so until something is asked of it."""
-        self._tool.let_go.clear()
+        self._tool.released.clear()
         async with asyncio.TaskGroup() as tasks:
             bring = partial(self._pending, tasks) if status == "pending" else getattr(self, f"_{status}")
             yield await bring()
-            self._tool.let_go.set()
+            self._tool.released.set()
             await self._stage.until(lambda: not self._tool.working)
 
     async def _pending(self, tasks: asyncio.TaskGroup) -> str:
         """A rerun whose server cannot read the original for now."""
         original = await self._completed()
-        store, let_go = self._stage.store, self._tool.let_go
+        store, released = self._stage.store, self._tool.released
         read = store.journal
 
         async def slow(execution_id: str, *page: Any) -> Any:
             if execution_id == original and not page:
-                await let_go.wait()
+                await released.wait()
             return await read(execution_id, *page)
 
         store.journal = slow  # type: ignore[method-assign, assignment]
@@ -144,10 +144,10 @@ class Situations:
         return await self._begin(WAITS, "waiting")
 
     async def _paused(self) -> str:
-        return await self._asked("pauseExecution", await self._waiting(), "paused")
+        return await self._after("pauseExecution", await self._waiting(), "paused")
 
     async def _cancelling(self) -> str:
-        return await self._asked("cancelExecution", await self._running(), "running")
+        return await self._after("cancelExecution", await self._running(), "running")
 
     async def _failing(self) -> str:
         execution_id = await self._begin(FAILS_WHILE_IT_RUNS, "running")
@@ -163,7 +163,7 @@ class Situations:
         return await self._begin(FAILS, "failed")
 
     async def _cancelled(self) -> str:
-        return await self._asked("cancelExecution", await self._waiting(), "cancelled")
+        return await self._after("cancelExecution", await self._waiting(), "cancelled")
 
     async def _none(self) -> str:
         return "nowhere"
@@ -174,7 +174,7 @@ class Situations:
         await self._stage.until(lambda: self._is(execution_id, status))
         return execution_id
 
-    async def _asked(self, operation: str, execution_id: str, status: str) -> str:
+    async def _after(self, operation: str, execution_id: str, status: str) -> str:
         assert (await self._api.call(operation, execution_id=execution_id)).status == 202
         return await self._shown(execution_id, status)
 
@@ -200,7 +200,7 @@ async def test_each_verb_answers_as_the_table_says(status: str) -> None:
     tool = StubbornTool()
     async with GatewayStage(GatewayLimits(), more_tools={"stubborn": tool}).open() as stage:
         api = await Described.read(stage.client)
-        situations = Situations(stage, api, tool)
+        situations = Executions(stage, api, tool)
         seen = {}
         for verb in TOLD:
             async with situations.execution(status) as execution_id:

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from aiohttp import web
 
 
-class TellTale:
+class CanaryApi:
     """Answers with the whole request; ``/refuse`` answers 403, ``/token`` and ``/guarded`` are OAuth 2.0.
 
     Args:
@@ -18,12 +18,12 @@ class TellTale:
     def __init__(self, tokens: list[str]) -> None:
         self._tokens = tokens
         self._given = 0
-        self.heard: list[str] = []
+        self.received: list[str] = []
 
     async def echo(self, request: web.Request) -> web.Response:
-        told = {"url": request.raw_path, "headers": dict(request.headers), "body": await request.text()}
-        self.heard += [told["url"], told["body"], *request.headers.values()]
-        return web.json_response(told, status=403 if request.path == "/refuse" else 200)
+        received = {"url": request.raw_path, "headers": dict(request.headers), "body": await request.text()}
+        self.received += [received["url"], received["body"], *request.headers.values()]
+        return web.json_response(received, status=403 if request.path == "/refuse" else 200)
 
     async def token(self, request: web.Request) -> web.Response:
         value, self._given = self._tokens[self._given], self._given + 1

@@ -42,11 +42,11 @@ async def three_calls_came_too_early(stage: Stage, ended: Ended) -> None:
     assert ended.steps[0].retries == 3
 
 
-async def it_was_asked_three_times(stage: Stage, ended: Ended) -> None:
+async def three_requests_arrived(stage: Stage, ended: Ended) -> None:
     assert ended.steps[0].retries == 2
 
 
-async def nothing_stays_booked(stage: Stage, ended: Ended) -> None:
+async def every_booking_is_cancelled(stage: Stage, ended: Ended) -> None:
     steps = [step.step for step in ended.steps]
     assert steps == ["book_flight", "book_hotel", "book_car", "cancel_hotel", "cancel_flight", "apologise"]
     assert "oslo-2" not in {booking["trip"] for booking in stage.agency.bookings.values()}
@@ -101,7 +101,7 @@ async def the_others_got_the_message(stage: Stage, ended: Ended) -> None:
     assert sorted(got) == ["ada@example.com", "grace@example.com", "linus@example.com"]
 
 
-async def both_were_told_and_it_is_audited(stage: Stage, ended: Ended) -> None:
+async def both_were_notified_and_it_is_audited(stage: Stage, ended: Ended) -> None:
     got = {message["to"]: message["text"] for message in stage.agency.messages}
     assert (got["eva@example.com"], got["sales@example.com"]) == ("Welcome aboard", "eva is with us")
     query = "SELECT what, customer FROM audit_lines WHERE execution_id = $1 ORDER BY what"
@@ -111,9 +111,9 @@ async def both_were_told_and_it_is_audited(stage: Stage, ended: Ended) -> None:
     ]
 
 
-async def everybody_is_told_and_no_change_is_lost(stage: Stage, ended: Ended) -> None:
+async def everybody_is_notified_and_no_change_is_lost(stage: Stage, ended: Ended) -> None:
     """Then four change one setting at the same moment."""
-    assert stage.team.told == [{"key": "shop", "revision": ended.result["revision"]}]
+    assert stage.team.notifications == [{"key": "shop", "revision": ended.result["revision"]}]
     prices = {"winter": 80, "spring": 95, "summer": 140, "autumn": 110}
     changes = [{"key": "seasons", "change": {season: price}} for season, price in prices.items()]
     others = await asyncio.gather(*(stage.play(Scenario("nats_settings", None, change)) for change in changes))

@@ -20,7 +20,7 @@ class Team:
     def __init__(self, client: Client, bucket: KeyValue) -> None:
         self._client = client
         self._bucket = bucket
-        self.told: list[dict[str, Any]] = []
+        self.notifications: list[dict[str, Any]] = []
 
     @classmethod
     async def meet(cls, nats_url: str) -> Team:
@@ -28,7 +28,7 @@ class Team:
         bucket = await client.jetstream().create_key_value(bucket=BUCKET)
         await bucket.put("shop", b'{"currency": "EUR", "discount_percent": 5}')
         team = cls(client, bucket)
-        await client.subscribe(SUBJECT, cb=team._hear)
+        await client.subscribe(SUBJECT, cb=team._receive)
         await client.flush()
         return team
 
@@ -40,7 +40,7 @@ class Team:
     async def setting(self, key: str) -> Any:
         return json.loads((await self._bucket.get(key)).value or b"null")
 
-    async def _hear(self, message: Msg) -> None:
-        told = json.loads(message.data)
-        if told["key"] == "shop":
-            self.told.append(told)
+    async def _receive(self, message: Msg) -> None:
+        notification = json.loads(message.data)
+        if notification["key"] == "shop":
+            self.notifications.append(notification)

@@ -14,7 +14,7 @@ from urllib.parse import quote, unquote
 import asyncpg
 import nats
 import pytest
-from canary_api import TellTale
+from canary_api import CanaryApi
 
 from noetl_stream.local.stack import EmbeddedStack
 from warm_program import noetl
@@ -66,7 +66,7 @@ async def test_no_secret_is_kept_anywhere(shared_home: Path, stack: EmbeddedStac
             noetl, "credential", "set", name, "--value-stdin", "--home", shared_home, given=text
         )
         assert stored.returncode == 0, stored.stderr
-    api = TellTale([planted["stale"], planted["token"]])
+    api = CanaryApi([planted["stale"], planted["token"]])
     async with api.serving() as url:
         source = PLAYBOOK.read_text().replace("CANARY_API", url).replace("CANARY_FILE", str(file))
         (tmp_path / "canary.yaml").write_text(source)
@@ -87,14 +87,14 @@ async def test_no_secret_is_kept_anywhere(shared_home: Path, stack: EmbeddedStac
     assert leaks == []
 
 
-def check_that_they_were_used(planted: dict[str, str], api: TellTale, journal: str) -> None:
+def check_that_they_were_used(planted: dict[str, str], api: CanaryApi, journal: str) -> None:
     """A test that plants nothing finds nothing."""
-    heard = "\n".join(api.heard)
+    received = "\n".join(api.received)
     for place in ("header", "file"):
-        assert planted[place] in heard
-    assert planted["url"] in unquote(heard)
-    assert {"key": planted["body"], "list": [{"key": planted["body"]}]} in [read_json(text) for text in api.heard]
-    assert base64.b64encode(f"ann:{planted['refusal']}".encode()).decode() in heard
+        assert planted[place] in received
+    assert planted["url"] in unquote(received)
+    assert {"key": planted["body"], "list": [{"key": planted["body"]}]} in [read_json(text) for text in api.received]
+    assert base64.b64encode(f"ann:{planted['refusal']}".encode()).decode() in received
     assert journal.count("***") > 20
 
 

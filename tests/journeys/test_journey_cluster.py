@@ -93,10 +93,10 @@ async def test_a_bad_message_is_found_requeued_and_discarded(connected: Connecte
     assert (await cluster.dead_letter(listed.id)).body == BAD.decode()
     assert (await cluster.requeue(listed.id, "alice")).state == "requeued"
 
-    async def has_come_again() -> bool:
+    async def is_redelivered() -> bool:
         return bool(await sequences()) and (await sequences())[0] > stored.seq
 
-    await until_it_is(True, has_come_again)
+    await until_it_is(True, is_redelivered)
     (again,) = [one for one in (await cluster.dead_letters(100, None)).items if one.execution_id == "journey-bad"]
     await cluster.discard(again.id, "alice")
     assert await sequences() == []

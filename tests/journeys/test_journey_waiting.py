@@ -209,7 +209,7 @@ class Developing:
 
 
 @pytest.mark.verify
-async def test_a_home_that_was_stopped_while_an_execution_waits_goes_on_when_it_is_started_again(
+async def test_a_waiting_execution_continues_when_its_stopped_home_is_started_again(
     used_home: Path, tmp_path: Path
 ) -> None:
     with folder_for_home("journey") as folder:
@@ -302,7 +302,7 @@ async def _last_calls(effects: Effects, count: int) -> bool:
     return effects.seen["last"] == count
 
 
-async def test_a_local_loop_pauses_and_goes_on(start_stack: StartStack, tmp_path: Path) -> None:
+async def test_a_local_loop_pauses_and_resumes(start_stack: StartStack, tmp_path: Path) -> None:
     resumed = tmp_path / "resumed"
     code = f"import os, time; time.sleep(0 if os.path.exists({str(resumed)!r}) else 0.25); result = n"
     loop = {"in": list(range(24)), "iterator": "n", "spec": {"mode": "sequential"}}
@@ -477,7 +477,7 @@ async def check_bulk(stack: LiveStack, ids: list[str], victim: str) -> None:
 
 
 @pytest.mark.verify
-async def test_hundreds_of_executions_are_signalled_in_bulk_whoever_dies(start_stack: StartStack) -> None:
+async def test_bulk_signals_reach_hundreds_of_executions_while_processes_are_killed(start_stack: StartStack) -> None:
     """Until the leases of the dead worker have run out, others have their turn; a new NATS would end them at once."""
     stack = await asyncio.to_thread(start_stack, 2, 3)
     for victims in (("worker", "", "server", "postgres"), ("nats",)):

@@ -66,7 +66,7 @@ def test_a_page_that_is_right_is_followed_to_its_end(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("right", "wrong", "said"),
+    ("right", "wrong", "message"),
     [
         ("a:   1\n", "a: 2\n", "a: 2"),
         ("cat a.yaml", "cat b.yaml", "exited with 1"),
@@ -77,8 +77,8 @@ def test_a_page_that_is_right_is_followed_to_its_end(tmp_path: Path) -> None:
         ("echo later", "exit 7", "did not end"),
     ],
 )
-def test_a_page_that_is_wrong_fails(tmp_path: Path, right: str, wrong: str, said: str) -> None:
+def test_a_page_that_is_wrong_fails(tmp_path: Path, right: str, wrong: str, message: str) -> None:
     assert right in PAGE
     with pytest.raises(AssertionError) as failed:
         follow(PAGE.replace(right, wrong), tmp_path)
-    assert said in str(failed.value)
+    assert message in str(failed.value)

@@ -76,7 +76,7 @@ class Walkthrough:
 
     def __enter__(self) -> Walkthrough:
         self._shell = self._start(["bash", "-u"])
-        self._say("set -o pipefail; trap 'failed=$?' ERR")
+        self._type("set -o pipefail; trap 'failed=$?' ERR")
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -105,26 +105,26 @@ class Walkthrough:
         self._number += 1
         script = self._folder / f".block{self._number}.sh"
         script.write_text(text)
-        self._say(f"failed=0; . '{script}' </dev/null; echo; echo @@@ $failed")
-        said = ""
+        self._type(f"failed=0; . '{script}' </dev/null; echo; echo @@@ $failed")
+        printed = ""
         for line in lines_of(self._shell):
             if end := END.match(line):
-                return int(end[1]), said
-            said += line
-        raise AssertionError(f"{text}did not end:\n{said}")
+                return int(end[1]), printed
+            printed += line
+        raise AssertionError(f"{text}did not end:\n{printed}")
 
     def _leave_running(self, text: str, shown: str) -> None:
         """Starts the command and waits until it has printed what the page shows."""
         process = self._start(["bash", "-c", text])
         expected = [line_pattern(self._here(line)) for line in shown.splitlines()]
-        said = ""
+        printed = ""
         for line in lines_of(process) if expected else ():
-            said += line
+            printed += line
             if expected[0].fullmatch(spaced(line)):
                 expected.pop(0)
             if not expected:
                 return
-        assert not expected, f"{text}did not say {shown!r}:\n{said}"
+        assert not expected, f"{text}did not say {shown!r}:\n{printed}"
 
     def _start(self, command: list[str]) -> subprocess.Popen[str]:
         process = subprocess.Popen(
@@ -146,7 +146,7 @@ class Walkthrough:
         self._ending.callback(end)
         return process
 
-    def _say(self, line: str) -> None:
+    def _type(self, line: str) -> None:
         assert self._shell.stdin is not None
         self._shell.stdin.write(f"{line}\n")
         self._shell.stdin.flush()

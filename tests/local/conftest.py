@@ -105,14 +105,17 @@ def servers_under() -> Callable[[Path], list[int]]:
 
 
 def find_servers_under(folder: Path) -> list[int]:
-    """Every server process that serves ``folder``, or makes its data; zombies left out."""
-    found = []
-    for process in psutil.process_iter(["name", "cmdline", "status"]):
+    """Every server process that serves ``folder``, or makes its data; without zombies and without their children.
+
+    A process that Postgres has just forked still has the command line of its parent.
+    """
+    found: dict[int, int] = {}
+    for process in psutil.process_iter(["name", "cmdline", "status", "ppid"]):
         about = process.info
         ours = any(part.startswith(f"{folder}/") for part in about["cmdline"] or [])
         if ours and about["name"] in {"nats-server", "postgres", "initdb"} and about["status"] != psutil.STATUS_ZOMBIE:
-            found.append(process.pid)
-    return found
+            found[process.pid] = about["ppid"]
+    return [pid for pid, parent in found.items() if parent not in found]
 
 
 def end_servers_under(folder: Path) -> None:

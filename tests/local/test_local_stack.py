@@ -37,7 +37,7 @@ def is_making(process: psutil.Process, home: Path) -> bool:
     return process.info["name"] == "initdb" and str(home / "postgres" / "data.new") in (process.info["cmdline"] or [])
 
 
-def said_by(user: subprocess.Popen[str]) -> object:
+def pids_printed_by(user: subprocess.Popen[str]) -> object:
     assert user.stdout is not None
     line = user.stdout.readline()
     assert line, user.communicate()[1]
@@ -48,7 +48,7 @@ def leave(user: subprocess.Popen[str]) -> object:
     assert user.stdin is not None
     user.stdin.write("\n")
     user.stdin.flush()
-    return said_by(user)
+    return pids_printed_by(user)
 
 
 async def write_one_row(stack: EmbeddedStack) -> None:
@@ -109,7 +109,7 @@ def test_the_second_user_shares_the_servers_and_the_last_one_stops_them(
     stack = EmbeddedStack.join(home)
     assert stack.has_other_users() is False
     other = new_user(home)
-    assert said_by(other) == stack.pids()
+    assert pids_printed_by(other) == stack.pids()
     assert stack.has_other_users() is True
 
     assert stack.leave() is False
@@ -188,7 +188,7 @@ def test_join_restarts_servers_that_are_zombies(home: Path, new_user: NewUser) -
             while is_alive(pid):
                 pass
         assert all(psutil.Process(pid).status() == psutil.STATUS_ZOMBIE for pid in stack.pids().values())
-        pids = said_by(new_user(home))
+        pids = pids_printed_by(new_user(home))
         assert stack.revive() == []
         assert stack.pids() == pids
 
@@ -197,7 +197,7 @@ def test_servers_of_a_killed_user_are_taken_over_not_doubled(
     home: Path, new_user: NewUser, servers_under: ServersUnder
 ) -> None:
     killed = new_user(home)
-    pids = said_by(killed)
+    pids = pids_printed_by(killed)
     killed.kill()
     killed.wait()
 
@@ -209,7 +209,7 @@ def test_servers_of_a_killed_user_are_taken_over_not_doubled(
 
 
 def test_a_lost_or_damaged_record_costs_nothing_while_the_servers_run(home: Path, new_user: NewUser) -> None:
-    pids = said_by(new_user(home))
+    pids = pids_printed_by(new_user(home))
     ports = json.loads((home / "stack.json").read_text())["servers"]
     for damage in (lambda: (home / "stack.json").write_text('{"servers": [1'), (home / "stack.json").unlink):
         damage()
@@ -222,7 +222,7 @@ def test_five_processes_that_join_a_fresh_home_at_once_get_the_same_servers(
     fresh_home: Path, new_user: NewUser, servers_under: ServersUnder
 ) -> None:
     users = [new_user(fresh_home) for _ in range(5)]
-    seen = [said_by(user) for user in users]
+    seen = [pids_printed_by(user) for user in users]
     assert all(pids == seen[0] for pids in seen)
     assert len(servers_under(fresh_home)) == 2
     assert [leave(user) for user in users] == [False] * 4 + [True]
@@ -267,7 +267,7 @@ def test_a_home_removed_under_its_servers_gets_new_ones_and_an_editor_of_its_fil
     own_home: Path, new_user: NewUser, servers_under: ServersUnder
 ) -> None:
     user = new_user(own_home)
-    said_by(user)
+    pids_printed_by(user)
     old = servers_under(own_home)
     editor = subprocess.Popen(["tail", "-f", str(own_home / "nats" / "nats.conf")], stdout=subprocess.DEVNULL)
     user.kill()

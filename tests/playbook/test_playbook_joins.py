@@ -20,7 +20,7 @@ def graph(*lines: str) -> str:
 
 
 @pytest.mark.parametrize(("written", "tokens"), [("all", "all"), ("any", "any"), ("1", 1), ("3", 3), ("'all'", "all")])
-def test_a_step_joins_all_any_or_so_many(written: str, tokens: object) -> None:
+def test_a_step_joins_all_any_or_a_number(written: str, tokens: object) -> None:
     text = f"- step: start\n  spec: {{ join: {written} }}\n  tool: {{ kind: noop }}"
     assert start_of(workflow(text)).join == tokens
 

@@ -68,7 +68,7 @@ def test_a_wait_without_a_clear_end_is_refused(written: str, word: str) -> None:
         (0, 0),
     ],
 )
-def test_until_is_a_moment_whatever_its_form(until: str | float, milliseconds: int) -> None:
+def test_until_is_a_moment_in_any_form(until: str | float, milliseconds: int) -> None:
     assert WaitInputs(until=until).until_ms == milliseconds
 
 
@@ -111,7 +111,7 @@ def test_a_call_of_a_playbook_takes_the_timeout_of_every_task() -> None:
 
 
 @pytest.mark.parametrize("kind", sorted(LANGUAGE_KINDS))
-def test_the_kinds_of_the_language_are_known_whatever_is_installed(kind: str) -> None:
+def test_the_kinds_of_the_language_are_always_known(kind: str) -> None:
     text = f"{HEAD}workflow: [ {{ step: start, tool: {{ name: a, kind: {kind} }} }} ]\n"
     assert "unknown_kind" not in {item.code for item in check(text, {}).diagnostics}
 

@@ -199,7 +199,7 @@ class Stage:
         """How many partitions each owner has."""
         return Counter(view.owner if view.live else None for view in await self.store.real.read_partitions())
 
-    async def hear_stops(self) -> list[Stop]:
+    async def collect_stops(self) -> list[Stop]:
         """Collects stop messages from now on."""
 
         async def hear(_subject: str, body: bytes, _reply: str) -> None:
@@ -213,12 +213,12 @@ class Stage:
         stored = self.broker.event_log.stored
         return [codec.decode_record(one.message.body) for one in stored if not one.is_reported]
 
-    async def hand(self) -> Hand:
+    async def manual_worker(self) -> ManualWorker:
         """A worker that the test drives."""
-        return Hand(self, await self.broker.command_queue.open_source("default"))
+        return ManualWorker(self, await self.broker.command_queue.open_source("default"))
 
 
-class Hand:
+class ManualWorker:
     """A worker that the test drives: takes commands, reports what the test says."""
 
     def __init__(self, stage: Stage, source: Any) -> None:

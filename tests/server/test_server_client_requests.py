@@ -161,14 +161,14 @@ async def test_a_server_that_dies_over_a_request_leaves_it_to_the_next(
 async def test_a_client_repeats_its_question_until_a_server_answers(stage: Stage) -> None:
     await begin_gate(stage)
     stage.store.away = True
-    said: list[str] = []
+    outages: list[str] = []
 
     async def unanswered() -> None:
-        said.append("nobody")
-        stage.store.away = len(said) < 3
+        outages.append("nobody")
+        stage.store.away = len(outages) < 3
 
     answer = await ask_of(stage.broker.event_log, stage.broker.bus, stage.clock, EXECUTION, ASKED["patch"], unanswered)
-    assert len(said) >= 3
+    assert len(outages) >= 3
     assert answer.execution_id == EXECUTION and answer.position
     assert (await whole(stage, EXECUTION)).count("ctx.patched") == 1
 

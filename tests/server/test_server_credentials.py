@@ -50,8 +50,8 @@ class Vault:
     async def ask(self, keys: KeyRing | None = KEYS, **changes: Any) -> tuple[SecretQuestion, ReplyKey, SecretAnswer]:
         question = ReplyKey()
         given: dict[str, Any] = {"execution_id": "living", "name": "pg", "public_key": question.public_key, **changes}
-        asked = SecretQuestion(**given)
-        return asked, question, await self.answers(keys).answer(asked)
+        request = SecretQuestion(**given)
+        return request, question, await self.answers(keys).answer(request)
 
 
 @pytest.fixture
@@ -62,9 +62,9 @@ async def vault() -> Vault:
 
 
 async def test_the_value_is_sealed_to_the_one_who_asked(vault: Vault) -> None:
-    asked, question, answer = await vault.ask()
+    request, question, answer = await vault.ask()
     assert answer.version == 1
-    value = question.open(Sealed(answer.public_key, answer.body), subject_of(asked, 1))
+    value = question.open(Sealed(answer.public_key, answer.body), subject_of(request, 1))
     assert codec.decode_json(value) == VALUE
     assert VALUE.encode() not in codec.encode(answer)
 
@@ -103,8 +103,8 @@ async def test_a_question_without_a_proper_key_gets_nothing(vault: Vault) -> Non
 async def test_questions_on_the_bus_are_answered(vault: Vault) -> None:
     bus = MemoryBroker(vault.clock).bus
     subscription = await bus.listen(subjects.ASK_SECRET, answering(bus, vault.answers().reply), "servers")
-    asked = SecretQuestion("living", "pg", ReplyKey().public_key)
-    body = await bus.ask(subjects.ASK_SECRET, codec.encode(asked), 1)
+    request = SecretQuestion("living", "pg", ReplyKey().public_key)
+    body = await bus.ask(subjects.ASK_SECRET, codec.encode(request), 1)
     assert body is not None and codec.decode_secret_answer(body).version == 1
     damaged = await bus.ask(subjects.ASK_SECRET, b"[]", 1)
     assert damaged is not None and "cannot read this message" in codec.decode_secret_answer(damaged).refused
@@ -120,9 +120,9 @@ async def test_a_server_that_cannot_reach_its_database_says_so_and_is_asked_agai
     away = SecretsResponder(Away(vault.clock), vault.store, KEYS)
     for answers in (away, vault.answers()):
         await bus.listen(subjects.ASK_SECRET, answering(bus, answers.reply), "servers")
-    asked = codec.encode(SecretQuestion("living", "pg", ReplyKey().public_key))
-    assert await bus.ask(subjects.ASK_SECRET, asked, 1) == UNAVAILABLE
-    body = await bus.ask(subjects.ASK_SECRET, asked, 1)
+    request = codec.encode(SecretQuestion("living", "pg", ReplyKey().public_key))
+    assert await bus.ask(subjects.ASK_SECRET, request, 1) == UNAVAILABLE
+    body = await bus.ask(subjects.ASK_SECRET, request, 1)
     assert body is not None and codec.decode_secret_answer(body).version == 1
 
 

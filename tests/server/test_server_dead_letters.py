@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from server_stage import ONE_STEP, Hand, Stage, once
+from server_stage import ONE_STEP, ManualWorker, Stage, once
 
 from effort import BROKEN_WORKERS
 from noetl_stream.errors import OutcomeUnknown
@@ -60,11 +60,11 @@ async def letters(stage: Stage) -> list[DeadLetterRow]:
     return [one.row for one in reversed(found) if one is not None]
 
 
-async def begun(stage: Stage, source: str) -> tuple[Hand, StepCommand, Any]:
+async def begun(stage: Stage, source: str) -> tuple[ManualWorker, StepCommand, Any]:
     await stage.server()
     await stage.request(EXECUTION, "request-1", source)
-    hand = await stage.hand()
-    return hand, *(await hand.take())
+    worker = await stage.manual_worker()
+    return worker, *(await worker.take())
 
 
 async def test_an_invalid_message_becomes_a_dead_letter_with_its_details(stage: Stage) -> None:
@@ -144,11 +144,11 @@ WHATEVER: dict[str, Any] = {
 async def test_a_fact_that_cannot_be_is_refused_and_the_step_done_by_another_run(
     stage: Stage, shape: str, fact: Fact
 ) -> None:
-    hand, command, delivery = await begun(stage, SHAPES[shape])
-    stops = await stage.hear_stops()
-    run = hand.run_of(command, delivery)
-    await hand.report(command, run, 0, 0, StepStarted("hand"), fact)
-    await hand.report(command, run, 1, 2, StepDone(command.step_run_id))
+    worker, command, delivery = await begun(stage, SHAPES[shape])
+    stops = await stage.collect_stops()
+    run = worker.run_of(command, delivery)
+    await worker.report(command, run, 0, 0, StepStarted("hand"), fact)
+    await worker.report(command, run, 1, 2, StepDone(command.step_run_id))
     delivery.ack()
     stage.start_worker()
     row = await stage.ended(EXECUTION)
@@ -175,8 +175,8 @@ async def names(stage: Stage) -> list[str]:
     ids=["an unknown field", "a result", "a result with a number"],
 )
 async def test_a_fact_with_invalid_json_inside_is_refused(stage: Stage, raw: bytes) -> None:
-    hand, command, delivery = await begun(stage, ONE_STEP)
-    run = hand.run_of(command, delivery)
+    worker, command, delivery = await begun(stage, ONE_STEP)
+    run = worker.run_of(command, delivery)
     report = Report(
         execution_id=EXECUTION,
         step_run_id=command.step_run_id,
@@ -198,14 +198,14 @@ async def test_a_fact_with_invalid_json_inside_is_refused(stage: Stage, raw: byt
 
 async def test_a_step_whose_reports_can_never_be_folded_fails_after_as_many_issues_as_deliveries(stage: Stage) -> None:
     most = DEFAULT_LIMITS.max_deliveries
-    hand, command, delivery = await begun(stage, ONE_STEP)
+    worker, command, delivery = await begun(stage, ONE_STEP)
     await stage.broker.event_log.publish_reported(EXECUTION, "bad-1", b"garbage")
     delivery.ack()
     for issue in range(2, most + 1):
-        command, delivery = await hand.take()
+        command, delivery = await worker.take()
         assert command.issue == issue
-        run = hand.run_of(command, delivery)
-        await hand.report(command, run, 0, 0, StepClaimed("claim"))
+        run = worker.run_of(command, delivery)
+        await worker.report(command, run, 0, 0, StepClaimed("claim"))
         await stage.broker.event_log.publish_reported(EXECUTION, f"bad-{issue}", b"garbage")
         delivery.ack()
     row = await stage.ended(EXECUTION)
@@ -234,12 +234,12 @@ async def test_a_command_no_worker_claims_is_reissued_without_limit(stage: Stage
 
 @pytest.mark.parametrize("shape", SHAPES)
 async def test_one_delivery_too_many_leaves_a_letter_of_its_command(stage: Stage, shape: str) -> None:
-    hand, command, delivery = await begun(stage, SHAPES[shape])
+    worker, command, delivery = await begun(stage, SHAPES[shape])
     for _ in range(DEFAULT_LIMITS.max_deliveries):
         delivery.nak()
-        held, delivery = await hand.take()
+        held, delivery = await worker.take()
         while held.command_id != command.command_id:
-            held, delivery = await hand.take()
+            held, delivery = await worker.take()
     delivery.nak()
     stage.start_worker()
     row = await stage.ended(EXECUTION, 120)
@@ -250,12 +250,12 @@ async def test_one_delivery_too_many_leaves_a_letter_of_its_command(stage: Stage
 
 
 async def test_a_command_that_is_given_up_in_parts_has_one_letter(stage: Stage) -> None:
-    hand, command, delivery = await begun(stage, SHAPES["local loop"])
-    run = hand.run_of(command, delivery)._replace(num_delivered=DEFAULT_LIMITS.max_deliveries + 1)
+    worker, command, delivery = await begun(stage, SHAPES["local loop"])
+    run = worker.run_of(command, delivery)._replace(num_delivered=DEFAULT_LIMITS.max_deliveries + 1)
     given_up = ErrorInfo("lease_exhausted", "delivered too often")
     parts = [LoopIterationFailed((index,), given_up) for index in range(2)]
     for number, fact in enumerate([StepStarted("hand"), *parts, StepFailed(command.step_run_id, given_up)]):
-        await hand.report(command, run, number, number, fact)
+        await worker.report(command, run, number, number, fact)
         await stage.pass_time(0.1)
     assert (await stage.ended(EXECUTION)).status == "failed"
     assert [letter.id for letter in await letters(stage)] == [f"command-{command.command_id}-1"]
@@ -303,14 +303,14 @@ FUZZED = [
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))
-async def test_every_execution_ends_whatever_random_workers_report(stage: Stage, seed: int) -> None:
+async def test_every_execution_ends_with_random_reports(stage: Stage, seed: int) -> None:
     dice = Random(seed)
-    hand, command, delivery = await begun(stage, dice.choice(FUZZED))
-    run = hand.run_of(command, delivery)
+    worker, command, delivery = await begun(stage, dice.choice(FUZZED))
+    run = worker.run_of(command, delivery)
     number = 0
     for report in range(dice.randint(1, 8)):
         facts = [random_fact(dice, command.step_run_id) for _ in range(dice.randint(1, 4))]
-        await hand.report(command, run, report, number, *facts)
+        await worker.report(command, run, report, number, *facts)
         number += len(facts)
         await stage.pass_time(dice.choice([0.0, 0.1]))
     delivery.ack()

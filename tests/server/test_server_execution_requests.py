@@ -94,9 +94,9 @@ async def test_an_invalid_playbook_ends_failed_with_its_diagnostics_and_a_row(st
     row = await stage.ended(EXECUTION)
     answer = await stage.store.real.request(EXECUTION, "request-1")
     assert answer is not None
-    told = codec.decode_json(answer.answer)
-    assert row.status == "failed" and told["ok"] is False
-    assert {diagnostic["code"] for diagnostic in told["diagnostics"]} >= {"unknown_key"}
+    refusal = codec.decode_json(answer.answer)
+    assert row.status == "failed" and refusal["ok"] is False
+    assert {diagnostic["code"] for diagnostic in refusal["diagnostics"]} >= {"unknown_key"}
     assert codec.decode_json(row.error or b"")["kind"] == "invalid_playbook"
     names = [entry.name for entry in await stage.journal(EXECUTION)]
     assert names == ["execution.requested", "execution.evaluated", "execution.finished", "playbook.processed"]

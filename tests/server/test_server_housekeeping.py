@@ -20,11 +20,11 @@ class Trimmed(MemoryFeed):
 
     takes_s = 0.0
     answers: list[int | Unreachable]
-    asked: list[tuple[float, int, int]]
+    calls: list[tuple[float, int, int]]
 
     async def trim(self, keep_ms: int, limit: int) -> int:
         clock = simulated_clock()
-        self.asked.append((clock.monotonic_s(), keep_ms, limit))
+        self.calls.append((clock.monotonic_s(), keep_ms, limit))
         await clock.sleep(self.takes_s)
         answer = self.answers.pop(0) if self.answers else 0
         if isinstance(answer, Unreachable):
@@ -34,7 +34,7 @@ class Trimmed(MemoryFeed):
 
 def trimmed(stage: Stage, *answers: int | Unreachable) -> Trimmed:
     feed = Trimmed(stage.store.real, stage.clock)
-    feed.answers, feed.asked = list(answers), []
+    feed.answers, feed.calls = list(answers), []
     return feed
 
 
@@ -67,14 +67,14 @@ async def test_a_long_trim_holds_up_nothing(stage: Stage) -> None:
     began_s = stage.clock.monotonic_s()
     await stage.ended(await stage.submit(ONE_STEP))
     assert stage.clock.monotonic_s() - began_s < 10.0
-    assert [(keep_ms, limit) for _, keep_ms, limit in feed.asked] == [(5_000, TICKS_AT_ONCE)]
+    assert [(keep_ms, limit) for _, keep_ms, limit in feed.calls] == [(5_000, TICKS_AT_ONCE)]
 
 
 async def test_all_that_is_too_old_goes_part_by_part_and_again_after_a_failure(stage: Stage) -> None:
     feed = trimmed(stage, TICKS_AT_ONCE, TICKS_AT_ONCE, 7, Unreachable("Postgres is away"))
     trimming = asyncio.create_task(trim_feed(feed, stage.clock, 5.0))
     began_s = stage.clock.monotonic_s()
-    while len(feed.asked) < 5:
+    while len(feed.calls) < 5:
         await stage.clock.sleep(TRIM_S / 2)
     trimming.cancel()
-    assert [at_s - began_s for at_s, _, _ in feed.asked] == [0.0, 0.0, 0.0, TRIM_S, 2 * TRIM_S]
+    assert [at_s - began_s for at_s, _, _ in feed.calls] == [0.0, 0.0, 0.0, TRIM_S, 2 * TRIM_S]

@@ -8,7 +8,7 @@ from server_stage import Stage, once
 from waiting_stage import (
     EXECUTION,
     Dies,
-    Mute,
+    LostMessages,
     before_and_after,
     error_of,
     hear,
@@ -110,7 +110,7 @@ async def test_children_live_in_partitions_of_other_servers(stage: Stage) -> Non
 
 async def test_a_nudge_that_is_lost_is_made_good_by_looking_each_second(stage: Stage) -> None:
     for _ in range(2):
-        stage.start_server(stage.host("server", Mute(subjects.INBOX)))
+        stage.start_server(stage.host("server", LostMessages(subjects.INBOX)))
     stage.start_worker()
     await stage.register(CALLED)
     await stage.pass_time(10)
@@ -360,8 +360,8 @@ async def test_an_unreadable_message_is_skipped_and_logged(stage: Stage, caplog:
     assert result_of(await stage.ended(EXECUTION)) == 70
     await stage.pass_time(2)
     assert stage.tables.inbox == {}
-    told = [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR]
-    assert len(told) == 3 and all("dead letter in the inbox" in one for one in told)
+    logged = [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR]
+    assert len(logged) == 3 and all("dead letter in the inbox" in one for one in logged)
 
 
 async def test_words_to_an_execution_that_has_ended_change_nothing(stage: Stage) -> None:

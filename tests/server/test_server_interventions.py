@@ -7,7 +7,7 @@ from typing import Any
 from server_stage import Stage
 from waiting_stage import (
     EXECUTION,
-    Mute,
+    LostMessages,
     answer_row,
     before_and_after,
     begin_gate,
@@ -193,7 +193,7 @@ async def test_a_local_loop_stops_at_its_next_iteration_and_continues_where_it_w
 
 
 async def test_an_order_to_pause_that_was_lost_goes_out_again_with_the_next_report(stage: Stage) -> None:
-    stage.start_server(stage.host("server", Mute(subjects.STOP, 1)))
+    stage.start_server(stage.host("server", LostMessages(subjects.STOP, 1)))
     stage.start_worker()
     loop = {"in": list(range(10)), "iterator": "n", "spec": {"mode": "sequential"}}
     steps = [{"step": "walk", "loop": loop, "tool": work("{{ iter.n }}", 1.0)}]
@@ -207,7 +207,7 @@ async def test_an_order_to_pause_that_was_lost_goes_out_again_with_the_next_repo
 
 
 async def test_an_order_to_stop_that_was_lost_goes_out_again_with_the_next_report(stage: Stage) -> None:
-    stage.start_server(stage.host("server", Mute(subjects.STOP, 1)))
+    stage.start_server(stage.host("server", LostMessages(subjects.STOP, 1)))
     stage.start_worker()
     tasks = [{"name": f"task_{n}", **work(1, 2.0)} for n in range(10)]
     await stage.request(EXECUTION, "request-1", playbook("long", [{"step": "long", "tool": tasks}]))

@@ -81,7 +81,7 @@ async def test_a_command_that_has_just_finished_is_not_issued_again(stage: Stage
     assert set(await stage.issues(EXECUTION)) <= {1}
 
 
-async def test_after_a_takeover_what_is_owed_is_issued_at_once(stage: Stage) -> None:
+async def test_after_a_takeover_pending_commands_are_issued_at_once(stage: Stage) -> None:
     await stage.server(reconcile_s=1000.0)
     await stage.request(EXECUTION, "request-1", ONE_STEP)
     await stage.pass_time(0.1)
@@ -116,17 +116,17 @@ async def test_a_commit_whose_commands_were_never_published_is_made_good(stage: 
     assert set(stage.effects.values()) == {1}
 
 
-async def test_reconcile_asks_the_queue_nothing_while_nothing_is_owed(stage: Stage) -> None:
-    asked: list[str] = []
+async def test_reconcile_does_not_query_the_queue_while_nothing_is_pending(stage: Stage) -> None:
+    points: list[str] = []
 
     class Listening:
         async def inject(self, host: SimulatedHost, point: str) -> None:
-            asked.append(point)
+            points.append(point)
 
         def loses(self, host: SimulatedHost, what: str) -> bool:
             return False
 
     stage.start_server(stage.host("server", Listening()), reconcile_s=0.5)
     await stage.pass_time(20)
-    assert "queue.present" not in asked
-    assert "store.commit" not in asked, "an idle server writes nothing"
+    assert "queue.present" not in points
+    assert "store.commit" not in points, "an idle server writes nothing"

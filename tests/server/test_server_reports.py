@@ -18,32 +18,32 @@ DONE = TaskProcessed("only", 1, Outcome("ok"), "continue")
 
 
 async def begun(stage: Stage) -> Any:
-    """An execution whose command the test's hand has taken."""
+    """An execution whose command a manual worker has taken."""
     await stage.server()
     await stage.request(EXECUTION, "request-1", ONE_STEP)
-    hand = await stage.hand()
-    command, delivery = await hand.take()
-    return hand, command, delivery
+    worker = await stage.manual_worker()
+    command, delivery = await worker.take()
+    return worker, command, delivery
 
 
 async def answers(stage: Stage, subject: str) -> list[Any]:
-    heard: list[Any] = []
+    answered: list[Any] = []
 
     async def hear(_subject: str, body: bytes, _reply: str) -> None:
-        heard.append(codec.decode_claim_answer(body))
+        answered.append(codec.decode_claim_answer(body))
 
     await stage.broker.bus.listen(subject, hear)
-    return heard
+    return answered
 
 
 async def test_a_report_stored_twice_counts_once(stage: Stage) -> None:
-    hand, command, delivery = await begun(stage)
-    run = hand.run_of(command, delivery)
+    worker, command, delivery = await begun(stage)
+    run = worker.run_of(command, delivery)
     for _ in range(2):
-        await hand.report(command, run, 0, 0, StepStarted("hand"))
+        await worker.report(command, run, 0, 0, StepStarted("hand"))
         stage.broker.event_log.forget_message_ids()
     for _ in range(2):
-        await hand.report(command, run, 1, 1, DONE, StepDone(command.step_run_id))
+        await worker.report(command, run, 1, 1, DONE, StepDone(command.step_run_id))
         stage.broker.event_log.forget_message_ids()
     row = await stage.ended(EXECUTION)
     journal = await stage.journal(EXECUTION)
@@ -53,22 +53,22 @@ async def test_a_report_stored_twice_counts_once(stage: Stage) -> None:
 
 
 async def test_only_new_events_of_an_overlapping_report_are_folded(stage: Stage) -> None:
-    hand, command, delivery = await begun(stage)
-    run = hand.run_of(command, delivery)
-    await hand.report(command, run, 0, 0, StepStarted("hand"))
-    await hand.report(command, run, 1, 0, StepStarted("hand"), DONE, StepDone(command.step_run_id))
+    worker, command, delivery = await begun(stage)
+    run = worker.run_of(command, delivery)
+    await worker.report(command, run, 0, 0, StepStarted("hand"))
+    await worker.report(command, run, 1, 0, StepStarted("hand"), DONE, StepDone(command.step_run_id))
     await stage.ended(EXECUTION)
     names = [entry.name for entry in await stage.journal(EXECUTION)]
     assert names.count("step.started") == 1
 
 
 async def test_a_gap_in_the_numbering_ends_that_run_and_issues_the_command_once_more(stage: Stage) -> None:
-    hand, command, delivery = await begun(stage)
-    stops = await stage.hear_stops()
-    run = hand.run_of(command, delivery)
-    await hand.report(command, run, 0, 0, StepStarted("hand"))
-    await hand.report(command, run, 2, 5, DONE)
-    await hand.report(command, run, 3, 6, StepDone(command.step_run_id))
+    worker, command, delivery = await begun(stage)
+    stops = await stage.collect_stops()
+    run = worker.run_of(command, delivery)
+    await worker.report(command, run, 0, 0, StepStarted("hand"))
+    await worker.report(command, run, 2, 5, DONE)
+    await worker.report(command, run, 3, 6, StepDone(command.step_run_id))
     await stage.pass_time(1)
     assert await stage.issues(EXECUTION) == [1, 2]
     assert {(stop.nonce, *stop.command_ids) for stop in stops} == {(run.nonce, command.command_id)}
@@ -79,111 +79,111 @@ async def test_a_gap_in_the_numbering_ends_that_run_and_issues_the_command_once_
 
 
 async def test_a_first_report_that_is_not_the_first_is_a_gap(stage: Stage) -> None:
-    hand, command, delivery = await begun(stage)
-    await hand.report(command, hand.run_of(command, delivery), 1, 1, DONE, StepDone(command.step_run_id))
+    worker, command, delivery = await begun(stage)
+    await worker.report(command, worker.run_of(command, delivery), 1, 1, DONE, StepDone(command.step_run_id))
     await stage.pass_time(1)
     assert await stage.issues(EXECUTION) == [1, 2]
 
 
 async def test_a_claim_of_the_only_run_is_granted(stage: Stage) -> None:
-    hand, command, delivery = await begun(stage)
-    heard = await answers(stage, "claim")
-    await hand.report(command, hand.run_of(command, delivery), 0, 0, StepClaimed("claim"))
-    await stage.until(lambda: heard)
-    assert heard == [Go(next_number=1)]
+    worker, command, delivery = await begun(stage)
+    answered = await answers(stage, "claim")
+    await worker.report(command, worker.run_of(command, delivery), 0, 0, StepClaimed("claim"))
+    await stage.until(lambda: answered)
+    assert answered == [Go(next_number=1)]
 
 
 async def test_a_claim_that_is_asked_again_gets_the_same_answer(stage: Stage) -> None:
-    hand, command, delivery = await begun(stage)
-    heard = await answers(stage, "claim")
-    run = hand.run_of(command, delivery)
+    worker, command, delivery = await begun(stage)
+    answered = await answers(stage, "claim")
+    run = worker.run_of(command, delivery)
     for number in range(3):
-        await hand.report(command, run, number, 0, StepClaimed("claim"))
+        await worker.report(command, run, number, 0, StepClaimed("claim"))
         await stage.pass_time(0.1)
-    assert heard == [Go(next_number=1)] * 3
+    assert answered == [Go(next_number=1)] * 3
     assert [entry.name for entry in await stage.journal(EXECUTION)].count("step.claimed") == 1
 
 
 async def test_a_claim_of_higher_rank_takes_over_and_the_former_run_is_stopped_when_it_reports(stage: Stage) -> None:
-    hand, command, delivery = await begun(stage)
-    stops = await stage.hear_stops()
-    heard = await answers(stage, "claim")
-    first = hand.run_of(command, delivery)
-    await hand.report(command, first, 0, 0, StepStarted("first"))
+    worker, command, delivery = await begun(stage)
+    stops = await stage.collect_stops()
+    answered = await answers(stage, "claim")
+    first = worker.run_of(command, delivery)
+    await worker.report(command, first, 0, 0, StepStarted("first"))
     second = first._replace(num_delivered=2, nonce="second")
-    await hand.report(command, second, 0, 0, StepClaimed("claim"))
-    await stage.until(lambda: heard)
-    assert isinstance(heard[0], Go)
-    await hand.report(command, first, 1, 1, DONE, StepDone(command.step_run_id))
+    await worker.report(command, second, 0, 0, StepClaimed("claim"))
+    await stage.until(lambda: answered)
+    assert isinstance(answered[0], Go)
+    await worker.report(command, first, 1, 1, DONE, StepDone(command.step_run_id))
     await stage.until(lambda: stops)
     assert [stop.nonce for stop in stops] == [first.nonce]
     assert (await stage.state(EXECUTION)).status == "running"  # type: ignore[union-attr]
-    await hand.report(command, second, 1, 1, StepStarted("second"), DONE, StepDone(command.step_run_id))
+    await worker.report(command, second, 1, 1, StepStarted("second"), DONE, StepDone(command.step_run_id))
     await stage.ended(EXECUTION)
 
 
 async def test_a_claim_of_lower_rank_is_dropped(stage: Stage) -> None:
-    hand, command, delivery = await begun(stage)
-    heard = await answers(stage, "claim")
-    first = hand.run_of(command, delivery)
-    await hand.report(command, first._replace(num_delivered=2), 0, 0, StepClaimed("other"))
-    await hand.report(command, first._replace(nonce="late"), 0, 0, StepClaimed("claim"))
-    await stage.until(lambda: heard)
-    assert heard == [Drop("another worker has it")]
+    worker, command, delivery = await begun(stage)
+    answered = await answers(stage, "claim")
+    first = worker.run_of(command, delivery)
+    await worker.report(command, first._replace(num_delivered=2), 0, 0, StepClaimed("other"))
+    await worker.report(command, first._replace(nonce="late"), 0, 0, StepClaimed("claim"))
+    await stage.until(lambda: answered)
+    assert answered == [Drop("another worker has it")]
 
 
 @pytest.mark.parametrize("restarted", [False, True], ids=["same server", "another server"])
 async def test_a_claim_after_the_end_is_dropped(stage: Stage, restarted: bool) -> None:
-    hand, command, delivery = await begun(stage)
-    run = hand.run_of(command, delivery)
-    await hand.finish(command, run)
+    worker, command, delivery = await begun(stage)
+    run = worker.run_of(command, delivery)
+    await worker.finish(command, run)
     await stage.ended(EXECUTION)
     if restarted:
         stage.running[0].cancel()
         await stage.server()
-    heard = await answers(stage, "claim")
-    await hand.report(command, run._replace(num_delivered=2, nonce="late"), 0, 0, StepClaimed("claim"))
-    await stage.until(lambda: heard)
-    assert isinstance(heard[0], Drop)
+    answered = await answers(stage, "claim")
+    await worker.report(command, run._replace(num_delivered=2, nonce="late"), 0, 0, StepClaimed("claim"))
+    await stage.until(lambda: answered)
+    assert isinstance(answered[0], Drop)
 
 
 async def test_a_claim_of_an_unknown_execution_is_dropped(stage: Stage) -> None:
-    hand, command, delivery = await begun(stage)
-    heard = await answers(stage, "claim")
+    worker, command, delivery = await begun(stage)
+    answered = await answers(stage, "claim")
     stray = codec.decode_command(delivery.body.replace(EXECUTION.encode(), b"execution-9"))
-    await hand.report(stray, hand.run_of(command, delivery), 0, 0, StepClaimed("claim"))
-    await stage.until(lambda: heard)
-    assert heard == [Drop("unknown execution")]
+    await worker.report(stray, worker.run_of(command, delivery), 0, 0, StepClaimed("claim"))
+    await stage.until(lambda: answered)
+    assert answered == [Drop("unknown execution")]
 
 
 async def test_a_report_after_the_end_stops_its_run_by_nonce(stage: Stage) -> None:
-    hand, command, delivery = await begun(stage)
-    stops = await stage.hear_stops()
-    run = hand.run_of(command, delivery)
-    await hand.finish(command, run)
+    worker, command, delivery = await begun(stage)
+    stops = await stage.collect_stops()
+    run = worker.run_of(command, delivery)
+    await worker.finish(command, run)
     await stage.ended(EXECUTION)
-    await hand.report(command, run._replace(nonce="zombie"), 0, 0, StepStarted("zombie"))
+    await worker.report(command, run._replace(nonce="zombie"), 0, 0, StepStarted("zombie"))
     await stage.until(lambda: stops)
     assert (stops[0].nonce, stops[0].command_ids) == ("zombie", [command.command_id])
 
 
 async def test_answers_to_claims_wait_for_the_commit(stage: Stage) -> None:
-    hand, command, delivery = await begun(stage)
-    heard = await answers(stage, "claim")
+    worker, command, delivery = await begun(stage)
+    answered = await answers(stage, "claim")
     stage.store.away = True
-    await hand.report(command, hand.run_of(command, delivery), 0, 0, StepClaimed("claim"))
+    await worker.report(command, worker.run_of(command, delivery), 0, 0, StepClaimed("claim"))
     await stage.pass_time(3)
-    assert not heard
+    assert not answered
     stage.store.away = False
-    await stage.until(lambda: heard)
+    await stage.until(lambda: answered)
 
 
 async def test_each_record_says_how_far_the_execution_was_folded(stage: Stage) -> None:
-    hand, command, delivery = await begun(stage)
-    run = hand.run_of(command, delivery)
-    await hand.report(command, run, 0, 0, StepStarted("hand"))
+    worker, command, delivery = await begun(stage)
+    run = worker.run_of(command, delivery)
+    await worker.report(command, run, 0, 0, StepStarted("hand"))
     stage.broker.event_log.forget_message_ids()
-    await hand.report(command, run, 0, 0, StepStarted("hand"))  # without effect
+    await worker.report(command, run, 0, 0, StepStarted("hand"))  # without effect
     await stage.pass_time(1)
     last = stage.broker.event_log.end
     last_reported = max(one.message.sequence for one in stage.broker.event_log.stored if one.is_reported)
@@ -197,7 +197,7 @@ async def test_each_record_says_how_far_the_execution_was_folded(stage: Stage) -
 
 
 async def test_an_order_to_stop_reaches_the_worker_when_a_loop_fails(stage: Stage) -> None:
-    stops = await stage.hear_stops()
+    stops = await stage.collect_stops()
     await stage.server()
     stage.start_worker()
     await stage.request(EXECUTION, "request-1", next(job.source for job in JOBS if job.name == "failing"))

@@ -152,7 +152,7 @@ async def test_a_rerun_of_a_rerun_reads_only_that(failed: Stage) -> None:
     assert times_run(failed, "first") == 1
 
 
-async def test_large_results_that_are_taken_over_must_stay_as_long_as_whoever_uses_them(failed: Stage) -> None:
+async def test_large_results_that_are_reused_are_kept_as_long_as_their_users(failed: Stage) -> None:
     await ask(failed, Rerun(EXECUTION), {"fails": 0})
     await failed.ended(AGAIN)
     (key,) = [key for key in failed.broker.blobs.keys if key.startswith(f"{EXECUTION}/")]
@@ -305,9 +305,7 @@ async def test_a_database_that_is_away_is_waited_for(slow: tuple[Stage, Slow, Si
 
 @pytest.mark.parametrize("error", [Fenced("another has it"), OutcomeUnknown("no answer")], ids=["fenced", "unknown"])
 @pytest.mark.parametrize("committed", [False, True], ids=["not committed", "committed"])
-async def test_a_reuse_is_folded_once_whatever_becomes_of_its_tick(
-    failed: Stage, error: NoetlError, committed: bool
-) -> None:
+async def test_a_reuse_is_folded_once_even_if_its_tick_fails(failed: Stage, error: NoetlError, committed: bool) -> None:
     wrong = once(error, lambda tick: any(event.name == "execution.reused" for event in tick.events))
     if committed:
         failed.store.after_commit = wrong

@@ -18,7 +18,7 @@ from noetl_stream.worker.playbooks import PinnedPlaybook, PlaybookUnknown, pin_p
 NESTED = "etl/airports.daily"
 
 
-async def asked(stage: Stage, question: Any) -> Any:
+async def answer_to(stage: Stage, question: Any) -> Any:
     """The answer of whichever server hears it."""
     return codec.decode_json(await stage.broker.bus.ask(ASK_CATALOG, codec.encode(question), 1) or b"")
 
@@ -58,7 +58,7 @@ async def test_an_unknown_version_is_reported_with_the_known_ones(
 @pytest.mark.parametrize("question", [None, [], {}, {"path": 1}, {"path": "a", "version": 1}, {"path": ["a"]}])
 async def test_a_question_of_another_shape_is_answered_in_words(stage: Stage, question: Any) -> None:
     await stage.server()
-    answer = await asked(stage, question)
+    answer = await answer_to(stage, question)
     assert answer["known"] is False
     assert "are not a playbook address" in answer["reason"]
 

@@ -31,7 +31,7 @@ def test_each_kind_of_trouble_alone_is_survived(kind: str) -> None:
     assert not broken, "\n".join(map(str, broken))
 
 
-def test_fair_weather_is_fair() -> None:
+def test_without_faults_nothing_fails() -> None:
     report = simulate(0, ())
     assert report.problems == () and report.length_s < 120
 

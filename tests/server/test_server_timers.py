@@ -333,7 +333,7 @@ async def test_a_paused_execution_taken_over_fires_nothing_until_it_continues(st
     assert result_of(await stage.ended(EXECUTION)) == "kept"
 
 
-async def test_a_long_delay_before_a_retry_holds_no_worker_and_survives_a_takeover(stage: Stage) -> None:
+async def test_a_long_retry_delay_frees_the_worker_and_survives_a_takeover(stage: Stage) -> None:
     rule = {"when": "{{ outcome.status == 'error' }}", "then": {"do": "retry", "attempts": 3, "delay": 60}}
     tasks = [{"name": "try", **work("at last", failures=2), "spec": {"policy": {"rules": [rule]}}}]
     _, host, _ = stage.start_server()

@@ -102,7 +102,7 @@ class Dies(FaultInjector):
                 host.kill()
 
 
-class Mute(FaultInjector):
+class LostMessages(FaultInjector):
     """Loses the next ``left`` messages on this subject, by default all."""
 
     def __init__(self, subject: str, left: float = float("inf")) -> None:

@@ -21,10 +21,10 @@ def store(clock: ManualClock) -> MemoryStore:
 
 @pytest.fixture
 def end_leases(clock: ManualClock) -> EndLeases:
-    async def pass_a_day() -> None:
+    async def advance_a_day() -> None:
         clock.advance(86_400)
 
-    return pass_a_day
+    return advance_a_day
 
 
 class TestMemoryStore(StoreConformance):

@@ -146,7 +146,7 @@ async def test_owned_ends_a_commit_that_was_cancelled_and_still_waits(
     assert len(await postgres_store.journal("a")) == 1
 
 
-class AnswerThief:
+class AnswerDropper:
     """A proxy before Postgres that keeps the answers to an order, then hangs up: it is done and nobody hears of it."""
 
     def __init__(self, socket_path: str) -> None:
@@ -187,18 +187,18 @@ class AnswerThief:
 @pytest.mark.parametrize(("events", "order"), [(SMALL, b""), (LARGE, b"commit\0")], ids=["one statement", "copy"])
 async def test_a_commit_with_a_lost_answer_is_kept(dsn: str, watcher: Any, events: list[Any], order: bytes) -> None:
     parts = urlsplit(dsn)
-    thief = AnswerThief(parse_qs(parts.query)["host"][0] + "/.s.PGSQL.5432")
-    proxy = await asyncio.start_server(thief.serve, "127.0.0.1", 0)
+    dropper = AnswerDropper(parse_qs(parts.query)["host"][0] + "/.s.PGSQL.5432")
+    proxy = await asyncio.start_server(dropper.serve, "127.0.0.1", 0)
     port = proxy.sockets[0].getsockname()[1]
     store = await PostgresStore.open(f"postgresql://postgres@127.0.0.1:{port}{parts.path}", name="deaf")
     try:
         (lease,) = await taken(store)
         await store.commit(tick_of("one", [lease]))  # prepares the statement
         tick = tick_of("one", [lease._replace(tick=1)], events=events)
-        thief.order = order
+        dropper.order = order
         commit = asyncio.create_task(expect_error(OutcomeUnknown, store.commit(tick)))
         await until(watcher, "tick = 2 from noetl.partition where id = 0")
-        thief.hang_up()
+        dropper.hang_up()
         await commit
         assert [now.tick for now in await store.owned("one")] == [2]
         await expect_error(Fenced, store.commit(tick))

@@ -131,7 +131,7 @@ def test_nothing_is_computed_while_compiling(text: str, limit: str) -> None:
     assert limit in failure(text).message
 
 
-def test_each_rendering_is_counted_anew_and_all_texts_of_one_together() -> None:
+def test_each_rendering_has_its_own_count_for_all_its_texts_together() -> None:
     text = "{{ ctx.text ~ ctx.text ~ ctx.text }}"
     assert len(rendered(text, Scope({"ctx": BIG}))) == 3_000_000
     assert len(rendered(text, Scope({"ctx": BIG}))) == 3_000_000

@@ -125,7 +125,7 @@ async def test_orphans_that_end_leave_nothing_behind_in_a_warm_child(run: Any) -
         assert done[0] == first
 
 
-async def test_code_that_never_lets_go_is_killed_too(run: Any, home: Home) -> None:
+async def test_code_that_never_returns_is_killed_too(run: Any, home: Home) -> None:
     code = CALL_HOME + "import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nwhile True:\n    pass"
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(None) as limit:
@@ -225,7 +225,7 @@ async def test_output_of_a_failed_run_is_kept(run: Any) -> None:
     assert failed.value.output == "so far\n"
 
 
-async def test_there_is_no_standard_input(run: Any) -> None:
+async def test_standard_input_is_empty(run: Any) -> None:
     with pytest.raises(ToolFailure, match="EOFError"):
         await run("input()")
 

@@ -100,7 +100,7 @@ async def test_output_over_the_cap_is_dropped_and_counted(run: Run) -> None:
     assert done.result["stdout_dropped_bytes"] == 3_000_000 - 1024 * 1024
 
 
-async def test_output_is_text_whatever_it_holds(run: Run) -> None:
+async def test_output_is_always_text(run: Run) -> None:
     assert (await run("printf 'a\\377b'")).result["stdout"] == "a\ufffdb"
     failed = await failure(run("printf 'a\\0b'"))
     assert (failed.error.kind, failed.error.message) == (

@@ -43,7 +43,7 @@ async def redeliver(stage: Stage) -> None:
     await stage.settle()
 
 
-async def test_a_first_copy_runs_unasked(stage: Stage) -> None:
+async def test_a_first_copy_runs_without_a_claim(stage: Stage) -> None:
     await stage.start()
     await stage.issue(stage.command(stage.plan(TWO_TASKS)))
     assert "step.claimed" not in stage.names
@@ -126,9 +126,9 @@ async def test_a_run_that_takes_over_continues_after_the_last_recorded_task(stag
     assert TaskStarted("second", 2) in stage.facts
 
 
-async def test_a_delay_that_was_owed_is_waited_for_again(stage: Stage) -> None:
-    owed = Progress(task="second", runs=1, previous="first", delay_s=4.0, results=HALF_DONE.results)
-    await stage.answer_claims(lambda report: Go(progress={"": owed}, ctx={"seen": 1}, vars={"v": 2}))
+async def test_a_pending_delay_is_waited_for_again(stage: Stage) -> None:
+    resumed = Progress(task="second", runs=1, previous="first", delay_s=4.0, results=HALF_DONE.results)
+    await stage.answer_claims(lambda report: Go(progress={"": resumed}, ctx={"seen": 1}, vars={"v": 2}))
     await stage.start()
     await stage.issue(stage.command(stage.plan(TWO_TASKS.replace("vars.v", "1 + 1")), issue=2))
     await stage.advance(3.9)

@@ -57,7 +57,7 @@ class Vault:
         self.store = MemoryStore(stage.clock)
         self.credentials = MemoryCredentials(stage.clock)
         self.keeper = DirectCredentials(self.credentials, KEYS)
-        self.asked: list[str] = []
+        self.lookups: list[str] = []
 
     async def open(self) -> None:
         """Begins to answer; the executions of these tests live."""
@@ -68,7 +68,7 @@ class Vault:
         await bus.listen(ASK_SECRET, answering(bus, answers.reply), "servers")
 
         async def count(_subject: str, body: bytes, _reply: str) -> None:
-            self.asked.append(decode_json(body)["name"])
+            self.lookups.append(decode_json(body)["name"])
 
         await bus.listen(ASK_SECRET, count)
         self.stage.tools["secrets"] = SecretsTool()
@@ -108,14 +108,14 @@ def failure_of(processed: TaskProcessed) -> ErrorInfo:
     return processed.outcome.error
 
 
-def said(vault: Vault) -> list[Any]:
+def inputs_read(vault: Vault) -> list[Any]:
     return inputs_of(vault.stage.puppet.calls, "said")
 
 
 async def test_a_stored_credential_reaches_the_task_and_nothing_that_is_recorded(vault: Vault) -> None:
     await vault.keeper.put("entry", {"user": "ann", "password": "s3cret-value"}, "ann")
     [processed] = await vault.run(READS % "credential")
-    assert said(vault) == [{"user": "ann", "password": "s3cret-value"}]
+    assert inputs_read(vault) == [{"user": "ann", "password": "s3cret-value"}]
     assert result_of(processed) == {"said": {"user": "ann", "password": "***"}}
     kept = b"".join(stored.message.body for stored in vault.stage.broker.event_log.stored)
     assert b"s3cret-value" not in kept
@@ -125,12 +125,12 @@ async def test_a_stored_credential_reaches_the_task_and_nothing_that_is_recorded
 async def test_the_store_has_other_names(vault: Vault, kind: str) -> None:
     await vault.keeper.put("entry", "s3cret-value", "ann")
     await vault.run(READS % kind)
-    assert said(vault) == ["s3cret-value"]
+    assert inputs_read(vault) == ["s3cret-value"]
 
 
 async def test_an_entry_is_resolved_only_when_a_task_reads_it(vault: Vault) -> None:
     await vault.run("- step: start\n  tool: {kind: puppet}\nkeychain:\n- {name: entry, kind: credential}\n")
-    assert vault.asked == []
+    assert vault.lookups == []
 
 
 async def test_a_missing_name_is_reported_with_the_nearest_one(vault: Vault) -> None:
@@ -158,7 +158,7 @@ async def test_a_variable_of_the_worker_is_read_again_each_time(vault: Vault, mo
     for value in ("first value", '{"token": "second value"}'):
         monkeypatch.setenv("KEYCHAIN_TEST", value)
         await vault.run(READS % "env, variable: KEYCHAIN_TEST")
-    assert said(vault) == ["first value", {"token": "second value"}]
+    assert inputs_read(vault) == ["first value", {"token": "second value"}]
     monkeypatch.delenv("KEYCHAIN_TEST")
     [processed] = await vault.run(READS % "env, variable: KEYCHAIN_TEST")
     assert failure_of(processed).message == "keychain.entry: the variable KEYCHAIN_TEST is not set for this worker"
@@ -180,7 +180,7 @@ async def test_a_file_of_the_worker_is_read(vault: Vault, tmp_path: Path) -> Non
     file = tmp_path / "token"
     file.write_text("from a file\n")
     await vault.run(READS % f"file, path: {file}")
-    assert said(vault) == ["from a file"]
+    assert inputs_read(vault) == ["from a file"]
 
 
 @pytest.mark.parametrize(
@@ -220,19 +220,19 @@ def locker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     installed_kinds.cache_clear()
 
 
-async def test_a_kind_of_ones_own_is_asked_once_an_execution(
+async def test_a_custom_kind_is_asked_once_per_execution(
     vault: Vault, locker: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plugin = installed_kinds().plugins["locker"]
     for _ in range(2):
         await vault.run(READS % "locker, drawer: 7")
-    assert said(vault) == ["what lies in drawer 7"] * 2
+    assert inputs_read(vault) == ["what lies in drawer 7"] * 2
     monkeypatch.setattr(plugin, "resolve", short_resolve)
     [processed] = await vault.run(READS % "locker, drawer: 7", execution_id="execution-3")
     assert failure_of(processed).message == f"keychain.entry: the value from kind 'locker' {TOO_SHORT}"
     monkeypatch.setattr(plugin, "resolve", broken_resolve)
     await vault.run(READS % "locker, drawer: 7")
-    assert said(vault)[2:] == ["what lies in drawer 7"]
+    assert inputs_read(vault)[2:] == ["what lies in drawer 7"]
     [processed] = await vault.run(READS % "locker, drawer: 7", execution_id="execution-2")
     assert failure_of(processed).message == "keychain.entry: kind 'locker': ValueError: the locker is jammed"
 
@@ -303,7 +303,7 @@ async def test_a_tool_cannot_change_what_the_keychain_holds(vault: Vault) -> Non
     for _ in range(2):
         await vault.run(READS % "credential")
     assert seen == [{"password": "s3cret-value"}] * 4
-    assert vault.asked == ["entry"]
+    assert vault.lookups == ["entry"]
 
 
 async def test_an_execution_asks_once_until_the_time_is_over(vault: Vault) -> None:
@@ -311,20 +311,20 @@ async def test_an_execution_asks_once_until_the_time_is_over(vault: Vault) -> No
     await vault.run(READS % "credential")
     await vault.keeper.put("entry", "second value", "ann")
     await vault.run(READS % "credential")
-    assert said(vault) == ["first value", "first value"]
+    assert inputs_read(vault) == ["first value", "first value"]
     await vault.stage.advance(SECRET_KEPT_S)
     await vault.run(READS % "credential")
-    assert said(vault)[2:] == ["second value"]
-    assert vault.asked == ["entry", "entry"]
+    assert inputs_read(vault)[2:] == ["second value"]
+    assert vault.lookups == ["entry", "entry"]
 
 
 async def test_another_execution_asks_for_itself_unless_the_scope_is_global(vault: Vault) -> None:
     await vault.keeper.put("entry", "first value", "ann")
     for kind, asked in (("credential", 2), ("credential, scope: global", 1)):
-        vault.asked.clear()
+        vault.lookups.clear()
         for execution in (EXECUTION, "execution-2"):
             await vault.run(READS % kind, execution_id=execution)
-        assert vault.asked == ["entry"] * asked
+        assert vault.lookups == ["entry"] * asked
 
 
 async def test_tasks_at_once_ask_once(vault: Vault) -> None:
@@ -335,14 +335,14 @@ async def test_tasks_at_once_ask_once(vault: Vault) -> None:
     command = vault.stage.command(plan, items=[1, 2, 3, 4], max_in_flight=4)
     await vault.stage.issue(command)
     await vault.stage.soon(lambda: "loop.done" in vault.stage.names)
-    assert said(vault) == ["a value"] * 4
-    assert vault.asked == ["entry"]
+    assert inputs_read(vault) == ["a value"] * 4
+    assert vault.lookups == ["entry"]
 
 
 async def test_that_a_name_is_not_stored_is_remembered_for_a_moment(vault: Vault) -> None:
     for _ in range(2):
         assert await credential_seen(vault, "mine") == "worker-own-value"
-    assert vault.asked == ["mine"]
+    assert vault.lookups == ["mine"]
     await vault.keeper.put("mine", "stored by now", "ann")
     await vault.stage.advance(ABSENT_KEPT_S)
     assert await credential_seen(vault, "mine") == "stored by now"
@@ -361,7 +361,7 @@ async def test_a_secrets_task_returns_metadata_and_opens_the_name(vault: Vault) 
     await vault.keeper.put("entry", {"token": "second value"}, "ann")
     opened, _ = await vault.run(OPENED)
     assert result_of(opened) == {"name": "entry", "version": 2, "expires_at": None}
-    assert said(vault) == ["second value"]
+    assert inputs_read(vault) == ["second value"]
 
 
 async def test_an_opened_secret_is_resolved_again_on_another_worker(vault: Vault) -> None:
@@ -370,7 +370,7 @@ async def test_an_opened_secret_is_resolved_again_on_another_worker(vault: Vault
     progress = Progress("read", runs=1, previous="opened", results={"opened": Outcome("ok")})
     await vault.stage.resume(command, Go(progress={"": progress}))
     await vault.stage.soon(lambda: "step.done" in vault.stage.names)
-    assert said(vault) == ["a value"]
+    assert inputs_read(vault) == ["a value"]
 
 
 async def test_a_secrets_task_fails_where_the_credential_is_missing(vault: Vault) -> None:
@@ -402,17 +402,17 @@ class TokenServer:
         self.expires_in: Any = 1000
         self.taken: Callable[[str], bool] = lambda token: True
         self.answer: Callable[[], web.Response] | None = None
-        self.asked: list[tuple[dict[str, str], str | None]] = []
+        self.lookups: list[tuple[dict[str, str], str | None]] = []
         self.url = ""
 
     async def token(self, request: web.Request) -> web.Response:
         form = {name: str(value) for name, value in (await request.post()).items()}
-        self.asked.append((form, request.headers.get("Authorization")))
+        self.lookups.append((form, request.headers.get("Authorization")))
         if self.answer is not None:
             return self.answer()
         self.given += 1
-        told = {"access_token": f"token-{self.given}", "token_type": "Bearer", "expires_in": self.expires_in}
-        return web.json_response(told)
+        shown = {"access_token": f"token-{self.given}", "token_type": "Bearer", "expires_in": self.expires_in}
+        return web.json_response(shown)
 
     async def guarded(self, request: web.Request) -> web.Response:
         token = request.headers.get("Authorization", "").removeprefix("Bearer ")
@@ -446,10 +446,10 @@ async def test_a_token_is_fetched_and_kept_until_shortly_before_its_end(vault: V
         await vault.run(with_token(tokens), execution_id="execution-2")
     await vault.stage.advance(939)
     await vault.run(with_token(tokens))
-    assert [value["access_token"] for value in said(vault)] == ["token-1"] * 3
+    assert [value["access_token"] for value in inputs_read(vault)] == ["token-1"] * 3
     await vault.stage.advance(1)
     await vault.run(with_token(tokens))
-    assert said(vault)[3] == {"access_token": "token-2", "token_type": "Bearer"}
+    assert inputs_read(vault)[3] == {"access_token": "token-2", "token_type": "Bearer"}
 
 
 @pytest.mark.parametrize("expires_in", [None, "soon"])
@@ -467,7 +467,7 @@ async def test_client_credentials_go_into_a_header_or_the_form(vault: Vault, tok
     await vault.keeper.put("client", {"client_id": "ann b", "client_secret": "hush:hush"}, "ann")
     await vault.run(with_token(tokens, settings="credential: client, scopes: [a, b], audience: them"))
     await vault.run(with_token(tokens, settings="credential: client, auth_method: client_secret_post"))
-    (form, authorization), (other_form, other_authorization) = tokens.asked
+    (form, authorization), (other_form, other_authorization) = tokens.lookups
     assert form == {"grant_type": "client_credentials", "scope": "a b", "audience": "them"}
     assert authorization == "Basic YW5uK2I6aHVzaCUzQWh1c2g="
     assert other_form == {"grant_type": "client_credentials", "client_id": "ann b", "client_secret": "hush:hush"}
@@ -501,14 +501,14 @@ async def test_a_refusal_without_a_token_is_not_tried_again(vault: Vault, tokens
     steps = f"- step: start\n  tool: {{kind: http, url: '{tokens.url}/guarded', auth: api}}\n"
     [processed] = await vault.run(steps)
     assert failure_of(processed).code == "401"
-    assert vault.asked == ["api"]
+    assert vault.lookups == ["api"]
 
 
 async def test_a_secrets_task_returns_a_tokens_expiry(vault: Vault, tokens: TokenServer) -> None:
     [processed] = await vault.run(with_token(tokens, "secrets, credential: api"))
-    told = result_of(processed)
-    assert (told["name"], told["version"]) == ("api", None)
-    assert told["expires_at"].startswith("2025-06-15T15:23:20")
+    shown = result_of(processed)
+    assert (shown["name"], shown["version"]) == ("api", None)
+    assert shown["expires_at"].startswith("2025-06-15T15:23:20")
 
 
 @pytest.mark.parametrize(
@@ -539,7 +539,7 @@ async def test_a_replaced_client_is_used_after_its_old_secret_was_refused(vault:
     await vault.keeper.put("client", "newer secret", "ann")
     tokens.answer = None
     await vault.run(with_token(tokens, settings=settings))
-    assert tokens.asked[1][1] == "Basic bWU6bmV3ZXIrc2VjcmV0"
+    assert tokens.lookups[1][1] == "Basic bWU6bmV3ZXIrc2VjcmV0"
 
 
 async def test_closing_a_worker_ends_its_questions(stage: Stage) -> None:

@@ -152,16 +152,16 @@ async def test_an_inner_loop_reads_references_args_steps_and_its_own_ctx(stage: 
 
 
 @pytest.mark.parametrize(
-    ("hotels", "said"),
+    ("hotels", "reason"),
     [("{{ city.rooms }}", "rooms"), ("{{ city.name }}", "must be a list or a mapping"), ("{{ city.hotels / 0 }}", "")],
 )
 async def test_an_inner_loop_over_nothing_that_can_be_known_fails_the_iteration_around_it(
-    stage: Stage, hotels: str, said: str
+    stage: Stage, hotels: str, reason: str
 ) -> None:
     await run(stage, nested(hotels=hotels))
     failed = stage.facts[-1]
     assert isinstance(failed, StepFailed) and failed.error.kind == "expression_error"
-    assert said in failed.error.message
+    assert reason in failed.error.message
     assert stage.puppet.calls == []
 
 

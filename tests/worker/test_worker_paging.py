@@ -221,16 +221,16 @@ async def test_a_lost_page_fails_its_iterations_as_the_loop_says(stage: Stage) -
 
 
 async def test_pages_used_last_are_kept_and_never_more_than_fit() -> None:
-    kept, asked = Pages(), Counter[str]()
+    kept, loads = Pages(), Counter[str]()
 
     async def read(reference: Reference) -> list[str]:
-        asked[reference.key] += 1
+        loads[reference.key] += 1
         return [reference.key]
 
     a, b, c = (Reference("nats", key, MAX_PAGES_KEPT_BYTES // 2) for key in "abc")
     for reference in (a, b, a, c, a, b):
         assert await kept.page(reference, read) == [reference.key]
-    assert asked == {"a": 1, "b": 2, "c": 1}
+    assert loads == {"a": 1, "b": 2, "c": 1}
     huge = Reference("nats", "huge", MAX_PAGES_KEPT_BYTES + 1)
     assert [await kept.page(huge, read) for _ in range(2)] == [["huge"]] * 2
-    assert asked["huge"] == 2
+    assert loads["huge"] == 2

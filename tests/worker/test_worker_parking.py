@@ -167,8 +167,8 @@ async def test_a_long_retry_delay_parks_its_iteration_too(stage: Stage) -> None:
 async def test_a_delay_that_no_longer_fits_the_suspension_is_slept_in_the_slot(stage: Stage) -> None:
     large = ChildCall("digest-1", "jobs/child", workload={"text": "x" * MAX_WAITS_BYTES})
     failed = Outcome("error", error=ErrorInfo("connection", "gone"))
-    owed = Progress(task="act", attempt=2, runs=1, previous="act", delay_s=20.0, results={"act": failed})
-    go = Go(1, {"1": owed}, LoopProgress(), waits={"0": Wait((0,), "act", child=large)})
+    resumed = Progress(task="act", attempt=2, runs=1, previous="act", delay_s=20.0, results={"act": failed})
+    go = Go(1, {"1": resumed}, LoopProgress(), waits={"0": Wait((0,), "act", child=large)})
     command = stage.command(stage.plan(PARALLEL.replace(TASKS, RETRYING)), items=["a", "b"], max_in_flight=2)
     await stage.start()
     await stage.resume(command, go)
@@ -178,7 +178,7 @@ async def test_a_delay_that_no_longer_fits_the_suspension_is_slept_in_the_slot(s
     assert stage.names[-2:] == ["loop.iteration.done", "step.suspended"]
 
 
-async def test_a_failure_ends_a_fail_fast_loop_whatever_is_parked(stage: Stage) -> None:
+async def test_a_failure_ends_a_fail_fast_loop_with_parked_iterations(stage: Stage) -> None:
     await begin(stage, PARALLEL.replace("do: break", "do: fail"), ["a", "skip", "b"], max_in_flight=3)
     failed = stage.facts[-1]
     assert isinstance(failed, StepFailed) and failed.error.index == 1

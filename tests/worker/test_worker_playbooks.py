@@ -20,7 +20,7 @@ class Server:
     """Answers for playbooks; counts the questions."""
 
     def __init__(self, stage: Stage, *sources: str) -> None:
-        self.asked: list[str] = []
+        self.lookups: list[str] = []
         self._stage = stage
         self._sources = {digest_of(source): source for source in sources}
 
@@ -29,7 +29,7 @@ class Server:
 
     async def _answer(self, subject: str, _body: bytes, reply: str) -> None:
         digest = subject.rsplit(".", 1)[1]
-        self.asked.append(digest)
+        self.lookups.append(digest)
         source = self._sources.get(digest)
         answer = {} if source is None else {"source": source, "path": "tests/worker"}
         self._stage.broker.bus.send(reply, codec.encode(answer))
@@ -54,7 +54,7 @@ async def test_a_plan_is_asked_for_once_however_many_want_it(stage: Stage, plans
     await server.start()
     loaded = await asyncio.gather(*(plans.load(digest_of(NOOP)) for _ in range(5)))
     await plans.load(digest_of(NOOP))
-    assert len(server.asked) == 1
+    assert len(server.lookups) == 1
     assert all(plan is loaded[0] for plan in loaded)
 
 
@@ -100,14 +100,14 @@ async def test_after_a_refusal_the_server_is_asked_again(stage: Stage, plans: Pl
     for _ in range(2):
         with pytest.raises(PlanUnknown):
             await plans.load("0" * 64)
-    assert len(server.asked) == 2
+    assert len(server.lookups) == 2
 
 
 async def test_a_source_that_is_not_of_the_digest_is_refused(stage: Stage, plans: PlanClient) -> None:
-    async def liar(_subject: str, _body: bytes, reply: str) -> None:
+    async def wrong_answer(_subject: str, _body: bytes, reply: str) -> None:
         stage.broker.bus.send(reply, codec.encode({"source": NOOP, "path": "p"}))
 
-    await stage.broker.bus.listen("noetl.ask.playbook.*", liar)
+    await stage.broker.bus.listen("noetl.ask.playbook.*", wrong_answer)
     with pytest.raises(PlanUnknown, match="received"):
         await plans.load("0" * 64)
 

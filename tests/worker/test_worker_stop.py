@@ -101,7 +101,7 @@ async def test_a_command_that_was_stopped_before_it_came_is_reported_without_loo
     stage.plans.plans.clear()
     await stage.issue(command)
     assert stage.names == ["step.failed"]
-    assert stage.plans.asked == 0
+    assert stage.plans.lookups == 0
 
 
 @pytest.mark.parametrize("is_known", [True, False])
@@ -147,7 +147,7 @@ async def test_a_stop_before_a_claim_is_refused_leaves_no_event(stage: Stage) ->
     assert await stage.queued() == set()
 
 
-async def test_a_stale_run_ends_without_another_word_and_is_acknowledged(stage: Stage) -> None:
+async def test_a_stale_run_ends_without_a_report_and_is_acknowledged(stage: Stage) -> None:
     stage.puppet.acts["act"] = Endless()
     await stage.start()
     await stage.issue(stage.command(stage.plan(ONE_ACT)))

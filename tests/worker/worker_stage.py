@@ -93,7 +93,7 @@ class KnownPlans:
 
     def __init__(self) -> None:
         self.plans: dict[str, Plan] = {}
-        self.asked = 0
+        self.lookups = 0
         self.gate = asyncio.Event()
         self.gate.set()
 
@@ -101,7 +101,7 @@ class KnownPlans:
         return self.plans.get(digest)
 
     async def load(self, digest: str) -> Plan:
-        self.asked += 1
+        self.lookups += 1
         await self.gate.wait()
         if digest in self.plans:
             return self.plans[digest]
@@ -225,9 +225,9 @@ class Stage:
         """Answers as a server whose catalog has these playbooks; the last of a path is the latest."""
 
         async def hear(_subject: str, body: bytes, reply: str) -> None:
-            asked = codec.decode_json(body)
-            found = [one for one in known if one.path == asked["path"] and asked["version"] in (None, one.version)]
-            answer = {"known": bool(found), "reason": f"no playbook {asked['path']} in the catalog"}
+            wanted = codec.decode_json(body)
+            found = [one for one in known if one.path == wanted["path"] and wanted["version"] in (None, one.version)]
+            answer = {"known": bool(found), "reason": f"no playbook {wanted['path']} in the catalog"}
             self.broker.bus.send(reply, codec.encode(answer | (found[-1]._asdict() if found else {})))
 
         await self.broker.bus.listen(subjects.ASK_CATALOG, hear)
