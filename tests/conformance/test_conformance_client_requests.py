@@ -68,7 +68,7 @@ def running(shared_home: Path, tmp_path: Path) -> Iterator[RunningExecution]:
     file = tmp_path / "playbook.yaml"
     file.write_text(HEAD + PLAYBOOK)
     begun = noetl("run", file, "--home", shared_home, "--timeout", "1")
-    (execution_id,) = re.findall(r"execution ([0-9a-f-]{36}) goes on", begun.stderr)
+    (execution_id,) = re.findall(r"execution ([0-9a-f-]{36}) continues", begun.stderr)
     yield RunningExecution(shared_home, execution_id)
 
 

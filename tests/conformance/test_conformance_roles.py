@@ -63,7 +63,7 @@ def test_run_says_that_tokens_were_discarded(shared_home: Path, held: Path) -> N
     found = noetl("run", held, "--home", shared_home)
     assert found.returncode == 0, found.stderr
     assert "token for shut discarded: nothing left can change its admission" in found.stderr
-    assert "1 token was discarded at the end" in found.stderr
+    assert "1 token discarded at the end" in found.stderr
 
 
 @pytest.mark.xdist_group("stack")
