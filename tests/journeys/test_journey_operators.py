@@ -102,7 +102,7 @@ async def _check_an_approval(admin: Person, ci: Person, alice: Person, nobody: P
     why, _ = await alice.call("GET", f"{one}/why", 200)
     (reason,) = why["reasons"]
     assert (reason["kind"], reason["step"]) == ("admission", "decide")
-    assert "ctx.decision is not there" in why["summary"] and "workload.amount is 250" in why["summary"]
+    assert "ctx.decision is missing" in why["summary"] and "workload.amount is 250" in why["summary"]
 
     _, headers = await alice.call("GET", f"{one}/ctx", 200)
     sent = {
