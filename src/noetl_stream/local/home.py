@@ -61,10 +61,13 @@ def prepare_home(folder: Path) -> Home:
 
 def make_folder(path: Path, mode: int) -> None:
     """Creates ``path`` with exactly ``mode``. An existing folder keeps its mode."""
-    if path.is_dir():
-        return
-    path.mkdir(parents=True)
-    path.chmod(mode)
+    try:
+        path.mkdir(parents=True)
+    except FileExistsError:  # perhaps just now, by another process
+        if not path.is_dir():
+            raise
+    else:
+        path.chmod(mode)
 
 
 def write_private(path: Path, text: str) -> None:
