@@ -3,6 +3,9 @@ BIN := .venv/bin
 PYTEST := $(BIN)/python -m pytest -n 2 --dist loadgroup --no-loadscope-reorder -q
 EFFORT ?= 50
 
+# Container images often set it, and then every process compiles all that it imports, for half a second.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: help demo test verify check docs wheel lock clean
 
 help:  ## Show these targets

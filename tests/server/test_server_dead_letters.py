@@ -123,6 +123,8 @@ WHATEVER: dict[str, Any] = {
     "a result at a path of its own": TaskProcessed("only", 1, Outcome("ok"), "continue", (7, 7)),
     "another's end": StepDone("another"),
     "another's failure": StepFailed("another", BROKEN),
+    "the end of a step run that it does not name": StepDone(""),
+    "a failure of a step run that it does not name": StepFailed("", BROKEN),
     "the end of a loop that is none": LoopDone("", 3, 3, 0, 0, (2, 2)),
     "a level that counts what it has not": LoopStarted("", 5, [1], 1, True, (1,)),
     "a level without a window": LoopStarted("", 1, [1], 0, True, (1,)),

@@ -91,8 +91,11 @@ def _is_of(state: Execution, assignment: Assignment, recorded: RecordedFact, rul
 
 def _names(step_run_id: str, recorded: RecordedFact) -> bool:
     """Whether the report and the fact, where they name a step run, name this one."""
-    named = getattr(recorded.fact, "step_run_id", "")
-    return (not named or named == step_run_id) and recorded.step_run_id in ("", step_run_id)
+    fact = recorded.fact
+    named = getattr(fact, "step_run_id", None)
+    if named == "" and isinstance(fact, events.LoopIterationFailed):
+        named = None  # a worker's names none
+    return named in (None, step_run_id) and recorded.step_run_id in ("", step_run_id)
 
 
 def _noted(state: Execution, assignment: Assignment, fact: events.Fact) -> Execution:
