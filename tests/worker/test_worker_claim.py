@@ -9,6 +9,7 @@ from noetl_stream.model.events import LoopIterationFailed, StepFailed, TaskStart
 from noetl_stream.model.limits import Limits
 from noetl_stream.model.messages import Drop, Go, Progress
 from noetl_stream.model.outcome import Outcome
+from noetl_stream.worker.limits import UNCLAIMED_S
 
 TWO_TASKS = """
 - step: start
@@ -47,6 +48,21 @@ async def test_a_first_copy_runs_without_a_claim(stage: Stage) -> None:
     await stage.start()
     await stage.issue(stage.command(stage.plan(TWO_TASKS)))
     assert "step.claimed" not in stage.names
+
+
+async def test_a_first_copy_that_waited_long_for_its_playbook_is_claimed_before_it_begins(stage: Stage) -> None:
+    plan = stage.plan(TWO_TASKS)
+    del stage.plans.plans[plan.digest]
+    stage.plans.gate.clear()
+    await stage.answer_claims(lambda report: Drop("another worker has it"))
+    await stage.start()
+    await stage.issue(stage.command(plan))
+    await stage.advance(UNCLAIMED_S + 1)
+    stage.plans.plans[plan.digest] = plan
+    stage.plans.gate.set()
+    await stage.settle()
+    assert stage.names == ["step.claimed"]
+    assert await stage.queued() == set(), "the copy is acknowledged without having run"
 
 
 async def test_a_copy_from_before_the_connection_is_claimed_as_event_zero(stage: Stage) -> None:

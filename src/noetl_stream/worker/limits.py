@@ -19,6 +19,9 @@ CONTACT_ANSWER_S: Final = 2.0
 CONTACT_LOST_AFTER_S: Final = 20.0
 """After this long without contact the worker stops its runs: their leases are about to expire (PROTOCOL §3 *Order*)."""
 
+UNCLAIMED_S: Final = ACK_WAIT_S / RENEWALS_PER_LEASE
+"""A copy that has waited longer for its playbook is claimed before it begins: its lease may have ended meanwhile."""
+
 CLAIM_ANSWER_S: Final = 2.0
 """How long a claim waits for its answer before it is repeated."""
 

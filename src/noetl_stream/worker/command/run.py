@@ -23,7 +23,7 @@ from noetl_stream.worker.command.driver import Driver
 from noetl_stream.worker.command.reporter import Reporter
 from noetl_stream.worker.command.results import RunResults
 from noetl_stream.worker.dependencies import Dependencies
-from noetl_stream.worker.limits import CLAIM_ANSWER_S, LONGEST_PAUSE_S, PLAN_TRIES
+from noetl_stream.worker.limits import CLAIM_ANSWER_S, LONGEST_PAUSE_S, PLAN_TRIES, UNCLAIMED_S
 from noetl_stream.worker.playbooks import PlanUnknown, PlanUnusable
 from noetl_stream.worker.waiting import persist, within
 
@@ -130,14 +130,10 @@ class CommandRun:
 
     async def _ask_and_work(self, connected_ms: int) -> Disposal:
         command = self._command
-        go = command.resume or _FRESH
-        if may_be_a_copy(command, self.delivery, connected_ms):
-            answer = await _claim(self._dependencies.bus, self._dependencies.clock, self._reporter)
-            if isinstance(answer, Drop):
-                log.info("command %s is dropped: %s", command.command_id, answer.reason)
-                return "done"
-            go = answer
-            self._reporter.next_event = go.next_number
+        is_claimed = may_be_a_copy(command, self.delivery, connected_ms)
+        go = await self._claimed() if is_claimed else command.resume or _FRESH
+        if go is None:
+            return "done"
         stopped = self._cancellations.reason_of(command.command_id)
         if stopped is not None and self._why is None:
             self._why, self._reason = "cancelled", stopped
@@ -147,6 +143,7 @@ class CommandRun:
             message = f"delivered {self.delivery.num_delivered} times without ending (limits.max_deliveries)"
             self._report_failure("lease_exhausted", message)
             return "done"
+        clock, asked_s = self._dependencies.clock, self._dependencies.clock.monotonic_s()
         try:
             plan = self._dependencies.plans.cached(command.digest) or await self._load_plan()
             self._check_usable(plan)
@@ -156,12 +153,23 @@ class CommandRun:
         except PlanUnusable as error:
             self._report_failure("internal", str(error))
             return "done"
+        if not is_claimed and clock.monotonic_s() - asked_s > UNCLAIMED_S and (go := await self._claimed()) is None:
+            return "done"
         if self._why is not None:
             return self._interrupted()
         self._is_pausing = self._is_pausing or self._cancellations.is_pausing(command.command_id)
         self._phase = "working"
         await self._work(plan, go)
         return "done"
+
+    async def _claimed(self) -> Go | None:
+        """Claims the command; ``None`` if another run has it."""
+        answer = await _claim(self._dependencies.bus, self._dependencies.clock, self._reporter)
+        if isinstance(answer, Drop):
+            log.info("command %s is dropped: %s", self._command.command_id, answer.reason)
+            return None
+        self._reporter.next_event = answer.next_number
+        return answer
 
     async def _load_plan(self) -> Plan:
         for _ in range(PLAN_TRIES - 1):
