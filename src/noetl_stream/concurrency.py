@@ -15,8 +15,9 @@ CANCEL_AGAIN_S: Final = 1.0
 async def end_tasks(tasks: Collection[asyncio.Future[Any]]) -> None:
     """Cancels tasks and waits until all have ended; their results and errors are dropped.
 
-    A task that does not end is cancelled again and again: ``asyncio.wait_for`` before Python 3.12, as libraries use it,
-    swallows a cancellation that comes just when what it waits for fails.
+    A task that has not ended after :data:`CANCEL_AGAIN_S` is cancelled again, even in its cleanup:
+    ``asyncio.wait_for`` before Python 3.12, as libraries use it, swallows a cancellation that comes just when what it
+    waits for fails.
     """
     while pending := [task for task in tasks if not task.done()]:
         for task in pending:

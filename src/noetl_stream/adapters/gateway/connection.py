@@ -120,9 +120,6 @@ class GatewayConnection:
         key = key or self.new_key()
         return await self.ask(GatewayRequest("POST", parts, body=body, key=key, headers=headers), kind)
 
-    async def delete(self, *parts: str, query: Query = ()) -> None:
-        await self.ask(GatewayRequest("DELETE", parts, query), type(None))
-
     async def ask(self, asked: GatewayRequest, kind: type[Answer]) -> Answer:
         """The document of this kind that answers; ``type(None)`` for an answer without one.
 

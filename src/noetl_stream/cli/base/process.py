@@ -12,14 +12,13 @@ import time
 from collections.abc import Coroutine
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
+from noetl_stream.concurrency import end_tasks
 from noetl_stream.model.ids import uuid7
 from noetl_stream.settings.environment import Settings
 
 Value = TypeVar("Value")
-
-CANCEL_AGAIN_S: Final = 1.0
 
 
 def settings_for(home: Path | None) -> Settings:
@@ -65,7 +64,5 @@ async def _cancelled_by_signals(work: Coroutine[Any, Any, Value]) -> Value:
     try:
         await asyncio.wait({working})
     except asyncio.CancelledError:
-        while not working.done():
-            working.cancel()
-            await asyncio.wait({working}, timeout=CANCEL_AGAIN_S)
+        await end_tasks([working])
     return await working
