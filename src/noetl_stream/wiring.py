@@ -241,6 +241,7 @@ def make_worker(connected: Connected, endpoint: Endpoint, *, pool: str, slots: i
         plans=plans,
         credentials=endpoint.credentials,
         secrets=SecretsClient(connected.bus, connected.clock),
+        keychain_folders=endpoint.tools.keychain_folders,
     )
     return HostedWorker(worker, tools, plans, hide_in_logs(worker.keychain.redactor))
 

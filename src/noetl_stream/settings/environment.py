@@ -17,6 +17,7 @@ from noetl_stream.sealing.keys import read_key
 from noetl_stream.settings.oidc import OidcSettings, read_oidc
 from noetl_stream.settings.tools import (
     HTTP_ALLOW_VARIABLE,
+    KEYCHAIN_FOLDERS_VARIABLE,
     HttpAllow,
     ToolSettings,
     read_folders,
@@ -61,6 +62,9 @@ ENGINE_VARIABLES = frozenset(
 """Addresses that hold passwords, identities and keys of the engine: each process gets only its own."""
 
 USER_SEED = re.compile(r"SU[A-Z2-7]{56}")
+
+PROCESSES = Path("/proc")
+"""Holds the environment of every process, on Linux."""
 
 LIMIT_PREFIX = "NOETL_LIMIT_"
 LIMIT_VARIABLE = "NOETL_LIMIT_<NAME>"
@@ -158,6 +162,16 @@ def _read_home(variable: str, given: Given) -> Path | None:
     return Path(value).absolute()
 
 
+def _read_keychain_folders(variable: str, given: Given) -> tuple[Path, ...]:
+    folders = read_folders(variable, given)
+    own = [PROCESSES, home] if (home := _read_home("NOETL_HOME", given)) else [PROCESSES]
+    for folder in folders:
+        if any(folder.is_relative_to(place) or place.is_relative_to(folder) for place in own):
+            message = f"{variable} names {folder}, where noetl-stream's own keys and variables can be read"
+            raise UsageError(message, hint="name a folder that holds only what playbooks may read")
+    return folders
+
+
 def _own(folder: str) -> Path | None:
     with suppress(RuntimeError):  # the user may have no home
         return Path(folder).expanduser()
@@ -246,6 +260,7 @@ class Settings:
         http_allow: What `http` tasks may reach besides the public internet; ``None`` for the default of the stack.
         shell: Whether `shell` tasks may run.
         duckdb_folders: Absolute paths of the folders whose files `duckdb` tasks may use.
+        keychain_folders: Absolute paths of the folders below which entries of the keychain may name files.
         limits: Numbers as written, by lower-case name; ``model.limits.operator_limits`` parses them.
         gateway_max_requests, …: Use :attr:`gateway_limits`.
         gateway_auth: Whether a gateway accepts requests without a token; ``None``: only on loopback.
@@ -274,6 +289,7 @@ class Settings:
     )
     shell: bool = _setting("NOETL_SHELL", "on", _read_switch)
     duckdb_folders: tuple[Path, ...] = _setting("NOETL_DUCKDB_PATHS", "none", read_folders)
+    keychain_folders: tuple[Path, ...] = _setting(KEYCHAIN_FOLDERS_VARIABLE, "none", _read_keychain_folders)
     limits: Mapping[str, str] = _setting(LIMIT_VARIABLE, "see limits.md", _read_limits)
     gateway_max_requests: int = _gateway_limit("max_requests")
     gateway_max_streams: int = _gateway_limit("max_streams")
@@ -337,7 +353,7 @@ class Settings:
     def tools(self, *, embedded: bool) -> ToolSettings:
         """The permissions of tools. With the embedded stack, `http` may reach this machine by default."""
         default = read_http_allow("loopback") if embedded else HttpAllow()
-        return ToolSettings(self.http_allow or default, self.shell, self.duckdb_folders)
+        return ToolSettings(self.http_allow or default, self.shell, self.duckdb_folders, self.keychain_folders)
 
 
 def limit_settings(environ: Mapping[str, str] | None = None) -> dict[str, str]:
