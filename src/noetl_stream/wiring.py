@@ -108,9 +108,9 @@ async def connect(endpoint: Endpoint, *, name: str, nats_wait_s: float = CONNECT
     return Connected(nats=nats, log=log, queue=queue, bus=NatsBus(nats), blobs=blobs, store=store, clock=clock)
 
 
-async def migrate_schema(endpoint: Endpoint) -> list[str]:
-    """Creates or upgrades the schema; returns the names of the migrations applied."""
-    return await migrate(endpoint.postgres_dsn)
+async def migrate_schema(endpoint: Endpoint, *, roles: bool = False) -> list[str]:
+    """Creates or upgrades the schema, and with ``roles`` the roles; returns the names of the migrations applied."""
+    return await migrate(endpoint.postgres_dsn, roles=roles)
 
 
 async def ensure_all_streams(endpoint: Endpoint, *, replicas: int = 1) -> list[str]:
