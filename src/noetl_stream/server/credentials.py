@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Mapping
+from typing import Final
 
 from noetl_stream.engine.advance import InvalidPlan
 from noetl_stream.errors import NoetlError, PayloadRefused
 from noetl_stream.model import codec
+from noetl_stream.model.credential import credential_value
 from noetl_stream.model.messages import SecretAnswer, SecretQuestion, subject_of
 from noetl_stream.playbook.diagnostics import Diagnostic, did_you_mean, nearest
 from noetl_stream.playbook.kinds.keychain import credential_name
@@ -19,22 +21,26 @@ from noetl_stream.sealing.keys import KEY_HINT, KeyRing, SealedEnvelope, decrypt
 
 log = logging.getLogger(__name__)
 
+OFFERED_VERSION: Final = 1
+"""The version of what the installation offers; the version 0 means that nothing is stored."""
+
 
 class SecretsResponder:
     """Answers requests for stored credentials, sealed to the worker that asks.
 
     Args:
         keys: The keys they are encrypted with; ``None`` if this server has no key.
-        offered: Names the installation itself offers its workers (``local_postgres``).
+        offered: What the installation itself offers, as text by lower-case name (``local_postgres``), where no such
+            credential is stored.
     """
 
     def __init__(
-        self, credentials: Credentials, store: Store, keys: KeyRing | None, offered: Collection[str] = ()
+        self, credentials: Credentials, store: Store, keys: KeyRing | None, offered: Mapping[str, str] | None = None
     ) -> None:
         self._credentials = credentials
         self._store = store
         self._keys = keys
-        self._offered = frozenset(offered)
+        self._offered = offered or {}
 
     async def reply(self, names: list[str], body: bytes) -> SecretAnswer:
         """The answer to an encoded question. Errors: as of :meth:`answer`."""
@@ -56,29 +62,36 @@ class SecretsResponder:
         if CREDENTIAL_NAME.fullmatch(question.name) is None:
             return SecretAnswer()
         stored = await self._credentials.get(question.name)
-        if stored is None:
-            names = [info.name for info in await self._credentials.list_all()]
-            return SecretAnswer(near=nearest(question.name, names) or "")
+        offered = self._offered.get(question.name.lower())
         try:
-            return self._sealed(question, stored)
+            if stored is not None:
+                return _sealed(question, stored.info.version, self._decrypted(stored))
+            if offered is not None:
+                value = credential_value(offered, f"the server's credential {question.name!r}")
+                return _sealed(question, OFFERED_VERSION, codec.encode(value))
         except NoetlError as error:
             return self._refused(question, str(error))
+        return SecretAnswer(near=nearest(question.name, await self.names()) or "")
 
     async def names(self) -> frozenset[str]:
         """Every credential a playbook can name: stored, or offered by the installation."""
-        return self._offered.union(info.name for info in await self._credentials.list_all())
+        return frozenset(self._offered).union(info.name for info in await self._credentials.list_all())
 
-    def _sealed(self, question: SecretQuestion, stored: StoredCredential) -> SecretAnswer:
+    def _decrypted(self, stored: StoredCredential) -> bytes:
+        """The value as JSON."""
         if self._keys is None:
             raise NoetlError(f"no key is configured: set NOETL_CREDENTIAL_KEY for the servers; {KEY_HINT}")
-        version = stored.info.version
-        value = decrypt(self._keys, question.name, version, SealedEnvelope(stored.info.key_id, stored.sealed))
-        sealed = seal(value, question.public_key, subject_of(question, version))
-        return SecretAnswer(version=version, public_key=sealed.public_key, body=sealed.body)
+        info = stored.info
+        return decrypt(self._keys, info.name, info.version, SealedEnvelope(info.key_id, stored.sealed))
 
     def _refused(self, question: SecretQuestion, reason: str) -> SecretAnswer:
         log.warning("credential %s refused: %s", question.name, reason)
         return SecretAnswer(refused=reason)
+
+
+def _sealed(question: SecretQuestion, version: int, value: bytes) -> SecretAnswer:
+    sealed = seal(value, question.public_key, subject_of(question, version))
+    return SecretAnswer(version=version, public_key=sealed.public_key, body=sealed.body)
 
 
 async def with_credentials(plan: Plan | InvalidPlan, secrets: SecretsResponder | None) -> Plan | InvalidPlan:

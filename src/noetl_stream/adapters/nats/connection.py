@@ -55,8 +55,9 @@ class NatsConnection:
 
     wire: PlainWire
 
-    def __init__(self, url: str, name: str) -> None:
+    def __init__(self, url: str, name: str, nkey: str | None = None) -> None:
         self._url = url
+        self._nkey = nkey
         self._name = name
         self._connected = asyncio.Event()
         self._closing = False
@@ -71,7 +72,13 @@ class NatsConnection:
 
     @classmethod
     async def open(
-        cls, url: str, *, name: str, connect_timeout_s: float = CONNECT_TIMEOUT_S, fast: bool = True
+        cls,
+        url: str,
+        *,
+        name: str,
+        nkey: str | None = None,
+        connect_timeout_s: float = CONNECT_TIMEOUT_S,
+        fast: bool = True,
     ) -> NatsConnection:
         """Connects within ``connect_timeout_s``; from then on the connection restores itself for ever.
 
@@ -84,7 +91,7 @@ class NatsConnection:
             Unreachable: nothing answers there, or the server refuses the connection.
             UsageError: the url is invalid.
         """
-        connection = cls(url, name)
+        connection = cls(url, name, nkey)
         await connection._connect(connect_timeout_s)
         fits = fast and fast_path_fits(connection.client)
         connection.wire = (FastWire if fits else PlainWire)(connection.client)
@@ -92,7 +99,7 @@ class NatsConnection:
 
     async def sibling(self, name: str) -> NatsConnection:
         """Another connection to the same server, for the calling loop."""
-        return await NatsConnection.open(self._url, name=name)
+        return await NatsConnection.open(self._url, name=name, nkey=self._nkey)
 
     @property
     def is_connected(self) -> bool:
@@ -232,6 +239,7 @@ class NatsConnection:
                 reconnect_time_wait=RECONNECT_WAIT_S,  # type: ignore[arg-type]
                 ping_interval=PING_INTERVAL_S,
                 pending_size=PENDING_BYTES,
+                nkeys_seed_str=self._nkey,
                 skip_subject_validation=True,
             )
         )

@@ -1,4 +1,5 @@
--- A server folds, commits ticks, and hands out credentials. It writes no token, audit answer or catalog entry.
+-- A server folds, commits ticks, and hands out credentials, which it writes to the audit. It writes no token and no
+-- catalog entry.
 grant usage on schema noetl to noetl_server;
 grant execute on function noetl.fail_fence() to noetl_server;
 
@@ -10,6 +11,8 @@ grant select, insert on noetl.event, noetl.request, noetl.playbook to noetl_serv
 grant select, insert, update on noetl.execution to noetl_server;
 grant select, insert, update (due_ms), delete on noetl.timer to noetl_server;
 grant select, insert, delete on noetl.inbox to noetl_server;
+grant insert, select (number) on noetl.audit to noetl_server;
+grant insert on noetl.audit_answer to noetl_server;
 grant insert on noetl.object_use, noetl.execution_term, noetl.dead_letter to noetl_server;
 
 -- Locking a row that is trimmed needs the right to update one of its columns.
