@@ -124,7 +124,7 @@ class Server(ServerParts):
 
     async def _fold_messages(self, messages: Sequence[ReportedMessage]) -> None:
         """Folds messages from EVENTS."""
-        fold = Fold(self.executions)
+        fold = Fold(self.executions, self.ports.capabilities)
         moved: dict[int, tuple[int, int]] = {}
         bodies = []
         for message in messages:
@@ -168,7 +168,7 @@ class Server(ServerParts):
         items = await self.inbox.take(self.ownership.ids)
         if not items:
             return
-        fold = Fold(self.executions)
+        fold = Fold(self.executions, self.ports.capabilities)
         at_ms = self.inputs.now_ms()
         messages = [message for item in items if (message := fold.decode_inbox(item, at_ms)) is not None]
         await self.executions.load({message.execution_id for message in messages})
@@ -184,7 +184,7 @@ class Server(ServerParts):
         ready = self.inputs.ready(self.executions)
         if not ready:
             return
-        fold = Fold(self.executions)
+        fold = Fold(self.executions, self.ports.capabilities)
         for execution_id, recorded in ready:
             fold.own_input(execution_id, recorded)
         if fold.tick.events:
@@ -195,7 +195,7 @@ class Server(ServerParts):
         missing = self.reconciler.take_missing(self.executions, self._folded())
         if not missing:
             return
-        fold = Fold(self.executions)
+        fold = Fold(self.executions, self.ports.capabilities)
         for owed in missing:
             fold.issue_again(owed.execution_id, owed.command_id, "absent from the queue")
         if fold.tick.events:

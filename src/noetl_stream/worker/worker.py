@@ -216,6 +216,11 @@ class Worker:
         if command is None:
             delivery.nak(limits.RETURN_DELAY_S)
             return False
+        if not command.capability:
+            # Nobody would take its reports. Servers find it missing and issue it again (PROTOCOL §2 *Reconcile*).
+            log.warning("command %s is dropped: it was issued before commands had capabilities", command.command_id)
+            delivery.ack()
+            return False
         self._liveness.touch()
         run = CommandRun(self._dependencies, self._cancellations, command, delivery)
         task = asyncio.create_task(self._execute(run, connected_ms))
