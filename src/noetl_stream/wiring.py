@@ -216,12 +216,12 @@ class HostedWorker:
 def make_worker(connected: Connected, endpoint: Endpoint, *, pool: str, slots: int) -> HostedWorker:
     """A worker with all tool kinds installed here."""
     from noetl_stream.worker.playbooks import PlanClient
-    from noetl_stream.worker.secrets.keychain import SecretsClient
+    from noetl_stream.worker.secrets.keychain import find_stored
     from noetl_stream.worker.secrets.redaction import hide_in_logs
     from noetl_stream.worker.worker import Worker
 
     tools = create_tools(installed_kinds(), endpoint.tools)
-    plans = PlanClient(connected.bus, connected.clock, {kind: tool.spec for kind, tool in tools.items()})
+    plans = PlanClient({kind: tool.spec for kind, tool in tools.items()})
     worker = Worker(
         name=process_name("worker"),
         pool=pool,
@@ -234,7 +234,7 @@ def make_worker(connected: Connected, endpoint: Endpoint, *, pool: str, slots: i
         tools=tools,
         plans=plans,
         credentials=endpoint.credentials,
-        secrets=SecretsClient(connected.bus, connected.clock),
+        secrets=find_stored,
     )
     return HostedWorker(worker, tools, plans, hide_in_logs(worker.keychain.redactor))
 

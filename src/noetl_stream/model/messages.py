@@ -224,9 +224,7 @@ class ShownCommand(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, command: StepCommand) -> ShownCommand:
-        return cls(
-            command.execution_id, command.step_run_id, command.command_id, command.issue, command.capability
-        )
+        return cls(command.execution_id, command.step_run_id, command.command_id, command.issue, command.capability)
 
 
 class Drop(msgspec.Struct, frozen=True, tag_field="answer", tag="drop"):
@@ -299,11 +297,12 @@ class WorkerPresence(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class SecretQuestion(msgspec.Struct, frozen=True):
-    """A request for a stored credential. ``public_key``: X25519, for this request only."""
+    """A request for a stored credential. ``public_key``: X25519, for this request only; ``worker`` names who asks."""
 
     command: ShownCommand
     name: str
     public_key: bytes
+    worker: str = ""
 
 
 class PlaybookQuestion(msgspec.Struct, frozen=True):

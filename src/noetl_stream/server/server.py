@@ -25,7 +25,7 @@ from noetl_stream.playbook.kinds.spec import Kinds
 from noetl_stream.ports import subjects
 from noetl_stream.ports.event_log import ReportedMessage
 from noetl_stream.ports.store import PlaybookRow
-from noetl_stream.server.client_requests import reject_unanswered, without_repeated
+from noetl_stream.server.client_requests import reject_unanswered, without_repeated, without_unsigned
 from noetl_stream.server.commit import Committer
 from noetl_stream.server.credentials import with_credentials
 from noetl_stream.server.fold import Fold
@@ -137,11 +137,12 @@ class Server(ServerParts):
                 bodies.append((message, body))
         if not moved:
             return
-        bodies = list(await without_repeated(bodies, self.ports.store))
-        await self._prepare(bodies, fold.tick)
-        for message, body in bodies:
+        signed = without_unsigned(bodies, self.ports.signer)
+        folded = await without_repeated(signed, self.ports.store)
+        await self._prepare(folded, fold.tick)
+        for message, body in folded:
             fold.message(message, body)
-        await reject_unanswered(bodies, self.executions, self.ports.store, fold.tick)
+        await reject_unanswered(bodies, signed, self.executions, self.ports.store, fold.tick)
         await self._commit(fold, moved)
 
     async def _prepare(self, bodies: Collection[tuple[ReportedMessage, Request | Report]], tick: PendingTick) -> None:

@@ -27,7 +27,7 @@ from noetl_stream.worker.command.run import CommandRun
 from noetl_stream.worker.dependencies import Dependencies
 from noetl_stream.worker.lease import BrokerLiveness, LeaseKeeper
 from noetl_stream.worker.playbooks import PlanClient
-from noetl_stream.worker.secrets.keychain import Keychain, SecretsClient
+from noetl_stream.worker.secrets.keychain import FindStored, Keychain
 from noetl_stream.worker.waiting import persist, within
 
 log = logging.getLogger(__name__)
@@ -62,7 +62,7 @@ class Worker:
         tools: Mapping[str, Tool],
         plans: PlanClient,
         credentials: Mapping[str, str] | None = None,
-        secrets: SecretsClient | None = None,
+        secrets: FindStored | None = None,
         grace_s: float = limits.GRACE_S,
         ack_wait_s: float = limits.ACK_WAIT_S,
     ) -> None:
