@@ -24,8 +24,8 @@ FORMAT = 1
 class Request(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="type", tag="request"):
     """A client's message to an execution. Msg-Id: ``request_id``.
 
-    ``signature`` is that of a gateway or the local operator, over the ids and the fact as it is encoded here: the fact's
-    ``principal`` counts by it alone (PROTOCOL §7 *Who says it*).
+    ``signature`` is that of a gateway or the local operator, over the ids and the bytes of the fact: its ``principal``
+    counts by it alone (PROTOCOL §7 *Who says it*).
     """
 
     execution_id: str
