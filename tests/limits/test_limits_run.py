@@ -21,8 +21,10 @@ from noetl_stream.model.limits import Limits
 from noetl_stream.playbook.compile.compiler import check, digest_of
 from noetl_stream.playbook.plan import Plan
 from noetl_stream.ports import subjects
+from noetl_stream.sealing.keys import new_key
 from noetl_stream.server.plan_cache import PlanCache
 from noetl_stream.settings.environment import Settings
+from noetl_stream.testing.keys import ACCESS_KEYS
 from noetl_stream.testing.scenario.scenario import Scenario
 from noetl_stream.tools.pipeline import NoopTool
 from noetl_stream.wiring import Connected, Endpoint, make_server

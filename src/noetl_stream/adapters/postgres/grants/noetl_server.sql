@@ -1,4 +1,5 @@
--- A server folds, commits ticks, and hands out credentials. It writes no token, audit answer or catalog entry.
+-- A server folds, commits ticks, and hands out credentials. It writes no token and no catalog entry, and of the
+-- audit only what it hands out.
 grant usage on schema noetl to noetl_server;
 grant execute on function noetl.fail_fence() to noetl_server;
 
@@ -15,3 +16,8 @@ grant insert on noetl.object_use, noetl.execution_term, noetl.dead_letter to noe
 -- Locking a row that is trimmed needs the right to update one of its columns.
 grant select, insert, update (at_ms), delete on noetl.feed to noetl_server;
 grant select, insert, update (tick) on noetl.feed_floor to noetl_server;
+
+-- The entry's own number comes back from its insertion, which needs the right to read it.
+grant select (number, at_ms), insert on noetl.audit to noetl_server;
+grant insert on noetl.audit_answer to noetl_server;
+grant usage on sequence noetl.audit_number to noetl_server;
