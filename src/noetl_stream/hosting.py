@@ -13,12 +13,10 @@ from typing import TYPE_CHECKING
 from noetl_stream import wiring
 from noetl_stream.adapters.nats.connection import NatsConnection
 from noetl_stream.concurrency import first_done
-from noetl_stream.errors import UsageError
 from noetl_stream.local.stack import EmbeddedStack
 from noetl_stream.model.limits import operator_limits
 from noetl_stream.ports.permissions import ADMIN, GATEWAY, SERVER, worker_identity
-from noetl_stream.sealing.keys import KEY_HINT
-from noetl_stream.settings.environment import ACCESS_KEY_VARIABLE, SERVER_KEY_VARIABLE, Settings
+from noetl_stream.settings.environment import Settings
 
 if TYPE_CHECKING:
     from noetl_stream.server.server import Server
@@ -31,8 +29,6 @@ ROLE_WAIT_S = 5.0
 
 POSTGRES_USER = {ADMIN: "noetl", SERVER: "noetl_server", GATEWAY: "noetl_gateway"}
 """The embedded Postgres user of each identity. With own servers, the role that it should be a member of."""
-
-MOST_EXCESS_SHOWN = 3
 
 
 @dataclass(slots=True)
@@ -74,17 +70,8 @@ def open_stack(settings: Settings, pool: str | None = None) -> Iterator[StackAcc
 
 
 def own_endpoint(settings: Settings, identity: str) -> wiring.Endpoint:
-    """The user's own servers, by the addresses, identity and keys of this process's environment.
-
-    Raises:
-        UsageError: A key that the identity needs is not set.
-    """
+    """The user's own servers, by the addresses, identity and keys of this process's environment."""
     assert settings.nats_url is not None
-    needed = {SERVER_KEY_VARIABLE: settings.server_keys} if identity == SERVER else {}
-    needed |= {ACCESS_KEY_VARIABLE: settings.access_keys} if identity in (SERVER, GATEWAY) else {}
-    for variable, keys in needed.items():
-        if not keys:
-            raise UsageError(f"{variable} is not set", hint=f"a {identity} with your own servers needs it: {KEY_HINT}")
     everything = wiring.Endpoint(
         settings.nats_url,
         settings.postgres_dsn,
@@ -208,16 +195,18 @@ async def host_worker(stack: StackAccess, pool: str, slots: int) -> None:
 
 
 async def warn_of_excess_rights(connected: wiring.Connected, identity: str) -> None:
-    """Warns if the Postgres user of this process may do more than its role needs."""
+    """Warns if the Postgres user of this process may do more than its role needs.
+
+    Raises:
+        NotReady, StreamLost: The schema or the streams are not prepared: this is said first, and alone.
+    """
+    await connected.store.verify()
+    await connected.log.verify()
     role = POSTGRES_USER[identity]
     excess = await connected.store.excess_rights(role)
     if excess:
-        log.warning(
-            "the Postgres user of this %s may do more than it needs (%s): use a member of the role %s",
-            identity,
-            "; ".join(excess[:MOST_EXCESS_SHOWN]),
-            role,
-        )
+        reasons = "; ".join(excess)
+        log.warning("the Postgres user of this %s %s: use a member of the role %s", identity, reasons, role)
 
 
 async def host_gateway(stack: StackAccess, settings: Settings, host: str, port: int) -> None:

@@ -25,6 +25,7 @@ ROLES: Final = (SERVER, GATEWAY, READER)
 
 _REVOKE: Final = """
 revoke all on all tables in schema noetl from {role};
+revoke all on all sequences in schema noetl from {role};
 revoke all on all functions in schema noetl from {role}, public;
 revoke all on schema noetl from {role};
 """

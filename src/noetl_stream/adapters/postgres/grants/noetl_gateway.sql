@@ -6,7 +6,8 @@ grant execute on function
     noetl.delete_events(text, integer),
     noetl.delete_execution(text, text[]),
     noetl.requeue_dead_letter(text, text, bigint),
-    noetl.discard_dead_letter(text, text, bigint)
+    noetl.discard_dead_letter(text, text, bigint),
+    noetl.trim_audit(bigint)
     to noetl_gateway;
 
 grant select on
@@ -21,4 +22,5 @@ grant select, insert, update (kind, description, tags, version, key_id, sealed, 
     on noetl.credential to noetl_gateway;
 grant select, insert, update (last_used_ms, revoked_ms, revoked_by) on noetl.api_token to noetl_gateway;
 grant select, insert on noetl.audit, noetl.audit_answer to noetl_gateway;
+grant usage on sequence noetl.audit_number to noetl_gateway;
 grant select, insert, update (status, headers, body), delete on noetl.idempotency to noetl_gateway;
