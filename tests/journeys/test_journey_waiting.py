@@ -458,7 +458,7 @@ async def signal_a_hundred(stack: LiveStack, victim: str) -> list[str]:
         async def tell(number: int) -> None:
             fact = SignalReceived(f"signal-{number}", signal="go", payload=number)
             async with gate:
-                await until(lambda: ask_of(connected.log, connected.bus, connected.clock, ids[number], fact))
+                await until(lambda: ask_of(connected.requests, connected.bus, connected.clock, ids[number], fact))
             if victim and number == 30:
                 with suppress(ProcessLookupError):
                     stack.kill(victim)
