@@ -9,6 +9,7 @@ import socket
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 from aiohttp import ClientSession, TCPConnector
@@ -27,6 +28,7 @@ from noetl_stream.model.roles import Role
 from noetl_stream.ports.access import AuditedAnswer, AuditedCall, AuditEntry
 from noetl_stream.ports.operations.access import NewToken
 from noetl_stream.ports.operations.executions import ResultDocument
+from noetl_stream.ports.operations.playbooks import CheckedDocument
 from noetl_stream.settings.environment import GatewayLimits
 
 Connected = tuple[asyncio.StreamReader, asyncio.StreamWriter]
@@ -151,6 +153,33 @@ async def test_waits_of_one_viewer_leave_room_for_everybody_else() -> None:
         for task in (*first, *more, boss):
             task.cancel()
         await stage.until(lambda: stage.gateway.pressure.waits.under_way == 0)
+
+
+async def test_checks_of_one_viewer_leave_room_for_those_of_an_author() -> None:
+    stage = GatewayStage(GatewayLimits(max_checks=8), open_to_all=False)
+    release = asyncio.Event()
+
+    class Slow:
+        async def check(self, source: bytes, name: str) -> CheckedDocument:
+            await release.wait()
+            return CheckedDocument(ok=True, path=None, version=None, digest=None, diagnostics=[])
+
+    slow: Any = Slow()
+    stage.operations = stage.operations._replace(playbooks=slow)
+    async with stage.open():
+        viewer, author = await token(stage, "ann", "viewer"), await token(stage, "bob", "author")
+
+        async def check(headers: dict[str, str]) -> int:
+            async with stage.client.post("/api/v1/playbooks/check", data="a: b", headers=YAML | headers) as answer:
+                return answer.status
+
+        checks = [asyncio.create_task(check(viewer)) for _ in range(20)]
+        await stage.until(lambda: sum(task.done() for task in checks) == 18)
+        assert stage.gateway.pressure.checks.under_way == 2
+        checks.append(asyncio.create_task(check(author)))
+        await stage.until(lambda: stage.gateway.pressure.checks.under_way == 3)
+        release.set()
+        assert sorted(await asyncio.gather(*checks)) == [200] * 3 + [429] * 18
 
 
 async def test_a_caller_that_leaves_an_event_stream_holds_it_no_more() -> None:
