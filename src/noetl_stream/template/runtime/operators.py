@@ -10,9 +10,7 @@ from noetl_stream.template.runtime.access import kind_of, plain_for_text
 from noetl_stream.template.runtime.meter import CHARS_PER_SEARCH, Meter
 from noetl_stream.template.runtime.scope import ABSENT, NO_REFERENCES
 
-_PLACEHOLDER: Final = re.compile(
-    r"%%|%(?:\([^()%]*+\))?+[#0\- +]*+([0-9]{1,9}+)?+(?:\.([0-9]{1,9}+))?+[diouxXeEfFgGs]"
-)
+_PLACEHOLDER: Final = re.compile(r"%%|%(?:\([^()%]*+\))?+[#0\- +]*+([0-9]{1,9}+)?+(?:\.([0-9]{1,9}+))?+[diouxXeEfFgGs]")
 """Excludes ``%c``, which could produce a lone surrogate, and ``%r`` and ``%a``, which write Python."""
 
 

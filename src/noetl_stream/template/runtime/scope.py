@@ -154,6 +154,11 @@ class ResultView:
         """
         return self._result.value(references) if isinstance(self._result, LazyResult) else ABSENT
 
+    @property
+    def inline_bytes(self) -> int:
+        """The size of its results that are decoded when they are read."""
+        return sum(len(bytes(one.result.value)) for one in (self.outcome, *self._results.values()))
+
     def extra(self, key: str) -> Any:
         """The keys that the view adds: ``outcome`` and ``results``; ``None`` for any other key."""
         if key == "outcome":
