@@ -56,7 +56,15 @@ def open_stack(settings: Settings) -> Iterator[StackAccess]:
     if settings.nats_url is not None and settings.postgres_dsn is not None:
         tools, limits = settings.tools(embedded=False), operator_limits(settings.limits)
         own = wiring.Endpoint(
-            settings.nats_url, settings.postgres_dsn, settings.credentials, _keys(settings), tools, limits
+            settings.nats_url,
+            settings.postgres_dsn,
+            settings.credentials,
+            _keys(settings),
+            tools,
+            limits,
+            nats_nkey=settings.nats_nkey,
+            server_keys=settings.server_keys,
+            access_keys=settings.access_keys,
         )
         yield StackAccess(own, None)
         return
@@ -71,9 +79,18 @@ def embedded_endpoint(stack: EmbeddedStack, settings: Settings) -> wiring.Endpoi
     address = stack.address
     credentials = {"local_postgres": address.playbooks_dsn, **settings.credentials}
     # The user's own key comes first; credentials stored before it was set can still be read.
-    keys = (*_keys(settings), address.credential_key)
+    keys = (*_keys(settings), address.keys.credential)
     tools, limits = settings.tools(embedded=True), operator_limits(settings.limits)
-    return wiring.Endpoint(address.nats_url, address.postgres_dsn, credentials, keys, tools, limits)
+    return wiring.Endpoint(
+        address.nats_url,
+        address.postgres_dsn,
+        credentials,
+        keys,
+        tools,
+        limits,
+        server_keys=(*settings.server_keys, address.keys.server),
+        access_keys=(*settings.access_keys, address.keys.access),
+    )
 
 
 def _keys(settings: Settings) -> tuple[str, ...]:

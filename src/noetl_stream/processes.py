@@ -82,7 +82,7 @@ class Supervised:
     def __init__(self, title: str, arguments: Sequence[str], stack: StackAccess) -> None:
         self.title = title
         self._arguments = command_line(*arguments, "--end-with-parent")
-        self._needs_keys = arguments[0] in ("server", "gateway")
+        self._role = arguments[0]
         self._stack = stack
         self._process: asyncio.subprocess.Process | None = None
         self._stopping = False
@@ -94,9 +94,7 @@ class Supervised:
     async def run(self) -> None:
         """Runs the child until stopped, each time with the current endpoint of the stack."""
         while not self._stopping:
-            endpoint = self._stack.endpoint
-            keys = endpoint.credential_keys if self._needs_keys else ()
-            environment = child_environment(endpoint.nats_url, endpoint.postgres_dsn, endpoint.credentials, keys)
+            environment = self._environment()
             if self._stack.embedded is not None and not environment.get(HTTP_ALLOW_VARIABLE):
                 environment[HTTP_ALLOW_VARIABLE] = "loopback"  # the child does not know that its servers are embedded
             # In its own session: we handle Ctrl-C and stop our children in order.
@@ -107,6 +105,19 @@ class Supervised:
             if not self._stopping:
                 log.warning("%s exited with code %s: restarting", self.title, code)
                 await asyncio.sleep(RESTART_S)
+
+    def _environment(self) -> dict[str, str]:
+        endpoint = self._stack.endpoint
+        has_keys, is_server = self._role != "worker", self._role == "server"
+        return child_environment(
+            nats_url=endpoint.nats_url,
+            nats_nkey=endpoint.nats_nkey,
+            postgres_dsn=endpoint.postgres_dsn,
+            credentials=endpoint.credentials,
+            credential_keys=endpoint.credential_keys if has_keys else (),
+            server_keys=endpoint.server_keys if is_server else (),
+            access_keys=endpoint.access_keys if has_keys else (),
+        )
 
     def restart(self) -> None:
         """Ends the child, so that it restarts with the current endpoint."""

@@ -45,17 +45,23 @@ class Endpoint:
     """Addresses of NATS and Postgres, and the credentials the installation offers (``local_postgres``).
 
     Attributes:
+        nats_nkey: The seed of its NATS user; ``None`` if the URL says who it is.
         credential_keys: Encrypt stored credentials, the current key first; empty if not configured.
+        server_keys: Of the capabilities that commands carry, as base64, the current one first. Servers only.
+        access_keys: Sign requests and seal objects, as base64, the current one first. Not for workers.
         tools: What the tools of a worker here may do.
         limits: Limits of executions that a server here starts; a playbook may lower them.
     """
 
-    nats_url: str
-    postgres_dsn: str
-    credentials: Mapping[str, str]
+    nats_url: str = field(repr=False)
+    postgres_dsn: str = field(repr=False)
+    credentials: Mapping[str, str] = field(repr=False)
     credential_keys: tuple[str, ...] = field(default=(), repr=False)
     tools: ToolSettings = field(default_factory=ToolSettings)
     limits: Limits = DEFAULT_LIMITS
+    nats_nkey: str | None = field(default=None, repr=False)
+    server_keys: tuple[str, ...] = field(default=(), repr=False)
+    access_keys: tuple[str, ...] = field(default=(), repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,6 +241,7 @@ def make_worker(connected: Connected, endpoint: Endpoint, *, pool: str, slots: i
         plans=plans,
         credentials=endpoint.credentials,
         secrets=SecretsClient(connected.bus, connected.clock),
+        keychain_folders=endpoint.tools.keychain_folders,
     )
     return HostedWorker(worker, tools, plans, hide_in_logs(worker.keychain.redactor))
 

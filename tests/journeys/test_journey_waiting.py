@@ -160,6 +160,7 @@ async def child_of(store: Store, execution_id: str) -> str:
     return found
 
 
+@pytest.mark.verify
 async def test_a_waiting_execution_outlives_the_death_of_every_process(start_stack: StartStack) -> None:
     stack = await asyncio.to_thread(start_stack, 1, 2)
     async with Effects().serving() as effects:

@@ -74,11 +74,11 @@ class Vault:
         self.stage.tools["secrets"] = SecretsTool()
         self.stage.tools["http"] = HttpTool(read_http_allow("loopback"))
 
-    async def start(self) -> None:
+    async def start(self, **changes: Any) -> None:
         """A worker that asks it."""
         stage = self.stage
         secrets = SecretsClient(stage.broker.bus, stage.clock)
-        await stage.start(credentials=OWN, secrets=secrets)
+        await stage.start(credentials=OWN, secrets=secrets, **changes)
 
     async def run(self, steps: str, **changes: Any) -> list[TaskProcessed]:
         """What became of the tasks of these steps, by the worker that is there; they have ended when this returns."""
@@ -91,10 +91,10 @@ class Vault:
 
 
 @pytest.fixture
-async def vault(stage: Stage) -> AsyncIterator[Vault]:
+async def vault(stage: Stage, tmp_path: Path) -> AsyncIterator[Vault]:
     made = Vault(stage)
     await made.open()
-    await made.start()
+    await made.start(keychain_folders=[tmp_path])
     yield made
     await stage.tools["http"].close()
 

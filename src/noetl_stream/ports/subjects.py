@@ -7,6 +7,13 @@ from typing import Final
 
 from noetl_stream.model.ids import checked_id, partition_of
 
+EVENTS: Final = "EVENTS"
+COMMANDS: Final = "COMMANDS"
+LOGS: Final = "LOGS"
+RESULTS_BUCKET: Final = "noetl-results"
+RESULTS: Final = f"OBJ_{RESULTS_BUCKET}"
+"""The streams, and the bucket of the object store that RESULTS is."""
+
 STOP: Final = "noetl.stop"
 """Server → workers: :class:`~noetl_stream.model.messages.Stop`."""
 

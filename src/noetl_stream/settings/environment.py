@@ -17,6 +17,7 @@ from noetl_stream.sealing.keys import read_key
 from noetl_stream.settings.oidc import OidcSettings, read_oidc
 from noetl_stream.settings.tools import (
     HTTP_ALLOW_VARIABLE,
+    KEYCHAIN_FOLDERS_VARIABLE,
     HttpAllow,
     ToolSettings,
     read_folders,
@@ -48,6 +49,22 @@ KEY_VARIABLE = "NOETL_CREDENTIAL_KEY"
 OLD_KEYS_VARIABLE = "NOETL_CREDENTIAL_OLD_KEYS"
 KEY_VARIABLES = (KEY_VARIABLE, OLD_KEYS_VARIABLE)
 """These look like credentials called `key` and `old_keys`, which therefore cannot be set by variables."""
+
+NATS_URL_VARIABLE = "NOETL_NATS_URL"
+NKEY_VARIABLE = "NOETL_NATS_NKEY"
+POSTGRES_VARIABLE = "NOETL_POSTGRES_DSN"
+SERVER_KEY_VARIABLE = "NOETL_SERVER_KEY"
+ACCESS_KEY_VARIABLE = "NOETL_ACCESS_KEY"
+ENGINE_VARIABLES = frozenset(
+    {NATS_URL_VARIABLE, NKEY_VARIABLE, POSTGRES_VARIABLE, SERVER_KEY_VARIABLE, ACCESS_KEY_VARIABLE, TOKEN_VARIABLE}
+    | set(KEY_VARIABLES)
+)
+"""Addresses that hold passwords, identities and keys of the engine: each process gets only its own."""
+
+USER_SEED = re.compile(r"SU[A-Z2-7]{56}")
+
+PROCESSES = Path("/proc")
+"""Holds the environment of every process, on Linux."""
 
 LIMIT_PREFIX = "NOETL_LIMIT_"
 LIMIT_VARIABLE = "NOETL_LIMIT_<NAME>"
@@ -128,13 +145,11 @@ def _address(schemes: tuple[str, ...]) -> Read:
     return read
 
 
-def _check_both_or_neither(nats_url: str | None, postgres_dsn: str | None) -> None:
-    if (nats_url is None) == (postgres_dsn is None):
-        return
-    present, absent = "NOETL_NATS_URL", "NOETL_POSTGRES_DSN"
-    if nats_url is None:
-        present, absent = absent, present
-    raise UsageError(f"{present} is set, but {absent} is not", hint="set both for your own servers, or neither")
+def _read_seed(variable: str, given: Given) -> str | None:
+    value = given.get(variable)
+    if value is not None and USER_SEED.fullmatch(value) is None:
+        raise UsageError(f"{variable} is not the seed of a NATS user", hint="it is 58 characters and begins with SU")
+    return value
 
 
 def _read_home(variable: str, given: Given) -> Path | None:
@@ -145,6 +160,16 @@ def _read_home(variable: str, given: Given) -> Path | None:
     if value.startswith("~"):
         raise UsageError(f"{variable} cannot use ~ for another user's folder", hint="write the absolute path")
     return Path(value).absolute()
+
+
+def _read_keychain_folders(variable: str, given: Given) -> tuple[Path, ...]:
+    folders = read_folders(variable, given)
+    own = [PROCESSES, home] if (home := _read_home("NOETL_HOME", given)) else [PROCESSES]
+    for folder in folders:
+        if any(folder.is_relative_to(place) or place.is_relative_to(folder) for place in own):
+            message = f"{variable} names {folder}, where noetl-stream's own keys and variables can be read"
+            raise UsageError(message, hint="name a folder that holds only what playbooks may read")
+    return folders
 
 
 def _own(folder: str) -> Path | None:
@@ -202,6 +227,13 @@ def _read_old_keys(variable: str, given: Given) -> tuple[str, ...]:
     return values
 
 
+def _read_keys(variable: str, given: Given) -> tuple[str, ...]:
+    values = tuple(part.strip() for part in given.get(variable, "").split(",") if part.strip())
+    for value in values:
+        read_key(value, variable)
+    return values
+
+
 def _read_oidc(_variable: str, given: Given) -> OidcSettings | None:
     return read_oidc(given)
 
@@ -212,7 +244,8 @@ class Settings:
 
     Attributes:
         nats_url: One or more ``nats://`` addresses, comma-separated, or ``None`` for the embedded NATS.
-        postgres_dsn: A ``postgresql://`` address, or ``None`` for the embedded Postgres. Set both or neither.
+        nats_nkey: The seed of this process's NATS user, or ``None`` if the address says who it is.
+        postgres_dsn: A ``postgresql://`` address, or ``None``. Only with ``nats_url``; workers need none.
         home_folder: The absolute path of the embedded servers' folder; ``None`` if unknown. Use :attr:`home`.
         pool: The worker pool that ``worker`` serves.
         slots: Tasks that a worker runs at the same time.
@@ -221,9 +254,13 @@ class Settings:
         credentials: DSNs or JSON text by lower-case name (LANGUAGE §11).
         credential_key: The key that encrypts stored credentials, or ``None`` for the embedded stack's own.
         credential_old_keys: Keys that only decrypt, until everything is rotated.
+        server_keys: Keys of the capabilities that commands carry, the current one first. For servers.
+        access_keys: Keys that sign requests and seal objects, the current one first. For servers, gateways and the
+            command line.
         http_allow: What `http` tasks may reach besides the public internet; ``None`` for the default of the stack.
         shell: Whether `shell` tasks may run.
         duckdb_folders: Absolute paths of the folders whose files `duckdb` tasks may use.
+        keychain_folders: Absolute paths of the folders below which entries of the keychain may name files.
         limits: Numbers as written, by lower-case name; ``model.limits.operator_limits`` parses them.
         gateway_max_requests, …: Use :attr:`gateway_limits`.
         gateway_auth: Whether a gateway accepts requests without a token; ``None``: only on loopback.
@@ -232,9 +269,10 @@ class Settings:
         no_color: Whether to omit colors from output (https://no-color.org).
     """
 
-    nats_url: str | None = _setting("NOETL_NATS_URL", "the embedded NATS", _address(NATS_SCHEMES), is_secret=True)
+    nats_url: str | None = _setting(NATS_URL_VARIABLE, "the embedded NATS", _address(NATS_SCHEMES), is_secret=True)
+    nats_nkey: str | None = _setting(NKEY_VARIABLE, "none", _read_seed, is_secret=True)
     postgres_dsn: str | None = _setting(
-        "NOETL_POSTGRES_DSN", "the embedded Postgres", _address(POSTGRES_SCHEMES), is_secret=True
+        POSTGRES_VARIABLE, "the embedded Postgres", _address(POSTGRES_SCHEMES), is_secret=True
     )
     home_folder: Path | None = _setting("NOETL_HOME", DEFAULT_HOME, _read_home)
     pool: str = _setting("NOETL_POOL", DEFAULT_POOL, _read_pool)
@@ -244,11 +282,14 @@ class Settings:
     credentials: Mapping[str, str] = _setting(CREDENTIAL_VARIABLE, "none", _read_credentials, is_secret=True)
     credential_key: str | None = _setting(KEY_VARIABLE, "the embedded stack's own", _read_key, is_secret=True)
     credential_old_keys: tuple[str, ...] = _setting(OLD_KEYS_VARIABLE, "none", _read_old_keys, is_secret=True)
+    server_keys: tuple[str, ...] = _setting(SERVER_KEY_VARIABLE, "the embedded stack's own", _read_keys, is_secret=True)
+    access_keys: tuple[str, ...] = _setting(ACCESS_KEY_VARIABLE, "the embedded stack's own", _read_keys, is_secret=True)
     http_allow: HttpAllow | None = _setting(
         HTTP_ALLOW_VARIABLE, "loopback with the embedded stack, else none", _parsed(read_http_allow)
     )
     shell: bool = _setting("NOETL_SHELL", "on", _read_switch)
     duckdb_folders: tuple[Path, ...] = _setting("NOETL_DUCKDB_PATHS", "none", read_folders)
+    keychain_folders: tuple[Path, ...] = _setting(KEYCHAIN_FOLDERS_VARIABLE, "none", _read_keychain_folders)
     limits: Mapping[str, str] = _setting(LIMIT_VARIABLE, "see limits.md", _read_limits)
     gateway_max_requests: int = _gateway_limit("max_requests")
     gateway_max_streams: int = _gateway_limit("max_streams")
@@ -275,7 +316,9 @@ class Settings:
         given = {name: value for name, value in (os.environ if environ is None else environ).items() if value}
         read = {field.name: field.metadata["read"](field.metadata["variable"], given) for field in fields(cls)}
         settings = cls(**read)
-        _check_both_or_neither(settings.nats_url, settings.postgres_dsn)
+        if settings.postgres_dsn is not None and settings.nats_url is None:
+            hint = "set both for your own servers, or neither"
+            raise UsageError(f"{POSTGRES_VARIABLE} is set, but {NATS_URL_VARIABLE} is not", hint=hint)
         return settings
 
     @property
@@ -310,7 +353,7 @@ class Settings:
     def tools(self, *, embedded: bool) -> ToolSettings:
         """The permissions of tools. With the embedded stack, `http` may reach this machine by default."""
         default = read_http_allow("loopback") if embedded else HttpAllow()
-        return ToolSettings(self.http_allow or default, self.shell, self.duckdb_folders)
+        return ToolSettings(self.http_allow or default, self.shell, self.duckdb_folders, self.keychain_folders)
 
 
 def limit_settings(environ: Mapping[str, str] | None = None) -> dict[str, str]:
@@ -325,15 +368,25 @@ def environment_variable(name: str) -> str | None:
 
 
 def child_environment(
-    nats_url: str, postgres_dsn: str, credentials: Mapping[str, str], keys: Sequence[str] = ()
+    *,
+    nats_url: str,
+    nats_nkey: str | None = None,
+    postgres_dsn: str | None = None,
+    credentials: Mapping[str, str] | None = None,
+    credential_keys: Sequence[str] = (),
+    server_keys: Sequence[str] = (),
+    access_keys: Sequence[str] = (),
 ) -> dict[str, str]:
-    """The environment of a child process that uses the same stack as this one.
-
-    Args:
-        keys: Keys to encrypt and decrypt credentials, for servers and gateways only.
-    """
-    found = {name: value for name, value in os.environ.items() if name not in (*KEY_VARIABLES, TOKEN_VARIABLE)}
-    if keys:
-        found |= {KEY_VARIABLE: keys[0], OLD_KEYS_VARIABLE: ",".join(keys[1:])}
-    found |= {"NOETL_NATS_URL": nats_url, "NOETL_POSTGRES_DSN": postgres_dsn}
-    return found | {CREDENTIAL_PREFIX + name.upper(): value for name, value in credentials.items()}
+    """The environment of a child process: that of this one, with the addresses, identity and keys given here only."""
+    found = {name: value for name, value in os.environ.items() if name not in ENGINE_VARIABLES}
+    held = {
+        NATS_URL_VARIABLE: nats_url,
+        NKEY_VARIABLE: nats_nkey,
+        POSTGRES_VARIABLE: postgres_dsn,
+        KEY_VARIABLE: next(iter(credential_keys), None),
+        OLD_KEYS_VARIABLE: ",".join(credential_keys[1:]),
+        SERVER_KEY_VARIABLE: ",".join(server_keys),
+        ACCESS_KEY_VARIABLE: ",".join(access_keys),
+    }
+    found |= {name: value for name, value in held.items() if value}
+    return found | {CREDENTIAL_PREFIX + name.upper(): value for name, value in (credentials or {}).items()}

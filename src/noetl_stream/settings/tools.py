@@ -13,6 +13,7 @@ from typing import Final
 from noetl_stream.errors import UsageError
 
 HTTP_ALLOW_VARIABLE: Final = "NOETL_HTTP_ALLOW"
+KEYCHAIN_FOLDERS_VARIABLE: Final = "NOETL_KEYCHAIN_FOLDERS"
 HTTP_ALLOW_WORDS: Final = {
     "none": (),
     "loopback": ("127.0.0.0/8", "::1/128"),
@@ -39,11 +40,13 @@ class ToolSettings:
         http_allow: What `http` tasks may reach besides the public internet.
         shell: Whether `shell` tasks may run.
         duckdb_folders: Absolute paths of the folders whose files `duckdb` tasks may read and write.
+        keychain_folders: Absolute paths of the folders below which entries of the keychain may name files.
     """
 
     http_allow: HttpAllow = HttpAllow()
     shell: bool = True
     duckdb_folders: tuple[Path, ...] = ()
+    keychain_folders: tuple[Path, ...] = ()
 
 
 def read_http_allow(text: str) -> HttpAllow:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from itertools import islice
+from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import noetl_stream
@@ -44,6 +45,7 @@ class Worker:
         slots: How many commands run at once.
         credentials: The worker's own, by lower-case name (``NOETL_CREDENTIAL_<NAME>``): DSNs or JSON objects.
         secrets: The credential store, asked first; without it only ``credentials`` are used.
+        keychain_folders: Where entries of kind ``file`` may be read.
         grace_s: How long running commands may take to finish after :meth:`drain`; the rest is returned.
         ack_wait_s: How long a lease of the queue lasts. It is renewed three times within that.
     """
@@ -63,6 +65,7 @@ class Worker:
         plans: PlanClient,
         credentials: Mapping[str, str] | None = None,
         secrets: SecretsClient | None = None,
+        keychain_folders: Sequence[Path] = (),
         grace_s: float = limits.GRACE_S,
         ack_wait_s: float = limits.ACK_WAIT_S,
     ) -> None:
@@ -75,7 +78,7 @@ class Worker:
         self._liveness = BrokerLiveness(event_log, clock)
         self._flusher = Flusher(clock)
         self._channel = Channel(event_log, clock, self._liveness, self._flusher)
-        self.keychain = Keychain(clock, credentials or {}, secrets, tools.get("http"))
+        self.keychain = Keychain(clock, credentials or {}, secrets, tools.get("http"), folders=keychain_folders)
         self._dependencies = Dependencies(
             worker=name,
             channel=self._channel,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,6 +28,7 @@ from noetl_stream.settings.environment import environment_variable
 from noetl_stream.tools.contract import Tool, ToolFailure
 from noetl_stream.tools.oauth2 import fetch_token
 from noetl_stream.worker import limits
+from noetl_stream.worker.secrets.files import FileRefused, read_secret_file
 from noetl_stream.worker.secrets.redaction import Redactor
 from noetl_stream.worker.waiting import ask
 
@@ -117,16 +118,24 @@ class Keychain:
         own: The worker's own credentials by lower-case name (``NOETL_CREDENTIAL_<NAME>``, LANGUAGE §11).
         store: The credential store; ``None`` for a worker without servers.
         http: The tool that fetches tokens.
+        folders: Where files may be read (``NOETL_KEYCHAIN_FOLDERS``).
     """
 
     def __init__(
-        self, clock: Clock, own: Mapping[str, str], store: SecretsClient | None = None, http: Tool | None = None
+        self,
+        clock: Clock,
+        own: Mapping[str, str],
+        store: SecretsClient | None = None,
+        http: Tool | None = None,
+        *,
+        folders: Sequence[Path] = (),
     ) -> None:
         self.redactor = Redactor()
         self._clock = clock
         self._own = own
         self._store = store
         self._http = http
+        self._folders = folders
         self._kept: LruCache[Key, tuple[float, Secret]] = LruCache(limits.MAX_SECRETS_KEPT)
         self._loads: SharedLoads[Key, Secret] = SharedLoads()
         self._absent: LruCache[str, tuple[float, str]] = LruCache(limits.MAX_SECRETS_KEPT)
@@ -213,7 +222,7 @@ class Keychain:
         if entry.kind == "env":
             return Secret(_environment(settings["variable"])), None
         if entry.kind == "file":
-            return Secret(await asyncio.to_thread(_file, settings["path"])), None
+            return Secret(await asyncio.to_thread(_file, settings["path"], self._folders)), None
         written = json.dumps(dict(settings), sort_keys=True)
         if entry.kind == "oauth2_client_credentials":
             model = OauthSettings.model_validate(settings)
@@ -258,17 +267,11 @@ def _environment(variable: str) -> CredentialValue:
     return _value(text, f"the variable {variable}")
 
 
-def _file(path: str) -> CredentialValue:
+def _file(path: str, folders: Sequence[Path]) -> CredentialValue:
     try:
-        with Path(path).open("rb") as file:
-            data = file.read(limits.MAX_SECRET_FILE_BYTES + 1)
-        if len(data) > limits.MAX_SECRET_FILE_BYTES:
-            raise _failed(f"{path} is larger than {limits.MAX_SECRET_FILE_BYTES} bytes")
-        return _value(data.decode(), path)
-    except OSError as error:
-        raise _failed(f"{path} cannot be read on this worker: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise _failed(f"{path} is not UTF-8 text") from None
+        return _value(read_secret_file(path, folders, limits.MAX_SECRET_FILE_BYTES), path)
+    except FileRefused as refused:
+        raise _failed(f"{path} {refused}") from None
 
 
 def _value(text: str, what: str) -> CredentialValue:
