@@ -182,6 +182,7 @@ def _key_ring(endpoint: Endpoint) -> KeyRing | None:
 
 
 def make_server(connected: Connected, endpoint: Endpoint) -> Server:
+    from noetl_stream.adapters.evaluation.pool import EvaluationPool
     from noetl_stream.server.credentials import SecretsResponder
     from noetl_stream.server.parts import ServerPorts
     from noetl_stream.server.server import Server
@@ -194,6 +195,7 @@ def make_server(connected: Connected, endpoint: Endpoint) -> Server:
         bus=connected.bus,
         clock=connected.clock,
         catalog=connected.store.catalog,
+        evaluator=EvaluationPool(),
         secrets=SecretsResponder(
             connected.store.credentials, connected.store, _key_ring(endpoint), endpoint.credentials
         ),

@@ -96,6 +96,7 @@ class Server(ServerParts):
             await presence.close()
             await self.reader.close()
             await self.inputs.close()
+            await self.ports.evaluator.close()
             if in_order:
                 await self.assignment.release_all()
 

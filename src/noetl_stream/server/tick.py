@@ -321,7 +321,7 @@ def execution_row(
         trace_id=state.trace_id,
         commands=len(state.assignments),
         children=len(state.children),
-        looks_into=state.awaited.key if state.awaited is not None else None,
+        looks_into=state.looks_into,
         ctx_version=state.ctx_version,
         labels=codec.encode(dict(labels)),
         rerun_of=state.rerun_of or None,

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Final
 
+from noetl_stream.adapters.memory.evaluator import MemoryEvaluator
 from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
 from noetl_stream.playbook.compile.compiler import CheckResult, check
 from noetl_stream.playbook.kinds.spec import Kinds, KindSpec
@@ -34,6 +35,7 @@ def server_on(
         bus=host.bus,
         clock=host.clock,
         catalog=catalog,
+        evaluator=MemoryEvaluator(),
     )
     return Server(host.name, ports, kinds, times, limits, check_once)
 
