@@ -137,6 +137,12 @@ class ServerInputs:
                 ready.append((execution_id, RecordedFact(fact, at_ms=now_ms)))
         return ready
 
+    def put_back(self, inputs: Sequence[Input]) -> None:
+        """Makes :meth:`ready` return these again, before all others."""
+        if inputs:
+            self._loaded = [*inputs, *self._loaded]
+            self._nudge()
+
     def __len__(self) -> int:
         """How many timers are tracked."""
         return len(self._due)
