@@ -15,7 +15,7 @@ from effort import times
 from homes import folder_for_home
 from noetl_stream.local.processes import choose_port
 
-settings.register_profile("effort", max_examples=times(40), deadline=None)
+settings.register_profile("effort", max_examples=times(30), deadline=None)
 settings.load_profile("effort")
 
 for ignored in (signal.SIGINT, signal.SIGHUP):

@@ -69,9 +69,9 @@ TABLE: Final[tuple[Row, ...]] = (
     Row("noetl.ask.ping", publish=(GATEWAY,), subscribe=(SERVER,)),
     Row("noetl.ask.request.*.*", publish=(GATEWAY,), subscribe=(SERVER,)),
     Row("noetl.ask.workers", publish=(GATEWAY,), subscribe=(WORKER,)),
-    Row("noetl.ask.playbook.{pool}.*", publish=(WORKER,), subscribe=(SERVER,)),
+    Row("noetl.ask.playbook.{pool}", publish=(WORKER,), subscribe=(SERVER,)),
     Row("noetl.ask.catalog.{pool}", publish=(WORKER,), subscribe=(SERVER,)),
-    Row("noetl.ask.result.{pool}.*.*", publish=(WORKER,), subscribe=(SERVER,)),
+    Row("noetl.ask.result.{pool}", publish=(WORKER,), subscribe=(SERVER,)),
     Row("noetl.ask.secret.{pool}", publish=(WORKER,), subscribe=(SERVER,)),
     # Each reads answers in its own inbox; servers answer gateways and workers.
     Row("_INBOX_admin.>", subscribe=(ADMIN,)),

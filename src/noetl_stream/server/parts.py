@@ -11,7 +11,9 @@ from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.command_queue import CommandQueue
 from noetl_stream.ports.evaluator import Evaluator
 from noetl_stream.ports.event_log import EventLog
+from noetl_stream.ports.signed_requests import RequestSigner
 from noetl_stream.ports.store import FeedStore, Store
+from noetl_stream.server.capabilities import Capabilities
 from noetl_stream.server.credentials import SecretsResponder
 from noetl_stream.server.execution_cache import ExecutionCache
 from noetl_stream.server.inbox import Inbox
@@ -34,6 +36,8 @@ class ServerPorts:
     clock: Clock
     catalog: Catalog
     evaluator: Evaluator
+    capabilities: Capabilities
+    signer: RequestSigner
     secrets: SecretsResponder | None = None
     feed: FeedStore | None = None
 

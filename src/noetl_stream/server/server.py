@@ -25,7 +25,13 @@ from noetl_stream.playbook.kinds.spec import Kinds
 from noetl_stream.ports import subjects
 from noetl_stream.ports.event_log import ReportedMessage
 from noetl_stream.ports.store import PlaybookRow
-from noetl_stream.server.client_requests import reject_unanswered, without_repeated
+from noetl_stream.server.client_requests import (
+    Bodies,
+    before,
+    reject_unanswered,
+    without_repeated,
+    without_unsigned,
+)
 from noetl_stream.server.commit import Committer
 from noetl_stream.server.credentials import with_credentials
 from noetl_stream.server.fold import Fold
@@ -125,20 +131,22 @@ class Server(ServerParts):
 
     async def _fold_messages(self, messages: Sequence[ReportedMessage]) -> None:
         """Folds messages from EVENTS."""
-        fold = Fold(self.executions)
+        fold = Fold(self.executions, self.ports.capabilities)
         own = [message for message in messages if self._is_next(message)]
         if not own:
             return
-        decoded = [(message, body) for message in own if (body := fold.decode(message)) is not None]
-        bodies = await without_repeated(decoded, self.ports.store)
-        await self._prepare(bodies, fold.tick)
-        count = fold.messages(bodies)
+        bodies: Bodies = [(message, body) for message in own if (body := fold.decode(message)) is not None]
+        signed = without_unsigned(bodies, self.ports.signer)
+        folded = await without_repeated(signed, self.ports.store)
+        await self._prepare(folded, fold.tick)
+        count = fold.messages(folded)
         rest: Sequence[ReportedMessage] = ()
-        if count < len(bodies):
-            cut = own.index(bodies[count][0])
-            own, rest, bodies = own[:cut], own[cut:], bodies[:count]
+        if count < len(folded):
+            cut = own.index(folded[count][0])
+            own, rest = own[:cut], own[cut:]
+            bodies, signed = before(rest, bodies), before(rest, signed)
             fold.tick.leave_letters(rest)
-        await reject_unanswered(bodies, self.executions, self.ports.store, fold.tick)
+        await reject_unanswered(bodies, signed, self.executions, self.ports.store, fold.tick)
         await self._commit(fold, {message.partition: (message.sequence, message.at_ms) for message in own})
         self.reader.put_back(rest)
 
@@ -170,7 +178,7 @@ class Server(ServerParts):
         items = await self.inbox.take(self.ownership.ids)
         if not items:
             return
-        fold = Fold(self.executions)
+        fold = Fold(self.executions, self.ports.capabilities)
         at_ms = self.inputs.now_ms()
         await self.executions.load({item.execution_id for item in items})
         for number, item in enumerate(items, start=1):
@@ -193,7 +201,7 @@ class Server(ServerParts):
         ready = self.inputs.ready(self.executions)
         if not ready:
             return
-        fold = Fold(self.executions)
+        fold = Fold(self.executions, self.ports.capabilities)
         for number, (execution_id, recorded) in enumerate(ready, start=1):
             fold.own_input(execution_id, recorded)
             if fold.is_full:
@@ -207,7 +215,7 @@ class Server(ServerParts):
         missing = self.reconciler.take_missing(self.executions, self._folded())
         if not missing:
             return
-        fold = Fold(self.executions)
+        fold = Fold(self.executions, self.ports.capabilities)
         for owed in missing:
             fold.issue_again(owed.execution_id, owed.command_id, "absent from the queue")
         if fold.tick.events:

@@ -77,10 +77,14 @@ class GatewayLimits(NamedTuple):
     """Capacity limits of a gateway. Errors name the variable; ``docs/reference/settings.md`` documents each."""
 
     max_requests: int = 1000
+    max_waits: int = 1000
     max_streams: int = 1000
+    max_connections: int = 4000
+    max_connections_per_address: int = 1000
     max_behind: int = 100_000
     max_body_bytes: int = 4 * 1024 * 1024
     max_playbook_bytes: int = 1024 * 1024
+    audit_days: int = 90
 
     def body(self, size: Literal["json", "playbook"]) -> tuple[str, int]:
         """The variable that limits bodies of this kind, and its value in bytes."""
@@ -105,20 +109,20 @@ def _setting(variable: str, default: str, read: Read, *, is_secret: bool = False
     return field(default_factory=lambda: read(variable, {}), repr=not is_secret, metadata=metadata)
 
 
-def _gateway_limit(name: str) -> Any:
+def _gateway_limit(name: str, least: int = 1, most: int = MAX_GATEWAY_LIMIT) -> Any:
     default = GatewayLimits._field_defaults[name]
-    return _setting(GATEWAY_PREFIX + name.upper(), str(default), _number(default, MAX_GATEWAY_LIMIT))
+    return _setting(GATEWAY_PREFIX + name.upper(), str(default), _number(default, most, least))
 
 
 def _parsed(parse: Callable[[str], Any]) -> Read:
     return lambda variable, given: parse(given[variable]) if variable in given else None
 
 
-def _number(default: int, most: int) -> Read:
+def _number(default: int, most: int, least: int = 1) -> Read:
     def read(variable: str, given: Given) -> int:
         value = given.get(variable, str(default))
-        if not (value.isascii() and value.isdigit() and 1 <= int(value) <= most):
-            raise UsageError(f"invalid {variable} {value!r}", hint=f"use a whole number from 1 to {most}")
+        if not (value.isascii() and value.isdigit() and least <= int(value) <= most):
+            raise UsageError(f"invalid {variable} {value!r}", hint=f"use a whole number from {least} to {most}")
         return int(value)
 
     return read
@@ -292,10 +296,14 @@ class Settings:
     keychain_folders: tuple[Path, ...] = _setting(KEYCHAIN_FOLDERS_VARIABLE, "none", _read_keychain_folders)
     limits: Mapping[str, str] = _setting(LIMIT_VARIABLE, "see limits.md", _read_limits)
     gateway_max_requests: int = _gateway_limit("max_requests")
+    gateway_max_waits: int = _gateway_limit("max_waits")
     gateway_max_streams: int = _gateway_limit("max_streams")
+    gateway_max_connections: int = _gateway_limit("max_connections")
+    gateway_max_connections_per_address: int = _gateway_limit("max_connections_per_address")
     gateway_max_behind: int = _gateway_limit("max_behind")
     gateway_max_body_bytes: int = _gateway_limit("max_body_bytes")
     gateway_max_playbook_bytes: int = _gateway_limit("max_playbook_bytes")
+    gateway_audit_days: int = _gateway_limit("audit_days", 30, 400)
     gateway_auth: GatewayAuth | None = _setting(
         "NOETL_GATEWAY_AUTH", "open on loopback, else required", _choice(GATEWAY_AUTHS, None)
     )
