@@ -221,6 +221,7 @@ def _needed(ring: KeyRing | None, variable: str) -> KeyRing:
 
 
 def make_server(connected: Connected, endpoint: Endpoint) -> Server:
+    from noetl_stream.adapters.evaluation.pool import EvaluationPool
     from noetl_stream.server.capabilities import Capabilities
     from noetl_stream.server.credentials import SecretsResponder
     from noetl_stream.server.parts import ServerPorts
@@ -236,6 +237,7 @@ def make_server(connected: Connected, endpoint: Endpoint) -> Server:
         bus=connected.bus,
         clock=connected.clock,
         catalog=store.catalog,
+        evaluator=EvaluationPool(),
         capabilities=Capabilities(server_keys, access_keys),
         signer=RequestSigner(access_keys),
         secrets=SecretsResponder(
