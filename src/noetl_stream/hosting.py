@@ -54,7 +54,7 @@ def open_stack(settings: Settings) -> Iterator[StackAccess]:
         LocalStackError, UsageError: With a one-line message.
     """
     if settings.nats_url is not None and settings.postgres_dsn is not None:
-        tools, limits = settings.tools(embedded=False), operator_limits(settings.limits)
+        tools, limits = settings.tools(settings.nats_url, embedded=False), operator_limits(settings.limits)
         own = wiring.Endpoint(
             settings.nats_url, settings.postgres_dsn, settings.credentials, _keys(settings), tools, limits
         )
@@ -72,7 +72,7 @@ def embedded_endpoint(stack: EmbeddedStack, settings: Settings) -> wiring.Endpoi
     credentials = {"local_postgres": address.playbooks_dsn, **settings.credentials}
     # The user's own key comes first; credentials stored before it was set can still be read.
     keys = (*_keys(settings), address.credential_key)
-    tools, limits = settings.tools(embedded=True), operator_limits(settings.limits)
+    tools, limits = settings.tools(address.nats_url, embedded=True), operator_limits(settings.limits)
     return wiring.Endpoint(address.nats_url, address.postgres_dsn, credentials, keys, tools, limits)
 
 

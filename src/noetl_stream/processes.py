@@ -14,8 +14,8 @@ from pathlib import Path
 
 from noetl_stream.errors import LocalStackError
 from noetl_stream.hosting import StackAccess
+from noetl_stream.settings.egress import ALLOW_VARIABLE
 from noetl_stream.settings.environment import Settings, child_environment
-from noetl_stream.settings.tools import HTTP_ALLOW_VARIABLE
 
 log = logging.getLogger(__name__)
 
@@ -97,8 +97,8 @@ class Supervised:
             endpoint = self._stack.endpoint
             keys = endpoint.credential_keys if self._needs_keys else ()
             environment = child_environment(endpoint.nats_url, endpoint.postgres_dsn, endpoint.credentials, keys)
-            if self._stack.embedded is not None and not environment.get(HTTP_ALLOW_VARIABLE):
-                environment[HTTP_ALLOW_VARIABLE] = "loopback"  # the child does not know that its servers are embedded
+            if self._stack.embedded is not None and not environment.get(ALLOW_VARIABLE):
+                environment[ALLOW_VARIABLE] = "loopback"  # the child does not know that its servers are embedded
             # In its own session: we handle Ctrl-C and stop our children in order.
             self._process = await asyncio.create_subprocess_exec(
                 *self._arguments, env=environment, stdin=asyncio.subprocess.PIPE, start_new_session=True
