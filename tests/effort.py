@@ -13,14 +13,14 @@ def times(count: int) -> int:
     return count * EFFORT
 
 
-SIMULATIONS: Final = times(240)
+SIMULATIONS: Final = times(60)
 """Seeds of the simulation of servers and workers under faults (PROTOCOL §6)."""
 
-RANDOM_EXECUTIONS: Final = times(1000)
+RANDOM_EXECUTIONS: Final = times(200)
 """Seeds of random executions, of each kind: of the plain language and of the whole."""
 
 BROKEN_WORKERS: Final = times(60)
 """Seeds of workers that report anything in any order."""
 
-REQUESTS: Final = times(5)
+REQUESTS: Final = times(2)
 """Generated requests of each kind to each operation of the HTTP API."""

@@ -11,10 +11,11 @@ from nats_proxy import LossyProxy
 
 from noetl_stream.adapters.nats.connection import ApiRefused, NatsConnection
 from noetl_stream.adapters.nats.protocol import STREAM_NOT_FOUND
-from noetl_stream.adapters.nats.streams import COMMANDS, EVENTS, RESULTS, ensure_streams
+from noetl_stream.adapters.nats.streams import ensure_streams
 from noetl_stream.model.ids import PARTITIONS
 from noetl_stream.ports.command_queue import CommandQueue, CommandSource
 from noetl_stream.ports.event_log import EventLog, EventReader
+from noetl_stream.ports.subjects import COMMANDS, EVENTS, RESULTS
 from noetl_stream.testing.waiting import until
 
 

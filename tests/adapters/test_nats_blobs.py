@@ -12,8 +12,8 @@ from nats_proxy import LossyProxy
 from noetl_stream.adapters.clock import SystemClock
 from noetl_stream.adapters.nats.blobs import CHUNK_BYTES, NatsBlobs
 from noetl_stream.adapters.nats.connection import NatsConnection
-from noetl_stream.adapters.nats.streams import RESULTS, RESULTS_BUCKET
 from noetl_stream.errors import BlobMissing, NotReady, Unreachable
+from noetl_stream.ports.subjects import RESULTS, RESULTS_BUCKET
 from noetl_stream.testing.waiting import TIMEOUT_S
 
 THREE_CHUNKS = b"x" * (2 * CHUNK_BYTES + 1)

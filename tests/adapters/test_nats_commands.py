@@ -12,8 +12,8 @@ from nats_proxy import LossyProxy
 
 from noetl_stream.adapters.nats.command_queue import NatsCommandQueue
 from noetl_stream.adapters.nats.connection import NatsConnection
-from noetl_stream.adapters.nats.streams import COMMANDS
 from noetl_stream.errors import NotReady, UsageError
+from noetl_stream.ports.subjects import COMMANDS
 from noetl_stream.testing.conformance.command_queue import (
     command,
     expect_present,

@@ -13,9 +13,10 @@ from nats_proxy import LossyProxy
 from noetl_stream.adapters.clock import SystemClock
 from noetl_stream.adapters.nats.connection import NatsConnection
 from noetl_stream.adapters.nats.event_log import NatsEventLog
-from noetl_stream.adapters.nats.streams import EVENTS, ensure_streams
+from noetl_stream.adapters.nats.streams import ensure_streams
 from noetl_stream.errors import OutcomeUnknown, PayloadRefused, Unreachable, UsageError
 from noetl_stream.model.ids import partition_of
+from noetl_stream.ports.subjects import EVENTS
 from noetl_stream.testing.conformance.event_log import ALL, decided, read
 from noetl_stream.testing.waiting import TIMEOUT_S, until
 

@@ -6,8 +6,9 @@ import msgspec
 import pytest
 
 from noetl_stream.adapters.nats.connection import NatsConnection
-from noetl_stream.adapters.nats.streams import COMMANDS, EVENTS, RESULTS, ensure_streams, verify_stream
+from noetl_stream.adapters.nats.streams import ensure_streams, verify_stream
 from noetl_stream.errors import NotReady
+from noetl_stream.ports.subjects import COMMANDS, EVENTS, RESULTS
 
 
 async def config_of(connection: NatsConnection, stream: str) -> dict[str, object]:

@@ -31,6 +31,7 @@ def test_a_run_on_a_new_home_leaves_nothing_running(fresh_home: Path, one_step: 
     assert all_gone(processes_of(fresh_home))
 
 
+@pytest.mark.verify
 def test_two_runs_at_once_share_a_new_home_and_both_leave_it(fresh_home: Path, one_step: Path) -> None:
     runs = [start("run", one_step, "--home", fresh_home, "--timeout", "40") for _ in range(2)]
     output = [run.communicate(timeout=PATIENCE_S) for run in runs]
@@ -80,7 +81,7 @@ def words_of(process: psutil.Process) -> list[str]:
         return []
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.verify)])
 def test_an_interrupted_benchmark_ends_its_processes(own_home: Path, number: signal.Signals) -> None:
     bench = start("bench", "--executions", "2000", "--home", own_home)
     process = psutil.Process(bench.pid)

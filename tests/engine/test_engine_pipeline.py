@@ -407,7 +407,7 @@ policies = st.none() | st.builds(
 )
 
 
-@settings(max_examples=times(150), deadline=None)
+@settings(max_examples=times(60), deadline=None)
 @given(st.tuples(policies, policies, policies), st.lists(st.booleans(), min_size=1, max_size=20), st.integers(1, 60))
 def test_every_pipeline_ends_within_the_limit_of_task_runs(
     drawn: tuple[PolicyPlan | None, ...], outcomes: list[bool], most: int

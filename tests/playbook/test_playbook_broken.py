@@ -68,6 +68,7 @@ def test_there_are_enough_broken_playbooks() -> None:
 MOST_BYTES = 200 * 1024 * 1024
 
 
+@pytest.mark.verify
 @pytest.mark.skipif(sys.platform == "win32", reason="needs processes that fork")
 def test_no_broken_playbook_costs_much_or_ends_in_a_traceback(capsys: pytest.CaptureFixture[str]) -> None:
     script = Path(__file__).with_name("broken_in_children.py")

@@ -180,7 +180,7 @@ GOOD = workflow(
 )
 
 
-@settings(max_examples=times(300), deadline=None, derandomize=True)
+@settings(max_examples=times(100), deadline=None, derandomize=True)
 @given(mess=MESS, at=st.integers(0, len(GOOD)), cut=st.integers(0, 20))
 def test_no_text_makes_the_checker_raise(mess: list[str], at: int, cut: int) -> None:
     text = GOOD[:at] + "".join(mess) + GOOD[at + cut :]
@@ -189,7 +189,7 @@ def test_no_text_makes_the_checker_raise(mess: list[str], at: int, cut: int) -> 
     assert all(item.line >= 1 and item.column >= 1 for item in checked.diagnostics)
 
 
-@settings(max_examples=times(200), deadline=None, derandomize=True)
+@settings(max_examples=times(80), deadline=None, derandomize=True)
 @given(data=st.binary(max_size=60))
 def test_no_bytes_make_the_checker_raise(data: bytes) -> None:
     assert not check(HEAD.encode() + data, KINDS).ok

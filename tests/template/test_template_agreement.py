@@ -83,7 +83,7 @@ def bound(text: str) -> tuple[Any, Any]:
     return tree, binder.functions
 
 
-@settings(max_examples=times(400), deadline=None)
+@settings(max_examples=times(150), deadline=None)
 @given(expressions)
 @example("(steps.later.data == none)")
 @example("(ctx.absent_key | default(ctx.none))")
@@ -141,7 +141,7 @@ def check_value_or_error(text: str) -> None:
         assert error.expression == text
 
 
-@settings(max_examples=times(600), deadline=None)
+@settings(max_examples=times(200), deadline=None)
 @given(st.lists(SOUP, min_size=1, max_size=14).map(" ".join))
 @example("{% autoescape true %}{% endautoescape %}")
 @example("{% filter default %}{% endfilter %}")

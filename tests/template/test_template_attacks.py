@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from template_attack import FAILED, REFUSED, VALUE, Attack
-from template_attack_run import ATTACKS, EVERY_GUARD
+from template_attack_run import ALL, ATTACKS, every
 
 from effort import EFFORT
 
@@ -23,10 +23,14 @@ TIMEOUT_S = 240
 @pytest.fixture(scope="module")
 def endings() -> list[dict[str, Any]]:
     """How each attack ended, in a separate process with 512 MB."""
-    more = [EVERY_GUARD] if EFFORT > 1 else []
+    more = [ALL] if EFFORT > 1 else []
     tried = subprocess.run([sys.executable, RUN, *more], capture_output=True, text=True, timeout=TIMEOUT_S)
     assert tried.returncode == 0, tried.stderr[-2_000:]
     return [json.loads(line) for line in tried.stdout.splitlines()]
+
+
+def attacked(endings: list[dict[str, Any]]) -> list[tuple[Attack, dict[str, Any]]]:
+    return [(ATTACKS[ended["number"]], ended) for ended in endings]
 
 
 def mismatch(attack: Attack, ended: dict[str, Any]) -> str | None:
@@ -44,13 +48,13 @@ def mismatch(attack: Attack, ended: dict[str, Any]) -> str | None:
 
 
 def test_every_attack_ends_as_expected_and_the_process_survives(endings: list[dict[str, Any]]) -> None:
-    assert [ended["number"] for ended in endings] == list(range(len(ATTACKS)))
-    found = [(attack.text[:120], mismatch(attack, ended)) for attack, ended in zip(ATTACKS, endings, strict=True)]
+    assert [ended["number"] for ended in endings] == every(1 if EFFORT > 1 else 10)
+    found = [(attack.text[:120], mismatch(attack, ended)) for attack, ended in attacked(endings)]
     assert [f"{text!r} {difference}" for text, difference in found if difference is not None] == []
 
 
 def test_blocks_are_refused_in_every_guard(endings: list[dict[str, Any]]) -> None:
-    with_blocks = [ended["guard"] for attack, ended in zip(ATTACKS, endings, strict=True) if "{%" in attack.text]
+    with_blocks = [ended["guard"] for attack, ended in attacked(endings) if "{%" in attack.text]
     assert len(with_blocks) > 60
     allowed = "{{ 9 ** 9 }}{% for a in b %}"
     assert {ending for ending, result in with_blocks if result != allowed} == {REFUSED}

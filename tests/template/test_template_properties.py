@@ -136,7 +136,7 @@ def by_us(expression: str) -> tuple[str, Any]:
         return "error", None
 
 
-@settings(max_examples=times(600), deadline=None)
+@settings(max_examples=times(200), deadline=None)
 @given(st.sampled_from(sorted(LEAVES)).flatmap(shared))
 def test_an_expression_has_the_same_value_as_in_jinja(expression: str) -> None:
     assert by_us(expression) == by_jinja(expression)
@@ -219,7 +219,7 @@ def rendered(text: str, in_scope: Scope) -> tuple[str, Any]:
         return "error", error.message
 
 
-@settings(max_examples=times(1_000), deadline=None)
+@settings(max_examples=times(300), deadline=None)
 @given(anything)
 def test_any_expression_ends_in_a_problem_an_error_or_json_and_always_in_the_same(expression: str) -> None:
     text = f"{{{{ {expression} }}}}"
@@ -229,7 +229,7 @@ def test_any_expression_ends_in_a_problem_an_error_or_json_and_always_in_the_sam
     assert in_text == first[0] or {in_text, first[0]} == {"value", "error"}
 
 
-@settings(max_examples=times(500), deadline=None)
+@settings(max_examples=times(200), deadline=None)
 @given(anything)
 def test_any_guard_is_refused_or_fails_or_decides_and_always_the_same(expression: str) -> None:
     try:
@@ -260,7 +260,7 @@ BLOCKS = [
 ]
 
 
-@settings(max_examples=times(500), deadline=None)
+@settings(max_examples=times(200), deadline=None)
 @given(st.sampled_from(BLOCKS), anything)
 def test_any_block_ends_in_a_problem_an_error_or_text_and_always_in_the_same(block: str, expression: str) -> None:
     text = block.replace("EXPRESSION", expression)

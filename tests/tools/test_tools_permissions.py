@@ -24,6 +24,7 @@ from noetl_stream.tools.http.tool import HttpTool
 from noetl_stream.tools.pipeline import NoopTool
 from noetl_stream.tools.registry import create_tools
 from noetl_stream.tools.shell import ShellTool
+from warm_program import noetl
 
 HOME = {"HOME": "/home/ann"}
 OWN_SERVERS = {"NOETL_NATS_URL": "nats://localhost:4222", "NOETL_POSTGRES_DSN": "postgresql://localhost/x"}
@@ -195,3 +196,20 @@ workflow:
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["result"]["data"] == "hello"
+
+
+@pytest.mark.xdist_group("stack")
+def test_tasks_of_dev_do_not_reach_its_gateway(shared_home: Path, shared_gateway_port: int, tmp_path: Path) -> None:
+    playbook = tmp_path / "gateway.yaml"
+    playbook.write_text(
+        f"""
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: {{name: gateway, path: tests/gateway}}
+workflow:
+- step: start
+  tool: {{kind: http, url: "http://localhost:{shared_gateway_port}/health"}}
+"""
+    )
+    done = noetl("run", playbook, "--home", shared_home, "-o", "json")
+    assert f"port {shared_gateway_port} is closed to tasks by the worker's operator" in done.stdout

@@ -7,6 +7,13 @@ from typing import Final
 
 from noetl_stream.model.ids import checked_id, partition_of
 
+EVENTS: Final = "EVENTS"
+COMMANDS: Final = "COMMANDS"
+LOGS: Final = "LOGS"
+RESULTS_BUCKET: Final = "noetl-results"
+RESULTS: Final = f"OBJ_{RESULTS_BUCKET}"
+"""The streams, and the bucket of the object store that RESULTS is."""
+
 STOP: Final = "noetl.stop"
 """Server → workers: :class:`~noetl_stream.model.messages.Stop`."""
 
@@ -47,11 +54,6 @@ def ask_request(execution_id: str, request_id: str) -> str:
 def answered(execution_id: str, request_id: str) -> str:
     """The subject of the answer to a request, sent once it is committed; :func:`ask_request` returns the same later."""
     return f"{ANSWERED}.{execution_id}.{request_id}"
-
-
-def ask_playbook(digest: str) -> str:
-    """The source of the playbook with this digest."""
-    return f"{ASK_PLAYBOOK}.{digest}"
 
 
 ALL_DECIDED: Final = "noetl.events.*.*.decided"

@@ -33,6 +33,7 @@ from noetl_stream.playbook.plan import Plan
 from noetl_stream.ports.command_queue import QueuedCommand
 from noetl_stream.ports.event_log import ReportedMessage
 from noetl_stream.ports.store import InboxItem
+from noetl_stream.server.capabilities import Capabilities
 from noetl_stream.server.execution_cache import CachedExecution, ExecutionCache
 from noetl_stream.server.tick import (
     Input,
@@ -56,9 +57,10 @@ IN_NO_JOURNAL = 0
 class Fold:
     """The fold of one tick: updates cached executions, and collects in ``tick`` what is to be written and sent."""
 
-    def __init__(self, executions: ExecutionCache) -> None:
+    def __init__(self, executions: ExecutionCache, capabilities: Capabilities) -> None:
         self._executions = executions
-        self.tick = PendingTick()
+        self._capabilities = capabilities
+        self.tick = PendingTick(capabilities.encode)
 
     def decode(self, message: ReportedMessage) -> Request | Report | None:
         """The message; ``None`` if it cannot be folded and becomes a dead letter."""
@@ -68,11 +70,17 @@ class Fold:
         except PayloadRefused as error:
             reason = str(error)
         else:
-            reason = _reason_to_refuse(message, body)
+            reason = _reason_to_refuse(message, body) or self._not_allowed(body)
             if not reason:
                 return body
         self.tick.dead_letters.append(message_letter(message, reason))
         return None
+
+    def _not_allowed(self, body: Request | Report) -> str:
+        """Why a report is not one of a worker that was given the command; ``""`` if it is."""
+        if isinstance(body, Request) or self._capabilities.pool_of(body) is not None:
+            return ""
+        return f"it shows no capability for issue {body.issue} of command {body.command_id}"
 
     def decode_inbox(self, item: InboxItem, at_ms: int) -> InboxMessage | None:
         """The message between executions; ``None`` if it becomes a dead letter. It is deleted either way."""

@@ -7,7 +7,6 @@ database's clock (PROTOCOL §3 *Segments*).
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import heapq
 import logging
 from collections.abc import Awaitable, Callable, Sequence
@@ -28,7 +27,7 @@ from noetl_stream.model.events import (
     TimerFired,
 )
 from noetl_stream.model.outcome import Reference
-from noetl_stream.ports.blobs import Blobs, gather_iterations
+from noetl_stream.ports.blobs import Blobs, checksum_of, gather_iterations, read_object
 from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.store import Store
 from noetl_stream.server.execution_cache import ExecutionCache
@@ -172,7 +171,7 @@ class ServerInputs:
         try:
             data = await self._until_reached(f"result {reference.key}", lambda: self._read(reference))
             value = codec.decode_json(data)
-            fact = ReferenceResolved(reference.key, "sha256:" + hashlib.sha256(data).hexdigest())
+            fact = ReferenceResolved(reference.key, checksum_of(data))
         except (BlobMissing, PayloadRefused) as error:
             fact = ReferenceLost(reference.key, f"cannot read a result of {reference.size} bytes: {error}")
         self._loaded.append((execution_id, RecordedFact(fact, at_ms=self.now_ms(), value=value)))
@@ -193,11 +192,7 @@ class ServerInputs:
             # Not always a result of the same execution: a child may have returned it.
             owner, _, step_run_id = reference.key.partition(".")
             return await gather_iterations(self._store, self._blobs, owner, step_run_id)
-        data = await self._blobs.get(reference.key)
-        found = "sha256:" + hashlib.sha256(data).hexdigest()
-        if reference.checksum and found != reference.checksum:
-            raise PayloadRefused(f"checksum mismatch: {reference.key}")
-        return data
+        return await read_object(self._blobs, reference)
 
     async def _until_reached(self, what: str, read: Callable[[], Awaitable[_Value]]) -> _Value:
         while True:

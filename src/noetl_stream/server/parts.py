@@ -10,7 +10,9 @@ from noetl_stream.ports.catalog import Catalog
 from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.command_queue import CommandQueue
 from noetl_stream.ports.event_log import EventLog
+from noetl_stream.ports.signed_requests import RequestSigner
 from noetl_stream.ports.store import FeedStore, Store
+from noetl_stream.server.capabilities import Capabilities
 from noetl_stream.server.credentials import SecretsResponder
 from noetl_stream.server.execution_cache import ExecutionCache
 from noetl_stream.server.inbox import Inbox
@@ -32,6 +34,8 @@ class ServerPorts:
     bus: Bus
     clock: Clock
     catalog: Catalog
+    capabilities: Capabilities
+    signer: RequestSigner
     secrets: SecretsResponder | None = None
     feed: FeedStore | None = None
 

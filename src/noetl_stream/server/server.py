@@ -25,7 +25,7 @@ from noetl_stream.playbook.kinds.spec import Kinds
 from noetl_stream.ports import subjects
 from noetl_stream.ports.event_log import ReportedMessage
 from noetl_stream.ports.store import PlaybookRow
-from noetl_stream.server.client_requests import reject_unanswered, without_repeated
+from noetl_stream.server.client_requests import reject_unanswered, without_repeated, without_unsigned
 from noetl_stream.server.commit import Committer
 from noetl_stream.server.credentials import with_credentials
 from noetl_stream.server.fold import Fold
@@ -124,7 +124,7 @@ class Server(ServerParts):
 
     async def _fold_messages(self, messages: Sequence[ReportedMessage]) -> None:
         """Folds messages from EVENTS."""
-        fold = Fold(self.executions)
+        fold = Fold(self.executions, self.ports.capabilities)
         moved: dict[int, tuple[int, int]] = {}
         bodies = []
         for message in messages:
@@ -137,11 +137,12 @@ class Server(ServerParts):
                 bodies.append((message, body))
         if not moved:
             return
-        bodies = list(await without_repeated(bodies, self.ports.store))
-        await self._prepare(bodies, fold.tick)
-        for message, body in bodies:
+        signed = without_unsigned(bodies, self.ports.signer)
+        folded = await without_repeated(signed, self.ports.store)
+        await self._prepare(folded, fold.tick)
+        for message, body in folded:
             fold.message(message, body)
-        await reject_unanswered(bodies, self.executions, self.ports.store, fold.tick)
+        await reject_unanswered(bodies, signed, self.executions, self.ports.store, fold.tick)
         await self._commit(fold, moved)
 
     async def _prepare(self, bodies: Collection[tuple[ReportedMessage, Request | Report]], tick: PendingTick) -> None:
@@ -168,7 +169,7 @@ class Server(ServerParts):
         items = await self.inbox.take(self.ownership.ids)
         if not items:
             return
-        fold = Fold(self.executions)
+        fold = Fold(self.executions, self.ports.capabilities)
         at_ms = self.inputs.now_ms()
         messages = [message for item in items if (message := fold.decode_inbox(item, at_ms)) is not None]
         await self.executions.load({message.execution_id for message in messages})
@@ -184,7 +185,7 @@ class Server(ServerParts):
         ready = self.inputs.ready(self.executions)
         if not ready:
             return
-        fold = Fold(self.executions)
+        fold = Fold(self.executions, self.ports.capabilities)
         for execution_id, recorded in ready:
             fold.own_input(execution_id, recorded)
         if fold.tick.events:
@@ -195,7 +196,7 @@ class Server(ServerParts):
         missing = self.reconciler.take_missing(self.executions, self._folded())
         if not missing:
             return
-        fold = Fold(self.executions)
+        fold = Fold(self.executions, self.ports.capabilities)
         for owed in missing:
             fold.issue_again(owed.execution_id, owed.command_id, "absent from the queue")
         if fold.tick.events:

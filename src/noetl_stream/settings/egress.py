@@ -30,7 +30,7 @@ Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
-class Target(NamedTuple):
+class Destination(NamedTuple):
     """A network, or a host by name whatever its address; on one port, or on all."""
 
     where: Network | str
@@ -57,15 +57,15 @@ class EgressRules:
         socket_folders: Folders whose Unix sockets may be connected to.
     """
 
-    allowed: tuple[Target, ...] = ()
-    denied: tuple[Target, ...] = ()
+    allowed: tuple[Destination, ...] = ()
+    denied: tuple[Destination, ...] = ()
     socket_folders: tuple[Path, ...] = ()
 
 
 class Allowed(NamedTuple):
     """``NOETL_EGRESS_ALLOW``, read."""
 
-    targets: tuple[Target, ...] = ()
+    targets: tuple[Destination, ...] = ()
     socket_folders: tuple[Path, ...] = ()
 
 
@@ -76,7 +76,7 @@ def read_allowed(text: str) -> Allowed:
     Raises:
         UsageError: An entry is invalid.
     """
-    targets: list[Target] = []
+    targets: list[Destination] = []
     folders: list[Path] = []
     for entry in _entries(text):
         if entry.startswith("/"):
@@ -86,7 +86,7 @@ def read_allowed(text: str) -> Allowed:
     return Allowed(tuple(targets), tuple(folders))
 
 
-def read_denied(variable: str, given: Mapping[str, str]) -> tuple[Target, ...]:
+def read_denied(variable: str, given: Mapping[str, str]) -> tuple[Destination, ...]:
     """Parses a list as of :func:`read_allowed`, without host names and folders.
 
     Raises:
@@ -102,20 +102,20 @@ def egress_rules(allow: str) -> EgressRules:
     return EgressRules(targets, socket_folders=folders)
 
 
-def servers_of(nats_url: str) -> tuple[Target, ...]:
+def servers_of(nats_url: str) -> tuple[Destination, ...]:
     """The servers of a ``nats://`` address that are given by address, or on this machine.
 
     One given by name is left out: its addresses may change, and it asks for credentials that no task has.
     """
-    found: list[Target] = []
+    found: list[Destination] = []
     for part in nats_url.split(","):
         address = urlsplit(part.strip())
         host, port = address.hostname or "", address.port or NATS_PORT
         if host == "localhost":
-            found += [Target(ipaddress.ip_network(network), port) for network in WORDS["loopback"]]
+            found += [Destination(ipaddress.ip_network(network), port) for network in WORDS["loopback"]]
             continue
         with suppress(ValueError):
-            found.append(Target(ipaddress.ip_network(host), port))
+            found.append(Destination(ipaddress.ip_network(host), port))
     return tuple(found)
 
 
@@ -123,16 +123,16 @@ def _entries(text: str) -> list[str]:
     return [part.strip() for part in text.split(",")]
 
 
-def _targets(entry: str, variable: str, *, names: bool) -> list[Target]:
+def _targets(entry: str, variable: str, *, names: bool) -> list[Destination]:
     place, port = _place_and_port(entry.lower())
     if port is None or (0 < port <= MAX_PORT and place != "none"):
         if place in WORDS:
-            return [Target(ipaddress.ip_network(network), port) for network in WORDS[place]]
+            return [Destination(ipaddress.ip_network(network), port) for network in WORDS[place]]
         with suppress(ValueError):
-            return [Target(ipaddress.ip_network(place), port)]
+            return [Destination(ipaddress.ip_network(place), port)]
         # Digits alone are a mistyped network, not a host name.
         if names and _NAME.fullmatch(place) is not None and not place.replace(".", "").isdecimal():
-            return [Target(place.rstrip("."), port)]
+            return [Destination(place.rstrip("."), port)]
     known = "loopback, private, none, an address or a network such as 10.1.0.0/16"
     more = ", a host name, each with or without :port, or a folder of sockets" if names else ", with or without :port"
     raise UsageError(f"invalid entry {entry!r} in {variable}", hint=f"use {known}{more}")

@@ -18,8 +18,8 @@ from noetl_stream.settings.egress import (
     ALLOW_VARIABLE,
     DENY_VARIABLE,
     Allowed,
+    Destination,
     EgressRules,
-    Target,
     read_allowed,
     read_denied,
     servers_of,
@@ -63,6 +63,19 @@ OLD_KEYS_VARIABLE = "NOETL_CREDENTIAL_OLD_KEYS"
 KEY_VARIABLES = (KEY_VARIABLE, OLD_KEYS_VARIABLE)
 """These look like credentials called `key` and `old_keys`, which therefore cannot be set by variables."""
 
+NATS_URL_VARIABLE = "NOETL_NATS_URL"
+NKEY_VARIABLE = "NOETL_NATS_NKEY"
+POSTGRES_VARIABLE = "NOETL_POSTGRES_DSN"
+SERVER_KEY_VARIABLE = "NOETL_SERVER_KEY"
+ACCESS_KEY_VARIABLE = "NOETL_ACCESS_KEY"
+ENGINE_VARIABLES = frozenset(
+    {NATS_URL_VARIABLE, NKEY_VARIABLE, POSTGRES_VARIABLE, SERVER_KEY_VARIABLE, ACCESS_KEY_VARIABLE, TOKEN_VARIABLE}
+    | set(KEY_VARIABLES)
+)
+"""Addresses that hold passwords, identities and keys of the engine: each process gets only its own."""
+
+USER_SEED = re.compile(r"SU[A-Z2-7]{56}")
+
 PROCESSES = Path("/proc")
 """Holds the environment of every process, on Linux."""
 
@@ -77,10 +90,14 @@ class GatewayLimits(NamedTuple):
     """Capacity limits of a gateway. Errors name the variable; ``docs/reference/settings.md`` documents each."""
 
     max_requests: int = 1000
+    max_waits: int = 1000
     max_streams: int = 1000
+    max_connections: int = 4000
+    max_connections_per_address: int = 1000
     max_behind: int = 100_000
     max_body_bytes: int = 4 * 1024 * 1024
     max_playbook_bytes: int = 1024 * 1024
+    audit_days: int = 90
 
     def body(self, size: Literal["json", "playbook"]) -> tuple[str, int]:
         """The variable that limits bodies of this kind, and its value in bytes."""
@@ -105,20 +122,20 @@ def _setting(variable: str, default: str, read: Read, *, is_secret: bool = False
     return field(default_factory=lambda: read(variable, {}), repr=not is_secret, metadata=metadata)
 
 
-def _gateway_limit(name: str) -> Any:
+def _gateway_limit(name: str, least: int = 1, most: int = MAX_GATEWAY_LIMIT) -> Any:
     default = GatewayLimits._field_defaults[name]
-    return _setting(GATEWAY_PREFIX + name.upper(), str(default), _number(default, MAX_GATEWAY_LIMIT))
+    return _setting(GATEWAY_PREFIX + name.upper(), str(default), _number(default, most, least))
 
 
 def _parsed(parse: Callable[[str], Any]) -> Read:
     return lambda variable, given: parse(given[variable]) if variable in given else None
 
 
-def _number(default: int, most: int) -> Read:
+def _number(default: int, most: int, least: int = 1) -> Read:
     def read(variable: str, given: Given) -> int:
         value = given.get(variable, str(default))
-        if not (value.isascii() and value.isdigit() and 1 <= int(value) <= most):
-            raise UsageError(f"invalid {variable} {value!r}", hint=f"use a whole number from 1 to {most}")
+        if not (value.isascii() and value.isdigit() and least <= int(value) <= most):
+            raise UsageError(f"invalid {variable} {value!r}", hint=f"use a whole number from {least} to {most}")
         return int(value)
 
     return read
@@ -152,13 +169,11 @@ def _check_renamed(given: Given) -> None:
         raise UsageError(f"NOETL_HTTP_ALLOW has become {ALLOW_VARIABLE}: rename it", hint=hint)
 
 
-def _check_both_or_neither(nats_url: str | None, postgres_dsn: str | None) -> None:
-    if (nats_url is None) == (postgres_dsn is None):
-        return
-    present, absent = "NOETL_NATS_URL", "NOETL_POSTGRES_DSN"
-    if nats_url is None:
-        present, absent = absent, present
-    raise UsageError(f"{present} is set, but {absent} is not", hint="set both for your own servers, or neither")
+def _read_seed(variable: str, given: Given) -> str | None:
+    value = given.get(variable)
+    if value is not None and USER_SEED.fullmatch(value) is None:
+        raise UsageError(f"{variable} is not the seed of a NATS user", hint="it is 58 characters and begins with SU")
+    return value
 
 
 def _read_home(variable: str, given: Given) -> Path | None:
@@ -236,6 +251,13 @@ def _read_old_keys(variable: str, given: Given) -> tuple[str, ...]:
     return values
 
 
+def _read_keys(variable: str, given: Given) -> tuple[str, ...]:
+    values = tuple(part.strip() for part in given.get(variable, "").split(",") if part.strip())
+    for value in values:
+        read_key(value, variable)
+    return values
+
+
 def _read_oidc(_variable: str, given: Given) -> OidcSettings | None:
     return read_oidc(given)
 
@@ -246,7 +268,8 @@ class Settings:
 
     Attributes:
         nats_url: One or more ``nats://`` addresses, comma-separated, or ``None`` for the embedded NATS.
-        postgres_dsn: A ``postgresql://`` address, or ``None`` for the embedded Postgres. Set both or neither.
+        nats_nkey: The seed of this process's NATS user, or ``None`` if the address says who it is.
+        postgres_dsn: A ``postgresql://`` address, or ``None``. Only with ``nats_url``; workers need none.
         home_folder: The absolute path of the embedded servers' folder; ``None`` if unknown. Use :attr:`home`.
         pool: The worker pool that ``worker`` serves.
         slots: Tasks that a worker runs at the same time.
@@ -255,6 +278,9 @@ class Settings:
         credentials: DSNs or JSON text by lower-case name (LANGUAGE §11).
         credential_key: The key that encrypts stored credentials, or ``None`` for the embedded stack's own.
         credential_old_keys: Keys that only decrypt, until everything is rotated.
+        server_keys: Keys of the capabilities that commands carry, the current one first. For servers.
+        access_keys: Keys that sign requests and seal objects, the current one first. For servers, gateways and the
+            command line.
         egress_allow: What tasks may connect to besides the public internet; ``None`` for the default of the stack.
         egress_deny: What tasks may not connect to, whatever else allows it.
         shell: Whether `shell` tasks may run.
@@ -269,9 +295,10 @@ class Settings:
         no_color: Whether to omit colors from output (https://no-color.org).
     """
 
-    nats_url: str | None = _setting("NOETL_NATS_URL", "the embedded NATS", _address(NATS_SCHEMES), is_secret=True)
+    nats_url: str | None = _setting(NATS_URL_VARIABLE, "the embedded NATS", _address(NATS_SCHEMES), is_secret=True)
+    nats_nkey: str | None = _setting(NKEY_VARIABLE, "none", _read_seed, is_secret=True)
     postgres_dsn: str | None = _setting(
-        "NOETL_POSTGRES_DSN", "the embedded Postgres", _address(POSTGRES_SCHEMES), is_secret=True
+        POSTGRES_VARIABLE, "the embedded Postgres", _address(POSTGRES_SCHEMES), is_secret=True
     )
     home_folder: Path | None = _setting("NOETL_HOME", DEFAULT_HOME, _read_home)
     pool: str = _setting("NOETL_POOL", DEFAULT_POOL, _read_pool)
@@ -281,10 +308,12 @@ class Settings:
     credentials: Mapping[str, str] = _setting(CREDENTIAL_VARIABLE, "none", _read_credentials, is_secret=True)
     credential_key: str | None = _setting(KEY_VARIABLE, "the embedded stack's own", _read_key, is_secret=True)
     credential_old_keys: tuple[str, ...] = _setting(OLD_KEYS_VARIABLE, "none", _read_old_keys, is_secret=True)
+    server_keys: tuple[str, ...] = _setting(SERVER_KEY_VARIABLE, "the embedded stack's own", _read_keys, is_secret=True)
+    access_keys: tuple[str, ...] = _setting(ACCESS_KEY_VARIABLE, "the embedded stack's own", _read_keys, is_secret=True)
     egress_allow: Allowed | None = _setting(
         ALLOW_VARIABLE, "loopback with the embedded stack, else none", _parsed(read_allowed)
     )
-    egress_deny: tuple[Target, ...] = _setting(DENY_VARIABLE, "none", read_denied)
+    egress_deny: tuple[Destination, ...] = _setting(DENY_VARIABLE, "none", read_denied)
     shell: bool = _setting("NOETL_SHELL", "on", _read_switch)
     duckdb_folders: tuple[Path, ...] = _setting("NOETL_DUCKDB_PATHS", "none", read_folders)
     duckdb_max_memory_bytes: int = _setting(DUCKDB_MAX_MEMORY_VARIABLE, DEFAULT_DUCKDB_MAX_MEMORY, read_size)
@@ -296,10 +325,14 @@ class Settings:
     keychain_folders: tuple[Path, ...] = _setting(KEYCHAIN_FOLDERS_VARIABLE, "none", _read_keychain_folders)
     limits: Mapping[str, str] = _setting(LIMIT_VARIABLE, "see limits.md", _read_limits)
     gateway_max_requests: int = _gateway_limit("max_requests")
+    gateway_max_waits: int = _gateway_limit("max_waits")
     gateway_max_streams: int = _gateway_limit("max_streams")
+    gateway_max_connections: int = _gateway_limit("max_connections")
+    gateway_max_connections_per_address: int = _gateway_limit("max_connections_per_address")
     gateway_max_behind: int = _gateway_limit("max_behind")
     gateway_max_body_bytes: int = _gateway_limit("max_body_bytes")
     gateway_max_playbook_bytes: int = _gateway_limit("max_playbook_bytes")
+    gateway_audit_days: int = _gateway_limit("audit_days", 30, 400)
     gateway_auth: GatewayAuth | None = _setting(
         "NOETL_GATEWAY_AUTH", "open on loopback, else required", _choice(GATEWAY_AUTHS, None)
     )
@@ -321,7 +354,9 @@ class Settings:
         read = {field.name: field.metadata["read"](field.metadata["variable"], given) for field in fields(cls)}
         settings = cls(**read)
         _check_renamed(given)
-        _check_both_or_neither(settings.nats_url, settings.postgres_dsn)
+        if settings.postgres_dsn is not None and settings.nats_url is None:
+            hint = "set both for your own servers, or neither"
+            raise UsageError(f"{POSTGRES_VARIABLE} is set, but {NATS_URL_VARIABLE} is not", hint=hint)
         return settings
 
     @property
@@ -385,15 +420,25 @@ def environment_variable(name: str) -> str | None:
 
 
 def child_environment(
-    nats_url: str, postgres_dsn: str, credentials: Mapping[str, str], keys: Sequence[str] = ()
+    *,
+    nats_url: str,
+    nats_nkey: str | None = None,
+    postgres_dsn: str | None = None,
+    credentials: Mapping[str, str] | None = None,
+    credential_keys: Sequence[str] = (),
+    server_keys: Sequence[str] = (),
+    access_keys: Sequence[str] = (),
 ) -> dict[str, str]:
-    """The environment of a child process that uses the same stack as this one.
-
-    Args:
-        keys: Keys to encrypt and decrypt credentials, for servers and gateways only.
-    """
-    found = {name: value for name, value in os.environ.items() if name not in (*KEY_VARIABLES, TOKEN_VARIABLE)}
-    if keys:
-        found |= {KEY_VARIABLE: keys[0], OLD_KEYS_VARIABLE: ",".join(keys[1:])}
-    found |= {"NOETL_NATS_URL": nats_url, "NOETL_POSTGRES_DSN": postgres_dsn}
-    return found | {CREDENTIAL_PREFIX + name.upper(): value for name, value in credentials.items()}
+    """The environment of a child process: that of this one, with the addresses, identity and keys given here only."""
+    found = {name: value for name, value in os.environ.items() if name not in ENGINE_VARIABLES}
+    held = {
+        NATS_URL_VARIABLE: nats_url,
+        NKEY_VARIABLE: nats_nkey,
+        POSTGRES_VARIABLE: postgres_dsn,
+        KEY_VARIABLE: next(iter(credential_keys), None),
+        OLD_KEYS_VARIABLE: ",".join(credential_keys[1:]),
+        SERVER_KEY_VARIABLE: ",".join(server_keys),
+        ACCESS_KEY_VARIABLE: ",".join(access_keys),
+    }
+    found |= {name: value for name, value in held.items() if value}
+    return found | {CREDENTIAL_PREFIX + name.upper(): value for name, value in (credentials or {}).items()}

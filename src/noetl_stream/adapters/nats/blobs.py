@@ -17,9 +17,10 @@ import msgspec
 from noetl_stream.adapters.nats.connection import ApiRefused, NatsConnection
 from noetl_stream.adapters.nats.outbox import RESEND_AFTER_S, Outbox, publish_once
 from noetl_stream.adapters.nats.protocol import WRONG_LAST_SEQUENCE
-from noetl_stream.adapters.nats.streams import RESULTS, RESULTS_BUCKET, stored_message, verify_stream
+from noetl_stream.adapters.nats.streams import stored_message, verify_stream
 from noetl_stream.errors import BlobMissing, OutcomeUnknown, Unreachable
 from noetl_stream.ports.clock import Clock
+from noetl_stream.ports.subjects import RESULTS, RESULTS_BUCKET
 
 CHUNK_BYTES = 128 * 1024
 CHUNKS_AT_ONCE = 16

@@ -12,10 +12,10 @@ from noetl_stream.adapters.nats.command_source import ACK_WAIT_S, CONSUMER_PREFI
 from noetl_stream.adapters.nats.connection import NatsConnection
 from noetl_stream.adapters.nats.outbox import MESSAGE_ID, RESEND_AFTER_S, HeldBatch, Outbox, PendingPublish
 from noetl_stream.adapters.nats.protocol import STORE_REFUSED, ApiError, PublishAck
-from noetl_stream.adapters.nats.streams import COMMANDS, stored_message, stream_api, stream_info, verify_stream
+from noetl_stream.adapters.nats.streams import stored_message, stream_api, stream_info, verify_stream
 from noetl_stream.errors import NoetlError
 from noetl_stream.ports.command_queue import QueuedCommand, QueuedPool
-from noetl_stream.ports.subjects import any_pool_subject, command_subject
+from noetl_stream.ports.subjects import COMMANDS, any_pool_subject, command_subject
 
 PURGES_AT_ONCE = 64
 LOOKUP_AGAIN_AFTER_S = 0.5

@@ -19,11 +19,12 @@ from noetl_stream.adapters.nats.protocol import (
     parse_status,
 )
 from noetl_stream.adapters.nats.pull import Pull
-from noetl_stream.adapters.nats.streams import COMMANDS, stream_api
+from noetl_stream.adapters.nats.streams import stream_api
 from noetl_stream.adapters.nats.wire import WireSubscription
 from noetl_stream.concurrency import end_tasks
 from noetl_stream.errors import NoetlError, UsageError
 from noetl_stream.model.ids import is_valid_id
+from noetl_stream.ports.subjects import COMMANDS
 
 log = logging.getLogger(__name__)
 

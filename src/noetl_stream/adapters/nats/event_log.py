@@ -10,11 +10,12 @@ from noetl_stream.adapters.nats.connection import NatsConnection
 from noetl_stream.adapters.nats.event_reader import HEARTBEAT_S, NatsEventReader
 from noetl_stream.adapters.nats.outbox import MESSAGE_ID, RESEND_AFTER_S, HeldBatch, Outbox, publish_once
 from noetl_stream.adapters.nats.protocol import milliseconds
-from noetl_stream.adapters.nats.streams import EVENTS, stored_message, stream_info, verify_stream
+from noetl_stream.adapters.nats.streams import stored_message, stream_info, verify_stream
 from noetl_stream.errors import UsageError
 from noetl_stream.ports import subjects
 from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.event_log import DecidedMessage
+from noetl_stream.ports.subjects import EVENTS
 
 
 class NatsEventLog:

@@ -16,11 +16,12 @@ from noetl_stream.adapters.nats.protocol import (
     parse_status,
 )
 from noetl_stream.adapters.nats.pull import Pull
-from noetl_stream.adapters.nats.streams import EVENTS, stream_api
+from noetl_stream.adapters.nats.streams import stream_api
 from noetl_stream.adapters.nats.wire import WireSubscription
 from noetl_stream.errors import ReaderBroken
 from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.event_log import ReportedMessage
+from noetl_stream.ports.subjects import EVENTS
 
 WINDOW = 2048
 """Messages requested ahead of the fold."""

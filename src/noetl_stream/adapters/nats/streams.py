@@ -15,11 +15,7 @@ from noetl_stream.adapters.nats.protocol import MESSAGE_NOT_FOUND, NANOSECONDS, 
 from noetl_stream.errors import NotReady
 from noetl_stream.model.ids import PARTITIONS
 from noetl_stream.model.messages import FORMAT
-
-EVENTS: Final = "EVENTS"
-COMMANDS: Final = "COMMANDS"
-RESULTS_BUCKET: Final = "noetl-results"
-RESULTS: Final = f"OBJ_{RESULTS_BUCKET}"
+from noetl_stream.ports.subjects import COMMANDS, EVENTS, RESULTS, RESULTS_BUCKET
 
 DUPLICATE_WINDOW_S: Final = 120
 

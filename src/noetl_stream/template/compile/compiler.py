@@ -11,7 +11,7 @@ from noetl_stream.template.compile.evaluators import ENVIRONMENT, evaluator
 from noetl_stream.template.compile.expressions import LONE_SURROGATE, SURROGATE_MESSAGE, ExpressionBinder
 from noetl_stream.template.compile.findings import Bindings, Findings, Names
 from noetl_stream.template.compile.parsing import TEMPLATE_MARK, TextError, is_one_expression, parse
-from noetl_stream.template.compile.statements import StatementBinder
+from noetl_stream.template.compile.statements import StatementBinder, static_cost
 from noetl_stream.template.failures import TemplateFinding, TemplateProblem
 from noetl_stream.template.runtime.environment import FUNCTIONS
 from noetl_stream.template.runtime.evaluation import Comparison, Evaluate, Expression, Guard, Template
@@ -149,8 +149,9 @@ class _Compiler:
         self.comparisons.extend(binder.comparisons)
         if findings.problems:
             return None
+        _, cost = static_cost(tree.body)
         try:
-            return Expression(text, evaluator(tree, binder.functions, native=native))
+            return Expression(text, evaluator(tree, binder.functions, native=native), cost)
         except SyntaxError:
             findings.add("template_syntax", "the template nests too deeply", 0)
         except TemplateSyntaxError as error:

@@ -45,13 +45,15 @@ class Expression:
     Args:
         text: The text as written, for error messages.
         evaluate: Returns its value, which may not be plain JSON.
+        cost: Operations of its own nodes, each evaluated once.
     """
 
-    __slots__ = ("_evaluate", "text")
+    __slots__ = ("_cost", "_evaluate", "text")
 
-    def __init__(self, text: str, evaluate: Evaluate) -> None:
+    def __init__(self, text: str, evaluate: Evaluate, cost: int = 1) -> None:
         self.text: Final = text
         self._evaluate: Final = evaluate
+        self._cost: Final = cost
 
     def value(self, scope: Scope, meter: Meter) -> JSON:
         """The value as plain JSON.
@@ -60,6 +62,7 @@ class Expression:
             ExpressionError: The text cannot be evaluated.
             ReferenceNeeded: A value that it reads must be loaded first.
         """
+        meter.spend(self._cost)
         try:
             return plain(self._evaluate(scope, meter), scope.references, meter)
         except _RAISED_BY_EXPRESSIONS as error:
@@ -72,6 +75,7 @@ class Expression:
             ExpressionError: The text cannot be evaluated, or its value is text: ``"false"`` would be true.
             ReferenceNeeded: A value that it reads must be loaded first.
         """
+        meter.spend(self._cost)
         try:
             result = self._evaluate(scope, meter)
             if result is True or result is False:
@@ -145,8 +149,9 @@ def render(template: Template, scope: Scope) -> JSON:
     Raises:
         ExpressionError: An expression cannot be evaluated, or rendering exceeds one of ``scope.limits``.
         ReferenceNeeded: A value that it reads must be loaded first.
+        OverBudget: It costs more than is left of ``scope.budget``.
     """
-    return template.build(scope, Meter(scope.limits))
+    return template.build(scope, Meter(scope.limits, scope.budget))
 
 
 def holds(guard: Guard, scope: Scope) -> bool:
@@ -155,8 +160,9 @@ def holds(guard: Guard, scope: Scope) -> bool:
     Raises:
         ExpressionError: It cannot be evaluated, or its value is text.
         ReferenceNeeded: A value that it reads must be loaded first.
+        OverBudget: It costs more than is left of ``scope.budget``.
     """
-    return guard.expression.truth(scope, Meter(scope.limits))
+    return guard.expression.truth(scope, Meter(scope.limits, scope.budget))
 
 
 def value_at(path: tuple[str, ...], scope: Scope) -> JSON | NoValue:

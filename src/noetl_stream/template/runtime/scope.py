@@ -12,6 +12,7 @@ from noetl_stream.model.codec import decode_json
 from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
 from noetl_stream.model.outcome import EMPTY, ErrorInfo, Outcome, Payload
 from noetl_stream.template.failures import ReferenceNeeded
+from noetl_stream.template.runtime.meter import Budget
 
 JSON: TypeAlias = Any
 """A plain JSON value: ``None``, ``bool``, ``int``, ``float``, ``str``, or a ``list`` or ``dict[str, …]`` of them."""
@@ -87,11 +88,13 @@ class Scope:
             ``results``; :func:`outcome_view` and :func:`event_view`. ``_prev`` may also be a payload.
         references: Values loaded after a :class:`~noetl_stream.template.failures.ReferenceNeeded`, by its key.
         limits: Limits of the execution; ``max_template_*`` bound each rendering.
+        budget: What this rendering and others may cost together. ``None``: no bound.
     """
 
     namespaces: Mapping[str, Any]
     references: References = field(default_factory=dict)
     limits: Limits = DEFAULT_LIMITS
+    budget: Budget | None = None
 
 
 class LazyResult:
