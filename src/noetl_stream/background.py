@@ -116,8 +116,9 @@ class _Watch:
         if self._worker.pid is None:
             return False
         own = wiring.process_prefix("worker", self._worker.pid)
-        cluster = wiring.make_operations(self._connected, self._stack.endpoint).cluster
-        return any(worker.busy for worker in await cluster.workers() if worker.name.startswith(own))
+        async with connected_to(self._stack, "noetl-background") as operator:  # servers ask workers nothing
+            workers = await wiring.make_operations(operator, self._stack.endpoint).cluster.workers()
+        return any(worker.busy for worker in workers if worker.name.startswith(own))
 
 
 async def _revive(embedded: EmbeddedStack) -> None:

@@ -52,11 +52,12 @@ async def develop(
     with open_stack(settings) as stack:
         await prepare_embedded(stack)
         children = [Supervised(f"server {n}", ["server"], stack, SERVER) for n in range(1, servers + 1)]
-        worker = ["worker", "--pool", settings.pool, "--slots", str(slots)]
-        children += [
-            Supervised(f"worker {n}", worker, stack, worker_identity(settings.pool)) for n in range(1, workers + 1)
-        ]
+        worker, pool = ["worker", "--pool", settings.pool, "--slots", str(slots)], worker_identity(settings.pool)
         port = gateway_port or (GATEWAY_PORT if is_free(GATEWAY_PORT) else choose_port())
+        children += [
+            Supervised(f"worker {n}", worker, stack, pool, gateway_port=None if gateway_port is None else port)
+            for n in range(1, workers + 1)
+        ]
         if gateway_port is not None:
             children.append(Supervised("gateway", ["gateway", "--host", LOOPBACK, "--port", str(port)], stack, GATEWAY))
         tasks = [asyncio.create_task(child.run()) for child in children]

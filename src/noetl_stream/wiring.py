@@ -37,6 +37,7 @@ from noetl_stream.settings.environment import (
 )
 from noetl_stream.settings.tools import ToolSettings
 from noetl_stream.tools.contract import Tool
+from noetl_stream.tools.egress import Egress
 from noetl_stream.tools.registry import ToolClass, create_tools, kinds_of, load_tools
 
 if TYPE_CHECKING:  # not every command needs them: `run` starts 0.1 s sooner
@@ -62,6 +63,7 @@ class Endpoint:
         tools: What the tools of a worker here may do.
         limits: Limits of executions that a server here starts; a playbook may lower them.
         nats_nkey: The seed of its NATS user; ``None`` if the URL says who it is.
+        identity: Who it is: ``admin``, ``server``, ``gateway`` or ``worker-<pool>``.
         server_keys: Of the capabilities that commands carry, as base64, the current one first. Servers only.
         access_keys: Sign requests and seal objects, as base64, the current one first. Not for workers.
     """
@@ -73,16 +75,17 @@ class Endpoint:
     tools: ToolSettings = field(default_factory=ToolSettings)
     limits: Limits = DEFAULT_LIMITS
     nats_nkey: str | None = field(default=None, repr=False)
+    identity: str = GATEWAY
     server_keys: tuple[str, ...] = field(default=(), repr=False)
     access_keys: tuple[str, ...] = field(default=(), repr=False)
 
     def only_for(self, identity: str) -> Self:
         """The part of this that a process with the identity may hold."""
         if identity == SERVER:
-            return self
+            return replace(self, identity=identity)
         if identity == GATEWAY:
-            return replace(self, credentials={}, server_keys=())
-        without_keys = replace(self, credential_keys=(), server_keys=(), access_keys=())
+            return replace(self, identity=identity, credentials={}, server_keys=())
+        without_keys = replace(self, identity=identity, credential_keys=(), server_keys=(), access_keys=())
         return replace(without_keys, credentials={}) if identity == ADMIN else replace(without_keys, postgres_dsn=None)
 
 
@@ -139,9 +142,7 @@ class Connected(NatsPorts):
 
 async def connect_to_nats(endpoint: Endpoint, *, name: str, nats_wait_s: float = CONNECT_TIMEOUT_S) -> NatsPorts:
     """Connects to NATS alone. Arguments and errors: as of :func:`connect`."""
-    nats = await NatsConnection.open(
-        endpoint.nats_url, name=name, nkey=endpoint.nats_nkey, connect_timeout_s=nats_wait_s
-    )
+    nats = await _open_nats(endpoint, name, nats_wait_s)
     clock = SystemClock()
     log = await NatsEventLog.open(nats, clock)
     queue = await NatsCommandQueue.open(nats)
@@ -171,6 +172,10 @@ async def connect(endpoint: Endpoint, *, name: str, nats_wait_s: float = CONNECT
     return Connected(**opened, store=store, access_keys=key_ring(endpoint.access_keys, ACCESS_KEY_VARIABLE))
 
 
+async def _open_nats(endpoint: Endpoint, name: str, wait_s: float) -> NatsConnection:
+    return await NatsConnection.open(endpoint.nats_url, name=name, nkey=endpoint.nats_nkey, connect_timeout_s=wait_s)
+
+
 def _required_dsn(endpoint: Endpoint) -> str:
     if endpoint.postgres_dsn is None:
         hint = "set both for your own servers, or neither; only workers need no Postgres"
@@ -185,9 +190,7 @@ async def migrate_schema(endpoint: Endpoint, *, roles: bool = False) -> list[str
 
 async def ensure_all_streams(endpoint: Endpoint, *, replicas: int = 1) -> list[str]:
     """Creates or updates the streams; returns a line per change."""
-    nats = await NatsConnection.open(
-        endpoint.nats_url, name="noetl-prepare", nkey=endpoint.nats_nkey, connect_timeout_s=COMMAND_WAIT_S
-    )
+    nats = await _open_nats(endpoint, "noetl-prepare", COMMAND_WAIT_S)
     try:
         return await ensure_streams(nats, replicas=replicas)
     finally:
@@ -265,6 +268,7 @@ def _needed(ring: KeyRing | None, variable: str) -> KeyRing:
 
 
 def make_server(connected: Connected, endpoint: Endpoint) -> Server:
+    from noetl_stream.adapters.evaluation.pool import EvaluationPool
     from noetl_stream.server.capabilities import Capabilities
     from noetl_stream.server.credentials import SecretsResponder
     from noetl_stream.server.parts import ServerPorts
@@ -280,6 +284,7 @@ def make_server(connected: Connected, endpoint: Endpoint) -> Server:
         bus=connected.bus,
         clock=connected.clock,
         catalog=store.catalog,
+        evaluator=EvaluationPool(),
         capabilities=Capabilities(server_keys, access_keys),
         signer=RequestSigner(access_keys),
         secrets=SecretsResponder(
@@ -356,7 +361,8 @@ async def open_gateway(
     log, store, clock, oidc = connected.log, connected.store, connected.clock, settings.oidc
     wish, has_provider = settings.gateway_auth, oidc is not None
     opening = await decide_open_mode(host, wish, store.tokens, clock.now_ms(), provider=has_provider)
-    keys = ProviderKeys(oidc.issuer, oidc.jwks_url, clock) if oidc is not None else None
+    egress = Egress(endpoint.tools.egress)
+    keys = ProviderKeys(oidc.issuer, oidc.jwks_url, clock, egress) if oidc is not None else None
     provider = OidcProvider(oidc, keys) if oidc is not None and keys is not None else None
     anonymous = LOCAL if opening.open_to_all else None
     ports = GatewayPorts(

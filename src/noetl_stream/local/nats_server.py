@@ -41,7 +41,8 @@ server_name: "{server_name}"
 max_payload: {max_payload}
 
 authorization {{
-{users}}}
+  users: [ {users} ]
+}}
 
 jetstream {{
   store_dir: "{store}"
@@ -120,7 +121,7 @@ class NatsServer:
         return CONFIGURATION.format(
             server_name=SERVER_NAME,
             max_payload=MAX_PAYLOAD,
-            users="users: [" + ", ".join(f"{{ nkey: {public_nkey(seed)} }}" for seed in secrets.seeds.values()) + "]\n",
+            users=", ".join(f"{{ nkey: {public_nkey(seed)} }}" for seed in secrets.seeds.values()),
             store=_quoted(self._store),
         )
 

@@ -64,6 +64,9 @@ class Connections:
 
     When there is no room for another one, that which has been without a request for longest gives way: nobody can keep
     others out by connecting and being silent.
+
+    Attributes:
+        closed: How many were closed or refused.
     """
 
     def __init__(self, limits: GatewayLimits, metrics: Metrics, log: Logger) -> None:
@@ -75,6 +78,7 @@ class Connections:
         self._of_address: Counter[str] = Counter()
         self._idle: dict[Connection, None] = {}
         self._ended = False
+        self.closed = 0
         metrics.watch("connections", "Open connections.", lambda: len(self._open))
 
     def make(self, server: web.Server) -> Connection:
@@ -122,6 +126,8 @@ class Connections:
                 del self._of_address[connection.address]
 
     def count_closed(self, why: str) -> None:
+        """Counts a connection that is closed or refused here, and not by its other end."""
+        self.closed += 1
         self._metrics.closed(why)
 
     def count_malformed(self, status: int) -> None:

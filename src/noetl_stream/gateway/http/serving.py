@@ -20,7 +20,7 @@ from noetl_stream.gateway.http.bodies import BodyReader, read_body
 from noetl_stream.gateway.http.connections import Connection, address_group
 from noetl_stream.gateway.http.idempotency import HEADER, IdempotentCalls
 from noetl_stream.gateway.http.parameters import Parameters, read_parameters
-from noetl_stream.gateway.http.pressure import Pressure
+from noetl_stream.gateway.http.pressure import Gate, Pressure
 from noetl_stream.gateway.http.problems import HttpProblem, problem_of
 from noetl_stream.gateway.http.routes import AnyRoute, Call, Reply
 from noetl_stream.gateway.metrics import UNKNOWN_ROUTE, Metrics
@@ -109,11 +109,15 @@ class Serving:
     def _admitted(self, route: AnyRoute, request: web.Request, caller: Caller) -> Iterator[None]:
         if route.adds_work:
             self.pressure.admit_work()
-        gate = self.pressure.waits if "wait" in request.query else self.pressure.requests
-        if route.streams:
-            gate = self.pressure.streams
-        with gate.entered(caller, address_group(request.remote)):
+        with self._gate(route, request).entered(caller, address_group(request.remote)):
             yield
+
+    def _gate(self, route: AnyRoute, request: web.Request) -> Gate:
+        if route.streams:
+            return self.pressure.streams
+        if route.body.size == "playbook":
+            return self.pressure.checks
+        return self.pressure.waits if "wait" in request.query else self.pressure.requests
 
     async def _read(self, route: AnyRoute, request: web.Request) -> _Read:
         parameters = read_parameters(route.parameters, request.match_info, request.query, request.headers)
