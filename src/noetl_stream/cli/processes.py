@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
 import click
@@ -12,8 +13,10 @@ from noetl_stream.cli.base.process import run_async, settings_for
 from noetl_stream.cli.base.session import with_session
 from noetl_stream.cli.base.target import Target, target_options
 from noetl_stream.errors import UsageError
-from noetl_stream.settings.environment import Settings
+from noetl_stream.settings.environment import Settings, drop_engine_variables
 from noetl_stream.telemetry.logs import configure
+
+log = logging.getLogger(__name__)
 
 
 def _end_with_parent(context: click.Context, option: click.Parameter, given: bool) -> None:
@@ -102,7 +105,7 @@ def worker(ctx: click.Context, pool: str | None, slots: int | None, home: Path |
         return
     from noetl_stream.hosting import host_worker, open_stack
 
-    settings = _logged(home)
+    settings = _logged(home, "worker")
     pool, slots = pool or settings.pool, slots or settings.slots
     with open_stack(settings, pool) as stack:
         run_async(host_worker(stack, pool, slots))
@@ -194,10 +197,13 @@ def bench(output: str, home: Path | None, **load: int) -> None:
     print_table(("measure", "value"), rows)
 
 
-def _logged(home: Path | None) -> Settings:
-    """The settings of a process, whose logging they configure."""
+def _logged(home: Path | None, role: str = "") -> Settings:
+    """The settings of a process, whose logging they configure. Its environment keeps no secrets of the engine."""
     settings = settings_for(home)
     configure(settings.log_level, settings.log_format)
+    superfluous = drop_engine_variables()
+    if superfluous and role == "worker":
+        log.warning("a worker must not have %s: not used, and removed from its environment", ", ".join(superfluous))
     return settings
 
 
