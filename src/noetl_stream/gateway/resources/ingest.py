@@ -44,6 +44,7 @@ class ReportRequest(RequestModel):
     events: Annotated[
         list[dict[str, Any]], Field(min_length=1, description="Worker events (`docs/reference/events.md`).")
     ]
+    capability: Annotated[str, Field(max_length=256, description="That of the command.")]
     format: Annotated[int, Field(ge=1, le=FORMAT)] = FORMAT
 
 
