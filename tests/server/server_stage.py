@@ -38,6 +38,7 @@ from noetl_stream.ports.evaluator import Evaluator
 from noetl_stream.ports.operations.documents import plain
 from noetl_stream.ports.sealed_blobs import SealedBlobs
 from noetl_stream.ports.store import ExecutionRow, PartitionAdvance, PartitionLease, StoredEvent, Tick
+from noetl_stream.server.credentials import SecretsResponder
 from noetl_stream.server.parts import ServerTimes
 from noetl_stream.server.server import Server
 from noetl_stream.testing.conformance.catalog import registered
@@ -71,6 +72,7 @@ class Stage:
         self.stops: list[Stop] = []
         self._names = 0
         self.kinds: Kinds = KINDS
+        self.secrets: SecretsResponder | None = None
         self.evaluator: Evaluator = MemoryEvaluator()
 
     def host(self, role: str, injector: FaultInjector | None = None) -> SimulatedHost:
@@ -82,7 +84,9 @@ class Stage:
     ) -> tuple[Server, SimulatedHost, asyncio.Task[None]]:
         """Starts a server; its task ends when the server does."""
         host = host or self.host("server")
-        server = server_on(host, self.catalog, self.kinds, ServerTimes(**times), evaluator=self.evaluator)
+        server = server_on(
+            host, self.catalog, self.kinds, ServerTimes(**times), evaluator=self.evaluator, secrets=self.secrets
+        )
         task = asyncio.create_task(server.run())
         self.running.append(task)
         return server, host, task
@@ -225,9 +229,9 @@ class Stage:
         """What a worker asks that has this command."""
         return Questions(self.broker.bus, self.clock, command, "hand")
 
-    async def manual_worker(self) -> ManualWorker:
+    async def manual_worker(self, pool: str = "default") -> ManualWorker:
         """A worker that the test drives."""
-        return ManualWorker(self, await self.broker.command_queue.open_source("default"))
+        return ManualWorker(self, await self.broker.command_queue.open_source(pool))
 
 
 class ManualWorker:
