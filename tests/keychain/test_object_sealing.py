@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDFExpand
 
 from noetl_stream.adapters.clock import ManualClock
 from noetl_stream.adapters.memory.broker import MemoryBroker
@@ -50,6 +52,11 @@ def test_each_execution_has_a_key_of_its_own() -> None:
     rings = [KEYS.ring(owner) for owner in ("execution-1", "execution-2", "playbook", owner_of("playbook/digest"))]
     assert len({ring.current.value for ring in rings}) == 4
     assert FIRST.value not in [ring.current.value for ring in rings]
+
+
+def test_keys_derive_as_hkdf_expands_them() -> None:
+    info = b"noetl objects\0execution-1"
+    assert KEYS.ring("execution-1").current.value == HKDFExpand(SHA256(), 32, info).derive(FIRST.value)
 
 
 @pytest.mark.parametrize(

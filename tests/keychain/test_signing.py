@@ -13,16 +13,24 @@ SIGNER = Signer(KeyRing(FIRST), "a test")
 
 
 def test_a_signature_holds_for_what_was_signed_alone() -> None:
-    signature = SIGNER.sign("execution-1", b"{}")
-    assert SIGNER.holds(signature, "execution-1", b"{}")
-    assert not SIGNER.holds(signature, "execution-2", b"{}")
-    assert not SIGNER.holds(signature, b"{}", "execution-1")
-    assert not SIGNER.holds(signature, "execution-1")
+    signature = SIGNER.sign("execution-1", "request-1", body=b"{}")
+    assert SIGNER.holds(signature, "execution-1", "request-1", body=b"{}")
+    assert not SIGNER.holds(signature, "execution-2", "request-1", body=b"{}")
+    assert not SIGNER.holds(signature, "request-1", "execution-1", body=b"{}")
+    assert not SIGNER.holds(signature, "execution-1", "request-1", body=b"[]")
+    assert not SIGNER.holds(signature, "execution-1", body=b"request-1\0{}")
 
 
-@given(st.lists(st.text(), max_size=4), st.lists(st.text(), max_size=4))
-def test_no_two_lists_of_parts_have_the_same_signature(one: list[str], other: list[str]) -> None:
-    assert SIGNER.holds(SIGNER.sign(*one), *other) == (one == other)
+SHORT = st.text("ab\0", max_size=3)
+NAMES = st.lists(st.text("ab", max_size=3), max_size=4)
+
+
+@given(NAMES, SHORT, st.lists(SHORT, max_size=4), SHORT)
+def test_no_other_names_and_body_have_the_same_signature(
+    one: list[str], body: str, other: list[str], more: str
+) -> None:
+    signature = SIGNER.sign(*one, body=body.encode())
+    assert SIGNER.holds(signature, *other, body=more.encode()) == ((one, body) == (other, more))
 
 
 def test_a_signature_for_one_purpose_is_none_for_another() -> None:
