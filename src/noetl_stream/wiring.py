@@ -307,7 +307,6 @@ async def open_gateway(
     """
     from noetl_stream.adapters.oidc import OidcProvider, ProviderKeys
     from noetl_stream.client.cluster import DirectReadiness
-    from noetl_stream.client.executions.submit import DirectIngest
     from noetl_stream.gateway.access.authentication import LOCAL, Authentication
     from noetl_stream.gateway.access.guard import decide_open_mode
     from noetl_stream.gateway.gateway import Gateway, GatewayPorts
@@ -321,7 +320,6 @@ async def open_gateway(
     anonymous = LOCAL if opening.open_to_all else None
     ports = GatewayPorts(
         operations=make_operations(connected, endpoint),
-        ingest=DirectIngest(log, store),
         idempotency=store.idempotency,
         readiness=DirectReadiness(log, store, connected.bus),
         authenticator=Authentication(store.tokens, clock, provider, anonymous),

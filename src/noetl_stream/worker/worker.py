@@ -77,7 +77,7 @@ class Worker:
         self._grace_s = grace_s
         self._liveness = BrokerLiveness(event_log, clock)
         self._flusher = Flusher(clock)
-        self._channel = Channel(event_log, clock, self._liveness, self._flusher)
+        self._channel = Channel(event_log, pool, clock, self._liveness, self._flusher)
         self.keychain = Keychain(clock, credentials or {}, secrets, tools.get("http"), folders=keychain_folders)
         self._dependencies = Dependencies(
             worker=name,

@@ -16,7 +16,6 @@ from noetl_stream.gateway.http.bodies import NOTHING, Body, json_body
 from noetl_stream.gateway.http.parameters import Parameters
 from noetl_stream.model.roles import Role, suffices
 from noetl_stream.ports.access import Caller
-from noetl_stream.ports.gateway import Ingest
 from noetl_stream.ports.operations import Operations
 from noetl_stream.ports.operations.documents import DocumentPage
 from noetl_stream.ports.operations.executions import RequestIds
@@ -40,7 +39,6 @@ class Call(Generic[Given, Sent]):
     """
 
     operations: Operations
-    ingest: Ingest
     caller: Caller
     parameters: Given
     body: Sent

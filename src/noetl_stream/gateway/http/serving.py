@@ -27,7 +27,7 @@ from noetl_stream.gateway.metrics import UNKNOWN_ROUTE, Metrics
 from noetl_stream.model import codec
 from noetl_stream.ports.access import Caller
 from noetl_stream.ports.clock import Clock
-from noetl_stream.ports.gateway import Ingest, KeptAnswer
+from noetl_stream.ports.gateway import KeptAnswer
 from noetl_stream.ports.operations import Operations
 from noetl_stream.ports.operations.executions import RequestIds
 from noetl_stream.settings.environment import GatewayLimits
@@ -57,7 +57,6 @@ class Serving:
     """What all routes share."""
 
     operations: Operations
-    ingest: Ingest
     scopes: Scopes
     guard: AccessGuard
     once: IdempotentCalls
@@ -131,7 +130,6 @@ class Serving:
             operations = self.scopes(self.operations, caller.paths)
             call = Call(
                 operations=operations,
-                ingest=self.ingest,
                 caller=caller,
                 parameters=read.parameters,
                 body=read.body,
