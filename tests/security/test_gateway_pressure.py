@@ -21,7 +21,7 @@ from yarl import URL
 from noetl_stream.gateway.access.refusals import CALLERS_COUNTED, ENTRIES_IN_ALL, ENTRIES_OF_ONE, Refusal, RefusalSample
 from noetl_stream.gateway.application import RESOURCES
 from noetl_stream.gateway.http import connections
-from noetl_stream.gateway.http.bodies import INLINE_BYTES, MAX_BODY_PARTS, Body, BodyReader
+from noetl_stream.gateway.http.bodies import INLINE_BYTES, MAX_BODY_PARTS, MAX_BODY_VALUES, Body, BodyReader
 from noetl_stream.gateway.http.connections import address_group
 from noetl_stream.gateway.http.problems import MAX_FAULTS
 from noetl_stream.model.roles import Role
@@ -332,10 +332,24 @@ async def test_a_body_of_unknown_keys_is_answered_with_a_hundred_of_them() -> No
                 problem = await answer.json(content_type=None)
             assert answer.status == 400
             assert (len(problem["errors"]), problem["left_out"]) == (MAX_FAULTS, count - MAX_FAULTS)
-        async with stage.client.post("/api/v1/executions", data=unknown_keys(300_000), headers=author) as answer:
+
+
+@pytest.mark.parametrize(
+    ("body", "limit"),
+    [
+        (unknown_keys(300_000), MAX_BODY_PARTS),
+        (f'{{"workload": {{"a": [{",".join(["[]"] * 101_000)}]}}}}', MAX_BODY_PARTS),
+        (f'{{"workload": {{"a": [{",".join(["1"] * 401_000)}]}}}}', MAX_BODY_VALUES),
+    ],
+    ids=["keys", "lists", "numbers"],
+)
+async def test_a_body_of_more_than_a_moments_work_is_refused_before_it_is_decoded(body: str, limit: int) -> None:
+    async with closed_gateway() as stage:
+        author = JSON | await token(stage, "ann", "author")
+        async with stage.client.post("/api/v1/executions", data=body, headers=author) as answer:
             problem = await answer.json(content_type=None)
         assert (answer.status, problem["type"]) == (413, "/problems/too-large")
-        assert str(MAX_BODY_PARTS) in problem["detail"]
+        assert str(limit) in problem["detail"]
 
 
 async def test_a_playbook_of_mistakes_is_answered_with_a_hundred_of_them() -> None:
