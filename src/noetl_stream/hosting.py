@@ -57,7 +57,7 @@ def open_stack(settings: Settings) -> Iterator[StackAccess]:
         if settings.postgres_dsn is None:
             hint = "set both for your own servers, or neither"
             raise UsageError(f"{NATS_URL_VARIABLE} is set, but {POSTGRES_VARIABLE} is not", hint=hint)
-        tools, limits = settings.tools(embedded=False), operator_limits(settings.limits)
+        tools, limits = settings.tools(settings.nats_url, embedded=False), operator_limits(settings.limits)
         own = wiring.Endpoint(
             settings.nats_url,
             settings.postgres_dsn,
@@ -83,7 +83,7 @@ def embedded_endpoint(stack: EmbeddedStack, settings: Settings) -> wiring.Endpoi
     credentials = {"local_postgres": address.playbooks_dsn, **settings.credentials}
     # The user's own key comes first; credentials stored before it was set can still be read.
     keys = (*_keys(settings), address.keys.credential)
-    tools, limits = settings.tools(embedded=True), operator_limits(settings.limits)
+    tools, limits = settings.tools(address.nats_url, embedded=True), operator_limits(settings.limits)
     return wiring.Endpoint(
         address.nats_url,
         address.postgres_dsn,

@@ -30,6 +30,7 @@ from noetl_stream.sealing.objects import DerivedKeys
 from noetl_stream.settings.environment import ACCESS_KEY_VARIABLE, SERVER_KEY_VARIABLE, Settings
 from noetl_stream.settings.tools import ToolSettings
 from noetl_stream.tools.contract import Tool
+from noetl_stream.tools.egress import Egress
 from noetl_stream.tools.registry import ToolClass, create_tools, kinds_of, load_tools
 
 if TYPE_CHECKING:  # not every command needs them: `run` starts 0.1 s sooner
@@ -221,6 +222,7 @@ def _needed(ring: KeyRing | None, variable: str) -> KeyRing:
 
 
 def make_server(connected: Connected, endpoint: Endpoint) -> Server:
+    from noetl_stream.adapters.evaluation.pool import EvaluationPool
     from noetl_stream.server.capabilities import Capabilities
     from noetl_stream.server.credentials import SecretsResponder
     from noetl_stream.server.parts import ServerPorts
@@ -236,6 +238,7 @@ def make_server(connected: Connected, endpoint: Endpoint) -> Server:
         bus=connected.bus,
         clock=connected.clock,
         catalog=store.catalog,
+        evaluator=EvaluationPool(),
         capabilities=Capabilities(server_keys, access_keys),
         signer=RequestSigner(access_keys),
         secrets=SecretsResponder(
@@ -312,7 +315,8 @@ async def open_gateway(
     log, store, clock, oidc = connected.log, connected.store, connected.clock, settings.oidc
     wish, has_provider = settings.gateway_auth, oidc is not None
     opening = await decide_open_mode(host, wish, store.tokens, clock.now_ms(), provider=has_provider)
-    keys = ProviderKeys(oidc.issuer, oidc.jwks_url, clock) if oidc is not None else None
+    egress = Egress(endpoint.tools.egress)
+    keys = ProviderKeys(oidc.issuer, oidc.jwks_url, clock, egress) if oidc is not None else None
     provider = OidcProvider(oidc, keys) if oidc is not None and keys is not None else None
     anonymous = LOCAL if opening.open_to_all else None
     ports = GatewayPorts(

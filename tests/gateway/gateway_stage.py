@@ -14,6 +14,7 @@ from noetl_stream.adapters.clock import SystemClock
 from noetl_stream.adapters.memory.access import MemoryAudit, MemoryCredentials, MemoryIdempotency, MemoryTokens
 from noetl_stream.adapters.memory.broker import MemoryBroker
 from noetl_stream.adapters.memory.catalog import MemoryCatalog
+from noetl_stream.adapters.memory.evaluator import MemoryEvaluator
 from noetl_stream.adapters.memory.store import MemoryFeed, MemoryStore
 from noetl_stream.client.access import DirectAccess, Recorded, unrecorded
 from noetl_stream.client.cluster import ClusterPorts, DirectCluster, DirectReadiness
@@ -135,6 +136,7 @@ class GatewayStage:
                 bus=broker.bus,
                 clock=self.clock,
                 catalog=self.catalog,
+                evaluator=MemoryEvaluator(),
                 capabilities=CAPABILITIES,
                 signer=SIGNER,
             ),

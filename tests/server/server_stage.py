@@ -11,6 +11,7 @@ import msgspec
 
 from noetl_stream.adapters.memory.broker import MemoryBroker
 from noetl_stream.adapters.memory.catalog import MemoryCatalog
+from noetl_stream.adapters.memory.evaluator import MemoryEvaluator
 from noetl_stream.adapters.memory.store import MemoryStore
 from noetl_stream.client.executions.submit import Client, RequestRefused, Requests, Submission, ask_of
 from noetl_stream.engine.replay import replay
@@ -33,6 +34,7 @@ from noetl_stream.playbook.compile.compiler import compile_playbook, digest_of
 from noetl_stream.playbook.kinds.spec import Kinds
 from noetl_stream.ports import subjects
 from noetl_stream.ports.command_queue import Delivery
+from noetl_stream.ports.evaluator import Evaluator
 from noetl_stream.ports.operations.documents import plain
 from noetl_stream.ports.sealed_blobs import SealedBlobs
 from noetl_stream.ports.store import ExecutionRow, PartitionAdvance, PartitionLease, StoredEvent, Tick
@@ -68,6 +70,7 @@ class Stage:
         self.stops: list[Stop] = []
         self._names = 0
         self.kinds: Kinds = KINDS
+        self.evaluator: Evaluator = MemoryEvaluator()
 
     def host(self, role: str, injector: FaultInjector | None = None) -> SimulatedHost:
         self._names += 1
@@ -78,7 +81,7 @@ class Stage:
     ) -> tuple[Server, SimulatedHost, asyncio.Task[None]]:
         """Starts a server; its task ends when the server does."""
         host = host or self.host("server")
-        server = server_on(host, self.catalog, self.kinds, ServerTimes(**times))
+        server = server_on(host, self.catalog, self.kinds, ServerTimes(**times), evaluator=self.evaluator)
         task = asyncio.create_task(server.run())
         self.running.append(task)
         return server, host, task

@@ -7,6 +7,7 @@ import asyncio
 import pytest
 from server_stage import ONE_STEP, Stage
 
+from noetl_stream.adapters.memory.evaluator import MemoryEvaluator
 from noetl_stream.adapters.memory.store import MemoryFeed
 from noetl_stream.errors import Unreachable
 from noetl_stream.ports.sealed_blobs import SealedBlobs
@@ -60,6 +61,7 @@ async def test_a_long_trim_holds_up_nothing(stage: Stage) -> None:
         bus=host.bus,
         clock=stage.clock,
         catalog=stage.catalog,
+        evaluator=MemoryEvaluator(),
         capabilities=CAPABILITIES,
         signer=SIGNER,
         feed=feed,

@@ -19,6 +19,7 @@ from waiting_stage import (
     whole,
 )
 
+from noetl_stream.adapters.memory.evaluator import MemoryEvaluator
 from noetl_stream.engine.state import LATEST_MS
 from noetl_stream.errors import Fenced, NoetlError, OutcomeUnknown
 from noetl_stream.model.events import CtxPatched, PauseRequested, ResumeRequested
@@ -56,6 +57,7 @@ def server_with(stage: Stage, clock: Any) -> Server:
         bus=host.bus,
         clock=clock,
         catalog=stage.catalog,
+        evaluator=MemoryEvaluator(),
         capabilities=CAPABILITIES,
         signer=SIGNER,
     )

@@ -18,6 +18,12 @@ from noetl_stream.server.tick import PendingTick, refused
 Bodies = Sequence[tuple[ReportedMessage, Request | Report]]
 
 
+def before(rest: Sequence[ReportedMessage], bodies: Bodies) -> Bodies:
+    """``bodies`` without those of ``rest``, which a later tick folds."""
+    left = {message.sequence for message in rest}
+    return [one for one in bodies if one[0].sequence not in left]
+
+
 def without_unsigned(bodies: Bodies, signer: RequestSigner) -> Bodies:
     """``bodies`` without requests that neither a gateway nor the local operator has signed (PROTOCOL §7)."""
     return [one for one in bodies if isinstance(one[1], Report) or signer.is_signed(one[0].body)]

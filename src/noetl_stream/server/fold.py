@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
-from noetl_stream.engine.advance import Advanced, InvalidPlan, NotTaken, advance
+from noetl_stream.engine.advance import Advanced, InvalidPlan, NotTaken, advance, budget_of
 from noetl_stream.engine.effects import AnswerStart, build_command
 from noetl_stream.engine.evolve.worker_facts import malformed
 from noetl_stream.engine.state import Assignment, Execution, RecordedFact
@@ -44,11 +44,15 @@ from noetl_stream.server.tick import (
     message_letter,
     refused,
 )
+from noetl_stream.template import Budget
 
 log = logging.getLogger(__name__)
 
 MAX_COMMAND_BYTES = 3 * 1024 * 1024
 """A larger command is not sent: NATS must accept messages of 4 MiB (``max_payload``), and headers need room too."""
+
+TICK_OPERATIONS: Final = 10_000
+"""How much work in templates one tick takes up; the inputs that are left are folded by the next."""
 
 IN_NO_JOURNAL = 0
 """The position of a request that changes nothing."""
@@ -61,6 +65,12 @@ class Fold:
         self._executions = executions
         self._capabilities = capabilities
         self.tick = PendingTick(capabilities.encode)
+        self._operations = 0
+
+    @property
+    def is_full(self) -> bool:
+        """Whether templates have taken up the tick."""
+        return self._operations >= TICK_OPERATIONS
 
     def decode(self, message: ReportedMessage) -> Request | Report | None:
         """The message; ``None`` if it cannot be folded and becomes a dead letter."""
@@ -91,8 +101,15 @@ class Fold:
             self.tick.dead_letters.append(inbox_letter(item, at_ms, str(error)))
             return None
 
+    def messages(self, bodies: Sequence[tuple[ReportedMessage, Request | Report]]) -> int:
+        """Folds reported messages until the tick is full. Returns how many it has folded."""
+        for number, (message, body) in enumerate(bodies, start=1):
+            self.message(message, body)
+            if self.is_full:
+                return number
+        return len(bodies)
+
     def message(self, message: ReportedMessage, body: Request | Report) -> None:
-        """Folds one reported message."""
         cached = self._executions.get(message.execution_id)
         if cached is not None:
             cached.through = message.sequence
@@ -180,6 +197,7 @@ class Fold:
             self.tick.dead_letters.append(message_letter(message, str(error)))
             return
         identity = report_id(report.run, report.number)
+        budget = None if cached is None else _budget_of(cached)
         for index, fact in enumerate(facts):
             if isinstance(fact, StepClaimed):
                 self.tick.claims.append((fact.reply, message.execution_id, report.run))
@@ -192,7 +210,7 @@ class Fold:
                 report_id=identity,
                 entry=input_entry(identity, index),
             )
-            refusal = _UNKNOWN if cached is None else self._apply(cached, message.execution_id, given).refusal
+            refusal = _UNKNOWN if cached is None else self._apply(cached, message.execution_id, given, budget).refusal
             if isinstance(refusal, NotTaken) and not self._handle_not_taken(message, report.run, fact, refusal):
                 return
             if cached is not None and before is not None and refusal is None:
@@ -249,11 +267,20 @@ class Fold:
 
     # --- the common path ----------------------------------------------------------------------------------------------
 
-    def _apply(self, cached: CachedExecution, execution_id: str, given: Input) -> Advanced:
-        """Applies one input: the engine advances the execution, the tick collects the results."""
+    def _apply(
+        self, cached: CachedExecution, execution_id: str, given: Input, budget: Budget | None = None
+    ) -> Advanced:
+        """Applies one input: the engine advances the execution, the tick collects the results.
+
+        Args:
+            budget: What the facts of a report may cost together.
+        """
+        budget = budget or _budget_of(cached)
+        spent = budget.spent
         at_ms = max(cached.at_ms, given.recorded.at_ms)
         recorded = given.recorded if given.source != "server" else given.recorded._replace(at_ms=at_ms)
-        advanced = advance(cached.plan, cached.state, recorded, execution_id)
+        advanced = advance(cached.plan, cached.state, recorded, execution_id, budget)
+        self._operations += budget.spent - spent
         after = advanced.state
         if not advanced.taken or after is None:
             return advanced
@@ -279,6 +306,10 @@ class Fold:
 
 
 _UNKNOWN = NotTaken("unknown")
+
+
+def _budget_of(cached: CachedExecution) -> Budget:
+    return Budget(0) if isinstance(cached.plan, InvalidPlan) else budget_of(cached.plan, cached.state)
 
 
 def _facts_of(report: Report) -> list[Fact]:

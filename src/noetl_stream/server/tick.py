@@ -232,6 +232,11 @@ class PendingTick:
         if push:
             self.answers.append(row)
 
+    def leave_letters(self, messages: Sequence[ReportedMessage]) -> None:
+        """Leaves the dead letters of these messages of EVENTS to a later tick."""
+        left = {message.sequence for message in messages}
+        self.dead_letters = [one for one in self.dead_letters if one.source != "events" or one.source_seq not in left]
+
     def _segment(self, execution_id: str, partition: int, position: int, through: int) -> JournalSegment:
         segment = self.segments.get(execution_id)
         if segment is None:
@@ -326,7 +331,7 @@ def execution_row(
         trace_id=state.trace_id,
         commands=len(state.assignments),
         children=len(state.children),
-        looks_into=state.awaited.key if state.awaited is not None else None,
+        looks_into=state.looks_into,
         ctx_version=state.ctx_version,
         labels=codec.encode(dict(labels)),
         rerun_of=state.rerun_of or None,

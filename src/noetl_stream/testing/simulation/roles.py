@@ -7,10 +7,12 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Final
 
+from noetl_stream.adapters.memory.evaluator import MemoryEvaluator
 from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
 from noetl_stream.playbook.compile.compiler import CheckResult, check
 from noetl_stream.playbook.kinds.spec import Kinds, KindSpec
 from noetl_stream.ports.catalog import Catalog
+from noetl_stream.ports.evaluator import Evaluator
 from noetl_stream.ports.sealed_blobs import SealedBlobs
 from noetl_stream.server.parts import ServerPorts, ServerTimes
 from noetl_stream.server.server import Server
@@ -25,9 +27,15 @@ RENEWAL_S: Final = 10.0
 
 
 def server_on(
-    host: SimulatedHost, catalog: Catalog, kinds: Kinds, times: ServerTimes, limits: Limits = DEFAULT_LIMITS
+    host: SimulatedHost,
+    catalog: Catalog,
+    kinds: Kinds,
+    times: ServerTimes,
+    limits: Limits = DEFAULT_LIMITS,
+    *,
+    evaluator: Evaluator | None = None,
 ) -> Server:
-    """A server whose ports are those of ``host``."""
+    """A server whose ports are those of ``host``. It evaluates templates in this process by default."""
     ports = ServerPorts(
         log=host.log,
         queue=host.queue,
@@ -36,6 +44,7 @@ def server_on(
         bus=host.bus,
         clock=host.clock,
         catalog=catalog,
+        evaluator=evaluator or MemoryEvaluator(),
         capabilities=CAPABILITIES,
         signer=SIGNER,
     )

@@ -157,6 +157,7 @@ class Attempts:
             scope=seen,
             credential=secrets.credential,
             describe_credential=secrets.describe,
+            is_operators=secrets.is_operators,
         )
 
     async def _done(self, result: ToolResult) -> Outcome:

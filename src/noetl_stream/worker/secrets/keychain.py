@@ -41,12 +41,14 @@ class Secret:
         version: The version of a stored credential.
         expires_ms: When it expires, ms since the epoch; ``None`` if that is unknown.
         token: For a token, what ``auth`` uses of it.
+        is_operators: Whether the installation's operator configured it (``NOETL_CREDENTIAL_<NAME>``).
     """
 
     value: CredentialValue = field(repr=False)
     version: int | None = None
     expires_ms: int | None = None
     token: str | None = field(default=None, repr=False)
+    is_operators: bool = False
 
     @property
     def credential(self) -> CredentialValue:
@@ -156,7 +158,7 @@ class Keychain:
             key = _stored_key(questions.execution_id, name, is_global)
             secret = await self._cached(key, lambda: self._ask(questions, name))
         except NotStored as missing:
-            secret = Secret(self._own_credential(name, missing.near))
+            secret = Secret(self._own_credential(name, missing.near), is_operators=True)
         self.redactor.learn(secret.value)
         return secret
 

@@ -85,6 +85,10 @@ class TaskSecrets(Mapping[str, Any]):
         """The credential for ``auth: name``. Raises like :meth:`RunSecrets.resolve`."""
         return (await self._resolve(name)).credential
 
+    async def is_operators(self, name: str) -> bool:
+        """Whether the operator configured it. Raises like :meth:`RunSecrets.resolve`."""
+        return (await self._resolve(name)).is_operators
+
     async def describe(self, name: str) -> dict[str, Any]:
         """``{name, version, expires_at}``, once the value is available. Raises like :meth:`RunSecrets.resolve`."""
         secret = await self._resolve(name)
