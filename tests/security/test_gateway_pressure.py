@@ -21,7 +21,14 @@ from yarl import URL
 from noetl_stream.gateway.access.refusals import CALLERS_COUNTED, ENTRIES_IN_ALL, ENTRIES_OF_ONE, Refusal, RefusalSample
 from noetl_stream.gateway.application import RESOURCES
 from noetl_stream.gateway.http import connections
-from noetl_stream.gateway.http.bodies import INLINE_BYTES, MAX_BODY_PARTS, MAX_BODY_VALUES, Body, BodyReader
+from noetl_stream.gateway.http.bodies import (
+    INLINE_BYTES,
+    LARGE_BYTES,
+    MAX_BODY_PARTS,
+    MAX_BODY_VALUES,
+    Body,
+    BodyReader,
+)
 from noetl_stream.gateway.http.connections import address_group
 from noetl_stream.gateway.http.problems import MAX_FAULTS
 from noetl_stream.model.roles import Role
@@ -180,6 +187,32 @@ async def test_checks_of_one_viewer_leave_room_for_those_of_an_author() -> None:
         await stage.until(lambda: stage.gateway.pressure.checks.under_way == 3)
         release.set()
         assert sorted(await asyncio.gather(*checks)) == [200] * 3 + [429] * 18
+
+
+@pytest.mark.parametrize("length", [LARGE_BYTES + 1, None])
+async def test_large_bodies_of_one_operator_do_not_fill_the_memory(length: int | None) -> None:
+    async with closed_gateway(max_large_bodies=8) as stage:
+        operators = [await token(stage, name, "operator") for name in ("ann", "bob")]
+
+        async def coming() -> AsyncIterator[bytes]:
+            yield b"{"
+            await end.wait()
+
+        async def send(headers: dict[str, str]) -> int:
+            more = {} if length is None else {"Content-Length": str(length)}
+            async with stage.client.post("/api/v1/executions", data=coming(), headers=JSON | headers | more) as answer:
+                return answer.status
+
+        end = asyncio.Event()
+        sending = [asyncio.create_task(send(operators[0])) for _ in range(20)]
+        await stage.until(lambda: sum(task.done() for task in sending) == 18)
+        assert {task.result() for task in sending if task.done()} == {429}
+        sending.append(asyncio.create_task(send(operators[1])))
+        await stage.until(lambda: stage.gateway.pressure.large_bodies.under_way == 3)
+        async with stage.client.post("/api/v1/executions", data="{}", headers=JSON | operators[0]) as answer:
+            assert answer.status == 422, "a small one"
+        for task in sending:
+            task.cancel()
 
 
 async def test_a_caller_that_leaves_an_event_stream_holds_it_no_more() -> None:

@@ -76,6 +76,9 @@ def yaml_body() -> Body[bytes]:
 INLINE_BYTES: Final = 16 * 1024
 """Larger bodies are read in a thread of their own: reading one of these takes the loop less than 5 ms."""
 
+LARGE_BYTES: Final = 64 * 1024
+"""Few of the larger ones are held at the same time."""
+
 MAX_BODY_PARTS: Final = 100_000
 """Texts, keys, lists and objects in a JSON body."""
 
@@ -170,6 +173,12 @@ def _check_parts(data: bytes) -> None:
 
 BODY_S: Final = 60.0
 """How long a body may take to arrive: its request counts as under way."""
+
+
+def is_large(request: web.Request) -> bool:
+    """Whether its body is over :data:`LARGE_BYTES`, or may be: nothing says how long it is."""
+    length = request.content_length
+    return request.can_read_body and (length is None or length > LARGE_BYTES)
 
 
 async def read_body(body: Body[Any], request: web.Request, limits: GatewayLimits) -> tuple[bytes, str]:

@@ -99,6 +99,7 @@ class Pressure:
         requests: Requests under way that are answered as soon as they can be.
         waits: Requests with ``?wait=``.
         streams: Event streams.
+        large_bodies: Requests with a large body, which is in memory until they are answered.
         checks: Playbooks that are checked or registered, each of which may take the processor for seconds.
         behind: Messages of EVENTS that are not folded yet, as of the last poll.
     """
@@ -110,11 +111,13 @@ class Pressure:
         self.requests = Gate(limits.max_requests, "max_requests", "requests", RETRY_AFTER_S)
         self.waits = Gate(limits.max_waits, "max_waits", "requests that wait", BEHIND_RETRY_AFTER_S)
         self.streams = Gate(limits.max_streams, "max_streams", "streams", BEHIND_RETRY_AFTER_S)
+        self.large_bodies = Gate(limits.max_large_bodies, "max_large_bodies", "large bodies", RETRY_AFTER_S)
         self.checks = Gate(limits.max_checks, "max_checks", "playbooks being checked", RETRY_AFTER_S)
         self.behind = 0
         metrics.watch("requests_in_flight", "Requests under way.", lambda: self.requests.under_way)
         metrics.watch("waits", "Requests that wait for the end of an execution.", lambda: self.waits.under_way)
         metrics.watch("open_streams", "Event streams that are open.", lambda: self.streams.under_way)
+        metrics.watch("large_bodies", "Requests with a large body.", lambda: self.large_bodies.under_way)
         metrics.watch("checks", "Playbooks that are checked or registered.", lambda: self.checks.under_way)
         metrics.watch("events_behind", "Messages of EVENTS that no server has folded yet.", lambda: self.behind)
 
