@@ -129,6 +129,16 @@ def test_refusals_of_any_number_of_callers_are_a_bounded_number_of_entries() -> 
     assert rest[-1].attempt.remote == "", "an entry for many is of none of them"
 
 
+async def test_a_call_that_changes_nothing_leaves_no_answer_behind() -> None:
+    async with closed_gateway() as stage:
+        viewer = await token(stage, "ann", "viewer")
+        for _ in range(2):
+            again = YAML | viewer | {"Idempotency-Key": "the same"}
+            async with stage.client.post("/api/v1/playbooks/check", data="a: b", headers=again) as answer:
+                assert answer.status == 200
+                assert "Idempotency-Replayed" not in answer.headers
+
+
 # One viewer holds everyone
 
 
