@@ -1,7 +1,7 @@
 """How much the gateway admits: of each caller and in all, and new work while the servers are far behind.
 
-Law: no caller holds what others need. Of every limit a principal can hold a quarter and an address half, and the last
-of it is kept for higher roles.
+Law: no caller holds what others need. Of every limit a principal can hold a part and an address half, and the last of
+it is kept for higher roles.
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ BEHIND_RETRY_AFTER_S: Final = 5.0
 ROOM: Final[Mapping[Role, float]] = {"viewer": 0.8, "operator": 0.9, "author": 0.9, "admin": 1.0}
 """The part of a limit that callers of a role can fill. The rest is kept for the roles above."""
 
-PRINCIPAL_SHARE: Final = 0.25
+SHARE: Final[Mapping[Role, float]] = {"viewer": 0.1, "operator": 0.25, "author": 0.25, "admin": 0.25}
+"""The part of a limit that one principal can hold."""
+
 ADDRESS_SHARE: Final = 0.5
 
 
@@ -80,7 +82,7 @@ class Gate:
         room = ROOM[caller.role]
         for under_way, part, whose in (
             (self.under_way, room, f"for the role {caller.role}"),
-            (self._of_principal[caller.principal], PRINCIPAL_SHARE, f"of {caller.principal}"),
+            (self._of_principal[caller.principal], SHARE[caller.role], f"of {caller.principal}"),
             (self._of_address[address], ADDRESS_SHARE * room, f"of {address} for the role {caller.role}"),
         ):
             most = max(1, int(self._limit * part))
