@@ -92,6 +92,7 @@ class GatewayLimits(NamedTuple):
     max_requests: int = 1000
     max_waits: int = 1000
     max_streams: int = 1000
+    max_large_bodies: int = 64
     max_checks: int = 16
     max_connections: int = 4000
     max_connections_per_address: int = 1000
@@ -328,6 +329,7 @@ class Settings:
     gateway_max_requests: int = _gateway_limit("max_requests")
     gateway_max_waits: int = _gateway_limit("max_waits")
     gateway_max_streams: int = _gateway_limit("max_streams")
+    gateway_max_large_bodies: int = _gateway_limit("max_large_bodies")
     gateway_max_checks: int = _gateway_limit("max_checks")
     gateway_max_connections: int = _gateway_limit("max_connections")
     gateway_max_connections_per_address: int = _gateway_limit("max_connections_per_address")

@@ -128,8 +128,8 @@ class Route(Generic[Given, Sent]):
 
     @property
     def takes_key(self) -> bool:
-        """Whether an Idempotency-Key makes it safe to repeat."""
-        return self.method in ("POST", "PATCH")
+        """Whether an Idempotency-Key makes it safe to repeat: what it keeps grows with what is changed alone."""
+        return self.method in ("POST", "PATCH") and not self.reads
 
     async def reply(self, call: Call[Given, Sent]) -> Reply:
         """What the handler answers with: a page has a link to the next one, ``None`` is 204."""

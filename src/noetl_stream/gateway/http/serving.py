@@ -16,7 +16,7 @@ from noetl_stream.errors import NoetlError
 from noetl_stream.gateway.access.guard import ADMISSION, CALLER, AccessGuard
 from noetl_stream.gateway.access.scoped import Scopes
 from noetl_stream.gateway.http import problems
-from noetl_stream.gateway.http.bodies import BodyReader, read_body
+from noetl_stream.gateway.http.bodies import BodyReader, is_large, read_body
 from noetl_stream.gateway.http.connections import Connection, address_group
 from noetl_stream.gateway.http.idempotency import HEADER, IdempotentCalls
 from noetl_stream.gateway.http.parameters import Parameters, read_parameters
@@ -116,6 +116,8 @@ class Serving:
             return self.pressure.streams
         if route.body.size == "playbook":
             return self.pressure.checks
+        if is_large(request):
+            return self.pressure.large_bodies
         return self.pressure.waits if "wait" in request.query else self.pressure.requests
 
     async def _read(self, route: AnyRoute, request: web.Request) -> _Read:
