@@ -330,8 +330,8 @@ async def test_more_rights_than_a_role_needs_are_told(postgres: str, dsn: str, c
             await store.close()
 
     assert await excess(f"one_{SERVER}") == []
-    assert "owns the schema noetl" in await excess("owner")
-    assert "is a superuser" in await excess("postgres")
+    assert await excess("owner") == ["owns the schema noetl"]
+    assert await excess("postgres") == ["is a superuser", "owns the schema noetl"]
     assert "insert on api_token, catalog" in " ".join(await excess(f"one_{GATEWAY}"))
 
 

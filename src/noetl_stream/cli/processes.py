@@ -76,10 +76,10 @@ def server(home: Path | None) -> None:
     Any number of servers can run on one NATS and Postgres. They share the partitions; when a server dies, the others
     take over its partitions as soon as its lease expires (6 s). SIGTERM or Ctrl-C stops a server gracefully.
     """
-    from noetl_stream.hosting import host, open_stack
+    from noetl_stream.hosting import host_server, open_stack
 
     with open_stack(_logged(home)) as stack:
-        run_async(host(stack, server=True, name="noetl-server"))
+        run_async(host_server(stack))
 
 
 @click.group(invoke_without_command=True)
@@ -100,11 +100,12 @@ def worker(ctx: click.Context, pool: str | None, slots: int | None, home: Path |
             hint = f"put it behind: noetl-stream worker {ctx.invoked_subcommand} …"
             raise UsageError("options before the subcommand are for running a worker", hint=hint)
         return
-    from noetl_stream.hosting import host, open_stack
+    from noetl_stream.hosting import host_worker, open_stack
 
     settings = _logged(home)
-    with open_stack(settings) as stack:
-        run_async(host(stack, worker=(pool or settings.pool, slots or settings.slots), name="noetl-worker"))
+    pool, slots = pool or settings.pool, slots or settings.slots
+    with open_stack(settings, pool) as stack:
+        run_async(host_worker(stack, pool, slots))
 
 
 @worker.command("list")
@@ -140,14 +141,15 @@ def gateway(host: str, port: int, home: Path | None) -> None:
 @home_option
 def background(home: Path | None) -> None:
     """Run a server and a worker until no command and no execution needs them."""
-    from noetl_stream.hosting import background_lock, host_in_background, open_stack
+    from noetl_stream.background import background_lock, host_in_background
+    from noetl_stream.hosting import open_stack
 
     settings = _logged(home)
     with background_lock(settings) as alone:
         if not alone:
             return
         with open_stack(settings) as stack:
-            run_async(host_in_background(stack, (settings.pool, settings.slots)))
+            run_async(host_in_background(stack, settings.pool, settings.slots))
 
 
 @click.command()
