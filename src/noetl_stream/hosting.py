@@ -68,6 +68,7 @@ def open_stack(settings: Settings) -> Iterator[StackAccess]:
             nats_nkey=settings.nats_nkey,
             server_keys=settings.server_keys,
             access_keys=settings.access_keys,
+            grants_file=settings.grants_file,
         )
         yield StackAccess(own, None)
         return
@@ -93,6 +94,7 @@ def embedded_endpoint(stack: EmbeddedStack, settings: Settings) -> wiring.Endpoi
         limits,
         server_keys=(*settings.server_keys, address.keys.server),
         access_keys=(*settings.access_keys, address.keys.access),
+        grants_file=settings.grants_file,
     )
 
 

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from noetl_stream.adapters.clock import SystemClock
@@ -56,6 +57,7 @@ class Endpoint:
         access_keys: Sign requests and seal objects, as base64, the current one first. Not for workers.
         tools: What the tools of a worker here may do.
         limits: Limits of executions that a server here starts; a playbook may lower them.
+        grants_file: What the playbooks of a server here may use, by path; ``None``: everything.
     """
 
     nats_url: str = field(repr=False)
@@ -67,6 +69,7 @@ class Endpoint:
     nats_nkey: str | None = field(default=None, repr=False)
     server_keys: tuple[str, ...] = field(default=(), repr=False)
     access_keys: tuple[str, ...] = field(default=(), repr=False)
+    grants_file: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,6 +230,7 @@ def make_server(connected: Connected, endpoint: Endpoint) -> Server:
     from noetl_stream.server.credentials import SecretsResponder
     from noetl_stream.server.parts import ServerPorts
     from noetl_stream.server.server import Server
+    from noetl_stream.settings.grants import GrantsFile
 
     server_keys = _needed(key_ring(endpoint.server_keys, SERVER_KEY_VARIABLE), SERVER_KEY_VARIABLE)
     access_keys, store = _needed(connected.access_keys, ACCESS_KEY_VARIABLE), connected.store
@@ -244,6 +248,7 @@ def make_server(connected: Connected, endpoint: Endpoint) -> Server:
         secrets=SecretsResponder(
             store.credentials, store.audit, connected.clock, _credential_keys(endpoint), endpoint.credentials
         ),
+        grants=GrantsFile(endpoint.grants_file) if endpoint.grants_file is not None else None,
         feed=store.feed,
     )
     return Server(process_name("server"), ports, kinds_of(installed_kinds()), limits=endpoint.limits)
