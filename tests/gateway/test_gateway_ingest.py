@@ -35,6 +35,7 @@ def report_of(command: StepCommand, **changes: Any) -> dict[str, Any]:
         "nonce": "hand-1",
         "number": 0,
         "first": 0,
+        "capability": command.capability,
         "events": [
             {"name": "step.started", "worker": "by-hand"},
             done | {"outcome": {"status": "ok", "result": {"value": 42}}},

@@ -48,6 +48,7 @@ from noetl_stream.testing.simulation.time import simulated_clock
 from noetl_stream.testing.simulation.work import CALLED, Effect, Job, WorkTool, playbook, work
 from noetl_stream.testing.simulation.world import asked_of
 from noetl_stream.tools.pipeline import NoopTool
+from noetl_stream.worker.questions import Questions
 
 KINDS = {"work": WorkTool.spec, "noop": NoopTool.spec}
 ONE_STEP = playbook("one", [{"step": "only", "tool": work("done", 0.2)}])
@@ -219,6 +220,10 @@ class Stage:
         """The decided messages of EVENTS."""
         stored = self.broker.event_log.stored
         return [codec.decode_record(one.message.body) for one in stored if not one.is_reported]
+
+    def questions(self, command: StepCommand) -> Questions:
+        """What a worker asks that has this command."""
+        return Questions(self.broker.bus, self.clock, command, "hand")
 
     async def manual_worker(self) -> ManualWorker:
         """A worker that the test drives."""

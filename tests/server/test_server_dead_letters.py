@@ -189,6 +189,7 @@ async def test_a_fact_with_invalid_json_inside_is_refused(stage: Stage, raw: byt
         number=0,
         first=0,
         events=[msgspec.Raw(raw), msgspec.Raw(raw)],
+        capability=command.capability,
     )
     await stage.broker.event_log.publish_reported(EXECUTION, report_id(run, 0), codec.encode(report))
     delivery.ack()

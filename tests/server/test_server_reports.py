@@ -3,6 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from server_stage import ONE_STEP, Stage
 
 from noetl_stream.model import codec
@@ -10,6 +11,7 @@ from noetl_stream.model.events import StepClaimed, StepDone, StepStarted, TaskPr
 from noetl_stream.model.messages import Drop, Go, Report, Stop
 from noetl_stream.model.outcome import Outcome
 from noetl_stream.ports import subjects
+from noetl_stream.testing.keys import capability_of
 from noetl_stream.testing.simulation.host import SimulatedHost
 from noetl_stream.testing.simulation.work import JOBS, playbook, work
 
@@ -150,7 +152,8 @@ async def test_a_claim_after_the_end_is_dropped(stage: Stage, restarted: bool) -
 async def test_a_claim_of_an_unknown_execution_is_dropped(stage: Stage) -> None:
     worker, command, delivery = await begun(stage)
     answered = await answers(stage, "claim")
-    stray = codec.decode_command(delivery.body.replace(EXECUTION.encode(), b"execution-9"))
+    capability = capability_of("execution-9", command.step_run_id, command.command_id, 1)
+    stray = replace(command, execution_id="execution-9", capability=capability)
     await worker.report(stray, worker.run_of(command, delivery), 0, 0, StepClaimed("claim"))
     await stage.until(lambda: answered)
     assert answered == [Drop("unknown execution")]

@@ -46,6 +46,7 @@ class ReportRequest(RequestModel):
         Field(min_length=1, description="Worker events (`docs/reference/events.md`)."),
         FailFast(),
     ]
+    capability: Annotated[str, Field(max_length=256, description="That of the command.")]
     format: Annotated[int, Field(ge=1, le=FORMAT)] = FORMAT
 
 
