@@ -283,6 +283,7 @@ class Settings:
         server_keys: Keys of the capabilities that commands carry, the current one first. For servers.
         access_keys: Keys that sign requests and seal objects, the current one first. For servers, gateways and the
             command line.
+        grants_file: What playbooks may use, by path; ``None``: everything.
         egress_allow: What tasks may connect to besides the public internet; ``None`` for the default of the stack.
         egress_deny: What tasks may not connect to, whatever else allows it.
         shell: Whether `shell` tasks may run.
@@ -312,6 +313,7 @@ class Settings:
     credential_old_keys: tuple[str, ...] = _setting(OLD_KEYS_VARIABLE, "none", _read_old_keys, is_secret=True)
     server_keys: tuple[str, ...] = _setting(SERVER_KEY_VARIABLE, "the embedded stack's own", _read_keys, is_secret=True)
     access_keys: tuple[str, ...] = _setting(ACCESS_KEY_VARIABLE, "the embedded stack's own", _read_keys, is_secret=True)
+    grants_file: Path | None = _setting("NOETL_GRANTS", "none", _parsed(Path))
     egress_allow: Allowed | None = _setting(
         ALLOW_VARIABLE, "loopback with the embedded stack, else none", _parsed(read_allowed)
     )
