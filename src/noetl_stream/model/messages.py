@@ -143,6 +143,7 @@ class StepCommand(msgspec.Struct, frozen=True, omit_defaults=True):
     whose items were paged out. ``items`` are those of a local loop (``None`` without one), the outermost level that is
     not in ``path``, of which ``max_in_flight`` may run at once; ``pages`` their places if they were paged out.
     ``paging``: do not run that level, but page its items out.
+    ``principal`` is who started the execution, or the outermost one around it.
     ``segment`` counts suspensions; from the first on ``resume`` says where to continue (LANGUAGE §8).
     """
 
@@ -169,6 +170,7 @@ class StepCommand(msgspec.Struct, frozen=True, omit_defaults=True):
     vars: dict[str, Any] = {}
     limits: Limits = Limits()
     trace_id: str = ""
+    principal: str = ""
     segment: int = 0
     resume: Go | None = None
     format: int = FORMAT

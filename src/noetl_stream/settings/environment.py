@@ -14,13 +14,16 @@ from urllib.parse import urlsplit
 
 from noetl_stream.errors import UsageError
 from noetl_stream.sealing.keys import read_key
+from noetl_stream.settings.children import CHILD_USERS, ISOLATIONS, ChildSettings, ChildUser, Isolation
 from noetl_stream.settings.oidc import OidcSettings, read_oidc
 from noetl_stream.settings.tools import (
     HTTP_ALLOW_VARIABLE,
+    KINDS_OFF_VARIABLE,
     HttpAllow,
     ToolSettings,
     read_folders,
     read_http_allow,
+    read_kinds_off,
 )
 
 LogFormat = Literal["text", "json"]
@@ -51,6 +54,9 @@ KEY_VARIABLES = (KEY_VARIABLE, OLD_KEYS_VARIABLE)
 
 LIMIT_PREFIX = "NOETL_LIMIT_"
 LIMIT_VARIABLE = "NOETL_LIMIT_<NAME>"
+
+CHILD_PREFIX = "NOETL_CHILD_"
+MAX_CHILD_LIMIT = 2**53
 
 GATEWAY_PREFIX = "NOETL_GATEWAY_"
 MAX_GATEWAY_LIMIT = 2**31 - 1
@@ -91,6 +97,11 @@ def _setting(variable: str, default: str, read: Read, *, is_secret: bool = False
 def _gateway_limit(name: str) -> Any:
     default = GatewayLimits._field_defaults[name]
     return _setting(GATEWAY_PREFIX + name.upper(), str(default), _number(default, MAX_GATEWAY_LIMIT))
+
+
+def _child_limit(name: str) -> Any:
+    default: int = getattr(ChildSettings(), name)
+    return _setting(CHILD_PREFIX + name.upper(), str(default), _number(default, MAX_CHILD_LIMIT))
 
 
 def _parsed(parse: Callable[[str], Any]) -> Read:
@@ -160,10 +171,6 @@ def _read_pool(variable: str, given: Given) -> str:
     return value
 
 
-def _read_switch(variable: str, given: Given) -> bool:
-    return bool(_choice(("on", "off"), "on")(variable, given) == "on")
-
-
 def _is_set(variable: str, given: Given) -> bool:
     return variable in given
 
@@ -222,8 +229,9 @@ class Settings:
         credential_key: The key that encrypts stored credentials, or ``None`` for the embedded stack's own.
         credential_old_keys: Keys that only decrypt, until everything is rotated.
         http_allow: What `http` tasks may reach besides the public internet; ``None`` for the default of the stack.
-        shell: Whether `shell` tasks may run.
+        kinds_off: The kinds whose tasks must not run.
         duckdb_folders: Absolute paths of the folders whose files `duckdb` tasks may use.
+        isolation, child_user, …: Use :attr:`children`.
         limits: Numbers as written, by lower-case name; ``model.limits.operator_limits`` parses them.
         gateway_max_requests, …: Use :attr:`gateway_limits`.
         gateway_auth: Whether a gateway accepts requests without a token; ``None``: only on loopback.
@@ -247,8 +255,15 @@ class Settings:
     http_allow: HttpAllow | None = _setting(
         HTTP_ALLOW_VARIABLE, "loopback with the embedded stack, else none", _parsed(read_http_allow)
     )
-    shell: bool = _setting("NOETL_SHELL", "on", _read_switch)
+    kinds_off: frozenset[str] = _setting(KINDS_OFF_VARIABLE, "none", read_kinds_off)
     duckdb_folders: tuple[Path, ...] = _setting("NOETL_DUCKDB_PATHS", "none", read_folders)
+    isolation: Isolation = _setting("NOETL_ISOLATION", "shared", _choice(ISOLATIONS, "shared"))
+    child_user: ChildUser = _setting("NOETL_CHILD_USER", "own", _choice(CHILD_USERS, "own"))
+    child_paths: tuple[Path, ...] = _setting("NOETL_CHILD_PATHS", "none", read_folders)
+    child_memory_bytes: int = _child_limit("memory_bytes")
+    child_cpu_s: int = _child_limit("cpu_s")
+    child_processes: int = _child_limit("processes")
+    child_files: int = _child_limit("files")
     limits: Mapping[str, str] = _setting(LIMIT_VARIABLE, "see limits.md", _read_limits)
     gateway_max_requests: int = _gateway_limit("max_requests")
     gateway_max_streams: int = _gateway_limit("max_streams")
@@ -310,7 +325,20 @@ class Settings:
     def tools(self, *, embedded: bool) -> ToolSettings:
         """The permissions of tools. With the embedded stack, `http` may reach this machine by default."""
         default = read_http_allow("loopback") if embedded else HttpAllow()
-        return ToolSettings(self.http_allow or default, self.shell, self.duckdb_folders)
+        return ToolSettings(self.http_allow or default, self.kinds_off, self.duckdb_folders, self.children)
+
+    @property
+    def children(self) -> ChildSettings:
+        """What the child processes of tools may share and use."""
+        return ChildSettings(
+            isolation=self.isolation,
+            user=self.child_user,
+            paths=tuple(map(str, self.child_paths)),
+            memory_bytes=self.child_memory_bytes,
+            cpu_s=self.child_cpu_s,
+            processes=self.child_processes,
+            files=self.child_files,
+        )
 
 
 def limit_settings(environ: Mapping[str, str] | None = None) -> dict[str, str]:

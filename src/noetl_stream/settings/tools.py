@@ -6,13 +6,16 @@ import ipaddress
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 from noetl_stream.errors import UsageError
+from noetl_stream.settings.children import ChildSettings
 
 HTTP_ALLOW_VARIABLE: Final = "NOETL_HTTP_ALLOW"
+KINDS_OFF_VARIABLE: Final = "NOETL_KINDS_OFF"
+OLD_SHELL_VARIABLE: Final = "NOETL_SHELL"
 HTTP_ALLOW_WORDS: Final = {
     "none": (),
     "loopback": ("127.0.0.0/8", "::1/128"),
@@ -37,13 +40,15 @@ class ToolSettings:
 
     Attributes:
         http_allow: What `http` tasks may reach besides the public internet.
-        shell: Whether `shell` tasks may run.
+        kinds_off: The kinds whose tasks must not run.
         duckdb_folders: Absolute paths of the folders whose files `duckdb` tasks may read and write.
+        children: What the child processes of `python` and `shell` tasks may share and use.
     """
 
     http_allow: HttpAllow = HttpAllow()
-    shell: bool = True
+    kinds_off: frozenset[str] = frozenset()
     duckdb_folders: tuple[Path, ...] = ()
+    children: ChildSettings = field(default_factory=ChildSettings)
 
 
 def read_http_allow(text: str) -> HttpAllow:
@@ -67,6 +72,17 @@ def read_http_allow(text: str) -> HttpAllow:
                 raise UsageError(f"invalid entry {entry!r} in {HTTP_ALLOW_VARIABLE}", hint=hint) from None
             names.add(entry.rstrip("."))
     return HttpAllow(tuple(networks), frozenset(names))
+
+
+def read_kinds_off(variable: str, given: Mapping[str, str]) -> frozenset[str]:
+    """Parses a comma-separated list of kinds.
+
+    Raises:
+        UsageError: The setting that this one replaced is set: an operator who relied on it must not be ignored.
+    """
+    if OLD_SHELL_VARIABLE in given:
+        raise UsageError(f"{OLD_SHELL_VARIABLE} is no longer a setting", hint=f"use {variable}=shell to switch it off")
+    return frozenset(kind.strip().lower() for kind in given.get(variable, "").split(",") if kind.strip())
 
 
 def read_folders(variable: str, given: Mapping[str, str]) -> tuple[Path, ...]:
