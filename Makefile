@@ -1,12 +1,13 @@
 # The environment is made in .venv when it is missing or older than its lock.
 BIN := .venv/bin
-PYTEST := $(BIN)/python -m pytest -n 2 --dist loadgroup --no-loadscope-reorder -q
+# Three workers on two cores: a third of the tests wait for something.
+PYTEST := $(BIN)/python -m pytest -n 3 --dist loadgroup --no-loadscope-reorder -q
 EFFORT ?= 50
 
 # Container images often set it, and then every process compiles all that it imports, for half a second.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test verify check docs wheel lock clean
+.PHONY: help demo test verify check docs wheel sbom lock clean
 
 help:  ## Show these targets
 	@sed -n 's/^\([a-z]*\):.*## /\1: /p' Makefile
@@ -26,11 +27,17 @@ check: .venv/ready  ## Check format, style, types and imports
 docs: .venv/ready  ## Build the documentation site into build/docs/site
 	$(BIN)/python scripts/build_site.py build/docs
 
-LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --no-annotate \
+LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --no-annotate --generate-hashes \
 	--custom-compile-command "make lock" pyproject.toml
 
 wheel: .venv/ready  ## Build the wheel of a release into dist/
 	$(BIN)/python -m hatchling build --target wheel
+
+sbom: .venv/ready  ## Write the bill of materials of a release into dist/ (CycloneDX)
+	rm -rf build/sbom && $(BIN)/uv venv --quiet build/sbom
+	$(BIN)/uv pip install --quiet --python build/sbom --no-deps --require-hashes -r requirements.lock
+	mkdir -p dist && $(BIN)/uv tool run --quiet --from cyclonedx-bom==7.5.0 cyclonedx-py environment build/sbom \
+		--pyproject pyproject.toml --output-file dist/noetl_stream-$$($(BIN)/hatchling version).cdx.json
 
 lock: .venv/ready  ## Lock the newest versions that pyproject.toml allows
 	$(LOCK) --upgrade --group dev --output-file requirements-dev.lock

@@ -78,13 +78,22 @@ def pinned(name: str) -> str:
     return found[0]
 
 
-def requirements(kind: str) -> list[str | Path]:
-    """Arguments of ``pip install``. A lock is complete, so nothing else is resolved."""
-    common: list[str | Path] = ["--no-deps", "--editable", "."]
+def installations(kind: str) -> list[list[str | Path]]:
+    """Arguments of one ``pip install`` after the other. A lock is complete, so nothing else is resolved.
+
+    What has no hash, such as this folder, cannot be installed together with a lock.
+    """
+    ours: list[str | Path] = ["--no-deps", "--editable", "."]
     if kind == "development":
-        return [*common, "-r", DEVELOPMENT_LOCK]
+        return [["--no-deps", "--require-hashes", "-r", DEVELOPMENT_LOCK], ours]
     # The demonstration reads a file of vega-datasets, without its dependencies.
-    return [*common, "-r", RUNTIME_LOCK, pinned("vega-datasets")]
+    return [["--no-deps", "--require-hashes", "-r", RUNTIME_LOCK], [*ours, pinned("vega-datasets")]]
+
+
+def install(kind: str, command: list[str | Path], environment: dict[str, str] | None = None) -> str | None:
+    """Returns why it failed, or ``None``."""
+    failures = (call([*command, "--quiet", *given], environment=environment) for given in installations(kind))
+    return next((failure for failure in failures if failure), None)
 
 
 def make_venv() -> None:
@@ -135,7 +144,7 @@ def install_with_uv(kind: str) -> str | None:
         if failure:
             return failure
     say(f"installing {kind} packages with uv")
-    return call([uv, "pip", "install", "--quiet", "--python", PYTHON, *requirements(kind)], environment=settings)
+    return install(kind, [uv, "pip", "install", "--python", PYTHON], settings)
 
 
 def main(kind: str) -> None:
@@ -144,7 +153,7 @@ def main(kind: str) -> None:
     if failure:
         say(f"uv cannot be used here ({failure.splitlines()[-1]})")
         say(f"installing {kind} packages with pip, which takes a minute or two")
-        failure = call([*pip_in_venv(), "install", "--quiet", *requirements(kind)])
+        failure = install(kind, [*pip_in_venv(), "install"])
     if failure:
         raise SystemExit(failure)
     say(f"ready in {time.monotonic() - BEGAN:.0f} s")

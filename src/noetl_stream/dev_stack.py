@@ -53,8 +53,11 @@ async def develop(
         await prepare_embedded(stack)
         children = [Supervised(f"server {n}", ["server"], stack) for n in range(1, servers + 1)]
         worker = ["worker", "--pool", settings.pool, "--slots", str(slots)]
-        children += [Supervised(f"worker {n}", worker, stack) for n in range(1, workers + 1)]
         port = gateway_port or (GATEWAY_PORT if is_free(GATEWAY_PORT) else choose_port())
+        children += [
+            Supervised(f"worker {n}", worker, stack, gateway_port=None if gateway_port is None else port)
+            for n in range(1, workers + 1)
+        ]
         if gateway_port is not None:
             children.append(Supervised("gateway", ["gateway", "--host", LOOPBACK, "--port", str(port)], stack))
         tasks = [asyncio.create_task(child.run()) for child in children]

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 
 from noetl_stream import wiring
 from noetl_stream.concurrency import first_done
-from noetl_stream.errors import Unreachable
+from noetl_stream.errors import Unreachable, UsageError
 from noetl_stream.local.diagnosis import system_errors_explained
 from noetl_stream.local.home import FileLock, prepare_home
 from noetl_stream.local.stack import EmbeddedStack
 from noetl_stream.model.ids import PARTITIONS
 from noetl_stream.model.limits import operator_limits
-from noetl_stream.settings.environment import Settings
+from noetl_stream.settings.environment import NATS_URL_VARIABLE, POSTGRES_VARIABLE, Settings
 
 if TYPE_CHECKING:
     from noetl_stream.server.server import Server
@@ -53,10 +53,21 @@ def open_stack(settings: Settings) -> Iterator[StackAccess]:
     Raises:
         LocalStackError, UsageError: With a one-line message.
     """
-    if settings.nats_url is not None and settings.postgres_dsn is not None:
-        tools, limits = settings.tools(embedded=False), operator_limits(settings.limits)
+    if settings.nats_url is not None:
+        if settings.postgres_dsn is None:
+            hint = "set both for your own servers, or neither"
+            raise UsageError(f"{NATS_URL_VARIABLE} is set, but {POSTGRES_VARIABLE} is not", hint=hint)
+        tools, limits = settings.tools(settings.nats_url, embedded=False), operator_limits(settings.limits)
         own = wiring.Endpoint(
-            settings.nats_url, settings.postgres_dsn, settings.credentials, _keys(settings), tools, limits
+            settings.nats_url,
+            settings.postgres_dsn,
+            settings.credentials,
+            _keys(settings),
+            tools,
+            limits,
+            nats_nkey=settings.nats_nkey,
+            server_keys=settings.server_keys,
+            access_keys=settings.access_keys,
         )
         yield StackAccess(own, None)
         return
@@ -71,9 +82,18 @@ def embedded_endpoint(stack: EmbeddedStack, settings: Settings) -> wiring.Endpoi
     address = stack.address
     credentials = {"local_postgres": address.playbooks_dsn, **settings.credentials}
     # The user's own key comes first; credentials stored before it was set can still be read.
-    keys = (*_keys(settings), address.credential_key)
-    tools, limits = settings.tools(embedded=True), operator_limits(settings.limits)
-    return wiring.Endpoint(address.nats_url, address.postgres_dsn, credentials, keys, tools, limits)
+    keys = (*_keys(settings), address.keys.credential)
+    tools, limits = settings.tools(address.nats_url, embedded=True), operator_limits(settings.limits)
+    return wiring.Endpoint(
+        address.nats_url,
+        address.postgres_dsn,
+        credentials,
+        keys,
+        tools,
+        limits,
+        server_keys=(*settings.server_keys, address.keys.server),
+        access_keys=(*settings.access_keys, address.keys.access),
+    )
 
 
 def _keys(settings: Settings) -> tuple[str, ...]:

@@ -48,7 +48,9 @@ def stack(shared_home: Path) -> Iterator[EmbeddedStack]:
         yield joined
 
 
-async def test_no_secret_is_kept_anywhere(shared_home: Path, stack: EmbeddedStack, tmp_path: Path) -> None:
+async def test_no_secret_is_kept_anywhere(
+    shared_home: Path, stack: EmbeddedStack, tmp_path: Path, keychain_folder: Path
+) -> None:
     planted = {place: canary(place) for place in (*TEXTS, "body", "refusal", "file", "client", "stale", "token")}
     credentials: dict[str, str | dict[str, str]] = {f"canary_in_{place}": planted[place] for place in TEXTS}
     credentials["canary_in_body"] = {"key": planted["body"]}
@@ -58,7 +60,7 @@ async def test_no_secret_is_kept_anywhere(shared_home: Path, stack: EmbeddedStac
     for place in ("header", "file", "stale", "token"):
         planted[place] = planted[place].encode("ascii", "ignore").decode().split(" ")[0].replace('"', "")
     credentials["canary_in_header"] = planted["header"]
-    file = tmp_path / "token.json"
+    file = keychain_folder / "token.json"
     file.write_text(json.dumps({"token": planted["file"]}))
     for name, value in credentials.items():
         text = value if isinstance(value, str) else json.dumps(value)

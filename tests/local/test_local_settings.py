@@ -10,7 +10,7 @@ import pytest
 
 from noetl_stream.errors import UsageError
 from noetl_stream.sealing.keys import new_key
-from noetl_stream.settings.environment import Settings, child_environment
+from noetl_stream.settings.environment import ENGINE_VARIABLES, Settings, child_environment
 
 HOME = {"HOME": "/home/ann"}
 OWN_SERVERS = {"NOETL_NATS_URL": "nats://localhost:4222", "NOETL_POSTGRES_DSN": "postgresql://ann:hidden@localhost/x"}
@@ -69,11 +69,15 @@ def test_a_missing_home_is_an_error_only_where_it_is_needed() -> None:
         _ = settings.home
 
 
-@pytest.mark.parametrize("given", sorted(OWN_SERVERS))
-def test_one_own_server_without_the_other_is_refused_by_name(given: str) -> None:
-    (absent,) = OWN_SERVERS.keys() - {given}
-    with pytest.raises(UsageError, match=f"{given} is set, but {absent} is not"):
-        Settings.from_environment(HOME | {given: OWN_SERVERS[given]})
+def test_a_postgres_without_its_nats_is_refused_by_name() -> None:
+    given = {"NOETL_POSTGRES_DSN": OWN_SERVERS["NOETL_POSTGRES_DSN"]}
+    with pytest.raises(UsageError, match="NOETL_POSTGRES_DSN is set, but NOETL_NATS_URL is not"):
+        Settings.from_environment(HOME | given)
+
+
+def test_a_nats_alone_is_enough_for_a_worker() -> None:
+    given = {"NOETL_NATS_URL": OWN_SERVERS["NOETL_NATS_URL"]}
+    assert Settings.from_environment(HOME | given).postgres_dsn is None
 
 
 @pytest.mark.parametrize(
@@ -135,6 +139,26 @@ def test_credential_keys_are_read_and_are_not_credentials() -> None:
     assert keys[0] not in repr(settings) and keys[1] not in repr(settings)
 
 
+@pytest.mark.parametrize("variable", ["NOETL_SERVER_KEY", "NOETL_ACCESS_KEY"])
+def test_earlier_keys_follow_the_current_one_after_a_comma(variable: str) -> None:
+    keys = (new_key(), new_key())
+    settings = Settings.from_environment(HOME | {variable: ", ".join(keys)})
+    assert keys in (settings.server_keys, settings.access_keys)
+    assert not any(key in repr(settings) for key in keys)
+    with pytest.raises(UsageError, match=variable) as refused:
+        Settings.from_environment(HOME | {variable: f"{keys[0]},hidden"})
+    assert "hidden" not in str(refused.value)
+
+
+def test_a_nats_user_is_given_by_its_seed() -> None:
+    seed = "SUAEL6RG2SGHKZ54XVLM5WTIR4Q2ZVXQ6FHZ2VXVVS4FSVYUVJ3ZMBZ5ZQ"
+    settings = Settings.from_environment(HOME | {"NOETL_NATS_NKEY": seed})
+    assert settings.nats_nkey == seed and seed not in repr(settings)
+    with pytest.raises(UsageError, match="NOETL_NATS_NKEY is not the seed of a NATS user") as refused:
+        Settings.from_environment(HOME | {"NOETL_NATS_NKEY": "SAhidden"})
+    assert "hidden" not in str(refused.value)
+
+
 @pytest.mark.parametrize(
     "given",
     [
@@ -149,11 +173,14 @@ def test_invalid_keys_are_rejected_without_being_shown(given: dict[str, str]) ->
     assert not any(value in str(refused.value) for value in given.values())
 
 
-def test_only_servers_and_gateways_are_started_with_credential_keys(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("NOETL_CREDENTIAL_KEY", "of this process")
-    monkeypatch.setenv("NOETL_CREDENTIAL_OLD_KEYS", "of this process too")
-    worker = child_environment("nats://here", "postgresql://here", {"db": "a"})
+def test_a_child_process_gets_the_identity_and_keys_it_is_given_and_none_of_this_process(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for variable in ENGINE_VARIABLES:
+        monkeypatch.setenv(variable, "of this process")
+    worker = child_environment(nats_url="nats://here", credentials={"db": "a"})
     assert worker["NOETL_CREDENTIAL_DB"] == "a"
-    assert not {"NOETL_CREDENTIAL_KEY", "NOETL_CREDENTIAL_OLD_KEYS"} & worker.keys()
-    server = child_environment("nats://here", "postgresql://here", {}, ("one", "two", "three"))
+    assert {name: worker[name] for name in ENGINE_VARIABLES & worker.keys()} == {"NOETL_NATS_URL": "nats://here"}
+    server = child_environment(nats_url="nats://here", credential_keys=("one", "two", "three"), server_keys=("four",))
     assert (server["NOETL_CREDENTIAL_KEY"], server["NOETL_CREDENTIAL_OLD_KEYS"]) == ("one", "two,three")
+    assert server["NOETL_SERVER_KEY"] == "four"

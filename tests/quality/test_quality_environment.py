@@ -22,8 +22,8 @@ BASE_PYTHON = Path(sys.base_prefix) / "bin" / f"python{sys.version_info.major}"
 
 
 def pins(lock: str) -> dict[str, str]:
-    """The pinned line of each package."""
-    lines = [line for line in (ROOT / lock).read_text().splitlines() if not line.startswith("#")]
+    """The pinned requirement of each package, without its hashes."""
+    lines = [line.removesuffix("\\").strip() for line in (ROOT / lock).read_text().splitlines() if line[0].isalpha()]
     return {canonicalize_name(Requirement(line).name): line for line in lines}
 
 
@@ -53,6 +53,20 @@ def test_the_locks_agree_and_allow_what_the_project_does() -> None:
         requirement = Requirement(text)
         (pin,) = Requirement(development[canonicalize_name(requirement.name)]).specifier
         assert requirement.specifier.contains(pin.version), text
+
+
+@pytest.mark.parametrize("lock", ["requirements.lock", "requirements-dev.lock"])
+def test_every_package_of_a_lock_is_known_by_its_hashes(lock: str) -> None:
+    found = re.findall(r"^[a-z].*?(?=^[a-z]|\Z)", (ROOT / lock).read_text(), re.MULTILINE | re.DOTALL)
+    assert len(found) >= len(pins(lock))
+    assert [block.splitlines()[0] for block in found if "--hash=sha256:" not in block] == []
+
+
+def test_the_page_lists_the_licence_of_every_package() -> None:
+    printed = subprocess.run(
+        [sys.executable, ROOT / "scripts/licences.py"], capture_output=True, text=True, check=True
+    ).stdout
+    assert printed in (ROOT / "docs/reference/licences.md").read_text(), "run scripts/licences.py and replace the table"
 
 
 def find_python(**environment: str) -> subprocess.CompletedProcess[str]:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from functools import partial
 from typing import Final, NamedTuple
 
 from aiohttp import web
-from aiohttp.http_exceptions import HttpProcessingError
 
 from noetl_stream.concurrency import end_tasks, first_done
 from noetl_stream.errors import UsageError
@@ -15,6 +17,8 @@ from noetl_stream.gateway.access.audit import Auditor
 from noetl_stream.gateway.access.guard import AccessGuard
 from noetl_stream.gateway.access.scoped import Scopes
 from noetl_stream.gateway.application import make_application
+from noetl_stream.gateway.http.bodies import BodyReader
+from noetl_stream.gateway.http.connections import Connection, Connections
 from noetl_stream.gateway.http.idempotency import IdempotentCalls
 from noetl_stream.gateway.http.pressure import Pressure
 from noetl_stream.gateway.http.serving import Serving
@@ -28,15 +32,10 @@ from noetl_stream.settings.environment import GatewayLimits
 log = logging.getLogger(__name__)
 
 
-class _OfRequests(logging.Filter):
-    """Drops records of what is not HTTP: anybody can send that, and aiohttp would log it, perhaps with a token."""
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        return not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError))
-
-
 connection_log = log.getChild("connection")
-connection_log.addFilter(_OfRequests())
+
+BACKLOG: Final = 128
+"""Connections that the system holds until they are accepted."""
 
 DRAIN_S: Final = 10.0
 """How long requests under way may take once the gateway stops."""
@@ -60,28 +59,33 @@ class Gateway:
 
     def __init__(self, ports: GatewayPorts, limits: GatewayLimits, *, open_to_all: bool) -> None:
         self._ending = asyncio.Event()
-        self.pressure = pressure = Pressure(limits, ports.operations.cluster, ports.clock)
+        metrics = Metrics()
+        self.connections = Connections(limits, metrics, connection_log)
+        self.pressure = pressure = Pressure(limits, ports.operations.cluster, ports.clock, metrics)
+        self._auditor = auditor = Auditor(
+            ports.audit, ports.clock, keep_days=limits.audit_days, count_left_out=metrics.left_out
+        )
+        self._bodies = BodyReader()
         once = IdempotentCalls(ports.idempotency, ports.clock)
         serving = Serving(
             operations=ports.operations,
             ingest=ports.ingest,
             scopes=Scopes(),
-            guard=AccessGuard(
-                ports.authenticator, Auditor(ports.audit, ports.clock), ports.clock, open_to_all=open_to_all
-            ),
+            guard=AccessGuard(ports.authenticator, auditor, ports.clock, open_to_all=open_to_all),
             once=once,
+            bodies=self._bodies,
             pressure=pressure,
-            metrics=Metrics(pressure),
+            metrics=metrics,
             limits=limits,
             clock=ports.clock,
-            ending=self._ending,
         )
         self._application = make_application(serving, ports.readiness)
-        self._lasting = (pressure.watch, once.forget_old)
+        self._lasting = (pressure.watch, once.forget_old, auditor.record_left_out, auditor.trim)
 
     def stop(self) -> None:
         """Begins an orderly stop: no new requests, waits end early."""
         self._ending.set()
+        self.connections.end()
 
     async def run(self, host: str, port: int, listening: asyncio.Future[str] | None = None) -> None:
         """Serves until :meth:`stop`, then until what is under way has been answered.
@@ -93,33 +97,35 @@ class Gateway:
         Raises:
             UsageError: it cannot listen there.
         """
-        runner = web.AppRunner(
-            self._application,
-            access_log=None,
-            logger=connection_log,
-            shutdown_timeout=DRAIN_S,
-            auto_decompress=False,
-        )
+        runner = web.AppRunner(self._application, shutdown_timeout=DRAIN_S)
         await runner.setup()
+        assert runner.server is not None
         tasks = [asyncio.create_task(lasting()) for lasting in self._lasting]
         try:
-            try:
-                await web.TCPSite(runner, host, port).start()
-            except OSError as error:
-                reason = error.strerror or str(error)
-                raise UsageError(f"cannot listen on {host}:{port}: {reason}", hint="choose another --port") from None
-            url = _url(runner)
-            log.info("listening on %s", url)
-            if listening is not None:
-                listening.set_result(url)
-            for task in await first_done(tasks, self._ending.wait()):
-                task.result()
+            async with _listening(partial(self.connections.make, runner.server), host, port) as url:
+                log.info("listening on %s", url)
+                if listening is not None:
+                    listening.set_result(url)
+                for task in await first_done(tasks, self._ending.wait()):
+                    task.result()
         finally:
-            self._ending.set()
+            self.stop()
             await end_tasks(tasks)
             await runner.cleanup()
+            await self._auditor.finish_sample()
+            self._bodies.close()
 
 
-def _url(runner: web.AppRunner) -> str:
-    host, port = runner.addresses[0][:2]
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+@asynccontextmanager
+async def _listening(make_connection: Callable[[], Connection], host: str, port: int) -> AsyncIterator[str]:
+    """Accepts connections; the value is the address."""
+    try:
+        server = await asyncio.get_running_loop().create_server(make_connection, host, port, backlog=BACKLOG)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise UsageError(f"cannot listen on {host}:{port}: {reason}", hint="choose another --port") from None
+    try:
+        host, port = server.sockets[0].getsockname()[:2]
+        yield f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    finally:
+        server.close()

@@ -33,6 +33,8 @@ class Home:
         self.record = root / "stack.json"
         self.passwords = root / "passwords.json"
         self.credential_key = root / "credential.key"
+        self.server_key = root / "server.key"
+        self.access_key = root / "access.key"
         self.nats = root / "nats"
         self.postgres = root / "postgres"
 

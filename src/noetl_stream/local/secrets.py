@@ -67,21 +67,40 @@ def scram_verifier(password: str) -> str:
     return f"SCRAM-SHA-256${SCRAM_ITERATIONS}:{encoded[0]}${encoded[1]}:{encoded[2]}"
 
 
-def load_or_create_key(home: Home) -> str:
-    """The key that encrypts the stack's credentials, as text. The caller must hold the home's start lock.
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """The engine's keys, as text. ``credential`` encrypts stored credentials, ``server`` makes the capabilities of
+    commands, ``access`` signs requests and seals objects.
+    """
+
+    credential: str = field(repr=False)
+    server: str = field(repr=False)
+    access: str = field(repr=False)
+
+
+def load_or_create_keys(home: Home) -> Keys:
+    """Reads the keys of ``home`` and creates missing ones. The caller must hold the home's start lock.
 
     Raises:
-        LocalStackError: The file exists but does not hold a key.
+        LocalStackError: A file exists but does not hold a key.
     """
+    return Keys(
+        credential=_load_or_create_key(home.credential_key, "set the stored credentials again"),
+        server=_load_or_create_key(home.server_key, "cancel the executions that wait for a command"),
+        access=_load_or_create_key(home.access_key, "run the executions whose results it sealed again"),
+    )
+
+
+def _load_or_create_key(path: Path, without: str) -> str:
+    """The key in the file. ``without`` says what users must do who have lost it."""
     try:
-        text = home.credential_key.read_text(encoding="utf-8").strip()
+        text = path.read_text(encoding="utf-8").strip()
     except FileNotFoundError:
         text = new_key()
-        write_private(home.credential_key, text + "\n")
+        write_private(path, text + "\n")
         return text
     try:
-        read_key(text, str(home.credential_key))
+        read_key(text, str(path))
     except UsageError as error:
-        hint = "restore the file, or remove it and set the stored credentials again"
-        raise LocalStackError(error.message, hint=hint) from None
+        raise LocalStackError(error.message, hint=f"restore the file, or remove it and {without}") from None
     return text

@@ -18,7 +18,7 @@ from noetl_stream.local.home import FileLock, Home, exclusive_lock, prepare_home
 from noetl_stream.local.nats_server import NatsServer
 from noetl_stream.local.postgres_server import ENGINE, PLAYBOOKS, PostgresServer
 from noetl_stream.local.processes import LOOPBACK, Running, command_of, reap
-from noetl_stream.local.secrets import Passwords, load_or_create_key, load_or_create_passwords
+from noetl_stream.local.secrets import Keys, Passwords, load_or_create_keys, load_or_create_passwords
 from noetl_stream.local.server import LocalServer, StartingServer
 
 RECORD_FORMAT: Final = 1
@@ -27,12 +27,12 @@ BUSY = "another command is starting or stopping the local stack and does not fin
 
 @dataclass(frozen=True, slots=True)
 class StackAddress:
-    """How to reach the stack. The addresses contain passwords, so ``repr`` omits them and the key."""
+    """How to reach the stack. The addresses contain passwords, so ``repr`` omits them and the keys."""
 
     nats_url: str = field(repr=False)
     postgres_dsn: str = field(repr=False)
     playbooks_dsn: str = field(repr=False)
-    credential_key: str = field(repr=False)
+    keys: Keys
     home: Path
 
 
@@ -171,7 +171,7 @@ class EmbeddedStack:
             nats_url=self._nats.url(nats_port, passwords),
             postgres_dsn=self._postgres.dsn(postgres_port, ENGINE, passwords.noetl),
             playbooks_dsn=self._postgres.dsn(postgres_port, PLAYBOOKS, passwords.playbooks),
-            credential_key=load_or_create_key(self._home),
+            keys=load_or_create_keys(self._home),
             home=self._home.root,
         )
 

@@ -15,15 +15,28 @@ from urllib.parse import urlsplit
 from noetl_stream.errors import UsageError
 from noetl_stream.sealing.keys import read_key
 from noetl_stream.settings.children import CHILD_USERS, ISOLATIONS, ChildSettings, ChildUser, Isolation
+from noetl_stream.settings.egress import (
+    ALLOW_VARIABLE,
+    DENY_VARIABLE,
+    Allowed,
+    Destination,
+    EgressRules,
+    read_allowed,
+    read_denied,
+    servers_of,
+)
 from noetl_stream.settings.oidc import OidcSettings, read_oidc
 from noetl_stream.settings.tools import (
-    HTTP_ALLOW_VARIABLE,
+    DEFAULT_DUCKDB_MAX_MEMORY,
+    DEFAULT_DUCKDB_MAX_THREADS,
+    DUCKDB_MAX_MEMORY_VARIABLE,
+    DUCKDB_MAX_THREADS_VARIABLE,
+    KEYCHAIN_FOLDERS_VARIABLE,
     KINDS_OFF_VARIABLE,
-    HttpAllow,
     ToolSettings,
     read_folders,
-    read_http_allow,
-    read_kinds_off,
+    read_kinds,
+    read_size,
 )
 
 LogFormat = Literal["text", "json"]
@@ -42,6 +55,7 @@ TOKEN_VARIABLE = "NOETL_TOKEN"
 DEFAULT_POOL = "default"
 DEFAULT_SLOTS = 64
 MAX_SLOTS = 10_000
+MAX_DUCKDB_THREADS = 1_024
 POOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 """A pool is a token of a NATS subject and part of a consumer's name."""
 
@@ -51,6 +65,22 @@ KEY_VARIABLE = "NOETL_CREDENTIAL_KEY"
 OLD_KEYS_VARIABLE = "NOETL_CREDENTIAL_OLD_KEYS"
 KEY_VARIABLES = (KEY_VARIABLE, OLD_KEYS_VARIABLE)
 """These look like credentials called `key` and `old_keys`, which therefore cannot be set by variables."""
+
+NATS_URL_VARIABLE = "NOETL_NATS_URL"
+NKEY_VARIABLE = "NOETL_NATS_NKEY"
+POSTGRES_VARIABLE = "NOETL_POSTGRES_DSN"
+SERVER_KEY_VARIABLE = "NOETL_SERVER_KEY"
+ACCESS_KEY_VARIABLE = "NOETL_ACCESS_KEY"
+ENGINE_VARIABLES = frozenset(
+    {NATS_URL_VARIABLE, NKEY_VARIABLE, POSTGRES_VARIABLE, SERVER_KEY_VARIABLE, ACCESS_KEY_VARIABLE, TOKEN_VARIABLE}
+    | set(KEY_VARIABLES)
+)
+"""Addresses that hold passwords, identities and keys of the engine: each process gets only its own."""
+
+USER_SEED = re.compile(r"SU[A-Z2-7]{56}")
+
+PROCESSES = Path("/proc")
+"""Holds the environment of every process, on Linux."""
 
 LIMIT_PREFIX = "NOETL_LIMIT_"
 LIMIT_VARIABLE = "NOETL_LIMIT_<NAME>"
@@ -66,10 +96,15 @@ class GatewayLimits(NamedTuple):
     """Capacity limits of a gateway. Errors name the variable; ``docs/reference/settings.md`` documents each."""
 
     max_requests: int = 1000
+    max_waits: int = 1000
     max_streams: int = 1000
+    max_checks: int = 16
+    max_connections: int = 4000
+    max_connections_per_address: int = 1000
     max_behind: int = 100_000
     max_body_bytes: int = 4 * 1024 * 1024
     max_playbook_bytes: int = 1024 * 1024
+    audit_days: int = 90
 
     def body(self, size: Literal["json", "playbook"]) -> tuple[str, int]:
         """The variable that limits bodies of this kind, and its value in bytes."""
@@ -94,9 +129,9 @@ def _setting(variable: str, default: str, read: Read, *, is_secret: bool = False
     return field(default_factory=lambda: read(variable, {}), repr=not is_secret, metadata=metadata)
 
 
-def _gateway_limit(name: str) -> Any:
+def _gateway_limit(name: str, least: int = 1, most: int = MAX_GATEWAY_LIMIT) -> Any:
     default = GatewayLimits._field_defaults[name]
-    return _setting(GATEWAY_PREFIX + name.upper(), str(default), _number(default, MAX_GATEWAY_LIMIT))
+    return _setting(GATEWAY_PREFIX + name.upper(), str(default), _number(default, most, least))
 
 
 def _child_limit(name: str) -> Any:
@@ -108,11 +143,11 @@ def _parsed(parse: Callable[[str], Any]) -> Read:
     return lambda variable, given: parse(given[variable]) if variable in given else None
 
 
-def _number(default: int, most: int) -> Read:
+def _number(default: int, most: int, least: int = 1) -> Read:
     def read(variable: str, given: Given) -> int:
         value = given.get(variable, str(default))
-        if not (value.isascii() and value.isdigit() and 1 <= int(value) <= most):
-            raise UsageError(f"invalid {variable} {value!r}", hint=f"use a whole number from 1 to {most}")
+        if not (value.isascii() and value.isdigit() and least <= int(value) <= most):
+            raise UsageError(f"invalid {variable} {value!r}", hint=f"use a whole number from {least} to {most}")
         return int(value)
 
     return read
@@ -139,13 +174,21 @@ def _address(schemes: tuple[str, ...]) -> Read:
     return read
 
 
-def _check_both_or_neither(nats_url: str | None, postgres_dsn: str | None) -> None:
-    if (nats_url is None) == (postgres_dsn is None):
-        return
-    present, absent = "NOETL_NATS_URL", "NOETL_POSTGRES_DSN"
-    if nats_url is None:
-        present, absent = absent, present
-    raise UsageError(f"{present} is set, but {absent} is not", hint="set both for your own servers, or neither")
+def _check_renamed(given: Given) -> None:
+    """An operator's restriction is never ignored because its name has changed."""
+    if "NOETL_HTTP_ALLOW" in given:
+        hint = "it now holds for every kind that connects"
+        raise UsageError(f"NOETL_HTTP_ALLOW has become {ALLOW_VARIABLE}: rename it", hint=hint)
+    if "NOETL_SHELL" in given:
+        hint = f"{KINDS_OFF_VARIABLE}=shell switches it off"
+        raise UsageError(f"NOETL_SHELL has become {KINDS_OFF_VARIABLE}, a list of kinds", hint=hint)
+
+
+def _read_seed(variable: str, given: Given) -> str | None:
+    value = given.get(variable)
+    if value is not None and USER_SEED.fullmatch(value) is None:
+        raise UsageError(f"{variable} is not the seed of a NATS user", hint="it is 58 characters and begins with SU")
+    return value
 
 
 def _read_home(variable: str, given: Given) -> Path | None:
@@ -156,6 +199,16 @@ def _read_home(variable: str, given: Given) -> Path | None:
     if value.startswith("~"):
         raise UsageError(f"{variable} cannot use ~ for another user's folder", hint="write the absolute path")
     return Path(value).absolute()
+
+
+def _read_folders_apart(variable: str, given: Given) -> tuple[Path, ...]:
+    folders = read_folders(variable, given)
+    own = [PROCESSES, home] if (home := _read_home("NOETL_HOME", given)) else [PROCESSES]
+    for folder in folders:
+        if any(folder.is_relative_to(place) or place.is_relative_to(folder) for place in own):
+            message = f"{variable} names {folder}, where noetl-stream's own keys and variables can be read"
+            raise UsageError(message, hint="name a folder that holds only what playbooks may use")
+    return folders
 
 
 def _own(folder: str) -> Path | None:
@@ -209,6 +262,13 @@ def _read_old_keys(variable: str, given: Given) -> tuple[str, ...]:
     return values
 
 
+def _read_keys(variable: str, given: Given) -> tuple[str, ...]:
+    values = tuple(part.strip() for part in given.get(variable, "").split(",") if part.strip())
+    for value in values:
+        read_key(value, variable)
+    return values
+
+
 def _read_oidc(_variable: str, given: Given) -> OidcSettings | None:
     return read_oidc(given)
 
@@ -219,7 +279,8 @@ class Settings:
 
     Attributes:
         nats_url: One or more ``nats://`` addresses, comma-separated, or ``None`` for the embedded NATS.
-        postgres_dsn: A ``postgresql://`` address, or ``None`` for the embedded Postgres. Set both or neither.
+        nats_nkey: The seed of this process's NATS user, or ``None`` if the address says who it is.
+        postgres_dsn: A ``postgresql://`` address, or ``None``. Only with ``nats_url``; workers need none.
         home_folder: The absolute path of the embedded servers' folder; ``None`` if unknown. Use :attr:`home`.
         pool: The worker pool that ``worker`` serves.
         slots: Tasks that a worker runs at the same time.
@@ -228,9 +289,15 @@ class Settings:
         credentials: DSNs or JSON text by lower-case name (LANGUAGE §11).
         credential_key: The key that encrypts stored credentials, or ``None`` for the embedded stack's own.
         credential_old_keys: Keys that only decrypt, until everything is rotated.
-        http_allow: What `http` tasks may reach besides the public internet; ``None`` for the default of the stack.
+        server_keys: Keys of the capabilities that commands carry, the current one first. For servers.
+        access_keys: Keys that sign requests and seal objects, the current one first. For servers, gateways and the
+            command line.
+        egress_allow: What tasks may connect to besides the public internet; ``None`` for the default of the stack.
+        egress_deny: What tasks may not connect to, whatever else allows it.
         kinds_off: The kinds whose tasks must not run.
         duckdb_folders: Absolute paths of the folders whose files `duckdb` tasks may use.
+        duckdb_max_memory_bytes, duckdb_max_threads: What one `duckdb` task may ask for.
+        keychain_folders: Absolute paths of the folders below which entries of the keychain may name files.
         isolation, child_user, …: Use :attr:`children`.
         limits: Numbers as written, by lower-case name; ``model.limits.operator_limits`` parses them.
         gateway_max_requests, …: Use :attr:`gateway_limits`.
@@ -240,9 +307,10 @@ class Settings:
         no_color: Whether to omit colors from output (https://no-color.org).
     """
 
-    nats_url: str | None = _setting("NOETL_NATS_URL", "the embedded NATS", _address(NATS_SCHEMES), is_secret=True)
+    nats_url: str | None = _setting(NATS_URL_VARIABLE, "the embedded NATS", _address(NATS_SCHEMES), is_secret=True)
+    nats_nkey: str | None = _setting(NKEY_VARIABLE, "none", _read_seed, is_secret=True)
     postgres_dsn: str | None = _setting(
-        "NOETL_POSTGRES_DSN", "the embedded Postgres", _address(POSTGRES_SCHEMES), is_secret=True
+        POSTGRES_VARIABLE, "the embedded Postgres", _address(POSTGRES_SCHEMES), is_secret=True
     )
     home_folder: Path | None = _setting("NOETL_HOME", DEFAULT_HOME, _read_home)
     pool: str = _setting("NOETL_POOL", DEFAULT_POOL, _read_pool)
@@ -252,24 +320,39 @@ class Settings:
     credentials: Mapping[str, str] = _setting(CREDENTIAL_VARIABLE, "none", _read_credentials, is_secret=True)
     credential_key: str | None = _setting(KEY_VARIABLE, "the embedded stack's own", _read_key, is_secret=True)
     credential_old_keys: tuple[str, ...] = _setting(OLD_KEYS_VARIABLE, "none", _read_old_keys, is_secret=True)
-    http_allow: HttpAllow | None = _setting(
-        HTTP_ALLOW_VARIABLE, "loopback with the embedded stack, else none", _parsed(read_http_allow)
+    server_keys: tuple[str, ...] = _setting(SERVER_KEY_VARIABLE, "the embedded stack's own", _read_keys, is_secret=True)
+    access_keys: tuple[str, ...] = _setting(ACCESS_KEY_VARIABLE, "the embedded stack's own", _read_keys, is_secret=True)
+    egress_allow: Allowed | None = _setting(
+        ALLOW_VARIABLE, "loopback with the embedded stack, else none", _parsed(read_allowed)
     )
-    kinds_off: frozenset[str] = _setting(KINDS_OFF_VARIABLE, "none", read_kinds_off)
+    egress_deny: tuple[Destination, ...] = _setting(DENY_VARIABLE, "none", read_denied)
+    kinds_off: frozenset[str] = _setting(KINDS_OFF_VARIABLE, "none", read_kinds)
     duckdb_folders: tuple[Path, ...] = _setting("NOETL_DUCKDB_PATHS", "none", read_folders)
+    duckdb_max_memory_bytes: int = _setting(DUCKDB_MAX_MEMORY_VARIABLE, DEFAULT_DUCKDB_MAX_MEMORY, read_size)
+    duckdb_max_threads: int = _setting(
+        DUCKDB_MAX_THREADS_VARIABLE,
+        str(DEFAULT_DUCKDB_MAX_THREADS),
+        _number(DEFAULT_DUCKDB_MAX_THREADS, MAX_DUCKDB_THREADS),
+    )
+    keychain_folders: tuple[Path, ...] = _setting(KEYCHAIN_FOLDERS_VARIABLE, "none", _read_folders_apart)
     isolation: Isolation = _setting("NOETL_ISOLATION", "shared", _choice(ISOLATIONS, "shared"))
     child_user: ChildUser = _setting("NOETL_CHILD_USER", "own", _choice(CHILD_USERS, "own"))
-    child_paths: tuple[Path, ...] = _setting("NOETL_CHILD_PATHS", "none", read_folders)
+    child_paths: tuple[Path, ...] = _setting("NOETL_CHILD_PATHS", "none", _read_folders_apart)
     child_memory_bytes: int = _child_limit("memory_bytes")
     child_cpu_s: int = _child_limit("cpu_s")
     child_processes: int = _child_limit("processes")
     child_files: int = _child_limit("files")
     limits: Mapping[str, str] = _setting(LIMIT_VARIABLE, "see limits.md", _read_limits)
     gateway_max_requests: int = _gateway_limit("max_requests")
+    gateway_max_waits: int = _gateway_limit("max_waits")
     gateway_max_streams: int = _gateway_limit("max_streams")
+    gateway_max_checks: int = _gateway_limit("max_checks")
+    gateway_max_connections: int = _gateway_limit("max_connections")
+    gateway_max_connections_per_address: int = _gateway_limit("max_connections_per_address")
     gateway_max_behind: int = _gateway_limit("max_behind")
     gateway_max_body_bytes: int = _gateway_limit("max_body_bytes")
     gateway_max_playbook_bytes: int = _gateway_limit("max_playbook_bytes")
+    gateway_audit_days: int = _gateway_limit("audit_days", 30, 400)
     gateway_auth: GatewayAuth | None = _setting(
         "NOETL_GATEWAY_AUTH", "open on loopback, else required", _choice(GATEWAY_AUTHS, None)
     )
@@ -290,7 +373,10 @@ class Settings:
         given = {name: value for name, value in (os.environ if environ is None else environ).items() if value}
         read = {field.name: field.metadata["read"](field.metadata["variable"], given) for field in fields(cls)}
         settings = cls(**read)
-        _check_both_or_neither(settings.nats_url, settings.postgres_dsn)
+        _check_renamed(given)
+        if settings.postgres_dsn is not None and settings.nats_url is None:
+            hint = "set both for your own servers, or neither"
+            raise UsageError(f"{POSTGRES_VARIABLE} is set, but {NATS_URL_VARIABLE} is not", hint=hint)
         return settings
 
     @property
@@ -322,10 +408,25 @@ class Settings:
         """Whether the environment selects the NATS and Postgres for commands."""
         return self.nats_url is not None or self.home_folder not in (None, _own(DEFAULT_HOME))
 
-    def tools(self, *, embedded: bool) -> ToolSettings:
-        """The permissions of tools. With the embedded stack, `http` may reach this machine by default."""
-        default = read_http_allow("loopback") if embedded else HttpAllow()
-        return ToolSettings(self.http_allow or default, self.kinds_off, self.duckdb_folders, self.children)
+    def tools(self, nats_url: str, *, embedded: bool) -> ToolSettings:
+        """The permissions of tools. With the embedded stack, they may reach this machine by default.
+
+        Args:
+            nats_url: The engine's own NATS, which tasks never reach.
+        """
+        default = read_allowed("loopback") if embedded else Allowed()
+        allowed = default if self.egress_allow is None else self.egress_allow
+        denied = (*self.egress_deny, *servers_of(nats_url))
+        egress = EgressRules(allowed.targets, denied, allowed.socket_folders)
+        return ToolSettings(
+            egress,
+            self.kinds_off,
+            self.duckdb_folders,
+            self.keychain_folders,
+            self.duckdb_max_memory_bytes,
+            self.duckdb_max_threads,
+            self.children,
+        )
 
     @property
     def children(self) -> ChildSettings:
@@ -353,15 +454,25 @@ def environment_variable(name: str) -> str | None:
 
 
 def child_environment(
-    nats_url: str, postgres_dsn: str, credentials: Mapping[str, str], keys: Sequence[str] = ()
+    *,
+    nats_url: str,
+    nats_nkey: str | None = None,
+    postgres_dsn: str | None = None,
+    credentials: Mapping[str, str] | None = None,
+    credential_keys: Sequence[str] = (),
+    server_keys: Sequence[str] = (),
+    access_keys: Sequence[str] = (),
 ) -> dict[str, str]:
-    """The environment of a child process that uses the same stack as this one.
-
-    Args:
-        keys: Keys to encrypt and decrypt credentials, for servers and gateways only.
-    """
-    found = {name: value for name, value in os.environ.items() if name not in (*KEY_VARIABLES, TOKEN_VARIABLE)}
-    if keys:
-        found |= {KEY_VARIABLE: keys[0], OLD_KEYS_VARIABLE: ",".join(keys[1:])}
-    found |= {"NOETL_NATS_URL": nats_url, "NOETL_POSTGRES_DSN": postgres_dsn}
-    return found | {CREDENTIAL_PREFIX + name.upper(): value for name, value in credentials.items()}
+    """The environment of a child process: that of this one, with the addresses, identity and keys given here only."""
+    found = {name: value for name, value in os.environ.items() if name not in ENGINE_VARIABLES}
+    held = {
+        NATS_URL_VARIABLE: nats_url,
+        NKEY_VARIABLE: nats_nkey,
+        POSTGRES_VARIABLE: postgres_dsn,
+        KEY_VARIABLE: next(iter(credential_keys), None),
+        OLD_KEYS_VARIABLE: ",".join(credential_keys[1:]),
+        SERVER_KEY_VARIABLE: ",".join(server_keys),
+        ACCESS_KEY_VARIABLE: ",".join(access_keys),
+    }
+    found |= {name: value for name, value in held.items() if value}
+    return found | {CREDENTIAL_PREFIX + name.upper(): value for name, value in (credentials or {}).items()}

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from itertools import islice
+from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import noetl_stream
@@ -28,7 +29,7 @@ from noetl_stream.worker.command.run import CommandRun
 from noetl_stream.worker.dependencies import Dependencies
 from noetl_stream.worker.lease import BrokerLiveness, LeaseKeeper
 from noetl_stream.worker.playbooks import PlanClient
-from noetl_stream.worker.secrets.keychain import Keychain, SecretsClient
+from noetl_stream.worker.secrets.keychain import FindStored, Keychain
 from noetl_stream.worker.waiting import persist, within
 
 log = logging.getLogger(__name__)
@@ -45,6 +46,7 @@ class Worker:
         slots: How many commands run at once.
         credentials: The worker's own, by lower-case name (``NOETL_CREDENTIAL_<NAME>``): DSNs or JSON objects.
         secrets: The credential store, asked first; without it only ``credentials`` are used.
+        keychain_folders: Where entries of kind ``file`` may be read.
         grace_s: How long running commands may take to finish after :meth:`drain`; the rest is returned.
         ack_wait_s: How long a lease of the queue lasts. It is renewed three times within that.
     """
@@ -63,7 +65,8 @@ class Worker:
         tools: Mapping[str, Tool],
         plans: PlanClient,
         credentials: Mapping[str, str] | None = None,
-        secrets: SecretsClient | None = None,
+        secrets: FindStored | None = None,
+        keychain_folders: Sequence[Path] = (),
         grace_s: float = limits.GRACE_S,
         ack_wait_s: float = limits.ACK_WAIT_S,
     ) -> None:
@@ -76,7 +79,7 @@ class Worker:
         self._liveness = BrokerLiveness(event_log, clock)
         self._flusher = Flusher(clock)
         self._channel = Channel(event_log, clock, self._liveness, self._flusher)
-        self.keychain = Keychain(clock, credentials or {}, secrets, tools.get("http"))
+        self.keychain = Keychain(clock, credentials or {}, secrets, tools.get("http"), folders=keychain_folders)
         self._dependencies = Dependencies(
             worker=name,
             channel=self._channel,
@@ -216,6 +219,11 @@ class Worker:
         command = _readable(delivery)
         if command is None:
             delivery.nak(limits.RETURN_DELAY_S)
+            return False
+        if not command.capability:
+            # Nobody would take its reports. Servers find it missing and issue it again (PROTOCOL §2 *Reconcile*).
+            log.warning("command %s is dropped: it was issued before commands had capabilities", command.command_id)
+            delivery.ack()
             return False
         self._liveness.touch()
         run = CommandRun(self._dependencies, self._cancellations, command, delivery)

@@ -36,7 +36,7 @@ class Call(Generic[Given, Sent]):
         operations: As far as the caller may use them.
         ids: For what the call makes: the same ones each time it is made with one Idempotency-Key.
         address: Of the request, relative.
-        ending: Set when the gateway stops: waits end early.
+        ending: Set when the caller has gone or the gateway stops: waits end early.
     """
 
     operations: Operations

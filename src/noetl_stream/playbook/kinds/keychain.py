@@ -23,6 +23,8 @@ CREDENTIAL_KINDS: Final = ("credential", "postgres_credential", "secret_manager"
 RESERVED_PREFIX: Final = "NOETL_"
 """Prefix of our own environment variables, which playbooks cannot read."""
 
+MAX_PATH_CHARACTERS: Final = 4_096
+
 SECRETS_KIND: Final = "secrets"
 """The task kind that makes a credential readable in the rest of its pipeline."""
 
@@ -62,9 +64,9 @@ class EnvSettings(KeychainSettings):
 
 
 class FileSettings(KeychainSettings):
-    """``kind: file``: a file on the worker's machine."""
+    """``kind: file``: a file on the worker's machine, below a folder that the operator names."""
 
-    path: str = Field(description="Absolute path of the file.")
+    path: str = Field(max_length=MAX_PATH_CHARACTERS, description="Absolute path of the file.")
 
     @field_validator("path")
     @classmethod

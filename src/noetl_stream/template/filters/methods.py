@@ -9,7 +9,7 @@ from jinja2.runtime import LoopContext
 
 from noetl_stream.template.failures import EvaluationFailure
 from noetl_stream.template.runtime.access import kind_of
-from noetl_stream.template.runtime.meter import CHARS_PER_OPERATION, Meter
+from noetl_stream.template.runtime.meter import CHARS_PER_OPERATION, CHARS_PER_SEARCH, Meter
 
 MAPPING_METHODS: Final = frozenset({"items", "keys", "values", "get"})
 
@@ -32,6 +32,7 @@ _PADDING: Final = frozenset({"ljust", "rjust", "center", "zfill"})
 _STRIPPING: Final = frozenset({"strip", "lstrip", "rstrip"})
 _SPLITTING: Final = frozenset({"split", "rsplit", "splitlines"})
 _SEARCHING: Final = frozenset({"startswith", "endswith", "find", "rfind", "index", "count"})
+_CUTTING: Final = _SPLITTING | {"partition", "rpartition"}
 _FROM_THE_END: Final = frozenset({"rfind", "rsplit", "rpartition"})
 _COMPARISONS_PER_OPERATION: Final = 1_024
 PIECES_FACTOR: Final = 4
@@ -82,7 +83,7 @@ def _of_text(meter: Meter, text: str, name: str, *args: Any, **kwargs: Any) -> A
         return strip(meter, text, *args, method=name)
     _count(meter, text, name, (*args, *kwargs.values()))
     if name in ("startswith", "endswith"):
-        args = tuple(_alternatives(meter, arg) for arg in args)
+        args = tuple(_alternatives(meter, text, arg) for arg in args)
     result = getattr(text, name)(*args, **kwargs)
     if isinstance(result, list | tuple):
         meter.repeat(len(result))
@@ -92,9 +93,11 @@ def _of_text(meter: Meter, text: str, name: str, *args: Any, **kwargs: Any) -> A
 
 def _count(meter: Meter, text: str, name: str, args: Sequence[Any]) -> None:
     if name in _SEARCHING:
-        meter.work(len(text) // CHARS_PER_OPERATION)
+        meter.search_text(text)
     else:
         meter.write(len(text) * (PIECES_FACTOR if name in _SPLITTING else 1))
+        if name in _CUTTING:
+            meter.spend(len(text) // CHARS_PER_SEARCH)
     for arg in args:
         if name in _FROM_THE_END and isinstance(arg, str):
             compare_all(meter, text, arg)
@@ -117,6 +120,7 @@ def _join(meter: Meter, separator: str, elements: Any) -> str:
 def replace(meter: Meter, text: str, old: str, new: str, count: int | None = None) -> str:
     """``text`` with ``old`` replaced by ``new``, everywhere or ``count`` times."""
     times = -1 if count is None else count
+    meter.spend(len(text) // CHARS_PER_SEARCH)
     found = text.count(old) if times < 0 else min(text.count(old), times)
     meter.write(len(text) + found * len(new))
     return text.replace(old, new, times)
@@ -137,8 +141,10 @@ def compare_all(meter: Meter, text: str, other: str) -> None:
     meter.work(len(text) * len(other) // _COMPARISONS_PER_OPERATION)
 
 
-def _alternatives(meter: Meter, value: Any) -> Any:
+def _alternatives(meter: Meter, text: str, value: Any) -> Any:
     if not isinstance(value, list):
         return value
     meter.work(len(value))
+    compared = sum(min(len(alternative), len(text)) for alternative in value if isinstance(alternative, str))
+    meter.work(compared // CHARS_PER_OPERATION)
     return tuple(value)

@@ -39,7 +39,9 @@ def _text_filter(name: str, function: Filter, factor: int = 1) -> Filter:
         meter = meter_of(context)
         meter.work(1)
         text = text_of(value, scope_of(context).references, meter)
-        meter.write(len(text) * (factor - 1))
+        if factor > 1:
+            meter.write(len(text) * (factor - 1))
+            meter.spend(len(text) // factor)
         result = function(*leading_args(pass_arg, context), text, *args, **kwargs)
         if isinstance(result, str):
             meter.write(max(len(result) - len(text), 0))
@@ -97,6 +99,7 @@ def _urlencode(context: Context, value: Any) -> str:
     before = meter.kept_chars
     plain_value = plain_for_text(value, scope_of(context).references, meter)
     meter.write((meter.kept_chars - before) * (_CHARS_PER_ESCAPE - 1))
+    meter.spend(meter.kept_chars - before)  # quoted byte by byte
     encoded: str = JINJA_FILTERS["urlencode"](plain_value)
     return encoded
 
@@ -120,6 +123,7 @@ def _indented_json(context: Context, value: Any, indent: int) -> str:
     plain_value = plain(value, scope_of(context).references, meter)
     for piece in json.JSONEncoder(ensure_ascii=False, indent=indent).iterencode(plain_value):
         meter.write(len(piece))
+        meter.spend(1)
         text.write(piece)
     return text.getvalue()
 

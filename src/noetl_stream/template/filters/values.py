@@ -43,6 +43,8 @@ _ORDERING: Final = frozenset({"dictsort", "groupby", "max", "min", "sort", "uniq
 _LARGEST_HASHED: Final = 2**61 - 1
 """Whole numbers above this share hashes, so that building a set of them could be quadratic."""
 
+_KEYS_COMPARED_PER_OPERATION: Final = 4
+
 TOLERANT_FILTERS: Final = frozenset({"default", "d"})
 """Filters that accept an undefined part."""
 
@@ -85,17 +87,18 @@ def _count_elements(name: str, context: Context, value: Any, args: tuple[Any, ..
 
 
 def _count_keys(context: Context, value: Any, attribute: Any) -> None:
-    # Text keys are copied to compare them without case; each is compared with some of the others.
+    """Counts the keys by which elements are compared, and the comparisons that each key may be part of."""
     meter, keys_of = meter_of(context), make_multi_attrgetter(context.environment, attribute)
     elements = [*value.keys(), *value.values()] if isinstance(value, Mapping) else value
-    times = 1 + len(elements).bit_length() // 4
-    meter.work(len(elements) * times)
+    before = meter.operations
     for element in elements:
-        for key in keys_of(element):
+        keys = keys_of(element)
+        meter.work(len(keys))
+        for key in keys:
             if isinstance(key, str):
-                meter.write(len(key))
-            for _ in range(times):
-                meter.weigh(key)
+                meter.write(len(key))  # it is copied, to compare it without case
+            meter.weigh(key)
+    meter.work((meter.operations - before) * len(elements).bit_length() // _KEYS_COMPARED_PER_OPERATION)
 
 
 @pass_context

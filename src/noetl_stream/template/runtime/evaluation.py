@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
+import msgspec
 from jinja2 import TemplateError, Undefined
 
 from noetl_stream.model.limits import DEFAULT_LIMITS
@@ -45,13 +46,15 @@ class Expression:
     Args:
         text: The text as written, for error messages.
         evaluate: Returns its value, which may not be plain JSON.
+        cost: Operations of its own nodes, each evaluated once.
     """
 
-    __slots__ = ("_evaluate", "text")
+    __slots__ = ("_cost", "_evaluate", "text")
 
-    def __init__(self, text: str, evaluate: Evaluate) -> None:
+    def __init__(self, text: str, evaluate: Evaluate, cost: int = 1) -> None:
         self.text: Final = text
         self._evaluate: Final = evaluate
+        self._cost: Final = cost
 
     def value(self, scope: Scope, meter: Meter) -> JSON:
         """The value as plain JSON.
@@ -60,6 +63,7 @@ class Expression:
             ExpressionError: The text cannot be evaluated.
             ReferenceNeeded: A value that it reads must be loaded first.
         """
+        meter.spend(self._cost)
         try:
             return plain(self._evaluate(scope, meter), scope.references, meter)
         except _RAISED_BY_EXPRESSIONS as error:
@@ -72,6 +76,7 @@ class Expression:
             ExpressionError: The text cannot be evaluated, or its value is text: ``"false"`` would be true.
             ReferenceNeeded: A value that it reads must be loaded first.
         """
+        meter.spend(self._cost)
         try:
             result = self._evaluate(scope, meter)
             if result is True or result is False:
@@ -97,6 +102,22 @@ class Expression:
         return ExpressionError(_WRONG_CALL.sub(r"`\1` ", message), expression=self.text)
 
 
+class TemplateText(msgspec.Struct, frozen=True):
+    """A template or guard as text, which another process can compile again.
+
+    Attributes:
+        source: The value or condition as written.
+        is_guard: Whether it is a condition.
+        namespaces, bindings, expressions_only: As they were given to the compiler.
+    """
+
+    source: JSON
+    is_guard: bool
+    namespaces: frozenset[str]
+    bindings: Mapping[str, tuple[str, ...] | None]
+    expressions_only: bool = True
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Template:
     """A compiled value, for :func:`render`.
@@ -106,6 +127,7 @@ class Template:
         is_constant: Whether it contains no templates.
         reads: Namespaces and first keys that it reads; ``(namespace, None)`` is the whole namespace or a computed key.
         paths: The paths that it reads, each from its namespace to the first key that is computed or not text.
+        text: What it was compiled from.
         build: Renders it; internal to this package.
     """
 
@@ -113,6 +135,7 @@ class Template:
     is_constant: bool
     reads: frozenset[tuple[str, str | None]]
     paths: frozenset[tuple[str, ...]]
+    text: TemplateText
     build: Evaluate = field(repr=False)
 
 
@@ -125,6 +148,7 @@ class Guard:
         reads: As in :class:`Template`.
         paths: As in :class:`Template`.
         comparisons: Paths and the text literals that they are compared with by ``==``, ``!=`` or ``in [...]``.
+        text: As in :class:`Template`.
         expression: Evaluates it; internal to this package.
     """
 
@@ -132,6 +156,7 @@ class Guard:
     reads: frozenset[tuple[str, str | None]]
     paths: frozenset[tuple[str, ...]]
     comparisons: tuple[Comparison, ...]
+    text: TemplateText
     expression: Expression = field(repr=False)
 
 
@@ -145,8 +170,9 @@ def render(template: Template, scope: Scope) -> JSON:
     Raises:
         ExpressionError: An expression cannot be evaluated, or rendering exceeds one of ``scope.limits``.
         ReferenceNeeded: A value that it reads must be loaded first.
+        OverBudget: It costs more than is left of ``scope.budget``.
     """
-    return template.build(scope, Meter(scope.limits))
+    return template.build(scope, Meter(scope.limits, scope.budget))
 
 
 def holds(guard: Guard, scope: Scope) -> bool:
@@ -155,8 +181,9 @@ def holds(guard: Guard, scope: Scope) -> bool:
     Raises:
         ExpressionError: It cannot be evaluated, or its value is text.
         ReferenceNeeded: A value that it reads must be loaded first.
+        OverBudget: It costs more than is left of ``scope.budget``.
     """
-    return guard.expression.truth(scope, Meter(scope.limits))
+    return guard.expression.truth(scope, Meter(scope.limits, scope.budget))
 
 
 def value_at(path: tuple[str, ...], scope: Scope) -> JSON | NoValue:

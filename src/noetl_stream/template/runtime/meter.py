@@ -1,7 +1,12 @@
-"""Counts the cost of a rendering (LANGUAGE §14). Nothing is timed, so a template always or never exceeds a limit."""
+"""Counts the cost of a rendering (LANGUAGE §14). Nothing is timed, so a template always or never exceeds a limit.
+
+Whatever a template does is counted before it is done. A :class:`Meter` holds one rendering to its limits; a
+:class:`Budget` is what several renderings may cost together, text included, where they must not take long.
+"""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -14,40 +19,89 @@ CHARS_PER_OPERATION: Final = 64
 ITEMS_PER_OPERATION: Final = 16
 """Elements copied from list to list that count as one operation."""
 
+SEARCHED_AGAIN_CHARS: Final = 30_000
+"""Python searches up to this many characters with an algorithm that may read each of them several times."""
+
+CHARS_PER_SEARCH: Final = 10
+"""Characters that count as one operation where they may be read several times."""
+
 _CONTAINERS: Final = frozenset({dict, list, tuple})
+
+
+class OverBudget(Exception):
+    """The renderings cost more than their :class:`Budget`; nothing is wrong with them."""
+
+
+class Budget:
+    """What several renderings may cost together.
+
+    Attributes:
+        left: Operations that are left; negative once they have exceeded it.
+    """
+
+    __slots__ = ("_given", "left")
+
+    def __init__(self, operations: int) -> None:
+        self._given: Final = operations
+        self.left = operations
+
+    @property
+    def spent(self) -> int:
+        """Operations spent so far."""
+        return self._given - self.left
+
+    def spend(self, operations: int) -> None:
+        """Counts work.
+
+        Raises:
+            OverBudget: More was spent than given.
+        """
+        self.left -= operations
+        if self.left < 0:
+            raise OverBudget
 
 
 class Meter:
     """Counts the cost of one rendering and fails it when it exceeds one of ``limits.max_template_*``.
 
+    Args:
+        budget: Pays for it, with other renderings. Default: without bound.
+
     Attributes:
         kept_chars: Characters of strings in the rendered value so far.
+        operations: Operations so far, without those of text and of the rendered value.
+        spend: Counts operations in the budget alone.
     """
 
-    __slots__ = ("_call_depth", "_items", "_operations", "_output_chars", "kept_chars", "limits")
+    __slots__ = ("_call_depth", "_items", "_output_chars", "kept_chars", "limits", "operations", "spend")
 
-    def __init__(self, limits: Limits = DEFAULT_LIMITS) -> None:
+    def __init__(self, limits: Limits = DEFAULT_LIMITS, budget: Budget | None = None) -> None:
         self.limits: Final = limits
+        self.spend: Final = (budget or Budget(sys.maxsize)).spend
         self.kept_chars = 0
-        self._operations = 0
+        self.operations = 0
         self._output_chars = 0
         self._items = 0
         self._call_depth = 0
 
     def work(self, operations: int) -> None:
         """Counts loop iterations, calls or elements read."""
-        self._operations += operations
-        if self._operations > self.limits.max_template_operations:
+        self.operations += operations
+        if self.operations > self.limits.max_template_operations:
             raise exceeded("max_template_operations", self.limits)
+        self.spend(operations)
 
     def write(self, chars: int) -> None:
         """Counts characters of text produced."""
         self._output_chars += chars
         if self._output_chars > self.limits.max_template_output_chars:
             raise exceeded("max_template_output_chars", self.limits)
+        if chars >= CHARS_PER_OPERATION:
+            self.spend(chars // CHARS_PER_OPERATION)
 
     def keep_items(self, items: int) -> None:
         """Counts elements of the rendered value."""
+        self.spend(items)
         self._items += items
         if self._items > self.limits.max_template_result_items:
             raise exceeded("max_template_result_items", self.limits)
@@ -100,7 +154,15 @@ class Meter:
 
     def search(self, container: Any) -> Any:
         """Counts the cost of a search in ``container``. Returns ``container``."""
+        if isinstance(container, str):
+            self.search_text(container)
+            return container
         return container if isinstance(container, Mapping) else self.weigh(container)
+
+    def search_text(self, text: str) -> None:
+        """Counts a search for a text, from the left."""
+        self.work(len(text) // CHARS_PER_OPERATION)
+        self.spend(min(len(text), SEARCHED_AGAIN_CHARS) // CHARS_PER_SEARCH)
 
 
 def exceeded(name: str, limits: Limits) -> EvaluationFailure:

@@ -7,10 +7,10 @@ from typing import Any, Final
 
 from noetl_stream.template.failures import EvaluationFailure
 from noetl_stream.template.runtime.access import kind_of, plain_for_text
-from noetl_stream.template.runtime.meter import Meter
+from noetl_stream.template.runtime.meter import CHARS_PER_SEARCH, Meter
 from noetl_stream.template.runtime.scope import ABSENT, NO_REFERENCES
 
-_PLACEHOLDER: Final = re.compile(r"%%|%(?:\([^()%]*\))?[#0\- +]*([0-9]{1,9})?(?:\.([0-9]{1,9}))?[diouxXeEfFgGs]")
+_PLACEHOLDER: Final = re.compile(r"%%|%(?:\([^()%]*+\))?+[#0\- +]*+([0-9]{1,9}+)?+(?:\.([0-9]{1,9}+))?+[diouxXeEfFgGs]")
 """Excludes ``%c``, which could produce a lone surrogate, and ``%r`` and ``%a``, which write Python."""
 
 
@@ -88,6 +88,7 @@ def percent_format(meter: Meter, text: str, values: Any) -> str:
 
 def _widths(meter: Meter, text: str) -> list[int]:
     """The width of each placeholder, not counting its value."""
+    meter.spend(len(text) // CHARS_PER_SEARCH)
     marks, widths = text.count("%"), []
     meter.work(marks)
     for match in _PLACEHOLDER.finditer(text):

@@ -35,7 +35,7 @@ _SYSTEM_FILES: Final = (
 )
 """In ``/etc``, where other files may be readable for this user alone."""
 _DEVICES: Final = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
-_SHARED_MEMORY: Final = "/dev/shm"  # semaphores of multiprocessing; their names are random
+_SHARED_MEMORY: Final = "/dev/shm"  # noqa: S108  # semaphores of multiprocessing; their names are random
 
 
 class Home(NamedTuple):

@@ -136,7 +136,7 @@ class _Zygote:
 
     def __init__(self, setup: Setup, first_slot: int) -> None:
         self._homes = tempfile.mkdtemp(prefix="noetl-children-")
-        os.chmod(self._homes, 0o711)  # noqa: PTH101  # so that each child reaches its own, by name
+        os.chmod(self._homes, 0o711)  # noqa: PTH101, S103  # so that each child reaches its own, by name
         self._channel, theirs = socket.socketpair()
         try:
             with theirs:

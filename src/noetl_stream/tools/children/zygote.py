@@ -151,7 +151,7 @@ class Zygote:
             limit_cpu_time(self._settings.cpu_s, final=True)
             confine(self._settings, home)
             os.chdir(program.folder or home.path)
-            os.execvpe(program.words[0], program.words, os.environb | program.environment)
+            os.execvpe(program.words[0], program.words, os.environb | program.environment)  # noqa: S606
         except OSError as error:
             os.write(errors, str(error.errno or 0).encode())
         finally:

@@ -1,0 +1,104 @@
+"""Reads files for ``kind: file`` of the keychain, only below the folders that the operator names (LANGUAGE §11).
+
+A path is followed one name at a time, each opened in the folder opened before it. So what was checked is what is read:
+no link, and no file swapped for a link meanwhile, leads out. ``openat2`` would do the same on Linux alone.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path, PurePosixPath
+from typing import Final
+
+from noetl_stream.settings.tools import KEYCHAIN_FOLDERS_VARIABLE
+
+MAX_LINKS: Final = 40
+"""Links followed on the way to one file, as many as Linux follows."""
+
+_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_FILE: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NOCTTY | os.O_NONBLOCK
+"""``O_NONBLOCK``: opening a FIFO must not wait for its writer."""
+
+
+class FileRefused(Exception):
+    """Why a file cannot be read. The message continues a sentence that begins with the path."""
+
+
+def read_secret_file(path: str, folders: Sequence[Path], max_bytes: int) -> str:
+    """The text of the regular file ``path``, an absolute path below one of ``folders``.
+
+    Links count as what they lead to, which must be below the same folder; a link with an absolute target is refused.
+
+    Raises:
+        FileRefused: it is not below ``folders``, is no regular file or UTF-8, exceeds ``max_bytes``, cannot be opened.
+    """
+    folder = next((folder for folder in folders if PurePosixPath(path).is_relative_to(folder)), None)
+    if folder is None:
+        raise FileRefused(f"is not in a folder that the worker's operator allows ({KEYCHAIN_FOLDERS_VARIABLE})")
+    try:
+        with _opened(folder, PurePosixPath(path).relative_to(folder)) as descriptor:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise FileRefused("is not a regular file")
+            with os.fdopen(descriptor, "rb", closefd=False) as file:
+                data = file.read(max_bytes + 1)
+    except OSError as error:
+        raise FileRefused(f"cannot be read on this worker: {error.strerror}") from None
+    if len(data) > max_bytes:
+        raise FileRefused(f"is larger than {max_bytes} bytes")
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        raise FileRefused("is not UTF-8 text") from None
+
+
+@contextmanager
+def _opened(folder: Path, path: PurePosixPath) -> Iterator[int]:
+    """The descriptor of ``folder/path``, closed at the end.
+
+    Raises:
+        FileRefused: the path leads out of the folder.
+        OSError: it cannot be opened.
+    """
+    names = list(reversed(path.parts))
+    links = 0
+    way = [os.open(folder, _FOLDER & ~os.O_NOFOLLOW)]  # the operator's own folder may be a link
+    try:
+        while names:
+            name = names.pop()
+            if name == "..":
+                os.close(way.pop())
+                if not way:
+                    raise _leads_out(folder)
+                continue
+            target = _target_of(name, way[-1])
+            if target is None:
+                way.append(os.open(name, _FOLDER if names else _FILE, dir_fd=way[-1]))
+                continue
+            links += 1
+            if links > MAX_LINKS:
+                raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+            if target.is_absolute():
+                raise _leads_out(folder)
+            names.extend(reversed(target.parts))
+        yield way[-1]
+    finally:
+        for descriptor in way:
+            os.close(descriptor)
+
+
+def _target_of(name: str, folder: int) -> PurePosixPath | None:
+    """Where the link ``name`` leads; ``None`` if it is no link. One made in between is refused by ``O_NOFOLLOW``."""
+    try:
+        return PurePosixPath(os.readlink(name, dir_fd=folder))
+    except OSError as error:
+        if error.errno == errno.EINVAL:
+            return None
+        raise
+
+
+def _leads_out(folder: Path) -> FileRefused:
+    return FileRefused(f"leads out of {folder}, the folder that the worker's operator allows")
