@@ -82,6 +82,7 @@ def own_endpoint(settings: Settings, identity: str) -> wiring.Endpoint:
         nats_nkey=settings.nats_nkey,
         server_keys=settings.server_keys,
         access_keys=settings.access_keys,
+        grants_file=settings.grants_file,
     )
     return everything.only_for(identity)
 
@@ -102,6 +103,7 @@ def embedded_endpoint(stack: EmbeddedStack, settings: Settings, identity: str) -
         nats_nkey=address.seeds[identity],
         server_keys=(*settings.server_keys, address.keys.server),
         access_keys=(*settings.access_keys, address.keys.access),
+        grants_file=settings.grants_file,
     )
     return everything.only_for(identity)
 

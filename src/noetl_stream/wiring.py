@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, fields, replace
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from noetl_stream.adapters.clock import SystemClock
@@ -66,6 +67,7 @@ class Endpoint:
         identity: Who it is: ``admin``, ``server``, ``gateway`` or ``worker-<pool>``.
         server_keys: Of the capabilities that commands carry, as base64, the current one first. Servers only.
         access_keys: Sign requests and seal objects, as base64, the current one first. Not for workers.
+        grants_file: What the playbooks of a server here may use, by path; ``None``: everything.
     """
 
     nats_url: str = field(repr=False)
@@ -78,6 +80,7 @@ class Endpoint:
     identity: str = GATEWAY
     server_keys: tuple[str, ...] = field(default=(), repr=False)
     access_keys: tuple[str, ...] = field(default=(), repr=False)
+    grants_file: Path | None = None
 
     def only_for(self, identity: str) -> Self:
         """The part of this that a process with the identity may hold."""
@@ -273,6 +276,7 @@ def make_server(connected: Connected, endpoint: Endpoint) -> Server:
     from noetl_stream.server.credentials import SecretsResponder
     from noetl_stream.server.parts import ServerPorts
     from noetl_stream.server.server import Server
+    from noetl_stream.settings.grants import GrantsFile
 
     server_keys = _needed(key_ring(endpoint.server_keys, SERVER_KEY_VARIABLE), SERVER_KEY_VARIABLE)
     access_keys, store = _needed(connected.access_keys, ACCESS_KEY_VARIABLE), connected.store
@@ -290,6 +294,7 @@ def make_server(connected: Connected, endpoint: Endpoint) -> Server:
         secrets=SecretsResponder(
             store.credentials, store.audit, connected.clock, _credential_keys(endpoint), endpoint.credentials
         ),
+        grants=GrantsFile(endpoint.grants_file) if endpoint.grants_file is not None else None,
         feed=store.feed,
     )
     return Server(process_name("server"), ports, kinds_of(installed_kinds()), limits=endpoint.limits)
@@ -353,7 +358,6 @@ async def open_gateway(
     """
     from noetl_stream.adapters.oidc import OidcProvider, ProviderKeys
     from noetl_stream.client.cluster import DirectReadiness
-    from noetl_stream.client.executions.submit import DirectIngest
     from noetl_stream.gateway.access.authentication import LOCAL, Authentication
     from noetl_stream.gateway.access.guard import decide_open_mode
     from noetl_stream.gateway.gateway import Gateway, GatewayPorts
@@ -367,7 +371,6 @@ async def open_gateway(
     anonymous = LOCAL if opening.open_to_all else None
     ports = GatewayPorts(
         operations=make_operations(connected, endpoint),
-        ingest=DirectIngest(log, store),
         idempotency=store.idempotency,
         readiness=DirectReadiness(log, store, connected.bus),
         authenticator=Authentication(store.tokens, clock, provider, anonymous),

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from pathlib import Path
+from typing import Final, Literal
 
 import click
 
@@ -13,10 +15,13 @@ from noetl_stream.cli.base.process import run_async, settings_for
 from noetl_stream.cli.base.session import with_session
 from noetl_stream.cli.base.target import Target, target_options
 from noetl_stream.errors import UsageError
+from noetl_stream.settings.children import ISOLATIONS, Isolation
 from noetl_stream.settings.environment import Settings, drop_engine_variables
 from noetl_stream.telemetry.logs import configure
 
 log = logging.getLogger(__name__)
+
+SHOW: Final = "show"
 
 
 def _end_with_parent(context: click.Context, option: click.Parameter, given: bool) -> None:
@@ -34,6 +39,17 @@ slots_option = click.option(
     type=click.IntRange(1, 10_000),
     default=None,
     help="Step runs and iterations that a worker runs at once. [default: NOETL_SLOTS, else 64]",
+)
+
+
+isolation_option = click.option(
+    "--isolation",
+    type=click.Choice([*ISOLATIONS, SHOW]),
+    is_flag=False,
+    flag_value=SHOW,
+    default=None,
+    help="Which runs of python tasks share a process. Without a value, or with show: print what isolates tasks on this "
+    "machine, and exit. [default: NOETL_ISOLATION, else shared]",
 )
 
 
@@ -88,10 +104,17 @@ def server(home: Path | None) -> None:
 @click.group(invoke_without_command=True)
 @click.option("--pool", default=None, help="Pool to take commands from. [default: NOETL_POOL, else default]")
 @slots_option
+@isolation_option
 @end_with_parent_option
 @home_option
 @click.pass_context
-def worker(ctx: click.Context, pool: str | None, slots: int | None, home: Path | None) -> None:
+def worker(
+    ctx: click.Context,
+    pool: str | None,
+    slots: int | None,
+    isolation: Isolation | Literal["show"] | None,
+    home: Path | None,
+) -> None:
     """Run a worker, or list the running workers.
 
     A worker pulls commands from a pool, runs their pipelines and reports the results. SIGTERM or Ctrl-C drains it: it
@@ -99,13 +122,20 @@ def worker(ctx: click.Context, pool: str | None, slots: int | None, home: Path |
     worker is killed, its commands go to another one as soon as their lease expires (30 s).
     """
     if ctx.invoked_subcommand is not None:
-        if any((pool, slots, home)):
+        if any((pool, slots, isolation, home)):
             hint = f"put it behind: noetl-stream worker {ctx.invoked_subcommand} …"
             raise UsageError("options before the subcommand are for running a worker", hint=hint)
         return
     from noetl_stream.hosting import host_worker, open_stack
+    from noetl_stream.tools.children.measures import log_isolation
 
+    if isolation == SHOW:
+        _show_isolation(settings_for(home))
+        return
     settings = _logged(home, "worker")
+    if isolation is not None:
+        settings = replace(settings, isolation=isolation)
+    log_isolation(settings.children)
     pool, slots = pool or settings.pool, slots or settings.slots
     with open_stack(settings, pool) as stack:
         run_async(host_worker(stack, pool, slots))
@@ -197,8 +227,21 @@ def bench(output: str, home: Path | None, **load: int) -> None:
     print_table(("measure", "value"), rows)
 
 
+def _show_isolation(settings: Settings) -> None:
+    from noetl_stream.tools.children.measures import measures
+
+    rows = [(one.name, "yes" if one.holds else "no", one.note) for one in measures(settings.children)]
+    print_table(("isolation", "holds", "note"), rows)
+
+
 def _logged(home: Path | None, role: str = "") -> Settings:
-    """The settings of a process, whose logging they configure. Its environment keeps no secrets of the engine."""
+    """The settings of a process, whose logging they configure.
+
+    Other processes can no longer look into this one, and its environment keeps no secrets of the engine.
+    """
+    from noetl_stream.tools.children.linux import hide_process
+
+    hide_process()
     settings = settings_for(home)
     configure(settings.log_level, settings.log_format)
     superfluous = drop_engine_variables()

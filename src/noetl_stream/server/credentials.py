@@ -20,6 +20,7 @@ from noetl_stream.ports.credentials import CREDENTIAL_NAME, Credentials, StoredC
 from noetl_stream.ports.permissions import worker_identity
 from noetl_stream.sealing.handover import seal
 from noetl_stream.sealing.keys import KEY_HINT, KeyRing, SealedEnvelope, decrypt
+from noetl_stream.settings.grants import Grants
 
 log = logging.getLogger(__name__)
 
@@ -114,10 +115,12 @@ def _sealed(question: SecretQuestion, version: int, value: bytes) -> SecretAnswe
     return SecretAnswer(version=version, public_key=sealed.public_key, body=sealed.body)
 
 
-async def with_credentials(plan: Plan | InvalidPlan, secrets: SecretsResponder | None) -> Plan | InvalidPlan:
+async def with_credentials(
+    plan: Plan | InvalidPlan, secrets: SecretsResponder | None, grants: Grants | None = None
+) -> Plan | InvalidPlan:
     """``plan``, or why it cannot run: its keychain names a credential that does not exist.
 
-    The database is queried only if the keychain names any.
+    The database is queried only if the keychain names any. Names that the playbook was not granted are not suggested.
 
     Raises:
         Unreachable: the database does not answer.
@@ -126,7 +129,9 @@ async def with_credentials(plan: Plan | InvalidPlan, secrets: SecretsResponder |
         return plan
     if not any(_needed_credential(entry) for entry in plan.keychain.values()):
         return plan
-    missing = missing_credentials(plan.keychain, await secrets.names(), plan.path)
+    names = await secrets.names()
+    known = {name for name in names if grants is None or grants.allows(plan.path, "credentials", name)}
+    missing = missing_credentials(plan.keychain, known, plan.path)
     if not missing:
         return plan
     reason = f"line {missing[0].line}: {missing[0].message} ({missing[0].hint})"
