@@ -35,12 +35,12 @@ from noetl_stream.model.ids import RunId
 from noetl_stream.model.messages import (
     CatalogQuestion,
     PlaybookQuestion,
-    Question,
     Request,
     ResultQuestion,
     SecretQuestion,
     ShownCommand,
     StepCommand,
+    WorkerQuestion,
 )
 from noetl_stream.model.outcome import ErrorInfo, Outcome, Payload, Reference
 from noetl_stream.playbook.compile.compiler import digest_of
@@ -83,7 +83,7 @@ class Scene:
     own_delivery: Delivery
     other: StepCommand
 
-    async def ask(self, subject: str, pool: str, question: Question) -> Any:
+    async def ask(self, subject: str, pool: str, question: WorkerQuestion) -> Any:
         """What servers answer."""
         body = await self.stage.broker.bus.ask(f"{subject}.{pool}", codec.encode(question), 1)
         return None if body is None else codec.decode_json(body)

@@ -14,11 +14,11 @@ from noetl_stream.model.ids import is_valid_id, partition_of
 from noetl_stream.model.messages import (
     CatalogQuestion,
     PlaybookQuestion,
-    Question,
     ResultQuestion,
     SecretAnswer,
     SecretQuestion,
     ShownCommand,
+    WorkerQuestion,
     references_of,
 )
 from noetl_stream.model.outcome import Reference
@@ -31,7 +31,7 @@ from noetl_stream.server.parts import ServerParts
 
 log = logging.getLogger(__name__)
 
-Asked = TypeVar("Asked", bound=Question)
+Asked = TypeVar("Asked", bound=WorkerQuestion)
 
 
 class LiveCommand(NamedTuple):
