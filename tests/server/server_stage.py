@@ -223,7 +223,7 @@ class Stage:
     def records(self) -> list[JournalRecord]:
         """The decided messages of EVENTS."""
         stored = self.broker.event_log.stored
-        return [codec.decode_record(one.message.body) for one in stored if not one.is_reported]
+        return [codec.decode_record(one.message.body) for one in stored if not one.is_input]
 
     def asker(self, command: StepCommand) -> Asker:
         """What a worker asks that has this command."""
@@ -267,7 +267,8 @@ class ManualWorker:
             capability=command.capability,
         )
         identity = message_id or report_id(run, number)
-        await self._stage.broker.event_log.publish_reported(command.execution_id, identity, codec.encode(report))
+        body = codec.encode(report)
+        await self._stage.broker.event_log.publish_report(command.execution_id, command.pool, identity, body)
 
     async def finish(self, command: StepCommand, run: RunId, number: int = 0, first: int = 0) -> None:
         """Reports a successful step, from its start to its end."""
