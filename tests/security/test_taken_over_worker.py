@@ -97,7 +97,7 @@ class Scene:
     async def request(self, execution_id: str, fact: ClientFact, signature: str = "") -> Any:
         """Publishes a request; its answer."""
         body = codec.encode(Request(execution_id, fact.request_id, fact, signature))
-        await self.stage.broker.event_log.publish_reported(execution_id, fact.request_id, body)
+        await self.stage.broker.event_log.publish_request(execution_id, fact.request_id, body)
         await self.stage.pass_time(1)
         row = await self.stage.store.real.request(execution_id, fact.request_id)
         return None if row is None else codec.decode_json(row.answer)
@@ -268,9 +268,7 @@ async def test_it_starts_and_cancels_nothing_in_the_name_of_others(scene: Scene)
 # --- reports ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "fact", [StepClaimed("reply"), StepStarted("thief"), StepFailed("s", ErrorInfo("crashed", "!"))]
-)
+@pytest.mark.parametrize("fact", [StepClaimed(), StepStarted("thief"), StepFailed("s", ErrorInfo("crashed", "!"))])
 @pytest.mark.parametrize("capability", ["", "own"])
 async def test_it_reports_nothing_of_other_commands(scene: Scene, fact: Fact, capability: str) -> None:
     command = replace(scene.other, capability=scene.own.capability if capability else "")
@@ -280,7 +278,7 @@ async def test_it_reports_nothing_of_other_commands(scene: Scene, fact: Fact, ca
 
 
 async def test_a_claim_of_issue_2000000000_holds_no_command(scene: Scene) -> None:
-    await scene.report(scene.own, StepClaimed("reply"), issue=2_000_000_000)
+    await scene.report(scene.own, StepClaimed(), issue=2_000_000_000)
     assert "no capability for issue 2000000000" in (await scene.dead_letters())[0]
     await complete(scene.stage, scene.own)
     assert (await scene.stage.ended(MINE)).status == "completed"
