@@ -17,6 +17,7 @@ from noetl_stream.playbook.compile.compiler import digest_of
 from noetl_stream.ports.catalog import CatalogEntry
 from noetl_stream.ports.subjects import ASK_CATALOG, ASK_PLAYBOOK, ASK_RESULT
 from noetl_stream.testing.conformance.catalog import registered
+from noetl_stream.testing.keys import CAPABILITIES
 from noetl_stream.worker.playbooks import PinnedPlaybook, PlanClient, PlanUnknown, PlaybookUnknown, pin_playbook
 
 NESTED = "etl/airports.daily"
@@ -116,8 +117,9 @@ async def test_a_worker_gets_the_latest_or_the_version_it_names(stage: Stage) ->
     first = await registered(stage.catalog, "a", NESTED, "1.0")
     second = await registered(stage.catalog, "b", NESTED)
     asker = stage.asker(await taken(stage))
-    assert await pin_playbook(asker, NESTED, None) == PinnedPlaybook(second.digest, NESTED, "2")
-    assert await pin_playbook(asker, f"/{NESTED}", "1.0") == PinnedPlaybook(first.digest, NESTED, "1.0")
+    pins = [CAPABILITIES.pin(EXECUTION, entry.digest, NESTED) for entry in (first, second)]
+    assert await pin_playbook(asker, NESTED, None) == PinnedPlaybook(second.digest, NESTED, "2", pins[1])
+    assert await pin_playbook(asker, f"/{NESTED}", "1.0") == PinnedPlaybook(first.digest, NESTED, "1.0", pins[0])
 
 
 @pytest.mark.parametrize(

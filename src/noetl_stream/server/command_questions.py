@@ -143,7 +143,7 @@ class CommandQuestions:
     async def _catalog_entry(self, question: CatalogQuestion, live: LiveCommand) -> dict[str, Any]:
         """Resolves a playbook for ``kind: playbook`` (LANGUAGE §12).
 
-        The answer is ``{"known": true, "digest", "path", "version"}``, the version as written by people, or
+        The answer is ``{"known": true, "digest", "path", "version", "pin"}``, the version as written by people, or
         ``{"known": false, "reason"}``.
         """
         try:
@@ -158,7 +158,8 @@ class CommandQuestions:
             return {"known": False, "reason": str(error) if self._grants() is None else error.message}
         except UsageError as error:
             return {"known": False, "reason": str(error)}
-        return {"known": True, "digest": entry.digest, "path": entry.path, "version": entry.known_as}
+        pin = self._ports.capabilities.pin(live.state.execution_id, entry.digest, entry.path)
+        return {"known": True, "digest": entry.digest, "path": entry.path, "version": entry.known_as, "pin": pin}
 
     async def _secret(self, question: SecretQuestion, live: LiveCommand) -> SecretAnswer:
         if self._ports.secrets is None:

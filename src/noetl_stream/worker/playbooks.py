@@ -84,11 +84,14 @@ def _read(body: bytes, digest: str) -> tuple[str, str]:
 
 
 class PinnedPlaybook(NamedTuple):
-    """A playbook pinned when it was resolved. ``version`` is the author's, or the revision if there is none."""
+    """A playbook pinned when it was resolved. ``version`` is the author's, or the revision if there is none; ``pin``
+    lets this execution call it.
+    """
 
     digest: str
     path: str
     version: str
+    pin: str
 
 
 async def pin_playbook(asker: Asker, path: str, version: str | None) -> PinnedPlaybook:
@@ -103,4 +106,4 @@ async def pin_playbook(asker: Asker, path: str, version: str | None) -> PinnedPl
     answer = codec.decode_json(await asker.ask(subjects.ASK_CATALOG, question))
     if not answer.get("known"):
         raise PlaybookUnknown(answer.get("reason") or answer["refused"])
-    return PinnedPlaybook(answer["digest"], answer["path"], answer["version"])
+    return PinnedPlaybook(answer["digest"], answer["path"], answer["version"], answer["pin"])

@@ -101,7 +101,7 @@ class Attempts:
             pinned = await pin_playbook(self._asker, call.path, call.version)
         except PlaybookUnknown as error:
             raise ToolFailure.of("invalid_playbook", str(error)) from error
-        child = ChildCall(pinned.digest, pinned.path, pinned.version, call.args or {}, call.return_step)
+        child = ChildCall(pinned.digest, pinned.path, pinned.version, call.args or {}, call.return_step, pin=pinned.pin)
         return Wait(path, task.name, child=child, timeout_s=task.timeouts.total)
 
     def _with_meta(self, outcome: Outcome, progress: Progress, began_ms: int, duration_s: float) -> Outcome:
