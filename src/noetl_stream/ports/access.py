@@ -14,17 +14,12 @@ class Caller(NamedTuple):
 
     Attributes:
         principal: ``token:<name>``, ``oidc:<email or subject>``, or ``local`` on an open gateway.
-        paths: The part of the catalog it may access (:func:`covers`); empty: everything.
+        paths: The part of the catalog it may access (:func:`~noetl_stream.model.paths.covers`); empty: everything.
     """
 
     principal: str
     role: Role
     paths: tuple[str, ...] = ()
-
-
-def covers(paths: tuple[str, ...], path: str) -> bool:
-    """Whether a playbook's path is one of ``paths`` or below one: ``team/a`` covers ``team/a/b``, not ``team/ab``."""
-    return not paths or any(path == one or path.startswith(f"{one}/") for one in paths)
 
 
 TOKEN_TEXT: Final = re.compile(r"noetl_([0-9a-f]{16})_([0-9a-f]{64})")

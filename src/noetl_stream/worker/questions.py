@@ -15,11 +15,13 @@ class Questions:
     Attributes:
         command: The command, as questions show it.
         worker: The name of this worker, for the audit.
+        digest: The playbook. What one was given, another must ask for itself: its grants may be others.
     """
 
     def __init__(self, bus: Bus, clock: Clock, command: StepCommand, worker: str) -> None:
         self.command = ShownCommand.of(command)
         self.worker = worker
+        self.digest = command.digest
         self._bus = bus
         self._clock = clock
         self._pool = command.pool

@@ -82,7 +82,7 @@ class ScriptedRun:
 
     def claim(self) -> None:
         """Asks whether it may run; :meth:`answered` takes the answer."""
-        self._sink(RecordedFact(StepClaimed("a reply subject"), self.run, 0))
+        self._sink(RecordedFact(StepClaimed(), self.run, 0))
 
     def answered(self, answer: Go | Drop) -> None:
         """Continues from the progress in the answer, or drops the command."""

@@ -154,6 +154,7 @@ class Attempts:
             step=command.step,
             task=task.name,
             attempt=progress.attempt,
+            trust_domain=f"{command.digest} {command.principal}",
             scope=seen,
             credential=secrets.credential,
             describe_credential=secrets.describe,

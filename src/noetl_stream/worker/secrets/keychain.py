@@ -91,7 +91,7 @@ FindStored: TypeAlias = Callable[[Questions, str], Awaitable[Secret]]
 """Like :func:`find_stored`."""
 
 Key: TypeAlias = tuple[str, ...]
-"""The owner (an execution's id, '' for all) and the name of a secret."""
+"""The owner (an execution's id, or the digest of a playbook for all its executions) and the name of a secret."""
 
 
 class CachedSecret(NamedTuple):
@@ -132,7 +132,7 @@ class Keychain:
         self._folders = folders
         self._kept: LruCache[Key, tuple[float, Secret]] = LruCache(limits.MAX_SECRETS_KEPT)
         self._loads: SharedLoads[Key, Secret] = SharedLoads()
-        self._absent: LruCache[str, tuple[float, str]] = LruCache(limits.MAX_SECRETS_KEPT)
+        self._absent: LruCache[Key, tuple[float, str]] = LruCache(limits.MAX_SECRETS_KEPT)
 
     async def entry(self, questions: Questions, entry: KeychainPlan) -> tuple[Secret, Key | None]:
         """The secret of an entry of a playbook's keychain; with its cache key if it is a token.
@@ -155,7 +155,7 @@ class Keychain:
             ToolFailure: kind ``credential``.
         """
         try:
-            key = _stored_key(questions.execution_id, name, is_global)
+            key = _stored_key(questions.digest if is_global else questions.execution_id, name)
             secret = await self._cached(key, lambda: self._ask(questions, name))
         except NotStored as missing:
             secret = Secret(self._own_credential(name, missing.near), is_operators=True)
@@ -190,14 +190,15 @@ class Keychain:
         return secret
 
     async def _ask(self, questions: Questions, name: str) -> CachedSecret:
-        """The stored credential. Its absence is cached for a moment, for all callers."""
-        until_s, near = self._absent.get(name) or (0.0, "")
+        """The stored credential. Its absence is cached for a moment, for all executions of the playbook."""
+        key = _stored_key(questions.digest, name)
+        until_s, near = self._absent.get(key) or (0.0, "")
         if self._store is None or self._clock.monotonic_s() < until_s:
             raise NotStored(near)
         try:
             return CachedSecret(await self._store(questions, name), limits.SECRET_KEPT_S)
         except NotStored as missing:
-            self._absent.put(name, (self._clock.monotonic_s() + limits.ABSENT_KEPT_S, missing.near))
+            self._absent.put(key, (self._clock.monotonic_s() + limits.ABSENT_KEPT_S, missing.near))
             raise
 
     def _own_credential(self, name: str, near: str) -> CredentialValue:
@@ -220,7 +221,7 @@ class Keychain:
         written = json.dumps(dict(settings), sort_keys=True)
         if entry.kind == "oauth2_client_credentials":
             model = OauthSettings.model_validate(settings)
-            key = ("", "token", written)
+            key = (questions.digest, "token", written)
             return await self._cached(key, lambda: self._fetch(questions, model)), key
         return await self._cached((questions.execution_id, entry.kind, written), lambda: _from_plugin(entry)), None
 
@@ -241,7 +242,7 @@ class Keychain:
             token = await fetch_token(self._http, settings, client_id, client_secret)
         except ToolFailure:
             if name is not None and stored is not None:  # it may have been replaced since
-                self.drop(_stored_key(questions.execution_id, name, False), stored)
+                self.drop(_stored_key(questions.execution_id, name), stored)
             raise
         lives_s = limits.UNKNOWN_LIFETIME_S if token.lives_s is None else token.lives_s
         expires_ms = None if token.lives_s is None else self._clock.now_ms() + int(lives_s * 1000)
@@ -250,8 +251,8 @@ class Keychain:
         return CachedSecret(secret, lives_s - min(limits.TOKEN_MARGIN_S, lives_s / 10))
 
 
-def _stored_key(execution_id: str, name: str, is_global: bool) -> Key:
-    return ("" if is_global else execution_id, "stored", name)
+def _stored_key(owner: str, name: str) -> Key:
+    return (owner, "stored", name)
 
 
 def _environment(variable: str) -> CredentialValue:
