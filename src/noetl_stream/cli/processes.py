@@ -123,28 +123,19 @@ def worker(
             hint = f"put it behind: noetl-stream worker {ctx.invoked_subcommand} …"
             raise UsageError("options before the subcommand are for running a worker", hint=hint)
         return
-<<<<<<< HEAD
     from noetl_stream.hosting import host_worker, open_stack
-=======
-    from noetl_stream.hosting import host, open_stack
     from noetl_stream.tools.children.measures import log_isolation
->>>>>>> h/python
 
     if isolation == SHOW:
         _show_isolation(settings_for(home))
         return
     settings = _logged(home)
-<<<<<<< HEAD
-    pool, slots = pool or settings.pool, slots or settings.slots
-    with open_stack(settings, pool) as stack:
-        run_async(host_worker(stack, pool, slots))
-=======
     if isolation is not None:
         settings = replace(settings, isolation=isolation)
     log_isolation(settings.children)
-    with open_stack(settings) as stack:
-        run_async(host(stack, worker=(pool or settings.pool, slots or settings.slots), name="noetl-worker"))
->>>>>>> h/python
+    pool, slots = pool or settings.pool, slots or settings.slots
+    with open_stack(settings, pool) as stack:
+        run_async(host_worker(stack, pool, slots))
 
 
 @worker.command("list")
