@@ -38,8 +38,10 @@ from noetl_stream.ports.evaluator import Evaluator
 from noetl_stream.ports.operations.documents import plain
 from noetl_stream.ports.sealed_blobs import SealedBlobs
 from noetl_stream.ports.store import ExecutionRow, PartitionAdvance, PartitionLease, StoredEvent, Tick
+from noetl_stream.server.credentials import SecretsResponder
 from noetl_stream.server.parts import ServerTimes
 from noetl_stream.server.server import Server
+from noetl_stream.settings.grants import GrantsFile
 from noetl_stream.testing.conformance.catalog import registered
 from noetl_stream.testing.keys import OBJECT_KEYS, SIGNER
 from noetl_stream.testing.simulation.host import FaultInjector, SimulatedHost
@@ -72,6 +74,8 @@ class Stage:
         self._names = 0
         self.kinds: Kinds = KINDS
         self.evaluator: Evaluator = MemoryEvaluator()
+        self.secrets: SecretsResponder | None = None
+        self.grants: GrantsFile | None = None
 
     def host(self, role: str, injector: FaultInjector | None = None) -> SimulatedHost:
         self._names += 1
@@ -82,7 +86,15 @@ class Stage:
     ) -> tuple[Server, SimulatedHost, asyncio.Task[None]]:
         """Starts a server; its task ends when the server does."""
         host = host or self.host("server")
-        server = server_on(host, self.catalog, self.kinds, ServerTimes(**times), evaluator=self.evaluator)
+        server = server_on(
+            host,
+            self.catalog,
+            self.kinds,
+            ServerTimes(**times),
+            evaluator=self.evaluator,
+            secrets=self.secrets,
+            grants=self.grants,
+        )
         task = asyncio.create_task(server.run())
         self.running.append(task)
         return server, host, task
