@@ -12,12 +12,12 @@ from noetl_stream.errors import NoetlError, UsageError
 from noetl_stream.hosting import (
     StackAccess,
     connected_to,
-    embedded_endpoint,
     on_termination,
     open_stack,
     prepare_embedded,
 )
 from noetl_stream.local.processes import LOOPBACK, choose_port, is_free
+from noetl_stream.ports.permissions import GATEWAY, SERVER, worker_identity
 from noetl_stream.processes import Supervised
 from noetl_stream.settings.environment import Settings
 from noetl_stream.wiring import make_client
@@ -51,17 +51,17 @@ async def develop(
     on_termination(ending.set)
     with open_stack(settings) as stack:
         await prepare_embedded(stack)
-        children = [Supervised(f"server {n}", ["server"], stack) for n in range(1, servers + 1)]
-        worker = ["worker", "--pool", settings.pool, "--slots", str(slots)]
+        children = [Supervised(f"server {n}", ["server"], stack, SERVER) for n in range(1, servers + 1)]
+        worker, pool = ["worker", "--pool", settings.pool, "--slots", str(slots)], worker_identity(settings.pool)
         port = gateway_port or (GATEWAY_PORT if is_free(GATEWAY_PORT) else choose_port())
         children += [
-            Supervised(f"worker {n}", worker, stack, gateway_port=None if gateway_port is None else port)
+            Supervised(f"worker {n}", worker, stack, pool, gateway_port=None if gateway_port is None else port)
             for n in range(1, workers + 1)
         ]
         if gateway_port is not None:
-            children.append(Supervised("gateway", ["gateway", "--host", LOOPBACK, "--port", str(port)], stack))
+            children.append(Supervised("gateway", ["gateway", "--host", LOOPBACK, "--port", str(port)], stack, GATEWAY))
         tasks = [asyncio.create_task(child.run()) for child in children]
-        tasks.append(asyncio.create_task(_watch(settings, stack, children)))
+        tasks.append(asyncio.create_task(_watch(stack, children)))
         try:
             if servers:
                 await result_until(_wait_for_server(stack), ending.wait())
@@ -99,19 +99,18 @@ async def _wait_for_port(port: int, ending: asyncio.Event) -> bool:
     return False
 
 
-async def _watch(settings: Settings, stack: StackAccess, children: Sequence[Supervised]) -> None:
-    """Restarts embedded servers that die, and the children when the endpoint changes."""
+async def _watch(stack: StackAccess, children: Sequence[Supervised]) -> None:
+    """Restarts embedded servers that die, and the children when their addresses change."""
     embedded = stack.embedded
     while embedded is not None:
         await asyncio.sleep(WATCH_S)
+        address = embedded.address
         try:
             for name in await asyncio.to_thread(embedded.revive):
                 log.warning("%s had stopped: restarted", name)
-                endpoint = embedded_endpoint(embedded, settings)
-                if endpoint != stack.endpoint:
-                    stack.endpoint = endpoint
-                    for child in children:
-                        child.restart()
+            if embedded.address != address:
+                for child in children:
+                    child.restart()
         except NoetlError as error:
             log.error("%s", error)
 

@@ -85,7 +85,6 @@ class Stack:
         """A client of a gateway over all this."""
         ports = GatewayPorts(
             operations=self.operations,
-            ingest=_Refusing(),
             idempotency=MemoryIdempotency(self.clock),
             readiness=_Refusing(),
             authenticator=authenticator,

@@ -148,7 +148,9 @@ async def test_a_run_without_a_known_worker_has_the_role_as_its_actor() -> None:
         events=[msgspec.Raw(failed)],
         capability=capability_of(started.execution_id, step_run_id, run.command_id, run.issue),
     )
-    await stage.broker.event_log.publish_reported(started.execution_id, report_id(run, 0), codec.encode(report))
+    await stage.broker.event_log.publish_report(
+        started.execution_id, "default", report_id(run, 0), codec.encode(report)
+    )
     await stage.executions.wait(started.execution_id, 60)
     (failed,) = named(await journal_of(stage, started.execution_id), "step.failed")
     assert (failed.source, failed.actor) == ("worker", "worker")

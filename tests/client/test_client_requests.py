@@ -113,7 +113,7 @@ async def test_a_publication_of_unknown_outcome_is_not_a_failure() -> None:
     async def unknown(*_: Any) -> int:
         raise OutcomeUnknown("no acknowledgement")
 
-    log.publish_reported = unknown
+    log.publish_request = unknown
     assert await world.ask() == ACCEPTED
 
 

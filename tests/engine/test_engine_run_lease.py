@@ -72,7 +72,7 @@ def say(scenario: Scenario, run: RunId, number: int, fact: Fact | None = None) -
 
 
 def claim(scenario: Scenario, run: RunId) -> str:
-    return say(scenario, run, 0, StepClaimed("reply"))
+    return say(scenario, run, 0, StepClaimed())
 
 
 # --- binding ----------------------------------------------------------------------------------------------------------

@@ -73,8 +73,8 @@ class Stage:
         self.stops: list[Stop] = []
         self._names = 0
         self.kinds: Kinds = KINDS
-        self.evaluator: Evaluator = MemoryEvaluator()
         self.secrets: SecretsResponder | None = None
+        self.evaluator: Evaluator = MemoryEvaluator()
         self.grants: GrantsFile | None = None
 
     def host(self, role: str, injector: FaultInjector | None = None) -> SimulatedHost:
@@ -231,15 +231,15 @@ class Stage:
     def records(self) -> list[JournalRecord]:
         """The decided messages of EVENTS."""
         stored = self.broker.event_log.stored
-        return [codec.decode_record(one.message.body) for one in stored if not one.is_reported]
+        return [codec.decode_record(one.message.body) for one in stored if not one.is_input]
 
     def questions(self, command: StepCommand) -> Questions:
         """What a worker asks that has this command."""
         return Questions(self.broker.bus, self.clock, command, "hand")
 
-    async def manual_worker(self) -> ManualWorker:
+    async def manual_worker(self, pool: str = "default") -> ManualWorker:
         """A worker that the test drives."""
-        return ManualWorker(self, await self.broker.command_queue.open_source("default"))
+        return ManualWorker(self, await self.broker.command_queue.open_source(pool))
 
 
 class ManualWorker:
@@ -275,7 +275,8 @@ class ManualWorker:
             capability=command.capability,
         )
         identity = message_id or report_id(run, number)
-        await self._stage.broker.event_log.publish_reported(command.execution_id, identity, codec.encode(report))
+        body = codec.encode(report)
+        await self._stage.broker.event_log.publish_report(command.execution_id, command.pool, identity, body)
 
     async def finish(self, command: StepCommand, run: RunId, number: int = 0, first: int = 0) -> None:
         """Reports a successful step, from its start to its end."""

@@ -171,7 +171,11 @@ async def test_a_dead_letter_is_passed_over_and_logged(
     stage: Stage, caplog: pytest.LogCaptureFixture, body: bytes, why: str
 ) -> None:
     await stage.server()
-    await stage.broker.event_log.publish_reported(EXECUTION, "dead", body)
+    log = stage.broker.event_log
+    if b'"type":"report"' in body:
+        await log.publish_report(EXECUTION, "default", "dead", body)
+    else:
+        await log.publish_request(EXECUTION, "dead", body)
     await stage.pass_time(1)
     await _check_dead_letter(stage, caplog, why)
 

@@ -96,7 +96,7 @@ async def test_a_command_that_another_worker_has_allows_nothing_more(stage: Stag
     first, delivery = await worker.take()
     delivery.ack()  # nobody reports: the command is issued again
     second, delivery = await worker.take()
-    await worker.report(second, worker.run_of(second, delivery), 0, 0, StepClaimed("claim"))
+    await worker.report(second, worker.run_of(second, delivery), 0, 0, StepClaimed())
     await stage.until(lambda: (found := server.executions.assignment(EXECUTION, second.command_id)) and found.run)
     answer = await answer_to(stage, first, ASK_PLAYBOOK, PlaybookQuestion(ShownCommand.of(first)))
     assert "another worker has" in answer["refused"]

@@ -269,7 +269,7 @@ class Stage:
                 self.claims.append((report, claim))
                 given = answer(report)
                 if given is not None:
-                    self.broker.bus.send(claim.reply, codec.encode(given))
+                    self.broker.bus.send(subjects.claim_answer("default", report.run), codec.encode(given))
 
         await self.broker.bus.listen("noetl.events.>", hear)
 

@@ -25,7 +25,7 @@ from noetl_stream.gateway.http.serving import Serving
 from noetl_stream.gateway.metrics import Metrics
 from noetl_stream.ports.access import Audit, Authenticator
 from noetl_stream.ports.clock import Clock
-from noetl_stream.ports.gateway import Idempotency, Ingest, Readiness
+from noetl_stream.ports.gateway import Idempotency, Readiness
 from noetl_stream.ports.operations import Operations
 from noetl_stream.sealing.keys import KeyRing
 from noetl_stream.settings.environment import GatewayLimits
@@ -44,7 +44,6 @@ DRAIN_S: Final = 10.0
 
 class GatewayPorts(NamedTuple):
     operations: Operations
-    ingest: Ingest
     idempotency: Idempotency
     readiness: Readiness
     authenticator: Authenticator
@@ -71,7 +70,6 @@ class Gateway:
         once = IdempotentCalls(ports.idempotency, ports.clock)
         serving = Serving(
             operations=ports.operations,
-            ingest=ports.ingest,
             scopes=Scopes(ports.cursor_keys),
             guard=AccessGuard(ports.authenticator, auditor, ports.clock, open_to_all=open_to_all),
             once=once,

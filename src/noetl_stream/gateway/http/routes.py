@@ -16,7 +16,6 @@ from noetl_stream.gateway.http.bodies import NOTHING, Body, json_body
 from noetl_stream.gateway.http.parameters import Parameters
 from noetl_stream.model.roles import Role, suffices
 from noetl_stream.ports.access import Caller
-from noetl_stream.ports.gateway import Ingest
 from noetl_stream.ports.operations import Operations
 from noetl_stream.ports.operations.documents import DocumentPage
 from noetl_stream.ports.operations.executions import RequestIds
@@ -40,7 +39,6 @@ class Call(Generic[Given, Sent]):
     """
 
     operations: Operations
-    ingest: Ingest
     caller: Caller
     parameters: Given
     body: Sent
@@ -130,8 +128,8 @@ class Route(Generic[Given, Sent]):
 
     @property
     def takes_key(self) -> bool:
-        """Whether an Idempotency-Key makes it safe to repeat."""
-        return self.method in ("POST", "PATCH")
+        """Whether an Idempotency-Key makes it safe to repeat: what it keeps grows with what is changed alone."""
+        return self.method in ("POST", "PATCH") and not self.reads
 
     async def reply(self, call: Call[Given, Sent]) -> Reply:
         """What the handler answers with: a page has a link to the next one, ``None`` is 204."""

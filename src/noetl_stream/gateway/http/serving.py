@@ -16,7 +16,7 @@ from noetl_stream.errors import NoetlError
 from noetl_stream.gateway.access.guard import ADMISSION, CALLER, AccessGuard
 from noetl_stream.gateway.access.scoped import Scopes
 from noetl_stream.gateway.http import problems
-from noetl_stream.gateway.http.bodies import BodyReader, read_body
+from noetl_stream.gateway.http.bodies import BodyReader, is_large, read_body
 from noetl_stream.gateway.http.connections import Connection, address_group
 from noetl_stream.gateway.http.idempotency import HEADER, IdempotentCalls
 from noetl_stream.gateway.http.parameters import Parameters, read_parameters
@@ -27,7 +27,7 @@ from noetl_stream.gateway.metrics import UNKNOWN_ROUTE, Metrics
 from noetl_stream.model import codec
 from noetl_stream.ports.access import Caller
 from noetl_stream.ports.clock import Clock
-from noetl_stream.ports.gateway import Ingest, KeptAnswer
+from noetl_stream.ports.gateway import KeptAnswer
 from noetl_stream.ports.operations import Operations
 from noetl_stream.ports.operations.executions import RequestIds
 from noetl_stream.settings.environment import GatewayLimits
@@ -57,7 +57,6 @@ class Serving:
     """What all routes share."""
 
     operations: Operations
-    ingest: Ingest
     scopes: Scopes
     guard: AccessGuard
     once: IdempotentCalls
@@ -117,6 +116,8 @@ class Serving:
             return self.pressure.streams
         if route.body.size == "playbook":
             return self.pressure.checks
+        if is_large(request):
+            return self.pressure.large_bodies
         return self.pressure.waits if "wait" in request.query else self.pressure.requests
 
     async def _read(self, route: AnyRoute, request: web.Request) -> _Read:
@@ -131,7 +132,6 @@ class Serving:
             operations = self.scopes(self.operations, caller.paths)
             call = Call(
                 operations=operations,
-                ingest=self.ingest,
                 caller=caller,
                 parameters=read.parameters,
                 body=read.body,

@@ -17,6 +17,7 @@ from noetl_stream.playbook.plan import Plan
 from noetl_stream.ports.bus import Bus
 from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.command_queue import Delivery
+from noetl_stream.ports.subjects import claim_answer
 from noetl_stream.worker.cancellation import Cancellations, Interruption
 from noetl_stream.worker.command.attempt import SUSPENDING_KINDS, Attempts
 from noetl_stream.worker.command.driver import Driver
@@ -166,7 +167,7 @@ class CommandRun:
 
     async def _claimed(self) -> Go | None:
         """Claims the command; ``None`` if another run has it."""
-        answer = await _claim(self._dependencies.bus, self._dependencies.clock, self._reporter)
+        answer = await _claim(self._dependencies.bus, self._dependencies.clock, self._command.pool, self._reporter)
         if isinstance(answer, Drop):
             log.info("command %s is dropped: %s", self._command.command_id, answer.reason)
             return None
@@ -222,13 +223,13 @@ def may_be_a_copy(command: StepCommand, delivery: Delivery, connected_ms: int) -
     return command.issue > 1 or delivery.num_delivered > 1 or delivery.stored_ms <= connected_ms
 
 
-async def _claim(bus: Bus, clock: Clock, reporter: Reporter) -> ClaimAnswer:
+async def _claim(bus: Bus, clock: Clock, pool: str, reporter: Reporter) -> ClaimAnswer:
     """The fold's answer to whether this copy may run (PROTOCOL §3 *Claim*).
 
     The claim is repeated until it is answered; the lease is renewed meanwhile.
     """
     run = reporter.run
-    subject = f"noetl.claim.{run.command_id}.{run.nonce}"
+    subject = claim_answer(pool, run)
     answer: asyncio.Future[ClaimAnswer] = asyncio.get_running_loop().create_future()
 
     async def on_answer(_subject: str, body: bytes, _reply: str) -> None:
@@ -243,7 +244,7 @@ async def _claim(bus: Bus, clock: Clock, reporter: Reporter) -> ClaimAnswer:
     subscription = await persist(clock, f"listen on {subject}", lambda: bus.listen(subject, on_answer))
     try:
         while True:
-            await reporter.publish_claim(StepClaimed(subject))
+            await reporter.publish_claim(StepClaimed())
             if await within(clock, CLAIM_ANSWER_S, answer):
                 return answer.result()
             log.info("claim of %s: no answer yet, asking again", run.command_id)
