@@ -27,8 +27,8 @@ from noetl_stream.tools.contract import ToolCall, ToolFailure
 from noetl_stream.tools.egress import Egress
 from noetl_stream.tools.http.tool import HttpTool
 from noetl_stream.tools.pipeline import SecretsTool
+from noetl_stream.worker.asker import Asker
 from noetl_stream.worker.limits import ABSENT_KEPT_S, SECRET_KEPT_S, UNKNOWN_LIFETIME_S
-from noetl_stream.worker.questions import Questions
 from noetl_stream.worker.secrets.keychain import Keychain, find_stored
 
 KEYS = KeyRing(read_key(new_key(), "a test"))
@@ -60,7 +60,9 @@ class Vault:
 
     async def open(self) -> None:
         """Begins to answer."""
-        secrets = SecretsResponder(self.credentials, MemoryAudit(), self.stage.clock, KEYS)
+        secrets = SecretsResponder(
+            self.credentials, MemoryAudit(), self.stage.clock, KEYS, {"local_postgres": "offered-value"}
+        )
         bus = self.stage.broker.bus
 
         async def answer(_names: list[str], body: bytes) -> SecretAnswer:
@@ -169,8 +171,8 @@ async def test_a_secret_of_the_worker_that_nothing_could_hide_is_refused(
     assert failure_of(processed).message == f"keychain.entry: the variable KEYCHAIN_TEST {TOO_SHORT}"
     with pytest.raises(ToolFailure) as failed:
         stage = vault.stage
-        questions = Questions(stage.broker.bus, stage.clock, stage.command(stage.plan(READS % "credential")), "worker")
-        await Keychain(stage.clock, {"pin": value}).named(questions, "pin")
+        asker = Asker(stage.broker.bus, stage.clock, stage.command(stage.plan(READS % "credential")), "worker")
+        await Keychain(stage.clock, {"pin": value}).named(asker, "pin")
     assert failed.value.error.message == f"NOETL_CREDENTIAL_PIN {TOO_SHORT}"
 
 
@@ -272,13 +274,13 @@ async def test_a_tool_learns_which_credentials_the_operator_configured(vault: Va
     found: dict[str, bool] = {}
 
     async def act(call: ToolCall) -> Any:
-        for name in ("mine", "both", "entry"):
+        for name in ("mine", "local_postgres", "both", "entry"):
             found[name] = await call.is_operators(name)
 
     vault.stage.puppet.acts["act"] = act
     root = "keychain: [{name: entry, kind: credential, credential: mine}]\n"
     await vault.run(f"- step: start\n  tool:\n  - {{name: act, kind: puppet}}\n{root}")
-    assert found == {"mine": True, "both": False, "entry": True}
+    assert found == {"mine": True, "local_postgres": True, "both": False, "entry": True}
 
 
 async def test_a_secret_in_what_failed_to_render_is_hidden(vault: Vault) -> None:

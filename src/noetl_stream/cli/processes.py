@@ -237,7 +237,7 @@ def _show_isolation(settings: Settings) -> None:
 def _logged(home: Path | None, role: str = "") -> Settings:
     """The settings of a process, whose logging they configure.
 
-    Other processes can no longer look into this one, and its environment keeps no secrets of the engine.
+    Its environment keeps no secrets of the engine, and other processes can no longer look into it.
     """
     from noetl_stream.tools.children.linux import hide_process
 

@@ -424,15 +424,14 @@ class Settings:
         default = read_allowed("loopback") if embedded else Allowed()
         allowed = default if self.egress_allow is None else self.egress_allow
         denied = (*self.egress_deny, *servers_of(nats_url))
-        egress = EgressRules(allowed.targets, denied, allowed.socket_folders)
         return ToolSettings(
-            egress,
-            self.kinds_off,
-            self.duckdb_folders,
-            self.keychain_folders,
-            self.duckdb_max_memory_bytes,
-            self.duckdb_max_threads,
-            self.children,
+            egress=EgressRules(allowed.targets, denied, allowed.socket_folders),
+            kinds_off=self.kinds_off,
+            duckdb_folders=self.duckdb_folders,
+            keychain_folders=self.keychain_folders,
+            duckdb_max_memory_bytes=self.duckdb_max_memory_bytes,
+            duckdb_max_threads=self.duckdb_max_threads,
+            children=self.children,
         )
 
     @property
