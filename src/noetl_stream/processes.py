@@ -118,7 +118,8 @@ class Supervised:
     async def run(self) -> None:
         """Runs the child until stopped, each time with the current endpoint of the stack."""
         while not self._stopping:
-            environment = self._environment() | self._egress(os.environ)
+            environment = self._environment()
+            environment |= self._egress(environment)
             # In its own session: we handle Ctrl-C and stop our children in order.
             self._process = await asyncio.create_subprocess_exec(
                 *self._arguments, env=environment, stdin=asyncio.subprocess.PIPE, start_new_session=True

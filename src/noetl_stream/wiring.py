@@ -376,6 +376,7 @@ async def open_gateway(
         authenticator=Authentication(store.tokens, clock, provider, anonymous),
         audit=store.audit,
         clock=clock,
+        cursor_keys=connected.access_keys,
     )
     try:
         yield Gateway(ports, settings.gateway_limits, open_to_all=opening.open_to_all), opening.sentence

@@ -60,7 +60,9 @@ class Vault:
 
     async def open(self) -> None:
         """Begins to answer."""
-        secrets = SecretsResponder(self.credentials, MemoryAudit(), self.stage.clock, KEYS)
+        secrets = SecretsResponder(
+            self.credentials, MemoryAudit(), self.stage.clock, KEYS, {"local_postgres": "offered-value"}
+        )
         bus = self.stage.broker.bus
 
         async def answer(_names: list[str], body: bytes) -> SecretAnswer:
@@ -272,13 +274,13 @@ async def test_a_tool_learns_which_credentials_the_operator_configured(vault: Va
     found: dict[str, bool] = {}
 
     async def act(call: ToolCall) -> Any:
-        for name in ("mine", "both", "entry"):
+        for name in ("mine", "local_postgres", "both", "entry"):
             found[name] = await call.is_operators(name)
 
     vault.stage.puppet.acts["act"] = act
     root = "keychain: [{name: entry, kind: credential, credential: mine}]\n"
     await vault.run(f"- step: start\n  tool:\n  - {{name: act, kind: puppet}}\n{root}")
-    assert found == {"mine": True, "both": False, "entry": True}
+    assert found == {"mine": True, "local_postgres": True, "both": False, "entry": True}
 
 
 async def test_a_secret_in_what_failed_to_render_is_hidden(vault: Vault) -> None:

@@ -27,6 +27,7 @@ from noetl_stream.ports.access import Audit, Authenticator
 from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.gateway import Idempotency, Readiness
 from noetl_stream.ports.operations import Operations
+from noetl_stream.sealing.keys import KeyRing
 from noetl_stream.settings.environment import GatewayLimits
 
 log = logging.getLogger(__name__)
@@ -48,6 +49,7 @@ class GatewayPorts(NamedTuple):
     authenticator: Authenticator
     audit: Audit
     clock: Clock
+    cursor_keys: KeyRing | None = None
 
 
 class Gateway:
@@ -68,7 +70,7 @@ class Gateway:
         once = IdempotentCalls(ports.idempotency, ports.clock)
         serving = Serving(
             operations=ports.operations,
-            scopes=Scopes(),
+            scopes=Scopes(ports.cursor_keys),
             guard=AccessGuard(ports.authenticator, auditor, ports.clock, open_to_all=open_to_all),
             once=once,
             bodies=self._bodies,

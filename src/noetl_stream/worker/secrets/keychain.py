@@ -41,7 +41,7 @@ class Secret:
         version: The version of a stored credential.
         expires_ms: When it expires, ms since the epoch; ``None`` if that is unknown.
         token: For a token, what ``auth`` uses of it.
-        is_operators: Whether the installation's operator configured it (``NOETL_CREDENTIAL_<NAME>``).
+        is_operators: Whether the operator of the worker or of the servers configured it (``NOETL_CREDENTIAL_<NAME>``).
     """
 
     value: CredentialValue = field(repr=False)
@@ -84,7 +84,7 @@ async def find_stored(asker: Asker, name: str) -> Secret:
         value = codec.decode_json(reply_key.open(sealed, subject_of(question, answer.version)))
     except NoetlError as error:
         raise _failed(f"credential {name!r}: {error.message}") from None
-    return Secret(value, version=answer.version)
+    return Secret(value, version=answer.version, is_operators=answer.is_operators)
 
 
 FindStored: TypeAlias = Callable[[Asker, str], Awaitable[Secret]]
