@@ -50,7 +50,7 @@ from noetl_stream.testing.simulation.time import simulated_clock
 from noetl_stream.testing.simulation.work import CALLED, Effect, Job, WorkTool, playbook, work
 from noetl_stream.testing.simulation.world import asked_of
 from noetl_stream.tools.pipeline import NoopTool
-from noetl_stream.worker.questions import Questions
+from noetl_stream.worker.asker import Asker
 
 KINDS = {"work": WorkTool.spec, "noop": NoopTool.spec}
 ONE_STEP = playbook("one", [{"step": "only", "tool": work("done", 0.2)}])
@@ -233,9 +233,9 @@ class Stage:
         stored = self.broker.event_log.stored
         return [codec.decode_record(one.message.body) for one in stored if not one.is_input]
 
-    def questions(self, command: StepCommand) -> Questions:
+    def asker(self, command: StepCommand) -> Asker:
         """What a worker asks that has this command."""
-        return Questions(self.broker.bus, self.clock, command, "hand")
+        return Asker(self.broker.bus, self.clock, command, "hand")
 
     async def manual_worker(self, pool: str = "default") -> ManualWorker:
         """A worker that the test drives."""

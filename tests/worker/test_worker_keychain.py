@@ -27,8 +27,8 @@ from noetl_stream.tools.contract import ToolCall, ToolFailure
 from noetl_stream.tools.egress import Egress
 from noetl_stream.tools.http.tool import HttpTool
 from noetl_stream.tools.pipeline import SecretsTool
+from noetl_stream.worker.asker import Asker
 from noetl_stream.worker.limits import ABSENT_KEPT_S, SECRET_KEPT_S, UNKNOWN_LIFETIME_S
-from noetl_stream.worker.questions import Questions
 from noetl_stream.worker.secrets.keychain import Keychain, find_stored
 
 KEYS = KeyRing(read_key(new_key(), "a test"))
@@ -171,8 +171,8 @@ async def test_a_secret_of_the_worker_that_nothing_could_hide_is_refused(
     assert failure_of(processed).message == f"keychain.entry: the variable KEYCHAIN_TEST {TOO_SHORT}"
     with pytest.raises(ToolFailure) as failed:
         stage = vault.stage
-        questions = Questions(stage.broker.bus, stage.clock, stage.command(stage.plan(READS % "credential")), "worker")
-        await Keychain(stage.clock, {"pin": value}).named(questions, "pin")
+        asker = Asker(stage.broker.bus, stage.clock, stage.command(stage.plan(READS % "credential")), "worker")
+        await Keychain(stage.clock, {"pin": value}).named(asker, "pin")
     assert failed.value.error.message == f"NOETL_CREDENTIAL_PIN {TOO_SHORT}"
 
 

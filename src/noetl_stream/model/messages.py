@@ -328,7 +328,7 @@ class CatalogQuestion(msgspec.Struct, frozen=True):
     version: str | None = None
 
 
-Question = SecretQuestion | PlaybookQuestion | ResultQuestion | CatalogQuestion
+WorkerQuestion = SecretQuestion | PlaybookQuestion | ResultQuestion | CatalogQuestion
 """What workers ask, each on behalf of a command that is live (PROTOCOL §7 *Capabilities*)."""
 
 

@@ -25,6 +25,7 @@ from noetl_stream.settings.egress import (
     read_denied,
     servers_of,
 )
+from noetl_stream.settings.initial_environment import erase_variables
 from noetl_stream.settings.oidc import OidcSettings, read_oidc
 from noetl_stream.settings.tools import (
     DEFAULT_DUCKDB_MAX_MEMORY,
@@ -76,6 +77,8 @@ ENGINE_VARIABLES = frozenset(
     | set(KEY_VARIABLES)
 )
 """Addresses that hold passwords, identities and keys of the engine: each process gets only its own."""
+
+WORKER_VARIABLES = frozenset({NATS_URL_VARIABLE, NKEY_VARIABLE})
 
 USER_SEED = re.compile(r"SU[A-Z2-7]{56}")
 
@@ -456,6 +459,25 @@ def environment_variable(name: str) -> str | None:
     return os.environ.get(name)
 
 
+def drop_engine_variables() -> list[str]:
+    """Removes what only the engine may read from this process's environment, once the settings are read.
+
+    Tasks, their children and other processes of the same user could read it there.
+
+    Returns:
+        Those that no worker needs, and that should not have been set for one.
+    """
+    found = sorted(filter(_is_for_the_engine, os.environ))
+    for name in found:
+        del os.environ[name]
+    erase_variables(found)
+    return [name for name in found if name in ENGINE_VARIABLES - WORKER_VARIABLES]
+
+
+def _is_for_the_engine(name: str) -> bool:
+    return name in ENGINE_VARIABLES or name.startswith(CREDENTIAL_PREFIX)
+
+
 def child_environment(
     *,
     nats_url: str,
@@ -467,7 +489,7 @@ def child_environment(
     access_keys: Sequence[str] = (),
 ) -> dict[str, str]:
     """The environment of a child process: that of this one, with the addresses, identity and keys given here only."""
-    found = {name: value for name, value in os.environ.items() if name not in ENGINE_VARIABLES}
+    found = {name: value for name, value in os.environ.items() if not _is_for_the_engine(name)}
     held = {
         NATS_URL_VARIABLE: nats_url,
         NKEY_VARIABLE: nats_nkey,
