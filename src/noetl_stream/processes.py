@@ -77,13 +77,18 @@ def end_with_parent() -> None:
 
 
 class Supervised:
-    """A child process that is restarted when it ends, until :meth:`stop`. It also ends with this process."""
+    """A child process that is restarted when it ends, until :meth:`stop`. It also ends with this process.
 
-    def __init__(self, title: str, arguments: Sequence[str], stack: StackAccess) -> None:
+    Args:
+        inherited: Descriptors that the child gets too, under the same numbers.
+    """
+
+    def __init__(self, title: str, arguments: Sequence[str], stack: StackAccess, inherited: Sequence[int] = ()) -> None:
         self.title = title
         self._arguments = command_line(*arguments, "--end-with-parent")
         self._role = arguments[0]
         self._stack = stack
+        self._inherited = inherited
         self._process: asyncio.subprocess.Process | None = None
         self._stopping = False
 
@@ -99,7 +104,11 @@ class Supervised:
                 environment[HTTP_ALLOW_VARIABLE] = "loopback"  # the child does not know that its servers are embedded
             # In its own session: we handle Ctrl-C and stop our children in order.
             self._process = await asyncio.create_subprocess_exec(
-                *self._arguments, env=environment, stdin=asyncio.subprocess.PIPE, start_new_session=True
+                *self._arguments,
+                env=environment,
+                stdin=asyncio.subprocess.PIPE,
+                start_new_session=True,
+                pass_fds=self._inherited,
             )
             code = await self._process.wait()
             if not self._stopping:

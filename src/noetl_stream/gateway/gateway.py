@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 from typing import Final, NamedTuple
 
 from aiohttp import web
@@ -13,13 +14,15 @@ from noetl_stream.concurrency import end_tasks, first_done
 from noetl_stream.errors import UsageError
 from noetl_stream.gateway.access.audit import Auditor
 from noetl_stream.gateway.access.guard import AccessGuard
+from noetl_stream.gateway.access.network import Network
 from noetl_stream.gateway.access.scoped import Scopes
+from noetl_stream.gateway.access.sessions import SignIns
 from noetl_stream.gateway.application import make_application
 from noetl_stream.gateway.http.idempotency import IdempotentCalls
 from noetl_stream.gateway.http.pressure import Pressure
 from noetl_stream.gateway.http.serving import Serving
 from noetl_stream.gateway.metrics import Metrics
-from noetl_stream.ports.access import Audit, Authenticator
+from noetl_stream.ports.access import Audit, Authenticator, Sessions
 from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.gateway import Idempotency, Ingest, Readiness
 from noetl_stream.ports.operations import Operations
@@ -42,33 +45,32 @@ DRAIN_S: Final = 10.0
 """How long requests under way may take once the gateway stops."""
 
 
+BY_ADDRESS: Final = Network()
+"""Called by IP addresses and ``localhost`` alone, behind no proxy."""
+
+
 class GatewayPorts(NamedTuple):
     operations: Operations
     ingest: Ingest
     idempotency: Idempotency
     readiness: Readiness
     authenticator: Authenticator
+    sessions: Sessions
     audit: Audit
     clock: Clock
 
 
 class Gateway:
-    """
-    Args:
-        open_to_all: Whether callers without a token are admitted (``decide_open_mode``).
-    """
-
-    def __init__(self, ports: GatewayPorts, limits: GatewayLimits, *, open_to_all: bool) -> None:
+    def __init__(self, ports: GatewayPorts, limits: GatewayLimits, network: Network = BY_ADDRESS) -> None:
         self._ending = asyncio.Event()
         self.pressure = pressure = Pressure(limits, ports.operations.cluster, ports.clock)
         once = IdempotentCalls(ports.idempotency, ports.clock)
         serving = Serving(
             operations=ports.operations,
             ingest=ports.ingest,
+            sign_ins=SignIns(ports.sessions, ports.clock),
             scopes=Scopes(),
-            guard=AccessGuard(
-                ports.authenticator, Auditor(ports.audit, ports.clock), ports.clock, open_to_all=open_to_all
-            ),
+            guard=AccessGuard(network, ports.authenticator, Auditor(ports.audit, ports.clock), ports.clock),
             once=once,
             pressure=pressure,
             metrics=Metrics(pressure),
@@ -83,12 +85,15 @@ class Gateway:
         """Begins an orderly stop: no new requests, waits end early."""
         self._ending.set()
 
-    async def run(self, host: str, port: int, listening: asyncio.Future[str] | None = None) -> None:
+    async def run(
+        self, host: str, port: int, listening: asyncio.Future[str] | None = None, accepting: socket.socket | None = None
+    ) -> None:
         """Serves until :meth:`stop`, then until what is under way has been answered.
 
         Args:
             port: 0 for any free port.
             listening: Receives the address once requests are accepted.
+            accepting: A socket that listens already, instead of one for ``host`` and ``port``.
 
         Raises:
             UsageError: it cannot listen there.
@@ -104,7 +109,8 @@ class Gateway:
         tasks = [asyncio.create_task(lasting()) for lasting in self._lasting]
         try:
             try:
-                await web.TCPSite(runner, host, port).start()
+                site = web.TCPSite(runner, host, port) if accepting is None else web.SockSite(runner, accepting)
+                await site.start()
             except OSError as error:
                 reason = error.strerror or str(error)
                 raise UsageError(f"cannot listen on {host}:{port}: {reason}", hint="choose another --port") from None

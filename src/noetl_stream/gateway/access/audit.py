@@ -10,6 +10,7 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from noetl_stream.errors import Forbidden, NoetlError, TooBusy, Unauthenticated, Unreachable
+from noetl_stream.gateway.access.network import client_of
 from noetl_stream.gateway.http.problems import kind_of
 from noetl_stream.ports.access import Audit, AuditedAnswer, AuditedCall, Caller, audit_text
 from noetl_stream.ports.clock import Clock
@@ -74,7 +75,7 @@ class Auditor:
             operation=operation,
             target=audit_text("/".join(request.match_info.values())),
             correlation_id=audit_text(request.headers.get("X-Correlation-Id", "")),
-            remote=request.remote or "",
+            remote=client_of(request),
             idempotency_key=audit_text(request.headers.get("Idempotency-Key", "")),
         )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator
-from contextlib import aclosing
+from contextlib import AbstractContextManager, aclosing, nullcontext
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -13,8 +13,11 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from noetl_stream.errors import NoetlError
+from noetl_stream.gateway.access.credentials import require_own_page
 from noetl_stream.gateway.access.guard import ADMISSION, CALLER, AccessGuard
+from noetl_stream.gateway.access.network import host_of
 from noetl_stream.gateway.access.scoped import Scopes
+from noetl_stream.gateway.access.sessions import SignIns
 from noetl_stream.gateway.http import problems
 from noetl_stream.gateway.http.bodies import read_body
 from noetl_stream.gateway.http.idempotency import HEADER, IdempotentCalls
@@ -51,6 +54,7 @@ class Serving:
 
     operations: Operations
     ingest: Ingest
+    sign_ins: SignIns
     scopes: Scopes
     guard: AccessGuard
     once: IdempotentCalls
@@ -69,9 +73,9 @@ class Serving:
         async def handle(request: web.Request) -> web.StreamResponse:
             request[OPERATION] = route.operation
             if route.role is None:
-                return await answer(request)
+                return await self._answer_anyone(route, request)
             changes = route.method != "GET" and not route.reads
-            with self.pressure.stream() if route.streams else self.pressure.request():
+            with self._counted(route):
                 return await self.guard.handle(
                     request, answer, least=route.role, operation=route.operation, changes=changes
                 )
@@ -93,6 +97,20 @@ class Serving:
         self.metrics.answered(operation, response.status, self.clock.monotonic_s() - began_s)
         return response
 
+    def _counted(self, route: AnyRoute) -> AbstractContextManager[None]:
+        if route.uncounted:
+            return nullcontext()
+        return self.pressure.stream() if route.streams else self.pressure.request()
+
+    async def _answer_anyone(self, route: AnyRoute, request: web.Request) -> web.StreamResponse:
+        if route.anywhere:
+            return await self._answer(route, request)
+        self.guard.network.admit(request)
+        if route.method != "GET":
+            require_own_page(request)
+        with self._counted(route):
+            return await self._answer(route, request)
+
     async def _answer(self, route: AnyRoute, request: web.Request) -> web.StreamResponse:
         parameters = read_parameters(route.parameters, request.match_info, request.query, request.headers)
         data, media = await read_body(route.body, request, self.limits)
@@ -106,11 +124,13 @@ class Serving:
             call = Call(
                 operations=operations,
                 ingest=self.ingest,
+                sign_ins=self.sign_ins,
                 caller=caller,
                 parameters=parameters,
                 body=body,
                 ids=ids,
                 address=request.rel_url,
+                host=host_of(request),
                 ending=self.ending,
             )
             return await route.reply(call)
@@ -130,7 +150,7 @@ class Serving:
                 return KeptAnswer(problem.status, headers, codec.encode(problem.document))
 
         content = (request.method.encode(), request.raw_path.encode(), media.encode(), data)
-        answer = await self.once.perform(key, caller.principal, content, perform_kept, lambda b: _without(b, route))
+        answer = await self.once.perform(key, caller.id, content, perform_kept, lambda b: _without(b, route))
         return web.Response(body=answer.body, status=answer.status, headers=answer.headers)
 
 
