@@ -1,6 +1,7 @@
 # The environment is made in .venv when it is missing or older than its lock.
 BIN := .venv/bin
-PYTEST := $(BIN)/python -m pytest -n 2 --dist loadgroup --no-loadscope-reorder -q
+# Three workers on two cores: a third of the tests wait for something.
+PYTEST := $(BIN)/python -m pytest -n 3 --dist loadgroup --no-loadscope-reorder -q
 EFFORT ?= 50
 
 # Container images often set it, and then every process compiles all that it imports, for half a second.

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import re
 import sys
 import tempfile
@@ -97,6 +98,9 @@ class Reader:
 
 
 async def main(readers: int, executions: int) -> None:
+    # All readers are one caller, who may hold a quarter of the streams.
+    os.environ["NOETL_GATEWAY_MAX_STREAMS"] = str(4 * readers)
+    os.environ["NOETL_GATEWAY_MAX_CONNECTIONS_PER_ADDRESS"] = str(2 * readers)
     with tempfile.TemporaryDirectory(prefix="noetl-streams-", ignore_cleanup_errors=True) as home:
         settings = Settings(home_folder=Path(home))
         with open_stack(settings) as place:

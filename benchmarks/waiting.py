@@ -27,12 +27,10 @@ from bench_stack import running, until
 from noetl_stream.client.executions.submit import Client, Submission
 from noetl_stream.client.playbooks import entry_of
 from noetl_stream.hosting import StackAccess, connected_to, open_stack, prepare_embedded
-from noetl_stream.model import codec
 from noetl_stream.model.events import ExecutionRequested, SignalReceived, StepSuspended, TaskProcessed
 from noetl_stream.model.ids import uuid7
 from noetl_stream.model.messages import Request
-from noetl_stream.playbook.compile.compiler import compile_playbook, digest_of
-from noetl_stream.ports import subjects
+from noetl_stream.playbook.compile.compiler import compile_playbook
 from noetl_stream.processes import Supervised
 from noetl_stream.settings.environment import Settings
 from noetl_stream.tools.registry import kinds_of
@@ -97,17 +95,15 @@ class Measured:
 
     async def wait_many(self, count: int, until_s: float) -> float:
         """Starts ``count`` executions that wait. Returns the seconds until all do."""
-        digest = digest_of(RESTS)
-        await self._connected.blobs.put(subjects.playbook_key(digest), RESTS.encode())
+        digest = await self._client.put(RESTS)
         began_s, gate, before = time.perf_counter(), asyncio.Semaphore(AT_ONCE), self.counts["timer.set"]
 
         async def submit() -> None:
             clock = self._connected.clock
             execution_id = uuid7(clock.now_ms(), clock.random_bytes(10))
             fact = ExecutionRequested(execution_id, digest, workload={"until_s": until_s})
-            body = codec.encode(Request(execution_id, execution_id, fact))
             async with gate:
-                await self._connected.log.publish_reported(execution_id, execution_id, body)
+                await self._connected.requests.publish(Request(execution_id, execution_id, fact))
 
         await asyncio.gather(*(submit() for _ in range(count)))
         await until(lambda: _given(self.counts["timer.set"] >= before + count))
@@ -152,11 +148,8 @@ class Measured:
             async for news in follower.news():
                 if isinstance(news.fact, StepSuspended):
                     fact = SignalReceived(f"signal-{number}", signal="go")
-                    body = codec.encode(Request(submission.execution_id, fact.request_id, fact))
                     began_s = time.perf_counter()
-                    await self._connected.log.publish_reported(
-                        submission.execution_id, f"{submission.execution_id}.{fact.request_id}", body
-                    )
+                    await self._connected.requests.publish(Request(submission.execution_id, fact.request_id, fact))
                 elif isinstance(news.fact, TaskProcessed) and news.fact.task == "done":
                     return (time.perf_counter() - began_s) * 1e3
             raise AssertionError("the execution has ended without its last task")

@@ -17,13 +17,11 @@ from typing import Final, NamedTuple
 
 from noetl_stream.adapters.clock import ManualClock
 from noetl_stream.adapters.memory.broker import MemoryBroker
-from noetl_stream.model import codec
 from noetl_stream.model.messages import StepCommand
 from noetl_stream.playbook.compile.compiler import compile_playbook
 from noetl_stream.playbook.plan import Plan
-from noetl_stream.ports.bus import Bus
-from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.command_queue import QueuedCommand
+from noetl_stream.testing.keys import CAPABILITIES
 from noetl_stream.tools.pipeline import NoopTool
 from noetl_stream.worker.playbooks import PlanClient
 from noetl_stream.worker.worker import Worker
@@ -66,8 +64,8 @@ SHAPES: Final = {
 class OnePlan(PlanClient):
     """Has one plan cached."""
 
-    def __init__(self, bus: Bus, clock: Clock, plan: Plan) -> None:
-        super().__init__(bus, clock, {})
+    def __init__(self, plan: Plan) -> None:
+        super().__init__({})
         self._plan = plan
 
     def cached(self, digest: str) -> Plan | None:
@@ -90,7 +88,7 @@ async def cost_us(shape: Shape, runs: int) -> float:
         blobs=broker.blobs,
         clock=clock,
         tools={"noop": tool},
-        plans=OnePlan(broker.bus, clock, plan),
+        plans=OnePlan(plan),
     )
     count = max(1, runs // (shape.tasks * max(1, shape.items)))
     working = asyncio.create_task(worker.run())
@@ -121,7 +119,7 @@ def queued(plan: Plan, shape: Shape, number: int) -> QueuedCommand:
         items=list(range(shape.items)) if shape.items else None,
         max_in_flight=10,
     )
-    return QueuedCommand(command.pool, execution, command.command_id, command.issue, codec.encode(command))
+    return QueuedCommand(command.pool, execution, command.command_id, command.issue, CAPABILITIES.encode(command))
 
 
 def main() -> None:

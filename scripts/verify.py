@@ -71,7 +71,7 @@ def main() -> int:
             "-m",
             "pytest",
             "-n",
-            "2",
+            "3",
             "--dist",
             "loadgroup",
             "--no-loadscope-reorder",

@@ -15,7 +15,7 @@ from effort import times
 from homes import folder_for_home
 from noetl_stream.local.processes import choose_port
 
-settings.register_profile("effort", max_examples=times(40), deadline=None)
+settings.register_profile("effort", max_examples=times(30), deadline=None)
 settings.load_profile("effort")
 
 for ignored in (signal.SIGINT, signal.SIGHUP):
@@ -50,7 +50,15 @@ def keychain_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def shared_home(worker_id: str, tmp_path_factory: pytest.TempPathFactory, keychain_folder: Path) -> Iterator[Path]:
+def shared_gateway_port() -> int:
+    """The port of the gateway of the shared stack."""
+    return choose_port()
+
+
+@pytest.fixture(scope="session")
+def shared_home(
+    worker_id: str, tmp_path_factory: pytest.TempPathFactory, keychain_folder: Path, shared_gateway_port: int
+) -> Iterator[Path]:
     """The home of a whole stack that is kept up, for tests that do it no harm.
 
     Mark them ``xdist_group("stack")``, so that there is only one.
@@ -61,7 +69,7 @@ def shared_home(worker_id: str, tmp_path_factory: pytest.TempPathFactory, keycha
     with folder_for_home("shared") as home:
         with (home / "dev.log").open("w") as log:
             process = subprocess.Popen(
-                [*NOETL, "dev", "--home", str(home), "--gateway-port", str(choose_port())],
+                [*NOETL, "dev", "--home", str(home), "--gateway-port", str(shared_gateway_port)],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=log,

@@ -13,10 +13,10 @@ def times(count: int) -> int:
     return count * EFFORT
 
 
-SIMULATIONS: Final = times(80)
+SIMULATIONS: Final = times(60)
 """Seeds of the simulation of servers and workers under faults (PROTOCOL §6)."""
 
-RANDOM_EXECUTIONS: Final = times(300)
+RANDOM_EXECUTIONS: Final = times(200)
 """Seeds of random executions, of each kind: of the plain language and of the whole."""
 
 BROKEN_WORKERS: Final = times(60)

@@ -15,12 +15,9 @@ import psutil
 from noetl_stream.client.executions.submit import Client
 from noetl_stream.errors import UsageError
 from noetl_stream.hosting import StackAccess
-from noetl_stream.model import codec
 from noetl_stream.model.events import ExecutionRequested
 from noetl_stream.model.ids import uuid7
 from noetl_stream.model.messages import Request
-from noetl_stream.playbook.compile.compiler import digest_of
-from noetl_stream.ports import subjects
 from noetl_stream.processes import Supervised
 from noetl_stream.wiring import Connected, make_client
 
@@ -124,9 +121,7 @@ class Bench:
                 self._groups[name] = [root, *root.children(recursive=True)]
 
     async def _register(self, source: str) -> str:
-        digest = digest_of(source)
-        await self._connected.blobs.put(subjects.playbook_key(digest), source.encode())
-        return digest
+        return await self._client.put(source)
 
     async def _burst(self, digest: str, count: int) -> float:
         """Seconds from the first request to the end of the last execution."""
@@ -136,11 +131,10 @@ class Bench:
         for _ in range(count):
             execution_id = uuid7(clock.now_ms(), clock.random_bytes(10))
             fact = ExecutionRequested(execution_id, digest)
-            requests.append((execution_id, codec.encode(Request(execution_id, execution_id, fact))))
+            requests.append(Request(execution_id, execution_id, fact))
             self._ended[execution_id] = loop.create_future()
         began_s = time.perf_counter()
-        publish = self._connected.log.publish_reported
-        await asyncio.gather(*(publish(execution_id, execution_id, body) for execution_id, body in requests))
+        await asyncio.gather(*map(self._connected.requests.publish, requests))
         ends = await asyncio.gather(*self._ended.values())
         self._ended.clear()
         return max(ends) - began_s

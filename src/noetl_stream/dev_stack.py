@@ -61,11 +61,14 @@ async def develop(
         gateway = await _gateway(stack, settings, port) if port is not None else None
         children = [Supervised(f"server {n}", ["server"], stack) for n in range(1, servers + 1)]
         worker = ["worker", "--pool", settings.pool, "--slots", str(slots)]
-        children += [Supervised(f"worker {n}", worker, stack) for n in range(1, workers + 1)]
+        children += [
+            Supervised(f"worker {n}", worker, stack, gateway_port=None if gateway is None else gateway.port)
+            for n in range(1, workers + 1)
+        ]
         if gateway is not None:
             closing.enter_context(gateway.announced(stack))
             number = gateway.socket.fileno()
-            children.append(Supervised("gateway", ["gateway", "--socket", str(number)], stack, [number]))
+            children.append(Supervised("gateway", ["gateway", "--socket", str(number)], stack, inherited=[number]))
         tasks = [asyncio.create_task(child.run()) for child in children]
         tasks.append(asyncio.create_task(_watch(settings, stack, children)))
         try:
@@ -88,8 +91,12 @@ class _Gateway(NamedTuple):
     token: str | None
 
     @property
+    def port(self) -> int:
+        return int(self.socket.getsockname()[1])
+
+    @property
     def url(self) -> str:
-        return f"http://{LOOPBACK}:{self.socket.getsockname()[1]}"
+        return f"http://{LOOPBACK}:{self.port}"
 
     def announced(self, stack: StackAccess) -> AbstractContextManager[None]:
         return announced(stack.embedded.address.home, self.url) if stack.embedded is not None else nullcontext()
@@ -97,8 +104,8 @@ class _Gateway(NamedTuple):
     async def lines(self) -> list[str]:
         """What a person has to know of it."""
         lines = [f"  gateway   {self.url}"]
-        if not self.url.endswith(f":{GATEWAY_PORT}"):
-            lines.append(f"            port {self.socket.getsockname()[1]}, not {GATEWAY_PORT}")
+        if self.port != GATEWAY_PORT:
+            lines.append(f"            on port {self.port}, not {GATEWAY_PORT}")
         if self.token is None:
             return [*lines, "            callers need a token: noetl-stream token create NAME --role ROLE"]
         try:

@@ -98,6 +98,10 @@ class BlobMissing(NoetlError):
     """The object store has no object with this key, or its checksum differs."""
 
 
+class EvaluationEnded(NoetlError):
+    """Templates that another process evaluates took too long or too much memory."""
+
+
 class PayloadRefused(NoetlError):
     """A payload the codec rejects: NUL, lone surrogate, NaN, too deep, too large, not JSON."""
 

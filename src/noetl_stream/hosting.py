@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from noetl_stream import wiring
 from noetl_stream.adapters.gateway.sign_in import sign_in_link
 from noetl_stream.concurrency import end_tasks, first_done
-from noetl_stream.errors import Unreachable
+from noetl_stream.errors import Unreachable, UsageError
 from noetl_stream.local.diagnosis import system_errors_explained
 from noetl_stream.local.gateway import announced, ensure_token
 from noetl_stream.local.home import FileLock, prepare_home
@@ -22,7 +22,7 @@ from noetl_stream.local.processes import LOOPBACK
 from noetl_stream.local.stack import EmbeddedStack
 from noetl_stream.model.ids import PARTITIONS
 from noetl_stream.model.limits import operator_limits
-from noetl_stream.settings.environment import Settings
+from noetl_stream.settings.environment import NATS_URL_VARIABLE, POSTGRES_VARIABLE, Settings
 
 if TYPE_CHECKING:
     from noetl_stream.server.server import Server
@@ -57,8 +57,11 @@ def open_stack(settings: Settings) -> Iterator[StackAccess]:
     Raises:
         LocalStackError, UsageError: With a one-line message.
     """
-    if settings.nats_url is not None and settings.postgres_dsn is not None:
-        tools, limits = settings.tools(embedded=False), operator_limits(settings.limits)
+    if settings.nats_url is not None:
+        if settings.postgres_dsn is None:
+            hint = "set both for your own servers, or neither"
+            raise UsageError(f"{NATS_URL_VARIABLE} is set, but {POSTGRES_VARIABLE} is not", hint=hint)
+        tools, limits = settings.tools(settings.nats_url, embedded=False), operator_limits(settings.limits)
         own = wiring.Endpoint(
             settings.nats_url,
             settings.postgres_dsn,
@@ -84,7 +87,7 @@ def embedded_endpoint(stack: EmbeddedStack, settings: Settings) -> wiring.Endpoi
     credentials = {"local_postgres": address.playbooks_dsn, **settings.credentials}
     # The user's own key comes first; credentials stored before it was set can still be read.
     keys = (*_keys(settings), address.keys.credential)
-    tools, limits = settings.tools(embedded=True), operator_limits(settings.limits)
+    tools, limits = settings.tools(address.nats_url, embedded=True), operator_limits(settings.limits)
     return wiring.Endpoint(
         address.nats_url,
         address.postgres_dsn,

@@ -9,13 +9,13 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from noetl_stream.errors import LocalStackError
 from noetl_stream.hosting import StackAccess
+from noetl_stream.settings.egress import ALLOW_VARIABLE, DENY_VARIABLE
 from noetl_stream.settings.environment import Settings, child_environment
-from noetl_stream.settings.tools import HTTP_ALLOW_VARIABLE
 
 log = logging.getLogger(__name__)
 
@@ -80,14 +80,24 @@ class Supervised:
     """A child process that is restarted when it ends, until :meth:`stop`. It also ends with this process.
 
     Args:
+        gateway_port: The port of the gateway on this machine, which tasks of a worker must not reach.
         inherited: Descriptors that the child gets too, under the same numbers.
     """
 
-    def __init__(self, title: str, arguments: Sequence[str], stack: StackAccess, inherited: Sequence[int] = ()) -> None:
+    def __init__(
+        self,
+        title: str,
+        arguments: Sequence[str],
+        stack: StackAccess,
+        *,
+        gateway_port: int | None = None,
+        inherited: Sequence[int] = (),
+    ) -> None:
         self.title = title
         self._arguments = command_line(*arguments, "--end-with-parent")
         self._role = arguments[0]
         self._stack = stack
+        self._gateway_port = gateway_port
         self._inherited = inherited
         self._process: asyncio.subprocess.Process | None = None
         self._stopping = False
@@ -99,9 +109,7 @@ class Supervised:
     async def run(self) -> None:
         """Runs the child until stopped, each time with the current endpoint of the stack."""
         while not self._stopping:
-            environment = self._environment()
-            if self._stack.embedded is not None and not environment.get(HTTP_ALLOW_VARIABLE):
-                environment[HTTP_ALLOW_VARIABLE] = "loopback"  # the child does not know that its servers are embedded
+            environment = self._environment() | self._egress(os.environ)
             # In its own session: we handle Ctrl-C and stop our children in order.
             self._process = await asyncio.create_subprocess_exec(
                 *self._arguments,
@@ -127,6 +135,15 @@ class Supervised:
             server_keys=endpoint.server_keys if is_server else (),
             access_keys=endpoint.access_keys if has_keys else (),
         )
+
+    def _egress(self, given: Mapping[str, str]) -> dict[str, str]:
+        """What its tasks may connect to: the child knows neither that its servers are embedded nor the gateway."""
+        found = {}
+        if self._stack.embedded is not None and not given.get(ALLOW_VARIABLE):
+            found[ALLOW_VARIABLE] = "loopback"
+        if self._gateway_port is not None:
+            found[DENY_VARIABLE] = ",".join(filter(None, (given.get(DENY_VARIABLE), f"loopback:{self._gateway_port}")))
+        return found
 
     def restart(self) -> None:
         """Ends the child, so that it restarts with the current endpoint."""

@@ -20,12 +20,17 @@ from noetl_stream.adapters.nats.event_log import NatsEventLog
 from noetl_stream.adapters.nats.streams import ensure_streams
 from noetl_stream.adapters.postgres.migrate import migrate
 from noetl_stream.adapters.postgres.store import PostgresStore
-from noetl_stream.client.executions.submit import Client
+from noetl_stream.client.executions.submit import Client, Requests
+from noetl_stream.errors import UsageError
 from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
-from noetl_stream.sealing.keys import KeyRing, key_ring
-from noetl_stream.settings.environment import Settings
+from noetl_stream.ports.sealed_blobs import SealedBlobs
+from noetl_stream.ports.signed_requests import RequestSigner
+from noetl_stream.sealing.keys import KEY_HINT, KeyRing, key_ring
+from noetl_stream.sealing.objects import DerivedKeys
+from noetl_stream.settings.environment import ACCESS_KEY_VARIABLE, SERVER_KEY_VARIABLE, Settings
 from noetl_stream.settings.tools import ToolSettings
 from noetl_stream.tools.contract import Tool
+from noetl_stream.tools.egress import Egress
 from noetl_stream.tools.registry import ToolClass, create_tools, kinds_of, load_tools
 
 if TYPE_CHECKING:  # not every command needs them: `run` starts 0.1 s sooner
@@ -66,7 +71,12 @@ class Endpoint:
 
 @dataclass(frozen=True, slots=True)
 class Connected:
-    """Open connections with their ports."""
+    """Open connections with their ports.
+
+    Attributes:
+        blobs: Objects as they are stored; :attr:`objects` opens and seals them.
+        access_keys: ``None`` if the endpoint has none, as that of a worker.
+    """
 
     nats: NatsConnection
     log: NatsEventLog
@@ -75,6 +85,21 @@ class Connected:
     blobs: NatsBlobs
     store: PostgresStore
     clock: SystemClock
+    access_keys: KeyRing | None
+
+    @property
+    def requests(self) -> Requests:
+        """Signed with the access key.
+
+        Raises:
+            UsageError: there is none.
+        """
+        return Requests(self.log, RequestSigner(_needed(self.access_keys, ACCESS_KEY_VARIABLE)))
+
+    @property
+    def objects(self) -> SealedBlobs:
+        """The objects of all executions. Raises like :attr:`requests`."""
+        return SealedBlobs(self.blobs, DerivedKeys(_needed(self.access_keys, ACCESS_KEY_VARIABLE)))
 
     async def close(self) -> None:
         """Closes everything, in reverse order of opening."""
@@ -105,12 +130,21 @@ async def connect(endpoint: Endpoint, *, name: str, nats_wait_s: float = CONNECT
     log = await NatsEventLog.open(nats, clock)
     queue = await NatsCommandQueue.open(nats)
     blobs = await NatsBlobs.open(nats, clock)
-    return Connected(nats=nats, log=log, queue=queue, bus=NatsBus(nats), blobs=blobs, store=store, clock=clock)
+    return Connected(
+        nats=nats,
+        log=log,
+        queue=queue,
+        bus=NatsBus(nats),
+        blobs=blobs,
+        store=store,
+        clock=clock,
+        access_keys=key_ring(endpoint.access_keys, ACCESS_KEY_VARIABLE),
+    )
 
 
-async def migrate_schema(endpoint: Endpoint) -> list[str]:
-    """Creates or upgrades the schema; returns the names of the migrations applied."""
-    return await migrate(endpoint.postgres_dsn)
+async def migrate_schema(endpoint: Endpoint, *, roles: bool = False) -> list[str]:
+    """Creates or upgrades the schema, and with ``roles`` the roles; returns the names of the migrations applied."""
+    return await migrate(endpoint.postgres_dsn, roles=roles)
 
 
 async def ensure_all_streams(endpoint: Endpoint, *, replicas: int = 1) -> list[str]:
@@ -135,7 +169,7 @@ def installed_kinds() -> Mapping[str, ToolClass]:
 
 
 def make_client(connected: Connected) -> Client:
-    return Client(connected.log, connected.blobs, connected.bus)
+    return Client(connected.requests, connected.objects, connected.bus)
 
 
 def make_operations(
@@ -165,39 +199,52 @@ def make_operations(
     log, bus, store, clock = connected.log, connected.bus, connected.store, connected.clock
     checking = PlaybookChecker(kinds_of(installed_kinds()), endpoint.limits, plans)
     cluster = DirectCluster(ClusterPorts(log, connected.queue, bus, store, store.dead_letters, clock))
-    ports = ExecutionPorts(log, bus, connected.blobs, store, store.catalog, clock)
+    ports = ExecutionPorts(connected.requests, bus, connected.objects, store, store.catalog, clock)
     recorded = AuditRecord(store.audit, clock) if audited else unrecorded
     return Operations(
         DirectExecutions(ports, checking, cluster, unanswered, recorded),
         LiveFeed(store, store.feed, bus, clock),
         DirectPlaybooks(PlaybookPorts(store, store.catalog, clock), checking, recorded),
-        DirectCredentials(store.credentials, _key_ring(endpoint), recorded),
+        DirectCredentials(store.credentials, _credential_keys(endpoint), recorded),
         cluster,
         DirectAccess(store.tokens, store.audit, clock),
     )
 
 
-def _key_ring(endpoint: Endpoint) -> KeyRing | None:
+def _credential_keys(endpoint: Endpoint) -> KeyRing | None:
     return key_ring(endpoint.credential_keys, "a credential key")
 
 
+def _needed(ring: KeyRing | None, variable: str) -> KeyRing:
+    if ring is None:
+        raise UsageError(f"{variable} is not set", hint=f"{KEY_HINT}; docs/how-to/own-servers.md says who needs it")
+    return ring
+
+
 def make_server(connected: Connected, endpoint: Endpoint) -> Server:
+    from noetl_stream.adapters.evaluation.pool import EvaluationPool
+    from noetl_stream.server.capabilities import Capabilities
     from noetl_stream.server.credentials import SecretsResponder
     from noetl_stream.server.parts import ServerPorts
     from noetl_stream.server.server import Server
 
+    server_keys = _needed(key_ring(endpoint.server_keys, SERVER_KEY_VARIABLE), SERVER_KEY_VARIABLE)
+    access_keys, store = _needed(connected.access_keys, ACCESS_KEY_VARIABLE), connected.store
     ports = ServerPorts(
         log=connected.log,
         queue=connected.queue,
-        store=connected.store,
-        blobs=connected.blobs,
+        store=store,
+        blobs=connected.objects,
         bus=connected.bus,
         clock=connected.clock,
-        catalog=connected.store.catalog,
+        catalog=store.catalog,
+        evaluator=EvaluationPool(),
+        capabilities=Capabilities(server_keys, access_keys),
+        signer=RequestSigner(access_keys),
         secrets=SecretsResponder(
-            connected.store.credentials, connected.store, _key_ring(endpoint), endpoint.credentials
+            store.credentials, store.audit, connected.clock, _credential_keys(endpoint), endpoint.credentials
         ),
-        feed=connected.store.feed,
+        feed=store.feed,
     )
     return Server(process_name("server"), ports, kinds_of(installed_kinds()), limits=endpoint.limits)
 
@@ -222,12 +269,12 @@ class HostedWorker:
 def make_worker(connected: Connected, endpoint: Endpoint, *, pool: str, slots: int) -> HostedWorker:
     """A worker with all tool kinds installed here."""
     from noetl_stream.worker.playbooks import PlanClient
-    from noetl_stream.worker.secrets.keychain import SecretsClient
+    from noetl_stream.worker.secrets.keychain import find_stored
     from noetl_stream.worker.secrets.redaction import hide_in_logs
     from noetl_stream.worker.worker import Worker
 
     tools = create_tools(installed_kinds(), endpoint.tools)
-    plans = PlanClient(connected.bus, connected.clock, {kind: tool.spec for kind, tool in tools.items()})
+    plans = PlanClient({kind: tool.spec for kind, tool in tools.items()})
     worker = Worker(
         name=process_name("worker"),
         pool=pool,
@@ -240,7 +287,7 @@ def make_worker(connected: Connected, endpoint: Endpoint, *, pool: str, slots: i
         tools=tools,
         plans=plans,
         credentials=endpoint.credentials,
-        secrets=SecretsClient(connected.bus, connected.clock),
+        secrets=find_stored,
         keychain_folders=endpoint.tools.keychain_folders,
     )
     return HostedWorker(worker, tools, plans, hide_in_logs(worker.keychain.redactor))
@@ -275,7 +322,8 @@ async def open_gateway(
 
     log, store, clock, oidc = connected.log, connected.store, connected.clock, settings.oidc
     await check_way_in(connected, settings, host)
-    keys = ProviderKeys(oidc.issuer, oidc.jwks_url, clock) if oidc is not None else None
+    egress = Egress(endpoint.tools.egress)
+    keys = ProviderKeys(oidc.issuer, oidc.jwks_url, clock, egress) if oidc is not None else None
     provider = OidcProvider(oidc, keys) if oidc is not None and keys is not None else None
     ports = GatewayPorts(
         operations=make_operations(connected, endpoint),

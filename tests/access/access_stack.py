@@ -25,6 +25,7 @@ from noetl_stream.client.cluster import ClusterPorts, DirectCluster
 from noetl_stream.client.credentials import DirectCredentials
 from noetl_stream.client.executions.direct import DirectExecutions, ExecutionPorts
 from noetl_stream.client.executions.prepare import PlaybookChecker
+from noetl_stream.client.executions.submit import Requests
 from noetl_stream.client.feed.live import LiveFeed
 from noetl_stream.client.playbooks import DirectPlaybooks, PlaybookPorts
 from noetl_stream.gateway.gateway import Gateway, GatewayPorts
@@ -33,6 +34,7 @@ from noetl_stream.ports.access import Authenticator
 from noetl_stream.ports.operations import Operations
 from noetl_stream.settings.environment import GatewayLimits
 from noetl_stream.testing.conformance.store_rows import execution_row, taken, tick_of
+from noetl_stream.testing.keys import SIGNER
 from noetl_stream.tools.registry import kinds_of, load_tools
 
 PLAYBOOK = """\
@@ -63,7 +65,9 @@ class Stack:
         cluster = DirectCluster(
             ClusterPorts(broker.event_log, broker.command_queue, broker.bus, self._store, letters, clock)
         )
-        ports = ExecutionPorts(broker.event_log, broker.bus, broker.blobs, self._store, catalog, clock)
+        ports = ExecutionPorts(
+            Requests(broker.event_log, SIGNER), broker.bus, broker.blobs, self._store, catalog, clock
+        )
         self.operations = Operations(
             DirectExecutions(ports, checking, cluster),
             LiveFeed(self._store, MemoryFeed(self._store, clock), broker.bus, clock),

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -14,27 +14,26 @@ from noetl_stream.adapters.clock import ManualClock
 from noetl_stream.adapters.memory.access import MemoryAudit, MemorySessions, MemoryTokens
 from noetl_stream.client.access import DirectAccess
 from noetl_stream.errors import Conflict, Forbidden, NoetlError, Unreachable, UsageError
-from noetl_stream.gateway.access.audit import REFUSALS_AT_ONCE, Auditor
+from noetl_stream.gateway.access.attempts import MOST_AT_ONCE
+from noetl_stream.gateway.access.audit import Auditor
 from noetl_stream.gateway.access.authentication import Authentication
 from noetl_stream.gateway.access.guard import ADMISSION, CALLER, LOOKED_AT_EVERY_S, AccessGuard
 from noetl_stream.gateway.access.network import Network
+from noetl_stream.gateway.access.refusals import ENTRIES_OF_ONE
 from noetl_stream.gateway.http.problems import problem_of
 from noetl_stream.ports.access import MAX_AUDIT_CHARACTERS, AuditedAnswer, AuditedCall, AuditEntry
 from noetl_stream.ports.operations.access import NewToken
 from noetl_stream.ports.operations.documents import plain
-from noetl_stream.testing.waiting import until
 
 Client = TestClient[web.Request, web.Application]
 
 
 class BreakableAudit(MemoryAudit):
-    """``begin`` and ``answer`` fail where they are said to; ``held`` holds refusals back."""
+    """``begin`` and ``answer`` fail where they are said to."""
 
     def __init__(self) -> None:
         super().__init__()
         self.broken: set[str] = set()
-        self.held: asyncio.Event | None = None
-        self.adding = 0
 
     async def begin(self, attempt: AuditedCall) -> int:
         if "begin" in self.broken:
@@ -45,12 +44,6 @@ class BreakableAudit(MemoryAudit):
         if "answer" in self.broken:
             raise Unreachable("cannot reach Postgres")
         await super().answer(number, answer)
-
-    async def add(self, attempt: AuditedCall, answer: AuditedAnswer) -> None:
-        self.adding += 1
-        if self.held is not None:
-            await self.held.wait()
-        await super().add(attempt, answer)
 
 
 @pytest.fixture
@@ -63,7 +56,8 @@ class GuardedApp:
 
     def __init__(self, tokens: MemoryTokens, audit: MemoryAudit, clock: ManualClock) -> None:
         authentication = Authentication(tokens, MemorySessions(), clock)
-        self.guard = AccessGuard(Network(), authentication, Auditor(audit, clock), clock)
+        self.auditor = Auditor(audit, clock, keep_days=90)
+        self.guard = AccessGuard(Network(), authentication, self.auditor, clock)
         self.do: Any = self._done
         self.error: Exception | None = None
         self.changed: list[str] = []
@@ -80,10 +74,16 @@ class GuardedApp:
             return web.json_response(plain(problem.document), status=problem.status)
 
     async def _read(self, request: web.Request) -> web.StreamResponse:
-        return await self.guard.handle(request, self.do, least="viewer", operation="readThing", changes=False)
+        return await self._guarded(request, least="viewer", operation="readThing", changes=False)
 
     async def _change(self, request: web.Request) -> web.StreamResponse:
-        return await self.guard.handle(request, self.do, least="operator", operation="changeThing", changes=True)
+        return await self._guarded(request, least="operator", operation="changeThing", changes=True)
+
+    async def _guarded(self, request: web.Request, **route: Any) -> web.StreamResponse:
+        async def prepare(_: web.Request) -> Any:
+            return self.do
+
+        return await self.guard.handle(request, prepare, admitted=lambda caller: nullcontext(), **route)
 
     async def _done(self, request: web.Request) -> web.StreamResponse:
         if self.error is not None:
@@ -281,15 +281,31 @@ async def test_a_refusal_stays_one_when_it_cannot_be_put_on_record(closed: Clien
     assert (await closed.get("/things/x")).status == 401
 
 
-async def test_a_caller_that_keeps_guessing_must_wait(closed: Client, audit: BreakableAudit) -> None:
-    audit.held = asyncio.Event()
-    knocking = [asyncio.create_task(closed.get("/things/x")) for _ in range(REFUSALS_AT_ONCE)]
-    await until(lambda: audit.adding == REFUSALS_AT_ONCE)
-    assert (await closed.get("/things/x")).status == 429
-    audit.held.set()
-    assert {(await answer).status for answer in knocking} == {401}
-    assert (await closed.get("/things/x")).status == 401
-    assert len(await recorded(audit)) == REFUSALS_AT_ONCE + 1
+async def test_a_caller_that_keeps_guessing_must_wait(
+    closed: Client, keeper: DirectAccess, audit: MemoryAudit, clock: ManualClock
+) -> None:
+    known = await shown(keeper, "viewer")
+    assert (await closed.get("/things/x", headers=known)).status == 200
+    guesses = [{"Authorization": f"Bearer noetl_{n:016x}_{n:064x}"} for n in range(MOST_AT_ONCE + 1)]
+    assert [(await closed.get("/things/x", headers=guess)).status for guess in guesses] == [401] * MOST_AT_ONCE + [429]
+    assert (await closed.get("/things/x", headers=guesses[0])).status == 401, "the same again is no guess"
+    assert (await closed.get("/things/x", headers=known)).status == 200
+    new = {"Authorization": f"Bearer {(await keeper.create_token(NewToken('new', 'viewer'), 'ann')).secret}"}
+    assert (await closed.get("/things/x", headers=new)).status == 429
+    clock.advance(2)
+    assert (await closed.get("/things/x", headers=new)).status == 200
+
+
+async def test_of_many_refusals_a_few_are_on_record_with_how_many_there_were(
+    closed: Client, guarded_app: GuardedApp, audit: MemoryAudit
+) -> None:
+    for _ in range(ENTRIES_OF_ONE + 20):
+        assert (await closed.get("/things/x")).status == 401
+    assert len(await recorded(audit)) == ENTRIES_OF_ONE
+    await guarded_app.auditor.finish_sample()
+    last, *others = await recorded(audit)
+    assert last.answer is not None and (last.answer.status, last.answer.left_out) == (401, 19)
+    assert [entry.answer.left_out for entry in others if entry.answer] == [0] * ENTRIES_OF_ONE
 
 
 async def test_a_value_no_database_takes_does_not_keep_a_call_off_the_record(

@@ -305,6 +305,7 @@ async def test_the_audit_is_read_page_by_page(keeper: DirectAccess, audit: Memor
             "status": 403,
             "reason": "no",
             "made": "",
+            "left_out": 0,
         }
     ]
     assert [entry.status for entry in first.items] == [None, None]

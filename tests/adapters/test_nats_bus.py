@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from nats_process import NatsServer
 
+from nats_process import NatsServer
 from noetl_stream.adapters.nats.bus import NatsBus
 from noetl_stream.adapters.nats.connection import NatsConnection
 from noetl_stream.errors import Unreachable

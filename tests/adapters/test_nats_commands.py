@@ -7,9 +7,9 @@ import threading
 
 import msgspec
 import pytest
-from nats_process import NatsServer
 from nats_proxy import LossyProxy
 
+from nats_process import NatsServer
 from noetl_stream.adapters.nats.command_queue import NatsCommandQueue
 from noetl_stream.adapters.nats.connection import NatsConnection
 from noetl_stream.errors import NotReady, UsageError

@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from nats_process import NatsServer
 
+from nats_process import NatsServer
 from noetl_stream.adapters.nats.connection import ApiRefused, NatsConnection, redacted
 from noetl_stream.adapters.nats.fast_path import FastWire
 from noetl_stream.adapters.nats.wire import PlainWire

@@ -7,9 +7,9 @@ import logging
 
 import msgspec
 import pytest
-from nats_process import NatsServer
 from nats_proxy import LossyProxy
 
+from nats_process import NatsServer
 from noetl_stream.adapters.clock import SystemClock
 from noetl_stream.adapters.nats.connection import NatsConnection
 from noetl_stream.adapters.nats.event_log import NatsEventLog

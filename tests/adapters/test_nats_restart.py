@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 
 from nats_process import NatsServer
-
 from noetl_stream.adapters.clock import SystemClock
 from noetl_stream.adapters.nats.command_queue import NatsCommandQueue
 from noetl_stream.adapters.nats.connection import NatsConnection

@@ -105,12 +105,14 @@ def test_its_roles_end_with_it_even_when_it_is_killed(dev: Dev) -> None:
     assert all_gone(left), "the next command is their last user and stops them"
 
 
+@pytest.mark.verify
 def test_a_closed_terminal_ends_it_in_order(dev: Dev) -> None:
     everything = processes_of(dev.home) + psutil.Process(dev.process.pid).children(recursive=True)
     assert dev.end(signal.SIGHUP) == 0
     assert all_gone(everything, 10)
 
 
+@pytest.mark.verify
 def test_a_background_process_ends_when_dev_starts(own_home: Path, waiting: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as gate:
         gate.settimeout(PATIENCE_S)

@@ -14,12 +14,15 @@ from noetl_stream.adapters.memory.store import MemoryStore
 from noetl_stream.client.cluster import ClusterPorts, DirectCluster
 from noetl_stream.client.executions.direct import DirectExecutions, ExecutionPorts
 from noetl_stream.client.executions.prepare import PlaybookChecker
+from noetl_stream.client.executions.submit import Requests
 from noetl_stream.client.playbooks import DirectPlaybooks, PlaybookPorts
 from noetl_stream.model.events import InterventionFact
 from noetl_stream.model.ids import uuid7
 from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
 from noetl_stream.ports.operations.executions import AcceptedDocument, ExecutionDocument, Start
+from noetl_stream.ports.sealed_blobs import SealedBlobs
 from noetl_stream.server.parts import ServerTimes
+from noetl_stream.testing.keys import OBJECT_KEYS, SIGNER
 from noetl_stream.testing.simulation.host import FaultInjector, SimulatedHost
 from noetl_stream.testing.simulation.roles import run_worker, server_on
 from noetl_stream.testing.simulation.time import simulated_clock
@@ -36,6 +39,8 @@ class ClientStage:
     def __init__(self, limits: Limits = DEFAULT_LIMITS) -> None:
         self.clock = simulated_clock()
         self.broker = MemoryBroker(self.clock)
+        self.blobs = SealedBlobs(self.broker.blobs, OBJECT_KEYS)
+        self.requests = Requests(self.broker.event_log, SIGNER)
         self.store = MemoryStore(self.clock)
         self.catalog = MemoryCatalog(self.store)
         self.effects: Counter[Effect] = Counter()
@@ -45,7 +50,7 @@ class ClientStage:
                 broker.event_log, broker.command_queue, broker.bus, self.store, self.store.dead_letters, self.clock
             )
         )
-        ports = ExecutionPorts(broker.event_log, broker.bus, broker.blobs, self.store, self.catalog, self.clock)
+        ports = ExecutionPorts(self.requests, broker.bus, self.blobs, self.store, self.catalog, self.clock)
         self.fresh_executions = partial(DirectExecutions, ports, checking, self.cluster)
         self.executions = self.fresh_executions()
         self.playbooks = DirectPlaybooks(PlaybookPorts(self.store, self.catalog, self.clock), checking)

@@ -19,6 +19,7 @@ from noetl_stream.ports.operations.cluster import DeadLetterDocument, PoolDocume
 from noetl_stream.ports.operations.documents import plain
 from noetl_stream.ports.operations.executions import Start
 from noetl_stream.ports.store import InboxRow
+from noetl_stream.testing.keys import SIGNER
 from noetl_stream.testing.simulation.work import playbook, work
 
 EXECUTION = "execution-1"
@@ -41,7 +42,7 @@ async def publish(stage: ClientStage, body: bytes, message_id: str = "bad") -> N
 async def request_of(stage: ClientStage, source: str = SHORT) -> bytes:
     digest = digest_of(source)
     await stage.broker.blobs.put(subjects.playbook_key(digest), source.encode())
-    return codec.encode(Request(EXECUTION, "request-1", ExecutionRequested("request-1", digest, "tests/short")))
+    return SIGNER.encode(Request(EXECUTION, "request-1", ExecutionRequested("request-1", digest, "tests/short")))
 
 
 # --- workers and pools ------------------------------------------------------------------------------------------------

@@ -37,7 +37,7 @@ async def test_an_ended_execution_is_forgotten_with_its_objects(stage: ClientSta
     assert await stage.store.journal(execution_id) == []
     for key in keys:
         with pytest.raises(BlobMissing):
-            await stage.broker.blobs.get(key)
+            await stage.blobs.get(key)
     assert (await stage.executions.result(stays.execution_id)).result == BIG
     assert len((await stage.executions.page(ExecutionFilter(), 10, None)).items) == 1
 
@@ -61,7 +61,7 @@ async def test_what_a_caller_uses_of_a_child_outlives_the_child_and_goes_with_th
     assert (await stage.executions.result(caller.execution_id)).result == BIG
     await stage.executions.delete(caller.execution_id, BY)
     with pytest.raises(BlobMissing):
-        await stage.broker.blobs.get(key)
+        await stage.blobs.get(key)
 
 
 async def test_reused_results_outlive_the_original(stage: ClientStage) -> None:
@@ -70,10 +70,10 @@ async def test_reused_results_outlive_the_original(stage: ClientStage) -> None:
     again = await stage.executions.rerun(failed.execution_id, AGAIN, BY)
     await stage.executions.wait(again.execution_id, 60)
     await stage.executions.delete(failed.execution_id, BY)
-    assert await stage.broker.blobs.get(key)
+    assert await stage.blobs.get(key)
     await stage.executions.delete(again.execution_id, BY)
     with pytest.raises(BlobMissing):
-        await stage.broker.blobs.get(key)
+        await stage.blobs.get(key)
 
 
 async def test_an_execution_is_kept_until_its_rerun_has_read_it(stage: ClientStage) -> None:
@@ -96,7 +96,7 @@ async def test_an_execution_is_kept_until_its_rerun_has_read_it(stage: ClientSta
     again = (await beginning).execution_id
     await stage.executions.wait(again, 60)
     await stage.executions.delete(failed, BY)
-    assert await stage.broker.blobs.get((await stage.store.objects_kept_for(again))[0].key)
+    assert await stage.blobs.get((await stage.store.objects_kept_for(again))[0].key)
 
 
 async def test_a_rerun_that_begins_while_its_original_is_deleted_loses_nothing(stage: ClientStage) -> None:
@@ -113,7 +113,7 @@ async def test_a_rerun_that_begins_while_its_original_is_deleted_loses_nothing(s
     stage.store.objects_used_elsewhere = objects_used_elsewhere  # type: ignore[method-assign]
     await stage.executions.delete(failed, BY)
     assert (await stage.executions.wait(again, 60)).status == "completed"
-    assert await stage.broker.blobs.get(key)
+    assert await stage.blobs.get(key)
 
 
 async def test_an_execution_that_is_being_deleted_cannot_be_rerun(stage: ClientStage) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -17,6 +18,10 @@ NO_SERVER = "no server answers: start one with `noetl-stream server`"
 
 
 async def missing(verify_log: Any = None, verify_store: Any = None, *, server: bool = True) -> list[str]:
+    return await (await readiness(verify_log, verify_store, server=server)).missing()
+
+
+async def readiness(verify_log: Any, verify_store: Any, *, server: bool = True) -> DirectReadiness:
     clock = simulated_clock()
     broker = MemoryBroker(clock)
     log: Any = broker.event_log
@@ -30,7 +35,7 @@ async def missing(verify_log: Any = None, verify_store: Any = None, *, server: b
 
     if server:
         await broker.bus.listen(subjects.PING, answer, "servers")
-    return await DirectReadiness(log, store, broker.bus).missing()
+    return DirectReadiness(log, store, broker.bus)
 
 
 def raising(error: Exception) -> Any:
@@ -62,3 +67,14 @@ async def test_a_server_is_missing_where_none_answers() -> None:
 )
 async def test_each_store_is_named_without_its_address(verify: Any, words: str) -> None:
     assert await missing(verify, verify) == [f"NATS {words}", f"Postgres {words}"]
+
+
+async def test_however_many_ask_each_store_is_asked_once() -> None:
+    asked = []
+
+    async def verify() -> None:
+        asked.append(1)
+
+    shared = await readiness(verify, verify)
+    assert await asyncio.gather(*(shared.missing() for _ in range(100))) == [[]] * 100
+    assert len(asked) == 2

@@ -20,13 +20,14 @@ from noetl_stream.adapters.memory.access import (
 )
 from noetl_stream.adapters.memory.broker import MemoryBroker
 from noetl_stream.adapters.memory.catalog import MemoryCatalog
+from noetl_stream.adapters.memory.evaluator import MemoryEvaluator
 from noetl_stream.adapters.memory.store import MemoryFeed, MemoryStore
 from noetl_stream.client.access import DirectAccess, Recorded, unrecorded
 from noetl_stream.client.cluster import ClusterPorts, DirectCluster, DirectReadiness
 from noetl_stream.client.credentials import DirectCredentials
 from noetl_stream.client.executions.direct import DirectExecutions, ExecutionPorts
 from noetl_stream.client.executions.prepare import PlaybookChecker
-from noetl_stream.client.executions.submit import DirectIngest
+from noetl_stream.client.executions.submit import DirectIngest, Requests
 from noetl_stream.client.feed.live import LiveFeed
 from noetl_stream.client.playbooks import DirectPlaybooks, PlaybookPorts
 from noetl_stream.gateway.access.authentication import Authentication
@@ -35,10 +36,12 @@ from noetl_stream.model.limits import DEFAULT_LIMITS
 from noetl_stream.ports.access import LOCAL_NAME, StoredToken, hash_of, token_text
 from noetl_stream.ports.operations import Operations
 from noetl_stream.ports.operations.executions import Executions
+from noetl_stream.ports.sealed_blobs import SealedBlobs
 from noetl_stream.sealing.keys import key_ring, new_key
 from noetl_stream.server.parts import ServerPorts
 from noetl_stream.server.server import Server
 from noetl_stream.settings.environment import GatewayLimits
+from noetl_stream.testing.keys import CAPABILITIES, OBJECT_KEYS, SIGNER
 from noetl_stream.testing.simulation.roles import check_once
 from noetl_stream.tools.contract import Tool
 from noetl_stream.tools.pipeline import NoopTool
@@ -54,6 +57,8 @@ KINDS = {"python": PythonTool.spec, "shell": ShellTool.spec}
 TOKEN_ID, SECRET = "0" * 16, "5ec2e7" * 10 + "0000"
 TOKEN = token_text(TOKEN_ID, SECRET)
 """An admin's, as an embedded stack makes it for itself."""
+
+AS_ADMIN = {"Authorization": f"Bearer {TOKEN}"}
 
 
 class GatewayStage:
@@ -71,13 +76,14 @@ class GatewayStage:
         self._kinds = KINDS | {kind: tool.spec for kind, tool in self._tools.items()}
         self.clock = SystemClock()
         self.broker = MemoryBroker(self.clock)
+        self.blobs = SealedBlobs(self.broker.blobs, OBJECT_KEYS)
         self.store = MemoryStore(self.clock)
         self.catalog = MemoryCatalog(self.store)
         self.tokens, self.sessions = MemoryTokens(), MemorySessions()
         self.audit = MemoryAudit()
         self.idempotency = MemoryIdempotency(self.clock)
         self._limits = limits
-        self._headers = {"Authorization": f"Bearer {TOKEN}"} if signed_in else {}
+        self._headers = AS_ADMIN if signed_in else {}
         self.operations = self.operations_within(unrecorded)
         self.url: str
         self.client: ClientSession
@@ -92,7 +98,10 @@ class GatewayStage:
         keys = key_ring((new_key(),), "a key")
         return Operations(
             DirectExecutions(
-                ExecutionPorts(log, bus, broker.blobs, store, catalog, clock), checking, cluster, recorded=recorded
+                ExecutionPorts(Requests(log, SIGNER), bus, self.blobs, store, catalog, clock),
+                checking,
+                cluster,
+                recorded=recorded,
             ),
             LiveFeed(store, MemoryFeed(store, clock), bus, clock),
             DirectPlaybooks(PlaybookPorts(store, catalog, clock), checking, recorded),
@@ -142,10 +151,13 @@ class GatewayStage:
                 log=broker.event_log,
                 queue=broker.command_queue,
                 store=self.store,
-                blobs=broker.blobs,
+                blobs=self.blobs,
                 bus=broker.bus,
                 clock=self.clock,
                 catalog=self.catalog,
+                evaluator=MemoryEvaluator(),
+                capabilities=CAPABILITIES,
+                signer=SIGNER,
             ),
             self._kinds,
             checker=check_once,
@@ -160,7 +172,7 @@ class GatewayStage:
             blobs=broker.blobs,
             clock=self.clock,
             tools=self._tools,
-            plans=PlanClient(broker.bus, self.clock, self._kinds, checker=check_once),
+            plans=PlanClient(self._kinds, checker=check_once),
         )
         tasks = [asyncio.create_task(server.run()), asyncio.create_task(worker.run())]
         try:

@@ -47,14 +47,14 @@ async def test_a_body_that_does_not_come_is_refused_in_time(
     async with stage.client.post("/api/v1/executions", data=body(), headers=json) as response:
         assert response.status == 400
         assert "did not arrive within" in (await response.json(content_type=None))["detail"]
-    assert stage.gateway.pressure.requests == 0
+    assert stage.gateway.pressure.requests.under_way == 0
 
 
 async def test_a_client_that_leaves_in_the_middle_of_a_body_is_not_an_internal_error(
     stage: GatewayStage, caplog: pytest.LogCaptureFixture
 ) -> None:
     _, writer = await sent(stage, START + AUTHORIZATION + b"Content-Length: 100\r\n\r\n{")
-    await stage.until(lambda: stage.gateway.pressure.requests == 1)
+    await stage.until(lambda: stage.gateway.pressure.requests.under_way == 1)
     writer.close()
     await until_counted(stage, "startExecution", 400)
     assert [record.message for record in caplog.records if record.levelno >= logging.ERROR] == []

@@ -200,7 +200,7 @@ async def test_a_waiting_call_is_answered_when_the_time_is_over(api: Described) 
 async def test_a_waiting_call_is_answered_when_the_gateway_ends(stage: GatewayStage, api: Described) -> None:
     held = (await api.call("startExecution", body={"playbook": HELD})).body["execution_id"]
     waiting = asyncio.create_task(api.call("getExecution", execution_id=held, query={"wait": "5m"}))
-    await stage.until(lambda: stage.gateway.pressure.requests == 1)
+    await stage.until(lambda: stage.gateway.pressure.waits.under_way == 1)
     stage.gateway.stop()
     assert (await waiting).body["status"] == "waiting"
 

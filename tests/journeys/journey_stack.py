@@ -34,7 +34,8 @@ class LiveStack:
     @property
     def endpoint(self) -> Endpoint:
         address = self.embedded.address
-        return Endpoint(address.nats_url, address.postgres_dsn, {"local_postgres": address.playbooks_dsn})
+        credentials = {"local_postgres": address.playbooks_dsn}
+        return Endpoint(address.nats_url, address.postgres_dsn, credentials, access_keys=(address.keys.access,))
 
     def roles(self, role: str) -> list[int]:
         """Pids of the living `server` or `worker` processes."""

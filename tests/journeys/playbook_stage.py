@@ -123,7 +123,9 @@ async def open_stage(home: Path) -> AsyncIterator[Stage]:
         embedded = await asyncio.to_thread(EmbeddedStack.join, home)
         ending.callback(embedded.leave)
         address = embedded.address
-        connected = await connect(Endpoint(address.nats_url, address.postgres_dsn, {}), name="journey")
+        connected = await connect(
+            Endpoint(address.nats_url, address.postgres_dsn, {}, access_keys=(address.keys.access,)), name="journey"
+        )
         ending.push_async_callback(connected.close)
         agency = Agency()
         urls = {

@@ -31,7 +31,8 @@ BAD = b'{"type":"report","execution_id":7}'
 async def connected(shared_home: Path) -> AsyncIterator[Connected]:
     stack = await asyncio.to_thread(EmbeddedStack.join, shared_home)
     address = stack.address
-    opened = await connect(Endpoint(address.nats_url, address.postgres_dsn, {}), name="journey")
+    endpoint = Endpoint(address.nats_url, address.postgres_dsn, {}, access_keys=(address.keys.access,))
+    opened = await connect(endpoint, name="journey")
     yield opened
     await opened.close()
     await asyncio.to_thread(stack.leave)

@@ -57,6 +57,7 @@ def test_every_command_of_the_documents_runs(
     assert ran >= 4
 
 
+@pytest.mark.verify
 def test_the_demonstration_ends_well_and_leaves_nothing(used_home: Path, folder: Path) -> None:
     home = copy_home(used_home, folder / "home")
     command = [sys.executable, str(ROOT / "playbooks" / "demo.py"), str(home)]

@@ -46,9 +46,9 @@ def playbook() -> str:
 async def test_loops_of_every_shape_run_over_a_result_larger_than_the_server_reads(shared_home: Path) -> None:
     assert Limits().max_resolve_bytes < ROWS * TEXT
     with EmbeddedStack.join(shared_home) as embedded:
-        connected = await connect(
-            Endpoint(embedded.address.nats_url, embedded.address.postgres_dsn, {}), name="journey"
-        )
+        address = embedded.address
+        endpoint = Endpoint(address.nats_url, address.postgres_dsn, {}, access_keys=(address.keys.access,))
+        connected = await connect(endpoint, name="journey")
         try:
             client = make_client(connected)
             submission = Submission.new(playbook(), "tests/paging", {}, connected.clock)

@@ -42,7 +42,8 @@ def playbook() -> str:
 @pytest.fixture
 async def operations(shared_home: Path) -> AsyncIterator[Operations]:
     with EmbeddedStack.join(shared_home) as embedded:
-        endpoint = Endpoint(embedded.address.nats_url, embedded.address.postgres_dsn, {})
+        address = embedded.address
+        endpoint = Endpoint(address.nats_url, address.postgres_dsn, {}, access_keys=(address.keys.access,))
         connected = await connect(endpoint, name="journey")
         try:
             yield make_operations(connected, endpoint)

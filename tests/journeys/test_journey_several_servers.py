@@ -64,6 +64,7 @@ async def check_completed(store: Store, execution_ids: list[str]) -> None:
         assert sum(row.name == "step.done" for row in journal) == STEPS
 
 
+@pytest.mark.verify
 async def test_two_servers_and_three_workers_run_each_step_of_200_executions_once(
     start_stack: Callable[[int, int], LiveStack],
 ) -> None:

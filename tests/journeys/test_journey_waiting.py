@@ -248,6 +248,7 @@ def _processes() -> Iterator[psutil.Process]:
     return psutil.process_iter(["cmdline"])
 
 
+@pytest.mark.verify
 async def test_a_resumed_pipeline_has_everything_on_another_worker(start_stack: StartStack) -> None:
     """iter, vars, results and the program counter, in the middle of a local loop with a jump behind it."""
     once = {"when": "{{ vars.laps < 2 }}", "then": {"do": "jump", "to": "count"}}
@@ -303,6 +304,7 @@ async def _last_calls(effects: Effects, count: int) -> bool:
     return effects.seen["last"] == count
 
 
+@pytest.mark.verify
 async def test_a_local_loop_pauses_and_resumes(start_stack: StartStack, tmp_path: Path) -> None:
     resumed = tmp_path / "resumed"
     code = f"import os, time; time.sleep(0 if os.path.exists({str(resumed)!r}) else 0.25); result = n"
@@ -456,7 +458,7 @@ async def signal_a_hundred(stack: LiveStack, victim: str) -> list[str]:
         async def tell(number: int) -> None:
             fact = SignalReceived(f"signal-{number}", signal="go", payload=number)
             async with gate:
-                await until(lambda: ask_of(connected.log, connected.bus, connected.clock, ids[number], fact))
+                await until(lambda: ask_of(connected.requests, connected.bus, connected.clock, ids[number], fact))
             if victim and number == 30:
                 with suppress(ProcessLookupError):
                     stack.kill(victim)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from noetl_stream.adapters.memory.access import MemoryCredentials
+from noetl_stream.adapters.memory.access import MemoryAudit, MemoryCredentials
 from noetl_stream.adapters.memory.broker import MemoryBroker
 from noetl_stream.adapters.memory.catalog import MemoryCatalog
 from noetl_stream.adapters.memory.store import MemoryStore
@@ -21,8 +21,10 @@ from noetl_stream.model.limits import Limits
 from noetl_stream.playbook.compile.compiler import check, digest_of
 from noetl_stream.playbook.plan import Plan
 from noetl_stream.ports import subjects
+from noetl_stream.sealing.keys import new_key
 from noetl_stream.server.plan_cache import PlanCache
 from noetl_stream.settings.environment import Settings
+from noetl_stream.testing.keys import ACCESS_KEYS
 from noetl_stream.testing.scenario.scenario import Scenario
 from noetl_stream.tools.pipeline import NoopTool
 from noetl_stream.wiring import Connected, Endpoint, make_server
@@ -133,9 +135,11 @@ async def test_the_limits_of_a_place_are_those_of_its_server() -> None:
     broker = MemoryBroker()
     store: Any = MemoryStore(broker.clock)
     store.catalog, store.credentials, store.feed = MemoryCatalog(store), MemoryCredentials(broker.clock), None
+    store.audit = MemoryAudit()
     ports = {"log": broker.event_log, "queue": broker.command_queue, "bus": broker.bus, "blobs": broker.blobs}
-    connected = Connected(**ports, nats=None, store=store, clock=broker.clock)  # type: ignore[arg-type]
-    server = make_server(connected, Endpoint("", "", {}, limits=Limits(max_step_runs=5)))
+    connected = Connected(**ports, nats=None, store=store, clock=broker.clock, access_keys=ACCESS_KEYS)  # type: ignore[arg-type]
+    endpoint = Endpoint("", "", {}, limits=Limits(max_step_runs=5), server_keys=(new_key(),))
+    server = make_server(connected, endpoint)
     source = playbook("", PLAIN)
     await broker.blobs.put(subjects.playbook_key(digest_of(source)), source.encode())
     plan = (await server.plans.load(digest_of(source))).plan

@@ -218,6 +218,7 @@ def test_a_lost_or_damaged_record_costs_nothing_while_the_servers_run(home: Path
         assert json.loads((home / "stack.json").read_text())["servers"] == ports
 
 
+@pytest.mark.verify
 def test_five_processes_that_join_a_fresh_home_at_once_get_the_same_servers(
     fresh_home: Path, new_user: NewUser, servers_under: ServersUnder
 ) -> None:
@@ -229,6 +230,7 @@ def test_five_processes_that_join_a_fresh_home_at_once_get_the_same_servers(
     assert servers_under(fresh_home) == []
 
 
+@pytest.mark.verify
 def test_joining_while_the_last_user_stops_the_servers_gets_running_ones(
     home: Path, servers_under: ServersUnder
 ) -> None:
@@ -245,6 +247,7 @@ def test_joining_while_the_last_user_stops_the_servers_gets_running_ones(
     assert servers_under(home) == []
 
 
+@pytest.mark.verify
 def test_a_start_that_was_killed_half_way_does_not_spoil_the_next(
     fresh_home: Path, new_user: NewUser, servers_under: ServersUnder
 ) -> None:
@@ -263,6 +266,7 @@ def test_a_start_that_was_killed_half_way_does_not_spoil_the_next(
         assert not (fresh_home / "postgres" / "data.new").exists()
 
 
+@pytest.mark.verify
 def test_a_home_removed_under_its_servers_gets_new_ones_and_an_editor_of_its_files_survives(
     own_home: Path, new_user: NewUser, servers_under: ServersUnder
 ) -> None:

@@ -1,4 +1,4 @@
-"""Checks broken playbooks, one in STEP, each in its own process and prints the cost. A test runs this script.
+"""Checks every broken playbook in its own process and prints the cost. A test runs this script.
 
 Each line of output is ``name seconds peak_bytes exit_code``. A signal ends a child that exceeds its resource limits.
 """
@@ -39,10 +39,10 @@ def in_a_child(text: str | bytes) -> tuple[float, int, int]:
 
 
 def main() -> None:
-    """Prints one line per playbook."""
+    """Prints one line per broken playbook."""
     cases: dict[str, str | bytes] = {path.name: path.read_bytes() for path in sorted(FOLDER.glob("*.yaml"))}
     cases |= {broken.name: broken.text for broken in GENERATED}
-    for name, text in list(cases.items())[:: int(sys.argv[1])]:
+    for name, text in cases.items():
         seconds, peak_bytes, code = in_a_child(text)
         print(name, f"{seconds:.3f}", peak_bytes, code)
 

@@ -140,7 +140,7 @@ def test_an_operator_cannot_offer_the_engines_own_files(folder: str) -> None:
 
 
 def test_by_default_no_folder_is_offered() -> None:
-    assert Settings.from_environment({}).tools(embedded=True).keychain_folders == ()
+    assert Settings.from_environment({}).tools("nats://localhost", embedded=True).keychain_folders == ()
     given = {"HOME": "/home/ann", "NOETL_KEYCHAIN_FOLDERS": "/run/secrets:/home/ann/secrets"}
-    folders = Settings.from_environment(given).tools(embedded=False).keychain_folders
+    folders = Settings.from_environment(given).tools("nats://localhost", embedded=False).keychain_folders
     assert folders == (Path("/run/secrets"), Path("/home/ann/secrets"))

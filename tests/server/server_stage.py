@@ -11,8 +11,9 @@ import msgspec
 
 from noetl_stream.adapters.memory.broker import MemoryBroker
 from noetl_stream.adapters.memory.catalog import MemoryCatalog
+from noetl_stream.adapters.memory.evaluator import MemoryEvaluator
 from noetl_stream.adapters.memory.store import MemoryStore
-from noetl_stream.client.executions.submit import Client, RequestRefused, Submission, ask_of
+from noetl_stream.client.executions.submit import Client, RequestRefused, Requests, Submission, ask_of
 from noetl_stream.engine.replay import replay
 from noetl_stream.engine.state import Execution
 from noetl_stream.errors import NoetlError, Unreachable
@@ -33,11 +34,14 @@ from noetl_stream.playbook.compile.compiler import compile_playbook, digest_of
 from noetl_stream.playbook.kinds.spec import Kinds
 from noetl_stream.ports import subjects
 from noetl_stream.ports.command_queue import Delivery
+from noetl_stream.ports.evaluator import Evaluator
 from noetl_stream.ports.operations.documents import plain
+from noetl_stream.ports.sealed_blobs import SealedBlobs
 from noetl_stream.ports.store import ExecutionRow, PartitionAdvance, PartitionLease, StoredEvent, Tick
 from noetl_stream.server.parts import ServerTimes
 from noetl_stream.server.server import Server
 from noetl_stream.testing.conformance.catalog import registered
+from noetl_stream.testing.keys import OBJECT_KEYS, SIGNER
 from noetl_stream.testing.simulation.host import FaultInjector, SimulatedHost
 from noetl_stream.testing.simulation.roles import run_worker, server_on
 from noetl_stream.testing.simulation.time import simulated_clock
@@ -56,6 +60,8 @@ class Stage:
     def __init__(self) -> None:
         self.clock = simulated_clock()
         self.broker = MemoryBroker(self.clock)
+        self.blobs = SealedBlobs(self.broker.blobs, OBJECT_KEYS)
+        self.requests = Requests(self.broker.event_log, SIGNER)
         self.store = Interrupted(MemoryStore(self.clock))
         self.tables = self.store.real.tables
         self.catalog = MemoryCatalog(self.store.real)
@@ -64,6 +70,7 @@ class Stage:
         self.stops: list[Stop] = []
         self._names = 0
         self.kinds: Kinds = KINDS
+        self.evaluator: Evaluator = MemoryEvaluator()
 
     def host(self, role: str, injector: FaultInjector | None = None) -> SimulatedHost:
         self._names += 1
@@ -74,7 +81,7 @@ class Stage:
     ) -> tuple[Server, SimulatedHost, asyncio.Task[None]]:
         """Starts a server; its task ends when the server does."""
         host = host or self.host("server")
-        server = server_on(host, self.catalog, self.kinds, ServerTimes(**times))
+        server = server_on(host, self.catalog, self.kinds, ServerTimes(**times), evaluator=self.evaluator)
         task = asyncio.create_task(server.run())
         self.running.append(task)
         return server, host, task
@@ -120,7 +127,7 @@ class Stage:
     async def submit(self, source: str, workload: dict[str, Any] | None = None) -> str:
         """Submits as a client does; the execution's id once it is accepted."""
         submission = Submission.new(source, "tests/server", workload or {}, self.clock)
-        client = Client(self.broker.event_log, self.broker.blobs, self.broker.bus)
+        client = Client(self.requests, self.blobs, self.broker.bus)
         follower = await client.follow(submission.execution_id).open()
         try:
             await client.submit(submission, follower)
@@ -132,10 +139,10 @@ class Stage:
         """Publishes a request. Returns its bytes."""
         digest = digest_of(source)
         if known:
-            await self.broker.blobs.put(subjects.playbook_key(digest), source.encode())
-        body = codec.encode(Request(execution_id, request_id, ExecutionRequested(request_id, digest, "tests/server")))
-        await self.broker.event_log.publish_reported(execution_id, request_id, body)
-        return body
+            await self.blobs.put(subjects.playbook_key(digest), source.encode())
+        request = Request(execution_id, request_id, ExecutionRequested(request_id, digest, "tests/server"))
+        await self.requests.publish(request)
+        return SIGNER.encode(request)
 
     async def register(self, source: str) -> str:
         """Registers a playbook. Returns its path."""
@@ -147,7 +154,7 @@ class Stage:
         broker = self.broker
         while True:
             try:
-                answer = await ask_of(broker.event_log, broker.bus, self.clock, execution_id, fact)
+                answer = await ask_of(self.requests, broker.bus, self.clock, execution_id, fact)
                 return dict(plain(answer))
             except RequestRefused as refused:
                 return refused.message
@@ -248,6 +255,7 @@ class ManualWorker:
             number=number,
             first=first,
             events=[msgspec.Raw(codec.encode(fact)) for fact in facts],
+            capability=command.capability,
         )
         identity = message_id or report_id(run, number)
         await self._stage.broker.event_log.publish_reported(command.execution_id, identity, codec.encode(report))

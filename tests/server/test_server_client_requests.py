@@ -167,7 +167,7 @@ async def test_a_client_repeats_its_question_until_a_server_answers(stage: Stage
         outages.append("nobody")
         stage.store.away = len(outages) < 3
 
-    answer = await ask_of(stage.broker.event_log, stage.broker.bus, stage.clock, EXECUTION, ASKED["patch"], unanswered)
+    answer = await ask_of(stage.requests, stage.broker.bus, stage.clock, EXECUTION, ASKED["patch"], unanswered)
     assert len(outages) >= 3
     assert answer.execution_id == EXECUTION and answer.position
     assert (await whole(stage, EXECUTION)).count("ctx.patched") == 1
@@ -176,7 +176,7 @@ async def test_a_client_repeats_its_question_until_a_server_answers(stage: Stage
 async def test_a_refusal_reaches_the_client_as_an_error(stage: Stage) -> None:
     await stage.server()
     with pytest.raises(RequestRefused, match="execution nobody does not exist"):
-        await ask_of(stage.broker.event_log, stage.broker.bus, stage.clock, "nobody", ASKED["cancel"])
+        await ask_of(stage.requests, stage.broker.bus, stage.clock, "nobody", ASKED["cancel"])
 
 
 async def test_a_request_sent_with_the_start_finds_the_execution(stage: Stage) -> None:

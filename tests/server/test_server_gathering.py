@@ -51,9 +51,9 @@ async def gathered(stage: Stage, source: str) -> tuple[Any, Any]:
     step_run_id = next(fact.step_run_id for fact in facts if isinstance(fact, NextEvaluated))
     names = [entry.name for entry in await stage.journal(EXECUTION)]
     assert "reference.resolved" in names, "the loop's result was too small for this test"
-    data = await gather_iterations(stage.store.real, stage.broker.blobs, EXECUTION, step_run_id)
+    data = await gather_iterations(stage.store.real, stage.blobs, EXECUTION, step_run_id)
     read = codec.decode_payload(row.result or b"")
-    value = await stage.broker.blobs.get(read.reference.key) if read.reference else bytes(read.value)
+    value = await stage.blobs.get(read.reference.key) if read.reference else bytes(read.value)
     return codec.decode_json(data), codec.decode_json(value)
 
 
@@ -144,9 +144,7 @@ async def test_iterations_that_waited_have_what_came_after_the_wait(stage: Stage
     row = await stage.ended(EXECUTION)
     read = codec.decode_payload(row.result or b"")
     assert read.reference is not None
-    assert codec.decode_json(await stage.broker.blobs.get(read.reference.key)) == [
-        {"n": n, "text": LONG} for n in (1, 2)
-    ]
+    assert codec.decode_json(await stage.blobs.get(read.reference.key)) == [{"n": n, "text": LONG} for n in (1, 2)]
 
 
 async def test_a_loop_whose_item_is_lost_is_lost_by_name(stage: Stage) -> None:
@@ -234,4 +232,4 @@ async def test_any_server_gathers_a_loop_for_any_client(stage: Stage) -> None:
     for _ in range(2):
         answer = await stage.broker.bus.ask(f"{subjects.ASK_RESULT}.{EXECUTION}.{step_run_id}", b"", 2)
         assert answer is not None
-        assert codec.decode_json(await stage.broker.blobs.get(codec.decode_json(answer)["key"])) == whole
+        assert codec.decode_json(await stage.blobs.get(codec.decode_json(answer)["key"])) == whole

@@ -7,11 +7,14 @@ import asyncio
 import pytest
 from server_stage import ONE_STEP, Stage
 
+from noetl_stream.adapters.memory.evaluator import MemoryEvaluator
 from noetl_stream.adapters.memory.store import MemoryFeed
 from noetl_stream.errors import Unreachable
+from noetl_stream.ports.sealed_blobs import SealedBlobs
 from noetl_stream.server.housekeeping import TICKS_AT_ONCE, TRIM_S, trim_feed
 from noetl_stream.server.parts import ServerPorts, ServerTimes
 from noetl_stream.server.server import Server
+from noetl_stream.testing.keys import CAPABILITIES, OBJECT_KEYS, SIGNER
 from noetl_stream.testing.simulation.time import simulated_clock
 
 
@@ -54,10 +57,13 @@ async def test_a_long_trim_holds_up_nothing(stage: Stage) -> None:
         log=host.log,
         queue=host.queue,
         store=host.store,
-        blobs=host.blobs,
+        blobs=SealedBlobs(host.blobs, OBJECT_KEYS),
         bus=host.bus,
         clock=stage.clock,
         catalog=stage.catalog,
+        evaluator=MemoryEvaluator(),
+        capabilities=CAPABILITIES,
+        signer=SIGNER,
         feed=feed,
     )
     server = Server(host.name, ports, stage.kinds, ServerTimes(feed_keep_s=5.0))

@@ -47,7 +47,7 @@ def test_the_seeds_meet_every_kind_of_trouble() -> None:
     assert met.keys() == {*HARMLESS, *TOUCHING}
 
 
-@pytest.mark.parametrize("takes_s", [60, 3600])
+@pytest.mark.parametrize("takes_s", [60, pytest.param(3600, marks=pytest.mark.verify)])
 async def test_a_living_worker_keeps_its_lease_in_simulated_time(stage: Stage, takes_s: float) -> None:
     await stage.server()
     stage.start_worker()

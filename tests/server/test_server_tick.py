@@ -16,6 +16,7 @@ from noetl_stream.model.messages import FORMAT, InputByReport, Request
 from noetl_stream.playbook.compile.compiler import digest_of
 from noetl_stream.ports import subjects
 from noetl_stream.ports.store import EventRow
+from noetl_stream.testing.keys import SIGNER
 from noetl_stream.testing.simulation.host import SimulatedHost
 
 
@@ -132,7 +133,7 @@ async def test_a_request_is_recorded_in_full(stage: Stage) -> None:
     digest = digest_of(ONE_STEP)
     await stage.broker.blobs.put(subjects.playbook_key(digest), ONE_STEP.encode())
     fact = ExecutionRequested("request-1", digest, "tests/server", workload={"a": [1, {"b": 2}]}, ctx={"c": 3})
-    body = codec.encode(Request(EXECUTION, "request-1", fact))
+    body = SIGNER.encode(Request(EXECUTION, "request-1", fact))
     await stage.broker.event_log.publish_reported(EXECUTION, "request-1", body)
     await stage.pass_time(1)
     assert codec.decode_fact((await stage.journal(EXECUTION))[0].data) == fact

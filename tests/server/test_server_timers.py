@@ -19,12 +19,15 @@ from waiting_stage import (
     whole,
 )
 
+from noetl_stream.adapters.memory.evaluator import MemoryEvaluator
 from noetl_stream.engine.state import LATEST_MS
 from noetl_stream.errors import Fenced, NoetlError, OutcomeUnknown
 from noetl_stream.model.events import CtxPatched, PauseRequested, ResumeRequested
+from noetl_stream.ports.sealed_blobs import SealedBlobs
 from noetl_stream.server.inputs import FEW
 from noetl_stream.server.parts import ServerPorts
 from noetl_stream.server.server import Server
+from noetl_stream.testing.keys import CAPABILITIES, OBJECT_KEYS, SIGNER
 from noetl_stream.testing.simulation.work import playbook, work
 
 UNKNOWN = OutcomeUnknown("no answer")
@@ -50,10 +53,13 @@ def server_with(stage: Stage, clock: Any) -> Server:
         log=host.log,
         queue=host.queue,
         store=host.store,
-        blobs=host.blobs,
+        blobs=SealedBlobs(host.blobs, OBJECT_KEYS),
         bus=host.bus,
         clock=clock,
         catalog=stage.catalog,
+        evaluator=MemoryEvaluator(),
+        capabilities=CAPABILITIES,
+        signer=SIGNER,
     )
     return Server(host.name, ports, KINDS)
 

@@ -11,6 +11,7 @@ from noetl_stream.model.events import InterventionFact, SignalReceived
 from noetl_stream.model.ids import partition_of
 from noetl_stream.model.messages import Request
 from noetl_stream.ports.store import ExecutionRow
+from noetl_stream.testing.keys import SIGNER
 from noetl_stream.testing.simulation.host import FaultInjector, SimulatedHost
 from noetl_stream.testing.simulation.work import playbook, work
 
@@ -126,7 +127,7 @@ async def begin_gate(stage: Stage) -> None:
 
 async def publish(stage: Stage, fact: InterventionFact, execution_id: str = EXECUTION) -> None:
     """Publishes a request without waiting for its answer, even if the same was published before."""
-    body = codec.encode(Request(execution_id, fact.request_id, fact))
+    body = SIGNER.encode(Request(execution_id, fact.request_id, fact))
     stage.broker.event_log.forget_message_ids()
     await stage.broker.event_log.publish_reported(execution_id, f"{execution_id}.{fact.request_id}", body)
 

@@ -72,3 +72,18 @@ class TestPostgresAudit(AuditConformance):
         with pytest.raises(asyncpg.PostgresError, match="is only ever added to"):
             await watcher.execute(change.format(table))
         assert len(await audit.page(10, None, None)) == 1
+
+    @pytest.mark.parametrize("table", ["audit", "audit_answer"])
+    @pytest.mark.parametrize("change", ["update noetl.{} set at_ms = 1", "delete from noetl.{}"])
+    async def test_nor_in_a_partition(self, audit: PostgresAudit, watcher: Any, table: str, change: str) -> None:
+        await audit.add(attempted(at_ms=0), AuditedAnswer(200))
+        with pytest.raises(asyncpg.PostgresError, match="is only ever added to"):
+            await watcher.execute(change.format(f"{table}_0"))
+
+    async def test_whoever_trims_deletes_nothing_of_the_last_thirty_days(
+        self, audit: PostgresAudit, watcher: Any
+    ) -> None:
+        now_ms = await watcher.fetchval("select (extract(epoch from now()) * 1000)::bigint")
+        await audit.add(attempted(at_ms=now_ms), AuditedAnswer(200))
+        await audit.trim(2 * now_ms)
+        assert len(await audit.page(10, None, None)) == 1

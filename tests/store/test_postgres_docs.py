@@ -11,7 +11,11 @@ import asyncpg
 DOCS = Path(__file__).parents[2] / "docs"
 TABLES = (DOCS / "reference" / "tables.md").read_text(encoding="utf-8")
 QUERIES = re.findall(r"^```sql\n(.*?)^```$", (DOCS / "how-to" / "inspect-in-sql.md").read_text(), re.M | re.S)
-COLUMNS = "select table_name, column_name from information_schema.columns where table_schema = 'noetl'"
+COLUMNS = """
+select table_name, column_name from information_schema.columns
+where table_schema = 'noetl'
+    and not (select relispartition from pg_class where oid = format('noetl.%I', table_name)::regclass)
+"""
 
 
 def described() -> dict[str, list[str]]:

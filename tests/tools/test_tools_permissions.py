@@ -15,36 +15,62 @@ import pytest
 
 from noetl_stream.errors import UsageError
 from noetl_stream.hosting import open_stack
+from noetl_stream.settings.egress import EgressRules, egress_rules, read_allowed, servers_of
 from noetl_stream.settings.environment import Settings
-from noetl_stream.settings.tools import HttpAllow, ToolSettings, read_http_allow
+from noetl_stream.settings.tools import ToolSettings
 from noetl_stream.tools.contract import ToolFailure
 from noetl_stream.tools.duckdb.tool import DuckdbTool
 from noetl_stream.tools.http.tool import HttpTool
 from noetl_stream.tools.pipeline import NoopTool
 from noetl_stream.tools.registry import create_tools
 from noetl_stream.tools.shell import ShellTool
+from warm_program import noetl
 
 HOME = {"HOME": "/home/ann"}
 OWN_SERVERS = {"NOETL_NATS_URL": "nats://localhost:4222", "NOETL_POSTGRES_DSN": "postgresql://localhost/x"}
 
 
 def test_the_environment_sets_the_permissions_of_tools() -> None:
-    given = {"NOETL_HTTP_ALLOW": "10.1.0.0/16, api.local", "NOETL_SHELL": "Off", "NOETL_DUCKDB_PATHS": "/data:/srv/b"}
-    allow = read_http_allow("10.1.0.0/16,api.local")
+    given = {
+        "NOETL_EGRESS_ALLOW": "10.1.0.0/16, api.local, /run/postgresql",
+        "NOETL_SHELL": "Off",
+        "NOETL_DUCKDB_PATHS": "/data:/srv/b",
+        "NOETL_DUCKDB_MAX_MEMORY": "1.5GiB",
+        "NOETL_DUCKDB_MAX_THREADS": "2",
+    }
+    rules = egress_rules("10.1.0.0/16,api.local,/run/postgresql")
     folders = (Path("/data"), Path("/srv/b"))
     for embedded in (True, False):
-        assert Settings.from_environment(HOME | given).tools(embedded=embedded) == ToolSettings(allow, False, folders)
+        settings = Settings.from_environment(HOME | given).tools("nats://nats.local", embedded=embedded)
+        assert settings == ToolSettings(rules, False, folders, (), 1_610_612_736, 2)
 
 
 def test_by_default_only_the_embedded_stack_allows_loopback() -> None:
     settings = Settings.from_environment(HOME)
-    assert settings.tools(embedded=True) == ToolSettings(read_http_allow("loopback"), True, ())
-    assert settings.tools(embedded=False) == ToolSettings(HttpAllow(), True, ())
+    assert settings.tools("nats://nats.local", embedded=True) == ToolSettings(egress_rules("loopback"))
+    assert settings.tools("nats://nats.local", embedded=False) == ToolSettings()
 
 
 def test_none_closes_the_machine_of_the_embedded_stack_too() -> None:
-    settings = Settings.from_environment(HOME | {"NOETL_HTTP_ALLOW": "none"})
-    assert settings.tools(embedded=True).http_allow == HttpAllow()
+    settings = Settings.from_environment(HOME | {"NOETL_EGRESS_ALLOW": "none"})
+    assert settings.tools("nats://nats.local", embedded=True).egress == EgressRules()
+
+
+def test_tasks_never_reach_the_engines_own_nats() -> None:
+    given = {"NOETL_EGRESS_DENY": "10.0.0.0/8:5432"}
+    settings = Settings.from_environment(HOME | given).tools(
+        "nats://u:p@127.0.0.1:4333,nats://nats.local", embedded=True
+    )
+    assert [(str(target.where), target.port) for target in settings.egress.denied] == [
+        ("10.0.0.0/8", 5432),
+        ("127.0.0.1/32", 4333),
+    ]
+    assert [str(target.where) for target in servers_of("nats://localhost")] == ["127.0.0.0/8", "::1/128"]
+
+
+def test_the_former_name_of_a_setting_is_not_ignored() -> None:
+    with pytest.raises(UsageError, match="NOETL_HTTP_ALLOW has become NOETL_EGRESS_ALLOW"):
+        Settings.from_environment(HOME | {"NOETL_HTTP_ALLOW": "none"})
 
 
 @pytest.mark.parametrize(
@@ -54,22 +80,33 @@ def test_none_closes_the_machine_of_the_embedded_stack_too() -> None:
         ("169.254.169.254", ["169.254.169.254/32"], []),
         ("fd00::/8 , PRIVATE", ["fd00::/8", "10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7"], []),
         ("Api.Local.,api2", [], ["api.local", "api2"]),
+        ("api.local:8443, 10.0.0.1:80, [fd00::1]:80", ["10.0.0.1/32:80", "fd00::1/128:80"], ["api.local:8443"]),
+        ("loopback:8098", ["127.0.0.0/8:8098", "::1/128:8098"], []),
     ],
 )
 def test_entries_are_words_networks_and_host_names(text: str, networks: list[str], names: list[str]) -> None:
-    allow = read_http_allow(text)
-    assert [str(network) for network in allow.networks] == networks
-    assert allow.host_names == frozenset(names)
+    found = read_allowed(text).targets
+    shown = [f"{target.where}:{target.port}" if target.port else str(target.where) for target in found]
+    assert [text for text, target in zip(shown, found, strict=True) if not isinstance(target.where, str)] == networks
+    assert [text for text, target in zip(shown, found, strict=True) if isinstance(target.where, str)] == names
 
 
 @pytest.mark.parametrize(
     ("variable", "value"),
     [
-        ("NOETL_HTTP_ALLOW", "10.0.0.1/8"),
-        ("NOETL_HTTP_ALLOW", "300.1.1.1"),
-        ("NOETL_HTTP_ALLOW", "http://host"),
-        ("NOETL_HTTP_ALLOW", "loopback,,private"),
-        ("NOETL_HTTP_ALLOW", "*.local"),
+        ("NOETL_EGRESS_ALLOW", "10.0.0.1/8"),
+        ("NOETL_EGRESS_ALLOW", "300.1.1.1"),
+        ("NOETL_EGRESS_ALLOW", "http://host"),
+        ("NOETL_EGRESS_ALLOW", "loopback,,private"),
+        ("NOETL_EGRESS_ALLOW", "*.local"),
+        ("NOETL_EGRESS_ALLOW", "10.0.0.1:0"),
+        ("NOETL_EGRESS_ALLOW", "10.0.0.1:65536"),
+        ("NOETL_EGRESS_ALLOW", "none:80"),
+        ("NOETL_EGRESS_DENY", "api.local"),
+        ("NOETL_EGRESS_DENY", "/run/postgresql"),
+        ("NOETL_DUCKDB_MAX_MEMORY", "80%"),
+        ("NOETL_DUCKDB_MAX_MEMORY", "0GB"),
+        ("NOETL_DUCKDB_MAX_THREADS", "0"),
         ("NOETL_SHELL", "maybe"),
         ("NOETL_DUCKDB_PATHS", "/data:data"),
     ],
@@ -81,15 +118,15 @@ def test_an_invalid_value_is_an_error_that_names_its_variable(variable: str, val
 
 def test_a_worker_with_its_own_servers_is_guarded() -> None:
     with open_stack(Settings.from_environment(HOME | OWN_SERVERS)) as place:
-        assert place.endpoint.tools == ToolSettings()
+        assert place.endpoint.tools == ToolSettings(EgressRules(denied=servers_of("nats://localhost:4222")))
     with open_stack(Settings.from_environment(HOME | OWN_SERVERS | {"NOETL_SHELL": "off"})) as place:
-        assert place.endpoint.tools == ToolSettings(shell=False)
+        assert not place.endpoint.tools.shell
 
 
 async def test_a_tool_is_created_with_the_operators_settings(make_call: Any, tmp_path: Path) -> None:
     classes = {"http": HttpTool, "duckdb": DuckdbTool, "shell": ShellTool, "noop": NoopTool}
     closed = create_tools(classes, ToolSettings(shell=False))
-    opened = create_tools(classes, ToolSettings(read_http_allow("loopback"), True, (tmp_path,)))
+    opened = create_tools(classes, ToolSettings(egress_rules("loopback"), True, (tmp_path,)))
     (tmp_path / "data.csv").write_text("a\n1\n")
     calls = {
         "http": make_call({"url": "http://127.0.0.1:1/"}),
@@ -159,3 +196,20 @@ workflow:
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["result"]["data"] == "hello"
+
+
+@pytest.mark.xdist_group("stack")
+def test_tasks_of_dev_do_not_reach_its_gateway(shared_home: Path, shared_gateway_port: int, tmp_path: Path) -> None:
+    playbook = tmp_path / "gateway.yaml"
+    playbook.write_text(
+        f"""
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: {{name: gateway, path: tests/gateway}}
+workflow:
+- step: start
+  tool: {{kind: http, url: "http://localhost:{shared_gateway_port}/health"}}
+"""
+    )
+    done = noetl("run", playbook, "--home", shared_home, "-o", "json")
+    assert f"port {shared_gateway_port} is closed to tasks by the worker's operator" in done.stdout

@@ -1,15 +1,22 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
+import ssl
+import subprocess
 from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import asyncpg
 import pytest
 
 from noetl_stream.playbook.plan import Timeouts
+from noetl_stream.settings.egress import EgressRules
 from noetl_stream.tools.contract import ToolCall, ToolFailure
+from noetl_stream.tools.egress import Egress
 from noetl_stream.tools.postgres.pool import ConnectionPools
 from noetl_stream.tools.postgres.tool import PostgresTool
 
@@ -52,8 +59,8 @@ class Runner:
 
 
 @pytest.fixture
-async def run(make_call: Any, postgres_dsn: str) -> AsyncIterator[Runner]:
-    pools = ConnectionPools()
+async def run(make_call: Any, postgres_dsn: str, egress: EgressRules) -> AsyncIterator[Runner]:
+    pools = ConnectionPools(Egress(egress))
     tool = PostgresTool(pools)
     yield Runner(tool, pools, make_call, postgres_dsn)
     await tool.close()
@@ -401,6 +408,86 @@ async def test_the_credential_says_whether_the_connection_is_encrypted(
     server.close()
 
 
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, ssl.SSLContext]:
+    """A certificate for ``localhost``, which nothing trusts by itself, and a server's context with it."""
+    folder = tmp_path_factory.mktemp("certificate")
+    subject = ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"]
+    files = ["-keyout", str(folder / "key.pem"), "-out", str(folder / "certificate.pem")]
+    command = [
+        "openssl",
+        "req",
+        "-x509",
+        "-newkey",
+        "ec",
+        "-pkeyopt",
+        "ec_paramgen_curve:prime256v1",
+        "-nodes",
+        "-days",
+        "2",
+        *subject,
+        *files,
+    ]
+    subprocess.run(command, check=True, capture_output=True)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(folder / "certificate.pem", folder / "key.pem")
+    return folder / "certificate.pem", context
+
+
+@pytest.mark.parametrize(
+    ("host", "sslmode", "trusts_it", "is_encrypted"),
+    [
+        ("localhost", "require", False, True),
+        ("localhost", "verify-full", True, True),
+        ("127.0.0.1", "verify-ca", True, True),
+        ("localhost", "verify-full", False, False),
+        ("localhost", "verify-ca", False, False),
+        ("127.0.0.1", "verify-full", True, False),
+    ],
+)
+async def test_a_certificate_is_checked_for_the_name_in_the_address(
+    make_call: Any,
+    egress: EgressRules,
+    certificate: tuple[Path, ssl.SSLContext],
+    host: str,
+    sslmode: str,
+    trusts_it: bool,
+    is_encrypted: bool,
+) -> None:
+    """Although the connection is made to the address that was checked."""
+    file, context = certificate
+    received: list[bytes] = []
+    names: list[str | None] = []
+    context.sni_callback = lambda _socket, name, _context: names.append(name)
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readexactly(8)
+        writer.write(b"S")
+        with contextlib.suppress(OSError):
+            await writer.start_tls(context)
+            received.append(await reader.read(1024))
+        writer.close()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    roots = f"&sslrootcert={file}" if trusts_it else ""
+    dsn = f"postgresql://u:p@{host}:{port}/d?sslmode={sslmode}{roots}"
+
+    async def is_operators(_: str) -> bool:
+        return True
+
+    tool = PostgresTool(ConnectionPools(Egress(egress)))
+    call = make_call({"auth": "db", "command": "select 1"}, credentials={"db": dsn})
+    with pytest.raises(ToolFailure) as failed:
+        await tool.run(replace(call, is_operators=is_operators))
+    await tool.close()
+    server.close()
+    await server.wait_closed()
+    assert failed.value.error.kind == "connection"
+    assert any(b"user" in data for data in received) == is_encrypted
+    assert set(names) == ({"localhost"} if host == "localhost" else {None})
+
+
 async def test_a_connection_that_is_cut_is_a_connection_error_and_the_next_task_gets_a_new_one(run: Runner) -> None:
     failed = await run.failure("select pg_terminate_backend(pg_backend_pid())")
     assert failed.error.kind in ("connection", "sql")
@@ -447,8 +534,8 @@ async def test_a_database_that_refuses_the_credential_is_a_credential_error(run:
         assert "does not exist" in failed.error.message
 
 
-async def test_a_database_that_is_not_there_is_a_connection_error(run: Runner, tmp_path: Any) -> None:
-    for dsn in (f"postgresql://postgres@/postgres?host={tmp_path}", "postgresql://u@127.0.0.1:1/d"):
+async def test_a_database_that_is_not_there_is_a_connection_error(run: Runner, postgres_dsn: str) -> None:
+    for dsn in (f"{postgres_dsn}&port=1", "postgresql://u@127.0.0.1:1/d"):
         failed = await run.failure("select 1", credential=dsn)
         assert (failed.error.kind, failed.error.retryable) == ("connection", True)
 

@@ -23,9 +23,10 @@ from noetl_stream.ports.subjects import ASK_SECRET
 from noetl_stream.sealing.keys import KeyRing, new_key, read_key
 from noetl_stream.server.credentials import SecretsResponder
 from noetl_stream.server.responder import answering
-from noetl_stream.settings.tools import read_http_allow
+from noetl_stream.settings.egress import egress_rules
 from noetl_stream.testing.conformance.store_rows import execution_row, taken, tick_of
 from noetl_stream.tools.contract import ToolCall, ToolFailure
+from noetl_stream.tools.egress import Egress
 from noetl_stream.tools.http.tool import HttpTool
 from noetl_stream.tools.pipeline import SecretsTool
 from noetl_stream.worker.limits import ABSENT_KEPT_S, SECRET_KEPT_S, UNKNOWN_LIFETIME_S
@@ -72,7 +73,7 @@ class Vault:
 
         await bus.listen(ASK_SECRET, count)
         self.stage.tools["secrets"] = SecretsTool()
-        self.stage.tools["http"] = HttpTool(read_http_allow("loopback"))
+        self.stage.tools["http"] = HttpTool(Egress(egress_rules("loopback")))
 
     async def start(self, **changes: Any) -> None:
         """A worker that asks it."""
@@ -266,6 +267,21 @@ async def test_auth_names_an_entry_first_then_a_stored_credential_then_the_worke
     assert await credential_seen(vault, "mine") == "worker-own-value"
     missing = "`noetl-stream credential set none` stores one, or set NOETL_CREDENTIAL_NONE for the worker"
     assert await credential_seen(vault, "none") == f"no credential named 'none': {missing}"
+
+
+async def test_a_tool_learns_which_credentials_the_operator_configured(vault: Vault) -> None:
+    """Those alone may reach a host on a private network."""
+    await vault.keeper.put("both", "stored-value", "ann")
+    found: dict[str, bool] = {}
+
+    async def act(call: ToolCall) -> Any:
+        for name in ("mine", "both", "entry"):
+            found[name] = await call.is_operators(name)
+
+    vault.stage.puppet.acts["act"] = act
+    root = "keychain: [{name: entry, kind: credential, credential: mine}]\n"
+    await vault.run(f"- step: start\n  tool:\n  - {{name: act, kind: puppet}}\n{root}")
+    assert found == {"mine": True, "both": False, "entry": True}
 
 
 async def test_a_secret_in_what_failed_to_render_is_hidden(vault: Vault) -> None:

@@ -194,7 +194,7 @@ async def test_inner_items_too_many_for_an_event_are_paged_out_before_the_loop_s
     await run(stage, nested(), limits=Limits(max_loop_items_bytes=8))
     inner = [fact for fact in stage.facts if isinstance(fact, LoopStarted) and fact.path]
     assert [(fact.count, fact.items, len(fact.pages)) for fact in inner] == [(2, [], 1), (1, ["y0"], 0)]
-    assert codec.decode_json(await stage.broker.blobs.get(inner[0].pages[0].reference.key)) == ["x0", "x1"]
+    assert codec.decode_json(await stage.blobs.get(inner[0].pages[0].reference.key)) == ["x0", "x1"]
     assert inputs_of(stage.puppet.calls, "hotel") == ["x0", "x1", "y0"]
 
 

@@ -70,7 +70,7 @@ async def test_the_items_of_a_loop_are_stored_by_page_and_reported_with_its_wind
     assert isinstance(started, StepStarted) and isinstance(paged, LoopPagedOut)
     assert (paged.count, paged.max_in_flight, paged.path) == (5, 10, ())
     assert [(page.first, page.count) for page in paged.pages] == [(0, 2), (2, 2), (4, 1)]
-    stored = [await stage.broker.blobs.get(page.reference.key) for page in paged.pages]
+    stored = [await stage.blobs.get(page.reference.key) for page in paged.pages]
     assert [item for data in stored for item in codec.decode_json(data)] == rows
     for page, data in zip(paged.pages, stored, strict=True):
         assert (page.reference.size, page.reference.checksum) == (len(data), f"sha256:{sha256(data).hexdigest()}")
@@ -147,7 +147,7 @@ async def test_an_inner_level_is_paged_by_what_it_sees_of_the_iteration_around_i
     started, paged = stage.facts
     assert started == LoopIterationStarted((1,), "worker-1")
     assert isinstance(paged, LoopPagedOut) and (paged.path, paged.count) == ((1,), 2)
-    assert codec.decode_json(await stage.broker.blobs.get(paged.pages[0].reference.key)) == [7, 8]
+    assert codec.decode_json(await stage.blobs.get(paged.pages[0].reference.key)) == [7, 8]
 
 
 # --- reading pages ----------------------------------------------------------------------------------------------------

@@ -25,10 +25,10 @@ class Server:
         self._sources = {digest_of(source): source for source in sources}
 
     async def start(self) -> None:
-        await self._stage.broker.bus.listen("noetl.ask.playbook.*", self._answer)
+        await self._stage.broker.bus.listen("noetl.ask.playbook.default", self._answer)
 
-    async def _answer(self, subject: str, _body: bytes, reply: str) -> None:
-        digest = subject.rsplit(".", 1)[1]
+    async def _answer(self, _subject: str, body: bytes, reply: str) -> None:
+        digest = codec.decode_playbook_question(body).command.command_id
         self.lookups.append(digest)
         source = self._sources.get(digest)
         answer = {} if source is None else {"source": source, "path": "tests/worker"}
@@ -37,14 +37,14 @@ class Server:
 
 @pytest.fixture
 async def plans(stage: Stage) -> AsyncIterator[PlanClient]:
-    asking = PlanClient(stage.broker.bus, stage.clock, KINDS, kept=1)
+    asking = PlanClient(KINDS, kept=1)
     yield asking
     await asking.close()
 
 
 async def test_a_plan_is_compiled_from_the_source_any_server_returns(stage: Stage, plans: PlanClient) -> None:
     await Server(stage, NOOP).start()
-    plan = await plans.load(digest_of(NOOP))
+    plan = await plans.load(digest_of(NOOP), stage.questions(digest_of(NOOP)))
     assert (plan.digest, list(plan.steps)) == (digest_of(NOOP), ["start"])
     assert plans.cached(digest_of(NOOP)) is plan
 
@@ -52,8 +52,8 @@ async def test_a_plan_is_compiled_from_the_source_any_server_returns(stage: Stag
 async def test_a_plan_is_asked_for_once_however_many_want_it(stage: Stage, plans: PlanClient) -> None:
     server = Server(stage, NOOP)
     await server.start()
-    loaded = await asyncio.gather(*(plans.load(digest_of(NOOP)) for _ in range(5)))
-    await plans.load(digest_of(NOOP))
+    loaded = await asyncio.gather(*(plans.load(digest_of(NOOP), stage.questions(digest_of(NOOP))) for _ in range(5)))
+    await plans.load(digest_of(NOOP), stage.questions(digest_of(NOOP)))
     assert len(server.lookups) == 1
     assert all(plan is loaded[0] for plan in loaded)
 
@@ -61,8 +61,8 @@ async def test_a_plan_is_asked_for_once_however_many_want_it(stage: Stage, plans
 async def test_a_caller_that_is_cancelled_does_not_take_the_answer_from_the_others(
     stage: Stage, plans: PlanClient
 ) -> None:
-    first = asyncio.create_task(plans.load(digest_of(NOOP)))
-    second = asyncio.create_task(plans.load(digest_of(NOOP)))
+    first = asyncio.create_task(plans.load(digest_of(NOOP), stage.questions(digest_of(NOOP))))
+    second = asyncio.create_task(plans.load(digest_of(NOOP), stage.questions(digest_of(NOOP))))
     await stage.settle()
     first.cancel()
     await Server(stage, NOOP).start()
@@ -72,14 +72,14 @@ async def test_a_caller_that_is_cancelled_does_not_take_the_answer_from_the_othe
 
 async def test_only_the_plans_used_last_are_kept(stage: Stage, plans: PlanClient) -> None:
     await Server(stage, NOOP, OTHER).start()
-    await plans.load(digest_of(NOOP))
-    await plans.load(digest_of(OTHER))
+    await plans.load(digest_of(NOOP), stage.questions(digest_of(NOOP)))
+    await plans.load(digest_of(OTHER), stage.questions(digest_of(OTHER)))
     assert plans.cached(digest_of(NOOP)) is None
     assert plans.cached(digest_of(OTHER)) is not None
 
 
 async def test_it_asks_again_as_long_as_no_server_answers(stage: Stage, plans: PlanClient) -> None:
-    waiting = asyncio.create_task(plans.load(digest_of(NOOP)))
+    waiting = asyncio.create_task(plans.load(digest_of(NOOP), stage.questions(digest_of(NOOP))))
     await stage.settle()
     await stage.advance(10.0, step_s=1.0)
     assert not waiting.done()
@@ -91,7 +91,7 @@ async def test_it_asks_again_as_long_as_no_server_answers(stage: Stage, plans: P
 async def test_an_unknown_digest_is_an_error(stage: Stage, plans: PlanClient) -> None:
     await Server(stage).start()
     with pytest.raises(PlanUnknown, match="is unknown to the servers"):
-        await plans.load("0" * 64)
+        await plans.load("0" * 64, stage.questions("0" * 64))
 
 
 async def test_after_a_refusal_the_server_is_asked_again(stage: Stage, plans: PlanClient) -> None:
@@ -99,7 +99,7 @@ async def test_after_a_refusal_the_server_is_asked_again(stage: Stage, plans: Pl
     await server.start()
     for _ in range(2):
         with pytest.raises(PlanUnknown):
-            await plans.load("0" * 64)
+            await plans.load("0" * 64, stage.questions("0" * 64))
     assert len(server.lookups) == 2
 
 
@@ -109,12 +109,12 @@ async def test_a_source_that_is_not_of_the_digest_is_refused(stage: Stage, plans
 
     await stage.broker.bus.listen("noetl.ask.playbook.*", wrong_answer)
     with pytest.raises(PlanUnknown, match="received"):
-        await plans.load("0" * 64)
+        await plans.load("0" * 64, stage.questions("0" * 64))
 
 
 async def test_a_playbook_that_does_not_compile_here_says_why(stage: Stage) -> None:
     source = playbook("- step: start\n  tool: {kind: elsewhere}\n")
     await Server(stage, source).start()
-    asking = PlanClient(stage.broker.bus, stage.clock, KINDS)
+    asking = PlanClient(KINDS)
     with pytest.raises(PlanUnusable, match="elsewhere"):
-        await asking.load(digest_of(source))
+        await asking.load(digest_of(source), stage.questions(digest_of(source)))

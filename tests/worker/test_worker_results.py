@@ -48,7 +48,7 @@ async def test_a_large_result_is_kept_in_the_object_store_and_named_by_a_referen
     await stage.start()
     await stage.issue(stage.command(stage.plan(LARGE_THEN_READ)))
     reference = reference_of(stage)
-    data = await stage.broker.blobs.get(reference.key)
+    data = await stage.blobs.get(reference.key)
     assert json.loads(data) == LARGE
     assert reference.key == f"execution-1/command-1/1.1.{stage.reports[0].nonce}/0"
     assert (reference.store, reference.size) == ("nats", len(data))
@@ -113,7 +113,7 @@ async def test_the_result_of_a_large_loop_is_gathered_by_a_server_when_it_is_rea
     async def server(_subject: str, _body: bytes, reply: str) -> None:
         stage.broker.bus.send(reply, answers.pop(0))
 
-    await stage.broker.bus.listen("noetl.ask.result.execution-1.steprun-0", server)
+    await stage.broker.bus.listen("noetl.ask.result.default", server)
     other = StepValue(Outcome("ok", Payload(reference=Reference("journal", "execution-1.steprun-0", len(data)))))
     await stage.start()
     await stage.issue(stage.command(stage.plan(READS_STEP), steps={"other": other}))
@@ -126,7 +126,7 @@ async def test_a_loop_result_that_is_lost_is_reported_as_lost_and_says_why(stage
     async def server(_subject: str, _body: bytes, reply: str) -> None:
         stage.broker.bus.send(reply, codec.encode({"lost": "nothing under some/key"}))
 
-    await stage.broker.bus.listen("noetl.ask.result.*.*", server)
+    await stage.broker.bus.listen("noetl.ask.result.*", server)
     other = StepValue(Outcome("ok", Payload(reference=Reference("journal", "execution-1.steprun-0", 9))))
     await stage.start()
     await stage.issue(stage.command(stage.plan(READS_STEP), steps={"other": other}))

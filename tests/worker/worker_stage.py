@@ -30,9 +30,12 @@ from noetl_stream.playbook.kinds.spec import KindSpec
 from noetl_stream.playbook.plan import Plan
 from noetl_stream.ports import subjects
 from noetl_stream.ports.command_queue import QueuedCommand
+from noetl_stream.ports.sealed_blobs import SealedBlobs
+from noetl_stream.testing.keys import CAPABILITIES, OBJECT_KEYS
 from noetl_stream.tools.contract import Tool, ToolCall, ToolResult
 from noetl_stream.tools.pipeline import NoopTool
 from noetl_stream.worker.playbooks import PinnedPlaybook, PlanUnknown
+from noetl_stream.worker.questions import Questions
 from noetl_stream.worker.worker import Worker
 
 POOL = "default"
@@ -100,7 +103,7 @@ class KnownPlans:
     def cached(self, digest: str) -> Plan | None:
         return self.plans.get(digest)
 
-    async def load(self, digest: str) -> Plan:
+    async def load(self, digest: str, _questions: Questions) -> Plan:
         self.lookups += 1
         await self.gate.wait()
         if digest in self.plans:
@@ -119,6 +122,7 @@ class Stage:
     def __init__(self) -> None:
         self.clock = ManualClock()
         self.broker = MemoryBroker(self.clock)
+        self.blobs = SealedBlobs(self.broker.blobs, OBJECT_KEYS)
         self.puppet = Puppet()
         self.tools: dict[str, Tool] = {"noop": NoopTool(), "puppet": self.puppet}
         self.plans = KnownPlans()
@@ -173,9 +177,8 @@ class Stage:
         return StepCommand(**{**given, **changes})
 
     async def issue(self, command: StepCommand) -> None:
-        queued = QueuedCommand(
-            command.pool, command.execution_id, command.command_id, command.issue, codec.encode(command)
-        )
+        body = CAPABILITIES.encode(command)
+        queued = QueuedCommand(command.pool, command.execution_id, command.command_id, command.issue, body)
         await self.broker.command_queue.issue([queued])
         await self.settle()
 
@@ -230,7 +233,7 @@ class Stage:
             answer = {"known": bool(found), "reason": f"no playbook {wanted['path']} in the catalog"}
             self.broker.bus.send(reply, codec.encode(answer | (found[-1]._asdict() if found else {})))
 
-        await self.broker.bus.listen(subjects.ASK_CATALOG, hear)
+        await self.broker.bus.listen(f"{subjects.ASK_CATALOG}.{POOL}", hear)
 
     @property
     def waits(self) -> list[Wait]:

@@ -18,6 +18,7 @@ from noetl_stream.model.roles import ROLES, Role
 from noetl_stream.ports.access import Caller
 from noetl_stream.ports.clock import Clock
 from noetl_stream.settings.oidc import OidcSettings
+from noetl_stream.tools.egress import Egress, Reach
 
 log = logging.getLogger(__name__)
 
@@ -140,13 +141,17 @@ class ProviderKeys:
 
     Args:
         jwks_url: Where they are published. Default: as the issuer's discovery document says.
+        egress: What may be reached besides the hosts of ``issuer`` and ``jwks_url``, which the operator chose: a
+            discovery document does not choose what a gateway connects to inside.
     """
 
-    def __init__(self, issuer: str, jwks_url: str | None, clock: Clock) -> None:
+    def __init__(self, issuer: str, jwks_url: str | None, clock: Clock, egress: Egress | None = None) -> None:
         self._issuer = issuer
+        self._egress = egress or Egress()
         self._jwks_url = jwks_url
         self._clock = clock
-        self._session: aiohttp.ClientSession | None = None
+        self._chosen_hosts = {urlsplit(url).hostname for url in (issuer, jwks_url) if url is not None}
+        self._sessions: dict[Reach, aiohttp.ClientSession] = {}
         self._fetching: asyncio.Task[None] | None = None
         self._keys: Mapping[str | None, SigningKey] = {}
         self._fetched_s: float | None = None
@@ -175,8 +180,8 @@ class ProviderKeys:
     async def close(self) -> None:
         if self._fetching is not None:
             await end_tasks([self._fetching])
-        if self._session is not None:
-            await self._session.close()
+        while self._sessions:
+            await self._sessions.popitem()[1].close()
 
     def _should_fetch(self, kid: str | None) -> bool:
         """Whether to fetch keys now."""
@@ -212,9 +217,7 @@ class ProviderKeys:
         return url
 
     async def _document(self, url: str) -> dict[str, Any]:
-        if self._session is None:
-            self._session = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=FETCH_TIMEOUT_S))
-        async with self._session.get(url, allow_redirects=False) as response:
+        async with self._session_for(url).get(url, allow_redirects=False) as response:
             if response.status != 200:
                 raise ValueError(f"{url} answers {response.status}")
             data = bytearray()
@@ -226,6 +229,15 @@ class ProviderKeys:
         if not isinstance(document, dict):
             raise ValueError(f"{url} does not answer with a JSON object")
         return document
+
+    def _session_for(self, url: str) -> aiohttp.ClientSession:
+        reach = Reach.OWN if urlsplit(url).hostname in self._chosen_hosts else Reach.ALLOWED
+        if reach not in self._sessions:
+            self._sessions[reach] = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(socket_factory=self._egress.sockets(reach=reach)),
+                timeout=aiohttp.ClientTimeout(total=FETCH_TIMEOUT_S),
+            )
+        return self._sessions[reach]
 
 
 def _keys_in(document: Mapping[str, Any]) -> dict[str | None, SigningKey]:

@@ -112,17 +112,19 @@ def database() -> None:
 
 
 @database.command()
+@click.option("--roles", is_flag=True, help="Create the roles noetl_server, noetl_gateway and noetl_reader first.")
 @home_option
-def migrate(home: Path | None) -> None:
-    """Create or upgrade the schema `noetl`. Safe to repeat.
+def migrate(roles: bool, home: Path | None) -> None:
+    """Create or upgrade the schema `noetl`, and give the roles of servers, gateways and readers their grants.
 
-    `run` and `dev` do this for the embedded Postgres. For your own, you choose when.
+    Safe to repeat. `run` and `dev` do this for the embedded Postgres. For your own, you choose when. --roles needs a
+    user that may create roles.
     """
     from noetl_stream.hosting import open_stack
     from noetl_stream.wiring import migrate_schema
 
     with open_stack(settings_for(home)) as stack:
-        applied = run_async(migrate_schema(stack.endpoint))
+        applied = run_async(migrate_schema(stack.endpoint, roles=roles))
     for name in applied:
         click.echo(f"applied {name}")
     if not applied:

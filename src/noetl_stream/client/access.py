@@ -131,6 +131,7 @@ def _entry(entry: AuditEntry) -> AuditEntryDocument:
         status=answer.status if answer is not None else None,
         reason=answer.reason if answer is not None else "",
         made=answer.made if answer is not None else "",
+        left_out=answer.left_out if answer is not None else 0,
     )
 
 

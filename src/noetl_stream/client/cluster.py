@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 from msgspec.structs import asdict
 
 from noetl_stream.client.paging import page_of, page_size, read_cursor
+from noetl_stream.concurrency import SharedLoads
 from noetl_stream.errors import Conflict, NoetlError, NotFound, NotReady, PayloadRefused
 from noetl_stream.model import codec
 from noetl_stream.model.envelope import iso, iso_or_none
@@ -205,15 +206,21 @@ def _letter_document(letter: DeadLetter) -> DeadLetterDocument:
 
 
 class DirectReadiness:
-    """A :class:`~noetl_stream.ports.gateway.Readiness`. Callers are anonymous, so no message contains an address."""
+    """A :class:`~noetl_stream.ports.gateway.Readiness`. Callers are anonymous: no message contains an address, and
+    however many ask at once, each store is asked once.
+    """
 
     def __init__(self, log: EventLog, store: Store, bus: Bus) -> None:
         self._log = log
         self._store = store
         self._bus = bus
+        self._probes: SharedLoads[str, list[str]] = SharedLoads()
 
     async def missing(self) -> list[str]:
         """See :meth:`noetl_stream.ports.gateway.Readiness.missing`."""
+        return await self._probes.get("missing", self._probe)
+
+    async def _probe(self) -> list[str]:
         probes = (
             _fault("NATS", self._log.verify()),
             _fault("Postgres", self._store.verify()),

@@ -13,6 +13,9 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
+from msgspec.structs import replace
+
+from noetl_stream.engine.choices import EvaluationNeeded
 from noetl_stream.engine.decide import Rules, executions, routing, suspensions, tokens
 from noetl_stream.engine.decide.executions import is_redundant, refuse, rejection_of
 from noetl_stream.engine.decide.quiescence import move_on, pending_decisions, retry_held
@@ -26,7 +29,7 @@ from noetl_stream.model.events import Fact
 from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.model.status import Rejection
 from noetl_stream.playbook.plan import Plan
-from noetl_stream.template import ReferenceNeeded
+from noetl_stream.template import Budget, ReferenceNeeded
 
 _Inputs: TypeAlias = tuple[object, object]
 
@@ -55,13 +58,21 @@ class InvalidPlan(NamedTuple):
     diagnostics: list[dict[str, Any]]
 
 
-def advance(plan: Plan | InvalidPlan, state: Execution | None, recorded: RecordedFact, execution_id: str) -> Advanced:
+def advance(
+    plan: Plan | InvalidPlan,
+    state: Execution | None,
+    recorded: RecordedFact,
+    execution_id: str,
+    budget: Budget | None = None,
+) -> Advanced:
     """The state after an input, with the decisions that follow and their effects.
 
     Args:
         plan: The compiled playbook of the execution, or why the requested one cannot run.
         state: ``None`` before ``execution.requested``.
         recorded: A reported fact, or one from the server (``step.scheduled`` with a higher issue).
+        budget: What the templates of its decisions may cost, shared by the facts of one report. Default: that of a
+            fact (:func:`budget_of`).
     """
     runnable = None if isinstance(plan, InvalidPlan) else plan
     if state is not None and runnable is not None and isinstance(recorded.fact, events.ClientRequest):
@@ -76,11 +87,19 @@ def advance(plan: Plan | InvalidPlan, state: Execution | None, recorded: Recorde
     if isinstance(plan, InvalidPlan):
         settled, journal = _settle(None, after, deque(refuse(plan.diagnostics, plan.reason)), _admission_inputs(after))
     else:
+        after = replace(after, budget=budget or budget_of(plan, state))
         follows = _decide_or_await(decide, plan, after, recorded.fact)
         catching_up = recorded.fact.kind.ends_halt
         tried = None if state is None or catching_up else _admission_inputs(state)
         settled, journal = _settle(plan, after, deque(follows), tried, catching_up)
+        settled = replace(settled, budget=None)
     return Advanced(settled, True, journal, effects_of(runnable, state, settled, (recorded.fact, *journal)))
+
+
+def budget_of(plan: Plan, state: Execution | None) -> Budget:
+    """What the templates of the decisions that follow from one fact may cost."""
+    limits = plan.limits if state is None or state.status == "pending" else state.limits
+    return Budget(limits.max_inline_operations)
 
 
 def _settle(
@@ -140,11 +159,13 @@ def _admission_inputs(state: Execution) -> _Inputs:
 def _decide_or_await(
     decision: Callable[..., Sequence[Fact]], plan: Plan, state: Execution, *fact: Fact
 ) -> Sequence[Fact]:
-    """The decision, or the wait for a result by reference that it needs first (PROTOCOL §2)."""
+    """The decision, or the wait for what it needs first: a result by reference, templates evaluated (PROTOCOL §2)."""
     try:
         return decision(plan, state, *fact)
     except ReferenceNeeded as needed:
         return (events.ReferenceAwaited(needed.reference),)
+    except EvaluationNeeded as needed:
+        return (events.EvaluationAwaited(list(needed.choices)),)
 
 
 def _too_many_decisions(state: Execution) -> Fact:

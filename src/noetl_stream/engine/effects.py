@@ -290,6 +290,8 @@ def answer_claim(state: Execution | None, run: RunId) -> ClaimAnswer:
     assignment = state.assignments.get(run.command_id)
     if assignment is None:
         return Drop("the step run has ended")
+    if run.issue > assignment.issue:
+        return Drop("this issue of the command was never ordered")
     if assignment.run != run:
         return Drop("another worker has it")
     return build_continuation(state, assignment)

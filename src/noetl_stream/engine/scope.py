@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from noetl_stream.engine.state import Execution, LoopState, StepRun
 from noetl_stream.model.events import Path, Token
 from noetl_stream.model.outcome import ErrorInfo, ItemPosition, Payload, StepValue, place_of
 from noetl_stream.playbook.plan import LoopPlan, Plan, StepPlan
-from noetl_stream.template import ABSENT, ExpressionError, ReferenceNeeded, ResultView, Scope
+from noetl_stream.template import ABSENT, ExpressionError, ResultView, Scope
 from noetl_stream.template.runtime.scope import LazyResult, References, event_view
-
-Read = TypeVar("Read")
-T = TypeVar("T")
 
 
 class PagedItem(LazyResult):
@@ -37,7 +34,7 @@ class PagedItem(LazyResult):
 def admission_scope(plan: Plan, state: Execution, token: Token) -> Scope:
     """``workload, ctx, args, steps, execution_id, token`` of the current state."""
     cause = {"from_step": token.from_step, "cause": token.cause}
-    return Scope(_live(plan, state) | {"args": token.args, "token": cause}, state.resolved, state.limits)
+    return Scope(_live(plan, state) | {"args": token.args, "token": cause}, state.resolved, state.limits, state.budget)
 
 
 def loop_scope(plan: Plan, state: Execution, run: StepRun, path: Path = ()) -> Scope:
@@ -54,7 +51,7 @@ def loop_scope(plan: Plan, state: Execution, run: StepRun, path: Path = ()) -> S
         chain, counts = around(run.loop, path)
         seen = [PagedItem(item) if isinstance(item, ItemPosition) else item for item in chain]
         namespaces["iter"] = iteration_names(outermost, path, seen, counts)
-    return Scope(namespaces, state.resolved, state.limits)
+    return Scope(namespaces, state.resolved, state.limits, state.budget)
 
 
 def around(loop: LoopState | None, path: Path) -> tuple[list[Any], list[int]]:
@@ -114,35 +111,15 @@ def arc_scope(plan: Plan, state: Execution, run: StepRun) -> Scope:
         loop=counts,
     )
     seen = _live(plan, state) | {"args": run.token.args, "vars": run.vars, "event": event}
-    return Scope(seen, state.resolved, state.limits)
+    return Scope(seen, state.resolved, state.limits, state.budget)
 
 
 def result_scope(plan: Plan, state: Execution) -> Scope:
     """The scope of ``executor.spec.result``."""
-    return Scope(_live(plan, state), state.resolved, state.limits)
+    return Scope(_live(plan, state), state.resolved, state.limits, state.budget)
 
 
-def evaluate(read: Callable[[Read, Scope], T], template: Read, scope: Scope, expression: str) -> T:
-    """What ``render`` or ``holds`` makes of a template on the server.
-
-    Raises:
-        ReferenceNeeded: it reads a result that must be loaded first.
-        ExpressionError: it cannot be evaluated, or that result is too large to load here (LANGUAGE §10).
-    """
-    try:
-        return read(template, scope)
-    except ReferenceNeeded as needed:
-        size, at_most = needed.reference.size, scope.limits.max_resolve_bytes
-        if size <= at_most:
-            raise
-        text = (
-            f"reads a result of {size} bytes, kept by reference; the server loads at most {at_most} "
-            "(limits.max_resolve_bytes): return the small value from a task (set_ctx or set_vars) and read that instead"
-        )
-        raise ExpressionError(text, expression=expression) from None
-
-
-def expression_failure(where: str, error: ExpressionError) -> ErrorInfo:
+def expression_failure(where: str, error: ExpressionError | str) -> ErrorInfo:
     """The error that fails an execution whose guard, ``args`` or ``in`` cannot be evaluated."""
     return ErrorInfo("expression_error", f"{where}: {error}")
 

@@ -13,8 +13,12 @@ from noetl_stream.model.limits import Limits
 from noetl_stream.model.messages import Progress
 from noetl_stream.model.outcome import ErrorInfo, Outcome, Page, Payload, Reference, StepValue
 from noetl_stream.model.status import ENDED, ExecutionStatus, FoldedStatus
+from noetl_stream.template import Budget
 
 NOT_LOADED: Final = object()
+
+EVALUATION: Final = "evaluation"
+"""What an execution looks into while its templates are evaluated by another process."""
 
 
 class RecordedFact(NamedTuple):
@@ -54,6 +58,23 @@ class WaitingToken(msgspec.Struct, frozen=True, gc=False):
     guards: tuple[events.EvaluatedGuard, ...] = ()
     keeps_alive: bool = False
     joining: bool = False
+
+
+class Evaluation(msgspec.Struct, frozen=True, gc=False):
+    """Choices that a process of their own makes, by ``ctx`` and ``steps`` as they were at ``position``."""
+
+    position: int
+    choices: tuple[str, ...]
+    ctx: dict[str, Any]
+    steps: dict[str, StepValue]
+
+
+class Chosen(msgspec.Struct, frozen=True, gc=False):
+    """What such a choice came to, and the ``ctx`` and ``steps`` that it was made by."""
+
+    evaluated: events.Evaluated
+    ctx: dict[str, Any]
+    steps: dict[str, StepValue]
 
 
 class Timer(msgspec.Struct, frozen=True, gc=False):
@@ -163,7 +184,9 @@ class Execution(msgspec.Struct, frozen=True, gc=False):
 
     ``broken`` is an error of the fold that has yet to fail the execution; ``paused_at_ms`` is 0 while not paused;
     ``awaited`` is the reference to be resolved before the next decision, ``resolved`` the values resolved so far, the
-    last at position ``resolved_at``.
+    last at position ``resolved_at``. ``evaluation`` is the work in templates to be done before the next decision,
+    ``chosen`` what such work came to, by the id of the token or step run. ``budget`` pays for templates while a fact is
+    decided; otherwise ``None``.
 
     Rerun: ``rerun_of`` is the original, ``request`` the rerun's request while it waits for what is reused (``awaited``
     names the original then); ``reused_pages`` of that have arrived.
@@ -211,6 +234,9 @@ class Execution(msgspec.Struct, frozen=True, gc=False):
     awaited: Reference | None = None
     resolved: dict[str, Any] = {}
     resolved_at: int = 0
+    evaluation: Evaluation | None = None
+    chosen: dict[str, Chosen] = {}
+    budget: Budget | None = None
     rerun_of: str = ""
     request: events.ExecutionRequested | None = None
     reused_pages: int = 0
@@ -231,8 +257,18 @@ class Execution(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def halted(self) -> bool:
-        """Facts are folded but nothing is decided, until a pause is over or a reference resolved (PROTOCOL §2)."""
-        return (bool(self.paused_at_ms) or self.awaited is not None) and not self.ending
+        """Facts are folded but nothing is decided, until a pause is over, a reference resolved or templates are
+        evaluated (PROTOCOL §2).
+        """
+        waits = self.paused_at_ms or self.awaited is not None or self.evaluation is not None
+        return bool(waits) and not self.ending
+
+    @property
+    def looks_into(self) -> str | None:
+        """What it must look into before it decides anything: the key of a reference, or :data:`EVALUATION`."""
+        if self.awaited is not None:
+            return self.awaited.key
+        return EVALUATION if self.evaluation is not None else None
 
     @property
     def shown_status(self) -> ExecutionStatus:

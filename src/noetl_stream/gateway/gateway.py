@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from functools import partial
 from typing import Final, NamedTuple
 
 from aiohttp import web
-from aiohttp.http_exceptions import HttpProcessingError
 
 from noetl_stream.concurrency import end_tasks, first_done
 from noetl_stream.errors import UsageError
@@ -18,6 +20,8 @@ from noetl_stream.gateway.access.network import Network
 from noetl_stream.gateway.access.scoped import Scopes
 from noetl_stream.gateway.access.sessions import SignIns
 from noetl_stream.gateway.application import make_application
+from noetl_stream.gateway.http.bodies import BodyReader
+from noetl_stream.gateway.http.connections import Connection, Connections
 from noetl_stream.gateway.http.idempotency import IdempotentCalls
 from noetl_stream.gateway.http.pressure import Pressure
 from noetl_stream.gateway.http.serving import Serving
@@ -31,15 +35,10 @@ from noetl_stream.settings.environment import GatewayLimits
 log = logging.getLogger(__name__)
 
 
-class _OfRequests(logging.Filter):
-    """Drops records of what is not HTTP: anybody can send that, and aiohttp would log it, perhaps with a token."""
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        return not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError))
-
-
 connection_log = log.getChild("connection")
-connection_log.addFilter(_OfRequests())
+
+BACKLOG: Final = 128
+"""Connections that the system holds until they are accepted."""
 
 DRAIN_S: Final = 10.0
 """How long requests under way may take once the gateway stops."""
@@ -63,27 +62,34 @@ class GatewayPorts(NamedTuple):
 class Gateway:
     def __init__(self, ports: GatewayPorts, limits: GatewayLimits, network: Network = BY_ADDRESS) -> None:
         self._ending = asyncio.Event()
-        self.pressure = pressure = Pressure(limits, ports.operations.cluster, ports.clock)
+        metrics = Metrics()
+        self.connections = Connections(limits, metrics, connection_log)
+        self.pressure = pressure = Pressure(limits, ports.operations.cluster, ports.clock, metrics)
+        self._auditor = auditor = Auditor(
+            ports.audit, ports.clock, keep_days=limits.audit_days, count_left_out=metrics.left_out
+        )
+        self._bodies = BodyReader()
         once = IdempotentCalls(ports.idempotency, ports.clock)
         serving = Serving(
             operations=ports.operations,
             ingest=ports.ingest,
             sign_ins=SignIns(ports.sessions, ports.clock),
             scopes=Scopes(),
-            guard=AccessGuard(network, ports.authenticator, Auditor(ports.audit, ports.clock), ports.clock),
+            guard=AccessGuard(network, ports.authenticator, auditor, ports.clock),
             once=once,
+            bodies=self._bodies,
             pressure=pressure,
-            metrics=Metrics(pressure),
+            metrics=metrics,
             limits=limits,
             clock=ports.clock,
-            ending=self._ending,
         )
         self._application = make_application(serving, ports.readiness)
-        self._lasting = (pressure.watch, once.forget_old)
+        self._lasting = (pressure.watch, once.forget_old, auditor.record_left_out, auditor.trim)
 
     def stop(self) -> None:
         """Begins an orderly stop: no new requests, waits end early."""
         self._ending.set()
+        self.connections.end()
 
     async def run(
         self, host: str, port: int, listening: asyncio.Future[str] | None = None, accepting: socket.socket | None = None
@@ -98,34 +104,42 @@ class Gateway:
         Raises:
             UsageError: it cannot listen there.
         """
-        runner = web.AppRunner(
-            self._application,
-            access_log=None,
-            logger=connection_log,
-            shutdown_timeout=DRAIN_S,
-            auto_decompress=False,
-        )
+        runner = web.AppRunner(self._application, shutdown_timeout=DRAIN_S)
         await runner.setup()
+        assert runner.server is not None
         tasks = [asyncio.create_task(lasting()) for lasting in self._lasting]
         try:
-            try:
-                site = web.TCPSite(runner, host, port) if accepting is None else web.SockSite(runner, accepting)
-                await site.start()
-            except OSError as error:
-                reason = error.strerror or str(error)
-                raise UsageError(f"cannot listen on {host}:{port}: {reason}", hint="choose another --port") from None
-            url = _url(runner)
-            log.info("listening on %s", url)
-            if listening is not None:
-                listening.set_result(url)
-            for task in await first_done(tasks, self._ending.wait()):
-                task.result()
+            make_connection = partial(self.connections.make, runner.server)
+            async with _listening(make_connection, host, port, accepting) as url:
+                log.info("listening on %s", url)
+                if listening is not None:
+                    listening.set_result(url)
+                for task in await first_done(tasks, self._ending.wait()):
+                    task.result()
         finally:
-            self._ending.set()
+            self.stop()
             await end_tasks(tasks)
             await runner.cleanup()
+            await self._auditor.finish_sample()
+            self._bodies.close()
 
 
-def _url(runner: web.AppRunner) -> str:
-    host, port = runner.addresses[0][:2]
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+@asynccontextmanager
+async def _listening(
+    make_connection: Callable[[], Connection], host: str, port: int, accepting: socket.socket | None
+) -> AsyncIterator[str]:
+    """Accepts connections; the value is the address."""
+    loop = asyncio.get_running_loop()
+    try:
+        if accepting is None:
+            server = await loop.create_server(make_connection, host, port, backlog=BACKLOG)
+        else:
+            server = await loop.create_server(make_connection, sock=accepting, backlog=BACKLOG)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise UsageError(f"cannot listen on {host}:{port}: {reason}", hint="choose another --port") from None
+    try:
+        host, port = server.sockets[0].getsockname()[:2]
+        yield f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    finally:
+        server.close()

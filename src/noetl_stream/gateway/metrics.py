@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
-
-from noetl_stream.gateway.http.pressure import Pressure
 
 MEDIA: Final = "text/plain; version=0.0.4; charset=utf-8"
 UNKNOWN_ROUTE: Final = "none"
@@ -18,7 +17,7 @@ BUCKETS_S: Final = (0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5
 class Metrics:
     """In a registry of its own: two gateways in one process do not meet."""
 
-    def __init__(self, pressure: Pressure) -> None:
+    def __init__(self) -> None:
         self._registry = CollectorRegistry()
         self._requests = Counter(
             "noetl_gateway_requests", "Requests answered.", ["route", "status"], registry=self._registry
@@ -30,17 +29,34 @@ class Metrics:
             buckets=BUCKETS_S,
             registry=self._registry,
         )
-        for name, words, read in (
-            ("requests_in_flight", "Requests under way.", lambda: pressure.requests),
-            ("open_streams", "Event streams that are open.", lambda: pressure.streams),
-            ("events_behind", "Messages of EVENTS that no server has folded yet.", lambda: pressure.behind),
-        ):
-            Gauge(f"noetl_gateway_{name}", words, registry=self._registry).set_function(read)
+        self._closed = Counter(
+            "noetl_gateway_connections_closed",
+            "Connections that the gateway closed or refused: late-head, slow-reader, gave-way, refused.",
+            ["why"],
+            registry=self._registry,
+        )
+        self._unrecorded = Counter(
+            "noetl_gateway_refusals_left_out",
+            "Refusals that the audit counts in another entry's left_out.",
+            registry=self._registry,
+        )
+
+    def watch(self, name: str, words: str, read: Callable[[], float]) -> None:
+        """Shows a number that is read whenever somebody asks, as ``noetl_gateway_<name>``."""
+        Gauge(f"noetl_gateway_{name}", words, registry=self._registry).set_function(read)
 
     def answered(self, operation: str, status: int, seconds: float) -> None:
         """Counts a request. ``operation`` is the route's, or :data:`UNKNOWN_ROUTE`."""
         self._requests.labels(operation, str(status)).inc()
         self._seconds.labels(operation).observe(seconds)
+
+    def closed(self, why: str) -> None:
+        """Counts a connection that the gateway closed or refused."""
+        self._closed.labels(why).inc()
+
+    def left_out(self) -> None:
+        """Counts a refusal that gets no entry of its own in the audit."""
+        self._unrecorded.inc()
 
     def text(self) -> bytes:
         """Everything, in Prometheus' text form."""

@@ -46,6 +46,7 @@ Decode: TypeAlias = Callable[[bytes | msgspec.Raw], Value]
 
 decode_fact: Final[Decode[Fact]] = _decoder(AnyFact)
 decode_reported: Final[Decode[messages.Request | messages.Report]] = _decoder(messages.Request | messages.Report)
+decode_signed_request: Final[Decode[messages.SignedRequest]] = _decoder(messages.SignedRequest)
 decode_inbox: Final[Decode[messages.InboxMessage]] = _decoder(messages.InboxMessage)
 decode_record: Final[Decode[messages.JournalRecord]] = _decoder(messages.JournalRecord)
 decode_command: Final[Decode[messages.StepCommand]] = _decoder(messages.StepCommand)
@@ -53,6 +54,9 @@ decode_claim_answer: Final[Decode[messages.ClaimAnswer]] = _decoder(messages.Cla
 decode_stop: Final[Decode[messages.Stop]] = _decoder(messages.Stop)
 decode_presence: Final[Decode[messages.WorkerPresence]] = _decoder(messages.WorkerPresence)
 decode_secret_question: Final[Decode[messages.SecretQuestion]] = _decoder(messages.SecretQuestion)
+decode_playbook_question: Final[Decode[messages.PlaybookQuestion]] = _decoder(messages.PlaybookQuestion)
+decode_result_question: Final[Decode[messages.ResultQuestion]] = _decoder(messages.ResultQuestion)
+decode_catalog_question: Final[Decode[messages.CatalogQuestion]] = _decoder(messages.CatalogQuestion)
 decode_secret_answer: Final[Decode[messages.SecretAnswer]] = _decoder(messages.SecretAnswer)
 decode_payload: Final[Decode[Payload]] = _decoder(Payload)
 decode_error: Final[Decode[ErrorInfo]] = _decoder(ErrorInfo)

@@ -61,6 +61,8 @@ class Limits(msgspec.Struct, frozen=True, omit_defaults=True):
         max_queued_signals: Queued signals, of all names together.
         inline_delay_s: A longer retry delay suspends the pipeline instead of holding a worker.
         cancel_grace_s: How long running work may take to stop after a cancel.
+        max_inline_operations: Work in templates that one fact may cost the server's loop. More is done by a process of
+            its own.
         max_template_chars: Length of one text that holds a template.
         max_template_depth: Nesting of a template's expressions, its blocks, and the values that contain it.
         max_template_operations: Work of one rendering: loop turns, calls, elements that filters and comparisons meet.
@@ -90,6 +92,7 @@ class Limits(msgspec.Struct, frozen=True, omit_defaults=True):
     max_queued_signals: int = 1_000
     inline_delay_s: float = 5.0
     cancel_grace_s: float = 30.0
+    max_inline_operations: int = 10_000
     max_template_chars: int = 65_536
     max_template_depth: int = 80
     max_template_operations: int = 1_000_000

@@ -5,6 +5,7 @@ Everything is JSON, so that ``nats`` and ``psql`` can read it (DESIGN §6). Sour
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import msgspec
@@ -13,25 +14,41 @@ from noetl_stream.model import events
 from noetl_stream.model.events import Path, Wait
 from noetl_stream.model.ids import RunId
 from noetl_stream.model.limits import Limits
-from noetl_stream.model.outcome import ErrorInfo, ItemPosition, Outcome, Page, StepValue
+from noetl_stream.model.outcome import ErrorInfo, ItemPosition, Outcome, Page, Reference, StepValue
+from noetl_stream.sealing.keys import Key
 
 FORMAT = 1
 """The engine's format: the version it writes and the newest it reads (PROTOCOL §1, §5)."""
 
 
 class Request(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="type", tag="request"):
-    """A client's message to an execution. Msg-Id: ``request_id``."""
+    """A client's message to an execution. Msg-Id: ``request_id``.
+
+    ``signature`` is that of a gateway or the local operator, over the ids and the bytes of the fact: its ``principal``
+    counts by it alone (PROTOCOL §7 *Who says it*).
+    """
 
     execution_id: str
     request_id: str
     fact: events.ClientFact
+    signature: str = ""
     format: int = FORMAT
+
+
+class SignedRequest(msgspec.Struct, frozen=True):
+    """A :class:`Request` as its signature sees it: the fact is the bytes that were sent."""
+
+    execution_id: str
+    request_id: str
+    fact: msgspec.Raw
+    signature: str = ""
 
 
 class Report(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="type", tag="report"):
     """A report by one run of a command: its next events, as encoded facts, numbered from ``first`` (PROTOCOL §3).
 
     ``number`` is the report's own number in the run and ends its Msg-Id (:func:`noetl_stream.model.ids.report_id`).
+    ``capability`` is that of the command.
     """
 
     execution_id: str
@@ -43,6 +60,7 @@ class Report(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="type", 
     number: int
     first: int
     events: list[msgspec.Raw]
+    capability: str = ""
     format: int = FORMAT
 
     @property
@@ -144,6 +162,9 @@ class StepCommand(msgspec.Struct, frozen=True, omit_defaults=True):
     not in ``path``, of which ``max_in_flight`` may run at once; ``pages`` their places if they were paged out.
     ``paging``: do not run that level, but page its items out.
     ``segment`` counts suspensions; from the first on ``resume`` says where to continue (LANGUAGE §8).
+    ``capability`` proves to servers that a worker was given this command, ``object_keys`` are the keys, current first,
+    of the executions whose objects it may read; its results are sealed with those of its own (PROTOCOL §7). Both are
+    empty until it is issued.
     """
 
     command_id: str
@@ -171,7 +192,39 @@ class StepCommand(msgspec.Struct, frozen=True, omit_defaults=True):
     trace_id: str = ""
     segment: int = 0
     resume: Go | None = None
+    capability: str = ""
+    object_keys: dict[str, list[Key]] = {}
     format: int = FORMAT
+
+
+def references_of(command: StepCommand) -> Iterator[Reference]:
+    """The results kept by reference that its templates may read, those of its own run excepted."""
+    for value in command.steps.values():
+        yield from _references((value.outcome, *value.results.values()))
+    if command.resume is not None:
+        yield from _references(command.resume.answers.values())
+        for progress in command.resume.progress.values():
+            yield from _references(progress.results.values())
+
+
+def _references(outcomes: Iterable[Outcome | None]) -> Iterator[Reference]:
+    for outcome in outcomes:
+        if outcome is not None and outcome.result.reference is not None:
+            yield outcome.result.reference
+
+
+class ShownCommand(msgspec.Struct, frozen=True):
+    """A command as its worker shows it to ask something on its behalf."""
+
+    execution_id: str
+    step_run_id: str
+    command_id: str
+    issue: int
+    capability: str
+
+    @classmethod
+    def of(cls, command: StepCommand) -> ShownCommand:
+        return cls(command.execution_id, command.step_run_id, command.command_id, command.issue, command.capability)
 
 
 class Drop(msgspec.Struct, frozen=True, tag_field="answer", tag="drop"):
@@ -244,11 +297,37 @@ class WorkerPresence(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class SecretQuestion(msgspec.Struct, frozen=True):
-    """A request for a stored credential on behalf of an execution. ``public_key``: X25519, for this request only."""
+    """A request for a stored credential. ``public_key``: X25519, for this request only; ``worker`` names who asks."""
 
-    execution_id: str
+    command: ShownCommand
     name: str
     public_key: bytes
+    worker: str = ""
+
+
+class PlaybookQuestion(msgspec.Struct, frozen=True):
+    """A request for the source of the command's playbook."""
+
+    command: ShownCommand
+
+
+class ResultQuestion(msgspec.Struct, frozen=True):
+    """A request for the gathered result of a loop, by the key of its reference."""
+
+    command: ShownCommand
+    key: str
+
+
+class CatalogQuestion(msgspec.Struct, frozen=True):
+    """A request to resolve the address of a playbook, the latest without ``version`` (LANGUAGE §12)."""
+
+    command: ShownCommand
+    path: str
+    version: str | None = None
+
+
+Question = SecretQuestion | PlaybookQuestion | ResultQuestion | CatalogQuestion
+"""What workers ask, each on behalf of a command that is live (PROTOCOL §7 *Capabilities*)."""
 
 
 class SecretAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -271,4 +350,4 @@ class SecretAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
 
 def subject_of(question: SecretQuestion, version: int) -> bytes:
     """What a sealed value is bound to: it opens only for this execution, name and version."""
-    return f"{question.execution_id}\0{question.name}\0{version}".encode()
+    return f"{question.command.execution_id}\0{question.name}\0{version}".encode()

@@ -86,7 +86,7 @@ ERROR_KINDS: dict[str, str] = {
     "not_found": "what the task names does not exist on the remote end",
     "conflict": "it was changed by someone else since it was read",
     "refused": "the remote end refused the operation",
-    "forbidden_address": "the address is not public, and the operator has not allowed it",
+    "forbidden_address": "the address is not public, and the operator has not allowed it, or has denied it",
     "not_allowed": "the worker's operator does not allow it",
     "cancelled": "the run was cancelled",
     "expression_error": "a template or guard could not be evaluated",

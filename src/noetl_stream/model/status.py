@@ -29,6 +29,7 @@ RejectionCode = Literal[
     "unknown_step",  # the playbook has no such step, the original no such step run
     "too_large",  # it exceeds a limit
     "too_many_signals",  # the queued signals have reached their limit
+    "unsigned",  # neither a gateway nor the local operator has signed it
     "invalid_playbook",  # the playbook is unknown or has errors
 ]
 

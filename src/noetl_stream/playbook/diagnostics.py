@@ -13,7 +13,7 @@ from noetl_stream.errors import NoetlError
 
 Severity = Literal["error", "warning"]
 
-MAX_DIAGNOSTICS: Final = 200
+MAX_DIAGNOSTICS: Final = 100
 """Problems listed for one file. If there are more, a last entry says so."""
 MAX_COMPARED: Final = 500
 MAX_LISTED: Final = 20

@@ -230,11 +230,13 @@ class AuditedAnswer(NamedTuple):
         status: The HTTP status.
         reason: Given by the caller, or why the call was refused, or which problem occurred.
         made: The id or path of the created resource.
+        left_out: How many more calls of this caller were refused before it within a minute, without an entry.
     """
 
     status: int
     reason: str = ""
     made: str = ""
+    left_out: int = 0
 
 
 class AuditEntry(NamedTuple):
@@ -243,6 +245,10 @@ class AuditEntry(NamedTuple):
     number: int
     attempt: AuditedCall
     answer: AuditedAnswer | None
+
+
+AUDIT_PERIOD_DAYS: Final = 30
+"""Entries are deleted by periods of so many days, whole ones."""
 
 
 class Audit(Protocol):
@@ -260,4 +266,12 @@ class Audit(Protocol):
 
     async def page(self, limit: int, before: int | None, principal: str | None) -> list[AuditEntry]:
         """Entries with a number below ``before``, newest first."""
+        ...
+
+    async def trim(self, before_ms: int) -> None:
+        """Deletes the entries of each period of :data:`AUDIT_PERIOD_DAYS` that had ended by then.
+
+        Args:
+            before_ms: At least 30 days ago.
+        """
         ...

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from hashlib import sha256
 from typing import Protocol
 
 from noetl_stream.errors import BlobMissing
 from noetl_stream.model import codec
 from noetl_stream.model.events import LoopDone, LoopIterationDone, LoopStarted, Path, TaskProcessed
-from noetl_stream.model.outcome import Payload
+from noetl_stream.model.outcome import Payload, Reference
 from noetl_stream.ports.store import Store
 
 
@@ -33,6 +34,24 @@ class Blobs(Protocol):
             Unreachable: no answer in time.
         """
         ...
+
+
+async def read_object(blobs: Blobs, reference: Reference) -> bytes:
+    """The value that a reference with ``store: nats`` leads to.
+
+    Raises:
+        BlobMissing: it does not exist, or is not the value that was stored.
+        Unreachable: no answer in time.
+    """
+    data = await blobs.get(reference.key)
+    if reference.checksum and reference.checksum != checksum_of(data):
+        raise BlobMissing(f"the object {reference.key} is damaged: its checksum differs")
+    return data
+
+
+def checksum_of(data: bytes) -> str:
+    """The checksum that references hold."""
+    return f"sha256:{sha256(data).hexdigest()}"
 
 
 async def gather_iterations(store: Store, blobs: Blobs, execution_id: str, step_run_id: str) -> bytes:
@@ -65,5 +84,5 @@ async def _level(path: Path, counts: Mapping[Path, int], results: Mapping[Path, 
             parts.append(await _level(inner, counts, results, blobs))
             continue
         payload = results.get(inner, Payload())
-        parts.append(await blobs.get(payload.reference.key) if payload.reference else bytes(payload.value))
+        parts.append(await read_object(blobs, payload.reference) if payload.reference else bytes(payload.value))
     return b"[" + b",".join(parts) + b"]"

@@ -58,7 +58,8 @@ class EventRow(Row, frozen=True, kw_only=True):
 class ExecutionRow(Row, frozen=True, kw_only=True):
     """An execution as people read it. ``result`` and ``error`` are JSON bytes; times are ms since the epoch.
 
-    It waits for ``commands`` to end and for ``children``; ``looks_into`` is the reference it must load first.
+    It waits for ``commands`` to end and for ``children``; ``looks_into`` is the reference it must load first, or
+    ``evaluation`` while templates are evaluated by another process.
     ``ctx_version`` is the position at which ``ctx`` last changed. ``labels`` are the playbook's, a JSON object;
     ``rerun_of`` is the execution it reruns.
     """

@@ -56,11 +56,6 @@ def answered(execution_id: str, request_id: str) -> str:
     return f"{ANSWERED}.{execution_id}.{request_id}"
 
 
-def ask_playbook(digest: str) -> str:
-    """The source of the playbook with this digest."""
-    return f"{ASK_PLAYBOOK}.{digest}"
-
-
 ALL_DECIDED: Final = "noetl.events.*.*.decided"
 """The journal records of all servers."""
 

@@ -1,7 +1,4 @@
-"""Encrypts values of the credential store with AES-256-GCM, bound to their name and version.
-
-A current key encrypts; old ones only decrypt.
-"""
+"""Keys and their rings; and the encryption of the credential store: AES-256-GCM, bound to name and version."""
 
 from __future__ import annotations
 
@@ -32,13 +29,18 @@ class Key:
 
 @dataclass(frozen=True, slots=True)
 class KeyRing:
-    """``current`` encrypts. ``old`` keys decrypt what has not been rotated yet."""
+    """``current`` encrypts and signs. ``old`` keys decrypt and check what was made before a rotation."""
 
     current: Key
     old: tuple[Key, ...] = ()
 
+    @property
+    def all(self) -> tuple[Key, ...]:
+        """The current key first."""
+        return (self.current, *self.old)
+
     def find(self, key_id: str) -> Key | None:
-        return next((key for key in (self.current, *self.old) if key.id == key_id), None)
+        return next((key for key in self.all if key.id == key_id), None)
 
 
 def read_key(text: str, where: str) -> Key:

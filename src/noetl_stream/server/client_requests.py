@@ -3,18 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeGuard
+from typing import Final, TypeGuard
 
 from noetl_stream.model.events import ClientRequest
 from noetl_stream.model.messages import Report, Request
 from noetl_stream.model.status import Rejection
 from noetl_stream.ports.event_log import ReportedMessage
+from noetl_stream.ports.signed_requests import RequestSigner
 from noetl_stream.ports.store import Store
 from noetl_stream.server.execution_cache import CachedExecution, ExecutionCache
 from noetl_stream.server.fold import IN_NO_JOURNAL
 from noetl_stream.server.tick import PendingTick, refused
 
 Bodies = Sequence[tuple[ReportedMessage, Request | Report]]
+
+
+def before(rest: Sequence[ReportedMessage], bodies: Bodies) -> Bodies:
+    """``bodies`` without those of ``rest``, which a later tick folds."""
+    left = {message.sequence for message in rest}
+    return [one for one in bodies if one[0].sequence not in left]
+
+
+def without_unsigned(bodies: Bodies, signer: RequestSigner) -> Bodies:
+    """``bodies`` without requests that neither a gateway nor the local operator has signed (PROTOCOL §7)."""
+    return [one for one in bodies if isinstance(one[1], Report) or signer.is_signed(one[0].body)]
 
 
 async def without_repeated(bodies: Bodies, store: Store) -> Bodies:
@@ -34,11 +46,18 @@ async def without_repeated(bodies: Bodies, store: Store) -> Bodies:
     return first
 
 
-async def reject_unanswered(bodies: Bodies, executions: ExecutionCache, store: Store, tick: PendingTick) -> None:
+async def reject_unanswered(
+    bodies: Bodies, folded: Bodies, executions: ExecutionCache, store: Store, tick: PendingTick
+) -> None:
     """Answers each request the fold has not answered with a rejection; an existing answer is kept.
 
-    Call it after the fold of ``bodies``: by then the first request has begun its execution.
+    Call it after the fold: by then the first request has begun its execution.
+
+    Args:
+        bodies: All requests that were received.
+        folded: Those of them that are signed.
     """
+    signed = {message.sequence for message, _ in folded}
     answered = {(row.execution_id, row.request_id) for row in tick.requests}
     for message, body in bodies:
         if not isinstance(body, Request):
@@ -50,8 +69,14 @@ async def reject_unanswered(bodies: Bodies, executions: ExecutionCache, store: S
         if key in answered or await store.request(*key):
             continue
         answered.add(key)
-        answer = refused(body.execution_id, await _rejection(body, cached, store))
+        rejection = await _rejection(body, cached, store) if message.sequence in signed else _UNSIGNED
+        answer = refused(body.execution_id, rejection)
         tick.answer(body.request_id, body.execution_id, answer, IN_NO_JOURNAL)
+
+
+_UNSIGNED: Final = Rejection(
+    "unsigned", "the request is not signed with an access key of this server: give NOETL_ACCESS_KEY the servers' key"
+)
 
 
 async def _rejection(body: Request, cached: CachedExecution | None, store: Store) -> Rejection:

@@ -109,7 +109,7 @@ class Committer:
         for execution_id, (state, _, _) in tick.touched.items():
             if state.ended:
                 self._executions.end(execution_id)
-            elif state.timers or state.awaited is not None:
+            elif state.timers or state.looks_into is not None:
                 self._parts.inputs.track(state)
         if tick.inbox:
             self._parts.inbox.notify(tick.inbox)

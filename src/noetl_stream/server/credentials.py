@@ -6,14 +6,15 @@ import logging
 from collections.abc import Collection, Mapping
 
 from noetl_stream.engine.advance import InvalidPlan
-from noetl_stream.errors import NoetlError, PayloadRefused
-from noetl_stream.model import codec
+from noetl_stream.errors import NoetlError
 from noetl_stream.model.messages import SecretAnswer, SecretQuestion, subject_of
 from noetl_stream.playbook.diagnostics import Diagnostic, did_you_mean, nearest
 from noetl_stream.playbook.kinds.keychain import credential_name
 from noetl_stream.playbook.plan import KeychainPlan, Plan
+from noetl_stream.ports.access import Audit, AuditedAnswer, AuditedCall, audit_text
+from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.credentials import CREDENTIAL_NAME, Credentials, StoredCredential
-from noetl_stream.ports.store import Store
+from noetl_stream.ports.permissions import worker_identity
 from noetl_stream.sealing.handover import seal
 from noetl_stream.sealing.keys import KEY_HINT, KeyRing, SealedEnvelope, decrypt
 
@@ -21,7 +22,7 @@ log = logging.getLogger(__name__)
 
 
 class SecretsResponder:
-    """Answers requests for stored credentials, sealed to the worker that asks.
+    """Hands out stored credentials, sealed to the worker that asks, each with an entry in the audit.
 
     Args:
         keys: The keys they are encrypted with; ``None`` if this server has no key.
@@ -29,30 +30,28 @@ class SecretsResponder:
     """
 
     def __init__(
-        self, credentials: Credentials, store: Store, keys: KeyRing | None, offered: Collection[str] = ()
+        self,
+        credentials: Credentials,
+        audit: Audit,
+        clock: Clock,
+        keys: KeyRing | None,
+        offered: Collection[str] = (),
     ) -> None:
         self._credentials = credentials
-        self._store = store
+        self._audit = audit
+        self._clock = clock
         self._keys = keys
         self._offered = frozenset(offered)
 
-    async def reply(self, names: list[str], body: bytes) -> SecretAnswer:
-        """The answer to an encoded question. Errors: as of :meth:`answer`."""
-        try:
-            return await self.answer(codec.decode_secret_question(body))
-        except PayloadRefused as error:
-            return SecretAnswer(refused=error.message)
-
-    async def answer(self, question: SecretQuestion) -> SecretAnswer:
+    async def answer(self, question: SecretQuestion, pool: str) -> SecretAnswer:
         """The sealed value, or why it is refused.
 
+        Args:
+            question: Of a command that is live and was given to this ``pool``.
+
         Raises:
-            Unreachable: the database does not answer.
+            Unreachable: the database does not answer; nothing is handed out without its entry in the audit.
         """
-        row = await self._store.execution(question.execution_id)
-        if row is None or row.finished_ms is not None:
-            what = "has ended" if row is not None else "is unknown"
-            return self._refused(question, f"execution {question.execution_id} {what}: it gets no credentials")
         if CREDENTIAL_NAME.fullmatch(question.name) is None:
             return SecretAnswer()
         stored = await self._credentials.get(question.name)
@@ -60,9 +59,12 @@ class SecretsResponder:
             names = [info.name for info in await self._credentials.list_all()]
             return SecretAnswer(near=nearest(question.name, names) or "")
         try:
-            return self._sealed(question, stored)
+            answer = self._sealed(question, stored)
         except NoetlError as error:
-            return self._refused(question, str(error))
+            log.warning("credential %s refused: %s", question.name, error)
+            return SecretAnswer(refused=str(error))
+        await self._audit.add(_reading(question, pool, self._clock.now_ms()), _read(answer))
+        return answer
 
     async def names(self) -> frozenset[str]:
         """Every credential a playbook can name: stored, or offered by the installation."""
@@ -76,9 +78,25 @@ class SecretsResponder:
         sealed = seal(value, question.public_key, subject_of(question, version))
         return SecretAnswer(version=version, public_key=sealed.public_key, body=sealed.body)
 
-    def _refused(self, question: SecretQuestion, reason: str) -> SecretAnswer:
-        log.warning("credential %s refused: %s", question.name, reason)
-        return SecretAnswer(refused=reason)
+
+def _reading(question: SecretQuestion, pool: str, at_ms: int) -> AuditedCall:
+    """A credential that leaves the store, as the audit records it: never its value."""
+    command = question.command
+    return AuditedCall(
+        at_ms=at_ms,
+        principal=worker_identity(pool),
+        role="worker",
+        method="",
+        operation="readCredential",
+        target=question.name,
+        correlation_id=f"{command.execution_id}/{command.command_id}",
+        remote=audit_text(question.worker),
+        idempotency_key="",
+    )
+
+
+def _read(answer: SecretAnswer) -> AuditedAnswer:
+    return AuditedAnswer(200, made=f"version {answer.version}")
 
 
 async def with_credentials(plan: Plan | InvalidPlan, secrets: SecretsResponder | None) -> Plan | InvalidPlan:

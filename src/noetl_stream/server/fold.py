@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
-from noetl_stream.engine.advance import Advanced, InvalidPlan, NotTaken, advance
+from noetl_stream.engine.advance import Advanced, InvalidPlan, NotTaken, advance, budget_of
 from noetl_stream.engine.effects import AnswerStart, build_command
 from noetl_stream.engine.evolve.worker_facts import malformed
 from noetl_stream.engine.state import Assignment, Execution, RecordedFact
@@ -33,6 +33,7 @@ from noetl_stream.playbook.plan import Plan
 from noetl_stream.ports.command_queue import QueuedCommand
 from noetl_stream.ports.event_log import ReportedMessage
 from noetl_stream.ports.store import InboxItem
+from noetl_stream.server.capabilities import Capabilities
 from noetl_stream.server.execution_cache import CachedExecution, ExecutionCache
 from noetl_stream.server.tick import (
     Input,
@@ -43,11 +44,15 @@ from noetl_stream.server.tick import (
     message_letter,
     refused,
 )
+from noetl_stream.template import Budget
 
 log = logging.getLogger(__name__)
 
 MAX_COMMAND_BYTES = 3 * 1024 * 1024
 """A larger command is not sent: NATS must accept messages of 4 MiB (``max_payload``), and headers need room too."""
+
+TICK_OPERATIONS: Final = 10_000
+"""How much work in templates one tick takes up; the inputs that are left are folded by the next."""
 
 IN_NO_JOURNAL = 0
 """The position of a request that changes nothing."""
@@ -56,9 +61,16 @@ IN_NO_JOURNAL = 0
 class Fold:
     """The fold of one tick: updates cached executions, and collects in ``tick`` what is to be written and sent."""
 
-    def __init__(self, executions: ExecutionCache) -> None:
+    def __init__(self, executions: ExecutionCache, capabilities: Capabilities) -> None:
         self._executions = executions
-        self.tick = PendingTick()
+        self._capabilities = capabilities
+        self.tick = PendingTick(capabilities.encode)
+        self._operations = 0
+
+    @property
+    def is_full(self) -> bool:
+        """Whether templates have taken up the tick."""
+        return self._operations >= TICK_OPERATIONS
 
     def decode(self, message: ReportedMessage) -> Request | Report | None:
         """The message; ``None`` if it cannot be folded and becomes a dead letter."""
@@ -68,11 +80,17 @@ class Fold:
         except PayloadRefused as error:
             reason = str(error)
         else:
-            reason = _reason_to_refuse(message, body)
+            reason = _reason_to_refuse(message, body) or self._not_allowed(body)
             if not reason:
                 return body
         self.tick.dead_letters.append(message_letter(message, reason))
         return None
+
+    def _not_allowed(self, body: Request | Report) -> str:
+        """Why a report is not one of a worker that was given the command; ``""`` if it is."""
+        if isinstance(body, Request) or self._capabilities.pool_of(body) is not None:
+            return ""
+        return f"it shows no capability for issue {body.issue} of command {body.command_id}"
 
     def decode_inbox(self, item: InboxItem, at_ms: int) -> InboxMessage | None:
         """The message between executions; ``None`` if it becomes a dead letter. It is deleted either way."""
@@ -83,8 +101,15 @@ class Fold:
             self.tick.dead_letters.append(inbox_letter(item, at_ms, str(error)))
             return None
 
+    def messages(self, bodies: Sequence[tuple[ReportedMessage, Request | Report]]) -> int:
+        """Folds reported messages until the tick is full. Returns how many it has folded."""
+        for number, (message, body) in enumerate(bodies, start=1):
+            self.message(message, body)
+            if self.is_full:
+                return number
+        return len(bodies)
+
     def message(self, message: ReportedMessage, body: Request | Report) -> None:
-        """Folds one reported message."""
         cached = self._executions.get(message.execution_id)
         if cached is not None:
             cached.through = message.sequence
@@ -172,6 +197,7 @@ class Fold:
             self.tick.dead_letters.append(message_letter(message, str(error)))
             return
         identity = report_id(report.run, report.number)
+        budget = None if cached is None else _budget_of(cached)
         for index, fact in enumerate(facts):
             if isinstance(fact, StepClaimed):
                 self.tick.claims.append((fact.reply, message.execution_id, report.run))
@@ -184,7 +210,7 @@ class Fold:
                 report_id=identity,
                 entry=input_entry(identity, index),
             )
-            refusal = _UNKNOWN if cached is None else self._apply(cached, message.execution_id, given).refusal
+            refusal = _UNKNOWN if cached is None else self._apply(cached, message.execution_id, given, budget).refusal
             if isinstance(refusal, NotTaken) and not self._handle_not_taken(message, report.run, fact, refusal):
                 return
             if cached is not None and before is not None and refusal is None:
@@ -241,11 +267,20 @@ class Fold:
 
     # --- the common path ----------------------------------------------------------------------------------------------
 
-    def _apply(self, cached: CachedExecution, execution_id: str, given: Input) -> Advanced:
-        """Applies one input: the engine advances the execution, the tick collects the results."""
+    def _apply(
+        self, cached: CachedExecution, execution_id: str, given: Input, budget: Budget | None = None
+    ) -> Advanced:
+        """Applies one input: the engine advances the execution, the tick collects the results.
+
+        Args:
+            budget: What the facts of a report may cost together.
+        """
+        budget = budget or _budget_of(cached)
+        spent = budget.spent
         at_ms = max(cached.at_ms, given.recorded.at_ms)
         recorded = given.recorded if given.source != "server" else given.recorded._replace(at_ms=at_ms)
-        advanced = advance(cached.plan, cached.state, recorded, execution_id)
+        advanced = advance(cached.plan, cached.state, recorded, execution_id, budget)
+        self._operations += budget.spent - spent
         after = advanced.state
         if not advanced.taken or after is None:
             return advanced
@@ -271,6 +306,10 @@ class Fold:
 
 
 _UNKNOWN = NotTaken("unknown")
+
+
+def _budget_of(cached: CachedExecution) -> Budget:
+    return Budget(0) if isinstance(cached.plan, InvalidPlan) else budget_of(cached.plan, cached.state)
 
 
 def _facts_of(report: Report) -> list[Fact]:

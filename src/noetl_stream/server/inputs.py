@@ -1,4 +1,5 @@
-"""Inputs that do not come through EVENTS: timers, results that decisions must read, originals of reruns.
+"""Inputs that do not come through EVENTS: timers, results that decisions must read, templates that were evaluated
+elsewhere, originals of reruns.
 
 Timers are rows in Postgres and part of the folded state. The owner of a partition fires them from memory, by the
 database's clock (PROTOCOL §3 *Segments*).
@@ -7,19 +8,22 @@ database's clock (PROTOCOL §3 *Segments*).
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import heapq
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Final, TypeVar
 
 from noetl_stream.concurrency import end_tasks
 from noetl_stream.engine.advance import InvalidPlan
+from noetl_stream.engine.choices import Answers, decode_answers
+from noetl_stream.engine.decide.evaluation import questions_of
 from noetl_stream.engine.rerun import JournalSummary, reuse
 from noetl_stream.engine.state import Execution, RecordedFact
-from noetl_stream.errors import BlobMissing, PayloadRefused, Unreachable
+from noetl_stream.errors import BlobMissing, EvaluationEnded, PayloadRefused, Unreachable
 from noetl_stream.model import codec
 from noetl_stream.model.events import (
+    EvaluationFailed,
+    EvaluationFinished,
     ExecutionRequested,
     Fact,
     ReferenceLost,
@@ -28,8 +32,9 @@ from noetl_stream.model.events import (
     TimerFired,
 )
 from noetl_stream.model.outcome import Reference
-from noetl_stream.ports.blobs import Blobs, gather_iterations
+from noetl_stream.ports.blobs import Blobs, checksum_of, gather_iterations, read_object
 from noetl_stream.ports.clock import Clock
+from noetl_stream.ports.evaluator import Evaluator
 from noetl_stream.ports.store import Store
 from noetl_stream.server.execution_cache import ExecutionCache
 from noetl_stream.server.plan_cache import PlanCache
@@ -56,9 +61,18 @@ Input = tuple[str, RecordedFact]
 class ServerInputs:
     """Tracks what each state waits for and returns inputs that are due. ``nudge`` is called when one is ready early."""
 
-    def __init__(self, store: Store, blobs: Blobs, clock: Clock, plans: PlanCache, nudge: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        store: Store,
+        blobs: Blobs,
+        evaluator: Evaluator,
+        clock: Clock,
+        plans: PlanCache,
+        nudge: Callable[[], None],
+    ) -> None:
         self._store = store
         self._blobs = blobs
+        self._evaluator = evaluator
         self._clock = clock
         self._plans = plans
         self._nudge = nudge
@@ -83,6 +97,8 @@ class ServerInputs:
         """Tracks a committed or loaded state. Paused states fire nothing; they are tracked again when they resume."""
         if state.awaited is not None and not state.ending:
             self._load(state.execution_id, state.awaited, state.request)
+        if state.evaluation is not None and not state.ending:
+            self._begin((state.execution_id, str(state.evaluation.position)), lambda: self._evaluate(state))
         if state.halted:
             return
         for timer_id, timer in state.timers.items():
@@ -120,6 +136,12 @@ class ServerInputs:
                 ready.append((execution_id, RecordedFact(fact, at_ms=now_ms)))
         return ready
 
+    def put_back(self, inputs: Sequence[Input]) -> None:
+        """Makes :meth:`ready` return these again, before all others."""
+        if inputs:
+            self._loaded = [*inputs, *self._loaded]
+            self._nudge()
+
     def __len__(self) -> int:
         """How many timers are tracked."""
         return len(self._due)
@@ -152,12 +174,17 @@ class ServerInputs:
         await end_tasks(tasks)
 
     def _load(self, execution_id: str, reference: Reference, rerun: ExecutionRequested | None) -> None:
-        key = (execution_id, reference.key)
-        if key in self._loading:
-            return
-        loaded = self._fetch(execution_id, reference) if rerun is None else self._fetch_original(execution_id, rerun)
-        task = self._loading[key] = asyncio.create_task(loaded)
-        task.add_done_callback(lambda done: self._loading_ended(key, done))
+        def load() -> Coroutine[None, None, None]:
+            if rerun is None:
+                return self._fetch(execution_id, reference)
+            return self._fetch_original(execution_id, rerun)
+
+        self._begin((execution_id, reference.key), load)
+
+    def _begin(self, key: tuple[str, str], load: Callable[[], Coroutine[None, None, None]]) -> None:
+        if key not in self._loading:
+            task = self._loading[key] = asyncio.create_task(load())
+            task.add_done_callback(lambda done: self._loading_ended(key, done))
 
     def _loading_ended(self, key: tuple[str, str], task: asyncio.Task[None]) -> None:
         if self._loading.get(key) is task:
@@ -172,10 +199,28 @@ class ServerInputs:
         try:
             data = await self._until_reached(f"result {reference.key}", lambda: self._read(reference))
             value = codec.decode_json(data)
-            fact = ReferenceResolved(reference.key, "sha256:" + hashlib.sha256(data).hexdigest())
+            fact = ReferenceResolved(reference.key, checksum_of(data))
         except (BlobMissing, PayloadRefused) as error:
             fact = ReferenceLost(reference.key, f"cannot read a result of {reference.size} bytes: {error}")
         self._loaded.append((execution_id, RecordedFact(fact, at_ms=self.now_ms(), value=value)))
+        self._nudge()
+
+    async def _evaluate(self, state: Execution) -> None:
+        asked = state.evaluation
+        assert asked is not None
+        plan = (await self._until_reached("the playbook", lambda: self._plans.load(state.digest))).plan
+        questions = None if isinstance(plan, InvalidPlan) else questions_of(plan, state)
+        fact: EvaluationFinished | EvaluationFailed
+        try:
+            answers = Answers()
+            if questions is not None:
+                body = codec.encode(questions)
+                found = await self._until_reached("templates", lambda: self._evaluator.evaluate(body))
+                answers = decode_answers(found)
+            fact = EvaluationFinished(asked.position, answers.chosen, answers.reference)
+        except (EvaluationEnded, PayloadRefused) as error:
+            fact = EvaluationFailed(asked.position, str(error))
+        self._loaded.append((state.execution_id, RecordedFact(fact, at_ms=self.now_ms())))
         self._nudge()
 
     async def _fetch_original(self, execution_id: str, rerun: ExecutionRequested) -> None:
@@ -193,11 +238,7 @@ class ServerInputs:
             # Not always a result of the same execution: a child may have returned it.
             owner, _, step_run_id = reference.key.partition(".")
             return await gather_iterations(self._store, self._blobs, owner, step_run_id)
-        data = await self._blobs.get(reference.key)
-        found = "sha256:" + hashlib.sha256(data).hexdigest()
-        if reference.checksum and found != reference.checksum:
-            raise PayloadRefused(f"checksum mismatch: {reference.key}")
-        return data
+        return await read_object(self._blobs, reference)
 
     async def _until_reached(self, what: str, read: Callable[[], Awaitable[_Value]]) -> _Value:
         while True:

@@ -9,8 +9,11 @@ from noetl_stream.ports.bus import Bus
 from noetl_stream.ports.catalog import Catalog
 from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.command_queue import CommandQueue
+from noetl_stream.ports.evaluator import Evaluator
 from noetl_stream.ports.event_log import EventLog
+from noetl_stream.ports.signed_requests import RequestSigner
 from noetl_stream.ports.store import FeedStore, Store
+from noetl_stream.server.capabilities import Capabilities
 from noetl_stream.server.credentials import SecretsResponder
 from noetl_stream.server.execution_cache import ExecutionCache
 from noetl_stream.server.inbox import Inbox
@@ -32,6 +35,9 @@ class ServerPorts:
     bus: Bus
     clock: Clock
     catalog: Catalog
+    evaluator: Evaluator
+    capabilities: Capabilities
+    signer: RequestSigner
     secrets: SecretsResponder | None = None
     feed: FeedStore | None = None
 
@@ -62,7 +68,7 @@ class ServerParts:
         self.plans = plans
         self.times = times
         self.reader = PartitionReader(ports.log, ports.clock)
-        self.inputs = ServerInputs(ports.store, ports.blobs, ports.clock, plans, self.reader.nudge)
+        self.inputs = ServerInputs(ports.store, ports.blobs, ports.evaluator, ports.clock, plans, self.reader.nudge)
         self.executions = ExecutionCache(ports.store, plans, self._cursor_of, self.inputs.track)
         self.publications = Publications(ports.log, ports.queue, ports.clock)
         self.ownership = PartitionOwnership(owner, ports.store, ports.log, times.lease_s)

@@ -7,7 +7,7 @@ partition that returns is read by its new consumer alone: the old one has skippe
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from noetl_stream.concurrency import end_tasks, result_until
@@ -16,6 +16,9 @@ from noetl_stream.ports.event_log import EventLog, EventReader, ReportedMessage
 
 BATCH_MESSAGES = 512
 MAX_READERS = 4
+
+PUT_BACK_MESSAGES = 64
+"""How many messages that were put back are returned at once: more of them are probably as costly to fold."""
 
 
 @dataclass(slots=True, eq=False)
@@ -40,6 +43,7 @@ class PartitionReader:
         self._consumers: list[PartitionConsumer] = []
         self._consumer_of: dict[int, PartitionConsumer] = {}
         self._arrived: asyncio.Queue[Arrived] = asyncio.Queue(maxsize=8)
+        self._put_back: list[ReportedMessage] = []
 
     @property
     def readers(self) -> int:
@@ -57,6 +61,7 @@ class PartitionReader:
         """Stops returning messages of these partitions."""
         for partition in partitions:
             self._consumer_of.pop(partition, None)
+        self._put_back = [message for message in self._put_back if message.partition in self._consumer_of]
         await self._close_idle()
 
     def nudge(self) -> None:
@@ -64,14 +69,21 @@ class PartitionReader:
         if self._arrived.empty():
             self._arrived.put_nowait(None)
 
+    def put_back(self, messages: Sequence[ReportedMessage]) -> None:
+        """Makes :meth:`take` return these again, before all others: the last messages that it returned."""
+        self._put_back = [*messages, *self._put_back]
+
     async def take(self, timeout_s: float) -> list[ReportedMessage]:
         """The messages that have arrived, from all consumers; empty after ``timeout_s``.
 
         Raises:
             ReaderBroken: a reader may have missed messages. Any other error of a reader is raised unchanged.
         """
+        if self._put_back:
+            messages, self._put_back = self._put_back[:PUT_BACK_MESSAGES], self._put_back[PUT_BACK_MESSAGES:]
+            return messages
         arrived = await self._first(timeout_s)
-        messages: list[ReportedMessage] = []
+        messages = []
         while arrived is not None:
             if isinstance(arrived, Exception):
                 raise arrived
@@ -87,8 +99,16 @@ class PartitionReader:
         return await result_until(self._arrived.get(), self._clock.sleep(timeout_s))
 
     def folded_through(self) -> dict[int, int]:
-        """Per partition, the sequence up to which everything was returned; only of consumers with nothing queued."""
-        return {p: consumer.reader.high_water for p, consumer in self._consumer_of.items() if not consumer.queued}
+        """Per partition, the sequence up to which everything was returned; only of consumers with nothing queued.
+
+        A partition with messages that were put back is left out.
+        """
+        held = {message.partition for message in self._put_back}
+        return {
+            partition: consumer.reader.high_water
+            for partition, consumer in self._consumer_of.items()
+            if not consumer.queued and partition not in held
+        }
 
     def silent_s(self, now_s: float) -> float:
         """Seconds since the longest silent reader last received anything."""
@@ -98,6 +118,7 @@ class PartitionReader:
         """Closes all consumers and drops what they had read."""
         consumers, self._consumers = self._consumers, []
         self._consumer_of.clear()
+        self._put_back = []
         await _end(consumers)
         while not self._arrived.empty():
             self._arrived.get_nowait()

@@ -25,7 +25,13 @@ from noetl_stream.playbook.kinds.spec import Kinds
 from noetl_stream.ports import subjects
 from noetl_stream.ports.event_log import ReportedMessage
 from noetl_stream.ports.store import PlaybookRow
-from noetl_stream.server.client_requests import reject_unanswered, without_repeated
+from noetl_stream.server.client_requests import (
+    Bodies,
+    before,
+    reject_unanswered,
+    without_repeated,
+    without_unsigned,
+)
 from noetl_stream.server.commit import Committer
 from noetl_stream.server.credentials import with_credentials
 from noetl_stream.server.fold import Fold
@@ -96,6 +102,7 @@ class Server(ServerParts):
             await presence.close()
             await self.reader.close()
             await self.inputs.close()
+            await self.ports.evaluator.close()
             if in_order:
                 await self.assignment.release_all()
 
@@ -124,25 +131,28 @@ class Server(ServerParts):
 
     async def _fold_messages(self, messages: Sequence[ReportedMessage]) -> None:
         """Folds messages from EVENTS."""
-        fold = Fold(self.executions)
-        moved: dict[int, tuple[int, int]] = {}
-        bodies = []
-        for message in messages:
-            lease = self.ownership.get(message.partition)
-            if lease is None or message.sequence <= lease.last_seq:
-                continue
-            moved[message.partition] = (message.sequence, message.at_ms)
-            body = fold.decode(message)
-            if body is not None:
-                bodies.append((message, body))
-        if not moved:
+        fold = Fold(self.executions, self.ports.capabilities)
+        own = [message for message in messages if self._is_next(message)]
+        if not own:
             return
-        bodies = list(await without_repeated(bodies, self.ports.store))
-        await self._prepare(bodies, fold.tick)
-        for message, body in bodies:
-            fold.message(message, body)
-        await reject_unanswered(bodies, self.executions, self.ports.store, fold.tick)
-        await self._commit(fold, moved)
+        bodies: Bodies = [(message, body) for message in own if (body := fold.decode(message)) is not None]
+        signed = without_unsigned(bodies, self.ports.signer)
+        folded = await without_repeated(signed, self.ports.store)
+        await self._prepare(folded, fold.tick)
+        count = fold.messages(folded)
+        rest: Sequence[ReportedMessage] = ()
+        if count < len(folded):
+            cut = own.index(folded[count][0])
+            own, rest = own[:cut], own[cut:]
+            bodies, signed = before(rest, bodies), before(rest, signed)
+            fold.tick.leave_letters(rest)
+        await reject_unanswered(bodies, signed, self.executions, self.ports.store, fold.tick)
+        await self._commit(fold, {message.partition: (message.sequence, message.at_ms) for message in own})
+        self.reader.put_back(rest)
+
+    def _is_next(self, message: ReportedMessage) -> bool:
+        lease = self.ownership.get(message.partition)
+        return lease is not None and message.sequence > lease.last_seq
 
     async def _prepare(self, bodies: Collection[tuple[ReportedMessage, Request | Report]], tick: PendingTick) -> None:
         """Loads what the fold needs: executions, and the playbooks of new ones."""
@@ -168,14 +178,21 @@ class Server(ServerParts):
         items = await self.inbox.take(self.ownership.ids)
         if not items:
             return
-        fold = Fold(self.executions)
+        fold = Fold(self.executions, self.ports.capabilities)
         at_ms = self.inputs.now_ms()
-        messages = [message for item in items if (message := fold.decode_inbox(item, at_ms)) is not None]
-        await self.executions.load({message.execution_id for message in messages})
-        for message in messages:
+        await self.executions.load({item.execution_id for item in items})
+        for number, item in enumerate(items, start=1):
+            message = fold.decode_inbox(item, at_ms)
+            if message is None:
+                continue
             if isinstance(message.fact, ExecutionRequested) and not self.executions.is_known(message.execution_id):
                 await self._begin(message.execution_id, message.fact.digest)
             fold.own_input(message.execution_id, RecordedFact(message.fact, at_ms=at_ms))
+            if fold.is_full and number < len(items):
+                items = items[:number]
+                self.inbox.expect_messages()
+                self.reader.nudge()
+                break
         partitions = {item.partition for item in items} | fold.tick.partitions
         await self._commit(fold, self.committer.cursors(partitions))
 
@@ -184,9 +201,12 @@ class Server(ServerParts):
         ready = self.inputs.ready(self.executions)
         if not ready:
             return
-        fold = Fold(self.executions)
-        for execution_id, recorded in ready:
+        fold = Fold(self.executions, self.ports.capabilities)
+        for number, (execution_id, recorded) in enumerate(ready, start=1):
             fold.own_input(execution_id, recorded)
+            if fold.is_full:
+                self.inputs.put_back(ready[number:])
+                break
         if fold.tick.events:
             await self._commit(fold, self.committer.cursors(fold.tick.partitions))
 
@@ -195,7 +215,7 @@ class Server(ServerParts):
         missing = self.reconciler.take_missing(self.executions, self._folded())
         if not missing:
             return
-        fold = Fold(self.executions)
+        fold = Fold(self.executions, self.ports.capabilities)
         for owed in missing:
             fold.issue_again(owed.execution_id, owed.command_id, "absent from the queue")
         if fold.tick.events:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, NamedTuple, assert_never
@@ -90,8 +90,13 @@ class JournalSegment:
 
 @dataclass(slots=True)
 class PendingTick:
-    """Collects rows and messages; makes no decisions of its own."""
+    """Collects rows and messages; makes no decisions of its own.
 
+    Attributes:
+        encode_command: Gives a command the form in which its worker gets it.
+    """
+
+    encode_command: Callable[[StepCommand], bytes] = codec.encode
     events: list[EventRow] = field(default_factory=list)
     touched: dict[str, tuple[Execution, int, int]] = field(default_factory=dict)
     requests: list[RequestRow] = field(default_factory=list)
@@ -164,7 +169,7 @@ class PendingTick:
         for effect in effects:
             match effect:
                 case IssueCommand(command):
-                    body = codec.encode(command)
+                    body = self.encode_command(command)
                     self.commands.append(
                         QueuedCommand(command.pool, execution_id, command.command_id, command.issue, body)
                     )
@@ -226,6 +231,11 @@ class PendingTick:
         self.requests.append(row)
         if push:
             self.answers.append(row)
+
+    def leave_letters(self, messages: Sequence[ReportedMessage]) -> None:
+        """Leaves the dead letters of these messages of EVENTS to a later tick."""
+        left = {message.sequence for message in messages}
+        self.dead_letters = [one for one in self.dead_letters if one.source != "events" or one.source_seq not in left]
 
     def _segment(self, execution_id: str, partition: int, position: int, through: int) -> JournalSegment:
         segment = self.segments.get(execution_id)
@@ -321,7 +331,7 @@ def execution_row(
         trace_id=state.trace_id,
         commands=len(state.assignments),
         children=len(state.children),
-        looks_into=state.awaited.key if state.awaited is not None else None,
+        looks_into=state.looks_into,
         ctx_version=state.ctx_version,
         labels=codec.encode(dict(labels)),
         rerun_of=state.rerun_of or None,

@@ -14,15 +14,27 @@ from urllib.parse import urlsplit
 
 from noetl_stream.errors import UsageError
 from noetl_stream.sealing.keys import read_key
+from noetl_stream.settings.egress import (
+    ALLOW_VARIABLE,
+    DENY_VARIABLE,
+    Allowed,
+    Destination,
+    EgressRules,
+    read_allowed,
+    read_denied,
+    servers_of,
+)
 from noetl_stream.settings.gateway import IpNetwork, read_hosts, read_networks
 from noetl_stream.settings.oidc import OidcSettings, read_oidc
 from noetl_stream.settings.tools import (
-    HTTP_ALLOW_VARIABLE,
+    DEFAULT_DUCKDB_MAX_MEMORY,
+    DEFAULT_DUCKDB_MAX_THREADS,
+    DUCKDB_MAX_MEMORY_VARIABLE,
+    DUCKDB_MAX_THREADS_VARIABLE,
     KEYCHAIN_FOLDERS_VARIABLE,
-    HttpAllow,
     ToolSettings,
     read_folders,
-    read_http_allow,
+    read_size,
 )
 
 LogFormat = Literal["text", "json"]
@@ -39,6 +51,7 @@ TOKEN_VARIABLE = "NOETL_TOKEN"
 DEFAULT_POOL = "default"
 DEFAULT_SLOTS = 64
 MAX_SLOTS = 10_000
+MAX_DUCKDB_THREADS = 1_024
 POOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 """A pool is a token of a NATS subject and part of a consumer's name."""
 
@@ -76,10 +89,15 @@ class GatewayLimits(NamedTuple):
     """Capacity limits of a gateway. Errors name the variable; ``docs/reference/settings.md`` documents each."""
 
     max_requests: int = 1000
+    max_waits: int = 1000
     max_streams: int = 1000
+    max_checks: int = 16
+    max_connections: int = 4000
+    max_connections_per_address: int = 1000
     max_behind: int = 100_000
     max_body_bytes: int = 4 * 1024 * 1024
     max_playbook_bytes: int = 1024 * 1024
+    audit_days: int = 90
 
     def body(self, size: Literal["json", "playbook"]) -> tuple[str, int]:
         """The variable that limits bodies of this kind, and its value in bytes."""
@@ -104,20 +122,20 @@ def _setting(variable: str, default: str, read: Read, *, is_secret: bool = False
     return field(default_factory=lambda: read(variable, {}), repr=not is_secret, metadata=metadata)
 
 
-def _gateway_limit(name: str) -> Any:
+def _gateway_limit(name: str, least: int = 1, most: int = MAX_GATEWAY_LIMIT) -> Any:
     default = GatewayLimits._field_defaults[name]
-    return _setting(GATEWAY_PREFIX + name.upper(), str(default), _number(default, MAX_GATEWAY_LIMIT))
+    return _setting(GATEWAY_PREFIX + name.upper(), str(default), _number(default, most, least))
 
 
 def _parsed(parse: Callable[[str], Any]) -> Read:
     return lambda variable, given: parse(given[variable]) if variable in given else None
 
 
-def _number(default: int, most: int) -> Read:
+def _number(default: int, most: int, least: int = 1) -> Read:
     def read(variable: str, given: Given) -> int:
         value = given.get(variable, str(default))
-        if not (value.isascii() and value.isdigit() and 1 <= int(value) <= most):
-            raise UsageError(f"invalid {variable} {value!r}", hint=f"use a whole number from 1 to {most}")
+        if not (value.isascii() and value.isdigit() and least <= int(value) <= most):
+            raise UsageError(f"invalid {variable} {value!r}", hint=f"use a whole number from {least} to {most}")
         return int(value)
 
     return read
@@ -142,6 +160,13 @@ def _address(schemes: tuple[str, ...]) -> Read:
         return value
 
     return read
+
+
+def _check_renamed(given: Given) -> None:
+    """An operator's restriction is never ignored because its name has changed."""
+    if "NOETL_HTTP_ALLOW" in given:
+        hint = "it now holds for every kind that connects"
+        raise UsageError(f"NOETL_HTTP_ALLOW has become {ALLOW_VARIABLE}: rename it", hint=hint)
 
 
 def _read_seed(variable: str, given: Given) -> str | None:
@@ -256,9 +281,11 @@ class Settings:
         server_keys: Keys of the capabilities that commands carry, the current one first. For servers.
         access_keys: Keys that sign requests and seal objects, the current one first. For servers, gateways and the
             command line.
-        http_allow: What `http` tasks may reach besides the public internet; ``None`` for the default of the stack.
+        egress_allow: What tasks may connect to besides the public internet; ``None`` for the default of the stack.
+        egress_deny: What tasks may not connect to, whatever else allows it.
         shell: Whether `shell` tasks may run.
         duckdb_folders: Absolute paths of the folders whose files `duckdb` tasks may use.
+        duckdb_max_memory_bytes, duckdb_max_threads: What one `duckdb` task may ask for.
         keychain_folders: Absolute paths of the folders below which entries of the keychain may name files.
         limits: Numbers as written, by lower-case name; ``model.limits.operator_limits`` parses them.
         gateway_max_requests, …: Use :attr:`gateway_limits`.
@@ -284,18 +311,30 @@ class Settings:
     credential_old_keys: tuple[str, ...] = _setting(OLD_KEYS_VARIABLE, "none", _read_old_keys, is_secret=True)
     server_keys: tuple[str, ...] = _setting(SERVER_KEY_VARIABLE, "the embedded stack's own", _read_keys, is_secret=True)
     access_keys: tuple[str, ...] = _setting(ACCESS_KEY_VARIABLE, "the embedded stack's own", _read_keys, is_secret=True)
-    http_allow: HttpAllow | None = _setting(
-        HTTP_ALLOW_VARIABLE, "loopback with the embedded stack, else none", _parsed(read_http_allow)
+    egress_allow: Allowed | None = _setting(
+        ALLOW_VARIABLE, "loopback with the embedded stack, else none", _parsed(read_allowed)
     )
+    egress_deny: tuple[Destination, ...] = _setting(DENY_VARIABLE, "none", read_denied)
     shell: bool = _setting("NOETL_SHELL", "on", _read_switch)
     duckdb_folders: tuple[Path, ...] = _setting("NOETL_DUCKDB_PATHS", "none", read_folders)
+    duckdb_max_memory_bytes: int = _setting(DUCKDB_MAX_MEMORY_VARIABLE, DEFAULT_DUCKDB_MAX_MEMORY, read_size)
+    duckdb_max_threads: int = _setting(
+        DUCKDB_MAX_THREADS_VARIABLE,
+        str(DEFAULT_DUCKDB_MAX_THREADS),
+        _number(DEFAULT_DUCKDB_MAX_THREADS, MAX_DUCKDB_THREADS),
+    )
     keychain_folders: tuple[Path, ...] = _setting(KEYCHAIN_FOLDERS_VARIABLE, "none", _read_keychain_folders)
     limits: Mapping[str, str] = _setting(LIMIT_VARIABLE, "see limits.md", _read_limits)
     gateway_max_requests: int = _gateway_limit("max_requests")
+    gateway_max_waits: int = _gateway_limit("max_waits")
     gateway_max_streams: int = _gateway_limit("max_streams")
+    gateway_max_checks: int = _gateway_limit("max_checks")
+    gateway_max_connections: int = _gateway_limit("max_connections")
+    gateway_max_connections_per_address: int = _gateway_limit("max_connections_per_address")
     gateway_max_behind: int = _gateway_limit("max_behind")
     gateway_max_body_bytes: int = _gateway_limit("max_body_bytes")
     gateway_max_playbook_bytes: int = _gateway_limit("max_playbook_bytes")
+    gateway_audit_days: int = _gateway_limit("audit_days", 30, 400)
     gateway_hosts: frozenset[str] = _setting("NOETL_GATEWAY_HOSTS", "none", read_hosts)
     gateway_proxies: tuple[IpNetwork, ...] = _setting("NOETL_GATEWAY_TRUSTED_PROXIES", "none", read_networks)
     oidc: OidcSettings | None = _setting("NOETL_OIDC_<NAME>", "none", _read_oidc)
@@ -315,6 +354,7 @@ class Settings:
         given = {name: value for name, value in (os.environ if environ is None else environ).items() if value}
         read = {field.name: field.metadata["read"](field.metadata["variable"], given) for field in fields(cls)}
         settings = cls(**read)
+        _check_renamed(given)
         if settings.postgres_dsn is not None and settings.nats_url is None:
             hint = "set both for your own servers, or neither"
             raise UsageError(f"{POSTGRES_VARIABLE} is set, but {NATS_URL_VARIABLE} is not", hint=hint)
@@ -349,10 +389,24 @@ class Settings:
         """Whether the environment selects the NATS and Postgres for commands."""
         return self.nats_url is not None or self.home_folder not in (None, _own(DEFAULT_HOME))
 
-    def tools(self, *, embedded: bool) -> ToolSettings:
-        """The permissions of tools. With the embedded stack, `http` may reach this machine by default."""
-        default = read_http_allow("loopback") if embedded else HttpAllow()
-        return ToolSettings(self.http_allow or default, self.shell, self.duckdb_folders, self.keychain_folders)
+    def tools(self, nats_url: str, *, embedded: bool) -> ToolSettings:
+        """The permissions of tools. With the embedded stack, they may reach this machine by default.
+
+        Args:
+            nats_url: The engine's own NATS, which tasks never reach.
+        """
+        default = read_allowed("loopback") if embedded else Allowed()
+        allowed = default if self.egress_allow is None else self.egress_allow
+        denied = (*self.egress_deny, *servers_of(nats_url))
+        egress = EgressRules(allowed.targets, denied, allowed.socket_folders)
+        return ToolSettings(
+            egress,
+            self.shell,
+            self.duckdb_folders,
+            self.keychain_folders,
+            self.duckdb_max_memory_bytes,
+            self.duckdb_max_threads,
+        )
 
 
 def limit_settings(environ: Mapping[str, str] | None = None) -> dict[str, str]:

@@ -2,34 +2,24 @@
 
 from __future__ import annotations
 
-import ipaddress
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 from noetl_stream.errors import UsageError
+from noetl_stream.settings.egress import EgressRules
 
-HTTP_ALLOW_VARIABLE: Final = "NOETL_HTTP_ALLOW"
 KEYCHAIN_FOLDERS_VARIABLE: Final = "NOETL_KEYCHAIN_FOLDERS"
-HTTP_ALLOW_WORDS: Final = {
-    "none": (),
-    "loopback": ("127.0.0.0/8", "::1/128"),
-    "private": ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7"),
-}
-HOST_NAME: Final = re.compile(r"[a-z0-9_](?:[a-z0-9_-]*[a-z0-9_])?(?:\.[a-z0-9_](?:[a-z0-9_-]*[a-z0-9_])?)*\.?")
+DUCKDB_MAX_MEMORY_VARIABLE: Final = "NOETL_DUCKDB_MAX_MEMORY"
+DUCKDB_MAX_THREADS_VARIABLE: Final = "NOETL_DUCKDB_MAX_THREADS"
+DEFAULT_DUCKDB_MAX_MEMORY: Final = "4GB"
+DEFAULT_DUCKDB_MAX_MEMORY_BYTES: Final = 4_000_000_000
+DEFAULT_DUCKDB_MAX_THREADS: Final = 8
 
-Network = ipaddress.IPv4Network | ipaddress.IPv6Network
-
-
-@dataclass(frozen=True, slots=True)
-class HttpAllow:
-    """What `http` tasks may reach besides the public internet: networks, and hosts by name, whatever their address."""
-
-    networks: tuple[Network, ...] = ()
-    host_names: frozenset[str] = frozenset()
+_SIZE: Final = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,3})?)\s*([kmgt])(i?)b", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,39 +27,20 @@ class ToolSettings:
     """The operator's permissions for a worker's tools.
 
     Attributes:
-        http_allow: What `http` tasks may reach besides the public internet.
+        egress: What tasks may connect to.
         shell: Whether `shell` tasks may run.
         duckdb_folders: Absolute paths of the folders whose files `duckdb` tasks may read and write.
         keychain_folders: Absolute paths of the folders below which entries of the keychain may name files.
+        duckdb_max_memory_bytes: Memory that one `duckdb` task may ask for.
+        duckdb_max_threads: Threads that one `duckdb` task may ask for.
     """
 
-    http_allow: HttpAllow = HttpAllow()
+    egress: EgressRules = field(default_factory=EgressRules)
     shell: bool = True
     duckdb_folders: tuple[Path, ...] = ()
     keychain_folders: tuple[Path, ...] = ()
-
-
-def read_http_allow(text: str) -> HttpAllow:
-    """Parses a comma-separated list of ``loopback``, ``private``, ``none``, addresses, networks and host names.
-
-    Raises:
-        UsageError: An entry is invalid.
-    """
-    networks: list[Network] = []
-    names: set[str] = set()
-    for entry in (part.strip().lower() for part in text.split(",")):
-        if entry in HTTP_ALLOW_WORDS:
-            networks += map(ipaddress.ip_network, HTTP_ALLOW_WORDS[entry])
-            continue
-        try:
-            networks.append(ipaddress.ip_network(entry))
-        except ValueError:
-            # Digits alone are a mistyped network, not a host name.
-            if HOST_NAME.fullmatch(entry) is None or entry.replace(".", "").isdecimal():
-                hint = "use loopback, private, none, an address, a network such as 10.1.0.0/16, or a host name"
-                raise UsageError(f"invalid entry {entry!r} in {HTTP_ALLOW_VARIABLE}", hint=hint) from None
-            names.add(entry.rstrip("."))
-    return HttpAllow(tuple(networks), frozenset(names))
+    duckdb_max_memory_bytes: int = DEFAULT_DUCKDB_MAX_MEMORY_BYTES
+    duckdb_max_threads: int = DEFAULT_DUCKDB_MAX_THREADS
 
 
 def read_folders(variable: str, given: Mapping[str, str]) -> tuple[Path, ...]:
@@ -83,3 +54,24 @@ def read_folders(variable: str, given: Mapping[str, str]) -> tuple[Path, ...]:
         if not folder.is_absolute():
             raise UsageError(f"relative path {str(folder)!r} in {variable}", hint="use absolute paths")
     return folders
+
+
+def size_bytes(text: str) -> int | None:
+    """The bytes of ``512MB`` or ``1.5 GiB``; ``None`` if it is no size."""
+    found = _SIZE.fullmatch(text.strip())
+    if found is None:
+        return None
+    return int(float(found[1]) * (1024 if found[3] else 1000) ** ("kmgt".index(found[2].lower()) + 1))
+
+
+def read_size(variable: str, given: Mapping[str, str]) -> int:
+    """The bytes of the setting of DuckDB's memory.
+
+    Raises:
+        UsageError: It is no size, or zero.
+    """
+    text = given.get(variable, DEFAULT_DUCKDB_MAX_MEMORY)
+    found = size_bytes(text)
+    if not found:
+        raise UsageError(f"invalid {variable} {text!r}", hint="write a size such as 512MB or 4GiB")
+    return found

@@ -54,6 +54,11 @@ async def describe_name_only(name: str) -> dict[str, Any]:
     return {"name": name, "version": None, "expires_at": None}
 
 
+async def nobodys(name: str) -> bool:
+    """For :attr:`ToolCall.is_operators` where the operator has no credentials."""
+    return False
+
+
 @dataclass(frozen=True, slots=True)
 class ToolCall:
     """One attempt of a task, fully rendered.
@@ -67,6 +72,8 @@ class ToolCall:
         credential: Resolves a credential name to text, such as a DSN, or a JSON mapping. Raises :class:`ToolFailure`
             with kind ``credential``.
         describe_credential: Resolves a credential name to ``{name, version, expires_at}``, without its value.
+        is_operators: Whether the operator configured the credential of that name for this installation, rather than
+            somebody stored it: such a credential may reach a host on a private network. Raises like ``credential``.
     """
 
     inputs: Mapping[str, Any]
@@ -80,6 +87,7 @@ class ToolCall:
     scope: Mapping[str, Any]
     credential: Callable[[str], Awaitable[str | dict[str, Any]]]
     describe_credential: Callable[[str], Awaitable[dict[str, Any]]] = describe_name_only
+    is_operators: Callable[[str], Awaitable[bool]] = nobodys
 
 
 class Tool(Protocol):

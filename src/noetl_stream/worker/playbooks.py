@@ -9,15 +9,14 @@ from noetl_stream.errors import NoetlError, PayloadRefused
 from noetl_stream.lru import LruCache
 from noetl_stream.model import codec
 from noetl_stream.model.limits import UNBOUNDED
+from noetl_stream.model.messages import CatalogQuestion, PlaybookQuestion
 from noetl_stream.playbook.compile.compiler import Checker, check
 from noetl_stream.playbook.diagnostics import InvalidPlaybook
 from noetl_stream.playbook.kinds.spec import Kinds
 from noetl_stream.playbook.plan import Plan
 from noetl_stream.ports import subjects
-from noetl_stream.ports.bus import Bus
-from noetl_stream.ports.clock import Clock
 from noetl_stream.worker.limits import PLANS_KEPT
-from noetl_stream.worker.waiting import ask
+from noetl_stream.worker.questions import Questions
 
 
 class PlanUnknown(NoetlError):
@@ -33,13 +32,9 @@ class PlaybookUnknown(NoetlError):
 
 
 class PlanClient:
-    """Asks any server for ``{"source": …, "path": …}`` on :func:`~noetl_stream.ports.subjects.ask_playbook`."""
+    """Asks servers for ``{"source": …, "path": …}`` on :data:`~noetl_stream.ports.subjects.ASK_PLAYBOOK`."""
 
-    def __init__(
-        self, bus: Bus, clock: Clock, kinds: Kinds, *, kept: int = PLANS_KEPT, checker: Checker = check
-    ) -> None:
-        self._bus = bus
-        self._clock = clock
+    def __init__(self, kinds: Kinds, *, kept: int = PLANS_KEPT, checker: Checker = check) -> None:
         self._kinds = kinds
         self._checker = checker
         self._plans: LruCache[str, Plan] = LruCache(kept)
@@ -49,21 +44,22 @@ class PlanClient:
         """The plan, if it is cached."""
         return self._plans.get(digest)
 
-    async def load(self, digest: str) -> Plan:
-        """The plan of this digest; waits until a server answers.
+    async def load(self, digest: str, questions: Questions) -> Plan:
+        """The plan of this digest, that of the command which asks; waits until a server answers.
 
         Raises:
             PlanUnknown: a server answered, but not with this playbook. Worth retrying later.
             PlanUnusable: the playbook cannot run here, now or later.
         """
-        return self.cached(digest) or await self._loads.get(digest, lambda: self._ask(digest))
+        return self.cached(digest) or await self._loads.get(digest, lambda: self._ask(digest, questions))
 
     async def close(self) -> None:
         """Cancels pending requests."""
         await self._loads.close()
 
-    async def _ask(self, digest: str) -> Plan:
-        source, path = _read(await ask(self._bus, self._clock, subjects.ask_playbook(digest)), digest)
+    async def _ask(self, digest: str, questions: Questions) -> Plan:
+        answer = await questions.ask(subjects.ASK_PLAYBOOK, PlaybookQuestion(questions.command))
+        source, path = _read(answer, digest)
         try:
             plan = self._checker(source, self._kinds, file=path, limits=UNBOUNDED).require_plan()
         except InvalidPlaybook as error:
@@ -80,6 +76,8 @@ def _read(body: bytes, digest: str) -> tuple[str, str]:
     except PayloadRefused as error:
         raise PlanUnknown(f"cannot read the answer for playbook {digest}: {error.message}") from None
     source = answer.get("source") if isinstance(answer, dict) else None
+    if isinstance(answer, dict) and "refused" in answer:
+        raise PlanUnknown(f"playbook {digest}: {answer['refused']}")
     if not isinstance(source, str):
         raise PlanUnknown(f"playbook {digest} is unknown to the servers")
     return source, str(answer.get("path") or digest)
@@ -93,7 +91,7 @@ class PinnedPlaybook(NamedTuple):
     version: str
 
 
-async def pin_playbook(bus: Bus, clock: Clock, path: str, version: str | None) -> PinnedPlaybook:
+async def pin_playbook(questions: Questions, path: str, version: str | None) -> PinnedPlaybook:
     """The playbook at ``path``, the latest without ``version`` (LANGUAGE §12 *playbook*).
 
     Waits until a server answers. Answers are not cached, since the latest may change.
@@ -101,8 +99,8 @@ async def pin_playbook(bus: Bus, clock: Clock, path: str, version: str | None) -
     Raises:
         PlaybookUnknown: it is not registered. A retry helps only after somebody registers it.
     """
-    question = codec.encode({"path": path, "version": version})
-    answer = codec.decode_json(await ask(bus, clock, subjects.ASK_CATALOG, question))
-    if not answer["known"]:
-        raise PlaybookUnknown(answer["reason"])
+    question = CatalogQuestion(questions.command, path, version)
+    answer = codec.decode_json(await questions.ask(subjects.ASK_CATALOG, question))
+    if not answer.get("known"):
+        raise PlaybookUnknown(answer.get("reason") or answer["refused"])
     return PinnedPlaybook(answer["digest"], answer["path"], answer["version"])

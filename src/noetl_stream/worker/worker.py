@@ -28,7 +28,7 @@ from noetl_stream.worker.command.run import CommandRun
 from noetl_stream.worker.dependencies import Dependencies
 from noetl_stream.worker.lease import BrokerLiveness, LeaseKeeper
 from noetl_stream.worker.playbooks import PlanClient
-from noetl_stream.worker.secrets.keychain import Keychain, SecretsClient
+from noetl_stream.worker.secrets.keychain import FindStored, Keychain
 from noetl_stream.worker.waiting import persist, within
 
 log = logging.getLogger(__name__)
@@ -64,7 +64,7 @@ class Worker:
         tools: Mapping[str, Tool],
         plans: PlanClient,
         credentials: Mapping[str, str] | None = None,
-        secrets: SecretsClient | None = None,
+        secrets: FindStored | None = None,
         keychain_folders: Sequence[Path] = (),
         grace_s: float = limits.GRACE_S,
         ack_wait_s: float = limits.ACK_WAIT_S,
@@ -218,6 +218,11 @@ class Worker:
         command = _readable(delivery)
         if command is None:
             delivery.nak(limits.RETURN_DELAY_S)
+            return False
+        if not command.capability:
+            # Nobody would take its reports. Servers find it missing and issue it again (PROTOCOL §2 *Reconcile*).
+            log.warning("command %s is dropped: it was issued before commands had capabilities", command.command_id)
+            delivery.ack()
             return False
         self._liveness.touch()
         run = CommandRun(self._dependencies, self._cancellations, command, delivery)

@@ -269,4 +269,5 @@ def _by_status(status: object) -> ProblemKind | None:
 
 def _faults(problem: Mapping[str, Any]) -> list[str]:
     found = problem.get("errors") or []
-    return [f"{fault.get('parameter') or fault.get('pointer') or 'the body'}: {fault['detail']}" for fault in found]
+    faults = [f"{fault.get('parameter') or fault.get('pointer') or 'the body'}: {fault['detail']}" for fault in found]
+    return [*faults, f"and {problem['left_out']} more"] if problem.get("left_out") else faults

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from noetl_stream.ports.access import (
+    AUDIT_PERIOD_DAYS,
     MAX_CODES,
     MAX_SESSIONS,
     AuditedAnswer,
@@ -82,23 +83,32 @@ class MemoryAudit:
     """:class:`~noetl_stream.ports.access.Audit` in memory; the port documents each method."""
 
     def __init__(self) -> None:
-        self._attempts: list[AuditedCall] = []
-        self._answers: dict[int, AuditedAnswer] = {}
+        self._entries: dict[int, AuditEntry] = {}
+        self._last = 0
 
     async def begin(self, attempt: AuditedCall) -> int:
-        self._attempts.append(attempt)
-        return len(self._attempts)
+        self._last += 1
+        self._entries[self._last] = AuditEntry(self._last, attempt, None)
+        return self._last
 
     async def answer(self, number: int, answer: AuditedAnswer) -> None:
-        self._answers.setdefault(number, answer)
+        entry = self._entries[number]
+        self._entries[number] = entry._replace(answer=entry.answer or answer)
 
     async def add(self, attempt: AuditedCall, answer: AuditedAnswer) -> None:
         await self.answer(await self.begin(attempt), answer)
 
     async def page(self, limit: int, before: int | None, principal: str | None) -> list[AuditEntry]:
-        newest = len(self._attempts) if before is None else min(before - 1, len(self._attempts))
-        entries = (AuditEntry(n, self._attempts[n - 1], self._answers.get(n)) for n in range(newest, 0, -1))
-        return [entry for entry in entries if principal in (None, entry.attempt.principal)][:limit]
+        newest_first = (self._entries[number] for number in sorted(self._entries, reverse=True))
+        found = (entry for entry in newest_first if before is None or entry.number < before)
+        return [entry for entry in found if principal in (None, entry.attempt.principal)][:limit]
+
+    async def trim(self, before_ms: int) -> None:
+        period_ms = AUDIT_PERIOD_DAYS * 24 * 3600 * 1000
+        kept_from_ms = before_ms // period_ms * period_ms
+        self._entries = {
+            number: entry for number, entry in self._entries.items() if entry.attempt.at_ms >= kept_from_ms
+        }
 
 
 class MemoryCredentials:

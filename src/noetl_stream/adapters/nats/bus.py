@@ -8,7 +8,6 @@ import logging
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription as ClientSubscription
 from nats.errors import Error as NatsError
-from nats.errors import NoRespondersError
 
 from noetl_stream.adapters.nats.connection import NatsConnection
 from noetl_stream.adapters.nats.protocol import NO_RESPONDERS
@@ -29,12 +28,10 @@ class NatsBus:
 
     async def ask(self, subject: str, body: bytes, timeout_s: float) -> bytes | None:
         try:
-            answer = await self._connection.client.request(subject, body, timeout=timeout_s)
-        except (NoRespondersError, TimeoutError):
+            answer = await self._connection.request(subject, body, timeout_s)
+        except TimeoutError:
             return None
-        except (NatsError, OSError) as error:
-            raise self._connection.unreachable(error) from error
-        return answer.data
+        return answer.data if answer is not None else None
 
     async def ask_all(self, subject: str, body: bytes, wait_s: float) -> list[bytes]:
         client, answers = self._connection.client, []
@@ -64,6 +61,7 @@ class NatsBus:
         """Logs errors of ``handler`` and continues with the next message.
 
         Raises:
+            NotPermitted: this user may not subscribe there.
             Unreachable: the server did not confirm in time.
         """
 
@@ -73,11 +71,15 @@ class NatsBus:
             except Exception:
                 log.exception("handling a message on %s failed", message.subject)
 
-        try:
-            subscription: ClientSubscription = await self._connection.client.subscribe(
-                subject, queue=group, cb=handle, pending_msgs_limit=UNLIMITED, pending_bytes_limit=UNLIMITED
-            )
-        except (NatsError, OSError) as error:
-            raise self._connection.unreachable(error) from error
-        await self._connection.flush()
+        connection = self._connection
+        with connection.refusals.heard("subscribe", subject) as refused:
+            try:
+                subscription: ClientSubscription = await connection.client.subscribe(
+                    subject, queue=group, cb=handle, pending_msgs_limit=UNLIMITED, pending_bytes_limit=UNLIMITED
+                )
+            except (NatsError, OSError) as error:
+                raise connection.unreachable(error) from error
+            await connection.flush()
+            if refused.done():
+                raise connection.refusals.error("subscribe", subject)
         return WireSubscription(subscription)

@@ -20,9 +20,11 @@ from nats.errors import FlushTimeoutError, NoRespondersError
 
 from noetl_stream.adapters.nats.fast_path import FastWire, fast_path_fits
 from noetl_stream.adapters.nats.protocol import JETSTREAM_OFF, NO_MESSAGES, ApiError
+from noetl_stream.adapters.nats.refusals import Refusals
 from noetl_stream.adapters.nats.wire import PlainWire
 from noetl_stream.concurrency import end_tasks
 from noetl_stream.errors import NotReady, Unreachable, UsageError
+from noetl_stream.ports.permissions import JETSTREAM, inbox_prefix, jetstream_prefix
 
 log = logging.getLogger(__name__)
 
@@ -31,6 +33,7 @@ API_TIMEOUT_S = 5.0
 RECONNECT_WAIT_S = 0.2
 PING_INTERVAL_S = 10
 PENDING_BYTES = 64 << 20
+PLAIN_INBOXES = "_INBOX"
 
 Hook = Callable[[], None]
 
@@ -50,14 +53,18 @@ class _Answer(msgspec.Struct, frozen=True):
 
 class NatsConnection:
     """A connection and its helpers: ``wire`` sends and receives raw messages, :meth:`api` calls JetStream. ``line``
-    counts how often it was made or restored.
+    counts how often it was made or restored; ``jetstream`` is what requests to JetStream begin with; ``refusals`` are
+    the subjects it may not use.
     """
 
     wire: PlainWire
 
-    def __init__(self, url: str, name: str) -> None:
+    def __init__(self, url: str, name: str, nkey: str | None, identity: str) -> None:
         self._url = url
         self._name = name
+        self._nkey = nkey
+        self._identity = identity
+        self.jetstream = jetstream_prefix(identity) if identity else JETSTREAM
         self._connected = asyncio.Event()
         self._closing = False
         self.line = 1
@@ -68,23 +75,34 @@ class NatsConnection:
         self._ended: list[Hook] = []
         self.client = Client()
         self.shown_url = redacted(url)
+        self.refusals = Refusals(self.shown_url, f"the identity {identity!r}" if identity else "this user")
 
     @classmethod
     async def open(
-        cls, url: str, *, name: str, connect_timeout_s: float = CONNECT_TIMEOUT_S, fast: bool = True
+        cls,
+        url: str,
+        *,
+        name: str,
+        nkey: str | None = None,
+        identity: str = "",
+        connect_timeout_s: float = CONNECT_TIMEOUT_S,
+        fast: bool = True,
     ) -> NatsConnection:
         """Connects within ``connect_timeout_s``; from then on the connection restores itself for ever.
 
         Args:
             url: ``nats://[user:password@]host:port``, or several with commas between.
             name: Shown by the server's monitoring.
+            nkey: The seed of a NATS user (``SU…``); without it the url says who this is.
+            identity: Whose rights that user has (:mod:`noetl_stream.ports.permissions`): it decides on the inboxes and
+                on the names of JetStream's requests. Of no effect without ``nkey``.
             fast: Whether to use the fast path if the client supports it.
 
         Raises:
             Unreachable: nothing answers there, or the server refuses the connection.
             UsageError: the url is invalid.
         """
-        connection = cls(url, name)
+        connection = cls(url, name, nkey, identity if nkey is not None else "")
         await connection._connect(connect_timeout_s)
         fits = fast and fast_path_fits(connection.client)
         connection.wire = (FastWire if fits else PlainWire)(connection.client)
@@ -92,7 +110,7 @@ class NatsConnection:
 
     async def sibling(self, name: str) -> NatsConnection:
         """Another connection to the same server, for the calling loop."""
-        return await NatsConnection.open(self._url, name=name)
+        return await NatsConnection.open(self._url, name=name, nkey=self._nkey, identity=self._identity)
 
     @property
     def is_connected(self) -> bool:
@@ -148,7 +166,7 @@ class NatsConnection:
     async def api(
         self, subject: str, request: Mapping[str, Any] | None = None, *, timeout_s: float = API_TIMEOUT_S
     ) -> bytes:
-        """JetStream's JSON answer to ``$JS.API.<subject>``, waiting for the line to come back if it is lost.
+        """JetStream's JSON answer to a request like ``STREAM.INFO.EVENTS``; waits for a lost line to come back.
 
         Raises:
             ApiRefused: JetStream answered with an error.
@@ -206,17 +224,37 @@ class NatsConnection:
         except (RuntimeError, OSError) as error:  # nats-py flushes even to a closed socket
             log.debug("closing an already closed socket: %s", error)
 
+    async def request(self, subject: str, body: bytes, timeout_s: float) -> Msg | None:
+        """The answer to a message; ``None`` if nothing listens there.
+
+        Raises:
+            NotPermitted: this user may not publish there.
+            TimeoutError: no answer in time.
+            Unreachable: the connection is closed.
+        """
+        with self.refusals.heard("publish", subject) as refused:
+            answering = asyncio.ensure_future(self.client.request(subject, body, timeout=timeout_s))
+            try:
+                either: list[asyncio.Future[Any]] = [answering, refused]
+                await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+                if refused.done():
+                    raise self.refusals.error("publish", subject)
+                return answering.result()
+            except NoRespondersError:
+                return None
+            except TimeoutError:
+                raise
+            except (NatsError, OSError) as error:
+                raise self.unreachable(error) from error
+            finally:
+                await end_tasks([answering])
+
     async def _request(self, subject: str, body: bytes, timeout_s: float) -> Msg | None:
-        """The answer to ``$JS.API.<subject>``; ``None`` if nothing listens there."""
         await self.wait_connected(timeout_s)
         try:
-            return await self.client.request(f"$JS.API.{subject}", body, timeout=timeout_s)
-        except NoRespondersError:
-            return None
+            return await self.request(f"{self.jetstream}.{subject}", body, timeout_s)
         except TimeoutError:
             raise self.unreachable(f"no answer to {subject} within {timeout_s:g} s") from None
-        except (NatsError, OSError) as error:
-            raise self.unreachable(error) from error
 
     async def _connect(self, timeout_s: float) -> None:
         attempt = asyncio.ensure_future(
@@ -233,6 +271,8 @@ class NatsConnection:
                 ping_interval=PING_INTERVAL_S,
                 pending_size=PENDING_BYTES,
                 skip_subject_validation=True,
+                nkeys_seed_str=self._nkey,
+                inbox_prefix=inbox_prefix(self._identity) if self._identity else PLAIN_INBOXES,
             )
         )
         refusal = asyncio.ensure_future(self._refused.wait())
@@ -266,7 +306,7 @@ class NatsConnection:
         )
 
     async def _note_error(self, error: Exception) -> None:
-        if self._refused.is_set():
+        if self._refused.is_set() or self.refusals.take(error):
             return
         self._error = error
         if "uthorization" in str(error) or "uthentication" in str(error):
@@ -285,6 +325,7 @@ class NatsConnection:
         if self._closing:
             return
         self._connected.set()
+        self.refusals.restart()
         self.line += 1
         log.info("reconnected to NATS at %s", self.shown_url)
         for hook in list(self._restored):

@@ -120,7 +120,7 @@ class NatsEventReader:
         if self._subscription is not None:
             await self._subscription.close()
         # Not awaited: NATS deletes an inactive consumer anyway.
-        self._connection.wire.send(f"$JS.API.CONSUMER.DELETE.{EVENTS}.{self._consumer}", b"")
+        self._connection.wire.send(f"{self._connection.jetstream}.CONSUMER.DELETE.{EVENTS}.{self._consumer}", b"")
 
     async def _create_consumer(self) -> None:
         filtered = self._partitions if len(self._partitions) <= FILTERS_LIMIT else ("*",)

@@ -21,6 +21,7 @@ from noetl_stream.adapters.nats.protocol import (
     decode_publish_ack,
     parse_status,
 )
+from noetl_stream.adapters.nats.refusals import RIGHTS_HINT
 from noetl_stream.adapters.nats.wire import WireSubscription
 from noetl_stream.errors import NoetlError, OutcomeUnknown, PayloadRefused
 
@@ -34,6 +35,7 @@ LOOK_EVERY_S = 0.25
 
 MESSAGE_ID = "Nats-Msg-Id"
 
+_NOT_PERMITTED = ApiError(403, 0, "this user may not publish there")
 _NO_STREAM = PublishAck(error=ApiError(503, 0, "no stream takes this subject"))
 
 
@@ -91,6 +93,7 @@ class Outbox:
         connection.on_lost(outbox._on_lost)
         connection.on_restored(outbox._on_restored)
         connection.on_ended(outbox._abandon)
+        connection.refusals.on_publish.append(outbox._on_refused)
         return outbox
 
     def put(self, subject: str, body: bytes, headers: Mapping[str, str], owner: PublishOwner) -> None:
@@ -116,6 +119,7 @@ class Outbox:
         if self._look_handle is not None:
             self._look_handle.cancel()
         self._connection.forget(self._on_lost, self._on_restored, self._abandon)
+        self._connection.refusals.forget(self._on_refused)
         if self._subscription is not None:
             await self._subscription.close()
         self._abandon()
@@ -138,10 +142,8 @@ class Outbox:
         if ack.error is None:
             del self._waiting[number]
             sent.owner.acknowledged(sent, ack)
-        elif sent.owner.refused(sent, ack.error):
-            sent.due_s = self._loop.time() + RETRY_AFTER_S
         else:
-            del self._waiting[number]
+            self._handle_refusal(number, sent, ack.error)
 
     def _look(self) -> None:
         now_s = self._loop.time()
@@ -153,6 +155,17 @@ class Outbox:
             else:
                 del self._waiting[number]
         self._look_handle = self._loop.call_later(LOOK_EVERY_S, self._look) if self._waiting else None
+
+    def _on_refused(self, subject: str) -> None:
+        for number, sent in list(self._waiting.items()):
+            if sent.subject.lower() == subject:
+                self._handle_refusal(number, sent, _NOT_PERMITTED)
+
+    def _handle_refusal(self, number: int, sent: PendingPublish, error: ApiError) -> None:
+        if sent.owner.refused(sent, error):
+            sent.due_s = self._loop.time() + RETRY_AFTER_S
+        else:
+            del self._waiting[number]
 
     def _on_lost(self) -> None:
         for number, sent in list(self._waiting.items()):
@@ -253,6 +266,8 @@ class HeldBatch:
 
 def hint_for(error: ApiError) -> str | None:
     """A hint for fixing a rejected publish."""
+    if error is _NOT_PERMITTED:
+        return RIGHTS_HINT
     if error.err_code == STORE_REFUSED or "insufficient" in error.description:
         return "the stream is full: raise its limits, or make room on the server's disk"
     return "run `noetl-stream stream ensure`" if error.err_code == 0 else None

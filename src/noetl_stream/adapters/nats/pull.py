@@ -19,7 +19,7 @@ class Pull:
 
     def __init__(self, connection: NatsConnection, stream: str, consumer: str, inbox: str, heartbeat_s: float) -> None:
         self._connection = connection
-        self._subject = f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{consumer}"
+        self._subject = f"{connection.jetstream}.CONSUMER.MSG.NEXT.{stream}.{consumer}"
         self._reply = f"{inbox}.pull"
         self._heartbeat_s = heartbeat_s
         self.credit = 0

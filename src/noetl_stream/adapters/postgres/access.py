@@ -85,6 +85,9 @@ class PostgresAudit:
         rows = await self._database.fetch("audit_page", limit=limit, before=before, principal=principal)
         return [_entry(row) for row in rows]
 
+    async def trim(self, before_ms: int) -> None:
+        await self._database.fetch("trim_audit", before_ms=before_ms)
+
 
 def _token(row: Any) -> StoredToken:
     token = StoredToken._make(row)
@@ -93,8 +96,9 @@ def _token(row: Any) -> StoredToken:
 
 def _entry(row: Any) -> AuditEntry:
     number, *rest = row
-    attempt, (status, *words) = rest[:-3], rest[-3:]
-    return AuditEntry(number, AuditedCall._make(attempt), None if status is None else AuditedAnswer(status, *words))
+    length = len(AuditedCall._fields)
+    attempt, answer = AuditedCall._make(rest[:length]), rest[length:]
+    return AuditEntry(number, attempt, None if answer[0] is None else AuditedAnswer._make(answer))
 
 
 class PostgresCredentials:

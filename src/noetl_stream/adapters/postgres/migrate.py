@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 
 from noetl_stream.adapters.postgres.database import CLOSE_TIMEOUT_S, Connection, open_connection, shown_address
 from noetl_stream.adapters.postgres.failures import DRIVER_ERRORS, MIGRATE, translated
+from noetl_stream.adapters.postgres.roles import create_roles, give_grants
 from noetl_stream.adapters.postgres.statements import statement
 from noetl_stream.errors import NotReady
 
@@ -46,18 +47,23 @@ def known_migrations() -> tuple[Migration, ...]:
     return tuple(sorted(found))
 
 
-async def migrate(dsn: str) -> list[str]:
-    """Brings the schema to this version and returns the names of the migrations it applied.
+async def migrate(dsn: str, *, roles: bool = False) -> list[str]:
+    """Brings the schema to this version and returns the names of the migrations it applied. The roles that exist get
+    their grants.
+
+    Args:
+        roles: Whether to create the roles first.
 
     Raises:
         Unreachable: no answer, or refused.
-        NotReady: the schema is newer than this version, or a file was changed after it was applied.
+        NotReady: the schema is newer than this version, a file was changed after it was applied, or the user may not
+            create roles.
         UsageError: ``dsn`` is not a Postgres URL.
     """
     address = shown_address(dsn)
     connection = await open_connection(dsn, "noetl-stream database migrate")
     try:
-        return await _migrate(connection, address)
+        return await _migrate(connection, address, roles)
     except DRIVER_ERRORS as error:
         raise translated(error, address) from error
     finally:
@@ -98,8 +104,10 @@ def require_schema(applied: list[AppliedMigration], address: str) -> None:
         raise NotReady(f"the database at {address} has an older schema: {pending[0].name} is missing", hint=MIGRATE)
 
 
-async def _migrate(connection: Connection, address: str) -> list[str]:
+async def _migrate(connection: Connection, address: str, roles: bool) -> list[str]:
     await connection.execute("select pg_advisory_lock($1)", _ADVISORY_LOCK)
+    if roles:
+        await create_roles(connection)
     if not await connection.fetchval(statement("migration_table_exists").text):
         await connection.execute(statement("create_migration_table").text)
     rows = await connection.fetch(statement("applied_migrations").text)
@@ -109,4 +117,5 @@ async def _migrate(connection: Connection, address: str) -> list[str]:
             await connection.execute(migration.text)
             record = statement("record_migration")
             await connection.execute(record.text, *record.arguments(migration._asdict()))
+    await give_grants(connection)
     return [migration.name for migration in pending]

@@ -89,6 +89,10 @@ class PostgresStore(Listing):
         rows = await self._database.fetch("unsafe_settings")
         return [f"Postgres has {name} = {value}: a power failure may lose acknowledged work" for name, value in rows]
 
+    async def excess_rights(self, role: str) -> list[str]:
+        """What the connected user may do in the schema although members of ``role`` may not; [] if all is well."""
+        return [row[0] for row in await self._database.fetch("excess_rights", role=role)]
+
     async def close(self) -> None:
         await self._writer.close()
         await self._database.close()

@@ -21,7 +21,7 @@ from noetl_stream.client.executions.journals import ctx_history
 from noetl_stream.client.executions.prepare import PlaybookChecker, find_playbook
 from noetl_stream.client.executions.run_workers import RunWorkers
 from noetl_stream.client.executions.step_runs import iterations_page, step_runs
-from noetl_stream.client.executions.submit import Client, RequestRefused, ask_of
+from noetl_stream.client.executions.submit import Client, RequestRefused, Requests, ask_of
 from noetl_stream.client.paging import page_of, page_size, read_cursor
 from noetl_stream.errors import (
     Conflict,
@@ -45,7 +45,6 @@ from noetl_stream.ports.blobs import Blobs
 from noetl_stream.ports.bus import Bus
 from noetl_stream.ports.catalog import Catalog
 from noetl_stream.ports.clock import Clock
-from noetl_stream.ports.event_log import EventLog
 from noetl_stream.ports.operations.cluster import Cluster
 from noetl_stream.ports.operations.executions import (
     AcceptedDocument,
@@ -87,7 +86,7 @@ _ERRORS: Final[Mapping[str, type[NoetlError]]] = {
 
 
 class ExecutionPorts(NamedTuple):
-    log: EventLog
+    requests: Requests
     bus: Bus
     blobs: Blobs
     store: Store
@@ -119,7 +118,7 @@ class DirectExecutions:
         self._cluster = cluster
         self._store = ports.store
         self._checking = checking
-        self._client = Client(ports.log, ports.blobs, ports.bus)
+        self._client = Client(ports.requests, ports.blobs, ports.bus)
         self._unanswered = unanswered
         self._workers = RunWorkers(ports.store)
 
@@ -194,7 +193,9 @@ class DirectExecutions:
         await self._row(execution_id)
         ports = self._ports
         try:
-            return await ask_of(ports.log, ports.bus, ports.clock, execution_id, fact, self._patience(execution_id))
+            return await ask_of(
+                ports.requests, ports.bus, ports.clock, execution_id, fact, self._patience(execution_id)
+            )
         except RequestRefused as refused:
             raise _error(refused) from None
 

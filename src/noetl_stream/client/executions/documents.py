@@ -16,7 +16,7 @@ from noetl_stream.model.envelope import EventDocument, envelope, iso, iso_or_non
 from noetl_stream.model.events import ExecutionRequested, Wait
 from noetl_stream.model.ids import timer_of
 from noetl_stream.model.outcome import ErrorInfo
-from noetl_stream.ports.blobs import Blobs, gather_iterations
+from noetl_stream.ports.blobs import Blobs, gather_iterations, read_object
 from noetl_stream.ports.operations.executions import (
     ExecutionDocument,
     ListedExecutionDocument,
@@ -126,7 +126,7 @@ async def loaded_result(row: ExecutionRow, store: Store, blobs: Blobs) -> Any:
         if reference.store == "journal":
             owner, _, step_run_id = reference.key.partition(".")
             return codec.decode_json(await gather_iterations(store, blobs, owner, step_run_id))
-        return codec.decode_json(await blobs.get(reference.key))
+        return codec.decode_json(await read_object(blobs, reference))
     except BlobMissing as error:
         raise NotFound(f"the result of execution {row.execution_id} is lost: {error.message}") from None
 

@@ -24,6 +24,7 @@ from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.event_log import EventLog
 from noetl_stream.ports.gateway import StoredReport
 from noetl_stream.ports.operations.executions import AcceptedDocument
+from noetl_stream.ports.signed_requests import RequestSigner
 from noetl_stream.ports.store import Store
 
 ANSWER_WAIT_S: Final = 2.0
@@ -78,11 +79,30 @@ class Submission:
         )
 
 
+class Requests:
+    """Signs requests, so that servers know who says it, and stores them in EVENTS."""
+
+    def __init__(self, log: EventLog, signer: RequestSigner) -> None:
+        self._log = log
+        self._signer = signer
+
+    async def publish(self, request: Request) -> None:
+        """Stores the request once, however often it is published.
+
+        Raises:
+            OutcomeUnknown: no acknowledgement in time; publish it again.
+            Unreachable: not connected.
+        """
+        is_start = isinstance(request.fact, ExecutionRequested)
+        message_id = request.request_id if is_start else f"{request.execution_id}.{request.request_id}"
+        await self._log.publish_reported(request.execution_id, message_id, self._signer.encode(request))
+
+
 class Client:
     """Starts executions."""
 
-    def __init__(self, log: EventLog, blobs: Blobs, bus: Bus) -> None:
-        self._log = log
+    def __init__(self, requests: Requests, blobs: Blobs, bus: Bus) -> None:
+        self._requests = requests
         self._blobs = blobs
         self._bus = bus
         self._put: LruCache[str, bool] = LruCache(PLAYBOOKS_KEPT)
@@ -121,11 +141,10 @@ class Client:
         Raises:
             RequestRefused: the fold rejected it.
         """
-        body = codec.encode(request)
         while True:
             # Of unknown outcome: published again under the same request id, unless the fold turns out to know it.
             with contextlib.suppress(OutcomeUnknown):
-                await self._log.publish_reported(request.execution_id, request.request_id, body)
+                await self._requests.publish(request)
             if await follower.begun(ANSWER_WAIT_S):
                 if follower.refusal is not None:
                     message, diagnostics = follower.refusal
@@ -144,7 +163,7 @@ class Client:
 
 
 async def ask_of(
-    log: EventLog,
+    requests: Requests,
     bus: Bus,
     clock: Clock,
     execution_id: str,
@@ -156,8 +175,7 @@ async def ask_of(
     Raises:
         RequestRefused: the fold rejected it.
     """
-    body = codec.encode(Request(execution_id, fact.request_id, fact))
-    message_id = f"{execution_id}.{fact.request_id}"
+    request = Request(execution_id, fact.request_id, fact)
     pushed: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
 
     async def take(_subject: str, answer: bytes, _reply: str) -> None:
@@ -169,7 +187,7 @@ async def ask_of(
         while True:
             # Of unknown outcome: published again under the same request id, unless the fold turns out to know it.
             with contextlib.suppress(OutcomeUnknown):
-                await log.publish_reported(execution_id, message_id, body)
+                await requests.publish(request)
             for wait_s in PUSH_WAITS_S:
                 if await first_done([pushed], clock.sleep(wait_s)):
                     return _accepted(codec.decode_json(pushed.result()))

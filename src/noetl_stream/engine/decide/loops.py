@@ -12,12 +12,13 @@ from noetl_stream.model.events import Fact, Path
 from noetl_stream.model.ids import command_of, paging_of
 from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.playbook.plan import LoopPlan, Plan
-from noetl_stream.template import ExpressionError, ReferenceNeeded, Scope, render
+from noetl_stream.template import ExpressionError, OverBudget, ReferenceNeeded, Scope, render
 
 
 def open_loop(plan: Plan, state: Execution, run: StepRun, level: LoopPlan, path: Path = ()) -> Sequence[Fact]:
     """Evaluates ``in`` and ``max_in_flight`` of a level, once, and starts it; on an error fails the step, or for an
-    inner level the iteration around it. If the items read or yield too much for the server, a worker pages them out.
+    inner level the iteration around it. If the items read, cost or yield too much for the server, a worker pages them
+    out.
 
     So does a worker once very many iterations have ended on the server: it bounds what follows from one fact.
 
@@ -32,6 +33,8 @@ def open_loop(plan: Plan, state: Execution, run: StepRun, level: LoopPlan, path:
         if needed.reference.size > state.limits.max_resolve_bytes:
             return (_page_out(run, path),)
         raise
+    except OverBudget:
+        return (_page_out(run, path),)
     except ExpressionError as error:
         return (_failed(run, expression_failure("loop", error), path),)
     local = level.placement == "local"

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from noetl_stream.engine.choices import MAX_CHOICES, RESULT, Choice, EvaluationNeeded, Option, is_current, made
 from noetl_stream.engine.decide.executions import end_when_stopped, on_ctx
 from noetl_stream.engine.decide.joins import break_deadlock, fire_complete, fire_if_enough
 from noetl_stream.engine.decide.loops import move_loop
 from noetl_stream.engine.decide.routing import route
 from noetl_stream.engine.decide.suspensions import cancel_unawaited, resume_or_wait, watch
 from noetl_stream.engine.decide.tokens import admit, begin, enter
-from noetl_stream.engine.scope import evaluate, expression_failure, result_scope
+from noetl_stream.engine.scope import expression_failure, result_scope
 from noetl_stream.engine.state import Execution
 from noetl_stream.model import codec
 from noetl_stream.model.events import ExecutionFinished, Fact, TokenDiscarded
 from noetl_stream.model.outcome import ErrorInfo, Outcome, Payload
 from noetl_stream.playbook.plan import Plan
-from noetl_stream.template import ExpressionError, render
+from noetl_stream.template import Template
 
 
 def at_quiescence(plan: Plan, state: Execution) -> Sequence[Fact]:
@@ -48,8 +49,16 @@ def retry_held(plan: Plan, state: Execution) -> Sequence[Fact]:
     """What follows for the first held token, in order of arrival, that can now be admitted (LANGUAGE §4)."""
     if state.ending or state.ended or state.halted:
         return ()
-    retried = (admit(plan, state, waiting) for waiting in state.tokens.values() if waiting.held)
-    return next((follows for follows in retried if follows), ())
+    held = [waiting for waiting in state.tokens.values() if waiting.held]
+    for index, waiting in enumerate(held):
+        try:
+            follows = admit(plan, state, waiting)
+        except EvaluationNeeded:
+            left = held[index : index + MAX_CHOICES]
+            raise EvaluationNeeded([one.token.token_id for one in left]) from None
+        if follows:
+            return follows
+    return ()
 
 
 def _settle_tokens(plan: Plan, state: Execution) -> Sequence[Fact]:
@@ -78,15 +87,22 @@ def _finish(plan: Plan, state: Execution) -> Fact:
     if plan.result is None:  # the last step in file order among the successful step runs that fired no arc
         ends = (state.ends[name] for name in reversed(list(plan.steps)) if name in state.ends)
         return _completed(state, next(ends, Payload()))
-    try:
-        rendered = evaluate(render, plan.result, result_scope(plan, state), str(plan.result.source))
-        result = codec.payload_of(rendered)
-    except ExpressionError as error:
-        return _broken(state, expression_failure("executor.spec.result", error))
+    result_template = plan.result
+    evaluated = made(
+        state, RESULT, lambda: result_of(plan, state, result_template), lambda chosen: is_current(state, chosen)
+    )
+    if evaluated.error:
+        return _broken(state, expression_failure("executor.spec.result", evaluated.error))
+    result = codec.payload_of(evaluated.values[0])
     if len(result.value) > state.limits.max_inline_bytes:
         text = f"the result has {len(result.value)} bytes; limits.max_inline_bytes is {state.limits.max_inline_bytes}"
         return _broken(state, ErrorInfo("result_too_large", text))
     return _completed(state, result)
+
+
+def result_of(plan: Plan, state: Execution, result: Template) -> Choice:
+    """The result of the execution: a choice without alternative."""
+    return Choice([Option(None, result, str(result.source))], result_scope(plan, state))
 
 
 def _completed(state: Execution, result: Payload) -> Fact:

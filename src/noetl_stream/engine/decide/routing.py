@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
+from noetl_stream.engine.choices import Choice, Option, made
 from noetl_stream.engine.decide import Rules
 from noetl_stream.engine.decide.executions import on_ctx
-from noetl_stream.engine.scope import arc_scope, evaluate, expression_failure
+from noetl_stream.engine.scope import arc_scope, expression_failure
 from noetl_stream.engine.state import Execution, StepRun
 from noetl_stream.model import codec, events
 from noetl_stream.model.events import EvaluatedGuard, ExecutionFailing, Fact, NextEvaluated, Token, TokenEnqueued
 from noetl_stream.model.ids import derive
-from noetl_stream.playbook.plan import ArcPlan, Plan
-from noetl_stream.template import ExpressionError, Scope, holds, render
+from noetl_stream.playbook.plan import ArcPlan, Plan, StepPlan
 
 
 def route(plan: Plan, state: Execution, run: StepRun) -> Sequence[Fact]:
@@ -23,29 +23,44 @@ def route(plan: Plan, state: Execution, run: StepRun) -> Sequence[Fact]:
 
     Raises:
         ReferenceNeeded: one of them reads a result that must be loaded first.
+        EvaluationNeeded: they cost more than the server may spend on them here.
     """
     step = plan.steps[run.step]
     if not step.arcs:
         return _close(plan, run, [], [], ())
-    scope = arc_scope(plan, state, run)
-    guards: list[EvaluatedGuard] = []
-    fired: list[int] = []
-    try:
-        for index, arc in enumerate(step.arcs):
-            if run.ended == "step.failed" and not arc.handles_failure:
-                continue
-            value = arc.guard is None or evaluate(holds, arc.guard, scope, arc.guard.source)
-            guards.append(EvaluatedGuard(arc.guard.source if arc.guard else "true", value, index))
-            if value:
-                fired.append(index)
-                if step.routing == "exclusive":
-                    break
-        tokens = [_token(state, run, step.arcs[index], index, scope) for index in fired]
-    except ExpressionError as error:
-        failure = expression_failure(f"an arc of {run.step}", error)
-        failing = ExecutionFailing(failure, run.step, run.step_run_id)
+    # What was chosen elsewhere stays so when `ctx` changes: it is the choice at the end of the step run.
+    evaluated = made(state, run.step_run_id, lambda: arcs_of(plan, state, run), lambda chosen: True)
+    listed = list(zip(_open_arcs(step, run), evaluated.guards, strict=False))
+    guards = [EvaluatedGuard(arc.guard.source if arc.guard else "true", held, index) for (index, arc), held in listed]
+    fired = [arc for arc, held in listed if held]
+    error = evaluated.error or _size_error(state, fired, evaluated.values)
+    if error:
+        failing = ExecutionFailing(expression_failure(f"an arc of {run.step}", error), run.step, run.step_run_id)
         return (NextEvaluated(run.step_run_id, run.ended, guards), failing)
-    return _close(plan, run, guards, fired, tokens)
+    tokens = [_token(run, arc, index, args) for (index, arc), args in zip(fired, evaluated.values, strict=True)]
+    return _close(plan, run, guards, [index for index, _ in fired], tokens)
+
+
+def arcs_of(plan: Plan, state: Execution, run: StepRun) -> Choice:
+    """Which arcs of an ended step run fire, and with which ``args``."""
+    step = plan.steps[run.step]
+    options = [Option(arc.guard, arc.args, f"args of the arc to {arc.step}") for _, arc in _open_arcs(step, run)]
+    return Choice(options, arc_scope(plan, state, run), first=step.routing == "exclusive")
+
+
+def _open_arcs(step: StepPlan, run: StepRun) -> list[tuple[int, ArcPlan]]:
+    """The arcs that may fire, with their indexes: after a failure, those that handle it."""
+    failed = run.ended == "step.failed"
+    return [(index, arc) for index, arc in enumerate(step.arcs) if arc.handles_failure or not failed]
+
+
+def _size_error(state: Execution, fired: Sequence[tuple[int, ArcPlan]], values: Sequence[Any]) -> str:
+    at_most = state.limits.max_ctx_bytes
+    for (_, arc), args in zip(fired, values, strict=False):
+        size = len(codec.encode(args))
+        if size > at_most:
+            return f"args of the arc to {arc.step} have {size} bytes; limits.max_ctx_bytes is {at_most}"
+    return ""
 
 
 def _close(
@@ -57,11 +72,7 @@ def _close(
     return (evaluated, *map(TokenEnqueued, tokens))
 
 
-def _token(state: Execution, run: StepRun, arc: ArcPlan, index: int, scope: Scope) -> Token:
-    args: dict[str, Any] = evaluate(render, arc.args, scope, f"args of the arc to {arc.step}")
-    size, at_most = len(codec.encode(args)), state.limits.max_ctx_bytes
-    if size > at_most:
-        raise ExpressionError(f"args of the arc to {arc.step} have {size} bytes; limits.max_ctx_bytes is {at_most}")
+def _token(run: StepRun, arc: ArcPlan, index: int, args: dict[str, Any]) -> Token:
     return Token(
         token_id=derive(run.step_run_id, "arc", index),
         step=arc.step,

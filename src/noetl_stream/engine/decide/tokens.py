@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from noetl_stream.engine.choices import Choice, Option, is_current, made
 from noetl_stream.engine.decide import Rules
 from noetl_stream.engine.decide.joins import arrive, fire_if_enough, refusal_of
 from noetl_stream.engine.decide.loops import open_loop
-from noetl_stream.engine.scope import admission_scope, evaluate, expression_failure
-from noetl_stream.engine.state import Execution, StepRun, WaitingToken, due_ms
+from noetl_stream.engine.scope import admission_scope, expression_failure
+from noetl_stream.engine.state import Chosen, Execution, StepRun, WaitingToken, due_ms
 from noetl_stream.model import events
-from noetl_stream.model.events import EvaluatedGuard, Fact, TimerSet, Token
+from noetl_stream.model.events import Evaluated, EvaluatedGuard, Fact, TimerSet, Token
 from noetl_stream.model.ids import command_of, step_run_of, timer_of
 from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.playbook.plan import AdmitPlan, Plan
-from noetl_stream.template import ExpressionError, Scope, holds
 
 
 def enter(plan: Plan, state: Execution, token: Token) -> Sequence[Fact]:
@@ -46,17 +46,25 @@ def admit(plan: Plan, state: Execution, waiting: WaitingToken) -> Sequence[Fact]
 
     Raises:
         ReferenceNeeded: a guard reads a result that must be loaded first.
+        EvaluationNeeded: the guards cost more than the server may spend on them here.
     """
     token = waiting.token
     policy = plan.steps[token.step].admit
     guards: list[EvaluatedGuard] = []
     if policy is not None:
-        try:
-            allowed = _is_allowed(policy, admission_scope(plan, state, token), guards)
-        except ExpressionError as error:
-            failure = expression_failure(f"admission of {token.step}", error)
+
+        def is_valid(chosen: Chosen) -> bool:
+            return _is_allowed(policy, chosen.evaluated) or is_current(state, chosen)
+
+        evaluated = made(state, token.token_id, lambda: admission_of(plan, state, token, policy), is_valid)
+        if evaluated.error:
+            failure = expression_failure(f"admission of {token.step}", evaluated.error)
             return (events.ExecutionFailing(failure, token.step, failed_token=token.token_id),)
-        if not allowed:
+        guards = [
+            EvaluatedGuard(rule.guard.source if rule.guard is not None else "else", held, index)
+            for index, (rule, held) in enumerate(zip(policy.rules, evaluated.guards, strict=False))
+        ]
+        if not _is_allowed(policy, evaluated):
             return () if waiting.held else _hold(state, policy, token, guards)
     if state.step_runs >= state.limits.max_step_runs:
         reached = ErrorInfo("limit_exceeded", f"limits.max_step_runs ({state.limits.max_step_runs}) reached")
@@ -79,17 +87,14 @@ def _hold(state: Execution, policy: AdmitPlan, token: Token, guards: list[Evalua
     return (held, TimerSet(timer_of(token.token_id, "admission"), "admission", due, token.token_id))
 
 
-def _is_allowed(policy: AdmitPlan, scope: Scope, guards: list[EvaluatedGuard]) -> bool:
-    """What the first rule that holds says; ``guards`` collects what was evaluated on the way."""
-    for index, rule in enumerate(policy.rules):
-        if rule.guard is None:
-            guards.append(EvaluatedGuard("else", True, index))
-            return rule.allow
-        value = evaluate(holds, rule.guard, scope, rule.guard.source)
-        guards.append(EvaluatedGuard(rule.guard.source, value, index))
-        if value:
-            return rule.allow
-    return False
+def admission_of(plan: Plan, state: Execution, token: Token, policy: AdmitPlan) -> Choice:
+    """Which rule of the policy admits or refuses the token: the first that holds."""
+    return Choice([Option(rule.guard) for rule in policy.rules], admission_scope(plan, state, token))
+
+
+def _is_allowed(policy: AdmitPlan, evaluated: Evaluated) -> bool:
+    """What the rule that holds says; without one, the token is refused."""
+    return bool(evaluated.guards) and evaluated.guards[-1] and policy.rules[len(evaluated.guards) - 1].allow
 
 
 def begin(plan: Plan, state: Execution, run: StepRun) -> Sequence[Fact]:

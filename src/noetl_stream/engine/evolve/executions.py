@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from noetl_stream.engine.evolve import Rules
 from noetl_stream.engine.evolve.ctx import patched, with_ctx
 from noetl_stream.engine.evolve.suspensions import signal_received
-from noetl_stream.engine.state import LATEST_MS, NOT_LOADED, Assignment, Execution, Timer
+from noetl_stream.engine.state import LATEST_MS, NOT_LOADED, Assignment, Chosen, Evaluation, Execution, Timer
 from noetl_stream.model import events
 from noetl_stream.model.messages import path_key
 from noetl_stream.model.outcome import ErrorInfo
@@ -109,6 +109,27 @@ def _reference_lost(state: Execution, fact: events.ReferenceLost) -> Execution:
     return replace(state, awaited=None, broken=ErrorInfo("result_lost", fact.reason))
 
 
+def _evaluation_awaited(state: Execution, fact: events.EvaluationAwaited) -> Execution:
+    if state.evaluation is not None or state.ending:
+        return state
+    return replace(state, evaluation=Evaluation(state.position + 1, tuple(fact.choices), state.ctx, state.steps))
+
+
+def _evaluation_finished(state: Execution, fact: events.EvaluationFinished) -> Execution:
+    asked = state.evaluation
+    if asked is None or asked.position != fact.position:
+        return state
+    chosen = {key: one for key, one in state.chosen.items() if key in state.tokens or key in state.runs}
+    chosen |= {key: Chosen(evaluated, asked.ctx, asked.steps) for key, evaluated in fact.chosen.items()}
+    return replace(state, evaluation=None, chosen=chosen, awaited=fact.reference)
+
+
+def _evaluation_failed(state: Execution, fact: events.EvaluationFailed) -> Execution:
+    if state.evaluation is None or state.evaluation.position != fact.position:
+        return state
+    return replace(state, evaluation=None, broken=ErrorInfo("limit_exceeded", fact.reason))
+
+
 def _finished(state: Execution, fact: events.ExecutionFinished) -> Execution:
     return replace(
         state,
@@ -123,6 +144,8 @@ def _finished(state: Execution, fact: events.ExecutionFinished) -> Execution:
         paused_at_ms=0,
         awaited=None,
         resolved={},
+        evaluation=None,
+        chosen={},
         request=None,
         discarded=fact.discarded,
     )
@@ -173,6 +196,9 @@ RULES: Final[Rules] = {
     events.CtxOverwrote: _ctx_overwrote,
     events.ReferenceAwaited: _reference_awaited,
     events.ReferenceLost: _reference_lost,
+    events.EvaluationAwaited: _evaluation_awaited,
+    events.EvaluationFinished: _evaluation_finished,
+    events.EvaluationFailed: _evaluation_failed,
     events.ExecutionFinished: _finished,
     events.PlaybookProcessed: _processed,
 }

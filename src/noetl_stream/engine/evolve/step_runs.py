@@ -154,11 +154,12 @@ def classify(state: Execution | None, recorded: RecordedFact) -> Classification:
     """How a worker's event relates to the state.
 
     ``next``: the fold takes it. ``duplicate``: already taken. ``gap``: earlier events are missing. ``stale``: the
-    command is bound to another run. ``unknown``: the command has ended, was cancelled or was never issued.
+    command is bound to another run. ``unknown``: the command has ended, was cancelled, or this issue of it was never
+    ordered: taken, it would outrank every issue to come.
     """
     run, number = recorded.run, recorded.number
     assignment = None if state is None or state.ended or run is None else state.assignments.get(run.command_id)
-    if assignment is None or run is None:
+    if assignment is None or run is None or not 1 <= run.issue <= assignment.issue:
         return "unknown"
     if assignment.run == run:
         expected = assignment.next_number

@@ -24,7 +24,7 @@ from noetl_stream.model import codec, events
 from noetl_stream.model.events import Path, Wait
 from noetl_stream.model.ids import is_valid_id
 from noetl_stream.model.messages import Progress, path_key
-from noetl_stream.model.outcome import ErrorInfo, Page, Payload
+from noetl_stream.model.outcome import ErrorInfo, Page, Payload, Reference
 from noetl_stream.template import ExpressionError
 
 
@@ -70,6 +70,8 @@ def misfit(state: Execution, recorded: RecordedFact) -> str:
         return ""
     if not _names(assignment.step_run_id, recorded):
         return f"{fact.event_name()} names a step run other than its command's"
+    if not _has_own_results(state.execution_id, assignment, fact):
+        return f"{fact.event_name()} refers to a result of another execution"
     return f"{fact.event_name()} names an iteration that command {run_id.command_id} does not run"
 
 
@@ -86,7 +88,32 @@ def _is_of(state: Execution, assignment: Assignment, recorded: RecordedFact, rul
     run = state.runs.get(assignment.step_run_id)
     if run is None:
         return True  # the step run has ended; the fact changes nothing
-    return _names(run.step_run_id, recorded) and rule.fits(recorded.fact, assignment, run)
+    fact = recorded.fact
+    return (
+        _names(run.step_run_id, recorded)
+        and rule.fits(fact, assignment, run)
+        and _has_own_results(state.execution_id, assignment, fact)
+    )
+
+
+def _has_own_results(execution_id: str, assignment: Assignment, fact: events.Fact) -> bool:
+    """Whether the results it refers to are the execution's own, or were given to its command as an answer.
+
+    Whoever holds a reference may read what it leads to, so a worker must not be able to make one up.
+    """
+    if isinstance(fact, events.TaskProcessed):
+        reference = fact.outcome.result.reference
+        if reference is None or _is_own(execution_id, reference):
+            return True
+        answer = assignment.answers.get(path_key(fact.path))
+        return answer is not None and answer.result.reference == reference
+    if isinstance(fact, events.LoopStarted | events.LoopPagedOut):
+        return all(_is_own(execution_id, page.reference) for page in fact.pages)
+    return True
+
+
+def _is_own(execution_id: str, reference: Reference) -> bool:
+    return reference.store == "nats" and reference.execution_id == execution_id
 
 
 def _names(step_run_id: str, recorded: RecordedFact) -> bool:

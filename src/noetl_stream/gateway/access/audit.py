@@ -1,24 +1,31 @@
-"""The audit: a call is written before it is performed, its answer afterwards."""
+"""The audit: a call is written before it is performed, its answer afterwards; of refusals a sample is written."""
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import Final
 from urllib.parse import unquote
 
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-from noetl_stream.errors import Forbidden, NoetlError, TooBusy, Unauthenticated, Unreachable
+from noetl_stream.errors import Forbidden, NoetlError, Unauthenticated
 from noetl_stream.gateway.access.network import client_of
+from noetl_stream.gateway.access.refusals import Refusal, RefusalSample
+from noetl_stream.gateway.http.connections import address_group
 from noetl_stream.gateway.http.problems import kind_of
 from noetl_stream.ports.access import Audit, AuditedAnswer, AuditedCall, Caller, audit_text
 from noetl_stream.ports.clock import Clock
 
 log = logging.getLogger(__name__)
 
-REFUSALS_AT_ONCE: Final = 8
-"""How many refusals are written at a time: a flood of them must not take the database from others."""
+REFUSED: Final = frozenset({400, 401, 403, 413, 415, 429})
+"""The answers that count as refusals. What is not found, or is down, is none."""
+
+SAMPLE_S: Final = 60.0
+DAY_MS: Final = 24 * 3600 * 1000
+TRIM_EVERY_S: Final = 6 * 3600.0
 
 
 class Auditor:
@@ -26,12 +33,20 @@ class Auditor:
 
     A change whose attempt cannot be written is not made: the error goes to the caller. One whose answer cannot be
     written was made, and its entry stays without an answer.
+
+    Args:
+        keep_days: How long entries are kept at least.
+        count_left_out: Called for each refusal that gets no entry of its own.
     """
 
-    def __init__(self, audit: Audit, clock: Clock) -> None:
+    def __init__(
+        self, audit: Audit, clock: Clock, *, keep_days: int, count_left_out: Callable[[], None] = lambda: None
+    ) -> None:
         self._audit = audit
         self._clock = clock
-        self._refusals = 0
+        self._keep_days = keep_days
+        self._count_left_out = count_left_out
+        self._sample = RefusalSample()
 
     async def recorded(
         self, request: web.Request, operation: str, caller: Caller, handler: Handler
@@ -48,23 +63,37 @@ class Auditor:
         await self._answer(number, AuditedAnswer(response.status, audit_text(reason), audit_text(made)))
         return response
 
-    async def refused(
-        self, request: web.Request, operation: str, caller: Caller | None, error: Unauthenticated | Forbidden
-    ) -> None:
-        """Records a refused call, and why it was refused.
+    async def refused(self, request: web.Request, operation: str, caller: Caller | None, error: NoetlError) -> None:
+        """Records a call that was not performed, and why, or counts it; other errors than refusals are not recorded."""
+        if kind_of(error).status not in REFUSED:
+            return
+        who = caller.principal if caller else address_group(client_of(request))
+        refusal = Refusal(who, self._attempt(request, operation, caller), _answer_of(error))
+        if self._sample.takes(refusal):
+            await self._add(refusal)
+        else:
+            self._count_left_out()
 
-        Raises:
-            TooBusy: too many are being refused at once; this one is not recorded.
-        """
-        if self._refusals >= REFUSALS_AT_ONCE:
-            raise TooBusy("too many calls are being refused", 1.0, hint="is a token wrong somewhere?")
-        self._refusals += 1
-        try:
-            await self._audit.add(self._attempt(request, operation, caller), _answer_of(error))
-        except Unreachable as unwritten:
-            log.error("a refusal was not recorded: %s %s by %s: %s", request.method, operation, caller, unwritten)
-        finally:
-            self._refusals -= 1
+    async def record_left_out(self) -> None:
+        """Once a minute, records how many refusals were left out; never returns."""
+        while True:
+            await self._clock.sleep(SAMPLE_S)
+            await self.finish_sample()
+
+    async def finish_sample(self) -> None:
+        """Records how many refusals were left out, and begins anew."""
+        sample, self._sample = self._sample, RefusalSample()
+        for refusal in sample.rest():
+            await self._add(refusal)
+
+    async def trim(self) -> None:
+        """Deletes old entries periodically; never returns."""
+        while True:
+            try:
+                await self._audit.trim(self._clock.now_ms() - self._keep_days * DAY_MS)
+            except NoetlError as error:
+                log.warning("cannot delete old entries of the audit: %s", error)
+            await self._clock.sleep(TRIM_EVERY_S)
 
     def _attempt(self, request: web.Request, operation: str, caller: Caller | None) -> AuditedCall:
         return AuditedCall(
@@ -78,6 +107,12 @@ class Auditor:
             remote=client_of(request),
             idempotency_key=audit_text(request.headers.get("Idempotency-Key", "")),
         )
+
+    async def _add(self, refusal: Refusal) -> None:
+        try:
+            await self._audit.add(refusal.attempt, refusal.answer)
+        except NoetlError as error:
+            log.error("a refusal was not recorded: %s by %s: %s", refusal.attempt.operation, refusal.caller, error)
 
     async def _answer(self, number: int, answer: AuditedAnswer) -> None:
         try:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
-from typing import Final
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager, ExitStack, suppress
+from typing import Final, TypeAlias
 
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-from noetl_stream.errors import Forbidden, Unauthenticated, Unreachable, UsageError
+from noetl_stream.errors import Forbidden, NoetlError, Unauthenticated, Unreachable, UsageError
+from noetl_stream.gateway.access.attempts import Attempts
 from noetl_stream.gateway.access.audit import Auditor
 from noetl_stream.gateway.access.credentials import credentials_of
-from noetl_stream.gateway.access.network import Network
+from noetl_stream.gateway.access.network import Network, client_of
+from noetl_stream.gateway.http.connections import address_group
 from noetl_stream.model.roles import Role, suffices
 from noetl_stream.ports.access import Authenticator, CallCredentials, Caller, Tokens
 from noetl_stream.ports.clock import Clock
@@ -45,14 +48,15 @@ class Admission:
                 await self._authenticator.caller(self._credentials)
 
 
+Prepare: TypeAlias = Callable[[web.Request], Awaitable[Handler]]
+Admitted: TypeAlias = Callable[[Caller], AbstractContextManager[None]]
+
 ADMISSION: Final = web.RequestKey("admission", Admission)
 
 
 class AccessGuard:
     """Admits calls or rejects them, and keeps the audit. The handler of each route calls it, inside the middleware that
-    turns errors into problems::
-
-        return await guard.handle(request, handler, least=route.least, operation=route.operation_id, changes=...)
+    turns errors into problems.
     """
 
     def __init__(self, network: Network, authenticator: Authenticator, auditor: Auditor, clock: Clock) -> None:
@@ -60,38 +64,63 @@ class AccessGuard:
         self._authenticator = authenticator
         self._auditor = auditor
         self._clock = clock
+        self._attempts = Attempts(clock)
 
     async def handle(
-        self, request: web.Request, handler: Handler, *, least: Role, operation: str, changes: bool
+        self,
+        request: web.Request,
+        prepare: Prepare,
+        *,
+        least: Role,
+        operation: str,
+        changes: bool,
+        admitted: Admitted,
     ) -> web.StreamResponse:
-        """The handler's answer, with :data:`CALLER` and :data:`ADMISSION` set. Public routes do not come here.
+        """The answer of the handler that ``prepare`` returns, with :data:`CALLER` and :data:`ADMISSION` set. Public
+        routes do not come here.
 
         Args:
+            prepare: Reads the request, and returns what performs it.
             least: The lowest role that may call it.
             operation: The route's operation id.
             changes: Whether the call changes something: it is recorded before it is done, and rejected if it
-                cannot be. Refusals are always recorded, also those that the handler raises.
+                cannot be. Refusals are recorded too, except those that come after that record.
+            admitted: Entered for a known caller: bounds what it has under way.
 
         Raises:
             Unauthenticated: answer 401, with ``WWW-Authenticate: Bearer``.
             Forbidden: the role is too low, or the call comes from another origin.
-            Unreachable, TooBusy: the database or the identity provider is away, or too many are being refused.
+            Unreachable: the database or the identity provider is away.
+            TooBusy: as of ``admitted``, or too many credentials from this address were wrong.
         """
         caller: Caller | None = None
+        with ExitStack() as under_way:
+            try:
+                self.network.admit(request)
+                caller = request[CALLER] = await self._caller(request)
+                if not suffices(caller.role, least):
+                    raise Forbidden(f"{operation} needs the role {least}; {caller.principal} has {caller.role}")
+                under_way.enter_context(admitted(caller))
+                perform = await prepare(request)
+                if not changes:
+                    return await perform(request)
+            except NoetlError as error:
+                await self._auditor.refused(request, operation, caller, error)
+                raise
+            return await self._auditor.recorded(request, operation, caller, perform)
+
+    async def _caller(self, request: web.Request) -> Caller:
+        credentials, address = credentials_of(request), address_group(client_of(request))
+        shown = credentials.authorization or credentials.session
+        self._attempts.begin(address, shown)
         try:
-            self.network.admit(request)
-            credentials = credentials_of(request)
             caller = await self._authenticator.caller(credentials)
-            if not suffices(caller.role, least):
-                raise Forbidden(f"{operation} needs the role {least}; {caller.principal} has {caller.role}")
-            request[CALLER] = caller
-            request[ADMISSION] = Admission(self._authenticator, credentials, self._clock)
-            if not changes:
-                return await handler(request)
-        except (Unauthenticated, Forbidden) as error:
-            await self._auditor.refused(request, operation, caller, error)
+        except Unauthenticated:
+            self._attempts.wrong(shown)
             raise
-        return await self._auditor.recorded(request, operation, caller, handler)
+        self._attempts.right(address, shown)
+        request[ADMISSION] = Admission(self._authenticator, credentials, self._clock)
+        return caller
 
 
 async def require_way_in(host: str, tokens: Tokens, now_ms: int, *, provider: bool) -> None:

@@ -1,16 +1,24 @@
-"""How much the gateway admits: requests and streams at once, and new work while the servers are far behind."""
+"""How much the gateway admits: of each caller and in all, and new work while the servers are far behind.
+
+Law: no caller holds what others need. Of every limit a principal can hold a quarter and an address half, and the last
+of it is kept for higher roles.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final
 
 from noetl_stream.errors import NoetlError, TooBusy
+from noetl_stream.gateway.metrics import Metrics
+from noetl_stream.model.roles import Role
+from noetl_stream.ports.access import Caller
 from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.operations.cluster import Cluster
-from noetl_stream.settings.environment import GatewayLimits
+from noetl_stream.settings.environment import GATEWAY_PREFIX, GatewayLimits
 
 log = logging.getLogger(__name__)
 
@@ -18,55 +26,97 @@ POLL_S: Final = 1.0
 RETRY_AFTER_S: Final = 1.0
 BEHIND_RETRY_AFTER_S: Final = 5.0
 
+ROOM: Final[Mapping[Role, float]] = {"viewer": 0.8, "operator": 0.9, "author": 0.9, "admin": 1.0}
+"""The part of a limit that callers of a role can fill. The rest is kept for the roles above."""
 
-class Pressure:
-    """Counts requests and streams under way, and polls once a second how far behind the servers are.
+PRINCIPAL_SHARE: Final = 0.25
+ADDRESS_SHARE: Final = 0.5
+
+
+class Gate:
+    """Counts what is under way of one kind, and refuses what exceeds a limit or a caller's share of it.
+
+    Args:
+        limit: How much may be under way.
+        setting: The field of :class:`GatewayLimits` it comes from.
+        noun: What is counted, in the plural.
+        retry_after_s: When a refused caller should try again.
 
     Attributes:
+        under_way: How much is.
+    """
+
+    def __init__(self, limit: int, setting: str, noun: str, retry_after_s: float) -> None:
+        self._limit = limit
+        self._variable = GATEWAY_PREFIX + setting.upper()
+        self._noun = noun
+        self._retry_after_s = retry_after_s
+        self.under_way = 0
+        self._of_principal: Counter[str] = Counter()
+        self._of_address: Counter[str] = Counter()
+
+    @contextmanager
+    def entered(self, caller: Caller, address: str) -> Iterator[None]:
+        """Counts one for as long as it takes.
+
+        Args:
+            address: Of the caller, as :func:`~noetl_stream.gateway.http.connections.address_group` has it.
+
+        Raises:
+            TooBusy: there is no room for this caller.
+        """
+        self._check(caller, address)
+        self.under_way += 1
+        self._of_principal[caller.principal] += 1
+        self._of_address[address] += 1
+        try:
+            yield
+        finally:
+            self.under_way -= 1
+            _take_one(self._of_principal, caller.principal)
+            _take_one(self._of_address, address)
+
+    def _check(self, caller: Caller, address: str) -> None:
+        room = ROOM[caller.role]
+        for under_way, part, whose in (
+            (self.under_way, room, f"for the role {caller.role}"),
+            (self._of_principal[caller.principal], PRINCIPAL_SHARE, f"of {caller.principal}"),
+            (self._of_address[address], ADDRESS_SHARE * room, f"of {address} for the role {caller.role}"),
+        ):
+            most = max(1, int(self._limit * part))
+            if under_way >= most:
+                raise TooBusy(
+                    f"too many {self._noun}: {most} {whose} are the most ({self._variable}={self._limit})",
+                    self._retry_after_s,
+                    hint="try again, or start another gateway",
+                )
+
+
+class Pressure:
+    """The gates of a gateway, and how far behind the servers are, polled once a second.
+
+    Attributes:
+        requests: Requests under way that are answered as soon as they can be.
+        waits: Requests with ``?wait=``.
+        streams: Event streams.
+        checks: Playbooks that are checked or registered, each of which may take the processor for seconds.
         behind: Messages of EVENTS that are not folded yet, as of the last poll.
     """
 
-    def __init__(self, limits: GatewayLimits, cluster: Cluster, clock: Clock) -> None:
+    def __init__(self, limits: GatewayLimits, cluster: Cluster, clock: Clock, metrics: Metrics) -> None:
         self._limits = limits
         self._cluster = cluster
         self._clock = clock
-        self.requests = 0
-        self.streams = 0
+        self.requests = Gate(limits.max_requests, "max_requests", "requests", RETRY_AFTER_S)
+        self.waits = Gate(limits.max_waits, "max_waits", "requests that wait", BEHIND_RETRY_AFTER_S)
+        self.streams = Gate(limits.max_streams, "max_streams", "streams", BEHIND_RETRY_AFTER_S)
+        self.checks = Gate(limits.max_checks, "max_checks", "playbooks being checked", RETRY_AFTER_S)
         self.behind = 0
-
-    @contextmanager
-    def request(self) -> Iterator[None]:
-        """Counts a request for as long as it takes.
-
-        Raises:
-            TooBusy: the limit is reached.
-        """
-        if self.requests >= self._limits.max_requests:
-            raise TooBusy(
-                f"{self.requests} requests are under way (NOETL_GATEWAY_MAX_REQUESTS)",
-                RETRY_AFTER_S,
-                hint="try again, or start another gateway",
-            )
-        self.requests += 1
-        try:
-            yield
-        finally:
-            self.requests -= 1
-
-    @contextmanager
-    def stream(self) -> Iterator[None]:
-        """Counts a stream for as long as it is open; errors as :meth:`request`."""
-        if self.streams >= self._limits.max_streams:
-            raise TooBusy(
-                f"{self.streams} streams are open (NOETL_GATEWAY_MAX_STREAMS)",
-                BEHIND_RETRY_AFTER_S,
-                hint="try again, or start another gateway",
-            )
-        self.streams += 1
-        try:
-            yield
-        finally:
-            self.streams -= 1
+        metrics.watch("requests_in_flight", "Requests under way.", lambda: self.requests.under_way)
+        metrics.watch("waits", "Requests that wait for the end of an execution.", lambda: self.waits.under_way)
+        metrics.watch("open_streams", "Event streams that are open.", lambda: self.streams.under_way)
+        metrics.watch("checks", "Playbooks that are checked or registered.", lambda: self.checks.under_way)
+        metrics.watch("events_behind", "Messages of EVENTS that no server has folded yet.", lambda: self.behind)
 
     def admit_work(self) -> None:
         """Raises :class:`~noetl_stream.errors.TooBusy` while the servers are too far behind for more work."""
@@ -85,3 +135,9 @@ class Pressure:
             except NoetlError as error:
                 log.debug("cannot see how far behind the servers are: %s", error)
             await self._clock.sleep(POLL_S)
+
+
+def _take_one(counter: Counter[str], key: str) -> None:
+    counter[key] -= 1
+    if not counter[key]:
+        del counter[key]

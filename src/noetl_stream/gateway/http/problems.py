@@ -30,6 +30,9 @@ MEDIA: Final = "application/problem+json"
 RETRY_S: Final = 1
 """When to retry after a 503: stores that were down are mostly back at once."""
 
+MAX_FAULTS: Final = 100
+"""Faults of a request that one answer lists; it says how many more there are."""
+
 KINDS: Final = {kind.name: kind for kind in PROBLEMS}
 
 
@@ -72,6 +75,7 @@ def problem_of(error: BaseException, instance: str) -> ProblemAnswer:
     else:
         detail, hint = error.message, error.hint
     refused = error if isinstance(error, HttpProblem) else None
+    faults = list(refused.faults[:MAX_FAULTS]) if refused is not None else []
     diagnostics = error.diagnostics if isinstance(error, PlaybookRefused) else None
     document = ProblemDocument(
         type=TYPE_PREFIX + kind.name,
@@ -80,7 +84,8 @@ def problem_of(error: BaseException, instance: str) -> ProblemAnswer:
         detail=detail,
         hint=hint or None,
         diagnostics=msgspec.convert(diagnostics, list[Diagnostic] | None),
-        errors=list(refused.faults) if refused is not None and refused.faults else None,
+        errors=faults or None,
+        left_out=max(0, len(refused.faults) - MAX_FAULTS) if refused is not None else 0,
         instance=instance,
     )
     if refused is not None and refused.allow:

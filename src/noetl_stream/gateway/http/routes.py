@@ -38,7 +38,7 @@ class Call(Generic[Given, Sent]):
         ids: For what the call makes: the same ones each time it is made with one Idempotency-Key.
         address: Of the request, relative.
         host: What the request calls this gateway, with the port.
-        ending: Set when the gateway stops: waits end early.
+        ending: Set when the caller has gone or the gateway stops: waits end early.
     """
 
     operations: Operations

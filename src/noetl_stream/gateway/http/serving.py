@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from collections.abc import AsyncIterator
-from contextlib import AbstractContextManager, aclosing, nullcontext
+from collections.abc import AsyncIterator, Iterator
+from contextlib import aclosing, contextmanager
 from dataclasses import dataclass
-from typing import Any, Final
+from functools import partial
+from typing import Any, Final, NamedTuple
 
 from aiohttp import web
 from aiohttp.typedefs import Handler
@@ -15,14 +15,15 @@ from aiohttp.typedefs import Handler
 from noetl_stream.errors import NoetlError
 from noetl_stream.gateway.access.credentials import require_own_page
 from noetl_stream.gateway.access.guard import ADMISSION, CALLER, AccessGuard
-from noetl_stream.gateway.access.network import host_of
+from noetl_stream.gateway.access.network import client_of, host_of
 from noetl_stream.gateway.access.scoped import Scopes
 from noetl_stream.gateway.access.sessions import SignIns
 from noetl_stream.gateway.http import problems
-from noetl_stream.gateway.http.bodies import read_body
+from noetl_stream.gateway.http.bodies import BodyReader, read_body
+from noetl_stream.gateway.http.connections import Connection, address_group
 from noetl_stream.gateway.http.idempotency import HEADER, IdempotentCalls
-from noetl_stream.gateway.http.parameters import read_parameters
-from noetl_stream.gateway.http.pressure import Pressure
+from noetl_stream.gateway.http.parameters import Parameters, read_parameters
+from noetl_stream.gateway.http.pressure import Gate, Pressure
 from noetl_stream.gateway.http.problems import HttpProblem, problem_of
 from noetl_stream.gateway.http.routes import AnyRoute, Call, Reply
 from noetl_stream.gateway.metrics import UNKNOWN_ROUTE, Metrics
@@ -41,16 +42,22 @@ CONTENT_TYPE: Final = "Content-Type"
 NOBODY: Final = Caller("", "viewer")
 """The caller of a public route."""
 
-SLOW_READER_S: Final = 30.0
-"""A reader of a stream that takes nothing for this long is disconnected; it can resume where it was."""
-
 NOT_KEPT: Final = frozenset({401, 403, 429})
 """Refusals that a retry may overcome; so may every error of 500 and above."""
 
 
+class _Read(NamedTuple):
+    """A request, validated. ``data`` is its body as it was sent."""
+
+    parameters: Parameters
+    data: bytes
+    media: str
+    body: Any
+
+
 @dataclass(frozen=True, slots=True)
 class Serving:
-    """What all routes share. ``ending`` is set when the gateway stops."""
+    """What all routes share."""
 
     operations: Operations
     ingest: Ingest
@@ -58,27 +65,30 @@ class Serving:
     scopes: Scopes
     guard: AccessGuard
     once: IdempotentCalls
+    bodies: BodyReader
     pressure: Pressure
     metrics: Metrics
     limits: GatewayLimits
     clock: Clock
-    ending: asyncio.Event
 
     def handler(self, route: AnyRoute) -> Handler:
         """The aiohttp handler of a route."""
 
-        async def answer(request: web.Request) -> web.StreamResponse:
-            return await self._answer(route, request)
+        async def prepare(request: web.Request) -> Handler:
+            return partial(self._answer, route, await self._read(route, request))
 
         async def handle(request: web.Request) -> web.StreamResponse:
             request[OPERATION] = route.operation
             if route.role is None:
                 return await self._answer_anyone(route, request)
-            changes = route.method != "GET" and not route.reads
-            with self._counted(route):
-                return await self.guard.handle(
-                    request, answer, least=route.role, operation=route.operation, changes=changes
-                )
+            return await self.guard.handle(
+                request,
+                prepare,
+                least=route.role,
+                operation=route.operation,
+                changes=route.method != "GET" and not route.reads,
+                admitted=lambda caller: self._admitted(route, request, caller),
+            )
 
         return handle
 
@@ -87,7 +97,8 @@ class Serving:
         """Turns errors into problems, and counts every answer."""
         began_s = self.clock.monotonic_s()
         try:
-            response = await handler(request)
+            with _connection(request).busy():
+                response = await handler(request)
         except Exception as error:
             problem = problem_of(_refused_by_router(error), request.path)
             body = codec.encode(problem.document)
@@ -97,26 +108,38 @@ class Serving:
         self.metrics.answered(operation, response.status, self.clock.monotonic_s() - began_s)
         return response
 
-    def _counted(self, route: AnyRoute) -> AbstractContextManager[None]:
-        if route.uncounted:
-            return nullcontext()
-        return self.pressure.stream() if route.streams else self.pressure.request()
-
     async def _answer_anyone(self, route: AnyRoute, request: web.Request) -> web.StreamResponse:
         if route.anywhere:
-            return await self._answer(route, request)
+            return await self._answer(route, await self._read(route, request), request)
         self.guard.network.admit(request)
         if route.method != "GET":
             require_own_page(request)
-        with self._counted(route):
-            return await self._answer(route, request)
+        with self._admitted(route, request, NOBODY):
+            return await self._answer(route, await self._read(route, request), request)
 
-    async def _answer(self, route: AnyRoute, request: web.Request) -> web.StreamResponse:
-        parameters = read_parameters(route.parameters, request.match_info, request.query, request.headers)
-        data, media = await read_body(route.body, request, self.limits)
-        body = route.body.read(data, media)
+    @contextmanager
+    def _admitted(self, route: AnyRoute, request: web.Request, caller: Caller) -> Iterator[None]:
+        if route.uncounted:
+            yield
+            return
         if route.adds_work:
             self.pressure.admit_work()
+        with self._gate(route, request).entered(caller, address_group(client_of(request))):
+            yield
+
+    def _gate(self, route: AnyRoute, request: web.Request) -> Gate:
+        if route.streams:
+            return self.pressure.streams
+        if route.body.size == "playbook":
+            return self.pressure.checks
+        return self.pressure.waits if "wait" in request.query else self.pressure.requests
+
+    async def _read(self, route: AnyRoute, request: web.Request) -> _Read:
+        parameters = read_parameters(route.parameters, request.match_info, request.query, request.headers)
+        data, media = await read_body(route.body, request, self.limits)
+        return _Read(parameters, data, media, await self.bodies.read(route.body, data, media))
+
+    async def _answer(self, route: AnyRoute, read: _Read, request: web.Request) -> web.StreamResponse:
         caller = request.get(CALLER, NOBODY)
 
         async def perform(ids: RequestIds) -> Reply:
@@ -126,12 +149,12 @@ class Serving:
                 ingest=self.ingest,
                 sign_ins=self.sign_ins,
                 caller=caller,
-                parameters=parameters,
-                body=body,
+                parameters=read.parameters,
+                body=read.body,
                 ids=ids,
                 address=request.rel_url,
                 host=host_of(request),
-                ending=self.ending,
+                ending=_connection(request).ending,
             )
             return await route.reply(call)
 
@@ -149,9 +172,14 @@ class Serving:
                 headers = {**problem.headers, CONTENT_TYPE: problems.MEDIA}
                 return KeptAnswer(problem.status, headers, codec.encode(problem.document))
 
-        content = (request.method.encode(), request.raw_path.encode(), media.encode(), data)
+        content = (request.method.encode(), request.raw_path.encode(), read.media.encode(), read.data)
         answer = await self.once.perform(key, caller.id, content, perform_kept, lambda b: _without(b, route))
         return web.Response(body=answer.body, status=answer.status, headers=answer.headers)
+
+
+def _connection(request: web.Request) -> Connection:
+    assert isinstance(request.protocol, Connection)
+    return request.protocol
 
 
 def _refused_by_router(error: Exception) -> Exception:
@@ -194,12 +222,10 @@ async def _written(request: web.Request, reply: Reply) -> web.StreamResponse:
         try:
             async for chunk in chunks:
                 await request[ADMISSION].look_again()
-                async with asyncio.timeout(SLOW_READER_S):
-                    await response.write(chunk)
+                await response.write(chunk)
             await response.write_eof()
         except NoetlError as error:
             log.warning("a stream of %s ended: %s", request.path, error)
-        except (ConnectionError, TimeoutError):
-            log.debug("a reader of %s is gone or too slow", request.path)
-            response.force_close()
+        except ConnectionError:
+            log.debug("a reader of %s is gone", request.path)
     return response

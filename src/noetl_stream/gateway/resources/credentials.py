@@ -26,7 +26,7 @@ class CredentialRequest(RequestModel):
     value: str | dict[str, Any]
     kind: str = ""
     description: str = ""
-    tags: Annotated[list[str], Field(default_factory=list)]
+    tags: Annotated[list[str], Field(default_factory=list, max_length=100)]
 
 
 class CredentialAt(Parameters):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import Field
+from pydantic import FailFast, Field
 
 from noetl_stream.engine.evolve.worker_facts import malformed
 from noetl_stream.errors import PayloadRefused
@@ -42,7 +42,9 @@ class ReportRequest(RequestModel):
     number: Count
     first: Count
     events: Annotated[
-        list[dict[str, Any]], Field(min_length=1, description="Worker events (`docs/reference/events.md`).")
+        list[dict[str, Any]],
+        Field(min_length=1, description="Worker events (`docs/reference/events.md`)."),
+        FailFast(),
     ]
     format: Annotated[int, Field(ge=1, le=FORMAT)] = FORMAT
 

@@ -72,6 +72,16 @@ class EvaluatedGuard(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     rule: int
 
 
+class Evaluated(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """What a choice came to: the values of its guards, in order, as far as they were evaluated, and what was rendered
+    for those that hold. ``error`` is why one of them cannot be evaluated.
+    """
+
+    guards: list[bool] = []
+    values: list[Any] = []
+    error: str = ""
+
+
 class Token(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """A routing envelope that targets a step (formal specification §1.1, LANGUAGE §13).
 

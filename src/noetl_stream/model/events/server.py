@@ -10,6 +10,7 @@ from noetl_stream.model.events.client import CtxPatched
 from noetl_stream.model.events.parts import (
     ChildCall,
     ChildOrder,
+    Evaluated,
     EvaluatedGuard,
     Fact,
     Kind,
@@ -238,6 +239,36 @@ class ReferenceLost(Fact, frozen=True, tag="reference.lost"):
     kind: ClassVar = Kind("workflow", "error", ends_halt=True)
 
     key: str
+    reason: str
+
+
+class EvaluationAwaited(Fact, frozen=True, tag="evaluation.awaited"):
+    """Templates cost more than the server's loop may spend: nothing is decided until they are evaluated (PROTOCOL §2).
+
+    ``choices`` names what is to be chosen: admissions by token, arcs by step run, or the execution's ``result``.
+    """
+
+    kind: ClassVar = Kind("workflow", "paused")
+
+    choices: list[str]
+
+
+class EvaluationFinished(Fact, frozen=True, tag="evaluation.finished"):
+    """A server input: the templates awaited at ``position`` are evaluated, or first need a result kept by reference."""
+
+    kind: ClassVar = Kind("workflow", "success", ends_halt=True)
+
+    position: int
+    chosen: dict[str, Evaluated] = {}
+    reference: Reference | None = None
+
+
+class EvaluationFailed(Fact, frozen=True, tag="evaluation.failed"):
+    """A server input: the templates awaited at ``position`` could not be evaluated."""
+
+    kind: ClassVar = Kind("workflow", "error", ends_halt=True)
+
+    position: int
     reason: str
 
 

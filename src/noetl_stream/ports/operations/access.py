@@ -57,8 +57,9 @@ class SignInCodeDocument(Document, frozen=True):
 
 class AuditEntryDocument(Document, frozen=True):
     """A call that changed something, or was refused. ``status`` is null while it is under way, or if the gateway died
-    meanwhile. ``reason`` is the caller's, or why it was refused, or the kind of its problem. ``method``, ``role`` and
-    ``remote`` are empty where it was done without a gateway.
+    meanwhile. ``reason`` is the caller's, or why it was refused, or the kind of its problem. ``left_out`` is how many
+    more refusals of this caller the entry stands for. ``method``, ``role`` and ``remote`` are empty where it was done
+    without a gateway.
     """
 
     number: int
@@ -74,6 +75,7 @@ class AuditEntryDocument(Document, frozen=True):
     status: int | None
     reason: str
     made: str
+    left_out: int
 
 
 class AuditPage(DocumentPage[AuditEntryDocument], frozen=True):

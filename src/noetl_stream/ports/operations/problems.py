@@ -48,7 +48,9 @@ class FaultDocument(Document, frozen=True, omit_defaults=True):
 
 
 class ProblemDocument(Document, frozen=True, omit_defaults=True, kw_only=True):
-    """An error (RFC 9457). ``type`` is stable: branch on it. The address in ``type`` has a page about it."""
+    """An error (RFC 9457). ``type`` is stable: branch on it. The address in ``type`` has a page about it. ``left_out``
+    is how many more faults there are than ``errors`` lists.
+    """
 
     type: str
     title: str
@@ -57,6 +59,7 @@ class ProblemDocument(Document, frozen=True, omit_defaults=True, kw_only=True):
     hint: str | None = None
     diagnostics: list[Diagnostic] | None = None
     errors: list[FaultDocument] | None = None
+    left_out: int = 0
     instance: str
 
 

@@ -6,7 +6,7 @@ from typing import Final
 
 from jinja2 import TemplateSyntaxError, nodes
 
-from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
+from noetl_stream.model.limits import DEFAULT_LIMITS, UNBOUNDED, Limits
 from noetl_stream.template.compile.evaluators import ENVIRONMENT, evaluator
 from noetl_stream.template.compile.expressions import LONE_SURROGATE, SURROGATE_MESSAGE, ExpressionBinder
 from noetl_stream.template.compile.findings import Bindings, Findings, Names
@@ -14,7 +14,7 @@ from noetl_stream.template.compile.parsing import TEMPLATE_MARK, TextError, is_o
 from noetl_stream.template.compile.statements import StatementBinder, static_cost
 from noetl_stream.template.failures import TemplateFinding, TemplateProblem
 from noetl_stream.template.runtime.environment import FUNCTIONS
-from noetl_stream.template.runtime.evaluation import Comparison, Evaluate, Expression, Guard, Template
+from noetl_stream.template.runtime.evaluation import Comparison, Evaluate, Expression, Guard, Template, TemplateText
 from noetl_stream.template.runtime.scope import JSON
 
 _EXPRESSION_FUNCTIONS: Final = frozenset(FUNCTIONS) - {"namespace"}
@@ -43,13 +43,14 @@ def compile_template(
         TemplateProblem: The source has problems; holds all of them.
     """
     functions = _EXPRESSION_FUNCTIONS if expressions_only else frozenset(FUNCTIONS)
+    text = TemplateText(source, False, namespaces, bindings, expressions_only)
     compiler = _Compiler(Names(namespaces, bindings, functions), limits, only_output=expressions_only)
     build = compiler.build(source, ())
     if compiler.problems:
         raise TemplateProblem(compiler.problems)
     if build is None:
-        return Template(source, True, frozenset(), frozenset(), _constant(source))
-    return Template(source, False, compiler.reads, frozenset(compiler.paths), build)
+        return Template(source, True, frozenset(), frozenset(), text, _constant(source))
+    return Template(source, False, compiler.reads, frozenset(compiler.paths), text, build)
 
 
 def compile_guard(
@@ -60,15 +61,33 @@ def compile_guard(
     Raises:
         TemplateProblem: The condition has problems; ``guard_not_expression`` if it is anything else.
     """
+    text = TemplateText(source, True, namespaces, bindings)
     if isinstance(source, bool):
         value = source
         constant = Expression(str(source), lambda scope, meter: value)
-        return Guard(str(source).lower(), frozenset(), frozenset(), (), constant)
+        return Guard(str(source).lower(), frozenset(), frozenset(), (), text, constant)
     compiler = _Compiler(Names(namespaces, bindings, _EXPRESSION_FUNCTIONS), limits, only_output=True)
     expression = compiler.text(source, is_guard=True)
     if expression is None:
         raise TemplateProblem(compiler.problems)
-    return Guard(source, compiler.reads, frozenset(compiler.paths), tuple(compiler.comparisons), expression)
+    return Guard(source, compiler.reads, frozenset(compiler.paths), tuple(compiler.comparisons), text, expression)
+
+
+def compile_text(text: TemplateText) -> Template | Guard:
+    """Compiles again what has been compiled before, whatever the limits on sources are now.
+
+    Raises:
+        TemplateProblem: It was compiled by another version.
+    """
+    if text.is_guard:
+        return compile_guard(text.source, namespaces=text.namespaces, bindings=text.bindings, limits=UNBOUNDED)
+    return compile_template(
+        text.source,
+        namespaces=text.namespaces,
+        bindings=text.bindings,
+        expressions_only=text.expressions_only,
+        limits=UNBOUNDED,
+    )
 
 
 class _Compiler:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
+import msgspec
 from jinja2 import TemplateError, Undefined
 
 from noetl_stream.model.limits import DEFAULT_LIMITS
@@ -101,6 +102,22 @@ class Expression:
         return ExpressionError(_WRONG_CALL.sub(r"`\1` ", message), expression=self.text)
 
 
+class TemplateText(msgspec.Struct, frozen=True):
+    """A template or guard as text, which another process can compile again.
+
+    Attributes:
+        source: The value or condition as written.
+        is_guard: Whether it is a condition.
+        namespaces, bindings, expressions_only: As they were given to the compiler.
+    """
+
+    source: JSON
+    is_guard: bool
+    namespaces: frozenset[str]
+    bindings: Mapping[str, tuple[str, ...] | None]
+    expressions_only: bool = True
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Template:
     """A compiled value, for :func:`render`.
@@ -110,6 +127,7 @@ class Template:
         is_constant: Whether it contains no templates.
         reads: Namespaces and first keys that it reads; ``(namespace, None)`` is the whole namespace or a computed key.
         paths: The paths that it reads, each from its namespace to the first key that is computed or not text.
+        text: What it was compiled from.
         build: Renders it; internal to this package.
     """
 
@@ -117,6 +135,7 @@ class Template:
     is_constant: bool
     reads: frozenset[tuple[str, str | None]]
     paths: frozenset[tuple[str, ...]]
+    text: TemplateText
     build: Evaluate = field(repr=False)
 
 
@@ -129,6 +148,7 @@ class Guard:
         reads: As in :class:`Template`.
         paths: As in :class:`Template`.
         comparisons: Paths and the text literals that they are compared with by ``==``, ``!=`` or ``in [...]``.
+        text: As in :class:`Template`.
         expression: Evaluates it; internal to this package.
     """
 
@@ -136,6 +156,7 @@ class Guard:
     reads: frozenset[tuple[str, str | None]]
     paths: frozenset[tuple[str, ...]]
     comparisons: tuple[Comparison, ...]
+    text: TemplateText
     expression: Expression = field(repr=False)
 
 

@@ -10,7 +10,7 @@ import msgspec
 
 from noetl_stream.model.codec import decode_json
 from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
-from noetl_stream.model.outcome import EMPTY, ErrorInfo, Outcome, Payload
+from noetl_stream.model.outcome import EMPTY, ErrorInfo, Outcome, Payload, StepValue
 from noetl_stream.template.failures import ReferenceNeeded
 from noetl_stream.template.runtime.meter import Budget
 
@@ -100,10 +100,10 @@ class Scope:
 class LazyResult:
     """A payload that is decoded on first use and cached."""
 
-    __slots__ = ("_payload", "_value")
+    __slots__ = ("_value", "payload")
 
     def __init__(self, payload: Payload) -> None:
-        self._payload: Final = payload
+        self.payload: Final = payload
         self._value: Any = _UNREAD
 
     def value(self, references: References) -> Any:
@@ -112,14 +112,14 @@ class LazyResult:
         Raises:
             ReferenceNeeded: The value is in the object store and not in ``references``.
         """
-        reference = self._payload.reference
+        reference = self.payload.reference
         if reference is not None:
             try:
                 return references[reference.key]
             except KeyError:
                 raise ReferenceNeeded(reference) from None
         if self._value is _UNREAD:
-            self._value = decode_json(self._payload.value)
+            self._value = decode_json(self.payload.value)
         return self._value
 
 
@@ -153,6 +153,16 @@ class ResultView:
             ReferenceNeeded: The value is in the object store and not in ``references``.
         """
         return self._result.value(references) if isinstance(self._result, LazyResult) else ABSENT
+
+    @property
+    def packed(self) -> StepValue:
+        """What it is made of, for a view of a step."""
+        return StepValue(self.outcome, dict(self._results))
+
+    @property
+    def inline_bytes(self) -> int:
+        """The size of its results that are decoded when they are read."""
+        return sum(len(bytes(one.result.value)) for one in (self.outcome, *self._results.values()))
 
     def extra(self, key: str) -> Any:
         """The keys that the view adds: ``outcome`` and ``results``; ``None`` for any other key."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 
 from noetl_stream.ports.access import (
+    AUDIT_PERIOD_DAYS,
     MAX_CODES,
     MAX_SESSIONS,
     Audit,
@@ -26,6 +27,8 @@ from noetl_stream.ports.access import (
     Tokens,
     hash_of,
 )
+
+PERIOD_MS = AUDIT_PERIOD_DAYS * 24 * 3600 * 1000
 
 
 def stored_token(token_id: str, **changes: object) -> StoredToken:
@@ -176,6 +179,20 @@ class AuditConformance:
         await audit.answer(number, AuditedAnswer(500))
         assert (await audit.page(1, None, None))[0].answer == AuditedAnswer(200)
 
+    async def test_a_refusal_stands_for_others_too(self, audit: Audit) -> None:
+        await audit.add(attempted(), AuditedAnswer(401, "unknown token", left_out=10_000))
+        assert (await audit.page(1, None, None))[0].answer == AuditedAnswer(401, "unknown token", left_out=10_000)
+
+    async def test_entries_go_when_their_whole_period_is_old(self, audit: Audit) -> None:
+        for at_ms in (PERIOD_MS - 1, PERIOD_MS, 2 * PERIOD_MS - 1, 2 * PERIOD_MS):
+            await audit.add(attempted(at_ms=at_ms, target=str(at_ms)), AuditedAnswer(200))
+        await audit.trim(2 * PERIOD_MS - 1)
+        assert await _targets(audit) == [PERIOD_MS, 2 * PERIOD_MS - 1, 2 * PERIOD_MS]
+        await audit.trim(2 * PERIOD_MS)
+        assert await _targets(audit) == [2 * PERIOD_MS]
+        await audit.add(attempted(at_ms=1, target="1"), AuditedAnswer(200))
+        assert await _targets(audit) == [2 * PERIOD_MS, 1], "a period that was deleted takes entries again"
+
     async def test_pages_go_from_new_to_old(self, audit: Audit) -> None:
         numbers = [await audit.begin(attempted(target=str(n))) for n in range(5)]
         first = await audit.page(2, None, None)
@@ -192,3 +209,8 @@ class AuditConformance:
         assert [entry.attempt.principal for entry in found] == ["ann", "ann"]
         assert await audit.page(10, found[-1].number, "ann") == []
         assert len(await audit.page(10, None, "")) == 1
+
+
+async def _targets(audit: Audit) -> list[int]:
+    """Oldest first."""
+    return [int(entry.attempt.target) for entry in reversed(await audit.page(100, None, None))]

@@ -19,6 +19,8 @@ from typing import Any, NamedTuple, TypeVar
 from msgspec.structs import replace
 
 from noetl_stream.engine.advance import Advanced, advance
+from noetl_stream.engine.choices import Answers, answer_json, decode_answers
+from noetl_stream.engine.decide.evaluation import questions_of
 from noetl_stream.engine.effects import answer_claim, build_command
 from noetl_stream.engine.replay import replay
 from noetl_stream.engine.rerun import JournalSummary, reuse
@@ -74,6 +76,7 @@ class Scenario:
         journal: Everything folded, in order; its index plus one is the position.
         inputs: Everything fed, with effect or without.
         objects: Results kept by reference: those that ``objects.takes``.
+        evaluates: Whether templates that the execution awaits are evaluated at once.
     """
 
     def __init__(self, playbook: str | Plan, kinds: Kinds | None = None, *, execution_id: str = "execution-1") -> None:
@@ -85,6 +88,7 @@ class Scenario:
         self.inputs: list[RecordedFact] = []
         self.objects = Objects(lambda: (entry.recorded for entry in self.journal))
         self.now_ms = 1_000_000
+        self.evaluates = True
         self._deliveries: dict[str, int] = {}
         self._takeovers: set[int] = set()
         self._requests = 0
@@ -204,6 +208,14 @@ class Scenario:
         """Reports the awaited reference as lost, as the server does."""
         return self.feed(RecordedFact(events.ReferenceLost(self._awaited.key, reason)))
 
+    def evaluate(self) -> Advanced:
+        """Evaluates the templates that the execution awaits, as the process of a server does."""
+        asked = self.execution.evaluation
+        assert asked is not None, "the execution awaits no templates"
+        questions = questions_of(self.plan, self.execution)
+        answers = Answers() if questions is None else decode_answers(answer_json(codec.encode(questions)))
+        return self._fold(RecordedFact(events.EvaluationFinished(asked.position, answers.chosen, answers.reference)))
+
     def take_over(self) -> None:
         """Continues on another server, which has the journal but no value of any reference.
 
@@ -217,11 +229,17 @@ class Scenario:
         self.state = state
 
     def feed(self, recorded: RecordedFact) -> Advanced:
-        """Folds one input.
+        """Folds one input, and evaluates the templates that the execution then awaits, unless ``evaluates`` is false.
 
         Raises:
             InvariantBroken: the engine broke an invariant.
         """
+        advanced = self._fold(recorded)
+        while self.evaluates and self.state is not None and self.state.evaluation is not None and not self.state.ending:
+            self.evaluate()
+        return advanced
+
+    def _fold(self, recorded: RecordedFact) -> Advanced:
         before = self.state
         recorded = recorded._replace(at_ms=max(recorded.at_ms, self.now_ms))
         advanced = advance(self.plan, before, recorded, self.execution_id)

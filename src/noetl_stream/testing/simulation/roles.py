@@ -7,12 +7,16 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Final
 
+from noetl_stream.adapters.memory.evaluator import MemoryEvaluator
 from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
 from noetl_stream.playbook.compile.compiler import CheckResult, check
 from noetl_stream.playbook.kinds.spec import Kinds, KindSpec
 from noetl_stream.ports.catalog import Catalog
+from noetl_stream.ports.evaluator import Evaluator
+from noetl_stream.ports.sealed_blobs import SealedBlobs
 from noetl_stream.server.parts import ServerPorts, ServerTimes
 from noetl_stream.server.server import Server
+from noetl_stream.testing.keys import CAPABILITIES, OBJECT_KEYS, SIGNER
 from noetl_stream.testing.simulation.host import SimulatedHost
 from noetl_stream.tools.contract import Tool
 from noetl_stream.worker.playbooks import PlanClient
@@ -23,17 +27,26 @@ RENEWAL_S: Final = 10.0
 
 
 def server_on(
-    host: SimulatedHost, catalog: Catalog, kinds: Kinds, times: ServerTimes, limits: Limits = DEFAULT_LIMITS
+    host: SimulatedHost,
+    catalog: Catalog,
+    kinds: Kinds,
+    times: ServerTimes,
+    limits: Limits = DEFAULT_LIMITS,
+    *,
+    evaluator: Evaluator | None = None,
 ) -> Server:
-    """A server whose ports are those of ``host``."""
+    """A server whose ports are those of ``host``. It evaluates templates in this process by default."""
     ports = ServerPorts(
         log=host.log,
         queue=host.queue,
         store=host.store,
-        blobs=host.blobs,
+        blobs=SealedBlobs(host.blobs, OBJECT_KEYS),
         bus=host.bus,
         clock=host.clock,
         catalog=catalog,
+        evaluator=evaluator or MemoryEvaluator(),
+        capabilities=CAPABILITIES,
+        signer=SIGNER,
     )
     return Server(host.name, ports, kinds, times, limits, check_once)
 
@@ -53,7 +66,7 @@ async def run_worker(host: SimulatedHost, tools: Mapping[str, Tool], slots: int)
         blobs=host.blobs,
         clock=host.clock,
         tools=tools,
-        plans=PlanClient(host.bus, host.clock, {kind: tool.spec for kind, tool in tools.items()}, checker=check_once),
+        plans=PlanClient({kind: tool.spec for kind, tool in tools.items()}, checker=check_once),
     )
     renewing = asyncio.create_task(_renew_leases(host))
     try:

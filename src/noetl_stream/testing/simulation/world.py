@@ -10,14 +10,16 @@ from typing import Any
 from noetl_stream.adapters.memory.broker import MemoryBroker
 from noetl_stream.adapters.memory.catalog import MemoryCatalog
 from noetl_stream.adapters.memory.store import MemoryStore
-from noetl_stream.client.executions.submit import Client, RequestRefused, Submission, ask_of
+from noetl_stream.client.executions.submit import Client, RequestRefused, Requests, Submission, ask_of
 from noetl_stream.errors import NoetlError, Unreachable
 from noetl_stream.model import codec, events
 from noetl_stream.model.ids import derive
 from noetl_stream.model.messages import Report, Request
+from noetl_stream.ports.sealed_blobs import SealedBlobs
 from noetl_stream.server.parts import ServerTimes
 from noetl_stream.server.server import Server
 from noetl_stream.testing.conformance.catalog import registered
+from noetl_stream.testing.keys import OBJECT_KEYS, SIGNER
 from noetl_stream.testing.simulation.host import FaultInjector, SimulatedHost
 from noetl_stream.testing.simulation.roles import run_worker, server_on
 from noetl_stream.testing.simulation.time import simulated_clock
@@ -55,7 +57,8 @@ class SimulatedWorld:
         self.touched: set[str] = set()
         self._injector = injector
         self._times = times
-        self._client = Client(self.broker.event_log, self.broker.blobs, self.broker.bus)
+        self._requests = Requests(self.broker.event_log, SIGNER)
+        self._client = Client(self._requests, SealedBlobs(self.broker.blobs, OBJECT_KEYS), self.broker.bus)
         self._hosts: list[SimulatedHost] = []
         self._tasks: list[asyncio.Task[Any]] = []
 
@@ -173,7 +176,7 @@ class SimulatedWorld:
 
     async def _ask(self, execution_id: str, fact: events.InterventionFact) -> None:
         try:
-            await ask_of(self.broker.event_log, self.broker.bus, self.clock, execution_id, fact)
+            await ask_of(self._requests, self.broker.bus, self.clock, execution_id, fact)
         except RequestRefused as refused:
             if "has ended" not in refused.message:  # some of its requests may come too late
                 self.ended.append(f"a client was rejected: {refused}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -13,10 +13,16 @@ from typing import TYPE_CHECKING, Any, Final
 from pydantic import Field, model_validator
 
 from noetl_stream.playbook.kinds.spec import KindSpec
-from noetl_stream.settings.tools import ToolSettings
+from noetl_stream.settings.tools import (
+    DUCKDB_MAX_MEMORY_VARIABLE,
+    DUCKDB_MAX_THREADS_VARIABLE,
+    ToolSettings,
+    size_bytes,
+)
 from noetl_stream.tools.contract import ToolCall, ToolFailure, ToolResult
 from noetl_stream.tools.duckdb.attach import MAX_ATTACHED_BYTES, Attach, CopiedDatabase, copy_databases
 from noetl_stream.tools.duckdb.tables import Table
+from noetl_stream.tools.egress import Egress
 from noetl_stream.tools.inputs import invalid_input, validated
 from noetl_stream.tools.postgres.pool import ConnectionPools
 from noetl_stream.tools.sql import SQL_INPUTS, SqlInputs, SqlKnobs
@@ -68,20 +74,21 @@ class DuckdbTool:
     """Runs each task in a thread and in its own database, without access to files and the network.
 
     Args:
-        folders: Absolute paths of folders whose files the SQL may use.
+        settings: The operator's: folders whose files the SQL may use, databases to attach, memory and threads.
     """
 
     spec = KindSpec(kind="duckdb", inputs=DuckdbInputs, knobs=DuckdbKnobs, statements=SQL_INPUTS)
 
-    def __init__(self, folders: Iterable[Path] = ()) -> None:
-        self._folders = tuple(folders)
-        self._pools = ConnectionPools()
+    def __init__(self, settings: ToolSettings | None = None) -> None:
+        self._settings = settings or ToolSettings()
+        self._folders = self._settings.duckdb_folders
+        self._pools = ConnectionPools(Egress(self._settings.egress))
         self._threads = ThreadPoolExecutor(MAX_THREADS, thread_name_prefix="noetl-duckdb")
 
     @classmethod
     def configured(cls, settings: ToolSettings) -> DuckdbTool:
-        """The tool with the folders that the operator allows."""
-        return cls(settings.duckdb_folders)
+        """The tool with what the operator allows."""
+        return cls(settings)
 
     async def run(self, call: ToolCall) -> ToolResult:
         """Returns ``{rows, row_count, columns, statements}`` of the last statement that returned rows.
@@ -89,9 +96,9 @@ class DuckdbTool:
         The statements run in one transaction; ``getvariable('idempotency_key')`` is the call's key.
 
         Raises:
-            ToolFailure: ``sql``, ``syntax``, ``not_allowed`` (a file or setting), ``connection`` (the file is in use),
-                ``result_too_large``, ``result_not_json``, ``invalid_input``; with ``attach`` also those of ``postgres``
-                and ``not_found``.
+            ToolFailure: ``sql``, ``syntax``, ``not_allowed`` (a file, setting or knob), ``connection`` (the file is in
+                use), ``result_too_large``, ``result_not_json``, ``invalid_input``; with ``attach`` also those of
+                ``postgres`` and ``not_found``.
         """
         inputs = validated(DuckdbInputs, call.inputs)
         knobs = validated(DuckdbKnobs, call.knobs)
@@ -108,7 +115,8 @@ class DuckdbTool:
     ) -> ToolResult:
         from noetl_stream.tools.duckdb.session import DuckdbSession
 
-        session = DuckdbSession(inputs.database, _config(inputs, knobs), knobs.max_rows, self._folders, databases)
+        config = _config(inputs, knobs, self._settings)
+        session = DuckdbSession(inputs.database, config, knobs.max_rows, self._folders, databases)
         work = asyncio.get_running_loop().run_in_executor(
             self._threads, session.run, inputs.texts, inputs.params, inputs.tables or {}, call.idempotency_key
         )
@@ -142,13 +150,35 @@ def _check_database(database: str, folders: Sequence[Path]) -> None:
         raise ToolFailure.of("not_allowed", message)
 
 
-def _config(inputs: DuckdbInputs, knobs: DuckdbKnobs) -> dict[str, str]:
+def _config(inputs: DuckdbInputs, knobs: DuckdbKnobs, settings: ToolSettings) -> dict[str, str]:
+    memory_bytes, threads = _memory_bytes(knobs, settings), _threads(knobs, settings)
     config = {
-        "memory_limit": knobs.memory_limit,
-        "threads": str(knobs.threads),
+        "memory_limit": f"{memory_bytes}B",
+        "threads": str(threads),
         "python_enable_replacements": "false",  # table names must not resolve to the worker's variables
         "autoinstall_known_extensions": "false",
         "autoload_known_extensions": "false",
         "allow_persistent_secrets": "false",
     }
     return config if inputs.database is not None else {**config, "temp_directory": ""}
+
+
+def _memory_bytes(knobs: DuckdbKnobs, settings: ToolSettings) -> int:
+    """What the task may use: what it asks for, else the default or, if that is less, the operator's maximum."""
+    asked, most = size_bytes(knobs.memory_limit), settings.duckdb_max_memory_bytes
+    if not asked:
+        raise invalid_input("memory_limit: must be a size such as 512MB or 1GiB")
+    if asked > most and "memory_limit" in knobs.model_fields_set:
+        raise _too_much(f"memory_limit: {knobs.memory_limit}", f"{most:,} bytes", DUCKDB_MAX_MEMORY_VARIABLE)
+    return min(asked, most)
+
+
+def _threads(knobs: DuckdbKnobs, settings: ToolSettings) -> int:
+    most = settings.duckdb_max_threads
+    if knobs.threads > most and "threads" in knobs.model_fields_set:
+        raise _too_much(f"threads: {knobs.threads}", str(most), DUCKDB_MAX_THREADS_VARIABLE)
+    return min(knobs.threads, most)
+
+
+def _too_much(asked: str, most: str, variable: str) -> ToolFailure:
+    return ToolFailure.of("not_allowed", f"{asked} is more than the worker's operator allows ({variable}: {most})")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 from urllib.parse import urljoin
 
 from pydantic import Field
@@ -12,9 +12,9 @@ from pydantic import Field
 from noetl_stream import __version__
 from noetl_stream.playbook.kinds.spec import KindSpec
 from noetl_stream.playbook.plan import Timeouts
-from noetl_stream.settings.tools import HTTP_ALLOW_VARIABLE, HttpAllow, ToolSettings
+from noetl_stream.settings.tools import ToolSettings
 from noetl_stream.tools.contract import ToolCall, ToolFailure, ToolResult
-from noetl_stream.tools.http.address_guard import AddressGuard, ForbiddenAddress
+from noetl_stream.tools.egress import Egress, ForbiddenAddress, Reach, is_public
 from noetl_stream.tools.http.request import HttpInputs, HttpRequest, request_of
 from noetl_stream.tools.http.response import header_mapping, result_of, status_failure
 from noetl_stream.tools.inputs import Knobs, credential_of, invalid_input, validated
@@ -22,6 +22,8 @@ from noetl_stream.tools.inputs import Knobs, credential_of, invalid_input, valid
 if TYPE_CHECKING:  # aiohttp takes an eighth of a second to import; only playbooks with http should pay for it
     import aiohttp
     from yarl import URL
+
+    from noetl_stream.tools.http.session import Response
 
 DEFAULT_CONNECT_TIMEOUT_S: Final = 10.0
 DEFAULT_READ_TIMEOUT_S: Final = 60.0
@@ -45,19 +47,19 @@ class HttpTool:
     """Sends requests over shared sessions, which keep connections but no cookies.
 
     Args:
-        allow: What may be reached besides the public internet.
+        egress: What may be reached. Default: the public internet.
     """
 
     spec = KindSpec(kind="http", inputs=HttpInputs, knobs=HttpKnobs, helper="http")
 
-    def __init__(self, allow: HttpAllow | None = None) -> None:
-        self._allow = allow or HttpAllow()
-        self._sessions: dict[bool, aiohttp.ClientSession] = {}
+    def __init__(self, egress: Egress | None = None) -> None:
+        self._egress = egress or Egress()
+        self._sessions: dict[tuple[str, Reach], aiohttp.ClientSession] = {}
 
     @classmethod
     def configured(cls, settings: ToolSettings) -> HttpTool:
         """The tool with the addresses that the operator allows."""
-        return cls(settings.http_allow)
+        return cls(Egress(settings.egress))
 
     async def run(self, call: ToolCall) -> ToolResult:
         """Returns ``{status, headers, data}`` with the helper ``http {status, headers}``.
@@ -95,14 +97,16 @@ class HttpTool:
             url = URL(request.url).extend_query(request.params)
         except ValueError as error:
             raise invalid_input(f"url: {error}") from None
+        reach = Reach.ALLOWED
         try:
             for _ in range(MAX_REDIRECTS + 1):
-                async with self._send(request, url, knobs, timeouts) as response:
+                async with self._send(request, url, reach, knobs, timeouts) as response:
                     target = response.headers.get("Location") if response.status in _REDIRECTS else None
                     if target is None or not knobs.follow_redirects:
                         headers = header_mapping(response.headers.items())
                         return response.status, headers, await _read(response, headers, knobs.max_response_bytes)
                     request, url = _redirected(request, url, response.status, target)
+                    reach = _reach_after(response, reach)
         except TimeoutError as error:
             raise _failed("timeout", request, url, str(error) or "timed out", retryable=True) from None
         except aiohttp.InvalidURL as error:
@@ -116,11 +120,11 @@ class HttpTool:
         raise _failed("connection", request, url, f"redirected more than {MAX_REDIRECTS} times", retryable=False)
 
     def _send(
-        self, request: HttpRequest, url: URL, knobs: HttpKnobs, timeouts: Timeouts
+        self, request: HttpRequest, url: URL, reach: Reach, knobs: HttpKnobs, timeouts: Timeouts
     ) -> aiohttp.client._RequestContextManager:
         import aiohttp
 
-        return self._session_for(url).request(
+        return self._session_for(url, reach).request(
             request.method,
             url,
             headers={**request.headers, **request.secret_headers},
@@ -135,20 +139,14 @@ class HttpTool:
             ),
         )
 
-    def _session_for(self, url: URL) -> aiohttp.ClientSession:
-        """The session for hosts that the operator allows by name, or the guarded one for all others."""
-        import aiohttp
+    def _session_for(self, url: URL, reach: Reach) -> aiohttp.ClientSession:
+        """One session for each way to check addresses, so that none is connected to what another was allowed."""
+        from noetl_stream.tools.http.session import new_session
 
-        trusted = (url.raw_host or "").rstrip(".").lower() in self._allow.host_names
-        if trusted not in self._sessions:
-            guard = None if trusted else AddressGuard(self._allow.networks).socket_for
-            self._sessions[trusted] = aiohttp.ClientSession(
-                # No limit here: the worker's slots bound the number of requests.
-                connector=aiohttp.TCPConnector(limit=0, socket_factory=guard),
-                cookie_jar=aiohttp.DummyCookieJar(),
-                headers={"User-Agent": f"noetl-stream/{__version__}"},
-            )
-        return self._sessions[trusted]
+        key = (self._egress.allowed_name(url.raw_host or ""), reach)
+        if key not in self._sessions:
+            self._sessions[key] = new_session(self._egress.sockets(*key), f"noetl-stream/{__version__}")
+        return self._sessions[key]
 
 
 async def _read(response: aiohttp.ClientResponse, headers: Mapping[str, str], max_bytes: int) -> bytes:
@@ -160,6 +158,11 @@ async def _read(response: aiohttp.ClientResponse, headers: Mapping[str, str], ma
             helper = {"status": response.status, "headers": headers}
             raise ToolFailure.of("output_too_large", message, helper=helper)
     return bytes(body)
+
+
+def _reach_after(response: aiohttp.ClientResponse, reach: Reach) -> Reach:
+    """How far a redirect may go: whoever answers on the internet does not choose what is reached inside."""
+    return Reach.PUBLIC if is_public(cast("Response", response).peer) else reach
 
 
 def _redirected(request: HttpRequest, url: URL, status: int, location: str) -> tuple[HttpRequest, URL]:
@@ -185,8 +188,7 @@ def _without(headers: dict[str, str], names: frozenset[str]) -> dict[str, str]:
 
 
 def _forbidden(request: HttpRequest, url: URL, error: ForbiddenAddress) -> ToolFailure:
-    reason = f"{error.address} is not public; the worker's operator can allow it with {HTTP_ALLOW_VARIABLE}"
-    return _failed("forbidden_address", request, url, reason, retryable=False)
+    return _failed("forbidden_address", request, url, str(error), retryable=False)
 
 
 def _failed(kind: str, request: HttpRequest, url: Any, reason: str, *, retryable: bool) -> ToolFailure:

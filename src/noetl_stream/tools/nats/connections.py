@@ -16,14 +16,16 @@ from nats.errors import AuthorizationError, ConnectionClosedError
 from nats.errors import Error as NatsError
 
 from noetl_stream.concurrency import end_tasks, first_done
+from noetl_stream.settings.egress import NATS_PORT
 from noetl_stream.tools.contract import ToolCall, ToolFailure
+from noetl_stream.tools.egress import Egress, ForbiddenAddress, Reach, reach_of
 from noetl_stream.tools.inputs import Auth, bad_credential, credential_of, text_entry
 
 DEFAULT_CONNECT_TIMEOUT_S: Final = 10
 IDLE_CONNECTION_S: Final = 60.0
 PING_INTERVAL_S: Final = 10
 HANG_UP_RETRIES: Final = 3
-_SCHEMES: Final = ("nats", "tls", "ws", "wss")
+_SCHEMES: Final = ("nats", "tls")
 _CREDENTIAL_KEYS: Final = ({"url"}, {"url", "user", "password"}, {"url", "token"}, {"url", "creds"})
 _SHAPES: Final = "must be a URL (nats://host:4222), or {url} alone or with {user, password}, {token} or {creds}"
 _NOT_PERMITTED: Final = re.compile(r'permissions violation for publish to "(.+)"', re.IGNORECASE)
@@ -59,8 +61,12 @@ class Connection:
         self._denied: set[str] = set()
 
     @classmethod
-    async def open(cls, url: str, options: Options) -> Connection:
-        """Connects to one server.
+    async def open(cls, url: str, host: str, options: Options) -> Connection:
+        """Connects to one server, and to none of those that it may name.
+
+        Args:
+            url: With the server's address.
+            host: Its name, which its certificate must have.
 
         Raises:
             NatsError, OSError, ImportError: From the library; ``ConnectionResetError`` if the server hung up.
@@ -77,6 +83,8 @@ class Connection:
                 token=options.get("token"),
                 user_credentials=RawCredentials(creds) if creds else None,
                 name="noetl-stream",
+                tls_hostname=host,
+                # Never to another server than this: neither after a failure nor when the server advertises others.
                 allow_reconnect=False,
                 connect_timeout=DEFAULT_CONNECT_TIMEOUT_S,
                 ping_interval=PING_INTERVAL_S,
@@ -141,9 +149,14 @@ class _SharedConnection:
 
 
 class Connections:
-    """The connections of one worker, opened on first use."""
+    """The connections of one worker, opened on first use.
 
-    def __init__(self) -> None:
+    Args:
+        egress: What may be reached. Default: the public internet.
+    """
+
+    def __init__(self, egress: Egress | None = None) -> None:
+        self._egress = egress or Egress()
         self._shared: dict[str, _SharedConnection] = {}
         self._closing: set[asyncio.Task[None]] = set()
 
@@ -152,13 +165,14 @@ class Connections:
         """A connection for one task, shared with other tasks.
 
         Raises:
-            ToolFailure: ``connection``, ``timeout`` or ``credential``.
+            ToolFailure: ``connection``, ``forbidden_address``, ``timeout`` or ``credential``.
         """
-        options = options_of(auth, await credential_of(call, auth))
-        key = json.dumps(options, sort_keys=True)
+        options, reach = options_of(auth, await credential_of(call, auth)), await reach_of(call, auth)
+        key = json.dumps([options, reach.value], sort_keys=True)
         shared = self._shared.get(key)
         if shared is None or shared.is_dead:
-            shared = self._shared[key] = _SharedConnection(asyncio.get_running_loop().create_task(_open(options)))
+            opening = asyncio.get_running_loop().create_task(_open(options, self._egress, reach))
+            shared = self._shared[key] = _SharedConnection(opening)
             # Retrieves the exception, in case it fails after its last user left.
             shared.opening.add_done_callback(lambda done: done.cancelled() or done.exception())
         shared.users += 1
@@ -187,21 +201,36 @@ class Connections:
         task.add_done_callback(self._closing.discard)
 
 
-async def _open(options: Options) -> Connection:
+async def _open(options: Options, egress: Egress, reach: Reach) -> Connection:
     """A connection to the first server that answers."""
     *others, last = [part.strip() for part in options["url"].split(",")]
     for url in others:
         with contextlib.suppress(NatsError, OSError):
-            return await _connect(url, options)
-    return await _connect(last, options)
+            return await _connect(url, options, egress, reach)
+    return await _connect(last, options, egress, reach)
 
 
-async def _connect(url: str, options: Options) -> Connection:
-    """Connects to one server. Retries if it hangs up, which it may do before it sends the reason."""
+async def _connect(url: str, options: Options, egress: Egress, reach: Reach) -> Connection:
+    """Connects to one server, at the first of its checked addresses that answers."""
+    parts = urlsplit(url)
+    host, port = parts.hostname or "", parts.port or NATS_PORT
+    login, at, _ = parts.netloc.rpartition("@")
+    *others, last = [
+        f"{parts.scheme}://{login}{at}{f'[{address}]' if ':' in address else address}:{port}"
+        for address in await egress.addresses(host, port, reach)
+    ]
+    for place in others:
+        with contextlib.suppress(OSError):
+            return await _connect_to(place, host, options)
+    return await _connect_to(last, host, options)
+
+
+async def _connect_to(url: str, host: str, options: Options) -> Connection:
+    """Connects to one address. Retries if the server hangs up, which it may do before it sends the reason."""
     for _ in range(HANG_UP_RETRIES):
         with contextlib.suppress(ConnectionResetError, BrokenPipeError):
-            return await Connection.open(url, options)
-    return await Connection.open(url, options)
+            return await Connection.open(url, host, options)
+    return await Connection.open(url, host, options)
 
 
 async def _wait_for(opening: asyncio.Task[Connection], auth: Auth, timeout_s: float) -> Connection:
@@ -214,6 +243,8 @@ async def _wait_for(opening: asyncio.Task[Connection], auth: Auth, timeout_s: fl
         raise bad_credential(auth, "rejected by the NATS server") from None
     except ImportError as error:
         raise bad_credential(auth, f"creds need the Python package {error.name}; install it on the worker") from None
+    except ForbiddenAddress as error:
+        raise ToolFailure.of("forbidden_address", f"cannot reach NATS: {error}") from None
     except (NatsError, OSError) as error:
         if "authorization" in str(error).lower():
             raise bad_credential(auth, "rejected by the NATS server") from None

@@ -12,7 +12,9 @@ from typing import Any, Final, Literal
 from pydantic import AliasChoices, Field, field_validator, model_validator
 
 from noetl_stream.playbook.kinds.spec import KindSpec
+from noetl_stream.settings.tools import ToolSettings
 from noetl_stream.tools.contract import ToolCall, ToolResult
+from noetl_stream.tools.egress import Egress
 from noetl_stream.tools.http.request import check_headers
 from noetl_stream.tools.inputs import Auth, Inputs, Knobs, auth_field, validated
 
@@ -103,15 +105,24 @@ class NatsKnobs(Knobs):
 
 
 class NatsTool:
-    """Runs actions over shared connections."""
+    """Runs actions over shared connections.
+
+    Args:
+        egress: What may be reached. Default: the public internet.
+    """
 
     spec = KindSpec(kind="nats", inputs=NatsInputs, knobs=NatsKnobs)
 
-    def __init__(self) -> None:
+    def __init__(self, egress: Egress | None = None) -> None:
         # Imported here, like the exchange: checking a playbook should not pay for the library.
         from noetl_stream.tools.nats.connections import Connections
 
-        self._connections = Connections()
+        self._connections = Connections(egress)
+
+    @classmethod
+    def configured(cls, settings: ToolSettings) -> NatsTool:
+        """The tool with the addresses that the operator allows."""
+        return cls(Egress(settings.egress))
 
     async def run(self, call: ToolCall) -> ToolResult:
         """Returns the action's result: ``{subject}``, ``{stream, seq, duplicate}``, ``{data, headers, subject}``,
@@ -119,7 +130,7 @@ class NatsTool:
 
         Raises:
             ToolFailure: ``not_found``, ``conflict``, ``refused``, ``connection``, ``timeout``, ``credential``,
-                ``output_too_large``, ``result_not_json``, ``invalid_input``.
+                ``forbidden_address``, ``output_too_large``, ``result_not_json``, ``invalid_input``.
         """
         from noetl_stream.tools.nats.exchange import Exchange, payload_bytes
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any, Final
 
 from noetl_stream.tools.contract import ToolCall, ToolFailure
-from noetl_stream.tools.inputs import Auth, bad_credential, credential_of, text_entry
+from noetl_stream.tools.egress import Egress, ForbiddenAddress, Reach, reach_of
+from noetl_stream.tools.inputs import Auth, bad_credential, credential_of
+from noetl_stream.tools.postgres.address import SHAPES, PostgresAddress, address_of
+from noetl_stream.tools.postgres.connect import connect
 
 if TYPE_CHECKING:
     import asyncpg
@@ -23,51 +25,30 @@ DEFAULT_CONNECT_TIMEOUT_S: Final = 10.0
 IDLE_CONNECTION_S: Final = 60.0
 CLOSE_TIMEOUT_S: Final = 5.0
 
-_KEYS: Final = ("host", "user", "password", "database", "sslmode")
-_SHAPES: Final = "must be a DSN, {dsn}, or {host, port, user, password, database, sslmode}"
-
-Options = dict[str, Any]
-
-
-def options_of(auth: Auth, credential: str | dict[str, Any]) -> Options:
-    """The driver's connection options.
-
-    Raises:
-        ToolFailure: ``credential`` if it is not for a Postgres database.
-    """
-    if isinstance(credential, str):
-        credential = {"dsn": credential}
-    if "dsn" in credential:
-        dsn = text_entry(auth, credential, "dsn")
-        if len(credential) > 1 or not dsn or not dsn.startswith(("postgresql://", "postgres://")):
-            raise bad_credential(auth, "dsn must start with postgresql:// and be the only key")
-        return {"dsn": dsn}
-    unknown = sorted(set(credential) - {*_KEYS, "port"})
-    if unknown or not credential.get("host"):
-        raise bad_credential(auth, f"cannot be used by postgres; {_SHAPES}")
-    options: Options = {key: text_entry(auth, credential, key) for key in _KEYS if credential.get(key) is not None}
-    if "sslmode" in options:
-        options["ssl"] = options.pop("sslmode")
-    port = credential.get("port", 5432)
-    if not str(port).isdecimal() or not 0 < int(port) < 65_536:
-        raise bad_credential(auth, "port must be a number from 1 to 65535")
-    return {**options, "port": int(port)}
+_Key = tuple[PostgresAddress, Reach]
 
 
 class ConnectionPools:
-    """The pools of one worker, created on first use."""
+    """The pools of one worker, created on first use.
 
-    def __init__(self) -> None:
-        self._pools: dict[str, asyncio.Task[Pool]] = {}
+    Args:
+        egress: What may be reached. Default: the public internet.
+    """
+
+    def __init__(self, egress: Egress | None = None) -> None:
+        self._egress = egress or Egress()
+        self._pools: dict[_Key, asyncio.Task[Pool]] = {}
 
     @contextlib.asynccontextmanager
     async def connection(self, call: ToolCall, auth: Auth) -> AsyncIterator[Connection]:
         """A connection for one task. On exit, open transactions are rolled back and session state is reset.
 
         Raises:
-            ToolFailure: ``connection``, ``timeout`` or ``credential``.
+            ToolFailure: ``connection``, ``forbidden_address``, ``timeout`` or ``credential``.
         """
-        pool = await self._pool(options_of(auth, await credential_of(call, auth)))
+        credential, reach = await credential_of(call, auth), await reach_of(call, auth)
+        address = address_of(auth, credential, is_operators=reach is Reach.OWN)
+        pool = await self._pool((address, reach))
         connection = await _acquire(pool, auth, call.timeouts.connect or DEFAULT_CONNECT_TIMEOUT_S)
         try:
             yield connection
@@ -80,24 +61,26 @@ class ConnectionPools:
         self._pools.clear()
         await asyncio.gather(*(_close(pool) for pool in pools))
 
-    async def _pool(self, options: Options) -> Pool:
-        key = json.dumps(options, sort_keys=True)
+    async def _pool(self, key: _Key) -> Pool:
         if key not in self._pools:
-            self._pools[key] = asyncio.get_running_loop().create_task(_new_pool(options))
+            self._pools[key] = asyncio.get_running_loop().create_task(_new_pool(*key, self._egress))
         return await asyncio.shield(self._pools[key])
 
 
-async def _new_pool(options: Options) -> Pool:
+async def _new_pool(address: PostgresAddress, reach: Reach, egress: Egress) -> Pool:
     import asyncpg
+
+    async def open_connection(dsn: str | None = None, **given: Any) -> asyncpg.Connection[asyncpg.Record]:
+        return await connect(address, egress, reach, **given)
 
     # Opens no connections yet, so it does not block. No statement cache: the tool prepares each statement itself.
     return await asyncpg.create_pool(
-        **options,
+        connect=open_connection,
         min_size=0,
         max_size=MAX_CONNECTIONS,
         max_inactive_connection_lifetime=IDLE_CONNECTION_S,
         statement_cache_size=0,
-        server_settings={"application_name": "noetl-stream"},
+        server_settings={**dict(address.settings), "application_name": "noetl-stream"},
         reset=_reset,
     )
 
@@ -127,12 +110,14 @@ async def _acquire(pool: Pool, auth: Auth, timeout_s: float) -> Connection:
     except asyncpg.PostgresError as error:
         # Starting up, shutting down, too many connections: a retry may succeed.
         raise _unreachable(str(error), code=error.sqlstate) from None
+    except ForbiddenAddress as error:
+        raise ToolFailure.of("forbidden_address", f"cannot reach the database: {error}") from None
     except asyncpg.ClientConfigurationError:
-        raise bad_credential(auth, f"is not a valid database address; {_SHAPES}") from None
+        raise bad_credential(auth, f"is not a valid database address; {SHAPES}") from None
     except (OSError, asyncpg.InterfaceError, asyncpg.InternalClientError) as error:
         raise _unreachable(str(error) or type(error).__name__) from None
     except (ValueError, OverflowError):
-        raise bad_credential(auth, f"is not a valid database address; {_SHAPES}") from None
+        raise bad_credential(auth, f"is not a valid database address; {SHAPES}") from None
     return connection
 
 

@@ -12,8 +12,10 @@ import msgspec
 from pydantic import Field
 
 from noetl_stream.playbook.kinds.spec import KindSpec
+from noetl_stream.settings.tools import ToolSettings
 from noetl_stream.tools import sql
 from noetl_stream.tools.contract import ToolCall, ToolFailure, ToolResult
+from noetl_stream.tools.egress import Egress
 from noetl_stream.tools.inputs import Auth, auth_field, invalid_input, validated
 from noetl_stream.tools.postgres.failures import failures_translated
 from noetl_stream.tools.postgres.params import bind_value
@@ -60,6 +62,11 @@ class PostgresTool:
     def __init__(self, pools: ConnectionPools | None = None) -> None:
         self._pools = pools or ConnectionPools()
 
+    @classmethod
+    def configured(cls, settings: ToolSettings) -> PostgresTool:
+        """The tool with the addresses that the operator allows."""
+        return cls(ConnectionPools(Egress(settings.egress)))
+
     async def run(self, call: ToolCall) -> ToolResult:
         """Returns ``{rows, row_count, columns, statements}`` of the last statement that returned rows.
 
@@ -68,7 +75,7 @@ class PostgresTool:
 
         Raises:
             ToolFailure: ``sql`` and ``syntax`` (helper ``pg {code, sqlstate, message}``), ``connection``, ``timeout``,
-                ``credential``, ``result_too_large``, ``result_not_json``, ``invalid_input``.
+                ``forbidden_address``, ``credential``, ``result_too_large``, ``result_not_json``, ``invalid_input``.
         """
         inputs = validated(PostgresInputs, call.inputs)
         knobs = validated(PostgresKnobs, call.knobs)

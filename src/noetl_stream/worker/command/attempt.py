@@ -29,6 +29,7 @@ from noetl_stream.worker.command.results import ReferenceUnavailable, RunResults
 from noetl_stream.worker.dependencies import Dependencies
 from noetl_stream.worker.limits import MAX_MESSAGE_CHARACTERS, MAX_OUTPUT_CHARACTERS
 from noetl_stream.worker.playbooks import PlaybookUnknown, pin_playbook
+from noetl_stream.worker.questions import Questions
 from noetl_stream.worker.secrets.run_secrets import RunSecrets, SecretNeeded, TaskSecrets
 
 log = logging.getLogger(__name__)
@@ -40,12 +41,20 @@ SUSPENDING_KINDS: Final = frozenset({"wait", "playbook"})
 class Attempts:
     """Runs tasks of one step run, one attempt per call."""
 
-    def __init__(self, dependencies: Dependencies, command: StepCommand, scope: RunScope, results: RunResults) -> None:
+    def __init__(
+        self,
+        dependencies: Dependencies,
+        command: StepCommand,
+        scope: RunScope,
+        results: RunResults,
+        questions: Questions,
+    ) -> None:
         self._dependencies = dependencies
         self._command = command
         self._scope = scope
         self._results = results
-        self._secrets = RunSecrets(dependencies.keychain, scope.keychain, command.execution_id)
+        self._questions = questions
+        self._secrets = RunSecrets(dependencies.keychain, scope.keychain, questions)
 
     async def run(self, action: RunTask) -> Outcome | Wait:
         """The outcome of one attempt, or what it waits for. Cancelling it cancels the tool, which stops its work."""
@@ -88,7 +97,7 @@ class Attempts:
             return _wait_of(task, validated(WaitInputs, inputs), path, self._dependencies.clock.now_ms())
         call = validated(PlaybookInputs, inputs)
         try:
-            pinned = await pin_playbook(self._dependencies.bus, self._dependencies.clock, call.path, call.version)
+            pinned = await pin_playbook(self._questions, call.path, call.version)
         except PlaybookUnknown as error:
             raise ToolFailure.of("invalid_playbook", str(error)) from error
         child = ChildCall(pinned.digest, pinned.path, pinned.version, call.args or {}, call.return_step)
@@ -148,6 +157,7 @@ class Attempts:
             scope=seen,
             credential=secrets.credential,
             describe_credential=secrets.describe,
+            is_operators=secrets.is_operators,
         )
 
     async def _done(self, result: ToolResult) -> Outcome:

@@ -194,5 +194,6 @@ class Reporter:
             number=number,
             first=first,
             events=events,
+            capability=command.capability,
         )
         await self._channel.publish(report)

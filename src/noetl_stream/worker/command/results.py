@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from hashlib import sha256
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -14,14 +13,16 @@ from noetl_stream.errors import BlobMissing, NoetlError, PayloadRefused
 from noetl_stream.lru import LruCache
 from noetl_stream.model import codec
 from noetl_stream.model.ids import RunId
-from noetl_stream.model.messages import StepCommand
+from noetl_stream.model.messages import ResultQuestion, StepCommand
 from noetl_stream.model.outcome import Payload, Reference
 from noetl_stream.ports import subjects
-from noetl_stream.ports.blobs import Blobs
-from noetl_stream.ports.bus import Bus
+from noetl_stream.ports.blobs import Blobs, checksum_of, read_object
 from noetl_stream.ports.clock import Clock
+from noetl_stream.ports.sealed_blobs import SealedBlobs
+from noetl_stream.sealing.objects import GivenKeys
 from noetl_stream.worker import limits
-from noetl_stream.worker.waiting import ask, persist
+from noetl_stream.worker.questions import Questions
+from noetl_stream.worker.waiting import persist
 
 _SHOWN_KEYS = 10
 
@@ -68,12 +69,18 @@ class RunResults:
     """
 
     def __init__(
-        self, blobs: Blobs, bus: Bus, clock: Clock, command: StepCommand, run: RunId, pages: Pages | None = None
+        self,
+        blobs: Blobs,
+        questions: Questions,
+        clock: Clock,
+        command: StepCommand,
+        run: RunId,
+        pages: Pages | None = None,
     ) -> None:
         self.loaded: dict[str, Any] = {}
         self.keeping = 0
-        self._blobs = blobs
-        self._bus = bus
+        self._blobs = SealedBlobs(blobs, GivenKeys(command.object_keys))
+        self._questions = questions
         self._clock = clock
         self._pages = pages or Pages()
         self._limit_bytes = command.limits.max_inline_bytes
@@ -110,7 +117,7 @@ class RunResults:
             await persist(self._clock, f"store result {key}", lambda: self._blobs.put(key, encoded))
         finally:
             self.keeping -= 1
-        return Reference("nats", key, len(encoded), f"sha256:{sha256(encoded).hexdigest()}")
+        return Reference("nats", key, len(encoded), checksum_of(encoded))
 
     async def page(self, reference: Reference) -> list[Any]:
         """The page of a loop's items.
@@ -136,22 +143,22 @@ class RunResults:
     async def _read(self, reference: Reference) -> Any:
         stored = reference if reference.store == "nats" else await self._gathered(reference)
         try:
-            data = await persist(self._clock, f"read result {stored.key}", lambda: self._blobs.get(stored.key))
+            data = await persist(self._clock, f"read result {stored.key}", lambda: read_object(self._blobs, stored))
         except BlobMissing as error:
             raise ReferenceUnavailable(f"the result kept as {stored.key} is lost: {error.message}") from error
-        if stored.checksum and stored.checksum != f"sha256:{sha256(data).hexdigest()}":
-            raise ReferenceUnavailable(f"the result kept as {stored.key} is damaged: its checksum differs")
         return codec.decode_json(data)
 
     async def _gathered(self, reference: Reference) -> Reference:
         """The object into which a server gathers a loop's results."""
-        answer = await ask(self._bus, self._clock, f"{subjects.ASK_RESULT}.{reference.key}")
+        question = ResultQuestion(self._questions.command, reference.key)
+        answer = await self._questions.ask(subjects.ASK_RESULT, question)
         try:
             stored = codec.decode_json(answer)
         except PayloadRefused:
             stored = None
         if not isinstance(stored, Mapping) or not isinstance(stored.get("key"), str):
-            why = stored.get("lost") if isinstance(stored, Mapping) else "the answer cannot be read"
+            given = stored if isinstance(stored, Mapping) else {}
+            why = given.get("lost") or given.get("refused") or "the answer cannot be read"
             raise ReferenceUnavailable(f"the loop result {reference.key} is lost: {why}")
         return Reference("nats", stored["key"], reference.size, str(stored.get("checksum", "")))
 

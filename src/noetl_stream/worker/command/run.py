@@ -25,6 +25,7 @@ from noetl_stream.worker.command.results import RunResults
 from noetl_stream.worker.dependencies import Dependencies
 from noetl_stream.worker.limits import CLAIM_ANSWER_S, LONGEST_PAUSE_S, PLAN_TRIES, UNCLAIMED_S
 from noetl_stream.worker.playbooks import PlanUnknown, PlanUnusable
+from noetl_stream.worker.questions import Questions
 from noetl_stream.worker.waiting import persist, within
 
 log = logging.getLogger(__name__)
@@ -53,8 +54,9 @@ class CommandRun:
         self._command = command
         self.delivery = delivery
         self._reporter = Reporter(dependencies.channel, command, self.run)
+        self._questions = Questions(dependencies.bus, dependencies.clock, command, dependencies.worker)
         self._results = RunResults(
-            dependencies.blobs, dependencies.bus, dependencies.clock, command, self.run, dependencies.pages
+            dependencies.blobs, self._questions, dependencies.clock, command, self.run, dependencies.pages
         )
         self._phase: Literal["asking", "working", "reporting"] = "asking"
         self._why: Interruption | None = None
@@ -174,11 +176,11 @@ class CommandRun:
     async def _load_plan(self) -> Plan:
         for _ in range(PLAN_TRIES - 1):
             try:
-                return await self._dependencies.plans.load(self._command.digest)
+                return await self._dependencies.plans.load(self._command.digest, self._questions)
             except PlanUnknown as error:
                 log.warning("%s; asking again", error)
             await self._dependencies.clock.sleep(LONGEST_PAUSE_S)
-        return await self._dependencies.plans.load(self._command.digest)
+        return await self._dependencies.plans.load(self._command.digest, self._questions)
 
     def _check_usable(self, plan: Plan) -> None:
         """Raises :class:`PlanUnusable` if this worker cannot run the command's step."""
@@ -202,7 +204,7 @@ class CommandRun:
         )
         if self._is_pausing:
             runner.pause()
-        attempts = Attempts(dependencies, command, runner.scope, results)
+        attempts = Attempts(dependencies, command, runner.scope, results, self._questions)
         await Driver(runner, attempts, results, reporter, dependencies.clock).run()
         self._runner = None
 

@@ -21,16 +21,15 @@ from noetl_stream.model.messages import SecretQuestion, subject_of
 from noetl_stream.playbook.kinds.keychain import CREDENTIAL_KINDS, OauthSettings, installed_kinds
 from noetl_stream.playbook.plan import KeychainPlan
 from noetl_stream.ports import subjects
-from noetl_stream.ports.bus import Bus
 from noetl_stream.ports.clock import Clock
 from noetl_stream.sealing.handover import ReplyKey, Sealed
 from noetl_stream.settings.environment import environment_variable
 from noetl_stream.tools.contract import Tool, ToolFailure
 from noetl_stream.tools.oauth2 import fetch_token
 from noetl_stream.worker import limits
+from noetl_stream.worker.questions import Questions
 from noetl_stream.worker.secrets.files import FileRefused, read_secret_file
 from noetl_stream.worker.secrets.redaction import Redactor
-from noetl_stream.worker.waiting import ask
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +41,14 @@ class Secret:
         version: The version of a stored credential.
         expires_ms: When it expires, ms since the epoch; ``None`` if that is unknown.
         token: For a token, what ``auth`` uses of it.
+        is_operators: Whether the installation's operator configured it (``NOETL_CREDENTIAL_<NAME>``).
     """
 
     value: CredentialValue = field(repr=False)
     version: int | None = None
     expires_ms: int | None = None
     token: str | None = field(default=None, repr=False)
+    is_operators: bool = False
 
     @property
     def credential(self) -> CredentialValue:
@@ -63,38 +64,31 @@ class NotStored(Exception):
         self.near = near
 
 
-class SecretsClient:
-    """Requests stored credentials on :data:`~noetl_stream.ports.subjects.ASK_SECRET` until a server answers.
+async def find_stored(questions: Questions, name: str) -> Secret:
+    """The stored credential ``name``, from a server, sealed to a key made for this one request.
 
-    Each is sealed to a key made for the one request.
+    Raises:
+        NotStored: the name is not stored.
+        ToolFailure: kind ``credential``: it is stored but was refused; the message gives the reason.
     """
+    reply_key = ReplyKey()
+    question = SecretQuestion(questions.command, name, reply_key.public_key, questions.worker)
+    body = await questions.ask(subjects.ASK_SECRET, question)
+    try:
+        answer = codec.decode_secret_answer(body)
+        if answer.refused:
+            raise _failed(f"credential {name!r}: {answer.refused}")
+        if not answer.version:
+            raise NotStored(answer.near)
+        sealed = Sealed(answer.public_key, answer.body)
+        value = codec.decode_json(reply_key.open(sealed, subject_of(question, answer.version)))
+    except NoetlError as error:
+        raise _failed(f"credential {name!r}: {error.message}") from None
+    return Secret(value, version=answer.version)
 
-    def __init__(self, bus: Bus, clock: Clock) -> None:
-        self._bus = bus
-        self._clock = clock
 
-    async def find(self, execution_id: str, name: str) -> Secret:
-        """The stored credential ``name``.
-
-        Raises:
-            NotStored: the name is not stored.
-            ToolFailure: kind ``credential``: it is stored but was refused; the message gives the reason.
-        """
-        reply_key = ReplyKey()
-        question = SecretQuestion(execution_id, name, reply_key.public_key)
-        body = await ask(self._bus, self._clock, subjects.ASK_SECRET, codec.encode(question))
-        try:
-            answer = codec.decode_secret_answer(body)
-            if answer.refused:
-                raise _failed(f"credential {name!r}: {answer.refused}")
-            if not answer.version:
-                raise NotStored(answer.near)
-            sealed = Sealed(answer.public_key, answer.body)
-            value = codec.decode_json(reply_key.open(sealed, subject_of(question, answer.version)))
-        except NoetlError as error:
-            raise _failed(f"credential {name!r}: {error.message}") from None
-        return Secret(value, version=answer.version)
-
+FindStored: TypeAlias = Callable[[Questions, str], Awaitable[Secret]]
+"""Like :func:`find_stored`."""
 
 Key: TypeAlias = tuple[str, ...]
 """The owner (an execution's id, '' for all) and the name of a secret."""
@@ -125,7 +119,7 @@ class Keychain:
         self,
         clock: Clock,
         own: Mapping[str, str],
-        store: SecretsClient | None = None,
+        store: FindStored | None = None,
         http: Tool | None = None,
         *,
         folders: Sequence[Path] = (),
@@ -140,31 +134,31 @@ class Keychain:
         self._loads: SharedLoads[Key, Secret] = SharedLoads()
         self._absent: LruCache[str, tuple[float, str]] = LruCache(limits.MAX_SECRETS_KEPT)
 
-    async def entry(self, execution_id: str, entry: KeychainPlan) -> tuple[Secret, Key | None]:
+    async def entry(self, questions: Questions, entry: KeychainPlan) -> tuple[Secret, Key | None]:
         """The secret of an entry of a playbook's keychain; with its cache key if it is a token.
 
         Raises:
             ToolFailure: kind ``credential``.
         """
         try:
-            secret, key = await self._resolved(execution_id, entry)
+            secret, key = await self._resolved(questions, entry)
         except ToolFailure as failure:
             message = f"keychain.{entry.name}: {failure.error.message}"
             raise ToolFailure(msgspec.structs.replace(failure.error, message=message)) from None
         self.redactor.learn(secret.value)
         return secret, key
 
-    async def named(self, execution_id: str, name: str, *, is_global: bool = False) -> Secret:
+    async def named(self, questions: Questions, name: str, *, is_global: bool = False) -> Secret:
         """The stored credential ``name``, else the worker's own credential of that name.
 
         Raises:
             ToolFailure: kind ``credential``.
         """
         try:
-            key = _stored_key(execution_id, name, is_global)
-            secret = await self._cached(key, lambda: self._ask(execution_id, name))
+            key = _stored_key(questions.execution_id, name, is_global)
+            secret = await self._cached(key, lambda: self._ask(questions, name))
         except NotStored as missing:
-            secret = Secret(self._own_credential(name, missing.near))
+            secret = Secret(self._own_credential(name, missing.near), is_operators=True)
         self.redactor.learn(secret.value)
         return secret
 
@@ -195,13 +189,13 @@ class Keychain:
         self._kept.put(key, (now_s + kept_s, secret))
         return secret
 
-    async def _ask(self, execution_id: str, name: str) -> CachedSecret:
+    async def _ask(self, questions: Questions, name: str) -> CachedSecret:
         """The stored credential. Its absence is cached for a moment, for all callers."""
         until_s, near = self._absent.get(name) or (0.0, "")
         if self._store is None or self._clock.monotonic_s() < until_s:
             raise NotStored(near)
         try:
-            return CachedSecret(await self._store.find(execution_id, name), limits.SECRET_KEPT_S)
+            return CachedSecret(await self._store(questions, name), limits.SECRET_KEPT_S)
         except NotStored as missing:
             self._absent.put(name, (self._clock.monotonic_s() + limits.ABSENT_KEPT_S, missing.near))
             raise
@@ -214,11 +208,11 @@ class Keychain:
         hint = f"; did you mean `{near}`?" if near else ""
         raise _failed(f"{message}, or set {variable} for the worker{hint}")
 
-    async def _resolved(self, execution_id: str, entry: KeychainPlan) -> tuple[Secret, Key | None]:
+    async def _resolved(self, questions: Questions, entry: KeychainPlan) -> tuple[Secret, Key | None]:
         settings = entry.settings
         if entry.kind in CREDENTIAL_KINDS:
             name = settings.get("credential") or entry.name
-            return await self.named(execution_id, name, is_global=settings.get("scope") == "global"), None
+            return await self.named(questions, name, is_global=settings.get("scope") == "global"), None
         if entry.kind == "env":
             return Secret(_environment(settings["variable"])), None
         if entry.kind == "file":
@@ -227,12 +221,12 @@ class Keychain:
         if entry.kind == "oauth2_client_credentials":
             model = OauthSettings.model_validate(settings)
             key = ("", "token", written)
-            return await self._cached(key, lambda: self._fetch(execution_id, model)), key
-        return await self._cached((execution_id, entry.kind, written), lambda: _from_plugin(entry)), None
+            return await self._cached(key, lambda: self._fetch(questions, model)), key
+        return await self._cached((questions.execution_id, entry.kind, written), lambda: _from_plugin(entry)), None
 
-    async def _fetch(self, execution_id: str, settings: OauthSettings) -> CachedSecret:
+    async def _fetch(self, questions: Questions, settings: OauthSettings) -> CachedSecret:
         name = settings.credential
-        stored = None if name is None else await self.named(execution_id, name)
+        stored = None if name is None else await self.named(questions, name)
         found: Any = {} if stored is None else stored.value
         if not isinstance(found, Mapping):
             found = {"client_secret": found}
@@ -247,7 +241,7 @@ class Keychain:
             token = await fetch_token(self._http, settings, client_id, client_secret)
         except ToolFailure:
             if name is not None and stored is not None:  # it may have been replaced since
-                self.drop(_stored_key(execution_id, name, False), stored)
+                self.drop(_stored_key(questions.execution_id, name, False), stored)
             raise
         lives_s = limits.UNKNOWN_LIFETIME_S if token.lives_s is None else token.lives_s
         expires_ms = None if token.lives_s is None else self._clock.now_ms() + int(lives_s * 1000)

@@ -9,6 +9,7 @@ from noetl_stream.model.credential import CredentialValue
 from noetl_stream.model.envelope import iso
 from noetl_stream.playbook.plan import KeychainPlan
 from noetl_stream.tools.contract import ToolFailure
+from noetl_stream.worker.questions import Questions
 from noetl_stream.worker.secrets.keychain import Key, Keychain, Secret
 from noetl_stream.worker.secrets.redaction import Redactor
 
@@ -29,11 +30,11 @@ class RunSecrets:
         keychain: The worker's.
     """
 
-    def __init__(self, keychain: Keychain, entries: Mapping[str, KeychainPlan], execution_id: str) -> None:
+    def __init__(self, keychain: Keychain, entries: Mapping[str, KeychainPlan], questions: Questions) -> None:
         self.used = Redactor()
         self.entries = entries
         self.keychain = keychain
-        self._execution_id = execution_id
+        self._questions = questions
 
     async def resolve(self, name: str) -> tuple[Secret, Key | None]:
         """``name`` as an entry of the playbook's keychain, else as a credential; with its cache key if it is a token.
@@ -44,9 +45,9 @@ class RunSecrets:
         entry = self.entries.get(name)
         key: Key | None = None
         if entry is not None:
-            secret, key = await self.keychain.entry(self._execution_id, entry)
+            secret, key = await self.keychain.entry(self._questions, entry)
         else:
-            secret = await self.keychain.named(self._execution_id, name)
+            secret = await self.keychain.named(self._questions, name)
         self.used.learn(secret.value)
         return secret, key
 
@@ -83,6 +84,10 @@ class TaskSecrets(Mapping[str, Any]):
     async def credential(self, name: str) -> CredentialValue:
         """The credential for ``auth: name``. Raises like :meth:`RunSecrets.resolve`."""
         return (await self._resolve(name)).credential
+
+    async def is_operators(self, name: str) -> bool:
+        """Whether the operator configured it. Raises like :meth:`RunSecrets.resolve`."""
+        return (await self._resolve(name)).is_operators
 
     async def describe(self, name: str) -> dict[str, Any]:
         """``{name, version, expires_at}``, once the value is available. Raises like :meth:`RunSecrets.resolve`."""

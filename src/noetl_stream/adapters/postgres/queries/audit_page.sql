@@ -9,5 +9,5 @@ with chosen as (
      order by number desc limit :limit)
 )
 select number, :attempt.columns, :answer.columns
-from chosen left join noetl.audit_answer using (number)
+from chosen left join noetl.audit_answer using (number, at_ms)
 order by number desc

@@ -1,4 +1,1 @@
-update noetl.dead_letter
-set state = 'discarded', settled_by = :by, settled_ms = :at_ms, body = ''
-where id = :id and state = 'waiting'
-returning id
+select noetl.discard_dead_letter(:id, :by, :at_ms)

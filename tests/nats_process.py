@@ -10,15 +10,20 @@ import subprocess
 import sysconfig
 from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[1]
 
 
 class NatsServer:
-    """A nats-server process with our nats.conf."""
+    """A nats-server process with our nats.conf.
 
-    def __init__(self, folder: Path) -> None:
+    Args:
+        accounts: The accounts of its configuration; by default there is one, open to all.
+    """
+
+    def __init__(self, folder: Path, accounts: str = "") -> None:
         self._folder = folder
-        self.conf = ROOT / "nats.conf"
+        self.conf = folder / "nats.conf"
+        self.conf.write_text((ROOT / "nats.conf").read_text() + accounts)
         self._log = folder / "nats.log"
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))

@@ -1,0 +1,1 @@
+"""Evaluates templates in processes of their own."""

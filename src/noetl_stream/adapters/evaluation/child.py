@@ -1,0 +1,57 @@
+"""The process that evaluates templates: it reads questions from its input and writes answers to its output.
+
+It has no environment, no open files besides the two, and limits on memory, time, files and processes, and it ends with
+its parent, whose end closes its input.
+"""
+
+from __future__ import annotations
+
+import resource
+import sys
+from typing import BinaryIO, Final
+
+from noetl_stream.engine.choices import answer_json
+
+HEADER_BYTES: Final = 8
+"""Each message begins with its length."""
+
+MAX_MEMORY_BYTES: Final = 1024 * 1024 * 1024
+MAX_CPU_S: Final = 120
+
+
+def main() -> None:
+    """Answers until its input ends."""
+    questions, answers = sys.stdin.buffer, sys.stdout.buffer
+    _limit(resource.RLIMIT_AS, MAX_MEMORY_BYTES)
+    _limit(resource.RLIMIT_FSIZE, 0)
+    _limit(resource.RLIMIT_NOFILE, 0)
+    _limit(resource.RLIMIT_CORE, 0)
+    while (size := questions.read(HEADER_BYTES)) != b"":
+        _allow_cpu(MAX_CPU_S)
+        _write(answers, answer_json(questions.read(int.from_bytes(size, "big"))))
+
+
+def _write(answers: BinaryIO, answer: bytes) -> None:
+    answers.write(len(answer).to_bytes(HEADER_BYTES, "big") + answer)
+    answers.flush()
+
+
+def _limit(kind: int, most: int) -> None:
+    """Lowers a limit for good, where the system has it."""
+    _, hard = resource.getrlimit(kind)
+    lowered = most if hard == resource.RLIM_INFINITY else min(most, hard)
+    try:
+        resource.setrlimit(kind, (lowered, lowered))
+    except (OSError, ValueError):
+        return  # macOS has no limit on the address space; the time limit of the parent remains
+
+
+def _allow_cpu(seconds: int) -> None:
+    """Limits the next answer: without a parent to stop it, the process still ends."""
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    _, hard = resource.getrlimit(resource.RLIMIT_CPU)
+    resource.setrlimit(resource.RLIMIT_CPU, (int(usage.ru_utime + usage.ru_stime) + seconds, hard))
+
+
+if __name__ == "__main__":
+    main()

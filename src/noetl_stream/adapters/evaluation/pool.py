@@ -1,0 +1,105 @@
+"""A pool of processes that evaluate templates: started on demand, reused, killed when they exceed their limits."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from asyncio.subprocess import DEVNULL, PIPE, Process
+from contextlib import suppress
+from typing import Final
+
+from noetl_stream.adapters.evaluation.child import HEADER_BYTES
+from noetl_stream.concurrency import end_tasks
+from noetl_stream.errors import EvaluationEnded, Unreachable
+
+MAX_PROCESSES: Final = 2
+MAX_S: Final = 60.0
+"""How long one set of questions may take; the process is then killed."""
+
+_PROGRAM: Final = (
+    "import json, sys; sys.path[:] = json.loads(sys.argv[1]);"
+    "from noetl_stream.adapters.evaluation.child import main; main()"
+)
+
+
+class EvaluationPool:
+    """Up to ``max_processes``, with one set of questions each; further ones wait in order of arrival."""
+
+    def __init__(self, max_processes: int = MAX_PROCESSES, max_s: float = MAX_S) -> None:
+        self._slots: Final = asyncio.Semaphore(max_processes)
+        self._max_s: Final = max_s
+        self._idle: Final[list[Process]] = []
+        self._working: Final[set[asyncio.Task[bytes]]] = set()
+
+    async def evaluate(self, questions: bytes) -> bytes:
+        """See :meth:`~noetl_stream.ports.evaluator.Evaluator.evaluate`."""
+        task = asyncio.create_task(self._evaluate(questions))
+        self._working.add(task)
+        try:
+            return await task
+        finally:
+            self._working.discard(task)
+
+    async def close(self) -> None:
+        """Kills every process and waits for them to end."""
+        await end_tasks(self._working)
+        while self._idle:
+            await _kill(self._idle.pop())
+
+    async def _evaluate(self, questions: bytes) -> bytes:
+        async with self._slots:
+            process = self._idle_process() or await _start()
+            try:
+                async with asyncio.timeout(self._max_s):
+                    answers = await _exchange(process, questions)
+            except TimeoutError:
+                await _kill(process)
+                raise EvaluationEnded(f"the templates of one decision took more than {self._max_s:g} s") from None
+            except (OSError, asyncio.IncompleteReadError):
+                await _kill(process)
+                raise EvaluationEnded("the templates of one decision took too much memory or time") from None
+            except BaseException:
+                await _kill(process)
+                raise
+            self._idle.append(process)
+            return answers
+
+    def _idle_process(self) -> Process | None:
+        while self._idle:
+            process = self._idle.pop()
+            if process.returncode is None:
+                return process
+        return None
+
+
+async def _exchange(process: Process, questions: bytes) -> bytes:
+    assert process.stdin is not None and process.stdout is not None
+    process.stdin.write(len(questions).to_bytes(HEADER_BYTES, "big"))
+    process.stdin.write(questions)
+    await process.stdin.drain()
+    size = await process.stdout.readexactly(HEADER_BYTES)
+    return await process.stdout.readexactly(int.from_bytes(size, "big"))
+
+
+async def _start() -> Process:
+    # The import path of this process, without the current folder; -I ignores everything else that could add to it.
+    path = json.dumps([entry for entry in sys.path if entry])
+    try:
+        return await asyncio.create_subprocess_exec(
+            *(sys.executable, "-I", "-c", _PROGRAM, path),
+            stdin=PIPE,
+            stdout=PIPE,
+            stderr=DEVNULL,
+            env={},
+            cwd="/",
+            start_new_session=True,
+        )
+    except OSError as error:
+        raise Unreachable(f"cannot start a process for templates: {error}") from error
+
+
+async def _kill(process: Process) -> None:
+    with suppress(ProcessLookupError):
+        process.kill()
+    await process.wait()

@@ -1,0 +1,27 @@
+-- A gateway reads everything, and writes what people manage: the catalog, credentials, tokens, the audit. What an
+-- execution is and has journalled it cannot write; it deletes ended ones and settles dead letters by functions.
+grant usage on schema noetl to noetl_gateway;
+grant execute on function
+    noetl.begin_deleting(text),
+    noetl.delete_events(text, integer),
+    noetl.delete_execution(text, text[]),
+    noetl.requeue_dead_letter(text, text, bigint),
+    noetl.discard_dead_letter(text, text, bigint),
+    noetl.trim_audit(bigint)
+    to noetl_gateway;
+
+grant select on
+    noetl.migration, noetl.meta, noetl.partition, noetl.event, noetl.request, noetl.execution, noetl.execution_term,
+    noetl.timer, noetl.inbox, noetl.object_use, noetl.feed, noetl.feed_floor, noetl.dead_letter
+    to noetl_gateway;
+
+grant select, insert, delete on noetl.catalog to noetl_gateway;
+grant select, insert, update (revision) on noetl.catalog_deleted to noetl_gateway;
+grant select, insert on noetl.playbook to noetl_gateway;
+grant select, insert, update (kind, description, tags, version, key_id, sealed, updated_at), delete
+    on noetl.credential to noetl_gateway;
+grant select, insert, update (last_used_ms, revoked_ms, revoked_by) on noetl.api_token to noetl_gateway;
+grant select, insert, delete on noetl.sign_in_code, noetl.browser_session to noetl_gateway;
+grant select, insert on noetl.audit, noetl.audit_answer to noetl_gateway;
+grant usage on sequence noetl.audit_number to noetl_gateway;
+grant select, insert, update (status, headers, body), delete on noetl.idempotency to noetl_gateway;

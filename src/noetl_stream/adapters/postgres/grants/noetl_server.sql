@@ -1,0 +1,23 @@
+-- A server folds, commits ticks, and hands out credentials. It writes no token and no catalog entry, and of the
+-- audit only what it hands out.
+grant usage on schema noetl to noetl_server;
+grant execute on function noetl.fail_fence() to noetl_server;
+
+grant select on noetl.migration, noetl.meta, noetl.catalog, noetl.credential to noetl_server;
+grant select, update (epoch, owner, backend, lease_until, given_back, crashes, tick, published_tick, last_seq, last_ms)
+    on noetl.partition to noetl_server;
+
+grant select, insert on noetl.event, noetl.request, noetl.playbook to noetl_server;
+grant select, insert, update on noetl.execution to noetl_server;
+grant select, insert, update (due_ms), delete on noetl.timer to noetl_server;
+grant select, insert, delete on noetl.inbox to noetl_server;
+grant insert on noetl.object_use, noetl.execution_term, noetl.dead_letter to noetl_server;
+
+-- Locking a row that is trimmed needs the right to update one of its columns.
+grant select, insert, update (at_ms), delete on noetl.feed to noetl_server;
+grant select, insert, update (tick) on noetl.feed_floor to noetl_server;
+
+-- The entry's own number comes back from its insertion, which needs the right to read it.
+grant select (number, at_ms), insert on noetl.audit to noetl_server;
+grant insert on noetl.audit_answer to noetl_server;
+grant usage on sequence noetl.audit_number to noetl_server;

@@ -1,0 +1,1 @@
+select rolname::text from pg_roles where rolname = any(:roles::text[]) order by rolname

@@ -1,0 +1,1 @@
+select noetl.trim_audit(:before_ms)

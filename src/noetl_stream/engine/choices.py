@@ -1,0 +1,277 @@
+"""Choices: what the server evaluates in templates, within a budget, and what it has another process evaluate.
+
+A choice is a list of options in order, each with a guard, and with a value to render if it holds: the rules of an
+admission, the arcs of a step run, the result of the execution. All choices that follow from one fact share a budget
+(``limits.max_inline_operations``). The one that exceeds it becomes a :class:`Question`, which holds what it reads as
+plain JSON, and :func:`answer` evaluates it anywhere, as it would have been evaluated here (PROTOCOL §2 *Template
+work*).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple, TypeVar
+
+import msgspec
+from msgspec.structs import replace
+
+from noetl_stream.engine.state import Chosen, Execution
+from noetl_stream.errors import PayloadRefused
+from noetl_stream.model import codec
+from noetl_stream.model.events import Evaluated
+from noetl_stream.model.limits import Limits
+from noetl_stream.model.outcome import Reference
+from noetl_stream.template import (
+    ExpressionError,
+    Guard,
+    OverBudget,
+    ReferenceNeeded,
+    ResultView,
+    Scope,
+    Template,
+    TemplateText,
+    compile_text,
+    holds,
+    render,
+)
+from noetl_stream.template.runtime.packing import PackedScope, pack, unpack
+
+Read = TypeVar("Read", Guard, Template)
+T = TypeVar("T")
+
+RESULT: Final = "result"
+"""The id of the choice that renders the execution's result; the others have that of their token or step run."""
+
+MAX_ANSWER_BYTES: Final = 2 * 1024 * 1024
+"""The most that one answer may hold, because it becomes one entry of the journal."""
+
+MAX_CHOICES: Final = 100
+"""The most choices in one set of questions."""
+
+_SHARED: Final = ("workload", "ctx", "steps", "execution_id")
+_OWN: Final = ("args", "token", "vars", "event")
+_BYTES_DECODED_PER_OPERATION: Final = 128
+_VIEWS_PER_OPERATION: Final = 16
+
+
+class Option(NamedTuple):
+    """``guard`` is ``None`` for an option that always holds; ``label`` names ``value`` in errors."""
+
+    guard: Guard | None
+    value: Template | None = None
+    label: str = ""
+
+    @property
+    def templates(self) -> list[Guard | Template]:
+        return [template for template in (self.guard, self.value) if template is not None]
+
+
+class Choice(NamedTuple):
+    """Options in order. ``first``: only the first that holds is chosen."""
+
+    options: Sequence[Option]
+    scope: Scope
+    first: bool = True
+
+
+class EvaluationNeeded(Exception):
+    """These choices cost more than the budget of their fact: another process must make them."""
+
+    def __init__(self, choices: Sequence[str]) -> None:
+        super().__init__(f"choices {', '.join(choices)} cost too much to be made here")
+        self.choices: Final = choices
+
+
+class OptionText(msgspec.Struct, frozen=True, omit_defaults=True):
+    """An option; ``guard`` and ``value`` are indexes into :attr:`Questions.texts`."""
+
+    guard: int | None = None
+    value: int | None = None
+    label: str = ""
+
+
+class Question(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A choice, with what it alone reads."""
+
+    options: list[OptionText]
+    first: bool
+    own: PackedScope
+
+
+class Questions(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Choices of one state by id, with all that they read."""
+
+    shared: PackedScope
+    limits: Limits
+    texts: list[TemplateText]
+    choices: dict[str, Question]
+    references: dict[str, object]
+
+
+class Answers(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What the choices came to, and the reference to load before the rest of them can be made."""
+
+    chosen: dict[str, Evaluated] = {}
+    reference: Reference | None = None
+
+
+_questions: Final = msgspec.json.Decoder(Questions)
+_answers: Final = msgspec.json.Decoder(Answers)
+
+
+def make(choice: Choice) -> Evaluated:
+    """What the choice comes to.
+
+    Raises:
+        ReferenceNeeded: it reads a result that must be loaded first.
+        OverBudget: it costs more than is left of the budget of its scope.
+    """
+    guards: list[bool] = []
+    chosen: list[Option] = []
+    try:
+        for option in choice.options:
+            held = option.guard is None or evaluate(holds, option.guard, choice.scope, option.guard.source)
+            guards.append(held)
+            if held:
+                chosen.append(option)
+                if choice.first:
+                    break
+        values = [evaluate(render, one.value, choice.scope, one.label) for one in chosen if one.value is not None]
+    except ExpressionError as error:
+        return Evaluated(guards, error=str(error))
+    return Evaluated(guards, values)
+
+
+def made(
+    state: Execution, choice_id: str, choice: Callable[[], Choice], is_valid: Callable[[Chosen], bool]
+) -> Evaluated:
+    """What another process has made of the choice, if that is still valid, or what is made of it here.
+
+    Raises:
+        ReferenceNeeded: it reads a result that must be loaded first.
+        EvaluationNeeded: another process must make it.
+    """
+    known = state.chosen.get(choice_id)
+    if known is not None and is_valid(known):
+        return known.evaluated
+    try:
+        return make(choice())
+    except OverBudget:
+        raise EvaluationNeeded([choice_id]) from None
+
+
+def is_current(state: Execution, chosen: Chosen) -> bool:
+    """Whether nothing that guards read has changed since."""
+    return chosen.ctx is state.ctx and chosen.steps is state.steps
+
+
+def evaluate(read: Callable[[Read, Scope], T], template: Read, scope: Scope, expression: str) -> T:
+    """What ``render`` or ``holds`` makes of a template on the server.
+
+    Raises:
+        ReferenceNeeded: it reads a result that must be loaded first.
+        ExpressionError: it cannot be evaluated, or that result is too large to load here (LANGUAGE §10).
+        OverBudget: it costs more than is left of the budget of its scope.
+    """
+    if scope.budget is not None:
+        scope.budget.spend(_cost_of_views(template, scope))
+    try:
+        return read(template, scope)
+    except ReferenceNeeded as needed:
+        size, at_most = needed.reference.size, scope.limits.max_resolve_bytes
+        if size <= at_most:
+            raise
+        text = (
+            f"reads a result of {size} bytes, kept by reference; the server loads at most {at_most} "
+            "(limits.max_resolve_bytes): return the small value from a task (set_ctx or set_vars) and read that instead"
+        )
+        raise ExpressionError(text, expression=expression) from None
+
+
+def _cost_of_views(template: Guard | Template, scope: Scope) -> int:
+    """What it costs to look at the steps and to decode the results that the template reads of them."""
+    views = scope.namespaces.get("steps") or {}
+    decoded = 0
+    for namespace, key in template.reads:
+        if namespace == "steps":
+            read = views.values() if key is None else [views.get(key)]
+            decoded += sum(view.inline_bytes for view in read if isinstance(view, ResultView))
+    return len(views) // _VIEWS_PER_OPERATION + decoded // _BYTES_DECODED_PER_OPERATION
+
+
+def ask(choices: dict[str, Choice], limits: Limits) -> Questions | None:
+    """These choices of one state as questions; ``None`` without any."""
+    if not choices:
+        return None
+    texts: dict[int, int] = {}
+    listed: list[TemplateText] = []
+
+    def index_of(template: Guard | Template | None) -> int | None:
+        if template is None:
+            return None
+        if id(template) not in texts:
+            texts[id(template)] = len(listed)
+            listed.append(replace(template.text, bindings=dict(template.text.bindings)))
+        return texts[id(template)]
+
+    questions: dict[str, Question] = {}
+    all_reads: set[tuple[str, str | None]] = set()
+    for choice_id, choice in choices.items():
+        reads = {read for option in choice.options for template in option.templates for read in template.reads}
+        all_reads |= reads
+        options = [OptionText(index_of(one.guard), index_of(one.value), one.label) for one in choice.options]
+        questions[choice_id] = Question(options, choice.first, pack(choice.scope.namespaces, _OWN, reads))
+    scope = next(iter(choices.values())).scope
+    shared = pack(scope.namespaces, _SHARED, all_reads)
+    packed = [shared, *(question.own for question in questions.values())]
+    keys = {reference.key for part in packed for reference in part.references()}
+    references = {key: value for key, value in scope.references.items() if key in keys}
+    return Questions(shared, limits, listed, questions, references)
+
+
+def answer(questions: Questions) -> Answers:
+    """What the choices come to, as far as they can be made with these references."""
+    templates = [compile_text(text) for text in questions.texts]
+    shared = unpack(questions.shared)
+    chosen: dict[str, Evaluated] = {}
+    room = MAX_ANSWER_BYTES
+    for choice_id, question in questions.choices.items():
+        scope = Scope(shared | unpack(question.own), questions.references, questions.limits)
+        options = [_option(option, templates) for option in question.options]
+        try:
+            evaluated = make(Choice(options, scope, question.first))
+        except ReferenceNeeded as needed:
+            return Answers(chosen, needed.reference)
+        size = len(codec.encode(evaluated))
+        if size > MAX_ANSWER_BYTES:
+            text = f"the values are {size} bytes together; templates of this cost may render {MAX_ANSWER_BYTES}"
+            evaluated, size = Evaluated(evaluated.guards, error=text), 0
+        room -= size
+        if room < 0:
+            break
+        chosen[choice_id] = evaluated
+    return Answers(chosen)
+
+
+def answer_json(questions: bytes) -> bytes:
+    """:func:`answer`, from JSON to JSON."""
+    return codec.encode(answer(_questions.decode(questions)))
+
+
+def decode_answers(data: bytes) -> Answers:
+    """Answers from JSON.
+
+    Raises:
+        PayloadRefused: they are none.
+    """
+    try:
+        return _answers.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise PayloadRefused(f"cannot read these answers: {error}") from None
+
+
+def _option(option: OptionText, templates: Sequence[Guard | Template]) -> Option:
+    guard = None if option.guard is None else templates[option.guard]
+    value = None if option.value is None else templates[option.value]
+    assert not isinstance(guard, Template) and not isinstance(value, Guard)
+    return Option(guard, value, option.label)

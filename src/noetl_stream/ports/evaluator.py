@@ -1,0 +1,20 @@
+"""Evaluates templates outside the server's loop (PROTOCOL §2 *Template work*)."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+
+class Evaluator(Protocol):
+    async def evaluate(self, questions: bytes) -> bytes:
+        """The answers to these questions, both as JSON (:mod:`noetl_stream.engine.choices`).
+
+        Raises:
+            EvaluationEnded: the work took too long or too much memory.
+            Unreachable: it could not be begun.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Ends all work under way."""
+        ...

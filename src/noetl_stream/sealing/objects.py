@@ -1,0 +1,119 @@
+"""Seals objects: AES-256-GCM by a key of their execution, bound to the name they are stored under (PROTOCOL §7).
+
+The key of an execution derives from the access key and its id. Servers, gateways and the local operator derive it; a
+worker is given those of the executions whose results its command may read.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Final, Protocol
+
+from noetl_stream.errors import NoetlError
+from noetl_stream.lru import LruCache
+from noetl_stream.sealing.keys import ID_CHARACTERS, KEY_BYTES, NONCE_BYTES, Key, KeyRing
+
+MARK: Final = b"\0noetl sealed 1\0"
+"""What a sealed object begins with, then the key's id, the nonce, and the encrypted value with its tag.
+
+No JSON and no YAML begins so: objects without it were stored before they were sealed.
+"""
+
+PLAYBOOKS: Final = ""
+"""The owner of playbooks on their way to a server. No execution has this id."""
+
+RINGS_KEPT: Final = 20_000
+
+
+class CannotUnseal(NoetlError):
+    """The object is sealed with a key that is not held here, or was modified."""
+
+
+class ObjectKeys(Protocol):
+    def ring(self, owner: str) -> KeyRing | None:
+        """The keys of the objects of an execution, or of :data:`PLAYBOOKS`; ``None`` if they are not held here."""
+        ...
+
+
+class DerivedKeys:
+    """:class:`ObjectKeys` of everything, for those who hold the access key."""
+
+    def __init__(self, access: KeyRing) -> None:
+        self._access = access
+        self._rings: LruCache[str, KeyRing] = LruCache(RINGS_KEPT)
+
+    def ring(self, owner: str) -> KeyRing:
+        ring = self._rings.get(owner)
+        if ring is None:
+            current, *old = (Key(key.id, _derived(key.value, owner)) for key in self._access.all)
+            ring = KeyRing(current, tuple(old))
+            self._rings.put(owner, ring)
+        return ring
+
+
+class GivenKeys:
+    """:class:`ObjectKeys` of the executions whose keys a command carries."""
+
+    def __init__(self, keys: Mapping[str, Sequence[Key]]) -> None:
+        self._rings = {owner: KeyRing(given[0], tuple(given[1:])) for owner, given in keys.items() if given}
+
+    def ring(self, owner: str) -> KeyRing | None:
+        return self._rings.get(owner)
+
+
+def owner_of(name: str) -> str:
+    """The execution an object's name begins with, or :data:`PLAYBOOKS`."""
+    owner, _, rest = name.partition("/")
+    return PLAYBOOKS if owner == "playbook" and "/" not in rest else owner
+
+
+def seal_object(keys: ObjectKeys, name: str, data: bytes) -> bytes:
+    """``data``, sealed with the current key of the object's owner.
+
+    Raises:
+        CannotUnseal: no key of the owner is held here.
+    """
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+    key = _ring(keys, name).current
+    nonce = os.urandom(NONCE_BYTES)
+    return b"".join((MARK, key.id.encode(), nonce, AESGCM(key.value).encrypt(nonce, data, name.encode())))
+
+
+def open_object(keys: ObjectKeys, name: str, stored: bytes) -> bytes:
+    """What :func:`seal_object` has sealed under ``name``; unchanged, if it was stored before objects were sealed.
+
+    Raises:
+        CannotUnseal: see there.
+    """
+    if not stored.startswith(MARK):
+        return stored
+    from cryptography.exceptions import InvalidTag
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+    at = len(MARK) + ID_CHARACTERS
+    key_id = stored[len(MARK) : at].decode(errors="replace")
+    key = _ring(keys, name).find(key_id)
+    if key is None:
+        hint = "add it to NOETL_ACCESS_KEY, after the current one"
+        raise CannotUnseal(f"the object {name} is sealed with key {key_id}, which is not configured", hint=hint)
+    nonce, sealed = stored[at : at + NONCE_BYTES], stored[at + NONCE_BYTES :]
+    try:
+        return AESGCM(key.value).decrypt(nonce, sealed, name.encode())
+    except (InvalidTag, ValueError):
+        raise CannotUnseal(f"the object {name} was modified in the store, or stored under another name") from None
+
+
+def _ring(keys: ObjectKeys, name: str) -> KeyRing:
+    ring = keys.ring(owner_of(name))
+    if ring is None:
+        raise CannotUnseal(f"the key of the object {name} was not given to this command")
+    return ring
+
+
+def _derived(access_key: bytes, owner: str) -> bytes:
+    from cryptography.hazmat.primitives.hashes import SHA256
+    from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+    return HKDF(SHA256(), KEY_BYTES, salt=None, info=f"noetl objects\0{owner}".encode()).derive(access_key)

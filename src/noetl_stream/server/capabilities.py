@@ -1,0 +1,43 @@
+"""What a command allows: made when it is issued, checked whenever a worker shows it (PROTOCOL §7 *Capabilities*)."""
+
+from __future__ import annotations
+
+import msgspec
+
+from noetl_stream.model import codec
+from noetl_stream.model.messages import Report, ShownCommand, StepCommand, references_of
+from noetl_stream.sealing.keys import KeyRing
+from noetl_stream.sealing.objects import DerivedKeys
+from noetl_stream.sealing.signing import SEPARATOR, Signer
+
+
+class Capabilities:
+    """Issues commands with a capability and the keys of the objects they may read.
+
+    A capability is ``<pool>.<signature>``, over the command, its issue and the pool. It holds as long as the server key
+    is known; whether the command is still live is for the state to say.
+    """
+
+    def __init__(self, server_keys: KeyRing, access_keys: KeyRing) -> None:
+        self._signer = Signer(server_keys, "command")
+        self._objects = DerivedKeys(access_keys)
+
+    def encode(self, command: StepCommand) -> bytes:
+        """The command as it goes to its worker."""
+        parts = _parts(command, command.pool)
+        may_read = {command.execution_id, *(reference.execution_id for reference in references_of(command))}
+        allowed = msgspec.structs.replace(
+            command,
+            capability=f"{command.pool}{SEPARATOR}{self._signer.sign(*parts)}",
+            object_keys={execution_id: list(self._objects.ring(execution_id).all) for execution_id in may_read},
+        )
+        return codec.encode(allowed)
+
+    def pool_of(self, shown: Report | ShownCommand) -> str | None:
+        """The pool this issue of the command was given to; ``None`` if the capability is not one of this command."""
+        pool, _, signature = shown.capability.partition(SEPARATOR)
+        return pool if self._signer.holds(signature, *_parts(shown, pool)) else None
+
+
+def _parts(command: StepCommand | Report | ShownCommand, pool: str) -> tuple[str, ...]:
+    return (command.execution_id, command.step_run_id, command.command_id, str(command.issue), pool)

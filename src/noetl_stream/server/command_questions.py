@@ -1,0 +1,162 @@
+"""Answers to what workers ask, each on behalf of a command that they show (PROTOCOL §7 *Capabilities*)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, NamedTuple, TypeVar
+
+from noetl_stream.engine.effects import build_command
+from noetl_stream.engine.state import Assignment, Execution
+from noetl_stream.errors import BlobMissing, NoetlError, PayloadRefused, UsageError
+from noetl_stream.model import codec
+from noetl_stream.model.ids import is_valid_id, partition_of
+from noetl_stream.model.messages import (
+    CatalogQuestion,
+    PlaybookQuestion,
+    Question,
+    ResultQuestion,
+    SecretAnswer,
+    SecretQuestion,
+    ShownCommand,
+    references_of,
+)
+from noetl_stream.model.outcome import Reference
+from noetl_stream.playbook.plan import Plan
+from noetl_stream.ports import subjects
+from noetl_stream.ports.blobs import checksum_of, gather_iterations
+from noetl_stream.ports.bus import Handler
+from noetl_stream.ports.catalog import ADDRESS_FORM, Address, find_entry, read_address
+from noetl_stream.server.parts import ServerParts
+
+log = logging.getLogger(__name__)
+
+Asked = TypeVar("Asked", bound=Question)
+
+
+class LiveCommand(NamedTuple):
+    """A command that is owed an end, and the pool it was given to."""
+
+    state: Execution
+    plan: Plan
+    assignment: Assignment
+    pool: str
+
+
+class NotAllowed(NoetlError):
+    """The command does not allow what was asked."""
+
+
+class CommandQuestions:
+    """Every server hears every question; the owner of the execution answers, since it knows which commands are live."""
+
+    def __init__(self, parts: ServerParts) -> None:
+        self._ports = parts.ports
+        self._plans = parts.plans
+        self._ownership = parts.ownership
+        self._executions = parts.executions
+
+    def handlers(self) -> Mapping[str, Handler]:
+        """By the subject to listen on; its last token is the pool of the worker that asks."""
+        return {
+            f"{subjects.ASK_PLAYBOOK}.*": self._answering(codec.decode_playbook_question, self._playbook),
+            f"{subjects.ASK_RESULT}.*": self._answering(codec.decode_result_question, self._result),
+            f"{subjects.ASK_CATALOG}.*": self._answering(codec.decode_catalog_question, self._catalog_entry),
+            f"{subjects.ASK_SECRET}.*": self._answering(codec.decode_secret_question, self._secret),
+        }
+
+    def _answering(
+        self, decode: Callable[[bytes], Asked], answer: Callable[[Asked, LiveCommand], Awaitable[Any]]
+    ) -> Handler:
+        """Replies with the JSON of ``answer``, with ``{"refused": reason}``, or with ``null``: ask again."""
+
+        async def handle(subject: str, body: bytes, reply: str) -> None:
+            if not reply:
+                return
+            found: Any = None
+            try:
+                question = decode(body)
+                if not self._owns(question.command.execution_id):
+                    return
+                live = await self._live(question.command, pool=subject.rpartition(".")[2])
+                if live is not None:
+                    found = await answer(question, live)
+            except (NotAllowed, PayloadRefused) as error:
+                log.warning("%s is refused: %s", subject, error)
+                found = {"refused": error.message}
+            except NoetlError as error:
+                log.warning("cannot answer %s: %s", subject, error)
+            self._ports.bus.send(reply, codec.encode(found))
+
+        return handle
+
+    def _owns(self, execution_id: str) -> bool:
+        return is_valid_id(execution_id) and self._ownership.get(partition_of(execution_id)) is not None
+
+    async def _live(self, shown: ShownCommand, pool: str) -> LiveCommand | None:
+        """The command; ``None`` while its execution is being loaded.
+
+        Raises:
+            NotAllowed: it was not given to this pool, or has ended.
+            Unreachable: the database does not answer.
+        """
+        if self._ports.capabilities.pool_of(shown) != pool:
+            raise NotAllowed(f"command {shown.command_id} was not given to a worker of pool {pool}")
+        execution_id = shown.execution_id
+        cached = self._executions.get(execution_id)
+        if cached is None or cached.state is None:
+            row = await self._ports.store.execution(execution_id)
+            if row is not None and row.finished_ms is None:
+                return None
+            raise NotAllowed(f"execution {execution_id} {'has ended' if row is not None else 'is unknown'}")
+        assignment = cached.state.assignments.get(shown.command_id)
+        if assignment is None or not isinstance(cached.plan, Plan):
+            raise NotAllowed(f"command {shown.command_id} has ended")
+        if assignment.run is not None and assignment.run.issue > shown.issue:
+            raise NotAllowed(f"another worker has command {shown.command_id}")
+        return LiveCommand(cached.state, cached.plan, assignment, pool)
+
+    async def _playbook(self, question: PlaybookQuestion, live: LiveCommand) -> dict[str, Any]:
+        known = await self._plans.load(live.state.digest)
+        if known.row is None:
+            return {"known": False}
+        return {"known": True, "source": known.row.source, "path": known.row.path}
+
+    async def _result(self, question: ResultQuestion, live: LiveCommand) -> Reference | dict[str, Any]:
+        execution_id, _, step_run_id = question.key.partition(".")
+        if execution_id != live.state.execution_id:
+            command = build_command(live.plan, live.state, live.assignment)
+            if question.key not in (reference.key for reference in references_of(command)):
+                raise NotAllowed(f"command {command.command_id} reads no result {question.key}")
+        try:
+            data = await gather_iterations(self._ports.store, self._ports.blobs, execution_id, step_run_id)
+        except BlobMissing as error:
+            return {"lost": error.message}
+        reference = Reference("nats", f"{execution_id}/{step_run_id}/loop", len(data), checksum_of(data))
+        await self._ports.blobs.put(reference.key, data)
+        return reference
+
+    async def _catalog_entry(self, question: CatalogQuestion, live: LiveCommand) -> dict[str, Any]:
+        """Resolves a playbook for ``kind: playbook`` (LANGUAGE §12).
+
+        The answer is ``{"known": true, "digest", "path", "version"}``, the version as written by people, or
+        ``{"known": false, "reason"}``.
+        """
+        try:
+            entry = await find_entry(self._ports.catalog, _address(question))
+        except UsageError as error:
+            return {"known": False, "reason": str(error)}
+        return {"known": True, "digest": entry.digest, "path": entry.path, "version": entry.known_as}
+
+    async def _secret(self, question: SecretQuestion, live: LiveCommand) -> SecretAnswer:
+        if self._ports.secrets is None:
+            raise NotAllowed("this server hands out no credentials")
+        return await self._ports.secrets.answer(question, live.pool)
+
+
+def _address(question: CatalogQuestion) -> Address:
+    path, version = question.path, question.version
+    address = read_address(path if version is None else f"{path}@{version}")
+    if address is not None and (address.version is None) == (version is None):
+        return address
+    raise UsageError(f"path {path!r} and version {version!r} are not a playbook address", hint=f"use {ADDRESS_FORM}")

@@ -1,0 +1,16 @@
+"""The keys of simulated installations."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from noetl_stream.ports.signed_requests import RequestSigner
+from noetl_stream.sealing.keys import KEY_BYTES, Key, KeyRing
+from noetl_stream.sealing.objects import DerivedKeys
+from noetl_stream.server.capabilities import Capabilities
+
+SERVER_KEYS: Final = KeyRing(Key("server-key-1", b"s" * KEY_BYTES))
+ACCESS_KEYS: Final = KeyRing(Key("access-key-1", b"a" * KEY_BYTES))
+CAPABILITIES: Final = Capabilities(SERVER_KEYS, ACCESS_KEYS)
+SIGNER: Final = RequestSigner(ACCESS_KEYS)
+OBJECT_KEYS: Final = DerivedKeys(ACCESS_KEYS)

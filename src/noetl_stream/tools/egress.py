@@ -1,0 +1,175 @@
+"""The egress guard: every connection that a task asks for goes through it, whatever its kind.
+
+Addresses are checked, not names: those that a name resolved to, and the connection is made to what was checked. So it
+does not matter where an address comes from: any notation, a name server (even if it answers differently a moment
+later), a redirect, a list of hosts. Kinds differ only in how their libraries are given the checked address: http gets
+a factory of sockets, postgres and nats get literal addresses.
+
+``python`` and ``shell`` are programs and are not guarded: an operator gives workers of such pools a network of their
+own, or switches the kinds off.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import ipaddress
+import os
+import socket
+from collections.abc import Callable
+from enum import Enum
+from pathlib import Path
+from typing import Any, Final
+
+from noetl_stream.settings.egress import ALLOW_VARIABLE, DENY_VARIABLE, Address, EgressRules, Network
+from noetl_stream.tools.contract import ToolCall
+
+AddressInfo = tuple[Any, Any, int, str, Any]
+"""An entry of ``getaddrinfo``."""
+
+_TRANSLATED: Final = ipaddress.IPv6Network("64:ff9b::/96")
+"""IPv6 addresses that a gateway translates to the IPv4 address in their last 32 bits (RFC 6052)."""
+
+METADATA: Final[tuple[Network, ...]] = tuple(
+    ipaddress.ip_network(network)
+    for network in (
+        "169.254.0.0/16",  # link-local: AWS, Google Cloud, Azure, OpenStack and others hand out credentials there
+        "fe80::/10",
+        "fd00:ec2::/32",  # AWS
+        "fd20:ce::/32",  # Google Cloud
+        "fd00:42::42/128",  # Scaleway
+        "100.100.100.200/32",  # Alibaba Cloud
+        "168.63.129.16/32",  # Azure; public by its number
+        "192.0.0.192/32",  # Oracle Cloud
+    )
+)
+"""Link-local addresses and those where clouds answer machines with their credentials."""
+
+
+class Reach(Enum):
+    """How far a connection may go."""
+
+    PUBLIC = "public"
+    """To public addresses: after a redirect from one."""
+    ALLOWED = "allowed"
+    """Also to what the operator allows tasks."""
+    OWN = "own"
+    """Also to private networks and this machine: the operator chose the address himself."""
+
+
+class ForbiddenAddress(OSError):
+    """A forbidden connection. An ``OSError``, so that clients try the host's other addresses."""
+
+    def __init__(self, address: str, reason: str) -> None:
+        super().__init__(errno.EACCES, f"{address} {reason}")  # clients show the text alone
+
+    def __str__(self) -> str:
+        return str(self.strerror)
+
+
+class Egress:
+    """Checks connections against the operator's rules."""
+
+    def __init__(self, rules: EgressRules | None = None) -> None:
+        self._rules = rules or EgressRules()
+        self._names = frozenset(target.where for target in self._rules.allowed if isinstance(target.where, str))
+
+    def allowed_name(self, host: str) -> str:
+        """``host`` as the operator's rules name it; empty if they do not."""
+        name = host.rstrip(".").lower()
+        return name if name in self._names else ""
+
+    def check(self, text: str, port: int, *, name: str = "", reach: Reach = Reach.ALLOWED) -> None:
+        """Checks a connection to an address, as the system writes it.
+
+        Args:
+            name: The host name it was found by, as :meth:`allowed_name` gives it.
+
+        Raises:
+            ForbiddenAddress: it may not be made.
+        """
+        address = _effective_address(ipaddress.ip_address(text))
+        allowed = self._rules.allowed
+        if address.is_unspecified or address.is_multicast:
+            raise ForbiddenAddress(text, "is not the address of a host")
+        if any(address in network for network in METADATA if network.version == address.version) and not any(
+            target.is_exactly(address, port) for target in allowed
+        ):
+            reason = f"is link-local or a metadata service; only {ALLOW_VARIABLE} with this very address allows it"
+            raise ForbiddenAddress(text, reason)
+        if reach is Reach.OWN:
+            return
+        if any(target.matches(address, port) for target in self._rules.denied):
+            raise ForbiddenAddress(text, f"port {port} is closed to tasks by the worker's operator ({DENY_VARIABLE})")
+        if is_public(text):
+            return
+        if reach is Reach.PUBLIC:
+            raise ForbiddenAddress(text, "is not public, and a public address redirected to it")
+        if not any(target.matches(address, port, name) for target in allowed):
+            raise ForbiddenAddress(text, f"is not public; the worker's operator can allow it with {ALLOW_VARIABLE}")
+
+    def sockets(self, name: str = "", reach: Reach = Reach.ALLOWED) -> Callable[[AddressInfo], socket.socket]:
+        """A factory of sockets that the client connects to the checked address. Arguments and errors: as of
+        :meth:`check`."""
+
+        def socket_for(info: AddressInfo) -> socket.socket:
+            family, kind, protocol, _, address = info
+            self.check(str(address[0]), address[1], name=name, reach=reach)
+            return socket.socket(family, kind, protocol)
+
+        return socket_for
+
+    async def addresses(self, host: str, port: int, reach: Reach = Reach.ALLOWED) -> list[str]:
+        """The addresses of ``host`` that may be connected to, at least one.
+
+        Raises:
+            ForbiddenAddress: none may be.
+            OSError: the name does not resolve.
+            ValueError: it is no valid name.
+        """
+        loop = asyncio.get_running_loop()
+        found = [str(info[4][0]) for info in await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)]
+        name = self.allowed_name(host)
+        passed: list[str] = []
+        refusal: ForbiddenAddress | None = None
+        for address in dict.fromkeys(found):
+            try:
+                self.check(address, port, name=name, reach=reach)
+                passed.append(address)
+            except ForbiddenAddress as forbidden:
+                refusal = forbidden
+        if not passed:
+            raise refusal or OSError(f"{host} has no address")
+        return passed
+
+    def check_socket(self, path: str, reach: Reach = Reach.ALLOWED) -> None:
+        """Checks a connection to the Unix socket ``path``.
+
+        Raises:
+            ForbiddenAddress: it may not be made.
+        """
+        if reach is not Reach.OWN and Path(os.path.normpath(path)).parent not in self._rules.socket_folders:
+            reason = f"is a Unix socket; the worker's operator can allow its folder with {ALLOW_VARIABLE}"
+            raise ForbiddenAddress(path, reason)
+
+
+async def reach_of(call: ToolCall, auth: object) -> Reach:
+    """How far the connection that ``auth`` describes may go: a credential of the operator's own names its host."""
+    return Reach.OWN if isinstance(auth, str) and await call.is_operators(auth) else Reach.ALLOWED
+
+
+def is_public(text: str) -> bool:
+    """Whether the address belongs to the public internet."""
+    address = _effective_address(ipaddress.ip_address(text))
+    if isinstance(address, ipaddress.IPv6Address) and address.is_site_local:
+        return False
+    return address.is_global and not (address.is_multicast or address.is_reserved or address.is_unspecified)
+
+
+def _effective_address(address: Address) -> Address:
+    """The IPv4 address embedded in an IPv6 address, which is where packets go; else the address itself."""
+    if isinstance(address, ipaddress.IPv4Address):
+        return address
+    if address in _TRANSLATED:
+        return ipaddress.IPv4Address(address.packed[-4:])
+    return address.ipv4_mapped or address.sixtofour or (address.teredo[1] if address.teredo else address)

@@ -1,0 +1,37 @@
+"""Sessions of ``kind: http``: the library's, with checked sockets. A module of its own, since importing it is slow."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+
+import aiohttp
+from aiohttp.connector import Connection
+
+from noetl_stream.tools.egress import AddressInfo
+
+
+class Response(aiohttp.ClientResponse):
+    """A response that knows whom it came from, also after its connection was given back.
+
+    Attributes:
+        peer: The address that the connection was made to.
+    """
+
+    peer: str
+
+    async def start(self, connection: Connection) -> aiohttp.ClientResponse:
+        assert connection.transport is not None
+        self.peer = str(connection.transport.get_extra_info("peername")[0])
+        return await super().start(connection)
+
+
+def new_session(socket_for: Callable[[AddressInfo], socket.socket], agent: str) -> aiohttp.ClientSession:
+    """A session without cookies that connects over sockets of ``socket_for``."""
+    return aiohttp.ClientSession(
+        # No limit here: the worker's slots bound the number of requests.
+        connector=aiohttp.TCPConnector(limit=0, socket_factory=socket_for),
+        cookie_jar=aiohttp.DummyCookieJar(),
+        headers={"User-Agent": agent},
+        response_class=Response,
+    )

@@ -1,0 +1,93 @@
+"""Connects to a database through the egress guard."""
+
+from __future__ import annotations
+
+import os
+import ssl
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from noetl_stream.tools.egress import Egress, Reach
+from noetl_stream.tools.postgres.address import Host, PostgresAddress
+
+if TYPE_CHECKING:
+    import asyncpg
+
+_BY_THE_DRIVER: Final = ("disable", "allow", "prefer")
+"""Modes without verification, which need no context of ours."""
+
+
+class _NamedContext(ssl.SSLContext):
+    """A context for the host ``name``: the driver knows only the checked address that it connects to."""
+
+    name = ""
+
+    def wrap_bio(self, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO, *given: Any, **named: Any) -> ssl.SSLObject:
+        return super().wrap_bio(incoming, outgoing, server_hostname=self.name, session=named.get("session"))
+
+
+async def connect(
+    address: PostgresAddress, egress: Egress, reach: Reach, **more: Any
+) -> asyncpg.Connection[asyncpg.Record]:
+    """A connection to the first host that accepts one, each at the addresses that it has now.
+
+    Args:
+        more: The driver's, of a pool.
+
+    Raises:
+        ForbiddenAddress, OSError: no host can be reached; the last one's reason.
+        asyncpg.PostgresError, asyncpg.InterfaceError: of the database or the driver.
+    """
+    import asyncpg
+
+    *others, last = address.hosts
+    for host in others:
+        try:
+            return await _connect_to(host, address, egress, reach, more)
+        except (OSError, asyncpg.TargetServerAttributeNotMatched, asyncpg.CannotConnectNowError):
+            continue
+    return await _connect_to(last, address, egress, reach, more)
+
+
+async def _connect_to(
+    host: Host, address: PostgresAddress, egress: Egress, reach: Reach, more: Mapping[str, Any]
+) -> asyncpg.Connection[asyncpg.Record]:
+    import asyncpg
+
+    if host.name.startswith("/"):
+        places = [_socket_of(host)]
+        egress.check_socket(places[0], reach)
+    else:
+        places = await egress.addresses(host.name, host.port, reach)
+    # Everything is said, so that the driver looks for nothing in the worker's variables and files.
+    complete: dict[str, Any] = {
+        "host": places,
+        "port": [host.port] * len(places),
+        "user": address.user,
+        "password": address.password,
+        "database": address.database,
+        "ssl": address.sslmode if address.sslmode in _BY_THE_DRIVER else _tls(host.name, address),
+        "target_session_attrs": address.target,
+    }
+    return await asyncpg.connect(**complete, **more)
+
+
+def _socket_of(host: Host) -> str:
+    return f"{os.path.normpath(host.name)}/.s.PGSQL.{host.port}"
+
+
+def _tls(name: str, address: PostgresAddress) -> ssl.SSLContext:
+    """The context of the modes that insist on TLS. Without a file, certificates are judged by the system's store."""
+    context = _NamedContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.name = name
+    files = dict(address.files)
+    context.check_hostname = address.sslmode == "verify-full"
+    if address.sslmode == "require" and "sslrootcert" not in files:
+        context.verify_mode = ssl.CERT_NONE
+    elif "sslrootcert" in files:
+        context.load_verify_locations(files["sslrootcert"])
+    else:
+        context.load_default_certs()
+    if "sslcert" in files:
+        context.load_cert_chain(files["sslcert"], files.get("sslkey"))
+    return context

@@ -1,0 +1,376 @@
+"""Nobody holds a gateway: not without a token, not with one, not by saying nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import socket
+import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from aiohttp import ClientSession, TCPConnector
+from gateway_playbooks import HELD
+from gateway_stage import AS_ADMIN, GatewayStage
+from pydantic import BaseModel, FailFast
+from yarl import URL
+
+from noetl_stream.gateway.access.refusals import CALLERS_COUNTED, ENTRIES_IN_ALL, ENTRIES_OF_ONE, Refusal, RefusalSample
+from noetl_stream.gateway.application import RESOURCES
+from noetl_stream.gateway.http import connections
+from noetl_stream.gateway.http.bodies import INLINE_BYTES, MAX_BODY_PARTS, Body, BodyReader
+from noetl_stream.gateway.http.connections import address_group
+from noetl_stream.gateway.http.problems import MAX_FAULTS
+from noetl_stream.model.roles import Role
+from noetl_stream.ports.access import AuditedAnswer, AuditedCall, AuditEntry
+from noetl_stream.ports.operations.access import NewToken
+from noetl_stream.ports.operations.executions import ResultDocument
+from noetl_stream.ports.operations.playbooks import CheckedDocument
+from noetl_stream.settings.environment import GatewayLimits
+
+Connected = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+JSON = {"Content-Type": "application/json"}
+YAML = {"Content-Type": "application/yaml"}
+
+
+@asynccontextmanager
+async def closed_gateway(**limits: int) -> AsyncIterator[GatewayStage]:
+    """A gateway that asks for tokens, with a client that has no bound of its own."""
+    stage = GatewayStage(GatewayLimits(**limits), signed_in=False)
+    async with stage.open(), ClientSession(stage.url, connector=TCPConnector(limit=0)) as stage.client:
+        yield stage
+
+
+async def token(stage: GatewayStage, name: str, role: Role) -> dict[str, str]:
+    made = await stage.operations.access.create_token(NewToken(name, role), "test")
+    return {"Authorization": f"Bearer {made.secret}"}
+
+
+async def held_execution(stage: GatewayStage, headers: dict[str, str]) -> str:
+    async with stage.client.post("/api/v1/executions", json={"playbook": HELD}, headers=headers) as answer:
+        assert answer.status == 202, await answer.text()
+        return str((await answer.json())["execution_id"])
+
+
+async def connection(stage: GatewayStage, text: bytes) -> Connected:
+    """A connection on which this was sent."""
+    url = URL(stage.url)
+    reader, writer = await asyncio.open_connection(url.host, url.port)
+    writer.write(text)
+    await writer.drain()
+    return reader, writer
+
+
+async def metric(stage: GatewayStage, name: str) -> float:
+    """The sum over all labels."""
+    async with stage.client.get("/metrics", headers=AS_ADMIN) as answer:
+        found = re.findall(rf"^noetl_gateway_{name}(?:\{{.*\}})? (\S+)$", await answer.text(), re.MULTILINE)
+    return sum(map(float, found))
+
+
+def closed(stage: GatewayStage) -> int:
+    """Connections that the gateway has closed or refused."""
+    return stage.gateway.connections.closed
+
+
+async def audited(stage: GatewayStage) -> list[AuditEntry]:
+    return await stage.audit.page(100_000, None, None)
+
+
+# Growth without a token
+
+
+@pytest.mark.parametrize("guessing", [False, True])
+async def test_a_flood_of_unauthenticated_calls_leaves_a_few_entries_and_their_number(guessing: bool) -> None:
+    calls = 500
+    async with closed_gateway() as stage:
+        assert await metric(stage, "refusals_left_out_total") == 0, "a token that was right before stays so"
+        for number in range(calls):
+            guess = {"Authorization": f"Bearer noetl_{number:016x}_{number:064x}"}
+            async with stage.client.get("/api/v1/executions", headers=guess if guessing else {}) as answer:
+                assert answer.status in (401, 429)
+        assert len(await audited(stage)) == ENTRIES_OF_ONE
+        assert await metric(stage, "refusals_left_out_total") == calls - ENTRIES_OF_ONE
+    entries = await audited(stage)  # what was left out is recorded at the latest when the gateway stops
+    assert len(entries) == ENTRIES_OF_ONE + 1
+    assert sum(1 + entry.answer.left_out for entry in entries if entry.answer) == calls
+
+
+async def test_bad_requests_of_somebody_with_a_token_are_a_few_entries_too() -> None:
+    async with closed_gateway() as stage:
+        operator = await token(stage, "ann", "operator")
+        for _ in range(ENTRIES_OF_ONE + 20):
+            async with stage.client.post("/api/v1/executions", data="{", headers=JSON | operator) as answer:
+                assert answer.status == 400
+        assert len(await audited(stage)) == ENTRIES_OF_ONE
+    assert sum(1 + entry.answer.left_out for entry in await audited(stage) if entry.answer) == ENTRIES_OF_ONE + 20
+
+
+def test_refusals_of_any_number_of_callers_are_a_bounded_number_of_entries() -> None:
+    sample, entered = RefusalSample(), 0
+    callers = [f"10.0.{number // 256}.{number % 256}" for number in range(2_000)]
+    for caller in callers:
+        for _ in range(3):
+            attempt = AuditedCall(1, "", "", "GET", "listExecutions", "", "", caller, "")
+            entered += sample.takes(Refusal(caller, attempt, AuditedAnswer(401)))
+    rest = sample.rest()
+    assert (entered, len(rest)) == (ENTRIES_IN_ALL, CALLERS_COUNTED + 1)
+    assert entered + sum(1 + refusal.answer.left_out for refusal in rest) == 3 * len(callers)
+    assert rest[-1].attempt.remote == "", "an entry for many is of none of them"
+
+
+# One viewer holds everyone
+
+
+async def test_waits_of_one_viewer_leave_room_for_everybody_else() -> None:
+    async with closed_gateway(max_waits=100) as stage:
+        admin = await token(stage, "boss", "admin")
+        viewers = [await token(stage, f"viewer-{number}", "viewer") for number in range(5)]
+        address = f"/api/v1/executions/{await held_execution(stage, admin)}"
+
+        async def wait(headers: dict[str, str]) -> int:
+            async with stage.client.get(f"{address}?wait=5m", headers=headers) as answer:
+                return answer.status
+
+        first = [asyncio.create_task(wait(viewers[0])) for _ in range(200)]
+        await stage.until(lambda: sum(task.done() for task in first) == 175)
+        assert stage.gateway.pressure.waits.under_way == 25
+        assert {task.result() for task in first if task.done()} == {429}
+
+        # From one address, viewers fill 80 % of its half; the others still come in.
+        more = [asyncio.create_task(wait(viewer)) for viewer in viewers for _ in range(25)]
+        await stage.until(lambda: sum(task.done() for task in more) == 110)
+        assert stage.gateway.pressure.waits.under_way == 40
+        boss = asyncio.create_task(wait(admin))
+        await stage.until(lambda: stage.gateway.pressure.waits.under_way == 41)
+        async with stage.client.get(address, headers=viewers[0]) as answer:
+            assert answer.status == 200, "a request that does not wait"
+
+        # Whoever hangs up holds nothing any more.
+        for task in (*first, *more, boss):
+            task.cancel()
+        await stage.until(lambda: stage.gateway.pressure.waits.under_way == 0)
+
+
+async def test_checks_of_one_viewer_leave_room_for_those_of_an_author() -> None:
+    stage = GatewayStage(GatewayLimits(max_checks=8), signed_in=False)
+    release = asyncio.Event()
+
+    class Slow:
+        async def check(self, source: bytes, name: str) -> CheckedDocument:
+            await release.wait()
+            return CheckedDocument(ok=True, path=None, version=None, digest=None, diagnostics=[])
+
+    slow: Any = Slow()
+    stage.operations = stage.operations._replace(playbooks=slow)
+    async with stage.open():
+        viewer, author = await token(stage, "ann", "viewer"), await token(stage, "bob", "author")
+
+        async def check(headers: dict[str, str]) -> int:
+            async with stage.client.post("/api/v1/playbooks/check", data="a: b", headers=YAML | headers) as answer:
+                return answer.status
+
+        checks = [asyncio.create_task(check(viewer)) for _ in range(20)]
+        await stage.until(lambda: sum(task.done() for task in checks) == 18)
+        assert stage.gateway.pressure.checks.under_way == 2
+        checks.append(asyncio.create_task(check(author)))
+        await stage.until(lambda: stage.gateway.pressure.checks.under_way == 3)
+        release.set()
+        assert sorted(await asyncio.gather(*checks)) == [200] * 3 + [429] * 18
+
+
+async def test_a_caller_that_leaves_an_event_stream_holds_it_no_more() -> None:
+    async with closed_gateway() as stage:
+        viewer = await token(stage, "ann", "viewer")
+        for address in ("/api/v1/events/stream", None):
+            if address is None:
+                execution_id = await held_execution(stage, await token(stage, "boss", "admin"))
+                address = f"/api/v1/executions/{execution_id}/events/stream"
+            async with stage.client.get(address, headers=viewer) as answer:
+                await answer.content.readline()
+                assert stage.gateway.pressure.streams.under_way == 1
+            await stage.until(lambda: stage.gateway.pressure.streams.under_way == 0)
+
+
+async def test_a_change_that_nobody_waits_for_any_more_is_made_and_on_record() -> None:
+    async with closed_gateway() as stage:
+        author = await token(stage, "ann", "author")
+        body = json.dumps({"playbook": HELD}).encode()
+        fields = {**JSON, **author, "Host": "localhost", "Content-Length": str(len(body))}
+        head = "".join(f"{name}: {value}\r\n" for name, value in fields.items())
+        text = f"POST /api/v1/executions?wait=5m HTTP/1.1\r\n{head}\r\n".encode() + body
+        _, writer = await connection(stage, text)
+        await stage.until(lambda: stage.gateway.pressure.waits.under_way == 1)
+        writer.close()
+        await stage.until(lambda: stage.gateway.pressure.waits.under_way == 0)
+        async with stage.client.get("/api/v1/executions", headers=author) as answer:
+            (execution,) = (await answer.json())["items"]
+        (entry,) = await audited(stage)
+        assert entry.answer is not None
+        assert (entry.answer.status, entry.answer.made) == (202, execution["execution_id"])
+
+
+# Saying nothing
+
+
+@pytest.mark.parametrize("text", [b"", b"GET /livez HTT", b"GET /livez HTTP/1.1\r\nHost: localhost\r\nX-More: "])
+async def test_a_request_that_never_begins_or_ends_is_closed(text: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with closed_gateway() as stage:
+        with monkeypatch.context() as patched:
+            patched.setattr(connections, "HEAD_S", 0.01)
+            begun = [await connection(stage, text) for _ in range(50)]
+            assert [await read_to_the_end(reader) for reader, _ in begun] == [b""] * len(begun)
+        assert await metric(stage, "connections_closed_total") == len(begun)
+
+
+async def test_the_second_request_of_a_connection_has_no_more_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with closed_gateway() as stage:
+        request = b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n"
+        reader, writer = await connection(stage, request)
+        assert b"200 OK" in await reader.readuntil(b"alive")
+        monkeypatch.setattr(connections, "HEAD_S", 0.01)
+        writer.write(request[:20])
+        assert b"HTTP" not in await read_to_the_end(reader)
+
+
+async def test_silent_connections_keep_nobody_out() -> None:
+    """As many as there may be: the oldest silent ones give way, one for each new one."""
+    async with closed_gateway(max_connections=20, max_connections_per_address=10) as stage:
+        silent = [await connection(stage, b"GET /livez HT") for _ in range(30)]
+        async with stage.client.get("/livez") as answer:
+            assert answer.status == 200
+        ended = [await read_to_the_end(reader) for reader, _ in silent[:21]]
+        assert ended == [b""] * 21
+        assert await metric(stage, "connections") == 10
+
+
+async def test_a_connection_for_which_none_gives_way_is_refused() -> None:
+    async with closed_gateway(max_connections_per_address=3) as stage:
+        viewer = await token(stage, "ann", "viewer")
+        streams = [await stage.client.get("/api/v1/events/stream", headers=viewer) for _ in range(3)]
+        reader, writer = await connection(stage, b"")
+        refused = await read_to_the_end(reader)
+        writer.close()
+        head, _, body = refused.partition(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 429 ") and b"application/problem+json" in head
+        assert "NOETL_GATEWAY_MAX_CONNECTIONS_PER_ADDRESS" in json.loads(body)["detail"]
+        assert [stream.status for stream in streams] == [200] * 3
+        for stream in streams:
+            stream.close()
+
+
+async def test_a_reader_that_does_not_read_is_disconnected(monkeypatch: pytest.MonkeyPatch) -> None:
+    stage = GatewayStage(GatewayLimits())
+
+    async def large(execution_id: str) -> ResultDocument:
+        return ResultDocument(execution_id, "completed", "x" * 32 * 1024 * 1024, None)
+
+    stage.replace(result=large)
+    async with stage.open():
+        url = URL(stage.url)
+        with socket.socket() as idle:
+            idle.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            idle.setblocking(False)
+            await asyncio.get_running_loop().sock_connect(idle, (url.host, url.port))
+            head = "\r\n".join(f"{name}: {value}" for name, value in {"Host": "localhost", **AS_ADMIN}.items())
+            request = f"GET /api/v1/executions/x/result HTTP/1.1\r\n{head}\r\n\r\n".encode()
+            with monkeypatch.context() as patched:
+                patched.setattr(connections, "SLOW_READER_S", 0.01)
+                await asyncio.get_running_loop().sock_sendall(idle, request)
+                await stage.until(lambda: closed(stage) == 1)
+        async with stage.client.get("/api/v1/executions/x/result") as answer:
+            assert len(await answer.read()) > 32 * 1024 * 1024, "one that reads gets all of it"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"GET /{'x' * 10_000} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode(),
+        f"GET /livez HTTP/1.1\r\nHost: localhost\r\nX-Long: {'x' * 10_000}\r\n\r\n".encode(),
+        b"GET /livez HTTP/1.1\r\nHost: localhost\r\n" + b"X: y\r\n" * 1_000 + b"\r\n",
+        b"\x16\x03\x01\x02\x00\x01\x00\r\n\r\n",
+    ],
+)
+async def test_what_is_no_request_is_answered_with_a_problem_and_counted(text: bytes) -> None:
+    async with closed_gateway() as stage:
+        reader, _ = await connection(stage, text)
+        head, _, body = (await read_to_the_end(reader)).partition(b"\r\n\r\n")
+        assert head.split()[1] == b"400"
+        assert b"Content-Type: application/problem+json" in head
+        assert json.loads(body)["type"] == "/problems/invalid-request"
+        async with stage.client.get("/metrics", headers=AS_ADMIN) as answer:
+            assert 'requests_total{route="none",status="400"} 1.0' in await answer.text()
+
+
+async def read_to_the_end(reader: asyncio.StreamReader) -> bytes:
+    try:
+        return await reader.read()
+    except ConnectionResetError:
+        return b""
+
+
+def test_an_address_of_ipv6_is_not_many() -> None:
+    assert address_group("2001:db8::1") == address_group("2001:db8::ffff:2") != address_group("2001:db8:0:1::1")
+    assert address_group("::ffff:10.0.0.1") == address_group("10.0.0.1") != address_group("10.0.0.2")
+    assert address_group(None) == ""
+
+
+# Bodies
+
+
+def unknown_keys(count: int) -> str:
+    return "{" + ",".join(f'"k{number}":1' for number in range(count)) + "}"
+
+
+async def test_a_body_of_unknown_keys_is_answered_with_a_hundred_of_them() -> None:
+    async with closed_gateway() as stage:
+        author = JSON | await token(stage, "ann", "author")
+        for count in (MAX_FAULTS + 5, 90_000):
+            async with stage.client.post("/api/v1/executions", data=unknown_keys(count), headers=author) as answer:
+                problem = await answer.json(content_type=None)
+            assert answer.status == 400
+            assert (len(problem["errors"]), problem["left_out"]) == (MAX_FAULTS, count - MAX_FAULTS)
+        async with stage.client.post("/api/v1/executions", data=unknown_keys(300_000), headers=author) as answer:
+            problem = await answer.json(content_type=None)
+        assert (answer.status, problem["type"]) == (413, "/problems/too-large")
+        assert str(MAX_BODY_PARTS) in problem["detail"]
+
+
+async def test_a_playbook_of_mistakes_is_answered_with_a_hundred_of_them() -> None:
+    text = "apiVersion: noetl.io/v2\nkind: Playbook\n" + "".join(f"wrong_{n}: 1\n" for n in range(500))
+    async with closed_gateway() as stage:
+        author = YAML | await token(stage, "ann", "author")
+        for address, status, where in (("/api/v1/playbooks/check", 200, "diagnostics"), ("/api/v1/playbooks", 422, "")):
+            async with stage.client.post(address, data=text, headers=author) as answer:
+                found = (await answer.json(content_type=None))[where or "diagnostics"]
+            assert answer.status == status
+            assert [one["code"] for one in found[MAX_FAULTS:]] == ["too_many_problems"]
+
+
+async def test_a_large_body_is_read_outside_of_the_event_loop() -> None:
+    async def thread_of(size: int) -> str:
+        recorded = Body({"text/plain": {}}, lambda data, media: threading.current_thread().name)
+        return await reader.read(recorded, bytes(size), "text/plain")
+
+    reader = BodyReader()
+    assert await thread_of(INLINE_BYTES) == threading.current_thread().name
+    assert (await thread_of(INLINE_BYTES + 1)).startswith("noetl-body")
+    reader.close()
+
+
+def test_no_model_makes_a_fault_of_each_item_of_a_list() -> None:
+    """Pydantic collects faults without pause: a list has a greatest length, or its first fault ends it."""
+    models = {model for route in RESOURCES for model in route.body.media.values() if isinstance(model, type)}
+    lists = 0
+    for model in models:
+        assert issubclass(model, BaseModel)
+        for name, field in model.model_fields.items():
+            if "list" in str(field.annotation):
+                lists += 1
+                bounded = any(isinstance(mark, FailFast) or hasattr(mark, "max_length") for mark in field.metadata)
+                assert bounded, f"{model.__name__}.{name}"
+    assert lists

