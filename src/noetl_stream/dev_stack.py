@@ -55,7 +55,7 @@ async def develop(
     ending = asyncio.Event()
     on_termination(ending.set)
     with ExitStack() as closing:
-        port = closing.enter_context(_gateway_socket(gateway_port)) if gateway_port is not None else None
+        port = closing.enter_context(gateway_socket(gateway_port)) if gateway_port is not None else None
         stack = closing.enter_context(open_stack(settings))
         await prepare_embedded(stack)
         gateway = await _gateway(stack, settings, port) if port is not None else None
@@ -84,7 +84,7 @@ async def develop(
             await end_tasks(tasks)
 
 
-class _Gateway(NamedTuple):
+class DevGateway(NamedTuple):
     """The gateway's socket, which this process keeps, so that its port stays; and the token of its home, if any."""
 
     socket: socket.socket
@@ -117,7 +117,7 @@ class _Gateway(NamedTuple):
         return [*lines, f"  sign in   {link}", "            once, within 10 minutes; later: noetl-stream sign-in"]
 
 
-def _gateway_socket(port: int) -> socket.socket:
+def gateway_socket(port: int) -> socket.socket:
     """Bound before anything else starts, and never given back: two stacks cannot choose the same port.
 
     Raises:
@@ -131,7 +131,7 @@ def _gateway_socket(port: int) -> socket.socket:
     return listen(0)
 
 
-async def _gateway(stack: StackAccess, settings: Settings, port: socket.socket) -> _Gateway:
+async def _gateway(stack: StackAccess, settings: Settings, port: socket.socket) -> DevGateway:
     """
     Raises:
         UsageError: the servers are the user's own, and there is no token to use a gateway with.
@@ -140,7 +140,7 @@ async def _gateway(stack: StackAccess, settings: Settings, port: socket.socket) 
         token = await local_token(stack, connected)
         if token is None:
             await check_way_in(connected, settings, LOOPBACK)
-        return _Gateway(port, token)
+        return DevGateway(port, token)
 
 
 async def _wait_for_server(stack: StackAccess) -> None:

@@ -31,7 +31,8 @@ from noetl_stream.client.executions.submit import DirectIngest, Requests
 from noetl_stream.client.feed.live import LiveFeed
 from noetl_stream.client.playbooks import DirectPlaybooks, PlaybookPorts
 from noetl_stream.gateway.access.authentication import Authentication
-from noetl_stream.gateway.gateway import Gateway, GatewayPorts
+from noetl_stream.gateway.access.network import Network
+from noetl_stream.gateway.gateway import BY_ADDRESS, Gateway, GatewayPorts
 from noetl_stream.model.limits import DEFAULT_LIMITS
 from noetl_stream.ports.access import LOCAL_NAME, StoredToken, hash_of, token_text
 from noetl_stream.ports.operations import Operations
@@ -67,10 +68,15 @@ class GatewayStage:
     Args:
         signed_in: Whether ``client`` sends :data:`TOKEN` unless a request says otherwise.
         more_tools: What the worker has beside ``noop``, by kind.
+        network: What the gateway is called, and by which proxies.
     """
 
     def __init__(
-        self, limits: GatewayLimits, signed_in: bool = True, more_tools: Mapping[str, Tool] = MappingProxyType({})
+        self,
+        limits: GatewayLimits,
+        signed_in: bool = True,
+        more_tools: Mapping[str, Tool] = MappingProxyType({}),
+        network: Network = BY_ADDRESS,
     ) -> None:
         self._tools: dict[str, Tool] = {"noop": NoopTool(), **more_tools}
         self._kinds = KINDS | {kind: tool.spec for kind, tool in self._tools.items()}
@@ -83,6 +89,7 @@ class GatewayStage:
         self.audit = MemoryAudit()
         self.idempotency = MemoryIdempotency(self.clock)
         self._limits = limits
+        self._network = network
         self._headers = AS_ADMIN if signed_in else {}
         self.operations = self.operations_within(unrecorded)
         self.url: str
@@ -129,7 +136,7 @@ class GatewayStage:
             audit=self.audit,
             clock=self.clock,
         )
-        self.gateway = Gateway(ports, self._limits)
+        self.gateway = Gateway(ports, self._limits, self._network)
         now_ms = self.clock.now_ms()
         token = StoredToken(TOKEN_ID, LOCAL_NAME, "admin", (), hash_of(SECRET), now_ms, "test", last_used_ms=now_ms)
         await self.tokens.add(token)

@@ -4,42 +4,18 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from http.cookies import SimpleCookie
-from typing import Any
 
 import pytest
 from aiohttp import ClientSession, DummyCookieJar
+from gateway_browser import Browser
 from gateway_stage import GatewayStage
-from openapi_checks import Answered, Described
+from openapi_checks import Described
 
 from noetl_stream.gateway.access.authentication import CACHED_S
 from noetl_stream.gateway.access.sessions import CODE_MS, SESSION_MS
 from noetl_stream.ports.access import MAX_CODES, MAX_SESSIONS
 from noetl_stream.settings.environment import GatewayLimits
 from noetl_stream.testing.waiting import until_it_is
-
-
-class Browser:
-    """A page of the gateway's own origin, in a browser that has the session's cookie once it has signed in."""
-
-    def __init__(self, url: str, api: Described) -> None:
-        self._api = api
-        self.headers = {"Origin": url, "Sec-Fetch-Site": "same-origin"}
-        self.cookie = ""
-
-    async def call(self, operation: str, **given: Any) -> Answered:
-        cookie = {"Cookie": self.cookie} if self.cookie else {}
-        headers = {**self.headers, **cookie, **given.pop("headers", {})}
-        answered = await self._api.call(operation, headers=headers, **given)
-        if "Set-Cookie" in answered.headers:
-            ((name, morsel),) = SimpleCookie(answered.headers["Set-Cookie"]).items()
-            self.cookie = f"{name}={morsel.value}"
-        return answered
-
-    async def sign_in(self, code: str) -> Answered:
-        answered = await self.call("signIn", body={"code": code})
-        if answered.status == 201:
-            self.headers["X-CSRF-Token"] = answered.body["csrf_token"]
-        return answered
 
 
 @pytest.fixture
