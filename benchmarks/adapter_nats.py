@@ -42,7 +42,7 @@ async def report(log: NatsEventLog, count: int) -> None:
 
     async def reporter() -> None:
         for number in numbers:
-            await log.publish_reported(f"run-{number % 1000}", f"report-{number}", BODY)
+            await log.publish_request(f"run-{number % 1000}", f"report-{number}", BODY)
 
     await asyncio.gather(*(reporter() for _ in range(REPORTERS)))
 
@@ -85,7 +85,7 @@ async def round_trips(log: NatsEventLog, count: int) -> None:
     """A report and its reading, one after the other."""
     reader = await log.open_reader(range(PARTITIONS), await log.last_sequence())
     for number in range(count):
-        await asyncio.gather(log.publish_reported("run-1", f"trip-{number}", BODY), reader.next_batch(1))
+        await asyncio.gather(log.publish_request("run-1", f"trip-{number}", BODY), reader.next_batch(1))
     await reader.close()
 
 

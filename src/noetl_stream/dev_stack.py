@@ -17,7 +17,6 @@ from noetl_stream.errors import NoetlError, UsageError
 from noetl_stream.hosting import (
     StackAccess,
     connected_to,
-    embedded_endpoint,
     local_token,
     on_termination,
     open_stack,
@@ -25,6 +24,7 @@ from noetl_stream.hosting import (
 )
 from noetl_stream.local.gateway import announced
 from noetl_stream.local.processes import LOOPBACK, listen
+from noetl_stream.ports.permissions import GATEWAY, SERVER, worker_identity
 from noetl_stream.processes import Supervised
 from noetl_stream.settings.environment import Settings
 from noetl_stream.wiring import check_way_in, make_client
@@ -59,23 +59,24 @@ async def develop(
         stack = closing.enter_context(open_stack(settings))
         await prepare_embedded(stack)
         gateway = await _gateway(stack, settings, port) if port is not None else None
-        children = [Supervised(f"server {n}", ["server"], stack) for n in range(1, servers + 1)]
-        worker = ["worker", "--pool", settings.pool, "--slots", str(slots)]
+        children = [Supervised(f"server {n}", ["server"], stack, SERVER) for n in range(1, servers + 1)]
+        worker, pool = ["worker", "--pool", settings.pool, "--slots", str(slots)], worker_identity(settings.pool)
         children += [
-            Supervised(f"worker {n}", worker, stack, gateway_port=None if gateway is None else gateway.port)
+            Supervised(f"worker {n}", worker, stack, pool, gateway_port=None if gateway is None else gateway.port)
             for n in range(1, workers + 1)
         ]
         if gateway is not None:
             closing.enter_context(gateway.announced(stack))
             number = gateway.socket.fileno()
-            children.append(Supervised("gateway", ["gateway", "--socket", str(number)], stack, inherited=[number]))
+            of_gateway = ["gateway", "--socket", str(number)]
+            children.append(Supervised("gateway", of_gateway, stack, GATEWAY, inherited=[number]))
         tasks = [asyncio.create_task(child.run()) for child in children]
-        tasks.append(asyncio.create_task(_watch(settings, stack, children)))
+        tasks.append(asyncio.create_task(_watch(stack, children)))
         try:
             if servers:
                 await result_until(_wait_for_server(stack), ending.wait())
-            of_gateway = await result_until(gateway.lines(), ending.wait()) if gateway is not None else None
-            for line in [*_address(stack), *(of_gateway or ())]:
+            told = await result_until(gateway.lines(), ending.wait()) if gateway is not None else None
+            for line in [*_address(stack), *(told or ())]:
                 echo(line)
             await ending.wait()
             log.info("stopping")
@@ -151,19 +152,18 @@ async def _wait_for_server(stack: StackAccess) -> None:
             await connected.clock.sleep(ANSWER_POLL_S)
 
 
-async def _watch(settings: Settings, stack: StackAccess, children: Sequence[Supervised]) -> None:
-    """Restarts embedded servers that die, and the children when the endpoint changes."""
+async def _watch(stack: StackAccess, children: Sequence[Supervised]) -> None:
+    """Restarts embedded servers that die, and the children when their addresses change."""
     embedded = stack.embedded
     while embedded is not None:
         await asyncio.sleep(WATCH_S)
+        address = embedded.address
         try:
             for name in await asyncio.to_thread(embedded.revive):
                 log.warning("%s had stopped: restarted", name)
-                endpoint = embedded_endpoint(embedded, settings)
-                if endpoint != stack.endpoint:
-                    stack.endpoint = endpoint
-                    for child in children:
-                        child.restart()
+            if embedded.address != address:
+                for child in children:
+                    child.restart()
         except NoetlError as error:
             log.error("%s", error)
 
@@ -173,7 +173,7 @@ def _address(stack: StackAccess) -> list[str]:
     if stack.embedded is not None:
         lines.append(f"  home      {stack.embedded.address.home}")
     lines.append(f"  NATS      {_without_password(stack.endpoint.nats_url)}")
-    lines.append(f"  Postgres  {_without_password(stack.endpoint.postgres_dsn)}")
+    lines.append(f"  Postgres  {_without_password(stack.endpoint.postgres_dsn or '')}")
     home = f" --home {stack.embedded.address.home}" if stack.embedded is not None else ""
     lines.append(f"  run a playbook: noetl-stream run FILE{home}")
     return lines

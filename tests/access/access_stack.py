@@ -91,7 +91,6 @@ class Stack:
         """A client of a gateway over all this."""
         ports = GatewayPorts(
             operations=self.operations,
-            ingest=_Refusing(),
             idempotency=MemoryIdempotency(self.clock),
             readiness=_Refusing(),
             authenticator=authenticator,

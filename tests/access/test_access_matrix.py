@@ -69,7 +69,6 @@ POST /api/v1/executions/{execution_id}/resume
 POST /api/v1/executions/{execution_id}/rerun
 POST /api/v1/executions/{execution_id}/retry
 PATCH /api/v1/executions/{execution_id}/ctx
-POST /api/v1/events
 POST /api/vars/{execution_id}
 """
 

@@ -18,8 +18,9 @@ from noetl_stream.gateway.access.authentication import (
     Authentication,
 )
 from noetl_stream.model.envelope import iso
+from noetl_stream.model.paths import covers
 from noetl_stream.model.roles import ROLES, Role, suffices
-from noetl_stream.ports.access import TOKEN_TEXT, AuditedAnswer, CallCredentials, Caller, StoredToken, covers
+from noetl_stream.ports.access import TOKEN_TEXT, AuditedAnswer, CallCredentials, Caller, StoredToken
 from noetl_stream.ports.operations.access import NewToken
 from noetl_stream.ports.operations.documents import plain
 from noetl_stream.settings.oidc import OidcSettings

@@ -101,23 +101,23 @@ async def test_a_lost_command_is_gone(broker: MemoryBroker) -> None:
 
 async def test_message_ids_are_remembered_for_two_minutes(broker: MemoryBroker, clock: ManualClock) -> None:
     log = broker.event_log
-    await log.publish_reported("run-1", "request-1", b"{}")
+    await log.publish_request("run-1", "request-1", b"{}")
     clock.advance(120)
-    await log.publish_reported("run-1", "request-1", b"{}")
+    await log.publish_request("run-1", "request-1", b"{}")
     assert await log.last_sequence() == 1
     clock.advance(1)
-    await log.publish_reported("run-1", "request-1", b"{}")
+    await log.publish_request("run-1", "request-1", b"{}")
     assert await log.last_sequence() == 2
 
 
 async def test_a_restart_forgets_message_ids_and_breaks_readers(broker: MemoryBroker) -> None:
     log = broker.event_log
     reader = await log.open_reader(ALL, 0)
-    await log.publish_reported("run-1", "request-1", b"{}")
+    await log.publish_request("run-1", "request-1", b"{}")
     broker.restart()
     with pytest.raises(ReaderBroken):
         await reader.next_batch(1)
-    await log.publish_reported("run-1", "request-1", b"{}")
+    await log.publish_request("run-1", "request-1", b"{}")
     assert len(await read(await log.open_reader(ALL, 0), 2)) == 2
 
 
@@ -130,7 +130,7 @@ async def test_while_stopped_nothing_answers_and_what_must_be_stored_is_held(bro
     broker.stop()
     leased.ack()
     for attempt in (
-        log.publish_reported("run-1", "request-1", b"{}"),
+        log.publish_request("run-1", "request-1", b"{}"),
         log.last_sequence(),
         log.open_reader(ALL, 0),
         queue.present(),
@@ -153,10 +153,10 @@ async def test_while_stopped_nothing_answers_and_what_must_be_stored_is_held(bro
 async def test_a_lost_tail_is_gone_and_its_sequences_come_again(broker: MemoryBroker) -> None:
     log = broker.event_log
     for number in range(3):
-        await log.publish_reported("run-1", f"request-{number}", b"%d" % number)
+        await log.publish_request("run-1", f"request-{number}", b"%d" % number)
     log.lose_tail(2)
     assert await log.last_sequence() == 1
-    assert await log.publish_reported("run-1", "request-9", b"9") == 2
+    assert await log.publish_request("run-1", "request-9", b"9") == 2
 
 
 async def test_readers_stay_in_contact_while_time_passes(broker: MemoryBroker, clock: ManualClock) -> None:
@@ -174,7 +174,7 @@ async def test_a_lost_blob_is_missing(broker: MemoryBroker) -> None:
 
 async def test_no_two_things_are_stored_at_the_same_time(broker: MemoryBroker) -> None:
     for number in range(5):
-        await broker.event_log.publish_reported("run-1", f"request-{number}", b"{}")
+        await broker.event_log.publish_request("run-1", f"request-{number}", b"{}")
     times = [stored.message.at_ms for stored in broker.event_log.stored]
     assert times == sorted(set(times))
 

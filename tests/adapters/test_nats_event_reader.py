@@ -57,7 +57,7 @@ async def test_a_deleted_stream_breaks_the_reader_and_cannot_be_read_again(conne
 async def test_an_unanswered_pull_breaks_the_reader(connection: NatsConnection) -> None:
     log = await NatsEventLog.open(connection, SystemClock())
     for n in range(3):
-        await log.publish_reported("run-1", f"request-{n}", b"{}")
+        await log.publish_request("run-1", f"request-{n}", b"{}")
     reader = await log.open_reader(ALL, 0)
     await read(reader, 3)
     for name in await consumer_names(connection):
@@ -71,7 +71,7 @@ async def test_a_lost_message_is_noticed_with_the_next_one(proxy: LossyProxy, th
     reader = await log.open_reader(ALL, 0)
     proxy.loses = lambda frame: frame.startswith(b"HMSG noetl.events.") and frame.endswith(b"second\r\n")
     for body in (b"first", b"second", b"third"):
-        await log.publish_reported("run-1", f"request-{body.decode()}", body)
+        await log.publish_request("run-1", f"request-{body.decode()}", body)
     assert await broken_reason(reader) == "a gap: message 3 came after 1 of this reader"
 
 
@@ -81,7 +81,7 @@ async def test_a_lost_last_message_is_noticed_with_the_next_heartbeat(
     log = await NatsEventLog.open(through_proxy, SystemClock(), heartbeat_s=0.2)
     reader = await log.open_reader(ALL, 0)
     proxy.loses = lambda frame: frame.startswith(b"HMSG noetl.events.")
-    sequence = await log.publish_reported("run-1", "request-1", b"lost")
+    sequence = await log.publish_request("run-1", "request-1", b"lost")
     assert await broken_reason(reader) == "a gap: 1 messages were sent to this reader, 0 arrived"
     assert reader.high_water < sequence
 
@@ -103,7 +103,7 @@ async def test_a_subject_with_no_partition_of_ours_is_passed_over(connection: Na
         "noetl.events.03.run-1.reported",
     ):
         await connection.client.jetstream().publish(subject, b"{}")
-    mine = await log.publish_reported("run-1", "request-1", b"{}")
+    mine = await log.publish_request("run-1", "request-1", b"{}")
     assert [message.sequence for message in await read(reader, 1)] == [mine] == [4]
     await reader.close()
 
@@ -116,7 +116,7 @@ async def test_an_idle_reader_stays_in_contact(connection: NatsConnection) -> No
     # Longer than it would take to break: several heartbeats must have come.
     await until(lambda: reader.contact_s >= opened_s + 0.7 or waiting.done())
     assert not waiting.done()
-    await log.publish_reported("run-1", "request-1", b"{}")
+    await log.publish_request("run-1", "request-1", b"{}")
     assert len(await waiting) == 1
     await reader.close()
 
@@ -125,7 +125,7 @@ async def test_heartbeats_alone_move_high_water(connection: NatsConnection) -> N
     log = await NatsEventLog.open(connection, SystemClock(), heartbeat_s=0.2)
     reader = await log.open_reader([0], 0)
     quiet = await NatsEventLog.open(connection, SystemClock())
-    last = await quiet.publish_reported("run-1", "request-1", b"{}")
+    last = await quiet.publish_request("run-1", "request-1", b"{}")
     await until(lambda: reader.high_water >= last)
     assert reader.high_water == last
     await reader.close()
@@ -142,7 +142,7 @@ async def test_a_closed_reader_leaves_no_consumer_behind(connection: NatsConnect
 async def test_ten_thousand_messages_pass_a_reader_that_is_slow(connection: NatsConnection) -> None:
     log = await NatsEventLog.open(connection, SystemClock())
     reader = await log.open_reader(ALL, 0)
-    published = asyncio.gather(*(log.publish_reported(f"run-{n}", f"request-{n}", b"{}") for n in range(10_000)))
+    published = asyncio.gather(*(log.publish_request(f"run-{n}", f"request-{n}", b"{}") for n in range(10_000)))
     sequences: list[int] = []
     async with asyncio.timeout(TIMEOUT_S):
         while len(sequences) < 10_000:

@@ -39,10 +39,10 @@ async def test_a_report_without_an_answer_has_an_unknown_outcome(
     log = await NatsEventLog.open(own_connection, SystemClock(), acknowledge_within_s=SOON_S)
     own_nats.pause()
     with pytest.raises(OutcomeUnknown, match=r"no acknowledgement within 0\.3 s"):
-        await log.publish_reported("run-1", "request-1", b"{}")
+        await log.publish_request("run-1", "request-1", b"{}")
     own_nats.resume()
     # It may have been stored, and was: the same id says so.
-    await log.publish_reported("run-1", "request-1", b"{}")
+    await log.publish_request("run-1", "request-1", b"{}")
     assert await log.last_sequence() == 1
 
 
@@ -51,7 +51,7 @@ async def test_a_report_in_flight_when_the_connection_is_lost_has_an_unknown_out
 ) -> None:
     log = await NatsEventLog.open(own_connection, SystemClock(), acknowledge_within_s=10 * TIMEOUT_S)
     own_nats.pause()
-    publishing = asyncio.create_task(log.publish_reported("run-1", "request-1", b"{}"))
+    publishing = asyncio.create_task(log.publish_request("run-1", "request-1", b"{}"))
     await asyncio.sleep(0)
     own_nats.kill()
     with pytest.raises(OutcomeUnknown, match="the connection was lost"):
@@ -68,15 +68,15 @@ async def test_a_report_without_a_connection_is_refused_at_once(
     own_nats.kill()
     await lost.wait()
     with pytest.raises(Unreachable, match="not connected"):
-        await log.publish_reported("run-1", "request-1", b"{}")
+        await log.publish_request("run-1", "request-1", b"{}")
 
 
 async def test_a_full_stream_rejects_a_report_with_a_clear_error(connection: NatsConnection) -> None:
     log = await NatsEventLog.open(connection, SystemClock())
     await limit_events(connection, 1)
-    await log.publish_reported("run-1", "request-1", b"{}")
+    await log.publish_request("run-1", "request-1", b"{}")
     with pytest.raises(Unreachable, match=r"maximum messages exceeded .*the stream is full"):
-        await log.publish_reported("run-1", "request-2", b"{}")
+        await log.publish_request("run-1", "request-2", b"{}")
     assert await log.last_sequence() == 1
 
 
@@ -84,7 +84,7 @@ async def test_a_missing_stream_refuses_a_report_and_says_how_to_fix_it(connecti
     log = await NatsEventLog.open(connection, SystemClock())
     await connection.api(f"STREAM.DELETE.{EVENTS}")
     with pytest.raises(Unreachable, match=r"no stream takes this subject .*stream ensure"):
-        await log.publish_reported("run-1", "request-1", b"{}")
+        await log.publish_request("run-1", "request-1", b"{}")
 
 
 async def test_decided_records_wait_for_room_in_a_full_stream(
@@ -151,11 +151,11 @@ async def test_a_message_larger_than_the_server_takes_is_refused(connection: Nat
     log = await NatsEventLog.open(connection, SystemClock())
     large = b"x" * connection.max_payload
     with pytest.raises(PayloadRefused, match=r"larger than the NATS server accepts .*max_payload"):
-        await log.publish_reported("run-1", "request-1", large)
+        await log.publish_request("run-1", "request-1", large)
     with pytest.raises(PayloadRefused):
         log.publish_decided([decided("run-1", "0.1.1.a.0", large)])
     # The connection has not suffered.
-    await log.publish_reported("run-1", "request-2", b"x" * (7 * 1024 * 1024))
+    await log.publish_request("run-1", "request-2", b"x" * (7 * 1024 * 1024))
     reader = await log.open_reader(ALL, 0)
     (message,) = await read(reader, 1)
     assert len(message.body) == 7 * 1024 * 1024
@@ -177,22 +177,22 @@ async def test_a_publish_right_after_opening_gets_its_answer(connection: NatsCon
         # Something is waiting to be written when the inbox for the answers is made.
         connection.wire.send("noetl.nudge.nobody", b"")
         log = await NatsEventLog.open(connection, SystemClock())
-        assert await log.publish_reported("run-1", f"request-{number}", b"{}") == number
+        assert await log.publish_request("run-1", f"request-{number}", b"{}") == number
         await log.close()
 
 
 async def test_a_message_id_cannot_smuggle_commands_in(connection: NatsConnection) -> None:
     log = await NatsEventLog.open(connection, SystemClock())
     with pytest.raises(UsageError, match="is not a valid message id"):
-        await log.publish_reported("run-1", "x\r\n\r\nPUB noetl.events.1.a.reported 0\r\n", b"{}")
+        await log.publish_request("run-1", "x\r\n\r\nPUB noetl.events.1.a.reported 0\r\n", b"{}")
     assert await log.last_sequence() == 0
 
 
 async def test_subjects_hold_partition_and_execution(connection: NatsConnection) -> None:
     log = await NatsEventLog.open(connection, SystemClock())
-    await log.publish_reported("run-1", "request-1", b"{}")
+    await log.publish_request("run-1", "request-1", b"{}")
     await log.publish_decided([decided("run-1", "0.1.1.a.0")._replace(partition=31)])
     assert await stored_subjects(connection) == {
-        f"noetl.events.{partition_of('run-1')}.run-1.reported": 1,
+        f"noetl.events.{partition_of('run-1')}.run-1.requested": 1,
         "noetl.events.31.run-1.decided": 1,
     }

@@ -24,7 +24,7 @@ async def report_all(log: NatsEventLog, acknowledged: dict[str, int], worker: in
     for number in range(worker, REPORTS, 20):
         while f"report-{number}" not in acknowledged:
             try:
-                sequence = await log.publish_reported(f"run-{number % 50}", f"report-{number}", b"%d" % number)
+                sequence = await log.publish_request(f"run-{number % 50}", f"report-{number}", b"%d" % number)
             except (OutcomeUnknown, Unreachable):
                 await asyncio.sleep(0.01)
             else:

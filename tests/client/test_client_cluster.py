@@ -36,7 +36,7 @@ async def letters(stage: ClientStage) -> list[DeadLetterDocument]:
 
 
 async def publish(stage: ClientStage, body: bytes, message_id: str = "bad") -> None:
-    await stage.broker.event_log.publish_reported(EXECUTION, message_id, body)
+    await stage.broker.event_log.publish_request(EXECUTION, message_id, body)
 
 
 async def request_of(stage: ClientStage, source: str = SHORT) -> bytes:
@@ -122,7 +122,7 @@ async def test_a_letter_is_listed_and_looked_at(stage: ClientStage) -> None:
         "source": "events",
         "partition": partition,
         "execution_id": EXECUTION,
-        "subject": f"noetl.events.{partition}.{EXECUTION}.reported",
+        "subject": f"noetl.events.{partition}.{EXECUTION}.requested",
         "reason": listed.reason,
         "size": 13,
         "sequence": 1,
@@ -179,7 +179,7 @@ async def test_a_message_that_is_bad_still_becomes_another_letter(stage: ClientS
 async def test_a_requeue_that_died_halfway_publishes_nothing_twice(stage: ClientStage) -> None:
     await publish(stage, b"bad")
     (listed,) = await letters(stage)
-    await stage.broker.event_log.publish_reported(EXECUTION, f"requeue-{listed.id}", b"bad")
+    await stage.broker.event_log.publish_request(EXECUTION, f"requeue-{listed.id}", b"bad")
     end = stage.broker.event_log.end
     await stage.cluster.requeue(listed.id, "alice")
     assert stage.broker.event_log.end == end

@@ -21,6 +21,7 @@ from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.playbook.compile.compiler import digest_of
 from noetl_stream.ports.operations.executions import RerunOptions, Start
 from noetl_stream.ports.operations.feed import FeedEvent
+from noetl_stream.testing.keys import capability_of
 from noetl_stream.testing.simulation.work import playbook, then, work
 
 WORKERS = ("ann", "bob")
@@ -145,8 +146,11 @@ async def test_a_run_without_a_known_worker_has_the_role_as_its_actor() -> None:
         number=0,
         first=0,
         events=[msgspec.Raw(failed)],
+        capability=capability_of(started.execution_id, step_run_id, run.command_id, run.issue),
     )
-    await stage.broker.event_log.publish_reported(started.execution_id, report_id(run, 0), codec.encode(report))
+    await stage.broker.event_log.publish_report(
+        started.execution_id, "default", report_id(run, 0), codec.encode(report)
+    )
     await stage.executions.wait(started.execution_id, 60)
     (failed,) = named(await journal_of(stage, started.execution_id), "step.failed")
     assert (failed.source, failed.actor) == ("worker", "worker")

@@ -8,19 +8,21 @@ from typing import Any
 import pytest
 
 from noetl_stream.adapters.memory.broker import MemoryBroker
-from noetl_stream.client.executions.submit import RequestRefused, ask_of
+from noetl_stream.client.executions.submit import RequestRefused, Requests, ask_of
 from noetl_stream.errors import OutcomeUnknown
 from noetl_stream.model import codec
 from noetl_stream.model.events import SignalReceived
 from noetl_stream.model.messages import Request
 from noetl_stream.ports import subjects
 from noetl_stream.ports.operations.executions import AcceptedDocument
+from noetl_stream.testing.keys import SIGNER
 from noetl_stream.testing.simulation.time import simulated_clock
 
 SIGNAL = SignalReceived("request-1", signal="go", payload=[1])
 DONE = {"known": True, "answer": {"ok": True, "execution_id": "execution-1", "position": 7}}
 REFUSED = {"known": True, "answer": {"ok": False, "execution_id": "execution-1", "error": "it has ended"}}
 UNKNOWN = {"known": False}
+PUBLISHED = codec.decode_reported(SIGNER.encode(Request("execution-1", "request-1", SIGNAL)))
 ACCEPTED = AcceptedDocument("execution-1", 7)
 
 
@@ -30,6 +32,7 @@ class World:
     def __init__(self, *answers: Any) -> None:
         self.clock = simulated_clock()
         self.broker = MemoryBroker(self.clock)
+        self.requests = Requests(self.broker.event_log, SIGNER)
         self.answers = list(answers)
         self.lookups = 0
 
@@ -37,7 +40,7 @@ class World:
         await self.broker.bus.listen("noetl.ask.request.execution-1.request-1", self.answer, "servers")
 
     async def ask(self, **more: Any) -> AcceptedDocument:
-        return await ask_of(self.broker.event_log, self.broker.bus, self.clock, "execution-1", SIGNAL, **more)
+        return await ask_of(self.requests, self.broker.bus, self.clock, "execution-1", SIGNAL, **more)
 
     def published(self) -> list[Any]:
         return [codec.decode_reported(stored.message.body) for stored in self.broker.event_log.stored]
@@ -61,7 +64,7 @@ async def test_the_folds_answer_arrives_as_soon_as_it_is_committed() -> None:
     world.broker.bus.send(subjects.answered("execution-1", "request-1"), codec.encode(DONE["answer"]))
     assert await asking == ACCEPTED
     assert world.lookups == 0, "nothing was looked up"
-    assert world.published() == [Request("execution-1", "request-1", SIGNAL)]
+    assert world.published() == [PUBLISHED]
 
 
 async def test_an_answer_that_was_given_before_is_looked_up_at_once() -> None:
@@ -94,7 +97,7 @@ async def test_while_no_server_answers_the_same_request_goes_out_again() -> None
 
     assert await world.ask(unanswered=unanswered) == ACCEPTED
     assert len(calls) == 3
-    assert world.published() == [Request("execution-1", "request-1", SIGNAL)] * 4
+    assert world.published() == [PUBLISHED] * 4
 
 
 async def test_a_server_that_cannot_say_is_asked_again() -> None:
@@ -110,7 +113,7 @@ async def test_a_publication_of_unknown_outcome_is_not_a_failure() -> None:
     async def unknown(*_: Any) -> int:
         raise OutcomeUnknown("no acknowledgement")
 
-    log.publish_reported = unknown
+    log.publish_request = unknown
     assert await world.ask() == ACCEPTED
 
 
@@ -119,7 +122,7 @@ async def test_the_same_request_id_for_another_execution_is_another_message() ->
     world = await serving(DONE)
     await world.ask()
     await world.broker.bus.listen("noetl.ask.request.execution-2.request-1", world.answer, "servers")
-    await ask_of(world.broker.event_log, world.broker.bus, world.clock, "execution-2", SIGNAL)
+    await ask_of(world.requests, world.broker.bus, world.clock, "execution-2", SIGNAL)
     assert [request.execution_id for request in world.published()] == ["execution-1", "execution-2"]
 
 

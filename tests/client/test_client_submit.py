@@ -8,13 +8,14 @@ import msgspec
 import pytest
 
 from noetl_stream.adapters.memory.broker import MemoryBroker
-from noetl_stream.client.executions.submit import Client, RequestRefused
+from noetl_stream.client.executions.submit import Client, RequestRefused, Requests
 from noetl_stream.engine.decide.executions import refuse
 from noetl_stream.model import codec
 from noetl_stream.model.events import ExecutionRequested
 from noetl_stream.model.ids import partition_of
 from noetl_stream.model.messages import JournalRecord, Request
 from noetl_stream.ports import subjects
+from noetl_stream.testing.keys import SIGNER
 from noetl_stream.testing.simulation.time import simulated_clock
 
 REQUEST = Request("execution-1", "request-1", ExecutionRequested("request-1", "digest"))
@@ -23,7 +24,7 @@ REQUEST = Request("execution-1", "request-1", ExecutionRequested("request-1", "d
 async def refusal_of_submission(diagnostics: list[dict[str, Any]]) -> RequestRefused:
     """What is said of a request whose refusal came over the bus."""
     broker = MemoryBroker(simulated_clock())
-    client = Client(broker.event_log, broker.blobs, broker.bus)
+    client = Client(Requests(broker.event_log, SIGNER), broker.blobs, broker.bus)
     follower = await client.follow("execution-1").open()
     partition = partition_of("execution-1")
     entries = [msgspec.Raw(codec.encode(fact)) for fact in refuse(diagnostics, "it has not failed")]

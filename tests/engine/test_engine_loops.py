@@ -359,7 +359,7 @@ def test_one_iteration_kept_by_reference_makes_the_whole_result_one() -> None:
     scenario = loop(items="[1, 2]")
     run = scenario.take("start", index=0)
     run.begin()
-    large = Outcome("ok", Payload(reference=Reference("nats", "a/b/c", 70_000)))
+    large = Outcome("ok", Payload(reference=Reference("nats", f"{scenario.execution_id}/b/c", 70_000)))
     scenario.feed(RecordedFact(TaskProcessed("work", 1, large, "continue", (0,)), run.run, 1))
     scenario.feed(RecordedFact(LoopIterationDone((0,)), run.run, 2))
     scenario.done("start", 2, index=1)

@@ -8,18 +8,21 @@ import pytest
 from engine_scenarios import BEST_EFFORT, limits, started
 from msgspec.structs import replace
 
-from noetl_stream.engine.advance import advance
+from noetl_stream.engine.advance import NotTaken, advance
 from noetl_stream.engine.evolve.executions import RESOLVED_KEPT
 from noetl_stream.engine.state import RecordedFact
 from noetl_stream.model.events import (
     CancelRequested,
     Fact,
+    LoopPagedOut,
     NextEvaluated,
     ReferenceAwaited,
     ReferenceResolved,
     StepFailed,
+    TaskProcessed,
     TokenClaimed,
 )
+from noetl_stream.model.outcome import Outcome, Page, Payload, Reference
 from noetl_stream.testing.scenario.scenario import Scenario
 
 BRANCH = """
@@ -363,3 +366,36 @@ def test_the_grace_of_a_cancel_that_came_while_it_looked_is_not_lost() -> None:
     assert scenario.status == "running"
     scenario.wait(10)
     assert scenario.status == "cancelled"
+
+
+# --- references that a worker made up ---------------------------------------------------------------------------------
+
+MADE_UP = [
+    Reference("nats", "execution-2/command/1.1.n/0", 9),
+    Reference("journal", "execution-2.step-run", 9),
+    Reference("journal", "execution-1.step-run", 9),
+]
+
+
+@pytest.mark.parametrize("reference", MADE_UP, ids=lambda reference: reference.key)
+def test_a_result_of_another_execution_is_not_taken_from_a_worker(reference: Reference) -> None:
+    scenario = started(BRANCH)
+    run = scenario.take("start")
+    run.begin()
+    fact = TaskProcessed("start", 1, Outcome("ok", Payload(reference=reference)), "continue")
+    advanced = scenario.feed(RecordedFact(fact, run.run, 1))
+    assert isinstance(advanced.refusal, NotTaken)
+    assert (advanced.refusal.code, advanced.refusal.text) == (
+        "misfit",
+        "task.processed refers to a result of another execution",
+    )
+
+
+def test_pages_of_another_execution_are_not_taken_from_a_worker() -> None:
+    scenario = started(
+        "- step: start\n  loop: {in: [1, 2], iterator: n, spec: {mode: sequential}}\n  tool: {kind: noop}\n"
+    )
+    run = scenario.take("start")
+    pages = [Page(0, 2, Reference("nats", "execution-2/rows", 9))]
+    advanced = scenario.feed(RecordedFact(LoopPagedOut(2, pages), run.run, 0))
+    assert isinstance(advanced.refusal, NotTaken) and advanced.refusal.code == "misfit"

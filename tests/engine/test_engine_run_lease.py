@@ -56,6 +56,13 @@ def run_of(scenario: Scenario, issue: int = 1, num_delivered: int = 1, nonce: st
     return RunId(assignment.command_id, issue, num_delivered, nonce)
 
 
+def ordered_twice() -> Scenario:
+    """Its command has been issued again."""
+    scenario = started(TWO_TASKS)
+    scenario.issue_again(scenario.owed("start"))
+    return scenario
+
+
 def say(scenario: Scenario, run: RunId, number: int, fact: Fact | None = None) -> str:
     """How the event stands; then it is fed."""
     recorded = RecordedFact(fact or StepStarted("w"), run, number)
@@ -65,7 +72,7 @@ def say(scenario: Scenario, run: RunId, number: int, fact: Fact | None = None) -
 
 
 def claim(scenario: Scenario, run: RunId) -> str:
-    return say(scenario, run, 0, StepClaimed("reply"))
+    return say(scenario, run, 0, StepClaimed())
 
 
 # --- binding ----------------------------------------------------------------------------------------------------------
@@ -87,7 +94,7 @@ def test_a_claim_binds_too() -> None:
 
 @pytest.mark.parametrize(("issue", "num_delivered"), [(1, 2), (2, 1), (2, 2)])
 def test_a_claim_of_higher_rank_takes_over(issue: int, num_delivered: int) -> None:
-    scenario = started(TWO_TASKS)
+    scenario = ordered_twice()
     old, new = run_of(scenario), run_of(scenario, issue, num_delivered, "y")
     say(scenario, old, 0)
     assert claim(scenario, new) == "next"
@@ -97,7 +104,7 @@ def test_a_claim_of_higher_rank_takes_over(issue: int, num_delivered: int) -> No
 
 @pytest.mark.parametrize(("issue", "num_delivered"), [(1, 1), (1, 2), (2, 1)])
 def test_a_claim_of_the_same_or_lower_rank_does_not(issue: int, num_delivered: int) -> None:
-    scenario = started(TWO_TASKS)
+    scenario = ordered_twice()
     claim(scenario, run_of(scenario, 2, 1))
     other = run_of(scenario, issue, num_delivered, "y")
     assert claim(scenario, other) == "stale"
@@ -105,9 +112,19 @@ def test_a_claim_of_the_same_or_lower_rank_does_not(issue: int, num_delivered: i
 
 
 def test_any_other_fact_of_a_higher_rank_is_stale_without_a_claim() -> None:
-    scenario = started(TWO_TASKS)
+    scenario = ordered_twice()
     say(scenario, run_of(scenario), 0)
     assert say(scenario, run_of(scenario, 2, 1, "y"), 0) == "stale"
+
+
+@pytest.mark.parametrize("issue", [2, 2_000_000_000, 0, -1])
+def test_an_issue_that_was_never_ordered_is_unknown_and_holds_nothing(issue: int) -> None:
+    scenario = started(TWO_TASKS)
+    stray = run_of(scenario, issue, 1, "y")
+    assert claim(scenario, stray) == "unknown"
+    assert isinstance(answer_claim(scenario.state, stray), Drop)
+    assert say(scenario, stray, 0) == "unknown"
+    assert say(scenario, run_of(scenario), 0) == "next"
 
 
 def test_a_stale_fact_changes_nothing_ctx_included() -> None:

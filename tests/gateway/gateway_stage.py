@@ -27,7 +27,7 @@ from noetl_stream.client.cluster import ClusterPorts, DirectCluster, DirectReadi
 from noetl_stream.client.credentials import DirectCredentials
 from noetl_stream.client.executions.direct import DirectExecutions, ExecutionPorts
 from noetl_stream.client.executions.prepare import PlaybookChecker
-from noetl_stream.client.executions.submit import DirectIngest, Requests
+from noetl_stream.client.executions.submit import Requests
 from noetl_stream.client.feed.live import LiveFeed
 from noetl_stream.client.playbooks import DirectPlaybooks, PlaybookPorts
 from noetl_stream.gateway.access.authentication import Authentication
@@ -128,7 +128,6 @@ class GatewayStage:
         log, bus = self.broker.event_log, self.broker.bus
         ports = GatewayPorts(
             operations=self.operations,
-            ingest=DirectIngest(log, self.store),
             idempotency=self.idempotency,
             readiness=DirectReadiness(log, self.store, bus),
             authenticator=Authentication(self.tokens, self.sessions, self.clock),

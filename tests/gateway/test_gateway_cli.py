@@ -173,7 +173,7 @@ async def test_a_dead_letter_is_shown_sent_again_and_discarded(stage: GatewaySta
         [letter] = (await cluster.dead_letters(10, None)).items
         return letter.id
 
-    await stage.broker.event_log.publish_reported("lost", "m1", b"no message")
+    await stage.broker.event_log.publish_request("lost", "m1", b"no message")
     letter = await wait_for_letter()
     assert (await noetl(stage, "dead-letter", "list", "-o", "name")).out == f"{letter}\n"
     assert "body: no message\n" in (await noetl(stage, "dead-letter", "show", letter)).out

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
 import signal
@@ -12,8 +11,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
-from urllib.request import Request, urlopen
+from urllib.request import urlopen
 
 import pytest
 
@@ -50,14 +48,6 @@ def test_the_page_lists_every_kind_of_problem() -> None:
 def commands(guide: str) -> list[str]:
     """The shell blocks of a how-to guide."""
     return re.findall(r"^```bash\n(.*?)^```$", (GUIDES / guide).read_text(), re.DOTALL | re.MULTILINE)
-
-
-BY_HTTP = """
-apiVersion: noetl.io/v2
-kind: Playbook
-metadata: {name: by_http, path: tests/by_http}
-workflow: [{step: only, spec: {pool: by-http}, tool: {name: work, kind: noop}}]
-"""
 
 
 @pytest.mark.xdist_group("stack")
@@ -115,30 +105,3 @@ def test_the_examples_do_what_the_page_says(shared_home: Path, gateway: str) -> 
     assert ended.returncode == 0, ended
     for fact in ('"status":"waiting"', '"paid":250', '"rerun_of":"'):
         assert fact in ended.stdout, fact
-
-
-@pytest.mark.xdist_group("stack")
-@pytest.mark.skipif(shutil.which("curl") is None, reason="the examples are for curl, which is not installed")
-def test_an_http_only_worker_runs_a_step_as_the_page_says(shared_home: Path, gateway: str) -> None:
-    token = (shared_home / "gateway.token").read_text().strip()
-    started = called(token, f"{gateway}/api/v1/executions", {"playbook": BY_HTTP})
-    execution = f"{gateway}/api/v1/executions/{started['execution_id']}"
-    (order,) = (event for event in called(token, f"{execution}/events")["items"] if event["name"] == "step.scheduled")
-    names = {"EXECUTION": started["execution_id"], "STEP_RUN": order["data"]["step_run_id"]}
-    names |= {"COMMAND": order["data"]["command_id"], "RANDOM_OF_THIS_RUN": "a1b2c3", "TOKEN": token}
-    (script,) = commands("http-worker.md")
-    script = script.replace(SHOWN, gateway).replace("curl -s", "curl -sS --fail-with-body")
-    ended = subprocess.run(
-        ["bash", "-eu", "-o", "pipefail", "-c", script], env=os.environ | names, capture_output=True, timeout=PATIENCE_S
-    )
-    assert ended.returncode == 0, ended
-    described = called(token, f"{execution}?wait=30s")
-    assert (described["status"], described["result"]) == ("completed", 42)
-
-
-def called(token: str, url: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
-    data = None if body is None else json.dumps(body).encode()
-    request = Request(url, data, {"Content-Type": "application/json", "Authorization": f"Bearer {token}"})
-    with urlopen(request, timeout=PATIENCE_S) as response:
-        answer: dict[str, Any] = json.load(response)
-        return answer

@@ -164,7 +164,7 @@ async def test_workers_pools_and_partitions_are_shown(api: Described) -> None:
 
 async def test_a_dead_letter_is_looked_at_requeued_and_discarded(stage: GatewayStage, api: Described) -> None:
     for number in (1, 2):
-        await stage.broker.event_log.publish_reported("execution-1", f"message-{number}", b"no report")
+        await stage.broker.event_log.publish_request("execution-1", f"message-{number}", b"no report")
 
     async def letters() -> list[Any]:
         return list((await api.call("listDeadLetters")).body["items"])

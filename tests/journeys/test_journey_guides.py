@@ -21,7 +21,6 @@ pytestmark = [
 GUIDES = ROOT / "docs" / "how-to"
 TUTORIALS = ROOT / "docs" / "tutorials"
 TESTED_ELSEWHERE = {
-    "http-worker.md": "gateway/test_gateway_docs.py",
     "use-http.md": "gateway/test_gateway_docs.py",
     "own-servers.md": "journeys/test_journey_tutorials.py",
 }

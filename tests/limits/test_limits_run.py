@@ -18,6 +18,7 @@ from noetl_stream.engine.advance import InvalidPlan
 from noetl_stream.hosting import open_stack
 from noetl_stream.model import codec
 from noetl_stream.model.limits import Limits
+from noetl_stream.model.messages import StepCommand
 from noetl_stream.playbook.compile.compiler import check, digest_of
 from noetl_stream.playbook.plan import Plan
 from noetl_stream.ports import subjects
@@ -28,6 +29,7 @@ from noetl_stream.testing.keys import ACCESS_KEYS
 from noetl_stream.testing.scenario.scenario import Scenario
 from noetl_stream.tools.pipeline import NoopTool
 from noetl_stream.wiring import Connected, Endpoint, make_server
+from noetl_stream.worker.asker import Asker
 from noetl_stream.worker.playbooks import PlanClient
 
 KINDS = {"noop": NoopTool.spec}
@@ -117,9 +119,10 @@ async def test_a_worker_leaves_it_to_the_server_to_judge_limits() -> None:
     async def answer(_subject: str, _body: bytes, reply: str) -> None:
         broker.bus.send(reply, codec.encode({"source": source, "path": "tests/limited"}))
 
-    await broker.bus.listen(subjects.ask_playbook(digest_of(source)), answer)
-    plans = PlanClient(broker.bus, broker.clock, KINDS)
-    assert (await plans.load(digest_of(source))).digest == digest_of(source)
+    await broker.bus.listen(f"{subjects.ASK_PLAYBOOK}.default", answer)
+    plans, digest = PlanClient(KINDS), digest_of(source)
+    command = StepCommand("command-1", "execution-1", 0, "steprun-1", "start", digest, "default")
+    assert (await plans.load(digest, Asker(broker.bus, broker.clock, command, "worker"))).digest == digest
     await plans.close()
 
 
@@ -136,8 +139,9 @@ async def test_the_limits_of_a_place_are_those_of_its_server() -> None:
     store: Any = MemoryStore(broker.clock)
     store.catalog, store.credentials, store.feed = MemoryCatalog(store), MemoryCredentials(broker.clock), None
     store.audit = MemoryAudit()
-    ports = {"log": broker.event_log, "queue": broker.command_queue, "bus": broker.bus, "blobs": broker.blobs}
-    connected = Connected(**ports, nats=None, store=store, clock=broker.clock, access_keys=ACCESS_KEYS)  # type: ignore[arg-type]
+    ports: Any = {"log": broker.event_log, "queue": broker.command_queue, "bus": broker.bus, "blobs": broker.blobs}
+    ports |= {"nats": None, "store": store, "clock": broker.clock}
+    connected = Connected(**ports, access_keys=ACCESS_KEYS)
     endpoint = Endpoint("", "", {}, limits=Limits(max_step_runs=5), server_keys=(new_key(),))
     server = make_server(connected, endpoint)
     source = playbook("", PLAIN)

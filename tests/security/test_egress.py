@@ -111,6 +111,7 @@ def call_of(inputs: dict[str, Any], own: str | None) -> ToolCall:
         step="step",
         task="task",
         attempt=1,
+        trust_domain="digest ann",
         scope={},
         credential=credential,
         is_operators=is_operators,

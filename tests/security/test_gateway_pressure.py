@@ -21,7 +21,14 @@ from yarl import URL
 from noetl_stream.gateway.access.refusals import CALLERS_COUNTED, ENTRIES_IN_ALL, ENTRIES_OF_ONE, Refusal, RefusalSample
 from noetl_stream.gateway.application import RESOURCES
 from noetl_stream.gateway.http import connections
-from noetl_stream.gateway.http.bodies import INLINE_BYTES, MAX_BODY_PARTS, Body, BodyReader
+from noetl_stream.gateway.http.bodies import (
+    INLINE_BYTES,
+    LARGE_BYTES,
+    MAX_BODY_PARTS,
+    MAX_BODY_VALUES,
+    Body,
+    BodyReader,
+)
 from noetl_stream.gateway.http.connections import address_group
 from noetl_stream.gateway.http.problems import MAX_FAULTS
 from noetl_stream.model.roles import Role
@@ -123,13 +130,23 @@ def test_refusals_of_any_number_of_callers_are_a_bounded_number_of_entries() -> 
     assert rest[-1].attempt.remote == "", "an entry for many is of none of them"
 
 
+async def test_a_call_that_changes_nothing_leaves_no_answer_behind() -> None:
+    async with closed_gateway() as stage:
+        viewer = await token(stage, "ann", "viewer")
+        for _ in range(2):
+            again = YAML | viewer | {"Idempotency-Key": "the same"}
+            async with stage.client.post("/api/v1/playbooks/check", data="a: b", headers=again) as answer:
+                assert answer.status == 200
+                assert "Idempotency-Replayed" not in answer.headers
+
+
 # One viewer holds everyone
 
 
 async def test_waits_of_one_viewer_leave_room_for_everybody_else() -> None:
     async with closed_gateway(max_waits=100) as stage:
         admin = await token(stage, "boss", "admin")
-        viewers = [await token(stage, f"viewer-{number}", "viewer") for number in range(5)]
+        viewers = [await token(stage, f"viewer-{number}", "viewer") for number in range(10)]
         address = f"/api/v1/executions/{await held_execution(stage, admin)}"
 
         async def wait(headers: dict[str, str]) -> int:
@@ -137,13 +154,13 @@ async def test_waits_of_one_viewer_leave_room_for_everybody_else() -> None:
                 return answer.status
 
         first = [asyncio.create_task(wait(viewers[0])) for _ in range(200)]
-        await stage.until(lambda: sum(task.done() for task in first) == 175)
-        assert stage.gateway.pressure.waits.under_way == 25
+        await stage.until(lambda: sum(task.done() for task in first) == 190)
+        assert stage.gateway.pressure.waits.under_way == 10
         assert {task.result() for task in first if task.done()} == {429}
 
         # From one address, viewers fill 80 % of its half; the others still come in.
-        more = [asyncio.create_task(wait(viewer)) for viewer in viewers for _ in range(25)]
-        await stage.until(lambda: sum(task.done() for task in more) == 110)
+        more = [asyncio.create_task(wait(viewer)) for viewer in viewers[1:] for _ in range(10)]
+        await stage.until(lambda: sum(task.done() for task in more) == 60)
         assert stage.gateway.pressure.waits.under_way == 40
         boss = asyncio.create_task(wait(admin))
         await stage.until(lambda: stage.gateway.pressure.waits.under_way == 41)
@@ -157,7 +174,7 @@ async def test_waits_of_one_viewer_leave_room_for_everybody_else() -> None:
 
 
 async def test_checks_of_one_viewer_leave_room_for_those_of_an_author() -> None:
-    stage = GatewayStage(GatewayLimits(max_checks=8), signed_in=False)
+    stage = GatewayStage(GatewayLimits(max_checks=20), signed_in=False)
     release = asyncio.Event()
 
     class Slow:
@@ -181,6 +198,32 @@ async def test_checks_of_one_viewer_leave_room_for_those_of_an_author() -> None:
         await stage.until(lambda: stage.gateway.pressure.checks.under_way == 3)
         release.set()
         assert sorted(await asyncio.gather(*checks)) == [200] * 3 + [429] * 18
+
+
+@pytest.mark.parametrize("length", [LARGE_BYTES + 1, None])
+async def test_large_bodies_of_one_operator_do_not_fill_the_memory(length: int | None) -> None:
+    async with closed_gateway(max_large_bodies=8) as stage:
+        operators = [await token(stage, name, "operator") for name in ("ann", "bob")]
+
+        async def coming() -> AsyncIterator[bytes]:
+            yield b"{"
+            await end.wait()
+
+        async def send(headers: dict[str, str]) -> int:
+            more = {} if length is None else {"Content-Length": str(length)}
+            async with stage.client.post("/api/v1/executions", data=coming(), headers=JSON | headers | more) as answer:
+                return answer.status
+
+        end = asyncio.Event()
+        sending = [asyncio.create_task(send(operators[0])) for _ in range(20)]
+        await stage.until(lambda: sum(task.done() for task in sending) == 18)
+        assert {task.result() for task in sending if task.done()} == {429}
+        sending.append(asyncio.create_task(send(operators[1])))
+        await stage.until(lambda: stage.gateway.pressure.large_bodies.under_way == 3)
+        async with stage.client.post("/api/v1/executions", data="{}", headers=JSON | operators[0]) as answer:
+            assert answer.status == 422, "a small one"
+        for task in sending:
+            task.cancel()
 
 
 async def test_a_caller_that_leaves_an_event_stream_holds_it_no_more() -> None:
@@ -334,10 +377,24 @@ async def test_a_body_of_unknown_keys_is_answered_with_a_hundred_of_them() -> No
                 problem = await answer.json(content_type=None)
             assert answer.status == 400
             assert (len(problem["errors"]), problem["left_out"]) == (MAX_FAULTS, count - MAX_FAULTS)
-        async with stage.client.post("/api/v1/executions", data=unknown_keys(300_000), headers=author) as answer:
+
+
+@pytest.mark.parametrize(
+    ("body", "limit"),
+    [
+        (unknown_keys(300_000), MAX_BODY_PARTS),
+        (f'{{"workload": {{"a": [{",".join(["[]"] * 101_000)}]}}}}', MAX_BODY_PARTS),
+        (f'{{"workload": {{"a": [{",".join(["1"] * 401_000)}]}}}}', MAX_BODY_VALUES),
+    ],
+    ids=["keys", "lists", "numbers"],
+)
+async def test_a_body_of_more_than_a_moments_work_is_refused_before_it_is_decoded(body: str, limit: int) -> None:
+    async with closed_gateway() as stage:
+        author = JSON | await token(stage, "ann", "author")
+        async with stage.client.post("/api/v1/executions", data=body, headers=author) as answer:
             problem = await answer.json(content_type=None)
         assert (answer.status, problem["type"]) == (413, "/problems/too-large")
-        assert str(MAX_BODY_PARTS) in problem["detail"]
+        assert str(limit) in problem["detail"]
 
 
 async def test_a_playbook_of_mistakes_is_answered_with_a_hundred_of_them() -> None:

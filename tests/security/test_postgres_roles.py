@@ -22,7 +22,9 @@ from noetl_stream.adapters.postgres.roles import GATEWAY, READER, ROLES, SERVER,
 from noetl_stream.adapters.postgres.statements import statement
 from noetl_stream.adapters.postgres.store import PostgresStore
 from noetl_stream.errors import NotReady, Unreachable
+from noetl_stream.ports.access import AuditedAnswer
 from noetl_stream.ports.store import ListingFilter
+from noetl_stream.testing.conformance.access import attempted
 
 Connection = Any
 
@@ -310,6 +312,21 @@ async def test_a_gateway_cannot_delete_what_runs(postgres: str, dsn: str, connec
     assert await connection.fetchval("select count(*) from noetl.event where execution_id = 'live'") == 1
 
 
+async def test_a_gateway_empties_old_periods_of_the_audit_and_nothing_else(
+    postgres: str, dsn: str, connection: Connection
+) -> None:
+    store = await PostgresStore.open(dsn_of(postgres, f"one_{GATEWAY}"), name="audit")
+    try:
+        now_ms = await store.now_ms()
+        for at_ms in (0, now_ms - 29 * 24 * 3600 * 1000, now_ms):
+            await store.audit.add(attempted(at_ms=at_ms, target=str(at_ms)), AuditedAnswer(200))
+        await store.audit.trim(now_ms + 1000 * 24 * 3600 * 1000)
+        kept = [int(entry.attempt.target) for entry in await store.audit.page(10, None, None)]
+    finally:
+        await store.close()
+    assert kept == [now_ms, now_ms - 29 * 24 * 3600 * 1000]
+
+
 async def test_more_rights_than_a_role_needs_are_told(postgres: str, dsn: str, connection: Connection) -> None:
     async def excess(user: str) -> list[str]:
         store = await PostgresStore.open(dsn_of(postgres, user), name="excess")
@@ -319,8 +336,8 @@ async def test_more_rights_than_a_role_needs_are_told(postgres: str, dsn: str, c
             await store.close()
 
     assert await excess(f"one_{SERVER}") == []
-    assert "owns the schema noetl" in await excess("owner")
-    assert "is a superuser" in await excess("postgres")
+    assert await excess("owner") == ["owns the schema noetl"]
+    assert await excess("postgres") == ["is a superuser", "owns the schema noetl"]
     assert "insert on api_token, browser_session, catalog" in " ".join(await excess(f"one_{GATEWAY}"))
 
 

@@ -38,6 +38,7 @@ from noetl_stream.ports.evaluator import Evaluator
 from noetl_stream.ports.operations.documents import plain
 from noetl_stream.ports.sealed_blobs import SealedBlobs
 from noetl_stream.ports.store import ExecutionRow, PartitionAdvance, PartitionLease, StoredEvent, Tick
+from noetl_stream.server.credentials import SecretsResponder
 from noetl_stream.server.parts import ServerTimes
 from noetl_stream.server.server import Server
 from noetl_stream.testing.conformance.catalog import registered
@@ -48,6 +49,7 @@ from noetl_stream.testing.simulation.time import simulated_clock
 from noetl_stream.testing.simulation.work import CALLED, Effect, Job, WorkTool, playbook, work
 from noetl_stream.testing.simulation.world import asked_of
 from noetl_stream.tools.pipeline import NoopTool
+from noetl_stream.worker.asker import Asker
 
 KINDS = {"work": WorkTool.spec, "noop": NoopTool.spec}
 ONE_STEP = playbook("one", [{"step": "only", "tool": work("done", 0.2)}])
@@ -70,6 +72,7 @@ class Stage:
         self.stops: list[Stop] = []
         self._names = 0
         self.kinds: Kinds = KINDS
+        self.secrets: SecretsResponder | None = None
         self.evaluator: Evaluator = MemoryEvaluator()
 
     def host(self, role: str, injector: FaultInjector | None = None) -> SimulatedHost:
@@ -81,7 +84,9 @@ class Stage:
     ) -> tuple[Server, SimulatedHost, asyncio.Task[None]]:
         """Starts a server; its task ends when the server does."""
         host = host or self.host("server")
-        server = server_on(host, self.catalog, self.kinds, ServerTimes(**times), evaluator=self.evaluator)
+        server = server_on(
+            host, self.catalog, self.kinds, ServerTimes(**times), evaluator=self.evaluator, secrets=self.secrets
+        )
         task = asyncio.create_task(server.run())
         self.running.append(task)
         return server, host, task
@@ -218,11 +223,15 @@ class Stage:
     def records(self) -> list[JournalRecord]:
         """The decided messages of EVENTS."""
         stored = self.broker.event_log.stored
-        return [codec.decode_record(one.message.body) for one in stored if not one.is_reported]
+        return [codec.decode_record(one.message.body) for one in stored if not one.is_input]
 
-    async def manual_worker(self) -> ManualWorker:
+    def asker(self, command: StepCommand) -> Asker:
+        """What a worker asks that has this command."""
+        return Asker(self.broker.bus, self.clock, command, "hand")
+
+    async def manual_worker(self, pool: str = "default") -> ManualWorker:
         """A worker that the test drives."""
-        return ManualWorker(self, await self.broker.command_queue.open_source("default"))
+        return ManualWorker(self, await self.broker.command_queue.open_source(pool))
 
 
 class ManualWorker:
@@ -258,7 +267,8 @@ class ManualWorker:
             capability=command.capability,
         )
         identity = message_id or report_id(run, number)
-        await self._stage.broker.event_log.publish_reported(command.execution_id, identity, codec.encode(report))
+        body = codec.encode(report)
+        await self._stage.broker.event_log.publish_report(command.execution_id, command.pool, identity, body)
 
     async def finish(self, command: StepCommand, run: RunId, number: int = 0, first: int = 0) -> None:
         """Reports a successful step, from its start to its end."""

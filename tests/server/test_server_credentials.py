@@ -8,27 +8,23 @@ from typing import Any
 import pytest
 
 from noetl_stream.adapters.clock import ManualClock
-from noetl_stream.adapters.memory.access import MemoryCredentials
-from noetl_stream.adapters.memory.broker import MemoryBroker
-from noetl_stream.adapters.memory.store import MemoryStore
+from noetl_stream.adapters.memory.access import MemoryAudit, MemoryCredentials
 from noetl_stream.client.credentials import DirectCredentials
 from noetl_stream.engine.advance import InvalidPlan
 from noetl_stream.errors import Unreachable
 from noetl_stream.model import codec
-from noetl_stream.model.messages import SecretAnswer, SecretQuestion, subject_of
+from noetl_stream.model.messages import SecretAnswer, SecretQuestion, ShownCommand, subject_of
 from noetl_stream.playbook.compile.compiler import compile_playbook
 from noetl_stream.playbook.plan import Plan
-from noetl_stream.ports import subjects
+from noetl_stream.ports.access import AuditedAnswer
 from noetl_stream.sealing.handover import ReplyKey, Sealed
 from noetl_stream.sealing.keys import KeyRing, new_key, read_key
 from noetl_stream.server.credentials import SecretsResponder, missing_credentials, with_credentials
-from noetl_stream.server.responder import answering
-from noetl_stream.testing.conformance.store_rows import execution_row, taken, tick_of
 from noetl_stream.tools.pipeline import NoopTool
-from noetl_stream.worker.waiting import UNAVAILABLE
 
 KEYS = KeyRing(read_key(new_key(), "a test"))
 VALUE = "a very secret value"
+SHOWN = ShownCommand("living", "step-run-1", "command-1", 1, "a capability")
 
 
 class Vault:
@@ -36,22 +32,20 @@ class Vault:
 
     def __init__(self) -> None:
         self.clock = ManualClock()
-        self.store = MemoryStore(self.clock)
+        self.audit = MemoryAudit()
         self.credentials = MemoryCredentials(self.clock)
 
     async def open(self) -> None:
-        rows = [execution_row("living"), execution_row("ended", status="completed", finished_ms=5)]
-        await self.store.commit(tick_of("one", await taken(self.store), executions=rows))
         await DirectCredentials(self.credentials, KEYS).put("pg", VALUE, "ann")
 
     def answers(self, keys: KeyRing | None = KEYS, offered: Collection[str] = ()) -> SecretsResponder:
-        return SecretsResponder(self.credentials, self.store, keys, offered)
+        return SecretsResponder(self.credentials, self.audit, self.clock, keys, offered)
 
     async def ask(self, keys: KeyRing | None = KEYS, **changes: Any) -> tuple[SecretQuestion, ReplyKey, SecretAnswer]:
         question = ReplyKey()
-        given: dict[str, Any] = {"execution_id": "living", "name": "pg", "public_key": question.public_key, **changes}
-        request = SecretQuestion(**given)
-        return request, question, await self.answers(keys).answer(request)
+        given: dict[str, Any] = {"name": "pg", "public_key": question.public_key, **changes}
+        request = SecretQuestion(SHOWN, **given, worker="worker-1")
+        return request, question, await self.answers(keys).answer(request, "gpu")
 
 
 @pytest.fixture
@@ -69,13 +63,30 @@ async def test_the_value_is_sealed_to_the_one_who_asked(vault: Vault) -> None:
     assert VALUE.encode() not in codec.encode(answer)
 
 
-@pytest.mark.parametrize(
-    ("execution_id", "reason"),
-    [("ended", "has ended: it gets no credentials"), ("none", "is unknown: it gets no credentials")],
-)
-async def test_only_a_living_execution_gets_secrets(vault: Vault, execution_id: str, reason: str) -> None:
-    _, _, answer = await vault.ask(execution_id=execution_id)
-    assert answer == SecretAnswer(refused=f"execution {execution_id} {reason}")
+async def test_each_value_handed_out_is_in_the_audit_without_the_value(vault: Vault) -> None:
+    await vault.ask()
+    [entry] = await vault.audit.page(10, None, None)
+    attempt = entry.attempt
+    assert (attempt.principal, attempt.role, attempt.remote) == ("worker-gpu", "worker", "worker-1")
+    assert (attempt.operation, attempt.target, attempt.correlation_id) == ("readCredential", "pg", "living/command-1")
+    assert entry.answer == AuditedAnswer(200, made="version 1")
+    assert VALUE not in repr(entry)
+
+
+async def test_nothing_is_handed_out_that_cannot_be_recorded(vault: Vault) -> None:
+    class Away(MemoryAudit):
+        async def add(self, attempt: Any, answer: Any) -> None:
+            raise Unreachable("the store is away")
+
+    vault.audit = Away()
+    with pytest.raises(Unreachable):
+        await vault.ask()
+
+
+async def test_what_is_not_handed_out_is_not_in_the_audit(vault: Vault) -> None:
+    await vault.ask(name="pgg")
+    await vault.ask(public_key=b"short")
+    assert await vault.audit.page(10, None, None) == []
 
 
 @pytest.mark.parametrize(("name", "near"), [("pgg", "pg"), ("quite different", ""), ("x" * 100_000, "")])
@@ -98,32 +109,6 @@ async def test_a_question_without_a_proper_key_gets_nothing(vault: Vault) -> Non
     _, _, answer = await vault.ask(public_key=b"short")
     assert "an X25519 public key of 32 bytes" in answer.refused
     assert answer.body == b""
-
-
-async def test_questions_on_the_bus_are_answered(vault: Vault) -> None:
-    bus = MemoryBroker(vault.clock).bus
-    subscription = await bus.listen(subjects.ASK_SECRET, answering(bus, vault.answers().reply), "servers")
-    request = SecretQuestion("living", "pg", ReplyKey().public_key)
-    body = await bus.ask(subjects.ASK_SECRET, codec.encode(request), 1)
-    assert body is not None and codec.decode_secret_answer(body).version == 1
-    damaged = await bus.ask(subjects.ASK_SECRET, b"[]", 1)
-    assert damaged is not None and "cannot read this message" in codec.decode_secret_answer(damaged).refused
-    await subscription.close()
-
-
-async def test_a_server_that_cannot_reach_its_database_says_so_and_is_asked_again(vault: Vault) -> None:
-    class Away(MemoryCredentials):
-        async def get(self, name: str) -> Any:
-            raise Unreachable("the store is away")
-
-    bus = MemoryBroker(vault.clock).bus
-    away = SecretsResponder(Away(vault.clock), vault.store, KEYS)
-    for answers in (away, vault.answers()):
-        await bus.listen(subjects.ASK_SECRET, answering(bus, answers.reply), "servers")
-    request = codec.encode(SecretQuestion("living", "pg", ReplyKey().public_key))
-    assert await bus.ask(subjects.ASK_SECRET, request, 1) == UNAVAILABLE
-    body = await bus.ask(subjects.ASK_SECRET, request, 1)
-    assert body is not None and codec.decode_secret_answer(body).version == 1
 
 
 PLAYBOOK = """\
@@ -175,7 +160,7 @@ async def test_a_playbook_that_needs_no_stored_credential_asks_no_database() -> 
             raise AssertionError("nobody needs to know")
 
     clock = ManualClock()
-    answers = SecretsResponder(Untouched(clock), MemoryStore(clock), None)
+    answers = SecretsResponder(Untouched(clock), MemoryAudit(), clock, None)
     whole = compile_playbook(
         PLAYBOOK.replace("\n- {name: pg", "\n# {name: pg")
         .replace("\n- {name: api", "\n# {")

@@ -77,7 +77,7 @@ async def test_an_invalid_message_becomes_a_dead_letter_with_its_details(stage: 
     assert row.id == f"events-{sequence}-{stored.at_ms}"
     assert (row.source, row.partition, row.execution_id, row.body) == ("events", partition, "not.one!", b"\x00\xff")
     assert (row.source_seq, row.at_ms) == (sequence, stored.at_ms)
-    assert row.subject == f"noetl.events.{partition}.not.one!.reported" and "cannot read" in row.reason
+    assert row.subject == f"noetl.events.{partition}.not.one!.requested" and "cannot read" in row.reason
 
 
 @pytest.mark.parametrize("unknown", [False, True], ids=["refused", "outcome unknown"])
@@ -92,7 +92,7 @@ async def test_a_message_passed_over_by_a_tick_that_fails_has_one_letter(stage: 
         stage.store.before_commit = once(error, fails)
     await stage.server()
     stage.start_worker()
-    await stage.broker.event_log.publish_reported(EXECUTION, "bad", b"garbage")
+    await stage.broker.event_log.publish_request(EXECUTION, "bad", b"garbage")
     await stage.request(EXECUTION, "request-1", ONE_STEP)
     await stage.ended(EXECUTION)
     assert len(await letters(stage)) == 1
@@ -111,8 +111,6 @@ async def test_an_invalid_inbox_message_becomes_a_dead_letter(stage: Stage) -> N
 
 WHATEVER: dict[str, Any] = {
     "no fact of a worker": TokenAbsorbed("token", "reason"),
-    "a claim that cannot be answered": StepClaimed("a b\r\nPUB x 0"),
-    "a claim without a reply": StepClaimed(""),
     "an index below zero": LoopIterationDone((-1,)),
     "an index beyond all bounds": LoopIterationDone((10**30,)),
     "an index beyond the loop": LoopIterationDone((3,)),
@@ -189,8 +187,9 @@ async def test_a_fact_with_invalid_json_inside_is_refused(stage: Stage, raw: byt
         number=0,
         first=0,
         events=[msgspec.Raw(raw), msgspec.Raw(raw)],
+        capability=command.capability,
     )
-    await stage.broker.event_log.publish_reported(EXECUTION, report_id(run, 0), codec.encode(report))
+    await stage.broker.event_log.publish_report(EXECUTION, "default", report_id(run, 0), codec.encode(report))
     delivery.ack()
     stage.start_worker()
     assert (await stage.ended(EXECUTION)).status == "completed"
@@ -201,14 +200,14 @@ async def test_a_fact_with_invalid_json_inside_is_refused(stage: Stage, raw: byt
 async def test_a_step_whose_reports_can_never_be_folded_fails_after_as_many_issues_as_deliveries(stage: Stage) -> None:
     most = DEFAULT_LIMITS.max_deliveries
     worker, command, delivery = await begun(stage, ONE_STEP)
-    await stage.broker.event_log.publish_reported(EXECUTION, "bad-1", b"garbage")
+    await stage.broker.event_log.publish_request(EXECUTION, "bad-1", b"garbage")
     delivery.ack()
     for issue in range(2, most + 1):
         command, delivery = await worker.take()
         assert command.issue == issue
         run = worker.run_of(command, delivery)
-        await worker.report(command, run, 0, 0, StepClaimed("claim"))
-        await stage.broker.event_log.publish_reported(EXECUTION, f"bad-{issue}", b"garbage")
+        await worker.report(command, run, 0, 0, StepClaimed())
+        await stage.broker.event_log.publish_request(EXECUTION, f"bad-{issue}", b"garbage")
         delivery.ack()
     row = await stage.ended(EXECUTION)
     assert row.status == "failed" and codec.decode_json(row.error or b"")["kind"] == "lease_exhausted"
@@ -248,7 +247,7 @@ async def test_one_delivery_too_many_leaves_a_letter_of_its_command(stage: Stage
     assert row.status == "failed" and b"max_deliveries" in (row.error or b"")
     (letter,) = [one for one in await letters(stage) if one.id == f"command-{command.command_id}-1"]
     assert letter.source == "command" and "delivered" in letter.reason
-    assert letter.subject.split(".") == ["noetl", "commands", "default", EXECUTION, command.command_id]
+    assert letter.subject.split(".") == ["noetl", "commands", "default", "5", EXECUTION, command.command_id]
 
 
 async def test_a_command_that_is_given_up_in_parts_has_one_letter(stage: Stage) -> None:

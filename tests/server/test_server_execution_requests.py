@@ -9,6 +9,7 @@ from noetl_stream.client.executions.submit import RequestRefused
 from noetl_stream.errors import NotReady
 from noetl_stream.model import codec
 from noetl_stream.model.ids import partition_of
+from noetl_stream.testing.keys import capability_of
 from noetl_stream.testing.simulation.work import JOBS, Job, playbook
 
 EXECUTION = "execution-1"
@@ -139,6 +140,9 @@ async def _check_dead_letter(stage: Stage, caplog: pytest.LogCaptureFixture, why
     assert len(errors) == 1 and why in errors[0] and "dead letter" in errors[0]
 
 
+ALLOWED = capability_of("execution-1", "s", "c", 1).encode()
+
+
 @pytest.mark.parametrize(
     ("body", "why"),
     [
@@ -153,15 +157,25 @@ async def _check_dead_letter(stage: Stage, caplog: pytest.LogCaptureFixture, why
         (b'{"type":"report","execution_id":"execution-1","step_run_id":"s","command_id":"c","issue":1,'
          b'"num_delivered":1,"nonce":"n.1","number":0,"first":0,"events":[]}', "not valid in a subject"),
         (b'{"type":"report","execution_id":"execution-1","step_run_id":"s","command_id":"c","issue":1,'
-         b'"num_delivered":1,"nonce":"n","number":0,"first":0,"events":[{"name":"no.such.fact"}]}', "cannot read"),
+         b'"num_delivered":1,"nonce":"n","number":0,"first":0,"events":[]}', "no capability for issue 1 of command c"),
+        (b'{"type":"report","execution_id":"execution-1","step_run_id":"s","command_id":"c","issue":1,'
+         b'"num_delivered":1,"nonce":"n","number":0,"first":0,"events":[{"name":"no.such.fact"}],'
+         b'"capability":"' + ALLOWED + b'"}', "cannot read"),
     ],
-    ids=["garbage", "empty", "other execution", "bad request id", "bad digest", "bad nonce", "unknown fact"],
+    ids=[
+        "garbage", "empty", "other execution", "bad request id", "bad digest", "bad nonce", "no capability",
+        "unknown fact",
+    ],
 )  # fmt: skip
 async def test_a_dead_letter_is_passed_over_and_logged(
     stage: Stage, caplog: pytest.LogCaptureFixture, body: bytes, why: str
 ) -> None:
     await stage.server()
-    await stage.broker.event_log.publish_reported(EXECUTION, "dead", body)
+    log = stage.broker.event_log
+    if b'"type":"report"' in body:
+        await log.publish_report(EXECUTION, "default", "dead", body)
+    else:
+        await log.publish_request(EXECUTION, "dead", body)
     await stage.pass_time(1)
     await _check_dead_letter(stage, caplog, why)
 

@@ -11,7 +11,6 @@ from waiting_stage import EXECUTION, error_of, hear, is_waiting, result_of, sign
 from noetl_stream.errors import Unreachable
 from noetl_stream.model import codec
 from noetl_stream.model.events import NextEvaluated
-from noetl_stream.ports import subjects
 from noetl_stream.ports.blobs import gather_iterations
 from noetl_stream.testing.simulation.work import playbook, work
 
@@ -223,13 +222,3 @@ async def test_a_loop_that_is_lost_to_a_worker_fails_its_task_in_words(stage: St
     await stage.ask(EXECUTION, signal())
     error = error_of(await stage.ended(EXECUTION))
     assert "read" in error["message"] and "lost" in error["message"], error
-
-
-async def test_any_server_gathers_a_loop_for_any_client(stage: Stage) -> None:
-    whole, _ = await gathered(stage, gathers(loop(list(range(20)), SPREAD), work(LONG)))
-    facts = await stage.facts(EXECUTION)
-    step_run_id = next(fact.step_run_id for fact in facts if isinstance(fact, NextEvaluated))
-    for _ in range(2):
-        answer = await stage.broker.bus.ask(f"{subjects.ASK_RESULT}.{EXECUTION}.{step_run_id}", b"", 2)
-        assert answer is not None
-        assert codec.decode_json(await stage.blobs.get(codec.decode_json(answer)["key"])) == whole

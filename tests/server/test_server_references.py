@@ -181,7 +181,7 @@ async def test_a_result_that_is_another_than_it_was_is_lost(stage: Stage) -> Non
     stage.broker.blobs.lose(key)
     await stage.broker.blobs.put(key, b"[]")
     row = await stage.ended(EXECUTION)
-    assert (error_of(row)["kind"], "checksum mismatch" in error_of(row)["message"]) == ("result_lost", True)
+    assert (error_of(row)["kind"], "its checksum differs" in error_of(row)["message"]) == ("result_lost", True)
 
 
 async def test_an_object_store_that_is_gone_ends_the_server_loudly(stage: Stage) -> None:

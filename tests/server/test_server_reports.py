@@ -3,6 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from server_stage import ONE_STEP, Stage
 
 from noetl_stream.model import codec
@@ -10,6 +11,7 @@ from noetl_stream.model.events import StepClaimed, StepDone, StepStarted, TaskPr
 from noetl_stream.model.messages import Drop, Go, Report, Stop
 from noetl_stream.model.outcome import Outcome
 from noetl_stream.ports import subjects
+from noetl_stream.testing.keys import capability_of
 from noetl_stream.testing.simulation.host import SimulatedHost
 from noetl_stream.testing.simulation.work import JOBS, playbook, work
 
@@ -87,18 +89,18 @@ async def test_a_first_report_that_is_not_the_first_is_a_gap(stage: Stage) -> No
 
 async def test_a_claim_of_the_only_run_is_granted(stage: Stage) -> None:
     worker, command, delivery = await begun(stage)
-    answered = await answers(stage, "claim")
-    await worker.report(command, worker.run_of(command, delivery), 0, 0, StepClaimed("claim"))
+    answered = await answers(stage, "noetl.claim.default.>")
+    await worker.report(command, worker.run_of(command, delivery), 0, 0, StepClaimed())
     await stage.until(lambda: answered)
     assert answered == [Go(next_number=1)]
 
 
 async def test_a_claim_that_is_asked_again_gets_the_same_answer(stage: Stage) -> None:
     worker, command, delivery = await begun(stage)
-    answered = await answers(stage, "claim")
+    answered = await answers(stage, "noetl.claim.default.>")
     run = worker.run_of(command, delivery)
     for number in range(3):
-        await worker.report(command, run, number, 0, StepClaimed("claim"))
+        await worker.report(command, run, number, 0, StepClaimed())
         await stage.pass_time(0.1)
     assert answered == [Go(next_number=1)] * 3
     assert [entry.name for entry in await stage.journal(EXECUTION)].count("step.claimed") == 1
@@ -107,11 +109,11 @@ async def test_a_claim_that_is_asked_again_gets_the_same_answer(stage: Stage) ->
 async def test_a_claim_of_higher_rank_takes_over_and_the_former_run_is_stopped_when_it_reports(stage: Stage) -> None:
     worker, command, delivery = await begun(stage)
     stops = await stage.collect_stops()
-    answered = await answers(stage, "claim")
+    answered = await answers(stage, "noetl.claim.default.>")
     first = worker.run_of(command, delivery)
     await worker.report(command, first, 0, 0, StepStarted("first"))
     second = first._replace(num_delivered=2, nonce="second")
-    await worker.report(command, second, 0, 0, StepClaimed("claim"))
+    await worker.report(command, second, 0, 0, StepClaimed())
     await stage.until(lambda: answered)
     assert isinstance(answered[0], Go)
     await worker.report(command, first, 1, 1, DONE, StepDone(command.step_run_id))
@@ -124,10 +126,10 @@ async def test_a_claim_of_higher_rank_takes_over_and_the_former_run_is_stopped_w
 
 async def test_a_claim_of_lower_rank_is_dropped(stage: Stage) -> None:
     worker, command, delivery = await begun(stage)
-    answered = await answers(stage, "claim")
+    answered = await answers(stage, f"noetl.claim.default.{command.command_id}.late")
     first = worker.run_of(command, delivery)
-    await worker.report(command, first._replace(num_delivered=2), 0, 0, StepClaimed("other"))
-    await worker.report(command, first._replace(nonce="late"), 0, 0, StepClaimed("claim"))
+    await worker.report(command, first._replace(num_delivered=2), 0, 0, StepClaimed())
+    await worker.report(command, first._replace(nonce="late"), 0, 0, StepClaimed())
     await stage.until(lambda: answered)
     assert answered == [Drop("another worker has it")]
 
@@ -141,17 +143,18 @@ async def test_a_claim_after_the_end_is_dropped(stage: Stage, restarted: bool) -
     if restarted:
         stage.running[0].cancel()
         await stage.server()
-    answered = await answers(stage, "claim")
-    await worker.report(command, run._replace(num_delivered=2, nonce="late"), 0, 0, StepClaimed("claim"))
+    answered = await answers(stage, "noetl.claim.default.>")
+    await worker.report(command, run._replace(num_delivered=2, nonce="late"), 0, 0, StepClaimed())
     await stage.until(lambda: answered)
     assert isinstance(answered[0], Drop)
 
 
 async def test_a_claim_of_an_unknown_execution_is_dropped(stage: Stage) -> None:
     worker, command, delivery = await begun(stage)
-    answered = await answers(stage, "claim")
-    stray = codec.decode_command(delivery.body.replace(EXECUTION.encode(), b"execution-9"))
-    await worker.report(stray, worker.run_of(command, delivery), 0, 0, StepClaimed("claim"))
+    answered = await answers(stage, "noetl.claim.default.>")
+    capability = capability_of("execution-9", command.step_run_id, command.command_id, 1)
+    stray = replace(command, execution_id="execution-9", capability=capability)
+    await worker.report(stray, worker.run_of(command, delivery), 0, 0, StepClaimed())
     await stage.until(lambda: answered)
     assert answered == [Drop("unknown execution")]
 
@@ -169,9 +172,9 @@ async def test_a_report_after_the_end_stops_its_run_by_nonce(stage: Stage) -> No
 
 async def test_answers_to_claims_wait_for_the_commit(stage: Stage) -> None:
     worker, command, delivery = await begun(stage)
-    answered = await answers(stage, "claim")
+    answered = await answers(stage, "noetl.claim.default.>")
     stage.store.away = True
-    await worker.report(command, worker.run_of(command, delivery), 0, 0, StepClaimed("claim"))
+    await worker.report(command, worker.run_of(command, delivery), 0, 0, StepClaimed())
     await stage.pass_time(3)
     assert not answered
     stage.store.away = False
@@ -186,7 +189,7 @@ async def test_each_record_says_how_far_the_execution_was_folded(stage: Stage) -
     await worker.report(command, run, 0, 0, StepStarted("hand"))  # without effect
     await stage.pass_time(1)
     last = stage.broker.event_log.end
-    last_reported = max(one.message.sequence for one in stage.broker.event_log.stored if one.is_reported)
+    last_reported = max(one.message.sequence for one in stage.broker.event_log.stored if one.is_input)
     assert last >= last_reported
     stage.running[0].cancel()
     await stage.pass_time(1)
@@ -208,7 +211,7 @@ async def test_an_order_to_stop_reaches_the_worker_when_a_loop_fails(stage: Stag
 async def test_a_stale_run_gives_its_copy_up_at_once_even_while_a_report_is_on_its_way(stage: Stage) -> None:
     class SlowReports:
         async def inject(self, host: SimulatedHost, point: str) -> None:
-            if point == "log.publish_reported.done":
+            if point == "log.publish_report.done":
                 await stage.clock.sleep(3)
 
         def loses(self, host: SimulatedHost, what: str) -> bool:
@@ -218,7 +221,7 @@ async def test_a_stale_run_gives_its_copy_up_at_once_even_while_a_report_is_on_i
     stage.start_worker(injector=SlowReports())
     await stage.request(EXECUTION, "request-1", playbook("long", [{"step": "long", "tool": work(1, 10.0)}]))
     await stage.pass_time(0.2)
-    run = codec.decode_reported([one for one in stage.broker.event_log.stored if one.is_reported][-1].message.body)
+    run = codec.decode_reported([one for one in stage.broker.event_log.stored if one.is_input][-1].message.body)
     assert isinstance(run, Report)
     stop = Stop(EXECUTION, [run.command_id], "another run has it", run.nonce)
     stage.broker.bus.send(subjects.STOP, codec.encode(stop))

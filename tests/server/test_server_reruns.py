@@ -49,7 +49,7 @@ async def ask(stage: Stage, wanted: Rerun, ctx: dict[str, Any] | None = None, **
     fact = ExecutionRequested("request-again", ctx=ctx or {}, principal="ann", rerun=wanted, **fields)
     stage.broker.event_log.forget_message_ids()
     body = SIGNER.encode(Request(AGAIN, "request-again", fact))
-    await stage.broker.event_log.publish_reported(AGAIN, "request-again", body)
+    await stage.broker.event_log.publish_request(AGAIN, "request-again", body)
 
 
 async def answer(stage: Stage) -> dict[str, Any] | None:
@@ -131,7 +131,7 @@ async def test_many_retries_hold_few_journals_in_memory_at_once(stage: Stage) ->
     names = [f"again-{number}" for number in range(40)]
     for name in names:
         fact = ExecutionRequested("r", digest_of(SOURCE), ctx={"fails": 0}, rerun=Rerun(EXECUTION))
-        await stage.broker.event_log.publish_reported(name, name, SIGNER.encode(Request(name, "r", fact)))
+        await stage.broker.event_log.publish_request(name, name, SIGNER.encode(Request(name, "r", fact)))
     for name in names:
         assert (await stage.ended(name)).status == "completed"
     assert 1 < injector.most <= ORIGINALS_AT_ONCE
@@ -147,7 +147,7 @@ async def test_a_rerun_of_a_rerun_reads_only_that(failed: Stage) -> None:
     assert (await failed.ended(AGAIN)).status == "failed"
     fact = ExecutionRequested("r", digest_of(SOURCE), ctx={"fails": 0}, rerun=Rerun(AGAIN))
     del failed.tables.journals[EXECUTION]
-    await failed.broker.event_log.publish_reported("third", "r", SIGNER.encode(Request("third", "r", fact)))
+    await failed.broker.event_log.publish_request("third", "r", SIGNER.encode(Request("third", "r", fact)))
     row = await failed.ended("third")
     assert (row.status, result_of(row), row.rerun_of) == ("completed", [39, 40, 0], AGAIN)
     assert times_run(failed, "first") == 1

@@ -1,36 +1,125 @@
-"""What a server says of the catalog to a worker that asks."""
+"""What a server says to a worker that asks on behalf of a command."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import pytest
-from server_stage import Stage
+from msgspec.structs import replace
+from server_stage import KINDS, ONE_STEP, Stage
 
 from noetl_stream.adapters.memory.catalog import MemoryCatalog
 from noetl_stream.errors import Unreachable
 from noetl_stream.model import codec
+from noetl_stream.model.events import StepClaimed
+from noetl_stream.model.messages import PlaybookQuestion, ResultQuestion, ShownCommand, StepCommand
+from noetl_stream.playbook.compile.compiler import digest_of
 from noetl_stream.ports.catalog import CatalogEntry
-from noetl_stream.ports.subjects import ASK_CATALOG
+from noetl_stream.ports.subjects import ASK_CATALOG, ASK_PLAYBOOK, ASK_RESULT
 from noetl_stream.testing.conformance.catalog import registered
-from noetl_stream.worker.playbooks import PinnedPlaybook, PlaybookUnknown, pin_playbook
+from noetl_stream.testing.keys import CAPABILITIES
+from noetl_stream.worker.playbooks import PinnedPlaybook, PlanClient, PlanUnknown, PlaybookUnknown, pin_playbook
 
 NESTED = "etl/airports.daily"
+EXECUTION = "execution-1"
 
 
-async def answer_to(stage: Stage, question: Any) -> Any:
-    """The answer of whichever server hears it."""
-    return codec.decode_json(await stage.broker.bus.ask(ASK_CATALOG, codec.encode(question), 1) or b"")
+async def taken(stage: Stage, source: str = ONE_STEP) -> StepCommand:
+    """The command of an execution that runs here."""
+    await stage.request(EXECUTION, "request-1", source)
+    command, _ = await (await stage.manual_worker()).take()
+    return command
+
+
+async def answer_to(stage: Stage, command: StepCommand, subject: str, question: Any) -> Any:
+    """What the owner of the execution answers."""
+    return codec.decode_json(await stage.asker(command).ask(subject, question))
+
+
+async def test_a_worker_gets_the_playbook_of_its_command(stage: Stage) -> None:
+    await stage.server()
+    command = await taken(stage)
+    plan = await PlanClient(KINDS).load(command.digest, stage.asker(command))
+    assert plan.digest == digest_of(ONE_STEP)
+
+
+async def test_the_owner_of_the_execution_answers(stage: Stage) -> None:
+    first = await stage.server()
+    await stage.server_beside(first)
+    command = await taken(stage)
+    heard: list[bytes] = []
+
+    async def hear(_subject: str, body: bytes, _reply: str) -> None:
+        heard.append(body)
+
+    await stage.broker.bus.listen("reply", hear)
+    question = codec.encode(PlaybookQuestion(ShownCommand.of(command)))
+    stage.broker.bus.deliver(f"{ASK_PLAYBOOK}.{command.pool}", question, "reply")
+    await stage.pass_time(1)
+    assert len(heard) == 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"capability": ""}, "was not given to a worker of pool default"),
+        ({"capability": "default.server-key-1.AAAA"}, "was not given to a worker of pool default"),
+        ({"execution_id": "execution-2"}, "was not given to a worker of pool default"),
+        ({"step_run_id": "another"}, "was not given to a worker of pool default"),
+        ({"issue": 2}, "was not given to a worker of pool default"),
+        ({"pool": "gpu"}, "was not given to a worker of pool gpu"),
+    ],
+)
+async def test_only_the_worker_that_was_given_a_command_gets_an_answer(
+    stage: Stage, changes: dict[str, Any], reason: str
+) -> None:
+    await stage.server()
+    command = replace(await taken(stage), **changes)
+    answer = await answer_to(stage, command, ASK_PLAYBOOK, PlaybookQuestion(ShownCommand.of(command)))
+    assert reason in answer["refused"]
+
+
+async def test_a_command_that_has_ended_allows_nothing_more(stage: Stage) -> None:
+    await stage.server()
+    await stage.request(EXECUTION, "request-1", ONE_STEP)
+    worker = await stage.manual_worker()
+    command, delivery = await worker.take()
+    await worker.finish(command, worker.run_of(command, delivery))
+    await stage.ended(EXECUTION)
+    with pytest.raises(PlanUnknown, match="has ended"):
+        await PlanClient(KINDS).load(command.digest, stage.asker(command))
+
+
+async def test_a_command_that_another_worker_has_allows_nothing_more(stage: Stage) -> None:
+    server = await stage.server(reconcile_s=0.5)
+    await stage.request(EXECUTION, "request-1", ONE_STEP)
+    worker = await stage.manual_worker()
+    first, delivery = await worker.take()
+    delivery.ack()  # nobody reports: the command is issued again
+    second, delivery = await worker.take()
+    await worker.report(second, worker.run_of(second, delivery), 0, 0, StepClaimed())
+    await stage.until(lambda: (found := server.executions.assignment(EXECUTION, second.command_id)) and found.run)
+    answer = await answer_to(stage, first, ASK_PLAYBOOK, PlaybookQuestion(ShownCommand.of(first)))
+    assert "another worker has" in answer["refused"]
+    assert (await answer_to(stage, second, ASK_PLAYBOOK, PlaybookQuestion(ShownCommand.of(second))))["known"]
+
+
+async def test_a_command_does_not_read_results_of_executions_it_does_not_refer_to(stage: Stage) -> None:
+    await stage.server()
+    command = await taken(stage)
+    question = ResultQuestion(ShownCommand.of(command), "execution-2.steprun-1")
+    answer = await answer_to(stage, command, ASK_RESULT, question)
+    assert "reads no result execution-2.steprun-1" in answer["refused"]
 
 
 async def test_a_worker_gets_the_latest_or_the_version_it_names(stage: Stage) -> None:
     await stage.server()
     first = await registered(stage.catalog, "a", NESTED, "1.0")
     second = await registered(stage.catalog, "b", NESTED)
-    pinned = await pin_playbook(stage.broker.bus, stage.clock, NESTED, None)
-    assert pinned == PinnedPlaybook(second.digest, NESTED, "2")
-    pinned = await pin_playbook(stage.broker.bus, stage.clock, f"/{NESTED}", "1.0")
-    assert pinned == PinnedPlaybook(first.digest, NESTED, "1.0")
+    asker = stage.asker(await taken(stage))
+    pins = [CAPABILITIES.pin(EXECUTION, entry.digest, NESTED) for entry in (first, second)]
+    assert await pin_playbook(asker, NESTED, None) == PinnedPlaybook(second.digest, NESTED, "2", pins[1])
+    assert await pin_playbook(asker, f"/{NESTED}", "1.0") == PinnedPlaybook(first.digest, NESTED, "1.0", pins[0])
 
 
 @pytest.mark.parametrize(
@@ -50,23 +139,17 @@ async def test_an_unknown_version_is_reported_with_the_known_ones(
     await stage.server()
     for text, given in (("a", "1.0"), ("b", None), ("c", None)):
         await registered(stage.catalog, text, NESTED, given)
+    asker = stage.asker(await taken(stage))
     with pytest.raises(PlaybookUnknown) as caught:
-        await pin_playbook(stage.broker.bus, stage.clock, path, version)
+        await pin_playbook(asker, path, version)
     assert reason in caught.value.message
 
 
-@pytest.mark.parametrize("question", [None, [], {}, {"path": 1}, {"path": "a", "version": 1}, {"path": ["a"]}])
-async def test_a_question_of_another_shape_is_answered_in_words(stage: Stage, question: Any) -> None:
+@pytest.mark.parametrize("question", [b"null", b"[]", b"{}", b'{"command":1}', b"\xff"])
+async def test_a_question_of_another_shape_is_refused_in_words(stage: Stage, question: bytes) -> None:
     await stage.server()
-    answer = await answer_to(stage, question)
-    assert answer["known"] is False
-    assert "are not a playbook address" in answer["reason"]
-
-
-async def test_a_question_that_is_not_json_gets_an_error(stage: Stage) -> None:
-    await stage.server()
-    answer = codec.decode_json(await stage.broker.bus.ask(ASK_CATALOG, b"\xff", 1) or b"")
-    assert answer["known"] is False
+    body = await stage.broker.bus.ask(f"{ASK_CATALOG}.default", question, 1)
+    assert body is not None and "cannot read this message" in codec.decode_json(body)["refused"]
 
 
 class Away(MemoryCatalog):
@@ -85,7 +168,7 @@ async def test_a_worker_asks_until_some_server_reaches_its_database(stage: Stage
     stage.catalog = Away(stage.store.real)
     entry = await registered(stage.catalog, "a", NESTED)
     await stage.server()
-    pinned = await pin_playbook(stage.broker.bus, stage.clock, NESTED, None)
+    pinned = await pin_playbook(stage.asker(await taken(stage)), NESTED, None)
     assert pinned.digest == entry.digest
     assert stage.catalog.failures == 0
 

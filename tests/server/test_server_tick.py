@@ -49,7 +49,7 @@ async def test_a_journal_record_has_its_position_and_its_ticks_message_id(stage:
     (lease,) = [one for one in await stage.store.real.read_partitions() if one.id == partition]
     assert (first.execution, first.first_position, first.partition) == (EXECUTION, 1, partition)
     assert (first.tick, first.epoch, first.format, first.through) == (1, lease.epoch, FORMAT, 1)
-    stored = next(one for one in stage.broker.event_log.stored if not one.is_reported)
+    stored = next(one for one in stage.broker.event_log.stored if not one.is_input)
     assert stored.message_id == f"{partition}.1.{lease.epoch}.{server.owner}.{EXECUTION}.1"
 
 
@@ -134,7 +134,7 @@ async def test_a_request_is_recorded_in_full(stage: Stage) -> None:
     await stage.broker.blobs.put(subjects.playbook_key(digest), ONE_STEP.encode())
     fact = ExecutionRequested("request-1", digest, "tests/server", workload={"a": [1, {"b": 2}]}, ctx={"c": 3})
     body = SIGNER.encode(Request(EXECUTION, "request-1", fact))
-    await stage.broker.event_log.publish_reported(EXECUTION, "request-1", body)
+    await stage.broker.event_log.publish_request(EXECUTION, "request-1", body)
     await stage.pass_time(1)
     assert codec.decode_fact((await stage.journal(EXECUTION))[0].data) == fact
 

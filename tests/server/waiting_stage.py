@@ -129,7 +129,7 @@ async def publish(stage: Stage, fact: InterventionFact, execution_id: str = EXEC
     """Publishes a request without waiting for its answer, even if the same was published before."""
     body = SIGNER.encode(Request(execution_id, fact.request_id, fact))
     stage.broker.event_log.forget_message_ids()
-    await stage.broker.event_log.publish_reported(execution_id, f"{execution_id}.{fact.request_id}", body)
+    await stage.broker.event_log.publish_request(execution_id, f"{execution_id}.{fact.request_id}", body)
 
 
 async def answer_row(stage: Stage, request_id: str = "ask", execution_id: str = EXECUTION) -> dict[str, Any]:

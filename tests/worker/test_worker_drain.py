@@ -84,7 +84,7 @@ async def test_a_stopped_puller_returns_what_comes_anyway(stage: Stage) -> None:
         Flusher(stage.clock),
     )
     source = await stage.broker.command_queue.open_source("default")
-    channel = Channel(log, stage.clock, liveness, flusher)
+    channel = Channel(log, "default", stage.clock, liveness, flusher)
     puller = Puller(source, 2, channel, lambda *given: not started.append(given))
     pulling = asyncio.create_task(puller.run())
     await stage.settle()
@@ -184,7 +184,7 @@ async def test_a_worker_that_cannot_reach_the_broker_at_all_can_be_drained(stage
 
 
 async def test_a_drain_ends_even_if_a_report_is_never_taken(stage: Stage) -> None:
-    log = Refusing(stage.broker.event_log, "publish_reported")
+    log = Refusing(stage.broker.event_log, "publish_report")
     log.refuses = True
     worker = await stage.start(event_log=log, grace_s=5.0)
     await stage.issue(stage.command(stage.plan(TWO_TASKS)))
@@ -207,7 +207,7 @@ async def test_close_ends_everything_and_acknowledges_nothing(stage: Stage) -> N
 
 
 async def test_no_task_and_no_thread_stays_behind(stage: Stage) -> None:
-    log = Refusing(stage.broker.event_log, "publish_reported")
+    log = Refusing(stage.broker.event_log, "publish_report")
     log.refuses = True
     stage.puppet.acts["first"] = Endless()
     before = asyncio.all_tasks()

@@ -9,14 +9,13 @@ from typing import Any
 
 import pytest
 from aiohttp import web
-from worker_stage import EXECUTION, Stage, inputs_of
+from worker_stage import EXECUTION, POOL, Stage, inputs_of
 
-from noetl_stream.adapters.memory.access import MemoryCredentials
-from noetl_stream.adapters.memory.store import MemoryStore
+from noetl_stream.adapters.memory.access import MemoryAudit, MemoryCredentials
 from noetl_stream.client.credentials import DirectCredentials
-from noetl_stream.model.codec import decode_json
+from noetl_stream.model.codec import decode_json, decode_secret_question
 from noetl_stream.model.events import TaskProcessed
-from noetl_stream.model.messages import Go, Progress
+from noetl_stream.model.messages import Go, Progress, SecretAnswer
 from noetl_stream.model.outcome import ErrorInfo, Outcome
 from noetl_stream.playbook.kinds.keychain import installed_kinds
 from noetl_stream.ports.subjects import ASK_SECRET
@@ -24,13 +23,13 @@ from noetl_stream.sealing.keys import KeyRing, new_key, read_key
 from noetl_stream.server.credentials import SecretsResponder
 from noetl_stream.server.responder import answering
 from noetl_stream.settings.egress import egress_rules
-from noetl_stream.testing.conformance.store_rows import execution_row, taken, tick_of
 from noetl_stream.tools.contract import ToolCall, ToolFailure
 from noetl_stream.tools.egress import Egress
 from noetl_stream.tools.http.tool import HttpTool
 from noetl_stream.tools.pipeline import SecretsTool
+from noetl_stream.worker.asker import Asker
 from noetl_stream.worker.limits import ABSENT_KEPT_S, SECRET_KEPT_S, UNKNOWN_LIFETIME_S
-from noetl_stream.worker.secrets.keychain import Keychain, SecretsClient
+from noetl_stream.worker.secrets.keychain import Keychain, find_stored
 
 KEYS = KeyRing(read_key(new_key(), "a test"))
 OWN = {"mine": "worker-own-value", "both": "worker-own-value"}
@@ -55,31 +54,27 @@ class Vault:
 
     def __init__(self, stage: Stage) -> None:
         self.stage = stage
-        self.store = MemoryStore(stage.clock)
         self.credentials = MemoryCredentials(stage.clock)
         self.keeper = DirectCredentials(self.credentials, KEYS)
         self.lookups: list[str] = []
 
     async def open(self) -> None:
-        """Begins to answer; the executions of these tests live."""
-        rows = [execution_row(EXECUTION), execution_row("execution-2")]
-        await self.store.commit(tick_of("one", await taken(self.store), executions=rows))
-        answers = SecretsResponder(self.credentials, self.store, KEYS)
+        """Begins to answer."""
+        secrets = SecretsResponder(self.credentials, MemoryAudit(), self.stage.clock, KEYS)
         bus = self.stage.broker.bus
-        await bus.listen(ASK_SECRET, answering(bus, answers.reply), "servers")
 
-        async def count(_subject: str, body: bytes, _reply: str) -> None:
-            self.lookups.append(decode_json(body)["name"])
+        async def answer(_names: list[str], body: bytes) -> SecretAnswer:
+            question = decode_secret_question(body)
+            self.lookups.append(question.name)
+            return await secrets.answer(question, POOL)
 
-        await bus.listen(ASK_SECRET, count)
+        await bus.listen(f"{ASK_SECRET}.{POOL}", answering(bus, answer))
         self.stage.tools["secrets"] = SecretsTool()
         self.stage.tools["http"] = HttpTool(Egress(egress_rules("loopback")))
 
     async def start(self, **changes: Any) -> None:
         """A worker that asks it."""
-        stage = self.stage
-        secrets = SecretsClient(stage.broker.bus, stage.clock)
-        await stage.start(credentials=OWN, secrets=secrets, **changes)
+        await self.stage.start(credentials=OWN, secrets=find_stored, **changes)
 
     async def run(self, steps: str, **changes: Any) -> list[TaskProcessed]:
         """What became of the tasks of these steps, by the worker that is there; they have ended when this returns."""
@@ -173,7 +168,9 @@ async def test_a_secret_of_the_worker_that_nothing_could_hide_is_refused(
     [processed] = await vault.run(READS % "env, variable: KEYCHAIN_TEST")
     assert failure_of(processed).message == f"keychain.entry: the variable KEYCHAIN_TEST {TOO_SHORT}"
     with pytest.raises(ToolFailure) as failed:
-        await Keychain(vault.stage.clock, {"pin": value}).named(EXECUTION, "pin")
+        stage = vault.stage
+        asker = Asker(stage.broker.bus, stage.clock, stage.command(stage.plan(READS % "credential")), "worker")
+        await Keychain(stage.clock, {"pin": value}).named(asker, "pin")
     assert failed.value.error.message == f"NOETL_CREDENTIAL_PIN {TOO_SHORT}"
 
 
@@ -559,7 +556,7 @@ async def test_a_replaced_client_is_used_after_its_old_secret_was_refused(vault:
 
 
 async def test_closing_a_worker_ends_its_questions(stage: Stage) -> None:
-    worker = await stage.start(credentials=OWN, secrets=SecretsClient(stage.broker.bus, stage.clock))
+    worker = await stage.start(credentials=OWN, secrets=find_stored)
     await stage.issue(stage.command(stage.plan(READS % "credential")))
     await worker.close()
     assert not [task for task in asyncio.all_tasks() if "Keychain" in repr(task.get_coro())]

@@ -162,7 +162,7 @@ class Silent(Refusing):
     """A log that does not even refuse when it is asked for its last sequence."""
 
     def __init__(self, real: object) -> None:
-        super().__init__(real, "publish_reported")
+        super().__init__(real, "publish_report")
         self.is_silent = False
 
     async def last_sequence(self) -> int:

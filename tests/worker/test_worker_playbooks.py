@@ -7,8 +7,11 @@ import pytest
 from worker_stage import Stage, playbook
 
 from noetl_stream.model import codec
+from noetl_stream.model.messages import StepCommand
 from noetl_stream.playbook.compile.compiler import digest_of
+from noetl_stream.playbook.plan import Plan
 from noetl_stream.tools.pipeline import NoopTool
+from noetl_stream.worker.asker import Asker
 from noetl_stream.worker.playbooks import PlanClient, PlanUnknown, PlanUnusable
 
 NOOP = playbook("- step: start\n  tool: {kind: noop}\n")
@@ -35,6 +38,12 @@ class Server:
         self._stage.broker.bus.send(reply, codec.encode(answer))
 
 
+async def load(stage: Stage, plans: PlanClient, digest: str) -> Plan:
+    """The plan, as a command asks for it that is named after the digest."""
+    command = StepCommand(digest, "execution-1", 0, "steprun-1", "start", digest, "default")
+    return await plans.load(digest, Asker(stage.broker.bus, stage.clock, command, "worker-1"))
+
+
 @pytest.fixture
 async def plans(stage: Stage) -> AsyncIterator[PlanClient]:
     asking = PlanClient(KINDS, kept=1)
@@ -44,7 +53,7 @@ async def plans(stage: Stage) -> AsyncIterator[PlanClient]:
 
 async def test_a_plan_is_compiled_from_the_source_any_server_returns(stage: Stage, plans: PlanClient) -> None:
     await Server(stage, NOOP).start()
-    plan = await plans.load(digest_of(NOOP), stage.questions(digest_of(NOOP)))
+    plan = await load(stage, plans, digest_of(NOOP))
     assert (plan.digest, list(plan.steps)) == (digest_of(NOOP), ["start"])
     assert plans.cached(digest_of(NOOP)) is plan
 
@@ -52,8 +61,8 @@ async def test_a_plan_is_compiled_from_the_source_any_server_returns(stage: Stag
 async def test_a_plan_is_asked_for_once_however_many_want_it(stage: Stage, plans: PlanClient) -> None:
     server = Server(stage, NOOP)
     await server.start()
-    loaded = await asyncio.gather(*(plans.load(digest_of(NOOP), stage.questions(digest_of(NOOP))) for _ in range(5)))
-    await plans.load(digest_of(NOOP), stage.questions(digest_of(NOOP)))
+    loaded = await asyncio.gather(*(load(stage, plans, digest_of(NOOP)) for _ in range(5)))
+    await load(stage, plans, digest_of(NOOP))
     assert len(server.lookups) == 1
     assert all(plan is loaded[0] for plan in loaded)
 
@@ -61,8 +70,8 @@ async def test_a_plan_is_asked_for_once_however_many_want_it(stage: Stage, plans
 async def test_a_caller_that_is_cancelled_does_not_take_the_answer_from_the_others(
     stage: Stage, plans: PlanClient
 ) -> None:
-    first = asyncio.create_task(plans.load(digest_of(NOOP), stage.questions(digest_of(NOOP))))
-    second = asyncio.create_task(plans.load(digest_of(NOOP), stage.questions(digest_of(NOOP))))
+    first = asyncio.create_task(load(stage, plans, digest_of(NOOP)))
+    second = asyncio.create_task(load(stage, plans, digest_of(NOOP)))
     await stage.settle()
     first.cancel()
     await Server(stage, NOOP).start()
@@ -72,14 +81,14 @@ async def test_a_caller_that_is_cancelled_does_not_take_the_answer_from_the_othe
 
 async def test_only_the_plans_used_last_are_kept(stage: Stage, plans: PlanClient) -> None:
     await Server(stage, NOOP, OTHER).start()
-    await plans.load(digest_of(NOOP), stage.questions(digest_of(NOOP)))
-    await plans.load(digest_of(OTHER), stage.questions(digest_of(OTHER)))
+    await load(stage, plans, digest_of(NOOP))
+    await load(stage, plans, digest_of(OTHER))
     assert plans.cached(digest_of(NOOP)) is None
     assert plans.cached(digest_of(OTHER)) is not None
 
 
 async def test_it_asks_again_as_long_as_no_server_answers(stage: Stage, plans: PlanClient) -> None:
-    waiting = asyncio.create_task(plans.load(digest_of(NOOP), stage.questions(digest_of(NOOP))))
+    waiting = asyncio.create_task(load(stage, plans, digest_of(NOOP)))
     await stage.settle()
     await stage.advance(10.0, step_s=1.0)
     assert not waiting.done()
@@ -91,7 +100,7 @@ async def test_it_asks_again_as_long_as_no_server_answers(stage: Stage, plans: P
 async def test_an_unknown_digest_is_an_error(stage: Stage, plans: PlanClient) -> None:
     await Server(stage).start()
     with pytest.raises(PlanUnknown, match="is unknown to the servers"):
-        await plans.load("0" * 64, stage.questions("0" * 64))
+        await load(stage, plans, "0" * 64)
 
 
 async def test_after_a_refusal_the_server_is_asked_again(stage: Stage, plans: PlanClient) -> None:
@@ -99,7 +108,7 @@ async def test_after_a_refusal_the_server_is_asked_again(stage: Stage, plans: Pl
     await server.start()
     for _ in range(2):
         with pytest.raises(PlanUnknown):
-            await plans.load("0" * 64, stage.questions("0" * 64))
+            await load(stage, plans, "0" * 64)
     assert len(server.lookups) == 2
 
 
@@ -109,7 +118,7 @@ async def test_a_source_that_is_not_of_the_digest_is_refused(stage: Stage, plans
 
     await stage.broker.bus.listen("noetl.ask.playbook.*", wrong_answer)
     with pytest.raises(PlanUnknown, match="received"):
-        await plans.load("0" * 64, stage.questions("0" * 64))
+        await load(stage, plans, "0" * 64)
 
 
 async def test_a_playbook_that_does_not_compile_here_says_why(stage: Stage) -> None:
@@ -117,4 +126,4 @@ async def test_a_playbook_that_does_not_compile_here_says_why(stage: Stage) -> N
     await Server(stage, source).start()
     asking = PlanClient(KINDS)
     with pytest.raises(PlanUnusable, match="elsewhere"):
-        await asking.load(digest_of(source), stage.questions(digest_of(source)))
+        await load(stage, asking, digest_of(source))

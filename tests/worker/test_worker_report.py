@@ -55,7 +55,7 @@ async def test_the_reports_of_a_run_number_events_and_reports_without_holes(stag
 
 
 async def test_the_next_report_waits_until_the_one_before_is_taken(stage: Stage) -> None:
-    log = Refusing(stage.broker.event_log, "publish_reported")
+    log = Refusing(stage.broker.event_log, "publish_report")
     stage.puppet.acts["first"] = first = Endless()
     await stage.start(event_log=log)
     await stage.issue(stage.command(stage.plan(TWO_TASKS)))
@@ -63,7 +63,7 @@ async def test_the_next_report_waits_until_the_one_before_is_taken(stage: Stage)
     await stage.advance(0.05)
     first.release.set()
     await stage.advance(3.0, step_s=0.1)
-    assert len({message_id for _, message_id, _ in log.tried}) == 1
+    assert len({message_id for _, _, message_id, _ in log.tried}) == 1
     log.refuses = False
     await stage.advance(1.0)
     assert stage.names[-1] == "step.done"
@@ -85,7 +85,7 @@ async def test_facts_added_while_a_report_is_published_wait_their_own_50_ms(stag
 
 
 async def test_what_was_added_behind_a_report_that_took_long_follows_it(stage: Stage) -> None:
-    log = Refusing(stage.broker.event_log, "publish_reported")
+    log = Refusing(stage.broker.event_log, "publish_report")
     stage.puppet.acts["first"] = first = Endless()
     stage.puppet.acts["second"] = Endless()
     await stage.start(event_log=log)
@@ -117,7 +117,7 @@ async def test_a_run_waits_while_too_much_of_it_is_unreported(stage: Stage) -> N
     async def act(_call: object) -> str:
         return "x" * 60_000
 
-    log = Refusing(stage.broker.event_log, "publish_reported")
+    log = Refusing(stage.broker.event_log, "publish_report")
     log.refuses = True
     stage.puppet.acts["act"] = act
     await stage.start(event_log=log)

@@ -52,7 +52,7 @@ async def test_a_report_is_named_by_its_run_and_numbered_from_zero(stage: Stage)
 
 
 async def test_the_report_is_stored_before_the_command_is_acknowledged(stage: Stage) -> None:
-    log = Refusing(stage.broker.event_log, "publish_reported")
+    log = Refusing(stage.broker.event_log, "publish_report")
     log.refuses = True
     await stage.start(event_log=log)
     await stage.issue(stage.command(stage.plan(ONE_NOOP)))
@@ -65,7 +65,7 @@ async def test_the_report_is_stored_before_the_command_is_acknowledged(stage: St
 
 
 async def test_a_report_without_answer_is_sent_again_with_the_same_bytes_under_the_same_id(stage: Stage) -> None:
-    log = Refusing(stage.broker.event_log, "publish_reported")
+    log = Refusing(stage.broker.event_log, "publish_report")
     log.refuses = True
     await stage.start(event_log=log)
     await stage.issue(stage.command(stage.plan(ONE_NOOP)))
@@ -101,7 +101,7 @@ async def test_a_worker_fetches_no_more_than_it_has_slots(stage: Stage) -> None:
 
 
 async def test_nothing_new_is_fetched_while_a_report_is_not_taken(stage: Stage) -> None:
-    log = Refusing(stage.broker.event_log, "publish_reported")
+    log = Refusing(stage.broker.event_log, "publish_report")
     log.refuses = True
     await stage.start(slots=4, event_log=log)
     plan = stage.plan(ONE_ACT)
@@ -115,8 +115,8 @@ async def test_nothing_new_is_fetched_while_a_report_is_not_taken(stage: Stage) 
 
 
 async def test_free_slots_stay_free_until_a_report_that_was_not_taken_is_taken(stage: Stage) -> None:
-    log = Refusing(stage.broker.event_log, "publish_reported")
-    log.refuses = lambda _execution, message_id, _body: message_id.startswith("long.")
+    log = Refusing(stage.broker.event_log, "publish_report")
+    log.refuses = lambda _execution, _pool, message_id, _body: message_id.startswith("long.")
     stage.puppet.acts["act"] = Endless()
     await stage.start(slots=2, event_log=log)
     plan, noop = stage.plan(ONE_ACT), stage.plan(ONE_NOOP)

@@ -177,7 +177,7 @@ async def test_a_stale_run_does_not_make_later_copies_stopped(stage: Stage) -> N
 
 
 async def test_a_stop_that_comes_after_the_end_changes_nothing(stage: Stage) -> None:
-    log = Refusing(stage.broker.event_log, "publish_reported")
+    log = Refusing(stage.broker.event_log, "publish_report")
     log.refuses = True
     await stage.start(event_log=log)
     await stage.issue(stage.command(stage.plan(ONE_ACT)))

@@ -118,7 +118,7 @@ class DirectCluster:
         _check_requeue(letter)
         row, ports = letter.row, self._ports
         if row.source == "events":
-            await ports.log.publish_reported(row.execution_id, f"requeue-{row.id}", row.body)
+            await ports.log.publish_again(row.execution_id, f"requeue-{row.id}", row.body)
         if not await ports.dead_letters.requeue(letter_id, by, ports.clock.now_ms()):
             raise _settled(await self._letter(letter_id))
         if row.source == "inbox":

@@ -200,6 +200,7 @@ class Execution(msgspec.Struct, frozen=True, gc=False):
     path: str = ""
     version: str | None = None
     trace_id: str = ""
+    principal: str = ""
     limits: Limits = Limits()
     workload: dict[str, Any] = {}
     ctx: dict[str, Any] = {}

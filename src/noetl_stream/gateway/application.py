@@ -15,7 +15,6 @@ from noetl_stream.gateway.resources import (
     credentials,
     ctx,
     executions,
-    ingest,
     interventions,
     playbooks,
     session,
@@ -25,7 +24,7 @@ from noetl_stream.gateway.resources import (
 from noetl_stream.gateway.resources.system import system_routes
 from noetl_stream.ports.gateway import Readiness
 
-NOUNS: Final = (executions, interventions, ctx, playbooks, credentials, cluster, ingest, streams, tokens, session)
+NOUNS: Final = (executions, interventions, ctx, playbooks, credentials, cluster, streams, tokens, session)
 
 RESOURCES: Final[tuple[AnyRoute, ...]] = tuple(route for noun in NOUNS for route in noun.routes)
 """What is served under ``/api``."""

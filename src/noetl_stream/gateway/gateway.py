@@ -28,7 +28,7 @@ from noetl_stream.gateway.http.serving import Serving
 from noetl_stream.gateway.metrics import Metrics
 from noetl_stream.ports.access import Audit, Authenticator, Sessions
 from noetl_stream.ports.clock import Clock
-from noetl_stream.ports.gateway import Idempotency, Ingest, Readiness
+from noetl_stream.ports.gateway import Idempotency, Readiness
 from noetl_stream.ports.operations import Operations
 from noetl_stream.settings.environment import GatewayLimits
 
@@ -50,7 +50,6 @@ BY_ADDRESS: Final = Network()
 
 class GatewayPorts(NamedTuple):
     operations: Operations
-    ingest: Ingest
     idempotency: Idempotency
     readiness: Readiness
     authenticator: Authenticator
@@ -72,7 +71,6 @@ class Gateway:
         once = IdempotentCalls(ports.idempotency, ports.clock)
         serving = Serving(
             operations=ports.operations,
-            ingest=ports.ingest,
             sign_ins=SignIns(ports.sessions, ports.clock),
             scopes=Scopes(),
             guard=AccessGuard(network, ports.authenticator, auditor, ports.clock),

@@ -14,7 +14,7 @@ class Caller(NamedTuple):
 
     Attributes:
         principal: ``token:<name>`` or ``oidc:<email or subject>``.
-        paths: The part of the catalog it may access (:func:`covers`); empty: everything.
+        paths: The part of the catalog it may access (:func:`~noetl_stream.model.paths.covers`); empty: everything.
         id: ``token:<id>`` or ``oidc:<subject>``. Unlike the principal, it is never given to another caller.
         session: The hash of the caller's browser session; empty if it sent a token.
     """
@@ -24,11 +24,6 @@ class Caller(NamedTuple):
     paths: tuple[str, ...] = ()
     id: str = ""
     session: bytes = b""
-
-
-def covers(paths: tuple[str, ...], path: str) -> bool:
-    """Whether a playbook's path is one of ``paths`` or below one: ``team/a`` covers ``team/a/b``, not ``team/ab``."""
-    return not paths or any(path == one or path.startswith(f"{one}/") for one in paths)
 
 
 TOKEN_TEXT: Final = re.compile(r"noetl_([0-9a-f]{16})_([0-9a-f]{64})")

@@ -1,4 +1,4 @@
-"""EVENTS: reported messages and the server's journal records, in one ordered log (DESIGN §1)."""
+"""EVENTS: inputs (requests, reports) and the server's journal records, in one ordered log (DESIGN §1)."""
 
 from __future__ import annotations
 
@@ -7,13 +7,16 @@ from typing import NamedTuple, Protocol
 
 
 class ReportedMessage(NamedTuple):
-    """A stored ``.reported`` message. ``at_ms`` is the log's own stored time."""
+    """A stored input. ``at_ms`` is the log's own stored time; ``subject`` says who sent it
+    (:func:`~noetl_stream.ports.subjects.sender_of`).
+    """
 
     sequence: int
     at_ms: int
     partition: int
     execution_id: str
     body: bytes
+    subject: str
 
 
 class DecidedMessage(NamedTuple):
@@ -26,7 +29,7 @@ class DecidedMessage(NamedTuple):
 
 
 class EventReader(Protocol):
-    """Reads ``.reported`` of some partitions in stream order, without gaps.
+    """Reads the inputs of some partitions in stream order, without gaps.
 
     ``high_water`` is the sequence up to which everything of these partitions was returned; heartbeats move it too.
     ``contact_s`` is the monotonic time of the last message or heartbeat.
@@ -47,8 +50,8 @@ class EventReader(Protocol):
 
 
 class EventLog(Protocol):
-    async def publish_reported(self, execution_id: str, message_id: str, body: bytes) -> int:
-        """Stores a report or request; returns its sequence once it is acknowledged.
+    async def publish_request(self, execution_id: str, message_id: str, body: bytes) -> int:
+        """Stores a request; returns its sequence once it is acknowledged.
 
         Raises:
             OutcomeUnknown: no acknowledgement in time; publish again under the same ``message_id``.
@@ -56,12 +59,20 @@ class EventLog(Protocol):
         """
         ...
 
+    async def publish_report(self, execution_id: str, pool: str, message_id: str, body: bytes) -> int:
+        """Stores a report of a worker of this pool; else like :meth:`publish_request`."""
+        ...
+
+    async def publish_again(self, execution_id: str, message_id: str, body: bytes) -> int:
+        """Stores a dead letter's request or report once more; else like :meth:`publish_request`."""
+        ...
+
     def publish_decided(self, messages: Sequence[DecidedMessage]) -> Awaitable[None]:
         """Sends now, in order; the awaitable ends when all are acknowledged, resending until then."""
         ...
 
     async def open_reader(self, partitions: Collection[int], after: int) -> EventReader:
-        """A reader of ``.reported`` of these partitions, from the first sequence above ``after``."""
+        """A reader of the inputs of these partitions, from the first sequence above ``after``."""
         ...
 
     async def last_sequence(self) -> int:
@@ -69,7 +80,7 @@ class EventLog(Protocol):
         ...
 
     async def beyond(self, cursors: Mapping[int, int]) -> dict[int, int]:
-        """How many ``.reported`` messages of each partition are above its cursor, a sequence: those still to be folded.
+        """How many inputs of each partition are above its cursor, a sequence: those still to be folded.
         Cheap enough to call every second, for all partitions together.
         """
         ...

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import NamedTuple, Protocol
 
-from noetl_stream.model.messages import Report
-from noetl_stream.model.status import ExecutionStatus
 from noetl_stream.ports.operations.executions import RequestIds
 
 
@@ -46,27 +44,6 @@ class Idempotency(Protocol):
 
     async def forget(self, older_than_s: float) -> int:
         """Deletes keys claimed longer ago; returns how many."""
-        ...
-
-
-class StoredReport(NamedTuple):
-    """A report's sequence in EVENTS, and the status of its execution: an ended one needs no more reports."""
-
-    sequence: int
-    status: ExecutionStatus
-
-
-class Ingest(Protocol):
-    """Reports from workers that only speak HTTP."""
-
-    async def report(self, report: Report) -> StoredReport:
-        """Stores a report in EVENTS. A repeated report is stored once.
-
-        Raises:
-            NotFound: the execution does not exist.
-            OutcomeUnknown: no acknowledgement in time; report again.
-            Unreachable: not connected.
-        """
         ...
 
 

@@ -71,6 +71,7 @@ TABLE: Final[tuple[Row, ...]] = (
     Row("noetl.events.*.*.decided", publish=(SERVER,), subscribe=(GATEWAY,)),
     # Work.
     Row("noetl.commands.*.*.*.*", publish=(SERVER,)),
+    Row("noetl.claim.{pool}.*.*", publish=(SERVER,), subscribe=(WORKER,)),
     Row("noetl.stop", publish=(SERVER,), subscribe=(WORKER,)),
     Row("noetl.logs.{pool}.*.*", publish=(WORKER,)),
     # Between servers.

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Final
+from typing import Final, Literal, NamedTuple, cast
 
-from noetl_stream.model.ids import checked_id, partition_of
+from noetl_stream.model.ids import RunId, checked_id, partition_of
 
 EVENTS: Final = "EVENTS"
 COMMANDS: Final = "COMMANDS"
@@ -25,6 +25,9 @@ INBOX: Final = "noetl.inbox"
 
 ANSWERED: Final = "noetl.answered"
 """Server → client: the answer to a request, once it is committed."""
+
+CLAIMED: Final = "noetl.claim"
+"""Server → worker: whether a claimed command may run (:func:`claim_answer`)."""
 
 PING: Final = "noetl.ask.ping"
 """Anyone → any server: is one alive?"""
@@ -46,6 +49,13 @@ ASK_SECRET: Final = "noetl.ask.secret"
 """Worker → any server: :class:`~noetl_stream.model.messages.SecretQuestion`."""
 
 
+def claim_answer(pool: str, run: RunId) -> str:
+    """The subject of the answer to a claim by this run; its parts are valid ids. A worker has no say in it: servers may
+    publish what workers may not.
+    """
+    return f"{CLAIMED}.{pool}.{run.command_id}.{run.nonce}"
+
+
 def ask_request(execution_id: str, request_id: str) -> str:
     """Was this request folded, and what is its answer?"""
     return f"{ASK_REQUEST}.{execution_id}.{request_id}"
@@ -60,14 +70,63 @@ ALL_DECIDED: Final = "noetl.events.*.*.decided"
 """The journal records of all servers."""
 
 
+InputKind = Literal["requested", "reported", "requeued"]
+
+
+class Sender(NamedTuple):
+    """Who may have sent an input, as its subject says and permissions enforce (PROTOCOL §7 *Who says it*).
+
+    Attributes:
+        kind: ``requested`` by people, ``reported`` by workers, ``requeued``: either, put back from a dead letter.
+        pool: That of the worker; ``""`` if the subject names none, as in version 0.2, which had one subject for all.
+    """
+
+    kind: InputKind
+    pool: str = ""
+
+
+def sender_of(subject: str) -> Sender:
+    """The sender of an input with this subject."""
+    kind, *pool = subject.split(".")[4:]
+    return Sender(cast(InputKind, kind), *pool)
+
+
 @lru_cache(maxsize=8192)
-def reported(execution_id: str) -> str:
-    """The subject of reports and requests for this execution; the partition is a function of the id.
+def requested(execution_id: str) -> str:
+    """The subject of requests for this execution; the partition is a function of the id.
 
     Raises:
         UsageError: the id is not valid in a subject.
     """
-    return f"noetl.events.{partition_of(execution_id)}.{checked_id(execution_id)}.reported"
+    return _input(execution_id, "requested")
+
+
+@lru_cache(maxsize=8192)
+def reported(execution_id: str, pool: str) -> str:
+    """The subject of reports of this pool's workers for this execution.
+
+    Raises:
+        UsageError: an id is not valid in a subject.
+    """
+    return _input(execution_id, f"reported.{checked_id(pool)}")
+
+
+def requeued(execution_id: str) -> str:
+    """The subject of dead letters that are put back for this execution.
+
+    Raises:
+        UsageError: the id is not valid in a subject.
+    """
+    return _input(execution_id, "requeued")
+
+
+def _input(execution_id: str, kind: str) -> str:
+    return f"noetl.events.{partition_of(execution_id)}.{checked_id(execution_id)}.{kind}"
+
+
+def inputs(partition: int | str) -> list[str]:
+    """The patterns of all inputs of a partition (``*``: of all), those of version 0.2 last."""
+    return [f"noetl.events.{partition}.*.{kind}" for kind in ("requested", "reported.*", "requeued", "reported")]
 
 
 @lru_cache(maxsize=8192)
@@ -85,19 +144,29 @@ def playbook_key(digest: str) -> str:
     return f"playbook/{digest}"
 
 
+def partition_patterns(partition: int) -> tuple[str, str]:
+    """The patterns of all messages of a partition, and of its journal records."""
+    return f"noetl.events.{partition}.>", f"noetl.events.{partition}.*.decided"
+
+
+PRIORITY: Final = "5"
+"""Of every command, for now."""
+
+
 def command_subject(pool: str, execution_id: str, command_id: str) -> str:
     """The subject of a command, unique in the queue.
 
     Raises:
         UsageError: an id is not valid in a subject.
     """
-    return f"noetl.commands.{checked_id(pool)}.{checked_id(execution_id)}.{checked_id(command_id)}"
+    return f"noetl.commands.{checked_id(pool)}.{PRIORITY}.{checked_id(execution_id)}.{checked_id(command_id)}"
 
 
-def any_pool_subject(execution_id: str, command_id: str) -> str:
-    """The subject of a command in any pool.
+def command_patterns(execution_id: str, command_id: str) -> list[str]:
+    """The subjects of a command in any pool with any priority; that of version 0.2, which had none, last.
 
     Raises:
         UsageError: an id is not valid in a subject.
     """
-    return f"noetl.commands.*.{checked_id(execution_id)}.{checked_id(command_id)}"
+    command = f"{checked_id(execution_id)}.{checked_id(command_id)}"
+    return [f"noetl.commands.*.*.{command}", f"noetl.commands.*.{command}"]

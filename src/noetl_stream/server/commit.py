@@ -98,8 +98,8 @@ class Committer:
         return execution_row(state, partition, cached.started_ms, at_ms, labels)
 
     def _notify(self, tick: PendingTick) -> None:
-        for reply, execution_id, run in tick.claims:
-            self._bus.send(reply, codec.encode(answer_claim(self._executions.state(execution_id), run)))
+        for subject, execution_id, run in tick.claims:
+            self._bus.send(subject, codec.encode(answer_claim(self._executions.state(execution_id), run)))
         for row in tick.answers:
             self._bus.send(subjects.answered(row.execution_id, row.request_id), row.answer)
         for stop in tick.stops:

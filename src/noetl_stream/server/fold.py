@@ -24,6 +24,7 @@ from noetl_stream.model.events import (
     StepClaimed,
     StepFailed,
     StepScheduled,
+    StepSuspended,
 )
 from noetl_stream.model.ids import RunId, is_valid_id, partition_of, report_id
 from noetl_stream.model.messages import InboxMessage, Report, Request, Stop
@@ -33,6 +34,7 @@ from noetl_stream.playbook.plan import Plan
 from noetl_stream.ports.command_queue import QueuedCommand
 from noetl_stream.ports.event_log import ReportedMessage
 from noetl_stream.ports.store import InboxItem
+from noetl_stream.ports.subjects import claim_answer, sender_of
 from noetl_stream.server.capabilities import Capabilities
 from noetl_stream.server.execution_cache import CachedExecution, ExecutionCache
 from noetl_stream.server.tick import (
@@ -80,17 +82,25 @@ class Fold:
         except PayloadRefused as error:
             reason = str(error)
         else:
-            reason = _reason_to_refuse(message, body) or self._not_allowed(body)
+            reason = _reason_to_refuse(message, body) or self._not_allowed(message, body)
             if not reason:
                 return body
         self.tick.dead_letters.append(message_letter(message, reason))
         return None
 
-    def _not_allowed(self, body: Request | Report) -> str:
-        """Why a report is not one of a worker that was given the command; ``""`` if it is."""
-        if isinstance(body, Request) or self._capabilities.pool_of(body) is not None:
-            return ""
-        return f"it shows no capability for issue {body.issue} of command {body.command_id}"
+    def _not_allowed(self, message: ReportedMessage, body: Request | Report) -> str:
+        """Why its sender may not say this: of another kind, or not given the command; ``""`` if it may."""
+        sender = sender_of(message.subject)
+        if isinstance(body, Request):
+            return "workers make no requests: its subject is for reports" if sender.pool else ""
+        if sender.kind == "requested":
+            return "people make no reports: its subject is for requests"
+        pool = self._capabilities.pool_of(body)
+        if pool is None:
+            return f"it shows no capability for issue {body.issue} of command {body.command_id}"
+        if sender.pool not in ("", pool):
+            return f"a worker of pool {sender.pool} reports on a command of pool {pool}"
+        return ""
 
     def decode_inbox(self, item: InboxItem, at_ms: int) -> InboxMessage | None:
         """The message between executions; ``None`` if it becomes a dead letter. It is deleted either way."""
@@ -193,6 +203,7 @@ class Fold:
     def _fold_report(self, cached: CachedExecution | None, message: ReportedMessage, report: Report) -> None:
         try:
             facts = _facts_of(report)
+            self._check_calls(report, facts)
         except PayloadRefused as error:
             self.tick.dead_letters.append(message_letter(message, str(error)))
             return
@@ -200,7 +211,8 @@ class Fold:
         budget = None if cached is None else _budget_of(cached)
         for index, fact in enumerate(facts):
             if isinstance(fact, StepClaimed):
-                self.tick.claims.append((fact.reply, message.execution_id, report.run))
+                pool = self._capabilities.pool_of(report) or ""
+                self.tick.claims.append((claim_answer(pool, report.run), message.execution_id, report.run))
             before = cached.state if cached is not None else None
             given = Input(
                 RecordedFact(fact, report.run, report.first + index, message.at_ms, step_run_id=report.step_run_id),
@@ -217,6 +229,16 @@ class Fold:
                 self._give_up(cached, before, report.run, fact)
         if cached is not None and cached.state is not None:
             self._repeat_stop(cached.state, report.run.command_id)
+
+    def _check_calls(self, report: Report, facts: Sequence[Fact]) -> None:
+        """
+        Raises:
+            PayloadRefused: the command would call a playbook that no server has resolved for its execution.
+        """
+        calls = [wait.child for fact in facts if isinstance(fact, StepSuspended) for wait in fact.waits]
+        for call in calls:
+            if call is not None and not self._capabilities.is_pinned(report.execution_id, call):
+                raise PayloadRefused(f"it calls playbook {call.path}, which was not resolved for this execution")
 
     def _handle_not_taken(self, message: ReportedMessage, run: RunId, fact: Fact, refusal: NotTaken) -> bool:
         """Handles a worker's fact that was not taken; returns whether the rest of its report is folded."""

@@ -348,7 +348,7 @@ def message_letter(message: ReportedMessage, reason: str) -> DeadLetterRow:
         source="events",
         partition=message.partition,
         execution_id=message.execution_id,
-        subject=f"noetl.events.{message.partition}.{message.execution_id}.reported",
+        subject=message.subject,
         reason=reason,
         body=message.body,
         source_seq=message.sequence,

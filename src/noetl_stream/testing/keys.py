@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from noetl_stream.model import codec
+from noetl_stream.model.messages import StepCommand
 from noetl_stream.ports.signed_requests import RequestSigner
 from noetl_stream.sealing.keys import KEY_BYTES, Key, KeyRing
 from noetl_stream.sealing.objects import DerivedKeys
@@ -14,3 +16,9 @@ ACCESS_KEYS: Final = KeyRing(Key("access-key-1", b"a" * KEY_BYTES))
 CAPABILITIES: Final = Capabilities(SERVER_KEYS, ACCESS_KEYS)
 SIGNER: Final = RequestSigner(ACCESS_KEYS)
 OBJECT_KEYS: Final = DerivedKeys(ACCESS_KEYS)
+
+
+def capability_of(execution_id: str, step_run_id: str, command_id: str, issue: int, pool: str = "default") -> str:
+    """The capability of a command that these servers might have issued."""
+    command = StepCommand(command_id, execution_id, 0, step_run_id, "step", "digest", pool, issue=issue)
+    return codec.decode_command(CAPABILITIES.encode(command)).capability

@@ -15,10 +15,10 @@ from noetl_stream.ports.event_log import DecidedMessage, ReportedMessage
 
 
 class StoredMessage(NamedTuple):
-    """A message of the log, reported or decided."""
+    """A message of the log: an input or a journal record."""
 
     message: ReportedMessage
-    is_reported: bool
+    is_input: bool
     message_id: str
 
 
@@ -80,7 +80,7 @@ class MemoryEventReader:
     def _found_at(self, after: int) -> ReportedMessage | None:
         for sequence in range(after + 1, self._log.end + 1):
             stored = self._log.stored[sequence - 1]
-            if stored.is_reported and stored.message.partition in self._partitions:
+            if stored.is_input and stored.message.partition in self._partitions:
                 return stored.message
         return None
 
@@ -102,16 +102,20 @@ class MemoryEventLog:
         """While set, open readers receive nothing, and do not notice."""
         line.on_lost(lambda: self.break_readers("the broker was stopped"))
 
-    async def publish_reported(self, execution_id: str, message_id: str, body: bytes) -> int:
-        subject = subjects.reported(execution_id)
-        self._line.check()
-        return self._store(subject, partition_of(execution_id), execution_id, message_id, body, is_reported=True)
+    async def publish_request(self, execution_id: str, message_id: str, body: bytes) -> int:
+        return self._store_input(subjects.requested(execution_id), execution_id, message_id, body)
+
+    async def publish_report(self, execution_id: str, pool: str, message_id: str, body: bytes) -> int:
+        return self._store_input(subjects.reported(execution_id, pool), execution_id, message_id, body)
+
+    async def publish_again(self, execution_id: str, message_id: str, body: bytes) -> int:
+        return self._store_input(subjects.requeued(execution_id), execution_id, message_id, body)
 
     def publish_decided(self, messages: Sequence[DecidedMessage]) -> Awaitable[None]:
         def store() -> None:
             for partition, execution_id, message_id, body in messages:
                 subject = subjects.decided(partition, execution_id)
-                self._store(subject, partition, execution_id, message_id, body, is_reported=False)
+                self._store(subject, partition, execution_id, message_id, body, is_input=False)
 
         return self._line.hold(store)
 
@@ -133,9 +137,9 @@ class MemoryEventLog:
     async def beyond(self, cursors: Mapping[int, int]) -> dict[int, int]:
         self._line.check()
         counts = dict.fromkeys(cursors, 0)
-        for message, is_reported, _ in self._stored:
+        for message, is_input, _ in self._stored:
             cursor = cursors.get(message.partition)
-            if is_reported and cursor is not None and message.sequence > cursor:
+            if is_input and cursor is not None and message.sequence > cursor:
                 counts[message.partition] += 1
         return counts
 
@@ -168,15 +172,16 @@ class MemoryEventLog:
             reader.look()
 
     def store_stray(self, partition: int, execution_id: str, body: bytes) -> int:
-        """Stores a reported message under the subject of any partition, as a broken client may."""
-        subject = f"noetl.events.{partition}.{execution_id}.reported"
-        return self._store(subject, partition, execution_id, f"stray-{self.end}", body, is_reported=True)
+        """Stores a request under the subject of any partition, as a broken client may."""
+        subject = f"noetl.events.{partition}.{execution_id}.requested"
+        return self._store(subject, partition, execution_id, f"stray-{self.end}", body, is_input=True)
 
     def double_last(self) -> None:
-        """Stores the last reported message again, as a publisher does that missed its acknowledgement."""
-        last = next((one.message for one in reversed(self._stored) if one.is_reported), None)
+        """Stores the last input again, as a publisher does that missed its acknowledgement."""
+        last = next((one.message for one in reversed(self._stored) if one.is_input), None)
         if last is not None:
-            self.store_stray(last.partition, last.execution_id, last.body)
+            again = f"again-{self.end}"
+            self._store(last.subject, last.partition, last.execution_id, again, last.body, is_input=True)
 
     def lose_tail(self, count: int) -> None:
         """Loses the last messages, as a power failure may (PROTOCOL §5)."""
@@ -191,16 +196,20 @@ class MemoryEventLog:
         if reader in self._readers:
             self._readers.remove(reader)
 
+    def _store_input(self, subject: str, execution_id: str, message_id: str, body: bytes) -> int:
+        self._line.check()
+        return self._store(subject, partition_of(execution_id), execution_id, message_id, body, is_input=True)
+
     def _store(
-        self, subject: str, partition: int, execution_id: str, message_id: str, body: bytes, *, is_reported: bool
+        self, subject: str, partition: int, execution_id: str, message_id: str, body: bytes, *, is_input: bool
     ) -> int:
         known = self._message_ids.find(message_id)
         self._bus.deliver(subject, body, "")
         if known is not None:
             return known
         sequence = self.end + 1
-        message = ReportedMessage(sequence, self._line.stamp_ms(), partition, execution_id, bytes(body))
-        self._stored.append(StoredMessage(message, is_reported, message_id))
+        message = ReportedMessage(sequence, self._line.stamp_ms(), partition, execution_id, bytes(body), subject)
+        self._stored.append(StoredMessage(message, is_input, message_id))
         self._message_ids.add(message_id, sequence)
         for reader in list(self._readers):
             reader.look()

@@ -15,7 +15,7 @@ from noetl_stream.adapters.nats.protocol import STORE_REFUSED, ApiError, Publish
 from noetl_stream.adapters.nats.streams import stored_message, stream_api, stream_info, verify_stream
 from noetl_stream.errors import NoetlError
 from noetl_stream.ports.command_queue import QueuedCommand, QueuedPool
-from noetl_stream.ports.subjects import COMMANDS, any_pool_subject, command_subject
+from noetl_stream.ports.subjects import COMMANDS, command_patterns, command_subject
 
 PURGES_AT_ONCE = 64
 LOOKUP_AGAIN_AFTER_S = 0.5
@@ -130,7 +130,7 @@ class NatsCommandQueue:
             async with free:
                 await self._connection.api(f"STREAM.PURGE.{COMMANDS}", {"filter": subject})
 
-        subjects = {any_pool_subject(execution_id, command_id) for execution_id, command_id in commands}
+        subjects = {pattern for command in commands for pattern in command_patterns(*command)}
         await asyncio.gather(*(purge(subject) for subject in sorted(subjects)))
 
     async def verify(self) -> None:

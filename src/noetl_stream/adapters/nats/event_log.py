@@ -46,9 +46,17 @@ class NatsEventLog:
         outbox = await Outbox.open(connection, resend_after_s=acknowledge_within_s)
         return cls(connection, clock, outbox, heartbeat_s)
 
-    async def publish_reported(self, execution_id: str, message_id: str, body: bytes) -> int:
+    async def publish_request(self, execution_id: str, message_id: str, body: bytes) -> int:
         """Also raises Unreachable if the stream is full or missing, with that reason."""
-        subject = subjects.reported(execution_id)
+        return await self._publish(subjects.requested(execution_id), message_id, body)
+
+    async def publish_report(self, execution_id: str, pool: str, message_id: str, body: bytes) -> int:
+        return await self._publish(subjects.reported(execution_id, pool), message_id, body)
+
+    async def publish_again(self, execution_id: str, message_id: str, body: bytes) -> int:
+        return await self._publish(subjects.requeued(execution_id), message_id, body)
+
+    async def _publish(self, subject: str, message_id: str, body: bytes) -> int:
         if not message_id.isprintable():
             raise UsageError(f"{message_id!r} is not a valid message id", hint="it must be printable text")
         if not self._connection.is_connected:
@@ -83,7 +91,7 @@ class NatsEventLog:
         return (await stream_info(self._connection, EVENTS)).state.first_seq
 
     async def beyond(self, cursors: Mapping[int, int]) -> dict[int, int]:
-        """Makes one short request per partition that is not at the stream's end: the first message beyond the cursor
+        """Makes two short requests per partition that is not at the stream's end: the first message beyond the cursor
         comes with the number that follow. NATS counts by its subject index, without reading messages.
         """
         last = (await stream_info(self._connection, EVENTS)).state.last_seq
@@ -92,7 +100,13 @@ class NatsEventLog:
         return dict.fromkeys(cursors, 0) | dict(zip(waiting, counts, strict=True))
 
     async def _count_beyond(self, partition: int, cursor: int) -> int:
-        wanted = {"seq": cursor + 1, "next_by_subj": f"noetl.events.{partition}.*.reported", "batch": 1}
+        everything, records = await asyncio.gather(
+            *(self._count(subject, cursor) for subject in subjects.partition_patterns(partition))
+        )
+        return max(0, everything - records)
+
+    async def _count(self, subject: str, cursor: int) -> int:
+        wanted = {"seq": cursor + 1, "next_by_subj": subject, "batch": 1}
         fields = await self._connection.direct_get(EVENTS, wanted)
         return 0 if fields is None else 1 + int(fields["Nats-Num-Pending"])
 

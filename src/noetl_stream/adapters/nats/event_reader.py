@@ -1,4 +1,4 @@
-"""Reads ``.reported`` of some partitions in stream order, and breaks as soon as it may have missed a message."""
+"""Reads the inputs of some partitions in stream order, and breaks as soon as it may have missed a message."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from noetl_stream.adapters.nats.wire import WireSubscription
 from noetl_stream.errors import ReaderBroken
 from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.event_log import ReportedMessage
-from noetl_stream.ports.subjects import EVENTS
+from noetl_stream.ports.subjects import EVENTS, inputs
 
 WINDOW = 2048
 """Messages requested ahead of the fold."""
@@ -129,7 +129,7 @@ class NatsEventReader:
             "deliver_policy": "by_start_sequence",
             "opt_start_seq": self._after + 1,
             "ack_policy": "none",
-            "filter_subjects": [f"noetl.events.{partition}.*.reported" for partition in filtered],
+            "filter_subjects": [pattern for partition in filtered for pattern in inputs(partition)],
             "inactive_threshold": round(INACTIVE_S * NANOSECONDS),
             "mem_storage": True,
             "num_replicas": 1,
@@ -176,13 +176,14 @@ class NatsEventReader:
             return
         self._last_consumer_sequence = metadata.consumer_sequence
         self._pull.arrived()
-        tokens = subject.decode().split(".")
+        name = subject.decode()
+        tokens = name.split(".")
         partition = self._partitions.get(tokens[2])
         if partition is None:
             self._pass_over(metadata.stream_sequence)
             self._request()
             return
-        message = ReportedMessage(metadata.stream_sequence, metadata.stored_ms, partition, tokens[3], body)
+        message = ReportedMessage(metadata.stream_sequence, metadata.stored_ms, partition, tokens[3], body, name)
         self._ready.append(message)
         self._wake()
 

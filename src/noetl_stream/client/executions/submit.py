@@ -10,22 +10,20 @@ from typing import Any, Final
 
 from noetl_stream.client.executions.follow import Follower
 from noetl_stream.concurrency import first_done
-from noetl_stream.errors import NoetlError, NotFound, OutcomeUnknown
+from noetl_stream.errors import NoetlError, OutcomeUnknown
 from noetl_stream.lru import LruCache
 from noetl_stream.model import codec
 from noetl_stream.model.events import ExecutionRequested, InterventionFact
-from noetl_stream.model.ids import report_id, uuid7
-from noetl_stream.model.messages import Report, Request
+from noetl_stream.model.ids import uuid7
+from noetl_stream.model.messages import Request
 from noetl_stream.playbook.compile.compiler import digest_of
 from noetl_stream.ports import subjects
 from noetl_stream.ports.blobs import Blobs
 from noetl_stream.ports.bus import Bus
 from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.event_log import EventLog
-from noetl_stream.ports.gateway import StoredReport
 from noetl_stream.ports.operations.executions import AcceptedDocument
 from noetl_stream.ports.signed_requests import RequestSigner
-from noetl_stream.ports.store import Store
 
 ANSWER_WAIT_S: Final = 2.0
 """How long an answer is awaited, whether it is pushed or requested."""
@@ -95,7 +93,7 @@ class Requests:
         """
         is_start = isinstance(request.fact, ExecutionRequested)
         message_id = request.request_id if is_start else f"{request.execution_id}.{request.request_id}"
-        await self._log.publish_reported(request.execution_id, message_id, self._signer.encode(request))
+        await self._log.publish_request(request.execution_id, message_id, self._signer.encode(request))
 
 
 class Client:
@@ -223,20 +221,3 @@ def _require_accepted(answer: dict[str, Any]) -> None:
 def _code_of(diagnostics: list[dict[str, Any]]) -> str:
     """Why the engine rejected a request; ``""`` if the diagnostics are those of its playbook."""
     return "" if len(diagnostics) != 1 or "line" in diagnostics[0] else str(diagnostics[0]["code"])
-
-
-class DirectIngest:
-    """An :class:`~noetl_stream.ports.gateway.Ingest`: publishes reports of workers that cannot reach NATS."""
-
-    def __init__(self, log: EventLog, store: Store) -> None:
-        self._log = log
-        self._store = store
-
-    async def report(self, report: Report) -> StoredReport:
-        """See :meth:`noetl_stream.ports.gateway.Ingest.report`."""
-        row = await self._store.execution(report.execution_id)
-        if row is None:
-            raise NotFound(f"execution {report.execution_id} not found")
-        message_id = report_id(report.run, report.number)
-        sequence = await self._log.publish_reported(report.execution_id, message_id, codec.encode(report))
-        return StoredReport(sequence, row.status)

@@ -272,10 +272,6 @@ def _has_indexes(path: Path) -> bool:
     return all(0 <= index <= _MOST for index in path)
 
 
-def _claim_form(fact: events.StepClaimed) -> str:
-    return "" if all(map(is_valid_id, fact.reply.split("."))) else "has a reply that is not a valid subject"
-
-
 def _result_form(fact: events.TaskProcessed) -> str:
     try:
         codec.decode_json(fact.outcome.result.value)  # so far these bytes have not been parsed
@@ -383,7 +379,7 @@ def _fits_waits(fact: events.StepSuspended, assignment: Assignment, run: StepRun
 
 
 RULES: Final[dict[type[events.Fact], WorkerRule]] = {
-    events.StepClaimed: WorkerRule(_claimed, _claim_form, _fits_anywhere),
+    events.StepClaimed: WorkerRule(_claimed, _any_form, _fits_anywhere),
     events.StepStarted: WorkerRule(_began, _any_form, _fits_anywhere),
     events.TaskStarted: WorkerRule(_noted, _path_form, _fits_task),
     events.LoopStarted: WorkerRule(_loop_started, _items_form, _fits_new_level),

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from noetl_stream.errors import Forbidden, NotFound
 from noetl_stream.lru import LruCache
-from noetl_stream.ports.access import covers
+from noetl_stream.model.paths import covers
 from noetl_stream.ports.operations import Operations
 from noetl_stream.ports.operations.documents import DocumentPage
 from noetl_stream.ports.operations.executions import (

@@ -1,7 +1,7 @@
 """How much the gateway admits: of each caller and in all, and new work while the servers are far behind.
 
-Law: no caller holds what others need. Of every limit a principal can hold a quarter and an address half, and the last
-of it is kept for higher roles.
+Law: no caller holds what others need. Of every limit a principal can hold a part and an address half, and the last of
+it is kept for higher roles.
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ BEHIND_RETRY_AFTER_S: Final = 5.0
 ROOM: Final[Mapping[Role, float]] = {"viewer": 0.8, "operator": 0.9, "author": 0.9, "admin": 1.0}
 """The part of a limit that callers of a role can fill. The rest is kept for the roles above."""
 
-PRINCIPAL_SHARE: Final = 0.25
+SHARE: Final[Mapping[Role, float]] = {"viewer": 0.1, "operator": 0.25, "author": 0.25, "admin": 0.25}
+"""The part of a limit that one principal can hold."""
+
 ADDRESS_SHARE: Final = 0.5
 
 
@@ -80,7 +82,7 @@ class Gate:
         room = ROOM[caller.role]
         for under_way, part, whose in (
             (self.under_way, room, f"for the role {caller.role}"),
-            (self._of_principal[caller.principal], PRINCIPAL_SHARE, f"of {caller.principal}"),
+            (self._of_principal[caller.principal], SHARE[caller.role], f"of {caller.principal}"),
             (self._of_address[address], ADDRESS_SHARE * room, f"of {address} for the role {caller.role}"),
         ):
             most = max(1, int(self._limit * part))
@@ -99,6 +101,7 @@ class Pressure:
         requests: Requests under way that are answered as soon as they can be.
         waits: Requests with ``?wait=``.
         streams: Event streams.
+        large_bodies: Requests with a large body, which is in memory until they are answered.
         checks: Playbooks that are checked or registered, each of which may take the processor for seconds.
         behind: Messages of EVENTS that are not folded yet, as of the last poll.
     """
@@ -110,11 +113,13 @@ class Pressure:
         self.requests = Gate(limits.max_requests, "max_requests", "requests", RETRY_AFTER_S)
         self.waits = Gate(limits.max_waits, "max_waits", "requests that wait", BEHIND_RETRY_AFTER_S)
         self.streams = Gate(limits.max_streams, "max_streams", "streams", BEHIND_RETRY_AFTER_S)
+        self.large_bodies = Gate(limits.max_large_bodies, "max_large_bodies", "large bodies", RETRY_AFTER_S)
         self.checks = Gate(limits.max_checks, "max_checks", "playbooks being checked", RETRY_AFTER_S)
         self.behind = 0
         metrics.watch("requests_in_flight", "Requests under way.", lambda: self.requests.under_way)
         metrics.watch("waits", "Requests that wait for the end of an execution.", lambda: self.waits.under_way)
         metrics.watch("open_streams", "Event streams that are open.", lambda: self.streams.under_way)
+        metrics.watch("large_bodies", "Requests with a large body.", lambda: self.large_bodies.under_way)
         metrics.watch("checks", "Playbooks that are checked or registered.", lambda: self.checks.under_way)
         metrics.watch("events_behind", "Messages of EVENTS that no server has folded yet.", lambda: self.behind)
 

@@ -17,7 +17,6 @@ from noetl_stream.gateway.http.bodies import NOTHING, Body, json_body
 from noetl_stream.gateway.http.parameters import Parameters
 from noetl_stream.model.roles import Role, suffices
 from noetl_stream.ports.access import Caller
-from noetl_stream.ports.gateway import Ingest
 from noetl_stream.ports.operations import Operations
 from noetl_stream.ports.operations.documents import DocumentPage
 from noetl_stream.ports.operations.executions import RequestIds
@@ -42,7 +41,6 @@ class Call(Generic[Given, Sent]):
     """
 
     operations: Operations
-    ingest: Ingest
     sign_ins: SignIns
     caller: Caller
     parameters: Given
@@ -138,8 +136,10 @@ class Route(Generic[Given, Sent]):
 
     @property
     def takes_key(self) -> bool:
-        """Whether an Idempotency-Key makes it safe to repeat. Keys belong to callers, so a public route takes none."""
-        return self.method in ("POST", "PATCH") and self.role is not None
+        """Whether an Idempotency-Key makes it safe to repeat. What it keeps grows with what is changed alone and is the
+        caller's: public routes take none.
+        """
+        return self.method in ("POST", "PATCH") and not self.reads and self.role is not None
 
     async def reply(self, call: Call[Given, Sent]) -> Reply:
         """What the handler answers with: a page has a link to the next one, ``None`` is 204."""

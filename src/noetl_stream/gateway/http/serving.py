@@ -19,7 +19,7 @@ from noetl_stream.gateway.access.network import client_of, host_of
 from noetl_stream.gateway.access.scoped import Scopes
 from noetl_stream.gateway.access.sessions import SignIns
 from noetl_stream.gateway.http import problems
-from noetl_stream.gateway.http.bodies import BodyReader, read_body
+from noetl_stream.gateway.http.bodies import BodyReader, is_large, read_body
 from noetl_stream.gateway.http.connections import Connection, address_group
 from noetl_stream.gateway.http.idempotency import HEADER, IdempotentCalls
 from noetl_stream.gateway.http.parameters import Parameters, read_parameters
@@ -30,7 +30,7 @@ from noetl_stream.gateway.metrics import UNKNOWN_ROUTE, Metrics
 from noetl_stream.model import codec
 from noetl_stream.ports.access import Caller
 from noetl_stream.ports.clock import Clock
-from noetl_stream.ports.gateway import Ingest, KeptAnswer
+from noetl_stream.ports.gateway import KeptAnswer
 from noetl_stream.ports.operations import Operations
 from noetl_stream.ports.operations.executions import RequestIds
 from noetl_stream.settings.environment import GatewayLimits
@@ -60,7 +60,6 @@ class Serving:
     """What all routes share."""
 
     operations: Operations
-    ingest: Ingest
     sign_ins: SignIns
     scopes: Scopes
     guard: AccessGuard
@@ -132,6 +131,8 @@ class Serving:
             return self.pressure.streams
         if route.body.size == "playbook":
             return self.pressure.checks
+        if is_large(request):
+            return self.pressure.large_bodies
         return self.pressure.waits if "wait" in request.query else self.pressure.requests
 
     async def _read(self, route: AnyRoute, request: web.Request) -> _Read:
@@ -146,7 +147,6 @@ class Serving:
             operations = self.scopes(self.operations, caller.paths)
             call = Call(
                 operations=operations,
-                ingest=self.ingest,
                 sign_ins=self.sign_ins,
                 caller=caller,
                 parameters=read.parameters,

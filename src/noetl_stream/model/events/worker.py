@@ -13,8 +13,6 @@ class StepClaimed(Fact, frozen=True, tag="step.claimed"):
 
     kind: ClassVar = Kind("step")
 
-    reply: str
-
 
 class StepStarted(Fact, frozen=True, tag="step.started"):
     kind: ClassVar = Kind("step")

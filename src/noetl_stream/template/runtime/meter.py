@@ -36,7 +36,7 @@ class Budget:
     """What several renderings may cost together.
 
     Attributes:
-        left: Operations that are left; negative once they have exceeded it.
+        left: Operations that are left.
     """
 
     __slots__ = ("_given", "left")
@@ -51,14 +51,15 @@ class Budget:
         return self._given - self.left
 
     def spend(self, operations: int) -> None:
-        """Counts work.
+        """Counts work that is about to be done.
 
         Raises:
-            OverBudget: More was spent than given.
+            OverBudget: Less is left. The work must not be done, and nothing is left then.
         """
-        self.left -= operations
-        if self.left < 0:
+        if operations > self.left:
+            self.left = 0
             raise OverBudget
+        self.left -= operations
 
 
 class Meter:

@@ -52,7 +52,7 @@ async def wait_for_high_water(log: EventLog, reader: EventReader) -> int:
 
 class EventLogConformance:
     async def test_a_report_is_read_back_as_it_was_stored(self, event_log: EventLog, reader: EventReader) -> None:
-        sequence = await event_log.publish_reported("run-1", "request-1", b'{"n":1}')
+        sequence = await event_log.publish_request("run-1", "request-1", b'{"n":1}')
         (message,) = await read(reader, 1)
         assert message.sequence == sequence
         assert message.execution_id == "run-1"
@@ -61,7 +61,7 @@ class EventLogConformance:
         assert message.at_ms == await event_log.stored_at(sequence)
 
     async def test_messages_are_read_in_the_order_of_the_log(self, event_log: EventLog) -> None:
-        sequences = [await event_log.publish_reported(f"run-{n}", f"request-{n}", b"%d" % n) for n in range(50)]
+        sequences = [await event_log.publish_request(f"run-{n}", f"request-{n}", b"%d" % n) for n in range(50)]
         reader = await event_log.open_reader(ALL, 0)
         messages = await read(reader, 50)
         assert [message.sequence for message in messages] == sequences == sorted(sequences)
@@ -69,15 +69,15 @@ class EventLogConformance:
         await reader.close()
 
     async def test_a_reader_starts_above_the_sequence_it_is_given(self, event_log: EventLog) -> None:
-        sequences = [await event_log.publish_reported("run-1", f"request-{n}", b"{}") for n in range(5)]
+        sequences = [await event_log.publish_request("run-1", f"request-{n}", b"{}") for n in range(5)]
         reader = await event_log.open_reader(ALL, sequences[2])
         assert [message.sequence for message in await read(reader, 2)] == sequences[3:]
         await reader.close()
 
     async def test_a_reader_sees_only_its_partitions(self, event_log: EventLog) -> None:
         for partition in (1, 2, 3):
-            await event_log.publish_reported(execution_in(partition), f"request-{partition}", b"{}")
-        last = await event_log.publish_reported(execution_in(3, 1), "request-last", b"{}")
+            await event_log.publish_request(execution_in(partition), f"request-{partition}", b"{}")
+        last = await event_log.publish_request(execution_in(3, 1), "request-last", b"{}")
         reader = await event_log.open_reader([1, 3], 0)
         messages = await read(reader, 3)
         assert [message.partition for message in messages] == [1, 3, 3]
@@ -86,7 +86,7 @@ class EventLogConformance:
 
     async def test_a_reader_of_most_partitions_sees_only_those(self, event_log: EventLog) -> None:
         for partition in ALL:
-            await event_log.publish_reported(execution_in(partition), f"request-{partition}", b"{}")
+            await event_log.publish_request(execution_in(partition), f"request-{partition}", b"{}")
         reader = await event_log.open_reader(range(0, PARTITIONS, 2), 0)
         messages = await read(reader, PARTITIONS // 2)
         assert [message.partition for message in messages] == list(range(0, PARTITIONS, 2))
@@ -97,15 +97,15 @@ class EventLogConformance:
         foreign = execution_in(1)
         reader = await event_log.open_reader(range(0, PARTITIONS, 2), 0)
         waiting = asyncio.create_task(read(reader, 1))
-        await asyncio.gather(*(event_log.publish_reported(foreign, f"request-{n}", b"{}") for n in range(5000)))
-        mine = await event_log.publish_reported(execution_in(0), "request-last", b"{}")
+        await asyncio.gather(*(event_log.publish_request(foreign, f"request-{n}", b"{}") for n in range(5000)))
+        mine = await event_log.publish_request(execution_in(0), "request-last", b"{}")
         assert [message.sequence for message in await waiting] == [mine]
         assert reader.high_water == mine
         await reader.close()
 
     async def test_decided_records_are_stored_but_not_read(self, event_log: EventLog, reader: EventReader) -> None:
         await event_log.publish_decided([decided("run-1", "0.1.1.a.0"), decided("run-2", "0.1.1.a.1")])
-        sequence = await event_log.publish_reported("run-1", "request-1", b"{}")
+        sequence = await event_log.publish_request("run-1", "request-1", b"{}")
         assert [message.sequence for message in await read(reader, 1)] == [sequence]
         assert sequence == 3
 
@@ -121,15 +121,15 @@ class EventLogConformance:
         await subscription.close()
 
     async def test_the_same_message_id_is_stored_once(self, event_log: EventLog) -> None:
-        first = await event_log.publish_reported("run-1", "request-1", b"{}")
-        assert await event_log.publish_reported("run-1", "request-1", b"{}") == first
+        first = await event_log.publish_request("run-1", "request-1", b"{}")
+        assert await event_log.publish_request("run-1", "request-1", b"{}") == first
         await event_log.publish_decided([decided("run-1", "0.1.1.a.0")])
         await event_log.publish_decided([decided("run-1", "0.1.1.a.0")])
         assert await event_log.last_sequence() == 2
 
     async def test_a_batch_holds_at_most_the_limit(self, event_log: EventLog, reader: EventReader) -> None:
         for n in range(7):
-            await event_log.publish_reported("run-1", f"request-{n}", b"{}")
+            await event_log.publish_request("run-1", f"request-{n}", b"{}")
         sizes: list[int] = []
         async with asyncio.timeout(TIMEOUT_S):
             while sum(sizes) < 7:
@@ -141,13 +141,13 @@ class EventLogConformance:
         waiting = asyncio.create_task(read(reader, 1))
         await event_log.last_sequence()
         assert not waiting.done()
-        sequence = await event_log.publish_reported("run-1", "request-1", b"{}")
+        sequence = await event_log.publish_request("run-1", "request-1", b"{}")
         assert [message.sequence for message in await waiting] == [sequence]
 
     async def test_two_readers_read_the_same(self, event_log: EventLog) -> None:
         one, other = await event_log.open_reader(ALL, 0), await event_log.open_reader(ALL, 0)
         for n in range(3):
-            await event_log.publish_reported("run-1", f"request-{n}", b"{}")
+            await event_log.publish_request("run-1", f"request-{n}", b"{}")
         assert await read(one, 3) == await read(other, 3)
         await one.close()
         await other.close()
@@ -155,14 +155,14 @@ class EventLogConformance:
     async def test_many_messages_pass_a_reader_without_a_gap(self, event_log: EventLog, reader: EventReader) -> None:
         for start in range(0, 5000, 500):
             await asyncio.gather(
-                *(event_log.publish_reported(f"run-{n}", f"request-{n}", b"%d" % n) for n in range(start, start + 500))
+                *(event_log.publish_request(f"run-{n}", f"request-{n}", b"%d" % n) for n in range(start, start + 500))
             )
         messages = await read(reader, 5000)
         assert [message.sequence for message in messages] == list(range(1, 5001))
         assert sorted(int(message.body) for message in messages) == list(range(5000))
 
     async def test_high_water_follows_what_was_handed_out(self, event_log: EventLog, reader: EventReader) -> None:
-        sequences = [await event_log.publish_reported("run-1", f"request-{n}", b"{}") for n in range(3)]
+        sequences = [await event_log.publish_request("run-1", f"request-{n}", b"{}") for n in range(3)]
         await read(reader, 2, limit=2)
         assert reader.high_water == sequences[1]
         await read(reader, 1)
@@ -170,17 +170,17 @@ class EventLogConformance:
 
     async def test_high_water_passes_messages_that_are_not_the_readers(self, event_log: EventLog) -> None:
         reader = await event_log.open_reader([1], 0)
-        mine = await event_log.publish_reported(execution_in(1), "request-1", b"{}")
+        mine = await event_log.publish_request(execution_in(1), "request-1", b"{}")
         await read(reader, 1)
-        await event_log.publish_reported(execution_in(2), "request-2", b"{}")
+        await event_log.publish_request(execution_in(2), "request-2", b"{}")
         await event_log.publish_decided([decided(execution_in(1), "1.1.1.a.0")])
         assert await wait_for_high_water(event_log, reader) == mine + 2
         await reader.close()
 
     async def test_high_water_stays_below_what_waits_to_be_read(self, event_log: EventLog) -> None:
         reader = await event_log.open_reader([1], 0)
-        first = await event_log.publish_reported(execution_in(1), "request-1", b"{}")
-        second = await event_log.publish_reported(execution_in(1), "request-2", b"{}")
+        first = await event_log.publish_request(execution_in(1), "request-1", b"{}")
+        second = await event_log.publish_request(execution_in(1), "request-2", b"{}")
         await event_log.publish_decided([decided(execution_in(1), "1.1.1.a.0")])
         await read(reader, 1)
         assert await event_log.last_sequence() == second + 1
@@ -193,7 +193,7 @@ class EventLogConformance:
         assert await event_log.last_sequence() == 0
         assert await event_log.stored_at(0) is None
         assert await event_log.stored_at(1) is None
-        sequence = await event_log.publish_reported("run-1", "request-1", b"{}")
+        sequence = await event_log.publish_request("run-1", "request-1", b"{}")
         assert await event_log.first_sequence() == await event_log.last_sequence() == sequence
         assert await event_log.stored_at(sequence) is not None
         assert await event_log.stored_at(sequence + 1) is None
@@ -201,7 +201,7 @@ class EventLogConformance:
     async def test_an_id_that_is_not_valid_in_a_subject_is_refused(self, event_log: EventLog) -> None:
         before = await event_log.last_sequence()
         for bad in ("", "a b", "a.b", "*", "a\r\nPUB x 0\r\n", "x" * 65):
-            await expect_error(UsageError, event_log.publish_reported(bad, "request-1", b"{}"))
+            await expect_error(UsageError, event_log.publish_request(bad, "request-1", b"{}"))
         assert await event_log.last_sequence() == before
 
     async def test_a_closed_reader_reads_no_more(self, reader: EventReader) -> None:
@@ -216,7 +216,7 @@ class EventLogConformance:
         for number in range(4):
             for partition in (1, 2):
                 execution_id = execution_in(partition, number % 2)
-                sequences.append(await event_log.publish_reported(execution_id, f"{partition}-{number}", b"{}"))
+                sequences.append(await event_log.publish_request(execution_id, f"{partition}-{number}", b"{}"))
                 await event_log.publish_decided([decided(execution_id, f"{partition}.{number}.1.a.0")])
         assert await event_log.beyond({1: 0, 2: 0, 3: 0}) == {1: 4, 2: 4, 3: 0}
         assert await event_log.beyond({1: sequences[0], 2: sequences[-1]}) == {1: 3, 2: 0}

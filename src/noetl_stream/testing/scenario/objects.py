@@ -22,14 +22,15 @@ class Objects(dict[str, Any]):
         takes: Whether a result, given as JSON, is stored here instead of in events; initially always false.
     """
 
-    def __init__(self, journal: Journal) -> None:
+    def __init__(self, execution_id: str, journal: Journal) -> None:
         super().__init__()
+        self._execution_id = execution_id
         self.takes: Callable[[bytes], bool] = lambda data: False
         self._journal = journal
 
-    def shared_with(self, journal: Journal) -> Objects:
-        """The same values, for a rerun with this journal."""
-        objects = Objects(lambda: chain(self._journal(), journal()))
+    def shared_with(self, execution_id: str, journal: Journal) -> Objects:
+        """The same values, for a rerun with this id and journal."""
+        objects = Objects(execution_id, lambda: chain(self._journal(), journal()))
         objects.update(self)
         objects.takes = self.takes
         return objects
@@ -43,7 +44,7 @@ class Objects(dict[str, Any]):
     def put(self, value: Any) -> Reference:
         """Stores the value and returns its reference."""
         data = codec.encode(value)
-        key = f"object-{len(self)}"
+        key = f"{self._execution_id}/object-{len(self)}"
         self[key] = codec.decode_json(data)
         return Reference("nats", key, len(data), "sha256:" + hashlib.sha256(data).hexdigest())
 

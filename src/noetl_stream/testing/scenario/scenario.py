@@ -86,7 +86,7 @@ class Scenario:
         self.state: Execution | None = None
         self.journal: list[JournalEntry] = []
         self.inputs: list[RecordedFact] = []
-        self.objects = Objects(lambda: (entry.recorded for entry in self.journal))
+        self.objects = Objects(execution_id, lambda: (entry.recorded for entry in self.journal))
         self.now_ms = 1_000_000
         self.evaluates = True
         self._deliveries: dict[str, int] = {}
@@ -404,7 +404,9 @@ def parked(
     """A rerun before the server has found what it reuses."""
     again = Scenario(scenario.plan, scenario.kinds, execution_id=f"{scenario.execution_id}-again")
     again.now_ms = scenario.now_ms
-    again.objects = scenario.objects.shared_with(lambda: (entry.recorded for entry in again.journal))
+    again.objects = scenario.objects.shared_with(
+        again.execution_id, lambda: (entry.recorded for entry in again.journal)
+    )
     plan, of = scenario.plan, events.Rerun(scenario.execution_id, step, step_run_id, args)
     again.feed(RecordedFact(events.ExecutionRequested("request-1", plan.digest, plan.path, ctx=ctx or {}, rerun=of)))
     return again

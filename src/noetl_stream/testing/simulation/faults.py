@@ -111,9 +111,9 @@ class FaultPlan(FaultInjector):
             raise OutcomeUnknown("no answer to a simulated commit")
         if point == "store.commit" and self._happens("tick fenced", 0.1):
             raise Fenced("a simulated fence")
-        if point.startswith("log.publish_reported") and self._happens("reports unknown", 0.15):
+        if point.startswith(("log.publish_request", "log.publish_report")) and self._happens("reports unknown", 0.15):
             raise OutcomeUnknown("no acknowledgement of a simulated report")
-        if point == "log.publish_reported.done" and self._happens("reports doubled", 0.3):
+        if point in ("log.publish_request.done", "log.publish_report.done") and self._happens("reports doubled", 0.3):
             self.world.broker.event_log.double_last()
 
     def loses(self, host: SimulatedHost, what: str) -> bool:
@@ -121,7 +121,7 @@ class FaultPlan(FaultInjector):
             return self._happens("acks lost", 0.4)
         if what == subjects.STOP:
             return self._happens("stops lost", 0.5)
-        return what.startswith("noetl.claim.") and self._happens("answers lost", 0.4)
+        return what.startswith(f"{subjects.CLAIMED}.") and self._happens("answers lost", 0.4)
 
     def _happens(self, kind: str, chance: float) -> bool:
         return not self.is_fair and kind in self.kinds and self.random.random() < chance

@@ -14,6 +14,7 @@ from noetl_stream.playbook.kinds.spec import Kinds, KindSpec
 from noetl_stream.ports.catalog import Catalog
 from noetl_stream.ports.evaluator import Evaluator
 from noetl_stream.ports.sealed_blobs import SealedBlobs
+from noetl_stream.server.credentials import SecretsResponder
 from noetl_stream.server.parts import ServerPorts, ServerTimes
 from noetl_stream.server.server import Server
 from noetl_stream.testing.keys import CAPABILITIES, OBJECT_KEYS, SIGNER
@@ -34,6 +35,7 @@ def server_on(
     limits: Limits = DEFAULT_LIMITS,
     *,
     evaluator: Evaluator | None = None,
+    secrets: SecretsResponder | None = None,
 ) -> Server:
     """A server whose ports are those of ``host``. It evaluates templates in this process by default."""
     ports = ServerPorts(
@@ -47,6 +49,7 @@ def server_on(
         evaluator=evaluator or MemoryEvaluator(),
         capabilities=CAPABILITIES,
         signer=SIGNER,
+        secrets=secrets,
     )
     return Server(host.name, ports, kinds, times, limits, check_once)
 

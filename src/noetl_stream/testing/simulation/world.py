@@ -200,7 +200,7 @@ class SimulatedWorld:
 
     def _reports(self, after: int = 0) -> Iterator[Report]:
         for stored in self.broker.event_log.stored[after:]:
-            body = codec.decode_reported(stored.message.body) if stored.is_reported else None
+            body = codec.decode_reported(stored.message.body) if stored.is_input else None
             if isinstance(body, Report):
                 yield body
 

@@ -54,18 +54,19 @@ class Flusher:
 
 
 class Channel:
-    """Publishes reports to the log. Each acknowledgement also proves contact with NATS.
+    """Publishes reports of a pool's worker to the log. Each acknowledgement also proves contact with NATS.
 
     Attributes:
         retrying: How many reports are being retried; the worker fetches no new commands meanwhile.
     """
 
-    def __init__(self, log: EventLog, clock: Clock, liveness: BrokerLiveness, flusher: Flusher) -> None:
+    def __init__(self, log: EventLog, pool: str, clock: Clock, liveness: BrokerLiveness, flusher: Flusher) -> None:
         self.clock = clock
         self.flusher = flusher
         self.retrying = 0
         self.on_recovered: Callable[[], None] = lambda: None
         self._log = log
+        self._pool = pool
         self._liveness = liveness
 
     async def publish(self, report: Report) -> None:
@@ -73,7 +74,7 @@ class Channel:
         body, identity = codec.encode(report), report_id(report.run, report.number)
 
         async def store() -> int:
-            return await self._log.publish_reported(report.execution_id, identity, body)
+            return await self._log.publish_report(report.execution_id, self._pool, identity, body)
 
         try:
             await store()

@@ -17,6 +17,8 @@ from noetl_stream.playbook.plan import Plan
 from noetl_stream.ports.bus import Bus
 from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.command_queue import Delivery
+from noetl_stream.ports.subjects import claim_answer
+from noetl_stream.worker.asker import Asker
 from noetl_stream.worker.cancellation import Cancellations, Interruption
 from noetl_stream.worker.command.attempt import SUSPENDING_KINDS, Attempts
 from noetl_stream.worker.command.driver import Driver
@@ -25,7 +27,6 @@ from noetl_stream.worker.command.results import RunResults
 from noetl_stream.worker.dependencies import Dependencies
 from noetl_stream.worker.limits import CLAIM_ANSWER_S, LONGEST_PAUSE_S, PLAN_TRIES, UNCLAIMED_S
 from noetl_stream.worker.playbooks import PlanUnknown, PlanUnusable
-from noetl_stream.worker.questions import Questions
 from noetl_stream.worker.waiting import persist, within
 
 log = logging.getLogger(__name__)
@@ -54,9 +55,9 @@ class CommandRun:
         self._command = command
         self.delivery = delivery
         self._reporter = Reporter(dependencies.channel, command, self.run)
-        self._questions = Questions(dependencies.bus, dependencies.clock, command, dependencies.worker)
+        self._asker = Asker(dependencies.bus, dependencies.clock, command, dependencies.worker)
         self._results = RunResults(
-            dependencies.blobs, self._questions, dependencies.clock, command, self.run, dependencies.pages
+            dependencies.blobs, self._asker, dependencies.clock, command, self.run, dependencies.pages
         )
         self._phase: Literal["asking", "working", "reporting"] = "asking"
         self._why: Interruption | None = None
@@ -166,7 +167,7 @@ class CommandRun:
 
     async def _claimed(self) -> Go | None:
         """Claims the command; ``None`` if another run has it."""
-        answer = await _claim(self._dependencies.bus, self._dependencies.clock, self._reporter)
+        answer = await _claim(self._dependencies.bus, self._dependencies.clock, self._command.pool, self._reporter)
         if isinstance(answer, Drop):
             log.info("command %s is dropped: %s", self._command.command_id, answer.reason)
             return None
@@ -176,11 +177,11 @@ class CommandRun:
     async def _load_plan(self) -> Plan:
         for _ in range(PLAN_TRIES - 1):
             try:
-                return await self._dependencies.plans.load(self._command.digest, self._questions)
+                return await self._dependencies.plans.load(self._command.digest, self._asker)
             except PlanUnknown as error:
                 log.warning("%s; asking again", error)
             await self._dependencies.clock.sleep(LONGEST_PAUSE_S)
-        return await self._dependencies.plans.load(self._command.digest, self._questions)
+        return await self._dependencies.plans.load(self._command.digest, self._asker)
 
     def _check_usable(self, plan: Plan) -> None:
         """Raises :class:`PlanUnusable` if this worker cannot run the command's step."""
@@ -204,7 +205,7 @@ class CommandRun:
         )
         if self._is_pausing:
             runner.pause()
-        attempts = Attempts(dependencies, command, runner.scope, results, self._questions)
+        attempts = Attempts(dependencies, command, runner.scope, results, self._asker)
         await Driver(runner, attempts, results, reporter, dependencies.clock).run()
         self._runner = None
 
@@ -222,13 +223,13 @@ def may_be_a_copy(command: StepCommand, delivery: Delivery, connected_ms: int) -
     return command.issue > 1 or delivery.num_delivered > 1 or delivery.stored_ms <= connected_ms
 
 
-async def _claim(bus: Bus, clock: Clock, reporter: Reporter) -> ClaimAnswer:
+async def _claim(bus: Bus, clock: Clock, pool: str, reporter: Reporter) -> ClaimAnswer:
     """The fold's answer to whether this copy may run (PROTOCOL §3 *Claim*).
 
     The claim is repeated until it is answered; the lease is renewed meanwhile.
     """
     run = reporter.run
-    subject = f"noetl.claim.{run.command_id}.{run.nonce}"
+    subject = claim_answer(pool, run)
     answer: asyncio.Future[ClaimAnswer] = asyncio.get_running_loop().create_future()
 
     async def on_answer(_subject: str, body: bytes, _reply: str) -> None:
@@ -243,7 +244,7 @@ async def _claim(bus: Bus, clock: Clock, reporter: Reporter) -> ClaimAnswer:
     subscription = await persist(clock, f"listen on {subject}", lambda: bus.listen(subject, on_answer))
     try:
         while True:
-            await reporter.publish_claim(StepClaimed(subject))
+            await reporter.publish_claim(StepClaimed())
             if await within(clock, CLAIM_ANSWER_S, answer):
                 return answer.result()
             log.info("claim of %s: no answer yet, asking again", run.command_id)
