@@ -28,9 +28,11 @@ from noetl_stream.gateway.http.bodies import (
     MAX_BODY_VALUES,
     Body,
     BodyReader,
+    validated,
 )
 from noetl_stream.gateway.http.connections import address_group
-from noetl_stream.gateway.http.problems import MAX_FAULTS
+from noetl_stream.gateway.http.problems import MAX_FAULTS, HttpProblem
+from noetl_stream.gateway.resources.executions import StartRequest
 from noetl_stream.model.roles import Role
 from noetl_stream.ports.access import AuditedAnswer, AuditedCall, AuditEntry
 from noetl_stream.ports.operations.access import NewToken
@@ -277,6 +279,7 @@ async def test_the_second_request_of_a_connection_has_no_more_time(monkeypatch: 
         monkeypatch.setattr(connections, "HEAD_S", 0.01)
         writer.write(request[:20])
         assert b"HTTP" not in await read_to_the_end(reader)
+        assert closed(stage) == 1, "it was not just idle for too long"
 
 
 async def test_silent_connections_keep_nobody_out() -> None:
@@ -375,6 +378,12 @@ async def test_a_body_of_unknown_keys_is_answered_with_a_hundred_of_them() -> No
                 problem = await answer.json(content_type=None)
             assert answer.status == 400
             assert (len(problem["errors"]), problem["left_out"]) == (MAX_FAULTS, count - MAX_FAULTS)
+
+
+def test_pydantic_does_not_see_a_body_of_very_many_unknown_keys() -> None:
+    with pytest.raises(HttpProblem) as refused:
+        validated(StartRequest, unknown_keys(1_000).encode())
+    assert refused.value.__context__ is None, "it would have made a fault of each of them"
 
 
 @pytest.mark.parametrize(
