@@ -36,7 +36,7 @@ def rows(heading: str) -> list[str]:
 
 def test_the_page_lists_every_route_with_its_role() -> None:
     assert rows("Routes") == [
-        f"| `{route.method} {route.path}` | {route.role} | {route.summary} |" for route in RESOURCES
+        f"| `{route.method} {route.path}` | {route.role or 'none'} | {route.summary} |" for route in RESOURCES
     ]
 
 
@@ -91,10 +91,9 @@ def gateway(shared_home: Path) -> Iterator[str]:
     command = [*NOETL, "gateway", "--port", "0", "--home", str(shared_home)]
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None
-    lines = [process.stderr.readline() for _ in range(2)]
-    address = re.search(r"listening on (\S+)", lines[1])
-    assert "open: callers without a token are admin `local`" in lines[0]
-    assert address is not None, lines
+    line = process.stderr.readline()
+    address = re.search(r"listening on (\S+)", line)
+    assert address is not None, line
     yield address[1]
     process.send_signal(signal.SIGTERM)
     assert process.wait(PATIENCE_S) == 0, process.stderr.read()
@@ -103,10 +102,11 @@ def gateway(shared_home: Path) -> Iterator[str]:
 
 @pytest.mark.xdist_group("stack")
 @pytest.mark.skipif(shutil.which("curl") is None, reason="the examples are for curl, which is not installed")
-def test_the_examples_do_what_the_page_says(gateway: str) -> None:
+def test_the_examples_do_what_the_page_says(shared_home: Path, gateway: str) -> None:
     script = (
         "".join(commands("use-http.md"))
         .replace(SHOWN, gateway)
+        .replace("~/.noetl", str(shared_home))
         .replace("curl -s", "curl -sS --fail-with-body -w '\\n'")
     )
     ended = subprocess.run(
@@ -119,25 +119,26 @@ def test_the_examples_do_what_the_page_says(gateway: str) -> None:
 
 @pytest.mark.xdist_group("stack")
 @pytest.mark.skipif(shutil.which("curl") is None, reason="the examples are for curl, which is not installed")
-def test_an_http_only_worker_runs_a_step_as_the_page_says(gateway: str) -> None:
-    started = called(f"{gateway}/api/v1/executions", {"playbook": BY_HTTP})
+def test_an_http_only_worker_runs_a_step_as_the_page_says(shared_home: Path, gateway: str) -> None:
+    token = (shared_home / "gateway.token").read_text().strip()
+    started = called(token, f"{gateway}/api/v1/executions", {"playbook": BY_HTTP})
     execution = f"{gateway}/api/v1/executions/{started['execution_id']}"
-    (order,) = (event for event in called(f"{execution}/events")["items"] if event["name"] == "step.scheduled")
+    (order,) = (event for event in called(token, f"{execution}/events")["items"] if event["name"] == "step.scheduled")
     names = {"EXECUTION": started["execution_id"], "STEP_RUN": order["data"]["step_run_id"]}
-    names |= {"COMMAND": order["data"]["command_id"], "RANDOM_OF_THIS_RUN": "a1b2c3"}
+    names |= {"COMMAND": order["data"]["command_id"], "RANDOM_OF_THIS_RUN": "a1b2c3", "TOKEN": token}
     (script,) = commands("http-worker.md")
     script = script.replace(SHOWN, gateway).replace("curl -s", "curl -sS --fail-with-body")
     ended = subprocess.run(
         ["bash", "-eu", "-o", "pipefail", "-c", script], env=os.environ | names, capture_output=True, timeout=PATIENCE_S
     )
     assert ended.returncode == 0, ended
-    described = called(f"{execution}?wait=30s")
+    described = called(token, f"{execution}?wait=30s")
     assert (described["status"], described["result"]) == ("completed", 42)
 
 
-def called(url: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+def called(token: str, url: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
     data = None if body is None else json.dumps(body).encode()
-    request = Request(url, data, {"Content-Type": "application/json"})
+    request = Request(url, data, {"Content-Type": "application/json", "Authorization": f"Bearer {token}"})
     with urlopen(request, timeout=PATIENCE_S) as response:
         answer: dict[str, Any] = json.load(response)
         return answer

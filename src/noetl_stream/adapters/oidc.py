@@ -86,7 +86,7 @@ class OidcProvider:
                 f"{principal} has no role here",
                 hint=f"the claim {self._settings.role_claim!r} names none; NOETL_OIDC_DEFAULT_ROLE sets a default",
             )
-        return Caller(principal, role)
+        return Caller(principal, role, id=f"oidc:{claims['sub']}")
 
     def _verified(self, bearer: str, key: SigningKey) -> Mapping[str, Any]:
         """The claims. The key determines the allowed algorithms, never the token."""

@@ -15,6 +15,7 @@ from noetl_stream.errors import Conflict, NoetlError, NotFound, UsageError
 from noetl_stream.model.envelope import iso, iso_or_none
 from noetl_stream.model.roles import ROLES
 from noetl_stream.ports.access import (
+    LOCAL_NAME,
     Audit,
     AuditedAnswer,
     AuditedCall,
@@ -87,6 +88,8 @@ def _check(new: NewToken, now_ms: int) -> None:
     if TOKEN_NAME.fullmatch(new.name) is None:
         hint = "use 1 to 64 letters, digits, `_`, `.`, `@` and `-`, beginning with a letter, a digit or `_`"
         raise UsageError(f"{new.name!r} is not a valid token name", hint=hint)
+    if new.name == LOCAL_NAME:
+        raise UsageError(f"the name {new.name!r} is for the gateway of the embedded stack", hint="choose another name")
     if new.role not in ROLES:
         raise UsageError(f"{new.role!r} is not a role", hint=f"use one of {', '.join(ROLES)}")
     if new.role == "admin" and new.paths:

@@ -18,13 +18,14 @@ from noetl_stream.gateway.resources import (
     ingest,
     interventions,
     playbooks,
+    session,
     streams,
     tokens,
 )
 from noetl_stream.gateway.resources.system import system_routes
 from noetl_stream.ports.gateway import Readiness
 
-NOUNS: Final = (executions, interventions, ctx, playbooks, credentials, cluster, ingest, streams, tokens)
+NOUNS: Final = (executions, interventions, ctx, playbooks, credentials, cluster, ingest, streams, tokens, session)
 
 RESOURCES: Final[tuple[AnyRoute, ...]] = tuple(route for noun in NOUNS for route in noun.routes)
 """What is served under ``/api``."""

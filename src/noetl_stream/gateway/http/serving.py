@@ -13,8 +13,11 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from noetl_stream.errors import NoetlError
+from noetl_stream.gateway.access.credentials import require_own_page
 from noetl_stream.gateway.access.guard import ADMISSION, CALLER, AccessGuard
+from noetl_stream.gateway.access.network import client_of, host_of
 from noetl_stream.gateway.access.scoped import Scopes
+from noetl_stream.gateway.access.sessions import SignIns
 from noetl_stream.gateway.http import problems
 from noetl_stream.gateway.http.bodies import BodyReader, is_large, read_body
 from noetl_stream.gateway.http.connections import Connection, address_group
@@ -58,6 +61,7 @@ class Serving:
 
     operations: Operations
     ingest: Ingest
+    sign_ins: SignIns
     scopes: Scopes
     guard: AccessGuard
     once: IdempotentCalls
@@ -76,8 +80,7 @@ class Serving:
         async def handle(request: web.Request) -> web.StreamResponse:
             request[OPERATION] = route.operation
             if route.role is None:
-                perform = await prepare(request)
-                return await perform(request)
+                return await self._answer_anyone(route, request)
             return await self.guard.handle(
                 request,
                 prepare,
@@ -105,11 +108,23 @@ class Serving:
         self.metrics.answered(operation, response.status, self.clock.monotonic_s() - began_s)
         return response
 
+    async def _answer_anyone(self, route: AnyRoute, request: web.Request) -> web.StreamResponse:
+        if route.anywhere:
+            return await self._answer(route, await self._read(route, request), request)
+        self.guard.network.admit(request)
+        if route.method != "GET":
+            require_own_page(request)
+        with self._admitted(route, request, NOBODY):
+            return await self._answer(route, await self._read(route, request), request)
+
     @contextmanager
     def _admitted(self, route: AnyRoute, request: web.Request, caller: Caller) -> Iterator[None]:
+        if route.uncounted:
+            yield
+            return
         if route.adds_work:
             self.pressure.admit_work()
-        with self._gate(route, request).entered(caller, address_group(request.remote)):
+        with self._gate(route, request).entered(caller, address_group(client_of(request))):
             yield
 
     def _gate(self, route: AnyRoute, request: web.Request) -> Gate:
@@ -134,11 +149,13 @@ class Serving:
             call = Call(
                 operations=operations,
                 ingest=self.ingest,
+                sign_ins=self.sign_ins,
                 caller=caller,
                 parameters=read.parameters,
                 body=read.body,
                 ids=ids,
                 address=request.rel_url,
+                host=host_of(request),
                 ending=_connection(request).ending,
             )
             return await route.reply(call)
@@ -158,7 +175,7 @@ class Serving:
                 return KeptAnswer(problem.status, headers, codec.encode(problem.document))
 
         content = (request.method.encode(), request.raw_path.encode(), read.media.encode(), read.data)
-        answer = await self.once.perform(key, caller.principal, content, perform_kept, lambda b: _without(b, route))
+        answer = await self.once.perform(key, caller.id, content, perform_kept, lambda b: _without(b, route))
         return web.Response(body=answer.body, status=answer.status, headers=answer.headers)
 
 

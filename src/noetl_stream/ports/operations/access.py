@@ -48,6 +48,13 @@ class ApiTokensDocument(Document, frozen=True):
     items: list[ApiTokenDocument]
 
 
+class SignInCodeDocument(Document, frozen=True):
+    """``code`` opens one browser session until it ``expires``. It is shown this once."""
+
+    expires: Time
+    code: str | None = None
+
+
 class AuditEntryDocument(Document, frozen=True):
     """A call that changed something, or was refused. ``status`` is null while it is under way, or if the gateway died
     meanwhile. ``reason`` is the caller's, or why it was refused, or the kind of its problem. ``left_out`` is how many
