@@ -56,10 +56,10 @@ async def test_a_call_that_must_not_be_repeated_is_waited_for() -> None:
         def __getattr__(self, name: str) -> Any:
             return getattr(real, name)
 
-        async def create_token(self, new: Any, by: str) -> Any:
+        async def create_token(self, *given: Any) -> Any:
             nonlocal handled
             handled += 1
-            made = await real.create_token(new, by)
+            made = await real.create_token(*given)
             for _ in range(50):
                 await asyncio.sleep(0)
             return made

@@ -138,7 +138,7 @@ SECRETS: Final = {
     "api_token": ["secret_hash"],
     "sign_in_code": ["code_hash"],
     "browser_session": ["session_hash", "csrf_hash"],
-    "idempotency": ["content_hash", "headers", "body"],
+    "idempotency": ["content_hash", "headers", "body", "seed"],
 }
 """Columns that hold a secret, or may."""
 

@@ -110,7 +110,7 @@ class Tokens(Protocol):
     """API tokens; they are never deleted. Any method raises Unreachable when the database is away."""
 
     async def add(self, token: StoredToken) -> bool:
-        """``False``, and nothing is stored, if an unrevoked token has that name."""
+        """``False``, and nothing is stored, if an unrevoked token has that name, or any has that id."""
         ...
 
     async def get(self, token_id: str) -> StoredToken | None: ...

@@ -26,7 +26,8 @@ class MemoryTokens:
         self._tokens: dict[str, StoredToken] = {}
 
     async def add(self, token: StoredToken) -> bool:
-        if any(other.name == token.name and other.revoked_ms is None for other in self._tokens.values()):
+        taken = any(other.name == token.name and other.revoked_ms is None for other in self._tokens.values())
+        if taken or token.id in self._tokens:
             return False
         self._tokens[token.id] = token
         return True
@@ -163,8 +164,9 @@ class MemoryIdempotency:
         at_ms, claimed = self._claimed.get((key, caller), (0, None))
         if claimed is None:
             return answer
-        if claimed.answer is None:
-            self._claimed[key, caller] = (at_ms, claimed._replace(answer=answer))
+        if claimed.answer is None or (claimed.answer.status >= 400 > answer.status):
+            answered = ClaimedKey(claimed.content_hash, claimed.ids._replace(seed=b""), answer)
+            self._claimed[key, caller] = (at_ms, answered)
             return answer
         return claimed.answer
 

@@ -150,9 +150,9 @@ class PostgresIdempotency:
         # A concurrent claim of the same key is invisible to this statement: it inserts nothing and finds nothing.
         while not (rows := await self._database.fetch("claim_key", **values)):
             pass
-        found_hash, execution_id, request_id, *answer = rows[0]
+        found_hash, execution_id, request_id, seed, *answer = rows[0]
         found_answer = None if answer[0] is None else _answer(*answer)
-        return ClaimedKey(found_hash, RequestIds(execution_id, request_id), found_answer)
+        return ClaimedKey(found_hash, RequestIds(execution_id, request_id, seed or b""), found_answer)
 
     async def finish(self, key: str, caller: str, answer: KeptAnswer) -> KeptAnswer:
         values = {"status": answer.status, "headers": codec.encode(answer.headers), "body": answer.body}

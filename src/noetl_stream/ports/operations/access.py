@@ -83,8 +83,11 @@ class AuditPage(DocumentPage[AuditEntryDocument], frozen=True):
 
 
 class Access(Protocol):
-    async def create_token(self, new: NewToken, by: str) -> NewApiTokenDocument:
+    async def create_token(self, new: NewToken, by: str, seed: bytes = b"") -> NewApiTokenDocument:
         """As :meth:`tokens` shows it, with the ``secret``, the whole text of the token, this once.
+
+        Args:
+            seed: 32 random bytes: with the same ones it is the same token, made once. Drawn if empty.
 
         Raises:
             UsageError: an invalid name or path, a time in the past, an admin with paths.

@@ -80,6 +80,11 @@ class TokensConformance:
         await tokens.revoke("a", 5_000, "bob")
         assert await tokens.add(stored_token("b", name="ci"))
 
+    async def test_an_id_is_given_once(self, tokens: Tokens) -> None:
+        assert await tokens.add(stored_token("a"))
+        await tokens.revoke("a", 5_000, "bob")
+        assert not await tokens.add(stored_token("a", name="another"))
+
     async def test_one_of_two_concurrent_writers_gets_the_name(self, tokens: Tokens) -> None:
         adding = [tokens.add(stored_token(token_id, name="ci")) for token_id in "abcd"]
         assert sorted(await asyncio.gather(*adding)) == [False, False, False, True]

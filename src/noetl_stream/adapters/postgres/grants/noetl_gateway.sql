@@ -24,4 +24,4 @@ grant select, insert, update (last_used_ms, revoked_ms, revoked_by) on noetl.api
 grant select, insert, delete on noetl.sign_in_code, noetl.browser_session to noetl_gateway;
 grant select, insert on noetl.audit, noetl.audit_answer to noetl_gateway;
 grant usage on sequence noetl.audit_number to noetl_gateway;
-grant select, insert, update (status, headers, body), delete on noetl.idempotency to noetl_gateway;
+grant select, insert, update (status, headers, body, seed), delete on noetl.idempotency to noetl_gateway;
