@@ -137,6 +137,11 @@ class Route(Generic[Given, Sent]):
         return self.path.removeprefix(API).removeprefix("/api").split("/")[1].removesuffix(".json")
 
     @property
+    def changes(self) -> bool:
+        """Whether it may change something."""
+        return self.method != "GET" and not self.reads
+
+    @property
     def takes_key(self) -> bool:
         """Whether an Idempotency-Key makes it safe to repeat. Keys belong to callers, so a public route takes none, and
         what they keep grows with what is changed alone.
