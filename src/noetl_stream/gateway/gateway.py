@@ -21,7 +21,7 @@ from noetl_stream.gateway.access.scoped import Scopes
 from noetl_stream.gateway.access.sessions import SignIns
 from noetl_stream.gateway.application import make_application
 from noetl_stream.gateway.http.bodies import BodyReader
-from noetl_stream.gateway.http.connections import Connection, Connections
+from noetl_stream.gateway.http.connections import HttpConnection, HttpConnections
 from noetl_stream.gateway.http.idempotency import IdempotentCalls
 from noetl_stream.gateway.http.pressure import Pressure
 from noetl_stream.gateway.http.serving import Serving
@@ -64,7 +64,7 @@ class Gateway:
     def __init__(self, ports: GatewayPorts, limits: GatewayLimits, network: Network = BY_ADDRESS) -> None:
         self._ending = asyncio.Event()
         metrics = Metrics()
-        self.connections = Connections(limits, metrics, connection_log)
+        self.connections = HttpConnections(limits, metrics, connection_log, network.trusts)
         self.pressure = pressure = Pressure(limits, ports.operations.cluster, ports.clock, metrics)
         self._auditor = auditor = Auditor(
             ports.audit, ports.clock, keep_days=limits.audit_days, count_left_out=metrics.left_out
@@ -126,7 +126,7 @@ class Gateway:
 
 @asynccontextmanager
 async def _listening(
-    make_connection: Callable[[], Connection], host: str, port: int, accepting: socket.socket | None
+    make_connection: Callable[[], HttpConnection], host: str, port: int, accepting: socket.socket | None
 ) -> AsyncIterator[str]:
     """Accepts connections; the value is the address."""
     loop = asyncio.get_running_loop()
