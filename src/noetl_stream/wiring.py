@@ -241,6 +241,7 @@ def make_operations(
     from noetl_stream.client.credentials import DirectCredentials
     from noetl_stream.client.executions.direct import DirectExecutions, ExecutionPorts
     from noetl_stream.client.executions.prepare import PlaybookChecker
+    from noetl_stream.client.executions.redacted import RedactedExecutions, UsedSecrets
     from noetl_stream.client.feed.live import LiveFeed
     from noetl_stream.client.playbooks import DirectPlaybooks, PlaybookPorts
     from noetl_stream.ports.operations import Operations
@@ -250,11 +251,13 @@ def make_operations(
     cluster = DirectCluster(ClusterPorts(log, connected.queue, bus, store, store.dead_letters, clock))
     ports = ExecutionPorts(connected.requests, bus, connected.objects, store, store.catalog, clock)
     recorded = AuditRecord(store.audit, clock) if audited else unrecorded
+    keys = _credential_keys(endpoint)
+    secrets = UsedSecrets(store.credentials, keys)
     return Operations(
-        DirectExecutions(ports, checking, cluster, unanswered, recorded),
-        LiveFeed(store, store.feed, bus, clock),
+        RedactedExecutions(DirectExecutions(ports, checking, cluster, unanswered, recorded), secrets),
+        LiveFeed(store, store.feed, bus, clock, secrets),
         DirectPlaybooks(PlaybookPorts(store, store.catalog, clock), checking, recorded),
-        DirectCredentials(store.credentials, _credential_keys(endpoint), recorded),
+        DirectCredentials(store.credentials, keys, recorded),
         cluster,
         DirectAccess(store.tokens, store.audit, clock),
     )

@@ -96,6 +96,8 @@ ALLOWED: Final[Mapping[str, tuple[str, ...]]] = {
     "catalog_versions": EVERYONE,
     # Credentials: a server decrypts them for workers, a gateway stores and rotates them.
     "credential": (SERVER, GATEWAY),
+    "credentials_used": (SERVER, GATEWAY),
+    "record_credential_use": (SERVER,),
     "delete_credential": (GATEWAY,),
     "list_credentials": EVERYONE,
     "put_credential": (GATEWAY,),

@@ -17,16 +17,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from noetl_stream.model.outcome import ErrorInfo
+from noetl_stream.model.redaction import HIDDEN, LONGEST_PATTERN, MAX_SECRETS_HIDDEN
 from noetl_stream.telemetry.logs import configure
 from noetl_stream.tools.contract import ToolFailure, ToolResult
-from noetl_stream.worker.limits import MAX_SECRETS_HIDDEN
-from noetl_stream.worker.secrets.redaction import HIDDEN, LONGEST_PATTERN, Redactor, hide_in_logs
+from noetl_stream.worker.secrets.redaction import ToolRedactor, hide_in_logs
 
 SECRET = "Pa55/wörd+\"'\\x &=<%€\U0001f511"
 
 
-def hiding(*credentials: Any) -> Redactor:
-    redactor = Redactor()
+def hiding(*credentials: Any) -> ToolRedactor:
+    redactor = ToolRedactor()
     for credential in credentials:
         redactor.learn(credential)
     return redactor
@@ -170,7 +170,7 @@ def test_the_latest_of_very_many_secrets_are_hidden() -> None:
 def test_log_lines_are_hidden_with_their_facts_and_tracebacks(form: Any) -> None:
     before, stream = logging.getLogger().handlers[:], io.StringIO()
     configure("info", form, stream)
-    redactor = Redactor()
+    redactor = ToolRedactor()
     show = hide_in_logs(redactor)
     log = logging.getLogger("noetl_stream.test")
     redactor.learn('s3cret "value"')

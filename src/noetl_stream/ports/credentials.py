@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection, Mapping
 from typing import Final, NamedTuple, Protocol
 
 CREDENTIAL_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
@@ -64,4 +65,14 @@ class Credentials(Protocol):
 
     async def delete(self, name: str) -> bool:
         """Whether it existed."""
+        ...
+
+    async def record_use(self, execution_id: str, name: str) -> None:
+        """Records that the credential is handed out for an execution."""
+        ...
+
+    async def used_by(self, execution_ids: Collection[str]) -> Mapping[str, list[StoredCredential]]:
+        """What was handed out for these executions and is still stored, with today's value; without entries for
+        executions that used none.
+        """
         ...

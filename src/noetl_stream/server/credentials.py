@@ -75,6 +75,8 @@ class SecretsResponder:
         except NoetlError as error:
             log.warning("credential %s refused: %s", question.name, error)
             return SecretAnswer(refused=str(error))
+        if stored is not None:
+            await self._credentials.record_use(question.command.execution_id, stored.info.name)
         await self._audit.add(_reading(question, pool, self._clock.now_ms()), _read(answer))
         return answer
 

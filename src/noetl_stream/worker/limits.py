@@ -88,5 +88,4 @@ MAX_RUNNING_SHOWN: Final = 100
 """How many of its commands a worker lists in its presence."""
 
 MAX_SECRETS_KEPT: Final = 1_000
-MAX_SECRETS_HIDDEN: Final = 1_000
 MAX_SECRET_FILE_BYTES: Final = 64 * 1024

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
+
 from noetl_stream.ports.access import (
     AUDIT_PERIOD_DAYS,
     MAX_CODES,
@@ -118,6 +120,7 @@ class MemoryCredentials:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._stored: dict[str, StoredCredential] = {}
+        self._uses: dict[str, set[str]] = {}
 
     async def put(self, new: NewCredential) -> bool:
         present = self._stored.get(new.name)
@@ -147,6 +150,18 @@ class MemoryCredentials:
 
     async def list_all(self) -> list[CredentialInfo]:
         return [stored.info for stored in sorted(self._stored.values())]
+
+    async def record_use(self, execution_id: str, name: str) -> None:
+        self._uses.setdefault(execution_id, set()).add(name)
+
+    async def used_by(self, execution_ids: Collection[str]) -> Mapping[str, list[StoredCredential]]:
+        found = {
+            execution_id: [
+                self._stored[name] for name in sorted(self._uses.get(execution_id, ())) if name in self._stored
+            ]
+            for execution_id in execution_ids
+        }
+        return {execution_id: stored for execution_id, stored in found.items() if stored}
 
 
 class MemoryIdempotency:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from noetl_stream.adapters.postgres.database import Database
@@ -124,6 +125,15 @@ class PostgresCredentials:
 
     async def delete(self, name: str) -> bool:
         return bool(await self._database.fetch("delete_credential", name=name))
+
+    async def record_use(self, execution_id: str, name: str) -> None:
+        await self._database.fetch("record_credential_use", execution_id=execution_id, name=name)
+
+    async def used_by(self, execution_ids: Collection[str]) -> Mapping[str, list[StoredCredential]]:
+        found: dict[str, list[StoredCredential]] = {}
+        for execution_id, *row in await self._database.fetch("credentials_used", execution_ids=list(execution_ids)):
+            found.setdefault(execution_id, []).append(_stored(row))
+        return found
 
     async def list_all(self) -> list[CredentialInfo]:
         return [_info(row) for row in await self._database.fetch("list_credentials")]

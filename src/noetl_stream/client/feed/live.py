@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable
 from typing import Final
 
+from noetl_stream.client.executions.redacted import UsedSecrets
 from noetl_stream.client.executions.run_workers import RunWorkers
 from noetl_stream.client.feed.sources import (
     EverythingSource,
@@ -35,14 +36,25 @@ class LiveFeed:
     """A :class:`~noetl_stream.ports.operations.feed.Feed` on Postgres and NATS.
 
     Args:
+        secrets: Hides the credentials that were handed out for an execution in its events.
         kept_events: How many events are buffered for the readers of one feed that lag a little.
     """
 
-    def __init__(self, store: Store, feed: FeedStore, bus: Bus, clock: Clock, *, kept_events: int = MAX_EVENTS) -> None:
+    def __init__(
+        self,
+        store: Store,
+        feed: FeedStore,
+        bus: Bus,
+        clock: Clock,
+        secrets: UsedSecrets,
+        *,
+        kept_events: int = MAX_EVENTS,
+    ) -> None:
         self._store = store
         self._feed = feed
         self._bus = bus
         self._clock = clock
+        self._secrets = secrets
         self._kept_events = kept_events
         self._workers = RunWorkers(store)
         self._tails: dict[str, Tail] = {}
@@ -61,7 +73,7 @@ class LiveFeed:
             return _nothing()
         if after > row.position:
             raise UsageError(f"the journal of execution {execution_id} ends at position {row.position}")
-        source = ExecutionSource(self._store, self._workers, row)
+        source = ExecutionSource(self._store, self._workers, self._secrets, row)
         subject = subjects.decided(row.partition, execution_id)
         return _to_the_end(self._follow(execution_id, subject, source, {0: (after, 0)}))
 
@@ -74,7 +86,9 @@ class LiveFeed:
         now = await self._feed.now()
         seen = places_of(now) if after is None else decode_id(after, now)
         require_kept(seen, await self._feed.floor())
-        return self._follow(EVERYTHING, subjects.ALL_DECIDED, EverythingSource(self._feed, self._workers), seen)
+        return self._follow(
+            EVERYTHING, subjects.ALL_DECIDED, EverythingSource(self._feed, self._workers, self._secrets), seen
+        )
 
     async def _follow(
         self, name: str, subject: str, source: FeedSource, places: Places

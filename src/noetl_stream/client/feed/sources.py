@@ -7,6 +7,7 @@ from itertools import zip_longest
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
 from noetl_stream.client.executions.documents import event_document
+from noetl_stream.client.executions.redacted import UsedSecrets, hidden
 from noetl_stream.client.executions.run_workers import RunWorkers
 from noetl_stream.errors import NotFound, UsageError
 from noetl_stream.ports.operations.feed import FeedEvent
@@ -40,9 +41,10 @@ class FeedSource(Protocol):
 class ExecutionSource:
     """One journal: a single order, 0, by positions."""
 
-    def __init__(self, store: Store, workers: RunWorkers, row: ExecutionRow) -> None:
+    def __init__(self, store: Store, workers: RunWorkers, secrets: UsedSecrets, row: ExecutionRow) -> None:
         self._store = store
         self._workers = workers
+        self._secrets = secrets
         self._row = row
 
     async def read(self, seen: Places) -> FeedPage:
@@ -56,11 +58,13 @@ class ExecutionSource:
         if not rows or rows[0].position != max(last, 1):
             raise NotFound(f"execution {one.execution_id} was deleted")
         workers = await self._workers.names(one.execution_id, rows)
+        redactor = (await self._secrets.redactors((one.execution_id,))).get(one.execution_id)
         found = []
         for row in rows:
             if row.position > last:
                 worker = workers.get(row.position, "")
                 event = event_document(one.execution_id, one.trace_id, one.digest, row, worker)
+                event = event if redactor is None else hidden(redactor, event)
                 found.append(((0, row.position, 0), FeedEvent(str(row.position), event, one.path)))
         return FeedPage(found, {0: found[-1][0][1:]} if found else dict(seen))
 
@@ -68,9 +72,10 @@ class ExecutionSource:
 class EverythingSource:
     """All journals: each partition is an order, by ticks."""
 
-    def __init__(self, feed: FeedStore, workers: RunWorkers) -> None:
+    def __init__(self, feed: FeedStore, workers: RunWorkers, secrets: UsedSecrets) -> None:
         self._feed = feed
         self._workers = workers
+        self._secrets = secrets
 
     async def read(self, seen: Places) -> FeedPage:
         """See :class:`FeedSource`. A tick is complete with its last event. One seen in part is read again, without what
@@ -83,6 +88,7 @@ class EverythingSource:
         rows = await self._feed.read(after, PAGE_TICKS)
         require_kept(seen, await self._feed.floor())
         workers = await self._workers_of(rows)
+        redactors = await self._secrets.redactors({fed.execution_id for fed in rows if fed.event is not None})
         places = dict(seen)
         found = []
         for fed, following in zip_longest(rows, rows[1:]):
@@ -93,6 +99,8 @@ class EverythingSource:
             if not is_known and fed.event is not None:
                 worker = workers.get((fed.execution_id, fed.event.position), "")
                 event = event_document(fed.execution_id, fed.trace_id, fed.digest, fed.event, worker)
+                redactor = redactors.get(fed.execution_id)
+                event = event if redactor is None else hidden(redactor, event)
                 place = (fed.partition, *places[fed.partition])
                 found.append((place, FeedEvent(encode_id(places), event, fed.path)))
         return FeedPage(found, places)

@@ -29,7 +29,7 @@ from noetl_stream.tools.oauth2 import fetch_token
 from noetl_stream.worker import limits
 from noetl_stream.worker.asker import Asker
 from noetl_stream.worker.secrets.files import FileRefused, read_secret_file
-from noetl_stream.worker.secrets.redaction import Redactor
+from noetl_stream.worker.secrets.redaction import ToolRedactor
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +124,7 @@ class Keychain:
         *,
         folders: Sequence[Path] = (),
     ) -> None:
-        self.redactor = Redactor()
+        self.redactor = ToolRedactor()
         self._clock = clock
         self._own = own
         self._store = store

@@ -2,115 +2,28 @@
 
 from __future__ import annotations
 
-import base64
 import logging
-import re
-from collections.abc import Callable, Iterator
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Any
 
 import msgspec
 
-from noetl_stream.errors import PayloadRefused
-from noetl_stream.lru import LruCache
-from noetl_stream.model import codec
-from noetl_stream.model.credential import SHORTEST_SECRET, secrets_of
+from noetl_stream.model.redaction import Redactor
 from noetl_stream.tools.contract import ToolFailure, ToolResult
-from noetl_stream.worker.limits import MAX_SECRETS_HIDDEN
-
-HIDDEN: Final = "***"
-SHORTEST_LINE: Final = 8
-"""From this length on, each line of a multi-line secret is redacted on its own."""
-SHORTEST_PIECE: Final = 8
-"""From this length on, a piece of a secret cut off by a text's end is redacted."""
-LONGEST_PATTERN: Final = 8_192
-"""Longer secrets are searched for verbatim and line by line: compiling their pattern would take too long."""
-
-_NAMED: Final = {
-    " ": ("+",),
-    "\n": ("\\n", "\\\\n"),
-    "\r": ("\\r", "\\\\r"),
-    "\t": ("\\t", "\\\\t"),
-    "\b": ("\\b",),
-    "\f": ("\\f",),
-    "&": ("&amp;",),
-    "<": ("&lt;",),
-    ">": ("&gt;",),
-    '"': ("&quot;", "&#34;"),
-    "'": ("&#39;", "&#x27;"),
-}
-"""Escapes of characters in URLs, JSON and HTML, besides their numeric form."""
 
 
-class HiddenText:
-    """One secret, in the forms it is likely to appear in: verbatim, in URLs, JSON, Python, HTML, and base64.
-
-    Attributes:
-        anchor: A part that all forms but base64 leave unchanged: a text without it needs no search.
-    """
-
-    __slots__ = ("_base64", "_pattern", "anchor")
-
-    def __init__(self, secret: str) -> None:
-        runs = re.findall(r"[A-Za-z0-9]+", secret)
-        self.anchor = max(runs, key=len, default="")
-        self._pattern = re.compile(_pattern_of(secret) if len(secret) <= LONGEST_PATTERN else re.escape(secret))
-        encoded = secret.encode("utf-8", errors="replace")
-        cores = [_base64_core(encoded, offset) for offset in range(3)]
-        self._base64 = tuple({*cores, *(core.replace("+", "-").replace("/", "_") for core in cores)})
-
-    def may_be_in(self, text: str) -> bool:
-        return self.anchor in text or any(core in text for core in self._base64)
-
-    def removed(self, text: str) -> str:
-        for core in self._base64:
-            text = text.replace(core, HIDDEN)
-        return self._pattern.sub(HIDDEN, text) if self.anchor in text else text
-
-
-class Redactor:
-    """Replaces known secrets by ``***``.
-
-    Secrets of fewer than :data:`SHORTEST_SECRET` characters are ignored: they would redact ordinary text.
-    """
-
-    def __init__(self) -> None:
-        self._hidden: LruCache[str, HiddenText] = LruCache(MAX_SECRETS_HIDDEN)
-
-    def learn(self, credential: Any) -> None:
-        """Redacts the secrets of ``credential`` from now on; of very many, the last learned."""
-        for secret in secrets_of(credential):
-            for part in _parts(secret):
-                if self._hidden.get(part) is None:
-                    self._hidden.put(part, HiddenText(part))
-
-    def text(self, text: str) -> str:
-        """``text`` without secrets."""
-        found = [entry for entry in self._hidden.items() if entry[1].may_be_in(text)]
-        for _, hidden in sorted(found, key=lambda entry: len(entry[0]), reverse=True):  # one may be a part of another
-            text = hidden.removed(text)
-        return text
-
-    def cut_text(self, text: str) -> str:
-        """``text`` without secrets, and without pieces of one at its ends, where it may have been cut."""
-        text = self.text(text)
-        for secret in self._hidden:
-            without_start = _without_end(text[::-1], secret[::-1])[::-1]  # ``***`` reads the same backwards
-            text = _without_end(without_start, secret)
-        return text
-
-    def value(self, value: Any) -> Any:
-        """A plain JSON value without secrets in its texts, keys and numbers."""
-        return self._walk(value) if self._may_hold(value) else value
+class ToolRedactor(Redactor):
+    """Replaces known secrets in what tools return, too."""
 
     def result(self, result: ToolResult) -> ToolResult:
         """A tool's result without secrets."""
-        if not self._hidden:
+        if not self.knows_any:
             return result
         return ToolResult(self.value(result.result), self.value(dict(result.helper)), self.text(result.output))
 
     def failure(self, failure: ToolFailure) -> ToolFailure:
         """A tool's failure without secrets."""
-        if not self._hidden:
+        if not self.knows_any:
             return failure
         error = failure.error
         code = None if error.code is None else self.text(error.code)
@@ -120,26 +33,6 @@ class Redactor:
 
     def _helper_member(self, member: Any) -> Any:
         return self.cut_text(member) if isinstance(member, str) else self.value(member)
-
-    def _may_hold(self, value: Any) -> bool:
-        if not self._hidden:
-            return False
-        try:
-            written = codec.encode(value).decode()
-        except PayloadRefused:
-            return True  # it will be rejected later, and the error may show a part of it
-        return any(hidden.may_be_in(written) for _, hidden in self._hidden.items())
-
-    def _walk(self, value: Any) -> Any:
-        if isinstance(value, str):
-            return self.text(value)
-        if isinstance(value, dict):
-            return {self._walk(key): self._walk(member) for key, member in value.items()}
-        if isinstance(value, list | tuple):
-            return [self._walk(member) for member in value]
-        if isinstance(value, int | float) and not isinstance(value, bool) and str(value) in self._hidden:
-            return HIDDEN
-        return value
 
 
 class RedactedLines(logging.Formatter):
@@ -165,55 +58,3 @@ def hide_in_logs(redactor: Redactor) -> Callable[[], None]:
             handler.setFormatter(lines)
 
     return restore
-
-
-def _parts(secret: str) -> Iterator[str]:
-    """The parts of ``secret`` to redact: the whole, and its lines, which tools may join."""
-    if len(secret) >= SHORTEST_SECRET:
-        yield secret
-    lines = [line.strip() for line in secret.splitlines()]
-    if len(lines) > 1:
-        yield from (line for line in lines if len(line) >= SHORTEST_LINE)
-
-
-def _pattern_of(secret: str) -> str:
-    signs = re.findall(r"\\+|[^\\]", secret)  # several backslashes count as one
-    return "".join(_escapes_of(sign[0]) for sign in signs)
-
-
-def _escapes_of(sign: str) -> str:
-    """A pattern for one character, which may be escaped several times over: JSON in JSON, a traceback in that."""
-    if sign.isascii() and sign.isalnum():
-        return sign
-    percent = "".join(f"%{byte:02X}" for byte in sign.encode("utf-8", errors="replace"))
-    ways = [re.escape(sign), f"(?i:{percent})", *map(re.escape, _NAMED.get(sign, ()))]
-    if sign == "\\":
-        ways.append(r"\\+")
-    elif sign in "\"'/":
-        ways.append(rf"\\+{sign}")
-    units = sign.encode("utf-16-be", errors="surrogatepass").hex()
-    written = "".join(rf"\\+u{units[at : at + 4]}" for at in range(0, len(units), 4))
-    ways.append(f"(?i:{written})")
-    if ord(sign) < 256:
-        ways.append(rf"(?i:\\+x{ord(sign):02x})")
-    elif ord(sign) > 0xFFFF:
-        ways.append(rf"\\+U(?i:{ord(sign):08x})")
-    return f"(?:{'|'.join(ways)})"
-
-
-def _base64_core(encoded: bytes, offset: int) -> str:
-    """The base64 characters that ``encoded`` alone determines when ``offset`` bytes (modulo 3) precede it.
-
-    They appear in ``user:secret`` too, and in whatever else was encoded with it.
-    """
-    whole = base64.b64encode(b"\0" * offset + encoded).decode()
-    first = -(-offset * 8 // 6)
-    return whole[first : (offset + len(encoded)) * 8 // 6]
-
-
-def _without_end(text: str, secret: str) -> str:
-    body = text.rstrip("…")
-    for length in range(min(len(secret) - 1, len(body)), SHORTEST_PIECE - 1, -1):
-        if body.endswith(secret[:length]):
-            return body[:-length] + HIDDEN + text[len(body) :]
-    return text

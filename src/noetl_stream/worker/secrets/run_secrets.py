@@ -11,7 +11,7 @@ from noetl_stream.playbook.plan import KeychainPlan
 from noetl_stream.tools.contract import ToolFailure
 from noetl_stream.worker.asker import Asker
 from noetl_stream.worker.secrets.keychain import Key, Keychain, Secret
-from noetl_stream.worker.secrets.redaction import Redactor
+from noetl_stream.worker.secrets.redaction import ToolRedactor
 
 
 class SecretNeeded(Exception):
@@ -31,7 +31,7 @@ class RunSecrets:
     """
 
     def __init__(self, keychain: Keychain, entries: Mapping[str, KeychainPlan], asker: Asker) -> None:
-        self.used = Redactor()
+        self.used = ToolRedactor()
         self.entries = entries
         self.keychain = keychain
         self._asker = asker

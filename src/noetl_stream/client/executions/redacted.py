@@ -1,0 +1,169 @@
+"""What is shown of an execution, without the credentials that were handed out for it (LANGUAGE §11 *Redaction*).
+
+Workers redact what they report. A worker that never read a secret cannot, nor can a person who types it; so it is hidden
+once more where it is shown, as long as the credential store has it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Mapping
+from typing import Any, Final, TypeVar, cast
+
+import msgspec
+
+from noetl_stream.errors import NoetlError
+from noetl_stream.lru import LruCache
+from noetl_stream.model import codec
+from noetl_stream.model.envelope import EventDocument
+from noetl_stream.model.events import InterventionFact
+from noetl_stream.model.redaction import Redactor
+from noetl_stream.ports.credentials import Credentials, StoredCredential
+from noetl_stream.ports.operations.executions import (
+    AcceptedDocument,
+    CtxDocument,
+    ExecutionDocument,
+    ExecutionFilter,
+    ExecutionPage,
+    Executions,
+    IterationPage,
+    RequestIds,
+    RerunOptions,
+    ResultDocument,
+    Start,
+    StepRunDocument,
+    WhyDocument,
+)
+from noetl_stream.sealing.keys import KeyRing, SealedEnvelope, decrypt
+
+log = logging.getLogger(__name__)
+
+Shown = TypeVar("Shown")
+
+REDACTORS_KEPT: Final = 1_000
+
+
+class UsedSecrets:
+    """Hides the stored credentials that were handed out for an execution.
+
+    Args:
+        keys: The keys they are encrypted with; without them nothing is hidden here.
+    """
+
+    def __init__(self, credentials: Credentials, keys: KeyRing | None) -> None:
+        self._credentials = credentials
+        self._keys = keys
+        self._redactors: LruCache[tuple[tuple[str, int], ...], Redactor] = LruCache(REDACTORS_KEPT)
+
+    async def redactors(self, execution_ids: Collection[str]) -> Mapping[str, Redactor]:
+        """A redactor for each of these executions that was given a credential.
+
+        Raises:
+            Unreachable: the database does not answer; nothing is shown then.
+        """
+        if self._keys is None or not execution_ids:
+            return {}
+        used = await self._credentials.used_by(execution_ids)
+        return {execution_id: self._redactor(stored, self._keys) for execution_id, stored in used.items()}
+
+    async def hide(self, execution_id: str, document: Shown) -> Shown:
+        """``document`` without them. Raises like :meth:`redactors`."""
+        redactor = (await self.redactors((execution_id,))).get(execution_id)
+        return document if redactor is None else hidden(redactor, document)
+
+    def _redactor(self, stored: list[StoredCredential], keys: KeyRing) -> Redactor:
+        key = tuple((one.info.name, one.info.version) for one in stored)
+        redactor = self._redactors.get(key)
+        if redactor is None:
+            redactor = Redactor()
+            for one in stored:
+                info = one.info
+                try:
+                    value = decrypt(keys, info.name, info.version, SealedEnvelope(info.key_id, one.sealed))
+                except NoetlError as error:
+                    log.warning("cannot hide a credential: %s", error)
+                    continue
+                redactor.learn(codec.decode_json(value))
+            self._redactors.put(key, redactor)
+        return redactor
+
+
+class RedactedExecutions:
+    """:class:`~noetl_stream.ports.operations.executions.Executions` that show no credential of an execution."""
+
+    def __init__(self, executions: Executions, secrets: UsedSecrets) -> None:
+        self._executions = executions
+        self._secrets = secrets
+
+    async def start(self, wanted: Start, by: str, ids: RequestIds | None = None) -> ExecutionDocument:
+        return await self._hide(await self._executions.start(wanted, by, ids))
+
+    async def page(self, chosen: ExecutionFilter, limit: int, cursor: str | None) -> ExecutionPage:
+        found = await self._executions.page(chosen, limit, cursor)
+        redactors = await self._secrets.redactors([one.execution_id for one in found.items])
+        items = [
+            one if (redactor := redactors.get(one.execution_id)) is None else hidden(redactor, one)
+            for one in found.items
+        ]
+        return ExecutionPage(items, found.next)
+
+    async def get(self, execution_id: str) -> ExecutionDocument:
+        return await self._hide(await self._executions.get(execution_id))
+
+    async def wait(self, execution_id: str, timeout_s: float) -> ExecutionDocument:
+        return await self._hide(await self._executions.wait(execution_id, timeout_s))
+
+    async def result(self, execution_id: str) -> ResultDocument:
+        return await self._secrets.hide(execution_id, await self._executions.result(execution_id))
+
+    async def steps(self, execution_id: str) -> list[StepRunDocument]:
+        return await self._secrets.hide(execution_id, await self._executions.steps(execution_id))
+
+    async def iterations(self, execution_id: str, step_run_id: str, limit: int, cursor: str | None) -> IterationPage:
+        found = await self._executions.iterations(execution_id, step_run_id, limit, cursor)
+        return IterationPage(await self._secrets.hide(execution_id, found.items), found.next)
+
+    async def events(self, execution_id: str, after: int, limit: int) -> list[EventDocument]:
+        return await self._secrets.hide(execution_id, await self._executions.events(execution_id, after, limit))
+
+    async def ctx(self, execution_id: str) -> CtxDocument:
+        return await self._secrets.hide(execution_id, await self._executions.ctx(execution_id))
+
+    async def ask(self, execution_id: str, fact: InterventionFact) -> AcceptedDocument:
+        return await self._executions.ask(execution_id, fact)
+
+    async def rerun(
+        self, execution_id: str, wanted: RerunOptions, by: str, ids: RequestIds | None = None
+    ) -> ExecutionDocument:
+        return await self._hide(await self._executions.rerun(execution_id, wanted, by, ids))
+
+    async def why(self, execution_id: str) -> WhyDocument:
+        return await self._secrets.hide(execution_id, await self._executions.why(execution_id))
+
+    async def delete(self, execution_id: str, by: str) -> None:
+        await self._executions.delete(execution_id, by)
+
+    async def _hide(self, document: ExecutionDocument) -> ExecutionDocument:
+        return await self._secrets.hide(document.execution_id, document)
+
+
+def hidden(redactor: Redactor, document: Shown) -> Shown:
+    """``document``, a struct or plain JSON, without the secrets. Fields that are numbers stay: ids, times and counts."""
+    return cast(Shown, _hidden(redactor, document))
+
+
+def _hidden(redactor: Redactor, value: Any) -> Any:
+    if isinstance(value, msgspec.Struct):
+        changed = {
+            name: new
+            for name in value.__struct_fields__
+            if (new := _hidden(redactor, old := getattr(value, name))) is not old
+        }
+        return msgspec.structs.replace(value, **changed) if changed else value
+    if isinstance(value, str):
+        return redactor.text(value)
+    if isinstance(value, list) and any(isinstance(item, msgspec.Struct) for item in value):
+        return [_hidden(redactor, item) for item in value]
+    if isinstance(value, dict | list):
+        return redactor.value(value)
+    return value
