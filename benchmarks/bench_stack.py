@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 
 from noetl_stream.hosting import StackAccess
+from noetl_stream.ports.permissions import GATEWAY, SERVER, worker_identity
 from noetl_stream.processes import Supervised
 
 POLL_S = 0.02
@@ -16,7 +17,9 @@ PATIENCE_S = 900.0
 @asynccontextmanager
 async def running(place: StackAccess, *commands: list[str]) -> AsyncIterator[list[Supervised]]:
     """One process of this program for each of these command lines, such as ``["worker", "--slots", "8"]``."""
-    children = [Supervised(command[0], command, place) for command in commands]
+    workers = worker_identity(place.settings.pool)
+    identities = {"server": SERVER, "worker": workers, "gateway": GATEWAY}
+    children = [Supervised(command[0], command, place, identities[command[0]]) for command in commands]
     async with AsyncExitStack() as ending:
         for child in children:
             ending.callback(asyncio.create_task(child.run()).cancel)

@@ -227,7 +227,8 @@ async def measure(count: int, events: int, homes: dict[str, Path]) -> None:
     with open_stack(Settings(home_folder=homes["full"])) as place:
         await prepare_embedded(place)
         made, began_s = History(count), time.perf_counter()
-        await fill(place.endpoint.postgres_dsn, made, events)
+        assert place.embedded is not None
+        await fill(place.embedded.address.postgres_dsn, made, events)
         print(f"{count} executions of {events} events each, filled in {time.perf_counter() - began_s:.0f} s")
         async with connected_to(place, "listing") as connected:
             await ask(connected.store, made)

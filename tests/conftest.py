@@ -12,7 +12,7 @@ from hypothesis import settings
 
 from cli_program import NOETL, environment, noetl
 from effort import times
-from homes import folder_for_home
+from homes import folder_for_home, shared_files
 from noetl_stream.local.processes import choose_port
 
 settings.register_profile("effort", max_examples=times(30), deadline=None)
@@ -23,6 +23,7 @@ for ignored in (signal.SIGINT, signal.SIGHUP):
     if signal.getsignal(ignored) is signal.SIG_IGN:
         signal.signal(ignored, signal.default_int_handler if ignored is signal.SIGINT else signal.SIG_DFL)
 
+ROOT = Path(__file__).resolve().parents[1]
 LONGEST_FIRST = ("stack", "journeys", "own_stacks", "test_template_attacks", "test_server_simulation")
 """The slowest groups, in the order in which they start, so that all workers end at about the same time."""
 
@@ -66,7 +67,7 @@ def shared_home(
     if worker_id != "master":
         of_this_run = tmp_path_factory.getbasetemp().parent
         (of_this_run / "stack-started").touch(exist_ok=False)  # fails if another worker has started one
-    with folder_for_home("shared") as home:
+    with folder_for_home("shared") as home, shared_files() as files:
         with (home / "dev.log").open("w") as log:
             process = subprocess.Popen(
                 [*NOETL, "dev", "--home", str(home), "--gateway-port", str(shared_gateway_port)],
@@ -74,7 +75,9 @@ def shared_home(
                 stdout=subprocess.PIPE,
                 stderr=log,
                 text=True,
-                env=environment(NOETL_KEYCHAIN_FOLDERS=str(keychain_folder)),
+                env=environment(
+                    NOETL_KEYCHAIN_FOLDERS=str(keychain_folder), NOETL_CHILD_PATHS=f"{files}:{ROOT / 'docs' / 'adr'}"
+                ),
             )
         try:
             assert process.stdout is not None

@@ -13,6 +13,9 @@ from pathlib import Path
 
 from cli_program import processes_of
 
+SHARED_FILES = Path(tempfile.gettempdir()).resolve() / f"noetl-files-{os.getpid()}"
+"""The folder that tasks of the shared stack may use. Everybody may write to it: tasks may have users of their own."""
+
 
 @contextmanager
 def folder_for_home(name: str) -> Iterator[Path]:
@@ -27,6 +30,17 @@ def folder_for_home(name: str) -> Iterator[Path]:
         for process in processes_of(folder):
             os.kill(process.pid, signal.SIGKILL)
         shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def shared_files() -> Iterator[Path]:
+    """Makes :data:`SHARED_FILES`, and removes it."""
+    SHARED_FILES.mkdir()
+    SHARED_FILES.chmod(0o777)
+    try:
+        yield SHARED_FILES
+    finally:
+        shutil.rmtree(SHARED_FILES, ignore_errors=True)
 
 
 def copy_home(used: Path, copy: Path) -> Path:

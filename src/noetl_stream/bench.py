@@ -18,6 +18,7 @@ from noetl_stream.hosting import StackAccess
 from noetl_stream.model.events import ExecutionRequested
 from noetl_stream.model.ids import uuid7
 from noetl_stream.model.messages import Request
+from noetl_stream.ports.permissions import SERVER, worker_identity
 from noetl_stream.processes import Supervised
 from noetl_stream.wiring import Connected, make_client
 
@@ -100,9 +101,12 @@ class Bench:
         return figures
 
     async def _start_roles(self, stack: AsyncExitStack) -> None:
-        worker = ["worker", "--slots", str(self._load.slots)]
-        children = [Supervised("server", ["server"], self._stack) for _ in range(self._load.servers)]
-        children += [Supervised("worker", worker, self._stack) for _ in range(self._load.workers)]
+        pool = self._stack.settings.pool
+        worker = ["worker", "--pool", pool, "--slots", str(self._load.slots)]
+        children = [Supervised("server", ["server"], self._stack, SERVER) for _ in range(self._load.servers)]
+        children += [
+            Supervised("worker", worker, self._stack, worker_identity(pool)) for _ in range(self._load.workers)
+        ]
         for child in children:
             task = asyncio.create_task(child.run())
             stack.callback(task.cancel)

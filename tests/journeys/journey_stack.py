@@ -15,8 +15,11 @@ import psutil
 import pytest
 
 from homes import copy_home, folder_for_home
+from noetl_stream.hosting import embedded_endpoint
 from noetl_stream.local.processes import choose_port
 from noetl_stream.local.stack import EmbeddedStack
+from noetl_stream.ports.permissions import GATEWAY
+from noetl_stream.settings.environment import Settings
 from noetl_stream.wiring import Endpoint
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -33,9 +36,8 @@ class LiveStack:
 
     @property
     def endpoint(self) -> Endpoint:
-        address = self.embedded.address
-        credentials = {"local_postgres": address.playbooks_dsn}
-        return Endpoint(address.nats_url, address.postgres_dsn, credentials, access_keys=(address.keys.access,))
+        """What the command line holds."""
+        return embedded_endpoint(self.embedded, Settings(), GATEWAY)
 
     def roles(self, role: str) -> list[int]:
         """Pids of the living `server` or `worker` processes."""

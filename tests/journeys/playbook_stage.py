@@ -14,15 +14,18 @@ from typing import Any
 import asyncpg
 from aiohttp import web
 from journey_stack import ROOT
-from playbook_team import Team
+from playbook_team import Team, team_nats
 
 import warm_program
 from noetl_stream.client.executions.documents import execution_document
 from noetl_stream.client.executions.follow import Follower
 from noetl_stream.client.executions.submit import Client, Submission
+from noetl_stream.hosting import embedded_endpoint
 from noetl_stream.local.stack import EmbeddedStack, StackAddress
 from noetl_stream.ports.operations.executions import ExecutionDocument
-from noetl_stream.wiring import Connected, Endpoint, connect, make_client
+from noetl_stream.ports.permissions import GATEWAY
+from noetl_stream.settings.environment import Settings
+from noetl_stream.wiring import Connected, connect, make_client
 
 sys.path.insert(0, str(ROOT / "playbooks"))
 from airports_api import AirportsApi
@@ -122,21 +125,19 @@ async def open_stage(home: Path) -> AsyncIterator[Stage]:
     async with AsyncExitStack() as ending:
         embedded = await asyncio.to_thread(EmbeddedStack.join, home)
         ending.callback(embedded.leave)
-        address = embedded.address
-        connected = await connect(
-            Endpoint(address.nats_url, address.postgres_dsn, {}, access_keys=(address.keys.access,)), name="journey"
-        )
+        connected = await connect(embedded_endpoint(embedded, Settings(), GATEWAY), name="journey")
         ending.push_async_callback(connected.close)
         agency = Agency()
         urls = {
             "8098": await _serve(agency.application(), ending),
             "8099": await _serve(AirportsApi().application(), ending),
         }
-        team = await Team.meet(address.nats_url)
+        nats_url = ending.enter_context(team_nats())
+        team = await Team.meet(nats_url)
         ending.push_async_callback(team.part)
         stage = Stage(
             home=home,
-            address=address,
+            address=embedded.address,
             connected=connected,
             client=make_client(connected),
             agency=agency,
@@ -147,7 +148,7 @@ async def open_stage(home: Path) -> AsyncIterator[Stage]:
             stage.noetl("playbook", "register", str(FOLDER / "invoice_customer.yaml")),
             stage.noetl("credential", "set", "partner_token", "--set", f"token={PARTNER_TOKEN}"),
             stage.noetl("credential", "set", "signing", "--set", f"key={SIGNING_KEY}"),
-            stage.noetl("credential", "set", "team_nats", "--set", f"url={address.nats_url}"),
+            stage.noetl("credential", "set", "team_nats", "--set", f"url={nats_url}"),
         )
         yield stage
 

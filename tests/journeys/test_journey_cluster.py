@@ -14,12 +14,14 @@ from journey_stack import NOETL
 
 from noetl_stream.client.cluster import DirectCluster
 from noetl_stream.errors import Unreachable
-from noetl_stream.hosting import Roles
+from noetl_stream.hosting import embedded_endpoint, run_worker
 from noetl_stream.local.stack import EmbeddedStack
 from noetl_stream.model.ids import PARTITIONS, partition_of
 from noetl_stream.ports.command_queue import QueuedCommand
+from noetl_stream.ports.permissions import GATEWAY
+from noetl_stream.settings.environment import Settings
 from noetl_stream.testing.waiting import until_it_is
-from noetl_stream.wiring import Connected, Endpoint, connect, make_operations
+from noetl_stream.wiring import Connected, Endpoint, connect, make_operations, make_worker
 
 pytestmark = pytest.mark.xdist_group("stack")
 
@@ -30,9 +32,7 @@ BAD = b'{"type":"report","execution_id":7}'
 @pytest.fixture
 async def connected(shared_home: Path) -> AsyncIterator[Connected]:
     stack = await asyncio.to_thread(EmbeddedStack.join, shared_home)
-    address = stack.address
-    endpoint = Endpoint(address.nats_url, address.postgres_dsn, {}, access_keys=(address.keys.access,))
-    opened = await connect(endpoint, name="journey")
+    opened = await connect(embedded_endpoint(stack, Settings(), GATEWAY), name="journey")
     yield opened
     await opened.close()
     await asyncio.to_thread(stack.leave)
@@ -111,7 +111,8 @@ async def test_a_bad_message_is_found_requeued_and_discarded(connected: Connecte
 
 
 async def test_a_role_whose_connection_to_nats_has_ended_for_good_ends_with_an_error(connected: Connected) -> None:
-    running = asyncio.create_task(Roles(connected, Endpoint("", "", {})).run(worker=(POOL, 1)))
+    hosted = make_worker(connected, Endpoint("", None, {}), pool=POOL, slots=1)
+    running = asyncio.create_task(run_worker(hosted, connected.nats))
     await asyncio.sleep(0)
     await connected.nats.client.close()
     with pytest.raises(Unreachable, match="the connection was closed"):

@@ -63,7 +63,7 @@ def gateway_of(stack: LiveStack) -> str:
     """Its address, as `dev` says it."""
     assert stack.process.stdout is not None
     line = next(line for line in stack.process.stdout if "gateway" in line)
-    return line.split()[-1]
+    return line.split()[1]
 
 
 async def test_two_people_decide_an_approval_and_stop_what_runs(
@@ -183,7 +183,7 @@ def command_of(process: psutil.Process) -> str:
 async def _check_a_cancel(stack: LiveStack, admin: Person, alice: Person) -> None:
     """After a cancel nothing is left of any kind of work: what a status says, the machine says too."""
     server = SlowServer()
-    database = await asyncpg.connect(stack.endpoint.credentials["local_postgres"])
+    database = await asyncpg.connect(stack.embedded.address.playbooks_dsn)
     worker = psutil.Process(stack.roles("worker")[0])
     busy = "/api/v1/workers"
 

@@ -12,9 +12,12 @@ import pytest
 
 from noetl_stream.client.executions.documents import result_of
 from noetl_stream.client.executions.submit import Submission
+from noetl_stream.hosting import embedded_endpoint
 from noetl_stream.local.stack import EmbeddedStack
 from noetl_stream.model.limits import Limits
-from noetl_stream.wiring import Endpoint, connect, make_client
+from noetl_stream.ports.permissions import GATEWAY
+from noetl_stream.settings.environment import Settings
+from noetl_stream.wiring import connect, make_client
 
 pytestmark = pytest.mark.xdist_group("stack")
 
@@ -46,8 +49,7 @@ def playbook() -> str:
 async def test_loops_of_every_shape_run_over_a_result_larger_than_the_server_reads(shared_home: Path) -> None:
     assert Limits().max_resolve_bytes < ROWS * TEXT
     with EmbeddedStack.join(shared_home) as embedded:
-        address = embedded.address
-        endpoint = Endpoint(address.nats_url, address.postgres_dsn, {}, access_keys=(address.keys.access,))
+        endpoint = embedded_endpoint(embedded, Settings(), GATEWAY)
         connected = await connect(endpoint, name="journey")
         try:
             client = make_client(connected)

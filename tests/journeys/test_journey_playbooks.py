@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import re
-import tempfile
 from pathlib import Path
 
 import playbook_checks as checks
@@ -13,10 +11,12 @@ import pytest
 from journey_stack import ROOT
 from playbook_stage import FOLDER, Ended, Scenario, Stage, open_stage
 
+from homes import SHARED_FILES
+
 pytestmark = pytest.mark.xdist_group("stack")
 
 PLAYBOOKS = sorted(path.stem for path in FOLDER.glob("*.yaml"))
-ARCHIVE = str(Path(tempfile.gettempdir()) / f"noetl-adr-{os.getpid()}.tar.gz")
+ARCHIVE = str(SHARED_FILES / "adr.tar.gz")
 NO_ARCHIVE = f"{ARCHIVE}.not"
 ADR = ROOT / "docs" / "adr"
 

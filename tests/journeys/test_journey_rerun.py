@@ -9,10 +9,13 @@ from pathlib import Path
 import pytest
 
 from noetl_stream.errors import Conflict, UsageError
+from noetl_stream.hosting import embedded_endpoint
 from noetl_stream.local.stack import EmbeddedStack
 from noetl_stream.ports.operations import Operations
 from noetl_stream.ports.operations.executions import ExecutionDocument, RerunOptions, Start
-from noetl_stream.wiring import Endpoint, connect, make_operations
+from noetl_stream.ports.permissions import GATEWAY
+from noetl_stream.settings.environment import Settings
+from noetl_stream.wiring import connect, make_operations
 
 pytestmark = pytest.mark.xdist_group("stack")
 
@@ -42,8 +45,7 @@ def playbook() -> str:
 @pytest.fixture
 async def operations(shared_home: Path) -> AsyncIterator[Operations]:
     with EmbeddedStack.join(shared_home) as embedded:
-        address = embedded.address
-        endpoint = Endpoint(address.nats_url, address.postgres_dsn, {}, access_keys=(address.keys.access,))
+        endpoint = embedded_endpoint(embedded, Settings(), GATEWAY)
         connected = await connect(endpoint, name="journey")
         try:
             yield make_operations(connected, endpoint)

@@ -380,7 +380,11 @@ SLEEPS: list[dict[str, Any]] = [
 SLEEPER = playbook("sleeper", [SLEEPS[1]], workload={"folder": ""})
 
 
-async def test_a_cancel_ends_children_and_everything_that_runs(start_stack: StartStack, tmp_path: Path) -> None:
+async def test_a_cancel_ends_children_and_everything_that_runs(
+    start_stack: StartStack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NOETL_CHILD_PATHS", str(tmp_path))
+    monkeypatch.setenv("NOETL_CHILD_USER", "worker")  # pytest closes the folder to others
     stack = await asyncio.to_thread(start_stack, 1, 2)
     (tmp_path / "child").mkdir()
     await register(stack.home, SLEEPER)

@@ -7,8 +7,10 @@ import subprocess
 import sys
 import venv
 from collections.abc import Callable, Iterator
+from itertools import product
 from pathlib import Path
 
+import msgspec
 import psutil
 import pytest
 
@@ -195,7 +197,8 @@ def test_a_missing_program_is_an_error_that_names_its_wheel(place: Path, finder:
     environment = place / "bare"
     venv.create(environment, symlinks=True)
     (place / "modules").mkdir()
-    (place / "modules" / "psutil").symlink_to(Path(psutil.__file__).parent)
+    for module in (psutil, msgspec):
+        (place / "modules" / module.__name__).symlink_to(Path(str(module.__file__)).parent)
     source = Path(__file__).parents[2] / "src"
     ran = subprocess.run(
         [
@@ -217,3 +220,32 @@ def test_chosen_ports_are_free_and_outside_the_range_of_outgoing_connections() -
         port = choose_port()
         assert FIRST_PORT <= port < FIRST_PORT + PORT_COUNT <= 32_768
         assert is_free(port)
+
+
+SECRETS = ("passwords.json", "nkeys.json", "server.key", "access.key", "credential.key")
+
+
+def test_a_file_of_secrets_that_others_may_open_is_refused(own_home: Path) -> None:
+    for name, mode in product(SECRETS, (0o640, 0o604, 0o620, 0o602)):
+        secret = own_home / name
+        secret.chmod(mode)
+        refused = refusal_of(own_home)
+        assert refused.message == f"other users may open {secret}, which holds secrets"
+        assert refused.hint == f"run: chmod 600 {secret}"
+        secret.chmod(0o600)
+
+
+@needs_root
+def test_a_file_of_secrets_of_another_user_is_refused(own_home: Path) -> None:
+    os.chown(own_home / "server.key", 65534, 65534)
+    assert "server.key belongs to user 65534" in refusal_of(own_home).message
+
+
+def test_a_home_that_others_may_write_is_refused(own_home: Path) -> None:
+    for folder, mode in product((own_home, own_home / "nats", own_home / "postgres"), (0o770, 0o703)):
+        before = folder.stat().st_mode
+        folder.chmod(mode)
+        refused = refusal_of(own_home)
+        assert refused.message == f"other users may write in {folder}, which holds keys and data"
+        assert refused.hint == f"run: chmod go-w {folder}"
+        folder.chmod(before)

@@ -10,17 +10,22 @@ import socket
 import subprocess
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from configparser import ConfigParser
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import asyncpg
 import nats
 import nats.errors
 import psutil
 import pytest
+from nats.aio.client import Client
 
 from noetl_stream.errors import LocalStackError, UsageError
 from noetl_stream.local import EmbeddedStack
 from noetl_stream.local.processes import is_alive, wait_until_ended
+from noetl_stream.ports.permissions import ADMIN, SERVER, inbox_prefix
+from noetl_stream.ports.subjects import EVENTS
 
 NewUser = Callable[[Path], "subprocess.Popen[str]"]
 ServersUnder = Callable[[Path], list[int]]
@@ -65,21 +70,105 @@ async def read_one_row(stack: EmbeddedStack) -> int:
     return value
 
 
+async def nats_client(stack: EmbeddedStack, identity: str) -> Client:
+    prefix = inbox_prefix(identity).encode()
+    seed = stack.address.seeds[identity]
+    return await nats.connect(stack.address.nats_url, nkeys_seed_str=seed, inbox_prefix=prefix)
+
+
 async def test_a_fresh_home_gets_both_servers_and_both_databases(fresh_home: Path) -> None:
     with EmbeddedStack.join(fresh_home) as stack:
         for dsn, name in ((stack.address.postgres_dsn, "noetl"), (stack.address.playbooks_dsn, "playbooks")):
             connection = await asyncpg.connect(dsn)
             row = await connection.fetchrow(
-                "SELECT current_user AS role, current_database() AS database, usesuper FROM pg_user"
+                "SELECT current_user AS role, current_database() AS database, usesuper OR usecreatedb FROM pg_user"
                 " WHERE usename = current_user"
             )
             await connection.execute("CREATE TABLE owned (value text)")
             await connection.close()
             assert row is not None and tuple(row) == (name, name, False)
-        client = await nats.connect(stack.address.nats_url)
-        await client.jetstream().add_stream(name="kept", subjects=["kept"])
+        client = await nats_client(stack, ADMIN)
+        await client.jetstream().add_stream(name=EVENTS, subjects=["noetl.events.>"])
         assert client.max_payload == 8 * 1024 * 1024
         await client.close()
+
+
+async def test_each_role_has_a_user_that_owns_nothing(home: Path) -> None:
+    with EmbeddedStack.join(home) as stack:
+        for user in ("noetl_server", "noetl_gateway", "noetl_reader"):
+            connection = await asyncpg.connect(stack.address.dsns[user])
+            with pytest.raises(asyncpg.InsufficientPrivilegeError):
+                await connection.execute("CREATE SCHEMA mine")
+            with pytest.raises(asyncpg.InsufficientPrivilegeError):
+                await connection.execute("SET ROLE noetl")
+            await connection.close()
+
+
+async def test_workers_of_a_new_pool_get_a_user_of_a_running_nats(home: Path) -> None:
+    with EmbeddedStack.join(home) as stack:
+        connected = await nats_client(stack, SERVER)
+        with EmbeddedStack.join(home, "gpu") as joined:
+            client = await nats_client(joined, "worker-gpu")
+            await client.close()
+        assert connected.is_connected and connected.stats["reconnects"] == 0
+        await connected.close()
+
+
+async def test_a_home_of_an_older_version_gets_the_users_it_lacks(own_home: Path) -> None:
+    with EmbeddedStack.join(own_home) as stack:
+        await write_one_row(stack)
+        owner = await asyncpg.connect(stack.address.postgres_dsn)
+        await owner.execute("REVOKE CONNECT ON DATABASE noetl FROM noetl_server, noetl_gateway, noetl_reader")
+        await owner.close()
+        before = stack.address.dsns
+    passwords = own_home / "passwords.json"
+    found = json.loads(passwords.read_text())
+    older = {"nats": "x" * 48, "noetl": found["noetl"], "playbooks": found["playbooks"]}
+    passwords.write_text(json.dumps(older))
+    (own_home / "nkeys.json").unlink()
+    with EmbeddedStack.join(own_home) as stack:
+        assert await read_one_row(stack) == 42
+        assert stack.address.dsns["noetl_server"] != before["noetl_server"]
+        for user in ("noetl_server", "noetl_gateway", "noetl_reader"):
+            await (await asyncpg.connect(stack.address.dsns[user])).close()
+        assert json.loads(passwords.read_text()).keys() == {*before}
+
+        passwords.write_text(json.dumps(older))
+        with pytest.raises(LocalStackError, match="were started by an older noetl-stream"):
+            EmbeddedStack.join(own_home)
+        passwords.write_text(json.dumps(found))
+
+
+def test_no_password_or_seed_is_printed_or_on_a_command_line(home: Path) -> None:
+    with EmbeddedStack.join(home) as stack:
+        address = stack.address
+        secrets = [urlsplit(dsn).password or "" for dsn in address.dsns.values()] + [*address.seeds.values()]
+        secrets += [address.keys.credential, address.keys.server, address.keys.access]
+        shown = [repr(address), repr(stack), *stack.notices, (home / "stack.json").read_text()]
+        shown += [" ".join(psutil.Process(pid).cmdline()) for pid in stack.pids().values()]
+        shown += [(home / "nats" / "nats.conf").read_text(), (home / "nats" / "nats.log").read_text()]
+        shown += [(home / "postgres" / "postgres.log").read_text()]
+        assert len(secrets) >= 12 and all(secrets)
+        assert [secret for secret in secrets if any(secret in text for text in shown)] == []
+
+
+async def test_psql_finds_a_reader_and_the_playbooks_in_the_service_file(home: Path) -> None:
+    with EmbeddedStack.join(home) as stack:
+        services = ConfigParser()
+        services.read(home / "pg_service.conf")
+        assert services.sections() == ["noetl", "playbooks"]
+        for name, user in (("noetl", "noetl_reader"), ("playbooks", "playbooks")):
+            found = services[name]
+            connection = await asyncpg.connect(
+                host=found["host"],
+                port=int(found["port"]),
+                database=found["dbname"],
+                user=found["user"],
+                password=found["password"],
+            )
+            assert await connection.fetchval("SELECT current_user") == user
+            await connection.close()
+        assert stack.address.dsns["noetl_reader"].count(services["noetl"]["password"]) == 1
 
 
 async def test_postgres_needs_a_password_and_the_playbooks_one_does_not_open_the_engines_database(
@@ -93,13 +182,12 @@ async def test_postgres_needs_a_password_and_the_playbooks_one_does_not_open_the
             address.playbooks_dsn.replace("/playbooks?", "/noetl?"),
             address.playbooks_dsn.replace("/playbooks?", "/postgres?"),
             address.postgres_dsn.replace("//noetl:", "//postgres:"),
+            address.postgres_dsn.replace("/noetl?", "/playbooks?"),
         ):
             with pytest.raises((asyncpg.InvalidAuthorizationSpecificationError, asyncpg.InvalidPasswordError)):
                 await asyncpg.connect(dsn)
-        with pytest.raises(asyncpg.InsufficientPrivilegeError):
-            await asyncpg.connect(address.postgres_dsn.replace("/noetl?", "/playbooks?"))
         with pytest.raises(nats.errors.Error):
-            await nats.connect(f"nats://{address.nats_url.split('@')[1]}", allow_reconnect=False)
+            await nats.connect(address.nats_url, allow_reconnect=False)
         assert secret not in repr(address) and secret not in (home / "stack.json").read_text()
 
 
@@ -149,17 +237,16 @@ async def test_the_next_start_has_the_same_addresses_and_the_data(home: Path) ->
 
 async def test_a_killed_nats_is_revived_on_its_port_with_its_streams(home: Path) -> None:
     with EmbeddedStack.join(home) as stack:
-        client = await nats.connect(stack.address.nats_url)
-        await client.jetstream().add_stream(name="kept", subjects=["kept"])
-        await client.jetstream().publish("kept", b"42")
+        client = await nats_client(stack, ADMIN)
+        created = await client.jetstream().add_stream(name=EVENTS, subjects=["noetl.events.>"])
         await client.close()
         before = stack.address
         kill(stack.pids()["nats"])
 
         assert stack.revive() == ["nats"]
         assert stack.address == before
-        client = await nats.connect(stack.address.nats_url)
-        assert (await client.jetstream().get_msg("kept", seq=1)).data == b"42"
+        client = await nats_client(stack, ADMIN)
+        assert (await client.jetstream().stream_info(EVENTS)).created == created.created
         await client.close()
         assert stack.revive() == []
 

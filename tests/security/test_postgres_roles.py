@@ -22,7 +22,9 @@ from noetl_stream.adapters.postgres.roles import GATEWAY, READER, ROLES, SERVER,
 from noetl_stream.adapters.postgres.statements import statement
 from noetl_stream.adapters.postgres.store import PostgresStore
 from noetl_stream.errors import NotReady, Unreachable
+from noetl_stream.ports.access import AuditedAnswer
 from noetl_stream.ports.store import ListingFilter
+from noetl_stream.testing.conformance.access import attempted
 
 Connection = Any
 
@@ -100,13 +102,17 @@ ALLOWED: Final[Mapping[str, tuple[str, ...]]] = {
     "reencrypt_credential": (GATEWAY,),
     # Access.
     "add_audit": (SERVER, GATEWAY),
+    "add_code": (GATEWAY,),
     "add_token": (GATEWAY,),
     "answer_audit": (SERVER, GATEWAY),
     "audit_page": PEOPLE,
     "begin_audit": (SERVER, GATEWAY),
+    "browser_session": (GATEWAY,),
     "claim_key": (GATEWAY,),
+    "end_session": (GATEWAY,),
     "finish_key": (GATEWAY,),
     "forget_keys": (GATEWAY,),
+    "redeem_code": (GATEWAY,),
     "revoke_token": (GATEWAY,),
     "tokens": (GATEWAY,),
     "trim_audit": (GATEWAY,),
@@ -130,7 +136,9 @@ COPIED: Final = {"event": (SERVER,), "dead_letter": (SERVER,)}
 SECRETS: Final = {
     "credential": ["sealed"],
     "api_token": ["secret_hash"],
-    "idempotency": ["content_hash", "headers", "body"],
+    "sign_in_code": ["code_hash"],
+    "browser_session": ["session_hash", "csrf_hash"],
+    "idempotency": ["content_hash", "headers", "body", "seed"],
 }
 """Columns that hold a secret, or may."""
 
@@ -304,6 +312,21 @@ async def test_a_gateway_cannot_delete_what_runs(postgres: str, dsn: str, connec
     assert await connection.fetchval("select count(*) from noetl.event where execution_id = 'live'") == 1
 
 
+async def test_a_gateway_empties_old_periods_of_the_audit_and_nothing_else(
+    postgres: str, dsn: str, connection: Connection
+) -> None:
+    store = await PostgresStore.open(dsn_of(postgres, f"one_{GATEWAY}"), name="audit")
+    try:
+        now_ms = await store.now_ms()
+        for at_ms in (0, now_ms - 29 * 24 * 3600 * 1000, now_ms):
+            await store.audit.add(attempted(at_ms=at_ms, target=str(at_ms)), AuditedAnswer(200))
+        await store.audit.trim(now_ms + 1000 * 24 * 3600 * 1000)
+        kept = [int(entry.attempt.target) for entry in await store.audit.page(10, None, None)]
+    finally:
+        await store.close()
+    assert kept == [now_ms, now_ms - 29 * 24 * 3600 * 1000]
+
+
 async def test_more_rights_than_a_role_needs_are_told(postgres: str, dsn: str, connection: Connection) -> None:
     async def excess(user: str) -> list[str]:
         store = await PostgresStore.open(dsn_of(postgres, user), name="excess")
@@ -313,9 +336,9 @@ async def test_more_rights_than_a_role_needs_are_told(postgres: str, dsn: str, c
             await store.close()
 
     assert await excess(f"one_{SERVER}") == []
-    assert "owns the schema noetl" in await excess("owner")
-    assert "is a superuser" in await excess("postgres")
-    assert "insert on api_token, catalog" in " ".join(await excess(f"one_{GATEWAY}"))
+    assert await excess("owner") == ["owns the schema noetl"]
+    assert await excess("postgres") == ["is a superuser", "owns the schema noetl"]
+    assert "insert on api_token, browser_session, catalog" in " ".join(await excess(f"one_{GATEWAY}"))
 
 
 async def test_grants_are_given_again_when_they_are_missing(postgres: str, dsn: str, connection: Connection) -> None:

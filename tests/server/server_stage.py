@@ -38,8 +38,10 @@ from noetl_stream.ports.evaluator import Evaluator
 from noetl_stream.ports.operations.documents import plain
 from noetl_stream.ports.sealed_blobs import SealedBlobs
 from noetl_stream.ports.store import ExecutionRow, PartitionAdvance, PartitionLease, StoredEvent, Tick
+from noetl_stream.server.credentials import SecretsResponder
 from noetl_stream.server.parts import ServerTimes
 from noetl_stream.server.server import Server
+from noetl_stream.settings.grants import GrantsFile
 from noetl_stream.testing.conformance.catalog import registered
 from noetl_stream.testing.keys import OBJECT_KEYS, SIGNER
 from noetl_stream.testing.simulation.host import FaultInjector, SimulatedHost
@@ -48,7 +50,7 @@ from noetl_stream.testing.simulation.time import simulated_clock
 from noetl_stream.testing.simulation.work import CALLED, Effect, Job, WorkTool, playbook, work
 from noetl_stream.testing.simulation.world import asked_of
 from noetl_stream.tools.pipeline import NoopTool
-from noetl_stream.worker.questions import Questions
+from noetl_stream.worker.asker import Asker
 
 KINDS = {"work": WorkTool.spec, "noop": NoopTool.spec}
 ONE_STEP = playbook("one", [{"step": "only", "tool": work("done", 0.2)}])
@@ -71,7 +73,9 @@ class Stage:
         self.stops: list[Stop] = []
         self._names = 0
         self.kinds: Kinds = KINDS
+        self.secrets: SecretsResponder | None = None
         self.evaluator: Evaluator = MemoryEvaluator()
+        self.grants: GrantsFile | None = None
 
     def host(self, role: str, injector: FaultInjector | None = None) -> SimulatedHost:
         self._names += 1
@@ -82,7 +86,15 @@ class Stage:
     ) -> tuple[Server, SimulatedHost, asyncio.Task[None]]:
         """Starts a server; its task ends when the server does."""
         host = host or self.host("server")
-        server = server_on(host, self.catalog, self.kinds, ServerTimes(**times), evaluator=self.evaluator)
+        server = server_on(
+            host,
+            self.catalog,
+            self.kinds,
+            ServerTimes(**times),
+            evaluator=self.evaluator,
+            secrets=self.secrets,
+            grants=self.grants,
+        )
         task = asyncio.create_task(server.run())
         self.running.append(task)
         return server, host, task
@@ -221,13 +233,13 @@ class Stage:
         stored = self.broker.event_log.stored
         return [codec.decode_record(one.message.body) for one in stored if not one.is_input]
 
-    def questions(self, command: StepCommand) -> Questions:
+    def asker(self, command: StepCommand) -> Asker:
         """What a worker asks that has this command."""
-        return Questions(self.broker.bus, self.clock, command, "hand")
+        return Asker(self.broker.bus, self.clock, command, "hand")
 
-    async def manual_worker(self) -> ManualWorker:
+    async def manual_worker(self, pool: str = "default") -> ManualWorker:
         """A worker that the test drives."""
-        return ManualWorker(self, await self.broker.command_queue.open_source("default"))
+        return ManualWorker(self, await self.broker.command_queue.open_source(pool))
 
 
 class ManualWorker:

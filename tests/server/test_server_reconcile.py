@@ -1,8 +1,15 @@
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 from server_stage import ONE_STEP, Stage
 
+from noetl_stream.model import codec
+from noetl_stream.sealing.keys import KEY_BYTES, Key, KeyRing
+from noetl_stream.server.capabilities import Capabilities
+from noetl_stream.testing.keys import ACCESS_KEYS, SERVER_KEYS
+from noetl_stream.testing.simulation import roles
 from noetl_stream.testing.simulation.host import SimulatedHost
 from noetl_stream.testing.simulation.work import JOBS, Job, playbook, work
 
@@ -130,3 +137,36 @@ async def test_reconcile_does_not_query_the_queue_while_nothing_is_pending(stage
     await stage.pass_time(20)
     assert "queue.present" not in points
     assert "store.commit" not in points, "an idle server writes nothing"
+
+
+async def test_commands_issued_before_they_had_capabilities_are_issued_again(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as before:
+        before.setattr(Capabilities, "encode", lambda _, command: codec.encode(command))
+        _, _, ended = stage.start_server()
+        execution_id = await stage.submit(ONE_STEP)
+        stage.running[-1].cancel()
+        await asyncio.wait([ended])
+    await stage.server()
+    stage.start_worker()
+    assert (await stage.ended(execution_id)).status == "completed"
+    assert await stage.issues(execution_id) == [1, 2]
+    assert set(stage.effects.values()) == {1}
+
+
+async def test_after_a_rotation_reports_of_commands_issued_before_are_taken(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, _, ended = stage.start_server()
+    execution_id = await stage.submit(ONE_STEP)
+    worker = await stage.manual_worker()
+    command, delivery = await worker.take()
+    first.stop()
+    await ended
+    rotated = Capabilities(KeyRing(Key("server-key-2", b"t" * KEY_BYTES), SERVER_KEYS.all), ACCESS_KEYS)
+    monkeypatch.setattr(roles, "CAPABILITIES", rotated)
+    await stage.server()
+    await worker.finish(command, worker.run_of(command, delivery))
+    assert (await stage.ended(execution_id)).status == "completed"
+    assert await stage.issues(execution_id) == [1]

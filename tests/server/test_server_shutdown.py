@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from server_stage import Stage
 
-from noetl_stream.hosting import can_exit
+from noetl_stream.background import can_exit
 from noetl_stream.ports import subjects
 
 

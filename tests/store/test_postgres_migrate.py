@@ -10,10 +10,14 @@ import asyncpg
 import pytest
 
 from noetl_stream.adapters.postgres.migrate import known_migrations, migrate
+from noetl_stream.adapters.postgres.statements import statement
 from noetl_stream.adapters.postgres.store import PostgresStore
 from noetl_stream.errors import NotReady, Unreachable
 from noetl_stream.model.ids import PARTITIONS
+from noetl_stream.ports.access import AuditedAnswer
+from noetl_stream.testing.conformance.access import attempted
 
+DAY_MS = 24 * 3600 * 1000
 NAMES = [migration.name for migration in known_migrations()]
 
 
@@ -103,3 +107,34 @@ async def test_a_table_missing_at_run_time_names_the_command(empty_dsn: str) -> 
             await store.read_partitions()
     finally:
         await store.close()
+
+
+async def test_the_audit_keeps_its_entries_when_it_is_partitioned(empty_dsn: str, empty_database: Any) -> None:
+    await empty_database.execute(statement("create_migration_table").text)
+    for migration in known_migrations():
+        if migration.name == "0016_audit":
+            break
+        await empty_database.execute(migration.text)
+        record = statement("record_migration")
+        await empty_database.execute(record.text, *record.arguments(migration._asdict()))
+    now_ms = await empty_database.fetchval("select (extract(epoch from now()) * 1000)::bigint")
+    for at_ms in (now_ms - 401 * DAY_MS, now_ms - 399 * DAY_MS, now_ms):
+        await empty_database.execute(
+            "with begun as (insert into noetl.audit (at_ms, principal, role, method, operation, target, correlation_id,"
+            " remote, idempotency_key) values ($1, 'ann', '', '', '', '', '', '', '') returning number)"
+            " insert into noetl.audit_answer (number, status, reason, made) select number, 204, 'why', '' from begun",
+            at_ms,
+        )
+    await migrate(empty_dsn)
+    store = await PostgresStore.open(empty_dsn, name="test")
+    try:
+        await store.audit.begin(attempted(at_ms=now_ms))
+        entries = await store.audit.page(10, None, None)
+    finally:
+        await store.close()
+    old = AuditedAnswer(204, "why")
+    assert [(entry.number, entry.attempt.at_ms, entry.answer) for entry in entries] == [
+        (4, now_ms, None),
+        (3, now_ms, old),
+        (2, now_ms - 399 * DAY_MS, old),
+    ]

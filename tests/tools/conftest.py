@@ -29,6 +29,8 @@ def make_call() -> MakeCall:
         timeouts: Timeouts | None = None,
         scope: Mapping[str, Any] | None = None,
         credentials: Mapping[str, str | dict[str, Any]] | None = None,
+        trust_domain: str = "",
+        execution_id: str = "execution-1",
     ) -> ToolCall:
         async def credential(name: str) -> str | dict[str, Any]:
             if name not in (credentials or {}):
@@ -40,10 +42,11 @@ def make_call() -> MakeCall:
             knobs=knobs or {},
             timeouts=timeouts or Timeouts(),
             idempotency_key="key-1",
-            execution_id="execution-1",
+            execution_id=execution_id,
             step="step",
             task="task",
             attempt=1,
+            trust_domain=trust_domain,
             scope=scope
             if scope is not None
             else {"workload": {}, "ctx": {}, "iter": {}, "execution_id": "execution-1"},

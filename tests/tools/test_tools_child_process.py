@@ -9,7 +9,8 @@ import sys
 import psutil
 import pytest
 
-from noetl_stream.tools.child_process import TreeKiller, adopt_orphans
+from noetl_stream.tools.child_process import TreeKiller
+from noetl_stream.tools.children.linux import adopt_orphans
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the process table is read as Linux shows it")
 

@@ -15,6 +15,7 @@ import pytest
 
 from noetl_stream.errors import UsageError
 from noetl_stream.hosting import open_stack
+from noetl_stream.settings.children import ChildSettings
 from noetl_stream.settings.egress import EgressRules, egress_rules, read_allowed, servers_of
 from noetl_stream.settings.environment import Settings
 from noetl_stream.settings.tools import ToolSettings
@@ -26,6 +27,7 @@ from noetl_stream.tools.registry import create_tools
 from noetl_stream.tools.shell import ShellTool
 from warm_program import noetl
 
+OFF = frozenset({"shell"})
 HOME = {"HOME": "/home/ann"}
 OWN_SERVERS = {"NOETL_NATS_URL": "nats://localhost:4222", "NOETL_POSTGRES_DSN": "postgresql://localhost/x"}
 
@@ -33,7 +35,7 @@ OWN_SERVERS = {"NOETL_NATS_URL": "nats://localhost:4222", "NOETL_POSTGRES_DSN": 
 def test_the_environment_sets_the_permissions_of_tools() -> None:
     given = {
         "NOETL_EGRESS_ALLOW": "10.1.0.0/16, api.local, /run/postgresql",
-        "NOETL_SHELL": "Off",
+        "NOETL_KINDS_OFF": "Shell",
         "NOETL_DUCKDB_PATHS": "/data:/srv/b",
         "NOETL_DUCKDB_MAX_MEMORY": "1.5GiB",
         "NOETL_DUCKDB_MAX_THREADS": "2",
@@ -42,7 +44,7 @@ def test_the_environment_sets_the_permissions_of_tools() -> None:
     folders = (Path("/data"), Path("/srv/b"))
     for embedded in (True, False):
         settings = Settings.from_environment(HOME | given).tools("nats://nats.local", embedded=embedded)
-        assert settings == ToolSettings(rules, False, folders, (), 1_610_612_736, 2)
+        assert settings == ToolSettings(rules, OFF, folders, (), 1_610_612_736, 2)
 
 
 def test_by_default_only_the_embedded_stack_allows_loopback() -> None:
@@ -69,6 +71,8 @@ def test_tasks_never_reach_the_engines_own_nats() -> None:
 
 
 def test_the_former_name_of_a_setting_is_not_ignored() -> None:
+    with pytest.raises(UsageError, match="NOETL_SHELL has become NOETL_KINDS_OFF"):
+        Settings.from_environment(HOME | {"NOETL_SHELL": "off"})
     with pytest.raises(UsageError, match="NOETL_HTTP_ALLOW has become NOETL_EGRESS_ALLOW"):
         Settings.from_environment(HOME | {"NOETL_HTTP_ALLOW": "none"})
 
@@ -107,7 +111,11 @@ def test_entries_are_words_networks_and_host_names(text: str, networks: list[str
         ("NOETL_DUCKDB_MAX_MEMORY", "80%"),
         ("NOETL_DUCKDB_MAX_MEMORY", "0GB"),
         ("NOETL_DUCKDB_MAX_THREADS", "0"),
-        ("NOETL_SHELL", "maybe"),
+        ("NOETL_ISOLATION", "none"),
+        ("NOETL_CHILD_USER", "root"),
+        ("NOETL_CHILD_PATHS", "data"),
+        ("NOETL_CHILD_PATHS", "/home/ann"),
+        ("NOETL_CHILD_CPU_S", "0"),
         ("NOETL_DUCKDB_PATHS", "/data:data"),
     ],
 )
@@ -119,14 +127,14 @@ def test_an_invalid_value_is_an_error_that_names_its_variable(variable: str, val
 def test_a_worker_with_its_own_servers_is_guarded() -> None:
     with open_stack(Settings.from_environment(HOME | OWN_SERVERS)) as place:
         assert place.endpoint.tools == ToolSettings(EgressRules(denied=servers_of("nats://localhost:4222")))
-    with open_stack(Settings.from_environment(HOME | OWN_SERVERS | {"NOETL_SHELL": "off"})) as place:
-        assert not place.endpoint.tools.shell
+    with open_stack(Settings.from_environment(HOME | OWN_SERVERS | {"NOETL_KINDS_OFF": "shell"})) as place:
+        assert place.endpoint.tools.kinds_off == OFF
 
 
 async def test_a_tool_is_created_with_the_operators_settings(make_call: Any, tmp_path: Path) -> None:
     classes = {"http": HttpTool, "duckdb": DuckdbTool, "shell": ShellTool, "noop": NoopTool}
-    closed = create_tools(classes, ToolSettings(shell=False))
-    opened = create_tools(classes, ToolSettings(egress_rules("loopback"), True, (tmp_path,)))
+    closed = create_tools(classes, ToolSettings(kinds_off=OFF))
+    opened = create_tools(classes, ToolSettings(egress_rules("loopback"), duckdb_folders=(tmp_path,)))
     (tmp_path / "data.csv").write_text("a\n1\n")
     calls = {
         "http": make_call({"url": "http://127.0.0.1:1/"}),
@@ -144,6 +152,32 @@ async def test_a_tool_is_created_with_the_operators_settings(make_call: Any, tmp
     assert (await opened["shell"].run(calls["shell"])).result["exit_code"] == 0
     for tool in (*closed.values(), *opened.values()):
         await tool.close()
+
+
+async def test_any_kind_can_be_switched_off(make_call: Any) -> None:
+    tools = create_tools({"http": HttpTool, "noop": NoopTool}, ToolSettings(kinds_off=frozenset({"noop"})))
+    with pytest.raises(ToolFailure, match=r"switched off noop tasks \(NOETL_KINDS_OFF\)") as failed:
+        await tools["noop"].run(make_call({}))
+    assert failed.value.error.kind == "not_allowed"
+
+
+def test_an_unknown_kind_cannot_be_switched_off() -> None:
+    with pytest.raises(UsageError, match="NOETL_KINDS_OFF names 'pyhton', which is no kind"):
+        create_tools({"noop": NoopTool}, ToolSettings(kinds_off=frozenset({"pyhton"})))
+
+
+def test_the_settings_of_children_reach_the_tools() -> None:
+    given = {
+        "NOETL_ISOLATION": "execution",
+        "NOETL_CHILD_USER": "worker",
+        "NOETL_CHILD_PATHS": "/data:/srv/b",
+        "NOETL_CHILD_MEMORY_BYTES": "1000000",
+        "NOETL_CHILD_CPU_S": "60",
+        "NOETL_CHILD_PROCESSES": "8",
+        "NOETL_CHILD_FILES": "64",
+    }
+    children = Settings.from_environment(HOME | given).tools("nats://nats.local", embedded=False).children
+    assert children == ChildSettings("execution", "worker", ("/data", "/srv/b"), 1_000_000, 60, 8, 64)
 
 
 class _Hello(BaseHTTPRequestHandler):

@@ -12,6 +12,7 @@ from noetl_stream.cli.base.process import run_async, settings_for
 from noetl_stream.cli.base.session import Session, collect, with_session
 from noetl_stream.cli.base.target import Target, target_options
 from noetl_stream.ports.operations.cluster import DeadLetterDocument
+from noetl_stream.ports.permissions import ADMIN
 
 
 @click.group()
@@ -124,7 +125,7 @@ def migrate(roles: bool, home: Path | None) -> None:
     from noetl_stream.wiring import migrate_schema
 
     with open_stack(settings_for(home)) as stack:
-        applied = run_async(migrate_schema(stack.endpoint, roles=roles))
+        applied = run_async(migrate_schema(stack.endpoint_of(ADMIN), roles=roles))
     for name in applied:
         click.echo(f"applied {name}")
     if not applied:
@@ -148,7 +149,7 @@ def ensure(replicas: int, home: Path | None) -> None:
     from noetl_stream.wiring import ensure_all_streams
 
     with open_stack(settings_for(home)) as stack:
-        done = run_async(ensure_all_streams(stack.endpoint, replicas=replicas))
+        done = run_async(ensure_all_streams(stack.endpoint_of(ADMIN), replicas=replicas))
     for line in done:
         click.echo(line)
     if not done:

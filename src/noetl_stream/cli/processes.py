@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import logging
+import socket
+from dataclasses import replace
 from pathlib import Path
+from typing import Final, Literal
 
 import click
 
@@ -12,8 +16,13 @@ from noetl_stream.cli.base.process import run_async, settings_for
 from noetl_stream.cli.base.session import with_session
 from noetl_stream.cli.base.target import Target, target_options
 from noetl_stream.errors import UsageError
-from noetl_stream.settings.environment import Settings
+from noetl_stream.settings.children import ISOLATIONS, Isolation
+from noetl_stream.settings.environment import Settings, drop_engine_variables
 from noetl_stream.telemetry.logs import configure
+
+log = logging.getLogger(__name__)
+
+SHOW: Final = "show"
 
 
 def _end_with_parent(context: click.Context, option: click.Parameter, given: bool) -> None:
@@ -31,6 +40,17 @@ slots_option = click.option(
     type=click.IntRange(1, 10_000),
     default=None,
     help="Step runs and iterations that a worker runs at once. [default: NOETL_SLOTS, else 64]",
+)
+
+
+isolation_option = click.option(
+    "--isolation",
+    type=click.Choice([*ISOLATIONS, SHOW]),
+    is_flag=False,
+    flag_value=SHOW,
+    default=None,
+    help="Which runs of python tasks share a process. Without a value, or with show: print what isolates tasks on this "
+    "machine, and exit. [default: NOETL_ISOLATION, else shared]",
 )
 
 
@@ -76,19 +96,26 @@ def server(home: Path | None) -> None:
     Any number of servers can run on one NATS and Postgres. They share the partitions; when a server dies, the others
     take over its partitions as soon as its lease expires (6 s). SIGTERM or Ctrl-C stops a server gracefully.
     """
-    from noetl_stream.hosting import host, open_stack
+    from noetl_stream.hosting import host_server, open_stack
 
     with open_stack(_logged(home)) as stack:
-        run_async(host(stack, server=True, name="noetl-server"))
+        run_async(host_server(stack))
 
 
 @click.group(invoke_without_command=True)
 @click.option("--pool", default=None, help="Pool to take commands from. [default: NOETL_POOL, else default]")
 @slots_option
+@isolation_option
 @end_with_parent_option
 @home_option
 @click.pass_context
-def worker(ctx: click.Context, pool: str | None, slots: int | None, home: Path | None) -> None:
+def worker(
+    ctx: click.Context,
+    pool: str | None,
+    slots: int | None,
+    isolation: Isolation | Literal["show"] | None,
+    home: Path | None,
+) -> None:
     """Run a worker, or list the running workers.
 
     A worker pulls commands from a pool, runs their pipelines and reports the results. SIGTERM or Ctrl-C drains it: it
@@ -96,15 +123,23 @@ def worker(ctx: click.Context, pool: str | None, slots: int | None, home: Path |
     worker is killed, its commands go to another one as soon as their lease expires (30 s).
     """
     if ctx.invoked_subcommand is not None:
-        if any((pool, slots, home)):
+        if any((pool, slots, isolation, home)):
             hint = f"put it behind: noetl-stream worker {ctx.invoked_subcommand} …"
             raise UsageError("options before the subcommand are for running a worker", hint=hint)
         return
-    from noetl_stream.hosting import host, open_stack
+    from noetl_stream.hosting import host_worker, open_stack
+    from noetl_stream.tools.children.measures import log_isolation
 
-    settings = _logged(home)
-    with open_stack(settings) as stack:
-        run_async(host(stack, worker=(pool or settings.pool, slots or settings.slots), name="noetl-worker"))
+    if isolation == SHOW:
+        _show_isolation(settings_for(home))
+        return
+    settings = _logged(home, "worker")
+    if isolation is not None:
+        settings = replace(settings, isolation=isolation)
+    log_isolation(settings.children)
+    pool, slots = pool or settings.pool, slots or settings.slots
+    with open_stack(settings, pool) as stack:
+        run_async(host_worker(stack, pool, slots))
 
 
 @worker.command("list")
@@ -120,34 +155,37 @@ def list_workers(output: str, target: Target) -> None:
 @click.command()
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option("--port", type=click.IntRange(0, 65535), default=8080, show_default=True, help="0 picks a free port.")
+@click.option("--socket", "descriptor", type=click.IntRange(3), default=None, hidden=True)
 @end_with_parent_option
 @home_option
-def gateway(host: str, port: int, home: Path | None) -> None:
+def gateway(host: str, port: int, descriptor: int | None, home: Path | None) -> None:
     """Run a gateway: all operations over HTTP, described by /openapi.json.
 
-    On a loopback address every caller is an admin, unless NOETL_GATEWAY_AUTH=required or an identity provider is set.
-    On any other address callers need a token. Any number of gateways can run. SIGTERM or Ctrl-C stops a gateway after
-    it has answered the requests in progress.
+    Callers need a token. With the embedded stack one is made, in gateway.token of its home, and commands with --url use
+    it; on other servers create the first with `noetl-stream token create`. Any number of gateways can run. SIGTERM or
+    Ctrl-C stops a gateway after it has answered the requests in progress.
     """
     from noetl_stream.hosting import host_gateway, open_stack
 
     settings = _logged(home)
+    accepting = None if descriptor is None else socket.socket(fileno=descriptor)
     with open_stack(settings) as stack:
-        run_async(host_gateway(stack, settings, host, port))
+        run_async(host_gateway(stack, settings, (host, port), accepting, click.echo))
 
 
 @click.command(hidden=True)
 @home_option
 def background(home: Path | None) -> None:
     """Run a server and a worker until no command and no execution needs them."""
-    from noetl_stream.hosting import background_lock, host_in_background, open_stack
+    from noetl_stream.background import background_lock, host_in_background
+    from noetl_stream.hosting import open_stack
 
     settings = _logged(home)
     with background_lock(settings) as alone:
         if not alone:
             return
         with open_stack(settings) as stack:
-            run_async(host_in_background(stack, (settings.pool, settings.slots)))
+            run_async(host_in_background(stack, settings.pool, settings.slots))
 
 
 @click.command()
@@ -192,10 +230,26 @@ def bench(output: str, home: Path | None, **load: int) -> None:
     print_table(("measure", "value"), rows)
 
 
-def _logged(home: Path | None) -> Settings:
-    """The settings of a process, whose logging they configure."""
+def _show_isolation(settings: Settings) -> None:
+    from noetl_stream.tools.children.measures import measures
+
+    rows = [(one.name, "yes" if one.holds else "no", one.note) for one in measures(settings.children)]
+    print_table(("isolation", "holds", "note"), rows)
+
+
+def _logged(home: Path | None, role: str = "") -> Settings:
+    """The settings of a process, whose logging they configure.
+
+    Its environment keeps no secrets of the engine, and other processes can no longer look into it.
+    """
+    from noetl_stream.tools.children.linux import hide_process
+
+    hide_process()
     settings = settings_for(home)
     configure(settings.log_level, settings.log_format)
+    superfluous = drop_engine_variables()
+    if superfluous and role == "worker":
+        log.warning("a worker must not have %s: not used, and removed from its environment", ", ".join(superfluous))
     return settings
 
 

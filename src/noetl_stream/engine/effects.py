@@ -192,7 +192,13 @@ def child_message(state: Execution, fact: events.Fact, position: int) -> InboxMe
         caller = events.Parent(execution_id, fact.step_run_id, fact.command_id, fact.path, depth, call.return_step)
         request_id, trace_id = derive(fact.execution_id, "request"), state.trace_id
         request = events.ExecutionRequested(
-            request_id, call.digest, call.path, call.workload, trace_id=trace_id, parent=caller
+            request_id,
+            call.digest,
+            call.path,
+            call.workload,
+            principal=state.principal,
+            trace_id=trace_id,
+            parent=caller,
         )
         return InboxMessage(fact.execution_id, request)
     if isinstance(fact, events.ChildOrdered):
@@ -255,6 +261,7 @@ def build_command(plan: Plan, state: Execution, assignment: Assignment) -> StepC
         vars=run.vars,
         limits=state.limits,
         trace_id=state.trace_id,
+        principal=state.principal,
         segment=assignment.segment,
         resume=build_continuation(state, assignment) if assignment.segment else None,
     )

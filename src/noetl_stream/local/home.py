@@ -18,6 +18,9 @@ PASSABLE_FOLDER_MODE = 0o711
 
 PRIVATE_FILE_MODE = 0o600
 
+WRITABLE_BY_OTHERS = 0o022
+OPEN_TO_OTHERS = 0o077
+
 LOCK_POLL_S = 0.01
 START_WAIT_S = 180.0
 """Longer than any start or stop may take."""
@@ -32,6 +35,8 @@ class Home:
         self.in_use_lock = root / "in-use.lock"
         self.record = root / "stack.json"
         self.passwords = root / "passwords.json"
+        self.nkeys = root / "nkeys.json"
+        self.services = root / "pg_service.conf"
         self.credential_key = root / "credential.key"
         self.server_key = root / "server.key"
         self.access_key = root / "access.key"
@@ -40,10 +45,10 @@ class Home:
 
 
 def prepare_home(folder: Path) -> Home:
-    """Creates missing folders and checks that we own them.
+    """Creates missing folders and checks that we own them, and that nobody else may write there.
 
     Raises:
-        LocalStackError: The home belongs to another user.
+        LocalStackError: The home belongs to another user, or others may write in it.
         OSError: A folder cannot be created.
     """
     home = Home(folder.resolve())
@@ -58,6 +63,11 @@ def prepare_home(folder: Path) -> Home:
         )
     make_folder(home.nats, PRIVATE_FOLDER_MODE)
     make_folder(home.postgres, mode)
+    for private in (home.root, home.nats, home.postgres):
+        if private.stat().st_mode & WRITABLE_BY_OTHERS:
+            raise LocalStackError(
+                f"other users may write in {private}, which holds keys and data", hint=f"run: chmod go-w {private}"
+            )
     return home
 
 
@@ -82,6 +92,25 @@ def write_private(path: Path, text: str) -> None:
         os.fsync(file.fileno())
     fresh.replace(path)
     sync_folder(path.parent)
+
+
+def read_private(path: Path) -> str:
+    """The text of a file that :func:`write_private` has written.
+
+    Raises:
+        FileNotFoundError: There is none.
+        LocalStackError: It belongs to another user, or others may read or write it.
+    """
+    with path.open(encoding="utf-8", errors="replace") as file:
+        status = os.fstat(file.fileno())
+        if status.st_uid != os.geteuid():
+            raise LocalStackError(
+                f"{path} belongs to user {status.st_uid}, but this process runs as user {os.geteuid()}",
+                hint=f"run as that user, or {OTHER_FOLDER_HINT}",
+            )
+        if status.st_mode & OPEN_TO_OTHERS:
+            raise LocalStackError(f"other users may open {path}, which holds secrets", hint=f"run: chmod 600 {path}")
+        return file.read()
 
 
 def sync_folder(path: Path) -> None:

@@ -1,25 +1,38 @@
-"""The embedded NATS server: JetStream on disk, loopback only, with a password."""
+"""The embedded NATS server: JetStream on disk, loopback only, with a user for each identity."""
 
 from __future__ import annotations
 
 import json
 import signal
 import socket
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from noetl_stream.local.binaries import NATS_WHEEL, find_nats_server
+from noetl_stream.local.diagnosis import explain_output, read_tail
 from noetl_stream.local.home import Home, write_private
-from noetl_stream.local.processes import LOOPBACK, ProcessIdentity, Running, command_of, launch, read_pid
-from noetl_stream.local.secrets import Passwords
+from noetl_stream.local.processes import (
+    LOOPBACK,
+    POLL_S,
+    ProcessIdentity,
+    Running,
+    command_of,
+    is_alive,
+    launch,
+    read_pid,
+    send,
+)
+from noetl_stream.local.secrets import Secrets, public_nkey
 from noetl_stream.local.server import StopSignal
 
-USER = "noetl"
 SERVER_NAME = "noetl-embedded"
 MAX_PAYLOAD = "8MB"
 ANSWER_WAIT_S = 1.0
 GREETING_BYTES = 8192
+RELOAD_WAIT_S = 15.0
+RELOADED = "Reloaded server configuration"
 
 CONFIGURATION = """\
 # Written by noetl-stream on each start of the embedded NATS: changes here are lost.
@@ -28,8 +41,7 @@ server_name: "{server_name}"
 max_payload: {max_payload}
 
 authorization {{
-  user: "{user}"
-  password: "{password}"
+  users: [ {users} ]
 }}
 
 jetstream {{
@@ -67,16 +79,27 @@ class NatsServer:
             return None
         return Running(pid=pid, port=int(command[command.index("-p") + 1]))
 
-    def prepare(self, passwords: Passwords, keep_open: int) -> None:
-        configuration = CONFIGURATION.format(
-            server_name=SERVER_NAME,
-            max_payload=MAX_PAYLOAD,
-            user=USER,
-            password=passwords.nats,
-            store=_quoted(self._store),
-        )
-        write_private(self._configuration, configuration)
+    def prepare(self, secrets: Secrets, keep_open: int) -> None:
+        write_private(self._configuration, self._configured(secrets))
         self._pid_file.unlink(missing_ok=True)
+
+    def update(self, secrets: Secrets, running: Running) -> None:
+        """Lets a running server know of new users; connections of the others stay.
+
+        Raises:
+            LocalStackError: It does not accept the configuration.
+        """
+        configuration = self._configured(secrets)
+        if self._configuration.read_text(encoding="utf-8") == configuration:
+            return
+        write_private(self._configuration, configuration)
+        from_byte = self.log.stat().st_size
+        send(running.pid, signal.SIGHUP)
+        deadline = time.monotonic() + RELOAD_WAIT_S
+        while RELOADED not in (output := read_tail(self.log, from_byte)):
+            if time.monotonic() > deadline or not is_alive(running.pid):
+                raise explain_output("NATS did not accept its new users", output, self.home, self.log)
+            time.sleep(POLL_S)
 
     def launch(self, port: int, keep_open: int) -> Running:
         command = [str(find_nats_server()), "-c", str(self._configuration), "-a", LOOPBACK, "-p", str(port)]
@@ -91,8 +114,16 @@ class NatsServer:
     def kill_leftovers(self) -> None:
         """Does nothing: NATS has no child processes."""
 
-    def url(self, port: int, passwords: Passwords) -> str:
-        return f"nats://{USER}:{passwords.nats}@{LOOPBACK}:{port}"
+    def url(self, port: int) -> str:
+        return f"nats://{LOOPBACK}:{port}"
+
+    def _configured(self, secrets: Secrets) -> str:
+        return CONFIGURATION.format(
+            server_name=SERVER_NAME,
+            max_payload=MAX_PAYLOAD,
+            users=", ".join(f"{{ nkey: {public_nkey(seed)} }}" for seed in secrets.seeds.values()),
+            store=_quoted(self._store),
+        )
 
 
 def _greeting(port: int) -> dict[str, Any] | None:

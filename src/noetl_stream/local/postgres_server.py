@@ -17,18 +17,12 @@ from noetl_stream.local import processes
 from noetl_stream.local.binaries import POSTGRES_WHEEL, find_postgres_programs, postgres_major
 from noetl_stream.local.diagnosis import explain_output
 from noetl_stream.local.home import PRIVATE_FOLDER_MODE, Home, sync_folder
-from noetl_stream.local.secrets import Passwords, scram_verifier
+from noetl_stream.local.secrets import OWNER, PLAYBOOKS, ROLE_USERS, Passwords, Secrets, scram_verifier
 from noetl_stream.local.server import StopSignal
 from noetl_stream.local.system_user import SystemUser, allow_access, allow_traversal, postgres_user
 
 PORT_LINE = 3
 STATUS_LINE = 7
-
-ENGINE = "noetl"
-"""The engine's database and role."""
-
-PLAYBOOKS = "playbooks"
-"""The playbooks' database and role (``auth: local_postgres``, LANGUAGE §11)."""
 
 ADMINISTRATOR = "postgres"
 """Owns the cluster. It has no password and cannot connect."""
@@ -46,9 +40,9 @@ SETTINGS = {
 """Written to ``postgresql.conf`` once; users may change them there."""
 
 CLIENT_RULES = f"""\
-# database    user         address         method
-host all         {ENGINE}        {processes.LOOPBACK}/32    scram-sha-256
-host {PLAYBOOKS}   {PLAYBOOKS}    {processes.LOOPBACK}/32    scram-sha-256
+# database  user  address  method
+host {OWNER} {",".join((OWNER, *ROLE_USERS))} {processes.LOOPBACK}/32 scram-sha-256
+host {PLAYBOOKS} {PLAYBOOKS} {processes.LOOPBACK}/32 scram-sha-256
 """
 
 
@@ -81,17 +75,20 @@ class PostgresServer:
         lines = self._pid_file_lines()
         return processes.Running(pid=pid, port=int(lines[PORT_LINE])) if len(lines) > PORT_LINE else None
 
-    def prepare(self, passwords: Passwords, keep_open: int) -> None:
+    def prepare(self, secrets: Secrets, keep_open: int) -> None:
         programs = find_postgres_programs()
         user = postgres_user()
+        passwords = secrets.passwords
         if user is not None:
             allow_access(programs, user)
             allow_traversal(self.data, user)
         if self.data.exists():
             self._check_version(postgres_major(programs))
             self._remove_stale_pid_file()
+            if not passwords.stored:
+                DataFolder(self.data, programs, user, keep_open, self.home).add_roles(passwords)
             return
-        new = NewDataFolder(self._new_data, programs, user, keep_open, self.home)
+        new = DataFolder(self._new_data, programs, user, keep_open, self.home)
         new.create(passwords)
         new.move_to(self.data)
 
@@ -113,9 +110,10 @@ class PostgresServer:
         processes.kill_all(processes.ProcessIdentity("postgres", str(self._new_data)))
         processes.kill_all_in(self.identity.program, self.data)
 
-    def dsn(self, port: int, database: str, password: str) -> str:
-        """The DSN of a database, whose owner has the same name."""
-        return f"postgresql://{database}:{password}@{processes.LOOPBACK}:{port}/{database}?sslmode=disable"
+    def dsn(self, port: int, user: str, passwords: Passwords) -> str:
+        """The DSN of a user, with its database."""
+        where = f"{processes.LOOPBACK}:{port}/{PLAYBOOKS if user == PLAYBOOKS else OWNER}"
+        return f"postgresql://{user}:{passwords.of[user]}@{where}?sslmode=disable"
 
     def _pid_file_lines(self) -> list[str]:
         try:
@@ -144,11 +142,11 @@ class PostgresServer:
 
 
 @dataclass(frozen=True, slots=True)
-class NewDataFolder:
-    """A data folder that is being created, under a temporary name until it is complete.
+class DataFolder:
+    """A data folder that no server uses. A new one has a temporary name until it is complete.
 
     Attributes:
-        folder: Its temporary path. Leftovers of an interrupted start are removed.
+        folder: Its path. Leftovers of an interrupted start are removed from a temporary one.
         programs: The folder with ``initdb`` and ``postgres``.
         user: The system user that owns it, or ``None`` for the current user.
         keep_open: A lock's descriptor that each process inherits, so that none outlives it unnoticed.
@@ -162,7 +160,7 @@ class NewDataFolder:
     home: Path
 
     def create(self, passwords: Passwords) -> None:
-        """Initializes the cluster with its two roles and databases, and syncs it to disk.
+        """Initializes the cluster with its users and databases, and syncs it to disk.
 
         Raises:
             LocalStackError: One of Postgres' programs failed; the message has its last output.
@@ -176,6 +174,22 @@ class NewDataFolder:
         self._create_databases(passwords)
         (self.folder / "pg_hba.conf").write_text(CLIENT_RULES, encoding="utf-8")
         self._run("syncing the new Postgres data", ["initdb", "--sync-only", "-D", str(self.folder)])
+
+    def add_roles(self, passwords: Passwords) -> None:
+        """Adds the users of the roles to a cluster of an older version, or sets their passwords. Safe to repeat.
+
+        Raises:
+            LocalStackError: Postgres refused; the message has its last output.
+        """
+        statements = [
+            "DO $$ BEGIN"
+            f" IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = '{user}') THEN CREATE ROLE {user} LOGIN; END IF;"
+            f" EXECUTE 'ALTER ROLE {user} PASSWORD ' || quote_literal('{scram_verifier(passwords.of[user])}');"
+            " END $$"
+            for user in ROLE_USERS
+        ]
+        self._run_alone("adding the roles", [*statements, *_connecting_statements()])
+        (self.folder / "pg_hba.conf").write_text(CLIENT_RULES, encoding="utf-8")
 
     def move_to(self, target: Path) -> None:
         self.folder.rename(target)
@@ -191,18 +205,23 @@ class NewDataFolder:
         self._run("initializing Postgres", command)
 
     def _create_databases(self, passwords: Passwords) -> None:
-        """Uses Postgres' single-user mode, which needs no port, connection or administrator password."""
+        databases = (OWNER, PLAYBOOKS)
+        users = [f"CREATE ROLE {user} LOGIN PASSWORD '{scram_verifier(text)}'" for user, text in passwords.of.items()]
         statements = [
-            f"CREATE ROLE {ENGINE} LOGIN CREATEDB PASSWORD '{scram_verifier(passwords.noetl)}'",
-            f"CREATE ROLE {PLAYBOOKS} LOGIN PASSWORD '{scram_verifier(passwords.playbooks)}'",
-            *(f"CREATE DATABASE {name} OWNER {name}" for name in (ENGINE, PLAYBOOKS)),
+            *users,
+            *(f"CREATE DATABASE {name} OWNER {name}" for name in databases),
             # Errors of a playbook's statements are in its outcome; in the log they could leak secrets.
             f"ALTER ROLE {PLAYBOOKS} SET log_min_messages = fatal",
-            *(f"REVOKE ALL ON DATABASE {name} FROM PUBLIC" for name in (ENGINE, PLAYBOOKS)),
+            *(f"REVOKE ALL ON DATABASE {name} FROM PUBLIC" for name in databases),
+            *_connecting_statements(),
         ]
-        options = ["-F", "-c", "exit_on_error=on", "-c", "log_checkpoints=off", "-D", str(self.folder)]
+        self._run_alone("creating the databases", statements, "-F")  # synced once, when all is there
+
+    def _run_alone(self, doing: str, statements: Sequence[str], *options: str) -> None:
+        """Uses Postgres' single-user mode, which needs no port, connection or administrator password."""
+        options += ("-c", "exit_on_error=on", "-c", "log_checkpoints=off", "-D", str(self.folder))
         sql = "".join(f"{statement};\n" for statement in statements)
-        self._run("creating the databases", ["postgres", "--single", *options, ADMINISTRATOR], sql)
+        self._run(doing, ["postgres", "--single", *options, ADMINISTRATOR], sql)
 
     def _run(self, doing: str, command: Sequence[str], given: str = "") -> None:
         ran = subprocess.run(
@@ -216,3 +235,7 @@ class NewDataFolder:
         )
         if ran.returncode != 0:
             raise explain_output(f"{doing} failed", ran.stdout, self.home)
+
+
+def _connecting_statements() -> list[str]:
+    return [f"GRANT CONNECT ON DATABASE {OWNER} TO {', '.join(ROLE_USERS)}"]

@@ -1,4 +1,4 @@
-"""The secrets of a home: the servers' passwords and the credential key, created once, readable by the owner only."""
+"""The secrets of a home: passwords of Postgres users, seeds of NATS users, keys. Created once, for the owner only."""
 
 from __future__ import annotations
 
@@ -6,13 +6,18 @@ import base64
 import hashlib
 import hmac
 import json
+import os
 import secrets
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
 
 from noetl_stream.errors import LocalStackError, UsageError
-from noetl_stream.local.home import Home, write_private
+from noetl_stream.local.home import Home, read_private, write_private
+from noetl_stream.ports.permissions import ADMIN, GATEWAY, SERVER, worker_identity
 from noetl_stream.sealing.keys import new_key, read_key
+from noetl_stream.settings.environment import DEFAULT_POOL
 
 PASSWORD_BYTES = 24
 SALT_BYTES = 16
@@ -20,51 +25,29 @@ SALT_BYTES = 16
 SCRAM_ITERATIONS = 64
 """Few iterations are enough for passwords of 192 random bits, and every connection pays for them."""
 
+OWNER: Final = "noetl"
+"""Owns the engine's database, which has the same name."""
+
+PLAYBOOKS: Final = "playbooks"
+"""Owns the playbooks' database, which has the same name (``auth: local_postgres``, LANGUAGE §11)."""
+
+ROLE_USERS: Final = ("noetl_server", "noetl_gateway", "noetl_reader")
+"""The engine's roles, which are users themselves here. Homes of older versions lack them."""
+
+POSTGRES_USERS: Final = (OWNER, PLAYBOOKS, *ROLE_USERS)
+
 
 @dataclass(frozen=True, slots=True)
 class Passwords:
-    """Passwords as hexadecimal text, which needs no quoting in URLs, SQL and configuration files."""
+    """Passwords as hexadecimal text, which needs no quoting in URLs, SQL and configuration files.
 
-    nats: str = field(repr=False)
-    noetl: str = field(repr=False)
-    playbooks: str = field(repr=False)
-
-
-def load_or_create_passwords(home: Home, postgres_data: Path) -> Passwords:
-    """Reads the passwords of ``home``, or creates them if there is no Postgres data yet.
-
-    Raises:
-        LocalStackError: Postgres has data, but its passwords are missing or unreadable.
+    Attributes:
+        of: By user of Postgres.
+        stored: Whether the file has them all. If not, the users without one must be created first.
     """
-    try:
-        text = home.passwords.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        if postgres_data.exists():
-            raise _lost(home, "is missing") from None
-        created = Passwords(*(secrets.token_hex(PASSWORD_BYTES) for _ in range(3)))
-        write_private(home.passwords, json.dumps(asdict(created), indent=2) + "\n")
-        return created
-    try:
-        return Passwords(**json.loads(text))
-    except (ValueError, TypeError):
-        raise _lost(home, "is damaged") from None
 
-
-def _lost(home: Home, what: str) -> LocalStackError:
-    return LocalStackError(
-        f"{home.passwords} {what}: without it the data under {home.postgres} cannot be opened",
-        hint=f"restore the file, or remove {home.root} to start over",
-    )
-
-
-def scram_verifier(password: str) -> str:
-    """What Postgres stores for ``password`` (RFC 5803), so that statements and logs never contain the password."""
-    salt = secrets.token_bytes(SALT_BYTES)
-    salted = hashlib.pbkdf2_hmac("sha256", password.encode(), salt, SCRAM_ITERATIONS)
-    stored = hashlib.sha256(hmac.digest(salted, b"Client Key", "sha256")).digest()
-    server = hmac.digest(salted, b"Server Key", "sha256")
-    encoded = [base64.b64encode(part).decode() for part in (salt, stored, server)]
-    return f"SCRAM-SHA-256${SCRAM_ITERATIONS}:{encoded[0]}${encoded[1]}:{encoded[2]}"
+    of: Mapping[str, str] = field(repr=False)
+    stored: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,23 +61,101 @@ class Keys:
     access: str = field(repr=False)
 
 
-def load_or_create_keys(home: Home) -> Keys:
-    """Reads the keys of ``home`` and creates missing ones. The caller must hold the home's start lock.
+@dataclass(frozen=True, slots=True)
+class Secrets:
+    """Everything secret in a home. ``seeds`` are those of the NATS users, by identity."""
+
+    passwords: Passwords
+    seeds: Mapping[str, str] = field(repr=False)
+    keys: Keys
+
+
+def load_or_create_secrets(home: Home, postgres_data: Path, pool: str = DEFAULT_POOL) -> Secrets:
+    """Reads the secrets of ``home`` and creates missing ones. The caller must hold the home's start lock.
+
+    Args:
+        pool: A pool whose workers need a NATS user.
 
     Raises:
-        LocalStackError: A file exists but does not hold a key.
+        LocalStackError: A file is damaged, or open to others; or Postgres has data, but its passwords are missing.
     """
-    return Keys(
-        credential=_load_or_create_key(home.credential_key, "set the stored credentials again"),
-        server=_load_or_create_key(home.server_key, "cancel the executions that wait for a command"),
-        access=_load_or_create_key(home.access_key, "run the executions whose results it sealed again"),
+    return Secrets(
+        _load_or_create_passwords(home, postgres_data),
+        _load_or_create_seeds(home, (ADMIN, SERVER, GATEWAY, worker_identity(DEFAULT_POOL), worker_identity(pool))),
+        Keys(
+            credential=_load_or_create_key(home.credential_key, "set the stored credentials again"),
+            server=_load_or_create_key(home.server_key, "cancel the executions that wait for a command"),
+            access=_load_or_create_key(home.access_key, "run the executions whose results it sealed again"),
+        ),
     )
+
+
+def save_passwords(home: Home, passwords: Passwords) -> None:
+    """Stores passwords whose users exist."""
+    write_private(home.passwords, json.dumps(dict(passwords.of), indent=2) + "\n")
+
+
+def _load_or_create_passwords(home: Home, postgres_data: Path) -> Passwords:
+    try:
+        found = _read_texts(home.passwords, f"the data under {home.postgres} cannot be opened")
+    except FileNotFoundError:
+        if postgres_data.exists():
+            raise _lost(home.passwords, "is missing", f"the data under {home.postgres} cannot be opened") from None
+        created = Passwords({user: secrets.token_hex(PASSWORD_BYTES) for user in POSTGRES_USERS}, stored=True)
+        save_passwords(home, created)
+        return created
+    if not {OWNER, PLAYBOOKS} <= found.keys():
+        raise _lost(home.passwords, "is damaged", f"the data under {home.postgres} cannot be opened")
+    passwords = {user: found.get(user) or secrets.token_hex(PASSWORD_BYTES) for user in POSTGRES_USERS}
+    return Passwords(passwords, stored=found == passwords)
+
+
+def _load_or_create_seeds(home: Home, identities: tuple[str, ...]) -> Mapping[str, str]:
+    try:
+        found = _read_texts(home.nkeys, "running processes lose their NATS users")
+    except FileNotFoundError:
+        found = {}
+    missing = dict.fromkeys(identity for identity in identities if identity not in found)
+    if missing:
+        found |= {identity: new_seed() for identity in missing}
+        write_private(home.nkeys, json.dumps(found, indent=2) + "\n")
+    return found
+
+
+def new_seed() -> str:
+    """The seed of a new NATS user, ``SU…``."""
+    import nkeys
+
+    return bytes(nkeys.encode_seed(os.urandom(32), nkeys.PREFIX_BYTE_USER)).decode()
+
+
+def public_nkey(seed: str) -> str:
+    """The public key of a NATS user, ``U…``."""
+    import nkeys
+
+    return bytes(nkeys.from_seed(bytearray(seed.encode())).public_key).decode()
+
+
+def _read_texts(path: Path, without: str) -> dict[str, str]:
+    """The JSON object of texts in a file. ``without`` says what becomes of a home that has lost it."""
+    try:
+        found = json.loads(read_private(path))
+    except ValueError:
+        raise _lost(path, "is damaged", without) from None
+    if not isinstance(found, dict) or not all(isinstance(value, str) for value in found.values()):
+        raise _lost(path, "is damaged", without)
+    return found
+
+
+def _lost(path: Path, what: str, without: str) -> LocalStackError:
+    hint = f"restore the file, or remove {path.parent} to start over"
+    return LocalStackError(f"{path} {what}: without it {without}", hint=hint)
 
 
 def _load_or_create_key(path: Path, without: str) -> str:
     """The key in the file. ``without`` says what users must do who have lost it."""
     try:
-        text = path.read_text(encoding="utf-8").strip()
+        text = read_private(path).strip()
     except FileNotFoundError:
         text = new_key()
         write_private(path, text + "\n")
@@ -104,3 +165,13 @@ def _load_or_create_key(path: Path, without: str) -> str:
     except UsageError as error:
         raise LocalStackError(error.message, hint=f"restore the file, or remove it and {without}") from None
     return text
+
+
+def scram_verifier(password: str) -> str:
+    """What Postgres stores for ``password`` (RFC 5803), so that statements and logs never contain the password."""
+    salt = secrets.token_bytes(SALT_BYTES)
+    salted = hashlib.pbkdf2_hmac("sha256", password.encode(), salt, SCRAM_ITERATIONS)
+    stored = hashlib.sha256(hmac.digest(salted, b"Client Key", "sha256")).digest()
+    server = hmac.digest(salted, b"Server Key", "sha256")
+    encoded = [base64.b64encode(part).decode() for part in (salt, stored, server)]
+    return f"SCRAM-SHA-256${SCRAM_ITERATIONS}:{encoded[0]}${encoded[1]}:{encoded[2]}"

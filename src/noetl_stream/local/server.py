@@ -13,7 +13,7 @@ from noetl_stream.errors import LocalStackError
 from noetl_stream.local import processes
 from noetl_stream.local.diagnosis import explain_output, is_address_in_use, read_tail
 from noetl_stream.local.home import FileLock
-from noetl_stream.local.secrets import Passwords
+from noetl_stream.local.secrets import Secrets
 
 READY_WAIT_S = 120.0
 """Long enough for Postgres and NATS to recover after a crash."""
@@ -49,7 +49,7 @@ class LocalServer(Protocol):
         """The server that runs on this home's data, whoever started it."""
         ...
 
-    def prepare(self, passwords: Passwords, keep_open: int) -> None:
+    def prepare(self, secrets: Secrets, keep_open: int) -> None:
         """Creates or checks data and configuration before a start. Processes it runs inherit ``keep_open``."""
         ...
 
@@ -75,7 +75,7 @@ class StartingServer:
     log_from_byte: int
 
 
-def start(server: LocalServer, wanted_port: int | None, passwords: Passwords) -> StartingServer:
+def start(server: LocalServer, wanted_port: int | None, secrets: Secrets) -> StartingServer:
     """Starts ``server``, which :meth:`LocalServer.find` did not find. Does not wait until it is ready.
 
     Args:
@@ -95,7 +95,7 @@ def start(server: LocalServer, wanted_port: int | None, passwords: Passwords) ->
                 f"{server.folder} is in use by a {server.title} in another container or machine",
                 hint="stop it there, or choose another folder with --home or NOETL_HOME",
             )
-        server.prepare(passwords, guard.descriptor)
+        server.prepare(secrets, guard.descriptor)
         log_from_byte = _rotate_if_large(server.log)
         # Checked last: a killed server's port becomes free with its lock, some time after its death.
         port = wanted_port if wanted_port is not None and processes.is_free(wanted_port) else processes.choose_port()
@@ -104,7 +104,7 @@ def start(server: LocalServer, wanted_port: int | None, passwords: Passwords) ->
         guard.close()
 
 
-def wait_until_ready(starting: StartingServer, passwords: Passwords) -> processes.Running:
+def wait_until_ready(starting: StartingServer, secrets: Secrets) -> processes.Running:
     """Waits until the server is ready. Restarts it on another port if its port was taken in the meantime.
 
     Raises:
@@ -117,7 +117,7 @@ def wait_until_ready(starting: StartingServer, passwords: Passwords) -> processe
         output = read_tail(server.log, starting.log_from_byte)
         if not is_address_in_use(output):
             break
-        starting = start(server, None, passwords)
+        starting = start(server, None, secrets)
     raise explain_output(f"{server.title} stopped while starting", output, server.home, server.log)
 
 

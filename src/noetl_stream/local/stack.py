@@ -3,23 +3,33 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Self
+from urllib.parse import urlsplit
 
 from noetl_stream import __version__
-from noetl_stream.errors import UsageError
+from noetl_stream.errors import LocalStackError, UsageError
 from noetl_stream.local import server
 from noetl_stream.local.binaries import wheel_version
 from noetl_stream.local.diagnosis import system_errors_explained
 from noetl_stream.local.home import FileLock, Home, exclusive_lock, prepare_home, write_private
 from noetl_stream.local.nats_server import NatsServer
-from noetl_stream.local.postgres_server import ENGINE, PLAYBOOKS, PostgresServer
+from noetl_stream.local.postgres_server import PostgresServer
 from noetl_stream.local.processes import LOOPBACK, Running, command_of, reap
-from noetl_stream.local.secrets import Keys, Passwords, load_or_create_keys, load_or_create_passwords
+from noetl_stream.local.secrets import (
+    OWNER,
+    PLAYBOOKS,
+    POSTGRES_USERS,
+    Keys,
+    Secrets,
+    load_or_create_secrets,
+    save_passwords,
+)
 from noetl_stream.local.server import LocalServer, StartingServer
+from noetl_stream.settings.environment import DEFAULT_POOL
 
 RECORD_FORMAT: Final = 1
 BUSY = "another command is starting or stopping the local stack and does not finish"
@@ -27,13 +37,29 @@ BUSY = "another command is starting or stopping the local stack and does not fin
 
 @dataclass(frozen=True, slots=True)
 class StackAddress:
-    """How to reach the stack. The addresses contain passwords, so ``repr`` omits them and the keys."""
+    """How to reach the stack, by each identity. ``repr`` omits secrets.
 
-    nats_url: str = field(repr=False)
-    postgres_dsn: str = field(repr=False)
-    playbooks_dsn: str = field(repr=False)
+    Attributes:
+        nats_url: Without a user: that is a seed.
+        seeds: Seeds of NATS users, by identity.
+        dsns: DSNs by Postgres user: ``noetl`` owns the engine's schema, ``noetl_server``, ``noetl_gateway`` and
+            ``noetl_reader`` have the rights of these roles, ``playbooks`` owns the playbooks' database.
+    """
+
+    nats_url: str
+    seeds: Mapping[str, str] = field(repr=False)
+    dsns: Mapping[str, str] = field(repr=False)
     keys: Keys
     home: Path
+
+    @property
+    def postgres_dsn(self) -> str:
+        """The DSN of the owner of the engine's database."""
+        return self.dsns[OWNER]
+
+    @property
+    def playbooks_dsn(self) -> str:
+        return self.dsns[PLAYBOOKS]
 
 
 class EmbeddedStack:
@@ -51,8 +77,9 @@ class EmbeddedStack:
     address: StackAddress
     notices: list[str]
 
-    def __init__(self, home: Home, in_use: FileLock) -> None:
+    def __init__(self, home: Home, in_use: FileLock, pool: str) -> None:
         self._home = home
+        self._pool = pool
         self._in_use: FileLock | None = in_use
         self._nats = NatsServer(home)
         self._postgres = PostgresServer(home)
@@ -61,8 +88,11 @@ class EmbeddedStack:
         self.notices = []
 
     @classmethod
-    def join(cls, home: Path) -> Self:
+    def join(cls, home: Path, pool: str = DEFAULT_POOL) -> Self:
         """Joins the stack of ``home``. Creates the home and starts the servers as needed.
+
+        Args:
+            pool: A pool whose workers get a NATS user.
 
         Raises:
             UsageError: ``home`` is a file, or under one.
@@ -71,7 +101,7 @@ class EmbeddedStack:
         with system_errors_explained(home):
             prepared = prepare_home(home)
             with exclusive_lock(prepared.start_lock, BUSY):
-                stack = cls(prepared, FileLock(prepared.in_use_lock))
+                stack = cls(prepared, FileLock(prepared.in_use_lock), pool)
                 stack._use().share()
                 try:
                     stack._ensure_running()
@@ -136,7 +166,8 @@ class EmbeddedStack:
 
     def _ensure_running(self) -> list[str]:
         """Starts the servers that are down, concurrently, and returns their names."""
-        passwords = load_or_create_passwords(self._home, self._postgres.data)
+        secrets = load_or_create_secrets(self._home, self._postgres.data, self._pool)
+        self._refuse_older_servers(secrets)
         old_ports = read_ports(self._home)
         started: list[str] = []
         starting: list[StartingServer] = []
@@ -147,14 +178,17 @@ class EmbeddedStack:
                 continue
             if each.name in self._running:
                 reap(self._running[each.name].pid)
-            launched = server.start(each, old_ports.get(each.name), passwords)
+            launched = server.start(each, old_ports.get(each.name), secrets)
             starting.append(launched)
             self._running[each.name] = launched.running
             started.append(each.name)
         for one in starting:
-            self._running[one.server.name] = server.wait_until_ready(one, passwords)
+            self._running[one.server.name] = server.wait_until_ready(one, secrets)
             self._notice_port_change(one.server, old_ports.get(one.server.name))
-        self.address = self._address(passwords)
+        if not secrets.passwords.stored:
+            save_passwords(self._home, secrets.passwords)
+        self._nats.update(secrets, self._running[self._nats.name])
+        self.address = self._address(secrets)
         if started or old_ports != {name: running.port for name, running in self._running.items()}:
             self._write_record()
         return started
@@ -164,14 +198,21 @@ class EmbeddedStack:
         if old is not None and old != port:
             self.notices.append(f"port {old} of the embedded {each.title} is in use by another program; using {port}")
 
-    def _address(self, passwords: Passwords) -> StackAddress:
-        nats_port = self._running[self._nats.name].port
+    def _refuse_older_servers(self, secrets: Secrets) -> None:
+        """Servers that an older version has started have no users for this one."""
+        if not secrets.passwords.stored and any(each.find() is not None for each in self._servers):
+            raise LocalStackError(
+                f"the servers under {self._home.root} were started by an older noetl-stream",
+                hint="stop the commands that use them, then run this again",
+            )
+
+    def _address(self, secrets: Secrets) -> StackAddress:
         postgres_port = self._running[self._postgres.name].port
         return StackAddress(
-            nats_url=self._nats.url(nats_port, passwords),
-            postgres_dsn=self._postgres.dsn(postgres_port, ENGINE, passwords.noetl),
-            playbooks_dsn=self._postgres.dsn(postgres_port, PLAYBOOKS, passwords.playbooks),
-            keys=load_or_create_keys(self._home),
+            nats_url=self._nats.url(self._running[self._nats.name].port),
+            seeds=secrets.seeds,
+            dsns={user: self._postgres.dsn(postgres_port, user, secrets.passwords) for user in POSTGRES_USERS},
+            keys=secrets.keys,
             home=self._home.root,
         )
 
@@ -189,6 +230,17 @@ class EmbeddedStack:
         }
         record = {"format": RECORD_FORMAT, "noetl_stream": __version__, "servers": servers}
         write_private(self._home.record, json.dumps(record, indent=2) + "\n")
+        if not stopped:
+            write_private(self._home.services, self._services())
+
+    def _services(self) -> str:
+        """Connections for ``psql service=…``: the engine's tables for a reader, and the playbooks' database."""
+        found = []
+        for service, user in ((OWNER, "noetl_reader"), (PLAYBOOKS, PLAYBOOKS)):
+            parts = urlsplit(self.address.dsns[user])
+            found.append(f"[{service}]\nhost={parts.hostname}\nport={parts.port}\ndbname={parts.path[1:]}\n")
+            found.append(f"user={parts.username}\npassword={parts.password}\nsslmode=disable\n")
+        return "".join(found)
 
     def _leave_under_lock(self) -> bool:
         in_use = self._use()

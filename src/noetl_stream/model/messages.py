@@ -161,6 +161,7 @@ class StepCommand(msgspec.Struct, frozen=True, omit_defaults=True):
     whose items were paged out. ``items`` are those of a local loop (``None`` without one), the outermost level that is
     not in ``path``, of which ``max_in_flight`` may run at once; ``pages`` their places if they were paged out.
     ``paging``: do not run that level, but page its items out.
+    ``principal`` is who started the execution, or the outermost one around it.
     ``segment`` counts suspensions; from the first on ``resume`` says where to continue (LANGUAGE §8).
     ``capability`` proves to servers that a worker was given this command, ``object_keys`` are the keys, current first,
     of the executions whose objects it may read; its results are sealed with those of its own (PROTOCOL §7). Both are
@@ -190,6 +191,7 @@ class StepCommand(msgspec.Struct, frozen=True, omit_defaults=True):
     vars: dict[str, Any] = {}
     limits: Limits = Limits()
     trace_id: str = ""
+    principal: str = ""
     segment: int = 0
     resume: Go | None = None
     capability: str = ""
@@ -326,7 +328,7 @@ class CatalogQuestion(msgspec.Struct, frozen=True):
     version: str | None = None
 
 
-Question = SecretQuestion | PlaybookQuestion | ResultQuestion | CatalogQuestion
+WorkerQuestion = SecretQuestion | PlaybookQuestion | ResultQuestion | CatalogQuestion
 """What workers ask, each on behalf of a command that is live (PROTOCOL §7 *Capabilities*)."""
 
 
@@ -339,6 +341,7 @@ class SecretAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
         body: See :class:`noetl_stream.sealing.handover.Sealed`.
         refused: Why a stored value is not handed out; empty if the name is not stored.
         near: A stored name similar to the requested one.
+        is_operators: Whether the server's operator configured it, rather than somebody stored it.
     """
 
     version: int = 0
@@ -346,6 +349,7 @@ class SecretAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
     body: bytes = b""
     refused: str = ""
     near: str = ""
+    is_operators: bool = False
 
 
 def subject_of(question: SecretQuestion, version: int) -> bytes:

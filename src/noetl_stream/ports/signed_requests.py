@@ -24,7 +24,7 @@ class RequestSigner:
             PayloadRefused: JSON cannot represent it.
         """
         fact = codec.encode(request.fact)
-        signature = self._signer.sign(request.execution_id, request.request_id, fact)
+        signature = self._signer.sign(request.execution_id, request.request_id, body=fact)
         return codec.encode(replace(request, signature=signature))
 
     def is_signed(self, body: bytes) -> bool:
@@ -33,4 +33,5 @@ class RequestSigner:
             request = codec.decode_signed_request(body)
         except PayloadRefused:
             return False
-        return self._signer.holds(request.signature, request.execution_id, request.request_id, bytes(request.fact))
+        fact = bytes(request.fact)
+        return self._signer.holds(request.signature, request.execution_id, request.request_id, body=fact)

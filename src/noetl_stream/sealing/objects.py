@@ -6,13 +6,14 @@ worker is given those of the executions whose results its command may read.
 
 from __future__ import annotations
 
+import hmac
 import os
 from collections.abc import Mapping, Sequence
 from typing import Final, Protocol
 
 from noetl_stream.errors import NoetlError
 from noetl_stream.lru import LruCache
-from noetl_stream.sealing.keys import ID_CHARACTERS, KEY_BYTES, NONCE_BYTES, Key, KeyRing
+from noetl_stream.sealing.keys import ID_CHARACTERS, NONCE_BYTES, Key, KeyRing
 
 MARK: Final = b"\0noetl sealed 1\0"
 """What a sealed object begins with, then the key's id, the nonce, and the encrypted value with its tag.
@@ -113,7 +114,5 @@ def _ring(keys: ObjectKeys, name: str) -> KeyRing:
 
 
 def _derived(access_key: bytes, owner: str) -> bytes:
-    from cryptography.hazmat.primitives.hashes import SHA256
-    from cryptography.hazmat.primitives.kdf.hkdf import HKDF
-
-    return HKDF(SHA256(), KEY_BYTES, salt=None, info=f"noetl objects\0{owner}".encode()).derive(access_key)
+    """HKDF-Expand of RFC 5869 to its first block; the access key is random and needs no extraction."""
+    return hmac.digest(access_key, f"noetl objects\0{owner}\1".encode(), "sha256")

@@ -5,13 +5,14 @@ A signature names its key, so that what old keys have signed still holds.
 
 from __future__ import annotations
 
-import base64
 import hmac
 from typing import Final
 
 from noetl_stream.sealing.keys import KeyRing
 
 SEPARATOR: Final = "."
+MAC_CHARACTERS: Final = 32
+"""128 of the 256 bits, in hex: every command and every report carries one."""
 
 
 class Signer:
@@ -22,23 +23,26 @@ class Signer:
     """
 
     def __init__(self, keys: KeyRing, purpose: str) -> None:
-        derived = {key.id: hmac.digest(key.value, f"noetl {purpose}".encode(), "sha256") for key in keys.all}
         self._current = keys.current.id
-        self._keys = derived
+        self._macs = {
+            key.id: hmac.new(hmac.digest(key.value, f"noetl {purpose}".encode(), "sha256"), digestmod="sha256")
+            for key in keys.all
+        }
 
-    def sign(self, *parts: str | bytes) -> str:
-        """The signature of these parts in this order: ``<key id>.<MAC in base64url>``."""
-        return f"{self._current}{SEPARATOR}{_mac(self._keys[self._current], parts)}"
+    def sign(self, *names: str, body: bytes = b"") -> str:
+        """The signature of these names in this order, none with a NUL, and the body: ``<key id>.<MAC>``."""
+        return f"{self._current}{SEPARATOR}{_mac(self._macs[self._current], names, body)}"
 
-    def holds(self, signature: str, *parts: str | bytes) -> bool:
-        """Whether this is a signature of these parts, by any key of the ring."""
-        key_id, _, mac = signature.partition(SEPARATOR)
-        key = self._keys.get(key_id)
-        return key is not None and hmac.compare_digest(mac.encode(), _mac(key, parts).encode())
+    def holds(self, signature: str, *names: str, body: bytes = b"") -> bool:
+        """Whether this is a signature of these names and this body, by any key of the ring."""
+        key_id, _, given = signature.partition(SEPARATOR)
+        mac = self._macs.get(key_id)
+        return mac is not None and given.isascii() and hmac.compare_digest(given, _mac(mac, names, body))
 
 
-def _mac(key: bytes, parts: tuple[str | bytes, ...]) -> str:
-    """Each part goes with its length, so that no other parts give the same bytes."""
-    encoded = [part.encode() if isinstance(part, str) else part for part in parts]
-    text = b"".join([b"%d:%b" % (len(part), part) for part in encoded])
-    return base64.urlsafe_b64encode(hmac.digest(key, text, "sha256")).rstrip(b"=").decode()
+def _mac(mac: hmac.HMAC, names: tuple[str, ...], body: bytes) -> str:
+    """The number of names, and the NUL after each, tell apart what was signed: its names have none."""
+    mac = mac.copy()
+    text = "\0".join((str(len(names)), *names, ""))
+    mac.update(text.encode(errors="replace") + body)
+    return mac.hexdigest()[:MAC_CHARACTERS]

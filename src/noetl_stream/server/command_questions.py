@@ -6,6 +6,8 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
+import msgspec
+
 from noetl_stream.engine.effects import build_command
 from noetl_stream.engine.state import Assignment, Execution
 from noetl_stream.errors import BlobMissing, NoetlError, PayloadRefused, UsageError
@@ -14,11 +16,11 @@ from noetl_stream.model.ids import is_valid_id, partition_of
 from noetl_stream.model.messages import (
     CatalogQuestion,
     PlaybookQuestion,
-    Question,
     ResultQuestion,
     SecretAnswer,
     SecretQuestion,
     ShownCommand,
+    WorkerQuestion,
     references_of,
 )
 from noetl_stream.model.outcome import Reference
@@ -26,12 +28,14 @@ from noetl_stream.playbook.plan import Plan
 from noetl_stream.ports import subjects
 from noetl_stream.ports.blobs import checksum_of, gather_iterations
 from noetl_stream.ports.bus import Handler
-from noetl_stream.ports.catalog import ADDRESS_FORM, Address, find_entry, read_address
+from noetl_stream.ports.catalog import ADDRESS_FORM, Address, NotRegistered, find_entry, read_address
+from noetl_stream.server.grants import refusal
 from noetl_stream.server.parts import ServerParts
+from noetl_stream.settings.grants import Grants
 
 log = logging.getLogger(__name__)
 
-Asked = TypeVar("Asked", bound=Question)
+Asked = TypeVar("Asked", bound=WorkerQuestion)
 
 
 class LiveCommand(NamedTuple):
@@ -139,19 +143,39 @@ class CommandQuestions:
     async def _catalog_entry(self, question: CatalogQuestion, live: LiveCommand) -> dict[str, Any]:
         """Resolves a playbook for ``kind: playbook`` (LANGUAGE §12).
 
-        The answer is ``{"known": true, "digest", "path", "version"}``, the version as written by people, or
+        The answer is ``{"known": true, "digest", "path", "version", "pin"}``, the version as written by people, or
         ``{"known": false, "reason"}``.
         """
         try:
-            entry = await find_entry(self._ports.catalog, _address(question))
+            address = _address(question)
+            # Before the lookup: what may not be called is not said to exist either.
+            reason = refusal(self._grants(), live.plan.path, "calls", address.path)
+            if reason:
+                return {"known": False, "reason": reason}
+            entry = await find_entry(self._ports.catalog, address)
+        except NotRegistered as error:
+            is_hidden = error.near and refusal(self._grants(), live.plan.path, "calls", error.near)
+            return {"known": False, "reason": error.message if is_hidden else str(error)}
         except UsageError as error:
             return {"known": False, "reason": str(error)}
-        return {"known": True, "digest": entry.digest, "path": entry.path, "version": entry.known_as}
+        pin = self._ports.capabilities.pin(live.state.execution_id, entry.digest, entry.path)
+        return {"known": True, "digest": entry.digest, "path": entry.path, "version": entry.known_as, "pin": pin}
 
     async def _secret(self, question: SecretQuestion, live: LiveCommand) -> SecretAnswer:
         if self._ports.secrets is None:
             raise NotAllowed("this server hands out no credentials")
-        return await self._ports.secrets.answer(question, live.pool)
+        grants, path = self._grants(), live.plan.path
+        reason = refusal(grants, path, "credentials", question.name)
+        if reason:
+            log.warning("%s", reason)
+            return SecretAnswer(refused=reason)
+        answer = await self._ports.secrets.answer(question, live.pool)
+        if answer.near and refusal(grants, path, "credentials", answer.near):
+            return msgspec.structs.replace(answer, near="")
+        return answer
+
+    def _grants(self) -> Grants | None:
+        return self._ports.grants.current() if self._ports.grants is not None else None
 
 
 def _address(question: CatalogQuestion) -> Address:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Mapping
+from typing import Final
 
 from noetl_stream.engine.advance import InvalidPlan
 from noetl_stream.errors import NoetlError
+from noetl_stream.model import codec
+from noetl_stream.model.credential import credential_value
 from noetl_stream.model.messages import SecretAnswer, SecretQuestion, subject_of
 from noetl_stream.playbook.diagnostics import Diagnostic, did_you_mean, nearest
 from noetl_stream.playbook.kinds.keychain import credential_name
@@ -17,8 +20,12 @@ from noetl_stream.ports.credentials import CREDENTIAL_NAME, Credentials, StoredC
 from noetl_stream.ports.permissions import worker_identity
 from noetl_stream.sealing.handover import seal
 from noetl_stream.sealing.keys import KEY_HINT, KeyRing, SealedEnvelope, decrypt
+from noetl_stream.settings.grants import Grants
 
 log = logging.getLogger(__name__)
+
+OFFERED_VERSION: Final = 1
+"""The version of what the installation offers; the version 0 means that nothing is stored."""
 
 
 class SecretsResponder:
@@ -26,7 +33,8 @@ class SecretsResponder:
 
     Args:
         keys: The keys they are encrypted with; ``None`` if this server has no key.
-        offered: Names the installation itself offers its workers (``local_postgres``).
+        offered: What the installation itself offers, as text by lower-case name (``local_postgres``), where no such
+            credential is stored.
     """
 
     def __init__(
@@ -35,13 +43,13 @@ class SecretsResponder:
         audit: Audit,
         clock: Clock,
         keys: KeyRing | None,
-        offered: Collection[str] = (),
+        offered: Mapping[str, str] | None = None,
     ) -> None:
         self._credentials = credentials
         self._audit = audit
         self._clock = clock
         self._keys = keys
-        self._offered = frozenset(offered)
+        self._offered = offered or {}
 
     async def answer(self, question: SecretQuestion, pool: str) -> SecretAnswer:
         """The sealed value, or why it is refused.
@@ -55,11 +63,15 @@ class SecretsResponder:
         if CREDENTIAL_NAME.fullmatch(question.name) is None:
             return SecretAnswer()
         stored = await self._credentials.get(question.name)
-        if stored is None:
-            names = [info.name for info in await self._credentials.list_all()]
-            return SecretAnswer(near=nearest(question.name, names) or "")
+        offered = self._offered.get(question.name.lower())
         try:
-            answer = self._sealed(question, stored)
+            if stored is not None:
+                answer = _sealed(question, stored.info.version, self._decrypted(stored))
+            elif offered is not None:
+                value = credential_value(offered, f"the server's credential {question.name!r}")
+                answer = _sealed(question, OFFERED_VERSION, codec.encode(value), is_operators=True)
+            else:
+                return SecretAnswer(near=nearest(question.name, await self.names()) or "")
         except NoetlError as error:
             log.warning("credential %s refused: %s", question.name, error)
             return SecretAnswer(refused=str(error))
@@ -68,15 +80,14 @@ class SecretsResponder:
 
     async def names(self) -> frozenset[str]:
         """Every credential a playbook can name: stored, or offered by the installation."""
-        return self._offered.union(info.name for info in await self._credentials.list_all())
+        return frozenset(self._offered).union(info.name for info in await self._credentials.list_all())
 
-    def _sealed(self, question: SecretQuestion, stored: StoredCredential) -> SecretAnswer:
+    def _decrypted(self, stored: StoredCredential) -> bytes:
+        """The value as JSON."""
         if self._keys is None:
             raise NoetlError(f"no key is configured: set NOETL_CREDENTIAL_KEY for the servers; {KEY_HINT}")
-        version = stored.info.version
-        value = decrypt(self._keys, question.name, version, SealedEnvelope(stored.info.key_id, stored.sealed))
-        sealed = seal(value, question.public_key, subject_of(question, version))
-        return SecretAnswer(version=version, public_key=sealed.public_key, body=sealed.body)
+        info = stored.info
+        return decrypt(self._keys, info.name, info.version, SealedEnvelope(info.key_id, stored.sealed))
 
 
 def _reading(question: SecretQuestion, pool: str, at_ms: int) -> AuditedCall:
@@ -99,10 +110,17 @@ def _read(answer: SecretAnswer) -> AuditedAnswer:
     return AuditedAnswer(200, made=f"version {answer.version}")
 
 
-async def with_credentials(plan: Plan | InvalidPlan, secrets: SecretsResponder | None) -> Plan | InvalidPlan:
+def _sealed(question: SecretQuestion, version: int, value: bytes, *, is_operators: bool = False) -> SecretAnswer:
+    sealed = seal(value, question.public_key, subject_of(question, version))
+    return SecretAnswer(version=version, public_key=sealed.public_key, body=sealed.body, is_operators=is_operators)
+
+
+async def with_credentials(
+    plan: Plan | InvalidPlan, secrets: SecretsResponder | None, grants: Grants | None = None
+) -> Plan | InvalidPlan:
     """``plan``, or why it cannot run: its keychain names a credential that does not exist.
 
-    The database is queried only if the keychain names any.
+    The database is queried only if the keychain names any. Names that the playbook was not granted are not suggested.
 
     Raises:
         Unreachable: the database does not answer.
@@ -111,7 +129,9 @@ async def with_credentials(plan: Plan | InvalidPlan, secrets: SecretsResponder |
         return plan
     if not any(_needed_credential(entry) for entry in plan.keychain.values()):
         return plan
-    missing = missing_credentials(plan.keychain, await secrets.names(), plan.path)
+    names = await secrets.names()
+    known = {name for name in names if grants is None or grants.allows(plan.path, "credentials", name)}
+    missing = missing_credentials(plan.keychain, known, plan.path)
     if not missing:
         return plan
     reason = f"line {missing[0].line}: {missing[0].message} ({missing[0].hint})"

@@ -22,11 +22,14 @@ from noetl_stream.server.partitions import PartitionOwnership
 from noetl_stream.server.plan_cache import PlanCache
 from noetl_stream.server.publications import Publications
 from noetl_stream.server.reader import PartitionReader
+from noetl_stream.settings.grants import GrantsFile
 
 
 @dataclass(frozen=True, slots=True)
 class ServerPorts:
-    """The server's dependencies. Without ``secrets`` it sends no credentials, without ``feed`` it trims no feed."""
+    """The server's dependencies. Without ``secrets`` it sends no credentials, without ``feed`` it trims no feed, and
+    without ``grants`` every playbook may use everything.
+    """
 
     log: EventLog
     queue: CommandQueue
@@ -39,6 +42,7 @@ class ServerPorts:
     capabilities: Capabilities
     signer: RequestSigner
     secrets: SecretsResponder | None = None
+    grants: GrantsFile | None = None
     feed: FeedStore | None = None
 
 

@@ -35,6 +35,7 @@ from noetl_stream.server.client_requests import (
 from noetl_stream.server.commit import Committer
 from noetl_stream.server.credentials import with_credentials
 from noetl_stream.server.fold import Fold
+from noetl_stream.server.grants import granted
 from noetl_stream.server.housekeeping import Housekeeping, PartitionAssignment, trim_feed
 from noetl_stream.server.parts import ServerParts, ServerPorts, ServerTimes
 from noetl_stream.server.plan_cache import PlanCache
@@ -163,15 +164,25 @@ class Server(ServerParts):
         for message, body in bodies:
             fact = body.fact if isinstance(body, Request) else None
             if isinstance(fact, ExecutionRequested) and not self.executions.is_known(message.execution_id):
-                row = await self._begin(message.execution_id, fact.digest)
+                row = await self._begin(message.execution_id, fact)
                 if row is not None:
                     tick.playbooks[row.digest] = row
 
-    async def _begin(self, execution_id: str, digest: str) -> PlaybookRow | None:
+    async def _begin(self, execution_id: str, request: ExecutionRequested) -> PlaybookRow | None:
         """Adds a requested execution with its playbook; returns the source to store, if any."""
-        known = await self.plans.load(digest)
-        self.executions.begin(execution_id, await with_credentials(known.plan, self.ports.secrets))
+        known = await self.plans.load(request.digest)
+        grants = self.ports.grants.current() if self.ports.grants is not None else None
+        caller = await self._caller_of(request) if grants is not None else None
+        plan = granted(known.plan, grants, caller)
+        self.executions.begin(execution_id, await with_credentials(plan, self.ports.secrets, grants))
         return known.row
+
+    async def _caller_of(self, request: ExecutionRequested) -> str | None:
+        """The path of the playbook that called this one; ``None`` if none did."""
+        if request.parent is None:
+            return None
+        row = await self.ports.store.execution(request.parent.execution_id)
+        return row.path if row is not None else ""
 
     async def _fold_inbox(self) -> None:
         """Folds messages between executions (PROTOCOL §1 *Inbox*)."""
@@ -186,7 +197,7 @@ class Server(ServerParts):
             if message is None:
                 continue
             if isinstance(message.fact, ExecutionRequested) and not self.executions.is_known(message.execution_id):
-                await self._begin(message.execution_id, message.fact.digest)
+                await self._begin(message.execution_id, message.fact)
             fold.own_input(message.execution_id, RecordedFact(message.fact, at_ms=at_ms))
             if fold.is_full and number < len(items):
                 items = items[:number]

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 from noetl_stream.errors import UsageError
 from noetl_stream.sealing.keys import read_key
+from noetl_stream.settings.children import CHILD_USERS, ISOLATIONS, ChildSettings, ChildUser, Isolation
 from noetl_stream.settings.egress import (
     ALLOW_VARIABLE,
     DENY_VARIABLE,
@@ -24,6 +25,8 @@ from noetl_stream.settings.egress import (
     read_denied,
     servers_of,
 )
+from noetl_stream.settings.gateway import IpNetwork, read_hosts, read_networks
+from noetl_stream.settings.initial_environment import erase_variables
 from noetl_stream.settings.oidc import OidcSettings, read_oidc
 from noetl_stream.settings.tools import (
     DEFAULT_DUCKDB_MAX_MEMORY,
@@ -31,17 +34,17 @@ from noetl_stream.settings.tools import (
     DUCKDB_MAX_MEMORY_VARIABLE,
     DUCKDB_MAX_THREADS_VARIABLE,
     KEYCHAIN_FOLDERS_VARIABLE,
+    KINDS_OFF_VARIABLE,
     ToolSettings,
     read_folders,
+    read_kinds,
     read_size,
 )
 
 LogFormat = Literal["text", "json"]
-GatewayAuth = Literal["open", "required"]
 
 LOG_LEVELS = ("debug", "info", "warning", "error")
 LOG_FORMATS: tuple[LogFormat, ...] = ("text", "json")
-GATEWAY_AUTHS: tuple[GatewayAuth, ...] = ("open", "required")
 NATS_SCHEMES = ("nats", "tls", "ws", "wss")
 POSTGRES_SCHEMES = ("postgres", "postgresql")
 GATEWAY_SCHEMES = ("http", "https")
@@ -74,6 +77,8 @@ ENGINE_VARIABLES = frozenset(
 )
 """Addresses that hold passwords, identities and keys of the engine: each process gets only its own."""
 
+WORKER_VARIABLES = frozenset({NATS_URL_VARIABLE, NKEY_VARIABLE})
+
 USER_SEED = re.compile(r"SU[A-Z2-7]{56}")
 
 PROCESSES = Path("/proc")
@@ -81,6 +86,9 @@ PROCESSES = Path("/proc")
 
 LIMIT_PREFIX = "NOETL_LIMIT_"
 LIMIT_VARIABLE = "NOETL_LIMIT_<NAME>"
+
+CHILD_PREFIX = "NOETL_CHILD_"
+MAX_CHILD_LIMIT = 2**53
 
 GATEWAY_PREFIX = "NOETL_GATEWAY_"
 MAX_GATEWAY_LIMIT = 2**31 - 1
@@ -92,6 +100,7 @@ class GatewayLimits(NamedTuple):
     max_requests: int = 1000
     max_waits: int = 1000
     max_streams: int = 1000
+    max_large_bodies: int = 64
     max_checks: int = 16
     max_connections: int = 4000
     max_connections_per_address: int = 1000
@@ -126,6 +135,11 @@ def _setting(variable: str, default: str, read: Read, *, is_secret: bool = False
 def _gateway_limit(name: str, least: int = 1, most: int = MAX_GATEWAY_LIMIT) -> Any:
     default = GatewayLimits._field_defaults[name]
     return _setting(GATEWAY_PREFIX + name.upper(), str(default), _number(default, most, least))
+
+
+def _child_limit(name: str) -> Any:
+    default: int = getattr(ChildSettings(), name)
+    return _setting(CHILD_PREFIX + name.upper(), str(default), _number(default, MAX_CHILD_LIMIT))
 
 
 def _parsed(parse: Callable[[str], Any]) -> Read:
@@ -168,6 +182,9 @@ def _check_renamed(given: Given) -> None:
     if "NOETL_HTTP_ALLOW" in given:
         hint = "it now holds for every kind that connects"
         raise UsageError(f"NOETL_HTTP_ALLOW has become {ALLOW_VARIABLE}: rename it", hint=hint)
+    if "NOETL_SHELL" in given:
+        hint = f"{KINDS_OFF_VARIABLE}=shell switches it off"
+        raise UsageError(f"NOETL_SHELL has become {KINDS_OFF_VARIABLE}, a list of kinds", hint=hint)
 
 
 def _read_seed(variable: str, given: Given) -> str | None:
@@ -187,13 +204,13 @@ def _read_home(variable: str, given: Given) -> Path | None:
     return Path(value).absolute()
 
 
-def _read_keychain_folders(variable: str, given: Given) -> tuple[Path, ...]:
+def _read_folders_apart(variable: str, given: Given) -> tuple[Path, ...]:
     folders = read_folders(variable, given)
     own = [PROCESSES, home] if (home := _read_home("NOETL_HOME", given)) else [PROCESSES]
     for folder in folders:
         if any(folder.is_relative_to(place) or place.is_relative_to(folder) for place in own):
             message = f"{variable} names {folder}, where noetl-stream's own keys and variables can be read"
-            raise UsageError(message, hint="name a folder that holds only what playbooks may read")
+            raise UsageError(message, hint="name a folder that holds only what playbooks may use")
     return folders
 
 
@@ -208,10 +225,6 @@ def _read_pool(variable: str, given: Given) -> str:
     if POOL_NAME.fullmatch(value) is None:
         raise UsageError(f"invalid {variable} {value!r}", hint="use 1 to 64 letters, digits, _ and -")
     return value
-
-
-def _read_switch(variable: str, given: Given) -> bool:
-    return bool(_choice(("on", "off"), "on")(variable, given) == "on")
 
 
 def _is_set(variable: str, given: Given) -> bool:
@@ -282,15 +295,18 @@ class Settings:
         server_keys: Keys of the capabilities that commands carry, the current one first. For servers.
         access_keys: Keys that sign requests and seal objects, the current one first. For servers, gateways and the
             command line.
+        grants_file: What playbooks may use, by path; ``None``: everything.
         egress_allow: What tasks may connect to besides the public internet; ``None`` for the default of the stack.
         egress_deny: What tasks may not connect to, whatever else allows it.
-        shell: Whether `shell` tasks may run.
+        kinds_off: The kinds whose tasks must not run.
         duckdb_folders: Absolute paths of the folders whose files `duckdb` tasks may use.
         duckdb_max_memory_bytes, duckdb_max_threads: What one `duckdb` task may ask for.
         keychain_folders: Absolute paths of the folders below which entries of the keychain may name files.
+        isolation, child_user, …: Use :attr:`children`.
         limits: Numbers as written, by lower-case name; ``model.limits.operator_limits`` parses them.
         gateway_max_requests, …: Use :attr:`gateway_limits`.
-        gateway_auth: Whether a gateway accepts requests without a token; ``None``: only on loopback.
+        gateway_hosts: Names that a gateway is called by, beside IP addresses and ``localhost``.
+        gateway_proxies: Networks of proxies whose forwarded headers a gateway believes.
         oidc: The identity provider whose tokens a gateway accepts.
         url, token, context: The gateway for commands, the token to send, and its name in :attr:`contexts_file`.
         no_color: Whether to omit colors from output (https://no-color.org).
@@ -311,11 +327,12 @@ class Settings:
     credential_old_keys: tuple[str, ...] = _setting(OLD_KEYS_VARIABLE, "none", _read_old_keys, is_secret=True)
     server_keys: tuple[str, ...] = _setting(SERVER_KEY_VARIABLE, "the embedded stack's own", _read_keys, is_secret=True)
     access_keys: tuple[str, ...] = _setting(ACCESS_KEY_VARIABLE, "the embedded stack's own", _read_keys, is_secret=True)
+    grants_file: Path | None = _setting("NOETL_GRANTS", "none", _parsed(Path))
     egress_allow: Allowed | None = _setting(
         ALLOW_VARIABLE, "loopback with the embedded stack, else none", _parsed(read_allowed)
     )
     egress_deny: tuple[Destination, ...] = _setting(DENY_VARIABLE, "none", read_denied)
-    shell: bool = _setting("NOETL_SHELL", "on", _read_switch)
+    kinds_off: frozenset[str] = _setting(KINDS_OFF_VARIABLE, "none", read_kinds)
     duckdb_folders: tuple[Path, ...] = _setting("NOETL_DUCKDB_PATHS", "none", read_folders)
     duckdb_max_memory_bytes: int = _setting(DUCKDB_MAX_MEMORY_VARIABLE, DEFAULT_DUCKDB_MAX_MEMORY, read_size)
     duckdb_max_threads: int = _setting(
@@ -323,11 +340,19 @@ class Settings:
         str(DEFAULT_DUCKDB_MAX_THREADS),
         _number(DEFAULT_DUCKDB_MAX_THREADS, MAX_DUCKDB_THREADS),
     )
-    keychain_folders: tuple[Path, ...] = _setting(KEYCHAIN_FOLDERS_VARIABLE, "none", _read_keychain_folders)
+    keychain_folders: tuple[Path, ...] = _setting(KEYCHAIN_FOLDERS_VARIABLE, "none", _read_folders_apart)
+    isolation: Isolation = _setting("NOETL_ISOLATION", "shared", _choice(ISOLATIONS, "shared"))
+    child_user: ChildUser = _setting("NOETL_CHILD_USER", "own", _choice(CHILD_USERS, "own"))
+    child_paths: tuple[Path, ...] = _setting("NOETL_CHILD_PATHS", "none", _read_folders_apart)
+    child_memory_bytes: int = _child_limit("memory_bytes")
+    child_cpu_s: int = _child_limit("cpu_s")
+    child_processes: int = _child_limit("processes")
+    child_files: int = _child_limit("files")
     limits: Mapping[str, str] = _setting(LIMIT_VARIABLE, "see limits.md", _read_limits)
     gateway_max_requests: int = _gateway_limit("max_requests")
     gateway_max_waits: int = _gateway_limit("max_waits")
     gateway_max_streams: int = _gateway_limit("max_streams")
+    gateway_max_large_bodies: int = _gateway_limit("max_large_bodies")
     gateway_max_checks: int = _gateway_limit("max_checks")
     gateway_max_connections: int = _gateway_limit("max_connections")
     gateway_max_connections_per_address: int = _gateway_limit("max_connections_per_address")
@@ -335,9 +360,8 @@ class Settings:
     gateway_max_body_bytes: int = _gateway_limit("max_body_bytes")
     gateway_max_playbook_bytes: int = _gateway_limit("max_playbook_bytes")
     gateway_audit_days: int = _gateway_limit("audit_days", 30, 400)
-    gateway_auth: GatewayAuth | None = _setting(
-        "NOETL_GATEWAY_AUTH", "open on loopback, else required", _choice(GATEWAY_AUTHS, None)
-    )
+    gateway_hosts: frozenset[str] = _setting("NOETL_GATEWAY_HOSTS", "none", read_hosts)
+    gateway_proxies: tuple[IpNetwork, ...] = _setting("NOETL_GATEWAY_TRUSTED_PROXIES", "none", read_networks)
     oidc: OidcSettings | None = _setting("NOETL_OIDC_<NAME>", "none", _read_oidc)
     url: str | None = _setting("NOETL_URL", "none", _address(GATEWAY_SCHEMES))
     token: str | None = _setting(TOKEN_VARIABLE, "none", _parsed(str), is_secret=True)
@@ -399,14 +423,27 @@ class Settings:
         default = read_allowed("loopback") if embedded else Allowed()
         allowed = default if self.egress_allow is None else self.egress_allow
         denied = (*self.egress_deny, *servers_of(nats_url))
-        egress = EgressRules(allowed.targets, denied, allowed.socket_folders)
         return ToolSettings(
-            egress,
-            self.shell,
-            self.duckdb_folders,
-            self.keychain_folders,
-            self.duckdb_max_memory_bytes,
-            self.duckdb_max_threads,
+            egress=EgressRules(allowed.targets, denied, allowed.socket_folders),
+            kinds_off=self.kinds_off,
+            duckdb_folders=self.duckdb_folders,
+            keychain_folders=self.keychain_folders,
+            duckdb_max_memory_bytes=self.duckdb_max_memory_bytes,
+            duckdb_max_threads=self.duckdb_max_threads,
+            children=self.children,
+        )
+
+    @property
+    def children(self) -> ChildSettings:
+        """What the child processes of tools may share and use."""
+        return ChildSettings(
+            isolation=self.isolation,
+            user=self.child_user,
+            paths=tuple(map(str, self.child_paths)),
+            memory_bytes=self.child_memory_bytes,
+            cpu_s=self.child_cpu_s,
+            processes=self.child_processes,
+            files=self.child_files,
         )
 
 
@@ -421,6 +458,25 @@ def environment_variable(name: str) -> str | None:
     return os.environ.get(name)
 
 
+def drop_engine_variables() -> list[str]:
+    """Removes what only the engine may read from this process's environment, once the settings are read.
+
+    Tasks, their children and other processes of the same user could read it there.
+
+    Returns:
+        Those that no worker needs, and that should not have been set for one.
+    """
+    found = sorted(filter(_is_for_the_engine, os.environ))
+    for name in found:
+        del os.environ[name]
+    erase_variables(found)
+    return [name for name in found if name in ENGINE_VARIABLES - WORKER_VARIABLES]
+
+
+def _is_for_the_engine(name: str) -> bool:
+    return name in ENGINE_VARIABLES or name.startswith(CREDENTIAL_PREFIX)
+
+
 def child_environment(
     *,
     nats_url: str,
@@ -432,7 +488,7 @@ def child_environment(
     access_keys: Sequence[str] = (),
 ) -> dict[str, str]:
     """The environment of a child process: that of this one, with the addresses, identity and keys given here only."""
-    found = {name: value for name, value in os.environ.items() if name not in ENGINE_VARIABLES}
+    found = {name: value for name, value in os.environ.items() if not _is_for_the_engine(name)}
     held = {
         NATS_URL_VARIABLE: nats_url,
         NKEY_VARIABLE: nats_nkey,

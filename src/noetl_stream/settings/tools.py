@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Final
 
 from noetl_stream.errors import UsageError
+from noetl_stream.settings.children import ChildSettings
 from noetl_stream.settings.egress import EgressRules
 
+KINDS_OFF_VARIABLE: Final = "NOETL_KINDS_OFF"
 KEYCHAIN_FOLDERS_VARIABLE: Final = "NOETL_KEYCHAIN_FOLDERS"
 DUCKDB_MAX_MEMORY_VARIABLE: Final = "NOETL_DUCKDB_MAX_MEMORY"
 DUCKDB_MAX_THREADS_VARIABLE: Final = "NOETL_DUCKDB_MAX_THREADS"
@@ -28,19 +30,26 @@ class ToolSettings:
 
     Attributes:
         egress: What tasks may connect to.
-        shell: Whether `shell` tasks may run.
+        kinds_off: The kinds whose tasks must not run.
         duckdb_folders: Absolute paths of the folders whose files `duckdb` tasks may read and write.
         keychain_folders: Absolute paths of the folders below which entries of the keychain may name files.
         duckdb_max_memory_bytes: Memory that one `duckdb` task may ask for.
         duckdb_max_threads: Threads that one `duckdb` task may ask for.
+        children: What the child processes of `python` and `shell` tasks may share and use.
     """
 
     egress: EgressRules = field(default_factory=EgressRules)
-    shell: bool = True
+    kinds_off: frozenset[str] = frozenset()
     duckdb_folders: tuple[Path, ...] = ()
     keychain_folders: tuple[Path, ...] = ()
     duckdb_max_memory_bytes: int = DEFAULT_DUCKDB_MAX_MEMORY_BYTES
     duckdb_max_threads: int = DEFAULT_DUCKDB_MAX_THREADS
+    children: ChildSettings = field(default_factory=ChildSettings)
+
+
+def read_kinds(variable: str, given: Mapping[str, str]) -> frozenset[str]:
+    """Parses a comma-separated list of kinds. Whether they exist is checked where the kinds are known."""
+    return frozenset(kind.strip().lower() for kind in given.get(variable, "").split(",") if kind.strip())
 
 
 def read_folders(variable: str, given: Mapping[str, str]) -> tuple[Path, ...]:

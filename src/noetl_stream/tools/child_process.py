@@ -8,29 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ctypes
 import os
 import signal
-import sys
 from collections.abc import Collection
 from typing import Final
 
 import psutil
 
 _READ_BYTES: Final = 64 * 1024
-_SET_CHILD_SUBREAPER: Final = 36
-"""``PR_SET_CHILD_SUBREAPER`` of ``prctl(2)``: orphaned descendants become children of the process."""
-# Loaded here, since a freshly forked process should do as little as possible. PyDLL keeps the GIL.
-_PRCTL: Final = ctypes.PyDLL(None).prctl if sys.platform == "linux" else None
-
-
-def adopt_orphans() -> None:
-    """Makes this process the parent of its orphaned descendants, even after ``exec``.
-
-    Use as ``preexec_fn``; otherwise :func:`kill_trees` does not find processes whose parent has ended.
-    """
-    if _PRCTL is not None:
-        _PRCTL(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 class TreeKiller:

@@ -68,6 +68,8 @@ class ToolCall:
         knobs: The kind's own keys in the effective ``spec``.
         timeouts: In seconds. The worker itself enforces ``total``.
         idempotency_key: The same for every redelivery of this attempt (DESIGN §2 promise).
+        trust_domain: The same for runs of one playbook, in one version, for one principal. Runs of different domains
+            must not meet in a process.
         scope: Read-only ``workload``, ``ctx``, ``iter``, ``execution_id`` for kinds with ``reads_scope``.
         credential: Resolves a credential name to text, such as a DSN, or a JSON mapping. Raises :class:`ToolFailure`
             with kind ``credential``.
@@ -84,6 +86,7 @@ class ToolCall:
     step: str
     task: str
     attempt: int
+    trust_domain: str
     scope: Mapping[str, Any]
     credential: Callable[[str], Awaitable[str | dict[str, Any]]]
     describe_credential: Callable[[str], Awaitable[dict[str, Any]]] = describe_name_only

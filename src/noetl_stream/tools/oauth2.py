@@ -78,6 +78,7 @@ def _call(settings: OauthSettings, client_id: str, client_secret: str) -> ToolCa
         step="",
         task="",
         attempt=1,
+        trust_domain="",
         scope={},
         credential=_no_credential,
     )

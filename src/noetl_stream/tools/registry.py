@@ -13,9 +13,10 @@ from importlib.metadata import EntryPoint, entry_points
 from inspect import iscoroutinefunction
 from typing import Any, Final, NamedTuple
 
+from noetl_stream.errors import UsageError
 from noetl_stream.playbook.kinds.spec import Kinds, KindSpec
-from noetl_stream.settings.tools import ToolSettings
-from noetl_stream.tools.contract import Tool
+from noetl_stream.settings.tools import KINDS_OFF_VARIABLE, ToolSettings
+from noetl_stream.tools.contract import Tool, ToolCall, ToolFailure, ToolResult
 
 GROUP: Final = "noetl_stream.tools"
 _DISTRIBUTION: Final = "noetl-stream"
@@ -69,10 +70,40 @@ def load_tools() -> dict[str, ToolClass]:
     return installed.tools
 
 
+class KindOff:
+    """Stands for a tool that the operator has switched off."""
+
+    def __init__(self, spec: KindSpec) -> None:
+        self.spec = spec
+
+    async def run(self, call: ToolCall) -> ToolResult:
+        """Refuses the task.
+
+        Raises:
+            ToolFailure: ``not_allowed``.
+        """
+        message = f"the worker's operator has switched off {self.spec.kind} tasks ({KINDS_OFF_VARIABLE})"
+        raise ToolFailure.of("not_allowed", message)
+
+    async def close(self) -> None:
+        """Nothing to release."""
+
+
 def create_tools(tools: Mapping[str, ToolClass], settings: ToolSettings) -> dict[str, Tool]:
-    """One tool of each class. A class method ``configured``, if present, receives the operator's settings."""
+    """One tool of each class. A class method ``configured``, if present, receives the operator's settings.
+
+    Raises:
+        UsageError: A kind to be switched off does not exist.
+    """
+    unknown = sorted(settings.kinds_off - tools.keys())
+    if unknown:
+        hint = f"the kinds here are {', '.join(sorted(tools))}"
+        raise UsageError(f"{KINDS_OFF_VARIABLE} names {unknown[0]!r}, which is no kind", hint=hint)
     created: dict[str, Tool] = {}
     for kind, tool in tools.items():
+        if kind in settings.kinds_off:
+            created[kind] = KindOff(tool.spec)
+            continue
         configured = getattr(tool, "configured", None)
         created[kind] = tool() if configured is None else configured(settings)
     return created

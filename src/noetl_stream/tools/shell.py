@@ -7,15 +7,19 @@ import contextlib
 import errno
 import os
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Final
 
 from pydantic import Field, field_validator
 
 from noetl_stream.playbook.kinds.spec import KindSpec
+from noetl_stream.settings.children import ChildSettings
 from noetl_stream.settings.tools import ToolSettings
-from noetl_stream.tools.child_process import CapturedOutput, TreeKiller, adopt_orphans, kill_group
+from noetl_stream.tools.child_process import CapturedOutput, TreeKiller
+from noetl_stream.tools.children.confinement import CHILD_USERS
+from noetl_stream.tools.children.launcher import Launcher
+from noetl_stream.tools.children.messages import Program
 from noetl_stream.tools.contract import ToolCall, ToolFailure, ToolResult
 from noetl_stream.tools.convert import NotJson, to_json
 from noetl_stream.tools.inputs import Inputs, Knobs, invalid_input, validated
@@ -25,6 +29,7 @@ KEY_VARIABLE: Final = "NOETL_IDEMPOTENCY_KEY"
 _SIGNAL_EXIT_CODE: Final = 128
 """Added to the number of the signal that ended a command, as shells do."""
 _SHOWN_CHARACTERS: Final = 200
+_MAX_ERRNO_BYTES: Final = 10
 _TEMPORARY_ERRORS: Final = frozenset({errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ENOSPC})
 """The system is out of processes, memory, descriptors or disk space, for now."""
 
@@ -37,9 +42,12 @@ class ShellInputs(Inputs):
     command: str | Annotated[list[Word], Field(min_length=1)] = Field(
         description="Text for `/bin/sh -c`, or a list: a program and its arguments, without a shell."
     )
-    cwd: str | None = Field(default=None, min_length=1, description="Working folder. Default: the worker's.")
+    cwd: str | None = Field(
+        default=None, min_length=1, description="Working folder. Default: an empty one, removed afterwards."
+    )
     env: dict[str, Word] | None = Field(
-        default=None, description="Environment variables, in addition to `PATH`, `LANG` and `NOETL_IDEMPOTENCY_KEY`."
+        default=None,
+        description="Environment variables, besides `PATH`, `LANG`, `HOME`, `TMPDIR` and `NOETL_IDEMPOTENCY_KEY`.",
     )
     stdin: str | None = Field(default=None, description="Text for standard input. Default: empty.")
 
@@ -63,36 +71,35 @@ class ShellKnobs(Knobs):
 
 
 class ShellTool:
-    """Runs each command in its own process group.
+    """Runs each command in a confined child process, in its own process group.
 
     Args:
-        allowed: Whether the operator allows commands.
+        settings: What commands may use. Default: that of :class:`ChildSettings`.
     """
 
     spec = KindSpec(kind="shell", inputs=ShellInputs, knobs=ShellKnobs)
 
-    def __init__(self, *, allowed: bool = True) -> None:
-        self._allowed = allowed
+    def __init__(self, settings: ChildSettings | None = None) -> None:
+        self._launcher = Launcher(settings or ChildSettings(), first_slot=CHILD_USERS // 2)
         self._trees = TreeKiller()
 
     @classmethod
     def configured(cls, settings: ToolSettings) -> ShellTool:
-        """The tool, enabled or disabled by the operator."""
-        return cls(allowed=settings.shell)
+        """The tool with the operator's settings."""
+        return cls(settings.children)
 
     async def run(self, call: ToolCall) -> ToolResult:
         """Returns ``{exit_code, stdout, stderr}``, with ``…_dropped_bytes`` for output that was truncated.
 
         Raises:
-            ToolFailure: ``exit_status`` (not 0; keeps the result), ``not_allowed``, ``invalid_input`` (also a missing
-                program), ``crashed`` (the system is out of resources), ``result_not_json``.
+            ToolFailure: ``exit_status`` (not 0; keeps the result), ``invalid_input`` (also a missing program),
+                ``crashed`` (the system is out of resources), ``result_not_json``.
         """
         inputs = validated(ShellInputs, call.inputs)
         knobs = validated(ShellKnobs, call.knobs)
-        if not self._allowed:
-            raise ToolFailure.of("not_allowed", "the worker's operator has disabled shell tasks (NOETL_SHELL=off)")
+        program = _program(inputs, call.idempotency_key)
         try:
-            result = await _run_command(inputs, call.idempotency_key, knobs.max_output_bytes, self._trees)
+            result = await self._run(program, inputs.stdin, knobs.max_output_bytes)
         except OSError as error:
             raise _not_started(error) from None
         if result["exit_code"] != 0:
@@ -100,63 +107,63 @@ class ShellTool:
         return ToolResult(result)
 
     async def close(self) -> None:
-        """Nothing to release: a command ends with its run."""
+        """Kills the commands that still run."""
+        await self._launcher.close()
+
+    async def _run(self, program: Program, text: str | None, max_output_bytes: int) -> dict[str, Any]:
+        """Runs the program. Cancelling kills it and everything it started.
+
+        Raises:
+            OSError: It could not be executed.
+        """
+        with (
+            _standard_input(text) as stdin,
+            contextlib.closing(_Pipe(max_output_bytes)) as stdout,
+            contextlib.closing(_Pipe(max_output_bytes)) as stderr,
+            contextlib.closing(_Pipe(_MAX_ERRNO_BYTES)) as error,
+        ):
+            pipes = (stdout, stderr, error)
+            process = await self._launcher.start([stdin, *(pipe.writing_end.fileno() for pipe in pipes)], program)
+            for pipe in pipes:
+                pipe.writing_end.close()
+            try:
+                exit_code = await asyncio.shield(process.exit_code)
+            finally:
+                if not process.exit_code.done():
+                    await self._trees.kill(process.process_id)
+                # Background processes must not outlive the task.
+                process.kill()
+                await process.end()
+            not_executed = error.output.take()[0]
+            if not_executed:
+                raise OSError(int(not_executed), os.strerror(int(not_executed)))
+            return _result(exit_code, stdout.output.take(), stderr.output.take())
 
 
-async def _run_command(
-    inputs: ShellInputs, idempotency_key: str, max_output_bytes: int, trees: TreeKiller
-) -> dict[str, Any]:
-    """Runs the command. Cancelling kills it and everything it started.
+def _program(inputs: ShellInputs, idempotency_key: str) -> Program:
+    """The program to execute.
 
     Raises:
-        ToolFailure: ``invalid_input``, ``result_not_json``.
-        OSError: The command could not be started.
+        ToolFailure: ``invalid_input``.
     """
     command = ["/bin/sh", "-c", inputs.command] if isinstance(inputs.command, str) else inputs.command
     words = [str(word) for word in command]
-    environment = {"PATH": os.defpath, "LANG": "C.UTF-8", KEY_VARIABLE: idempotency_key}
-    environment |= {name: str(value) for name, value in (inputs.env or {}).items()}
-    _check(words, inputs.cwd, environment)
-    with (
-        _standard_input(inputs.stdin) as stdin,
-        contextlib.closing(_Pipe(max_output_bytes)) as stdout,
-        contextlib.closing(_Pipe(max_output_bytes)) as stderr,
-    ):
-        process = await asyncio.create_subprocess_exec(
-            *words,
-            stdin=stdin,
-            stdout=stdout.writing_end,
-            stderr=stderr.writing_end,
-            cwd=inputs.cwd,
-            env=environment,
-            start_new_session=True,
-            preexec_fn=adopt_orphans,
-        )
-        stdout.writing_end.close()
-        stderr.writing_end.close()
-        try:
-            exit_code = await process.wait()
-        finally:
-            if process.returncode is None:
-                await trees.kill(process.pid)
-            # Background processes must not outlive the task.
-            kill_group(process.pid)
-            await process.wait()
-        return _result(exit_code, stdout.output.take(), stderr.output.take())
-
-
-def _check(words: Sequence[str], cwd: str | None, environment: Mapping[str, str]) -> None:
-    if any("\0" in text for text in (*words, cwd or "", *environment, *environment.values())):
+    environment = {KEY_VARIABLE: idempotency_key} | {name: str(value) for name, value in (inputs.env or {}).items()}
+    if any("\0" in text for text in (*words, inputs.cwd or "", *environment, *environment.values())):
         raise invalid_input("command, cwd and env must not contain a NUL character")
-    if cwd is not None and not Path(cwd).is_dir():
+    if inputs.cwd is not None and not Path(inputs.cwd).is_dir():
         raise invalid_input("cwd: no such folder on this worker")
+    variables = {os.fsencode(name): os.fsencode(value) for name, value in environment.items()}
+    folder = os.fsencode(inputs.cwd) if inputs.cwd is not None else None
+    return Program(list(map(os.fsencode, words)), variables, folder)
 
 
 @contextlib.contextmanager
 def _standard_input(text: str | None) -> Iterator[int]:
     """A descriptor to read ``text`` from. A file, since writing to a pipe would block if the command does not read."""
     if text is None:
-        yield asyncio.subprocess.DEVNULL
+        with Path(os.devnull).open("rb") as nothing:
+            yield nothing.fileno()
         return
     with tempfile.TemporaryFile() as file:
         file.write(text.encode("utf-8", errors="replace"))

@@ -21,6 +21,7 @@ from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.command_queue import CommandQueue, CommandSource, Delivery
 from noetl_stream.ports.event_log import EventLog
 from noetl_stream.tools.contract import Tool
+from noetl_stream.tools.registry import KindOff
 from noetl_stream.worker import limits
 from noetl_stream.worker.cancellation import Cancellations
 from noetl_stream.worker.command.reporter import Channel, Flusher
@@ -175,7 +176,7 @@ class Worker:
             slots=self._slots,
             busy=len(self._runs),
             since_ms=self._since_ms,
-            kinds=sorted(self._dependencies.tools),
+            kinds=sorted(kind for kind, tool in self._dependencies.tools.items() if not isinstance(tool, KindOff)),
             version=noetl_stream.__version__,
             draining=self._draining.is_set(),
             running=[run.shown for run in islice(self._runs.values(), limits.MAX_RUNNING_SHOWN)],

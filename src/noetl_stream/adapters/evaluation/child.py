@@ -1,7 +1,7 @@
 """The process that evaluates templates: it reads questions from its input and writes answers to its output.
 
-It has no environment, no open files besides the two, and limits on memory, time, files and processes, and it ends with
-its parent, whose end closes its input.
+It has no environment and no open files besides the two, its memory, time and files are limited, it writes no file, and
+it ends with its parent, whose end closes its input.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ HEADER_BYTES: Final = 8
 
 MAX_MEMORY_BYTES: Final = 1024 * 1024 * 1024
 MAX_CPU_S: Final = 120
+MAX_FILES: Final = 16
+"""Enough to import a module of Python late."""
 
 
 def main() -> None:
@@ -24,7 +26,7 @@ def main() -> None:
     questions, answers = sys.stdin.buffer, sys.stdout.buffer
     _limit(resource.RLIMIT_AS, MAX_MEMORY_BYTES)
     _limit(resource.RLIMIT_FSIZE, 0)
-    _limit(resource.RLIMIT_NOFILE, 0)
+    _limit(resource.RLIMIT_NOFILE, MAX_FILES)
     _limit(resource.RLIMIT_CORE, 0)
     while (size := questions.read(HEADER_BYTES)) != b"":
         _allow_cpu(MAX_CPU_S)

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from noetl_stream.errors import Fenced, JournalConflict, PayloadRefused
 from noetl_stream.model import codec
 from noetl_stream.model.ids import PARTITIONS
-from noetl_stream.ports.access import covers
+from noetl_stream.model.paths import covers
 from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.dead_letters import DeadLetter, DeadLetterRow
 from noetl_stream.ports.rows import Row, columns, json_columns

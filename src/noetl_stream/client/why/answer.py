@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+from msgspec.structs import replace
+
 from noetl_stream.client.why.ended import why_ended
 from noetl_stream.client.why.journal import JournalHistory, read_history
 from noetl_stream.client.why.reason import Environment, reason
@@ -19,8 +21,12 @@ from noetl_stream.playbook.plan import Plan
 from noetl_stream.ports.operations.cluster import Cluster
 from noetl_stream.ports.operations.executions import ReasonDocument, WhyDocument
 from noetl_stream.ports.store import ExecutionRow, Store, StoredEvent
+from noetl_stream.template import Budget
 
 REASONS_SHOWN: Final = 50
+
+GUARD_OPERATIONS: Final = 100_000
+"""What the guards of one answer may cost together. Those that cost more are shown without their values."""
 
 
 def explain(execution_id: str, journal: Iterable[StoredEvent], plan: Plan | None, around: Environment) -> WhyDocument:
@@ -37,6 +43,7 @@ def explain(execution_id: str, journal: Iterable[StoredEvent], plan: Plan | None
     state = history.state
     if state is None:
         raise NotFound(f"execution {execution_id} not found")
+    state = replace(state, budget=Budget(GUARD_OPERATIONS))
     reasons = why_ended(history, state, plan) if state.ended else _why_not_ended(history, state, plan, around)
     return WhyDocument(
         execution_id=execution_id,

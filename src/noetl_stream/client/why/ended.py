@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from msgspec.structs import replace
+
 from noetl_stream.client.why.journal import Failed, JournalHistory, Routed
 from noetl_stream.client.why.reason import guard_document, reason, values_text
 from noetl_stream.engine.scope import arc_scope
@@ -58,7 +60,7 @@ def _failed(history: JournalHistory, state: Execution, plan: Plan | None) -> Ite
         yield _task(history, plan, failed, step or "", at_ms, state)
     routed = history.routed.get(history.failed_run)
     if routed is not None and step is not None and plan is not None:
-        yield from _arcs(plan, routed, step)
+        yield from _arcs(plan, state, routed, step)
 
 
 def _task(
@@ -101,10 +103,10 @@ def _rule(rule: int, unmatched: bool, error: ErrorInfo | None, task: TaskPlan | 
     return f"rule {rule + 1} of its policy{line} decided"
 
 
-def _arcs(plan: Plan, routed: Routed, step: str) -> Iterator[ReasonDocument]:
+def _arcs(plan: Plan, state: Execution, routed: Routed, step: str) -> Iterator[ReasonDocument]:
     """The arcs that did not catch the failure."""
     run = routed.before.runs[routed.fact.step_run_id]
-    scope = arc_scope(plan, routed.before, run)
+    scope = arc_scope(plan, replace(routed.before, budget=state.budget), run)
     for arc in plan.steps[step].arcs:
         if arc.guard is None or not arc.handles_failure:
             why = "its guard reads neither event.name, event.status nor event.error, so it does not handle failures"

@@ -11,6 +11,7 @@ from noetl_stream.model import codec
 from noetl_stream.model.events import (
     CancelRequested,
     ClientRequest,
+    EvaluationAwaited,
     ExecutionFailing,
     ExecutionReused,
     Fact,
@@ -76,6 +77,7 @@ class JournalHistory:
     discarded: list[tuple[str, str]] = field(default_factory=list)
     requests: dict[type[ClientRequest], tuple[ClientRequest, int]] = field(default_factory=dict)
     awaited_ms: int = 0
+    evaluated_ms: int = 0
     failing: tuple[ExecutionFailing, int] | None = None
     failed_run: str = ""
 
@@ -118,6 +120,8 @@ def _note(history: JournalHistory, before: Execution, fact: Fact, at_ms: int) ->
             history.failing = history.failing or (fact, at_ms)
         case ReferenceAwaited():
             history.awaited_ms = at_ms
+        case EvaluationAwaited():
+            history.evaluated_ms = at_ms
         case PauseRequested() | CancelRequested():
             history.requests[type(fact)] = (fact, at_ms)
 

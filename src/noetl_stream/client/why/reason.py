@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 from noetl_stream.model.envelope import iso, iso_or_none
 from noetl_stream.ports.operations.cluster import PartitionDocument, PoolDocument, WorkerDocument
 from noetl_stream.ports.operations.executions import ReasonDocument
-from noetl_stream.template import ExpressionError, Guard, ReferenceNeeded, Scope, holds
+from noetl_stream.template import ExpressionError, Guard, OverBudget, ReferenceNeeded, Scope, holds
 from noetl_stream.template.runtime.evaluation import NoValue, value_at
 
 SHOWN_CHARS: Final = 160
@@ -85,7 +85,7 @@ def seconds(milliseconds: int) -> str:
 def guard_document(guard: Guard, scope: Scope) -> dict[str, Any]:
     """``{"when", "holds", "values": {path: value}, "missing": [paths]}`` of a guard with its current values.
 
-    ``holds`` is ``None`` if it cannot be evaluated, or only by loading a result.
+    ``holds`` is ``None`` if it cannot be evaluated, only by loading a result, or only at too high a cost.
     """
     values: dict[str, Any] = {}
     missing: list[str] = []
@@ -95,6 +95,8 @@ def guard_document(guard: Guard, scope: Scope) -> dict[str, Any]:
             found = value_at(path, scope)
         except ReferenceNeeded as needed:
             found = f"({needed.reference.size} bytes, stored by reference)"
+        except OverBudget:
+            found = "(too much to show here)"
         if isinstance(found, NoValue):
             missing.append(name)
         else:
@@ -114,5 +116,5 @@ def values_text(documents: Sequence[dict[str, Any]]) -> str:
 def _holds(guard: Guard, scope: Scope) -> bool | None:
     try:
         return holds(guard, scope)
-    except (ReferenceNeeded, ExpressionError):
+    except (ReferenceNeeded, ExpressionError, OverBudget):
         return None

@@ -47,6 +47,9 @@ def the_whole(history: JournalHistory, state: Execution, around: Environment) ->
         text = f"A decision needs a result of {state.awaited.size} bytes that the server is still loading."
         moves = "the result is loaded, or turns out to be lost"
         yield reason("reference", text, moves, history.awaited_ms, details={"key": state.awaited.key})
+    elif state.evaluation is not None and not state.ending:
+        text = "The guards of a decision cost too much for the server's loop; another process is evaluating them."
+        yield reason("evaluation", text, "they are evaluated, or exceed a limit", history.evaluated_ms)
 
 
 def _server(state: Execution, around: Environment) -> Iterator[ReasonDocument]:

@@ -67,6 +67,7 @@ def _begin(recorded: RecordedFact, execution_id: str) -> Execution | None:
         path=fact.path,
         workload=fact.workload,
         trace_id=fact.trace_id,
+        principal=fact.principal,
         at_ms=recorded.at_ms,
         parent=fact.parent,
     )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, TypeAlias
+from collections.abc import Callable
+from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -60,6 +61,20 @@ class StorePage(msgspec.Struct, frozen=True):
     items: list[Any]
 
 
+class Worked(NamedTuple):
+    """What templates came to."""
+
+    value: Any
+
+
+class Evaluate(msgspec.Struct, frozen=True):
+    """Do this work in templates where it holds up nothing else. It is bounded by the limits of a rendering."""
+
+    accepts: ClassVar[Accepted] = (Worked, Reference)
+    id: int
+    work: Callable[[], Worked | Reference]
+
+
 class Sleep(msgspec.Struct, frozen=True):
     """Wait; 0 s only lets others have their turn."""
 
@@ -80,5 +95,5 @@ class Withdraw(msgspec.Struct, frozen=True):
     ids: tuple[int, ...]
 
 
-Action = RunTask | LoadReference | LoadPage | StorePage | Sleep | Withdraw
+Action = RunTask | LoadReference | LoadPage | StorePage | Evaluate | Sleep | Withdraw
 Output = ReportFacts | Action

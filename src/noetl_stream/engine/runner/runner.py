@@ -23,6 +23,7 @@ The law
    :class:`LoadReference`  make a result readable              ``None``, or an ``ErrorInfo``
    :class:`LoadPage`       read a page of a loop's items       the items, or an ``ErrorInfo``
    :class:`StorePage`      store a page of a loop's items      its ``Reference``
+   :class:`Evaluate`       do heavy work in templates          ``Worked``, or the reference it reads
    :class:`Sleep`          wait                                ``None``
    :class:`Withdraw`       end actions that are under way      ``None``, when they have ended
    ======================  ==================================  =========================================
@@ -48,13 +49,25 @@ levels of its loop, ``_pass`` is its pipeline. They are generators that yield ac
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
 from itertools import count
 from typing import Any, Final, TypeVar
 
 from noetl_stream.engine.pipeline import advance_progress, current_task, decide_task, fail_task
 from noetl_stream.engine.runner.lanes import Lanes, Work
 from noetl_stream.engine.runner.level import Halted, Level, OpenedLevel, Result, cut, open_level
-from noetl_stream.engine.runner.outputs import LoadPage, LoadReference, Output, RunTask, Sleep, StorePage, Withdraw
+from noetl_stream.engine.runner.outputs import (
+    Evaluate,
+    LoadPage,
+    LoadReference,
+    Output,
+    RunTask,
+    Sleep,
+    StorePage,
+    Withdraw,
+    Worked,
+)
 from noetl_stream.engine.runner.scope import NOTHING_SEEN, OUTSIDE, Iteration, RunScope, iteration_of
 from noetl_stream.engine.scope import iteration_names, level_at
 from noetl_stream.model import codec, events
@@ -63,7 +76,7 @@ from noetl_stream.model.messages import Go, LoopProgress, Progress, StepCommand,
 from noetl_stream.model.outcome import ErrorInfo, ItemPosition, Outcome, Page, Reference
 from noetl_stream.playbook.kinds.spec import Kinds
 from noetl_stream.playbook.plan import LoopPlan, Plan, TaskPlan
-from noetl_stream.template import ReferenceNeeded
+from noetl_stream.template import OverBudget, ReferenceNeeded, Scope
 from noetl_stream.template.runtime.scope import References
 
 MAX_WAITS_BYTES: Final = 2 * 1024 * 1024
@@ -279,7 +292,7 @@ class CommandRunner:
         """
         yield Sleep(self._new_id(), 0.0)  # thousands of empty levels may follow each other
         scope, limits = self.scope.for_level(around), self._command.limits
-        opened = yield from self._read(lambda: open_level(level, scope, limits, before), "loop")
+        opened = yield from self._read(lambda seen: open_level(level, seen, limits, before), scope, "loop")
         if isinstance(opened, ErrorInfo) or before is not None:
             return opened
         cut_up = cut(opened, limits, paging=self._command.paging)
@@ -343,7 +356,8 @@ class CommandRunner:
         scope = self.scope.for_policy(task, progress, iteration, outcome)
         seed = f"{self._command.command_id}{path}"
         fact = yield from self._read(
-            lambda: decide_task(self._step, progress, outcome, scope, seed=seed, limits=limits, path=path),
+            lambda seen: decide_task(self._step, progress, outcome, seen, seed=seed, limits=limits, path=path),
+            scope,
             f"the policy of task {task.label}",
             task.name,
         )
@@ -359,13 +373,25 @@ class CommandRunner:
 
     # --- what is kept by reference ------------------------------------------------------------------------------------
 
-    def _read(self, evaluate: Callable[[], T], reader: str, task: str | None = None) -> Work[T | ErrorInfo]:
-        """What ``evaluate`` returns once the results it reads by reference are loaded, or the error of ``reader``."""
+    def _read(
+        self, read: Callable[[Scope], T], scope: Scope, reader: str, task: str | None = None
+    ) -> Work[T | ErrorInfo]:
+        """What ``read`` makes of the scope once the results it reads by reference are loaded, or the error of
+        ``reader``. What costs more than the budget of the scope is done by the driver.
+        """
         while True:
-            try:
-                return evaluate()
-            except ReferenceNeeded as needed:
-                reference = needed.reference
+            if scope.budget is None:
+                found = yield Evaluate(self._new_id(), partial(_worked, read, scope))
+            else:
+                try:
+                    found = _worked(read, scope)
+                except OverBudget:
+                    scope = replace(scope, budget=None)
+                    continue
+            if isinstance(found, Worked):
+                value: T = found.value
+                return value
+            reference = found
             lost: ErrorInfo | None = yield LoadReference(self._new_id(), reference)
             if lost is not None:
                 return ErrorInfo(lost.kind, f"{reader}: {lost.message}", task=task)
@@ -374,6 +400,14 @@ class CommandRunner:
         """The item at this position, or the error if its page cannot be read."""
         page: list[Any] | ErrorInfo = yield LoadPage(self._new_id(), place.page)
         return ErrorInfo(page.kind, f"loop: {page.message}") if isinstance(page, ErrorInfo) else page[place.index]
+
+
+def _worked(read: Callable[[Scope], Any], scope: Scope) -> Worked | Reference:
+    """What templates come to, or the reference that must be loaded first."""
+    try:
+        return Worked(read(scope))
+    except ReferenceNeeded as needed:
+        return needed.reference
 
 
 def _too_much(task: TaskPlan) -> Outcome:

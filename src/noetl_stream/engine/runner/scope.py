@@ -14,7 +14,7 @@ from noetl_stream.playbook.kinds.keychain import SECRETS_KIND, secret_name
 from noetl_stream.playbook.kinds.spec import Kinds
 from noetl_stream.playbook.plan import LoopPlan, Plan, TaskPlan
 from noetl_stream.playbook.vocabulary.names import result_name
-from noetl_stream.template import ABSENT, ResultView, Scope
+from noetl_stream.template import ABSENT, Budget, ResultView, Scope
 from noetl_stream.template.runtime.scope import References, outcome_view, result_of
 
 NOTHING_SEEN: Final = Scope({})
@@ -99,7 +99,8 @@ class RunScope:
         return self._scope({**self._always(), "ctx": self.ctx, "iter": around.names})
 
     def _scope(self, namespaces: Mapping[str, Any]) -> Scope:
-        return Scope(namespaces, self._references, self._command.limits)
+        limits = self._command.limits
+        return Scope(namespaces, self._references, limits, Budget(limits.max_inline_operations))
 
     def _namespaces(
         self, task: TaskPlan, progress: Progress, iteration: Iteration, results: Mapping[str, Outcome]

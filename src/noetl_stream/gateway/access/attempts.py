@@ -7,28 +7,22 @@ was right before is not counted at all.
 from __future__ import annotations
 
 from hashlib import sha256
-from typing import Final, NamedTuple
+from typing import Final
 
 from noetl_stream.errors import TooBusy
+from noetl_stream.gateway.http.buckets import REMEMBERED, LeakyBuckets
 from noetl_stream.lru import LruCache
 from noetl_stream.ports.clock import Clock
 
 MOST_AT_ONCE: Final = 30
 FORGOTTEN_PER_S: Final = 0.5
-REMEMBERED: Final = 10_000
 
 
-class _Failures(NamedTuple):
-    number: float
-    at_s: float
-
-
-class Attempts:
+class CredentialAttempts:
     """The credentials shown at each address. Each new one counts until it turns out to be right."""
 
     def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._failures: LruCache[str, _Failures] = LruCache(REMEMBERED)
+        self._wrong = LeakyBuckets(clock, MOST_AT_ONCE, FORGOTTEN_PER_S)
         self._right: LruCache[bytes, bool] = LruCache(REMEMBERED)
         self._counted: LruCache[tuple[str, bytes], bool] = LruCache(REMEMBERED)
 
@@ -43,12 +37,19 @@ class Attempts:
         credential = _digest(authorization)
         if self._right.get(credential) or self._counted.get((address, credential)):
             return
-        number = self._number(address)
-        if number >= MOST_AT_ONCE:
-            wait_s = (number - MOST_AT_ONCE + 1) / FORGOTTEN_PER_S
-            raise TooBusy("too many wrong credentials were sent from this address", wait_s, hint="check the token")
-        self._count(address, 1)
+        self.require_room(address)
+        self._wrong.add(address)
         self._counted.put((address, credential), True)
+
+    def require_room(self, address: str) -> None:
+        """Raises :class:`~noetl_stream.errors.TooBusy` if too many credentials at this address were wrong."""
+        wait_s = self._wrong.full_for_s(address)
+        if wait_s:
+            raise TooBusy("too many wrong credentials were sent from this address", wait_s, hint="check the token")
+
+    def guessed(self, address: str) -> None:
+        """A credential that cannot be right later was wrong."""
+        self._wrong.add(address)
 
     def right(self, address: str, authorization: str | None) -> None:
         """The credential was right."""
@@ -58,22 +59,12 @@ class Attempts:
         self._right.put(credential, True)
         if self._counted.get((address, credential)):
             self._counted.drop((address, credential))
-            self._count(address, -1)
+            self._wrong.add(address, -1)
 
     def wrong(self, authorization: str | None) -> None:
         """The credential was wrong, or is no longer right."""
         if authorization is not None:
             self._right.drop(_digest(authorization))
-
-    def _number(self, address: str) -> float:
-        known = self._failures.get(address)
-        if known is None:
-            return 0.0
-        return max(0.0, known.number - (self._clock.monotonic_s() - known.at_s) * FORGOTTEN_PER_S)
-
-    def _count(self, address: str, more: int) -> None:
-        number = max(0.0, self._number(address) + more)
-        self._failures.put(address, _Failures(number, self._clock.monotonic_s()))
 
 
 def _digest(authorization: str) -> bytes:

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import islice
 from typing import Annotated, Any, Final, Generic, Literal, TypeVar
 
 from aiohttp import web
@@ -75,9 +76,15 @@ def yaml_body() -> Body[bytes]:
 INLINE_BYTES: Final = 16 * 1024
 """Larger bodies are read in a thread of their own: reading one of these takes the loop less than 5 ms."""
 
+LARGE_BYTES: Final = 64 * 1024
+"""Few of the larger ones are held at the same time."""
+
 MAX_BODY_PARTS: Final = 100_000
-"""Texts, keys, lists and objects in a JSON body. Decoding one with so many is the longest that a body can hold the
-interpreter for, whichever thread it is in.
+"""Texts, keys, lists and objects in a JSON body."""
+
+MAX_BODY_VALUES: Final = 400_000
+"""Values in a JSON body, which may then be numbers. Decoding is one call that holds the interpreter, whichever thread
+it is in: these two bound how long.
 """
 
 
@@ -103,10 +110,8 @@ def json_in(data: bytes) -> Any:
     Raises:
         HttpProblem: the bytes are not JSON, or too much of it.
     """
-    if len(data) > INLINE_BYTES and _parts_of(data) > MAX_BODY_PARTS:
-        raise HttpProblem(
-            "too-large", f"The body has more than {MAX_BODY_PARTS} texts, keys, lists and objects", hint="send less"
-        )
+    if len(data) > INLINE_BYTES:
+        _check_parts(data)
     try:
         return codec.decode_json(data)
     except PayloadRefused as error:
@@ -142,8 +147,9 @@ def validated(model: type[Model], data: bytes) -> Model:
     found = json_in(data)  # the codec is stricter than Pydantic: no NaN
     if isinstance(found, dict) and len(found) > len(model.model_fields) + MAX_FAULTS:
         # Pydantic would make a fault of each key, in one go that nothing interrupts.
-        unknown = [FaultDocument(UNKNOWN_KEY, pointer=pointer_to((key,))) for key in found.keys() - model.model_fields]
-        raise HttpProblem("invalid-request", MISMATCH, unknown)
+        unknown = found.keys() - model.model_fields
+        faults = [FaultDocument(UNKNOWN_KEY, pointer=pointer_to((key,))) for key in islice(unknown, MAX_FAULTS)]
+        raise HttpProblem("invalid-request", MISMATCH, faults, left_out=len(unknown) - MAX_FAULTS)
     try:
         return model.model_validate_json(data)
     except ValidationError as error:
@@ -154,14 +160,25 @@ def validated(model: type[Model], data: bytes) -> Model:
         raise HttpProblem("invalid-request", MISMATCH, faults) from None
 
 
-def _parts_of(data: bytes) -> int:
-    """No fewer than half the texts, keys, lists and objects in it. It only counts bytes."""
+def _check_parts(data: bytes) -> None:
+    """Only counts bytes, those in texts too: quotes that are not escaped, opening brackets, commas."""
     quotes = data.count(b'"') - data.count(b'\\"')
-    return data.count(b"[") + data.count(b"{") + quotes // 2
+    if data.count(b"[") + data.count(b"{") + quotes // 2 > MAX_BODY_PARTS:
+        raise HttpProblem(
+            "too-large", f"The body has more than {MAX_BODY_PARTS} texts, keys, lists and objects", hint="send less"
+        )
+    if data.count(b",") >= MAX_BODY_VALUES:
+        raise HttpProblem("too-large", f"The body has {MAX_BODY_VALUES} commas or more", hint="send fewer values")
 
 
 BODY_S: Final = 60.0
 """How long a body may take to arrive: its request counts as under way."""
+
+
+def is_large(request: web.Request) -> bool:
+    """Whether its body is over :data:`LARGE_BYTES`, or may be: nothing says how long it is."""
+    length = request.content_length
+    return request.can_read_body and (length is None or length > LARGE_BYTES)
 
 
 async def read_body(body: Body[Any], request: web.Request, limits: GatewayLimits) -> tuple[bytes, str]:
@@ -179,17 +196,18 @@ async def read_body(body: Body[Any], request: web.Request, limits: GatewayLimits
             f"Content-Encoding {encoding!r} is not supported",
             hint="send the body uncompressed",
         )
-    data = await _bytes(request, body, limits)
-    media = request.content_type if "Content-Type" in request.headers else next(iter(body.media))
-    if not data and not body.required:
-        return data, media
-    if not body.takes(media) or (request.charset or "utf-8").lower() not in ("utf-8", "us-ascii"):
-        raise HttpProblem(
-            "unsupported-media-type",
-            f"Content-Type {request.headers['Content-Type']!r} is not supported here",
-            hint=f"send {' or '.join(body.media)}, in UTF-8",
-        )
-    return data, media
+    media = _media(body, request) if request.body_exists else next(iter(body.media))
+    return await _bytes(request, body, limits), media
+
+
+def _media(body: Body[Any], request: web.Request) -> str:
+    """The type that the body says it has. Nothing is guessed: a page of another origin can send text without a type."""
+    given = request.headers.getall("Content-Type", [])
+    is_text = (request.charset or "utf-8").lower() in ("utf-8", "us-ascii")
+    if len(given) == 1 and is_text and body.takes(request.content_type):
+        return request.content_type
+    words = f"Content-Type {given[0]!r} is not supported here" if given else "The body has no Content-Type"
+    raise HttpProblem("unsupported-media-type", words, hint=f"send {' or '.join(body.media)}, in UTF-8")
 
 
 async def _bytes(request: web.Request, body: Body[Any], limits: GatewayLimits) -> bytes:

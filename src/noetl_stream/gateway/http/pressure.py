@@ -1,7 +1,7 @@
 """How much the gateway admits: of each caller and in all, and new work while the servers are far behind.
 
-Law: no caller holds what others need. Of every limit a principal can hold a quarter and an address half, and the last
-of it is kept for higher roles.
+Law: no caller holds what others need. Of every limit a principal can hold a part and an address half, and the last of
+it is kept for higher roles.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from noetl_stream.errors import NoetlError, TooBusy
+from noetl_stream.gateway.http.buckets import LeakyBuckets
 from noetl_stream.gateway.metrics import Metrics
 from noetl_stream.model.roles import Role
 from noetl_stream.ports.access import Caller
@@ -29,8 +30,14 @@ BEHIND_RETRY_AFTER_S: Final = 5.0
 ROOM: Final[Mapping[Role, float]] = {"viewer": 0.8, "operator": 0.9, "author": 0.9, "admin": 1.0}
 """The part of a limit that callers of a role can fill. The rest is kept for the roles above."""
 
-PRINCIPAL_SHARE: Final = 0.25
+SHARE: Final[Mapping[Role, float]] = {"viewer": 0.1, "operator": 0.25, "author": 0.25, "admin": 0.25}
+"""The part of a limit that one principal can hold."""
+
 ADDRESS_SHARE: Final = 0.5
+
+VIEWER_CHANGES_AT_ONCE: Final = 30
+VIEWER_CHANGES_PER_S: Final = 0.5
+"""How often a viewer may change something: each leaves an entry in the audit."""
 
 
 class Gate:
@@ -80,7 +87,7 @@ class Gate:
         room = ROOM[caller.role]
         for under_way, part, whose in (
             (self.under_way, room, f"for the role {caller.role}"),
-            (self._of_principal[caller.principal], PRINCIPAL_SHARE, f"of {caller.principal}"),
+            (self._of_principal[caller.principal], SHARE[caller.role], f"of {caller.principal}"),
             (self._of_address[address], ADDRESS_SHARE * room, f"of {address} for the role {caller.role}"),
         ):
             most = max(1, int(self._limit * part))
@@ -99,6 +106,7 @@ class Pressure:
         requests: Requests under way that are answered as soon as they can be.
         waits: Requests with ``?wait=``.
         streams: Event streams.
+        large_bodies: Requests with a large body, which is in memory until they are answered.
         checks: Playbooks that are checked or registered, each of which may take the processor for seconds.
         behind: Messages of EVENTS that are not folded yet, as of the last poll.
     """
@@ -110,13 +118,24 @@ class Pressure:
         self.requests = Gate(limits.max_requests, "max_requests", "requests", RETRY_AFTER_S)
         self.waits = Gate(limits.max_waits, "max_waits", "requests that wait", BEHIND_RETRY_AFTER_S)
         self.streams = Gate(limits.max_streams, "max_streams", "streams", BEHIND_RETRY_AFTER_S)
+        self.large_bodies = Gate(limits.max_large_bodies, "max_large_bodies", "large bodies", RETRY_AFTER_S)
         self.checks = Gate(limits.max_checks, "max_checks", "playbooks being checked", RETRY_AFTER_S)
+        self._viewer_changes = LeakyBuckets(clock, VIEWER_CHANGES_AT_ONCE, VIEWER_CHANGES_PER_S)
         self.behind = 0
         metrics.watch("requests_in_flight", "Requests under way.", lambda: self.requests.under_way)
         metrics.watch("waits", "Requests that wait for the end of an execution.", lambda: self.waits.under_way)
         metrics.watch("open_streams", "Event streams that are open.", lambda: self.streams.under_way)
+        metrics.watch("large_bodies", "Requests with a large body.", lambda: self.large_bodies.under_way)
         metrics.watch("checks", "Playbooks that are checked or registered.", lambda: self.checks.under_way)
         metrics.watch("events_behind", "Messages of EVENTS that no server has folded yet.", lambda: self.behind)
+
+    def admit_change(self, caller: Caller) -> None:
+        """Raises :class:`~noetl_stream.errors.TooBusy` if a viewer changes too much, which can only be its sessions."""
+        if caller.role == "viewer" and caller.principal:
+            wait_s = self._viewer_changes.full_for_s(caller.principal)
+            if wait_s:
+                raise TooBusy(f"{caller.principal} signs in and out too often", wait_s, hint="keep the session")
+            self._viewer_changes.add(caller.principal)
 
     def admit_work(self) -> None:
         """Raises :class:`~noetl_stream.errors.TooBusy` while the servers are too far behind for more work."""

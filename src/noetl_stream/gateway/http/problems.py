@@ -37,14 +37,29 @@ KINDS: Final = {kind.name: kind for kind in PROBLEMS}
 
 
 class HttpProblem(NoetlError):
-    """A request that the gateway itself rejects. ``kind`` is the name of the problem."""
+    """A request that the gateway itself rejects.
+
+    Args:
+        kind: The name of the problem.
+        faults: What is wrong with it; the answer lists the first :data:`MAX_FAULTS`.
+        left_out: How many more there are.
+        allow: The methods that the address has.
+    """
 
     def __init__(
-        self, kind: str, message: str, faults: Sequence[FaultDocument] = (), *, hint: str | None = None, allow: str = ""
+        self,
+        kind: str,
+        message: str,
+        faults: Sequence[FaultDocument] = (),
+        *,
+        left_out: int = 0,
+        hint: str | None = None,
+        allow: str = "",
     ) -> None:
         super().__init__(message, hint=hint)
         self.kind = KINDS[kind]
-        self.faults = faults
+        self.faults = faults[:MAX_FAULTS]
+        self.left_out = len(faults) - len(self.faults) + left_out
         self.allow = allow
 
 
@@ -75,7 +90,6 @@ def problem_of(error: BaseException, instance: str) -> ProblemAnswer:
     else:
         detail, hint = error.message, error.hint
     refused = error if isinstance(error, HttpProblem) else None
-    faults = list(refused.faults[:MAX_FAULTS]) if refused is not None else []
     diagnostics = error.diagnostics if isinstance(error, PlaybookRefused) else None
     document = ProblemDocument(
         type=TYPE_PREFIX + kind.name,
@@ -84,8 +98,8 @@ def problem_of(error: BaseException, instance: str) -> ProblemAnswer:
         detail=detail,
         hint=hint or None,
         diagnostics=msgspec.convert(diagnostics, list[Diagnostic] | None),
-        errors=faults or None,
-        left_out=max(0, len(refused.faults) - MAX_FAULTS) if refused is not None else 0,
+        errors=list(refused.faults) if refused is not None and refused.faults else None,
+        left_out=refused.left_out if refused is not None else 0,
         instance=instance,
     )
     if refused is not None and refused.allow:

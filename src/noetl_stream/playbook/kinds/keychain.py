@@ -46,7 +46,7 @@ class CredentialSettings(KeychainSettings):
     )
     scope: Literal["execution", "global"] = Field(
         default="execution",
-        description="Who shares the value that a worker caches: the tasks of one execution, or all executions.",
+        description="Who shares the value that a worker caches: one execution, or all executions of the playbook.",
     )
 
 

@@ -82,6 +82,8 @@ def _count_elements(name: str, context: Context, value: Any, args: tuple[Any, ..
     steps = 1 + attribute.count(".") + attribute.count(",") if isinstance(attribute, str) else 1
     if isinstance(value, str | list | tuple | Mapping):
         meter_of(context).work(len(value) * steps)
+        if name in _ORDERING:
+            meter_of(context).spend(len(value) * steps)  # the keys are extracted twice
     if name in _ORDERING:
         _count_keys(context, value, attribute)
 

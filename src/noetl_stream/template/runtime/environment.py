@@ -102,6 +102,8 @@ class TemplateEnvironment(ParsingEnvironment):
         """Calls a filter that another filter names, as in ``map('upper')``."""
         if name not in FILTERS:
             raise EvaluationFailure(f"unknown filter `{name}`")
+        if context is not None:
+            meter_of(context).spend(1)  # besides what the filter counts itself
         return super().call_filter(name, value, args, kwargs, context, eval_ctx)
 
 

@@ -191,8 +191,9 @@ def value_at(path: tuple[str, ...], scope: Scope) -> JSON | NoValue:
 
     Raises:
         ReferenceNeeded: It is in a result that must be loaded first.
+        OverBudget: It holds more than is left of ``scope.budget``.
     """
-    meter = Meter(DEFAULT_LIMITS)
+    meter = Meter(DEFAULT_LIMITS, scope.budget)
     try:
         found = make_read(path[0], path[1:], tolerant=True)(scope, meter)
         return NoValue() if found is ABSENT or isinstance(found, Undefined) else plain(found, scope.references, meter)

@@ -33,16 +33,20 @@ class OverBudget(Exception):
 
 
 class Budget:
-    """What several renderings may cost together.
+    """What several renderings may cost together. All budgets are equal: what is left is no part of a value.
 
     Attributes:
-        left: Operations that are left; negative once they have exceeded it.
+        left: Operations that are left.
     """
 
     __slots__ = ("_given", "left")
 
-    def __init__(self, operations: int) -> None:
-        self._given: Final = operations
+    def __init__(self, operations: int = 0) -> None:
+        self.refill(operations)
+
+    def refill(self, operations: int) -> None:
+        """Begins anew with this many operations."""
+        self._given = operations
         self.left = operations
 
     @property
@@ -51,14 +55,21 @@ class Budget:
         return self._given - self.left
 
     def spend(self, operations: int) -> None:
-        """Counts work.
+        """Counts work that is about to be done.
 
         Raises:
-            OverBudget: More was spent than given.
+            OverBudget: Less is left. The work must not be done, and nothing is left then.
         """
-        self.left -= operations
-        if self.left < 0:
+        if operations > self.left:
+            self.left = 0
             raise OverBudget
+        self.left -= operations
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Budget)
+
+    def __hash__(self) -> int:
+        return 0
 
 
 class Meter:

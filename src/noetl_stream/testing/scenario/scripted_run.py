@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Final
 
 from noetl_stream.engine.runner.outputs import (
     Action,
+    Evaluate,
     LoadPage,
     LoadReference,
     Output,
@@ -210,6 +212,8 @@ class ScriptedRun:
                 return self._objects.put(action.items)
             case LoadReference():
                 return ErrorInfo("result_lost", f"object {action.reference.key} does not exist")
+            case Evaluate():
+                return action.work()
             case Withdraw():
                 self._tasks = {path: task for path, task in self._tasks.items() if task.id not in action.ids}
         return None
@@ -222,7 +226,7 @@ class ScriptedRun:
 
     def _inputs_of(self, action: RunTask) -> dict[str, Any]:
         scope = self._get_runner().scope.for_inputs(action.task, action.progress, action.iteration)
-        return {**render(action.task.inputs, scope), **action.task.verbatim}
+        return {**render(action.task.inputs, replace(scope, budget=None)), **action.task.verbatim}
 
     def _attempt(self, action: RunTask, result: Any, error: ErrorInfo | None) -> Outcome | Wait:
         if error is None and (result is ARGS or action.task.kind in SUSPENDING_KINDS):

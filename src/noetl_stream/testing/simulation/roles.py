@@ -14,8 +14,10 @@ from noetl_stream.playbook.kinds.spec import Kinds, KindSpec
 from noetl_stream.ports.catalog import Catalog
 from noetl_stream.ports.evaluator import Evaluator
 from noetl_stream.ports.sealed_blobs import SealedBlobs
+from noetl_stream.server.credentials import SecretsResponder
 from noetl_stream.server.parts import ServerPorts, ServerTimes
 from noetl_stream.server.server import Server
+from noetl_stream.settings.grants import GrantsFile
 from noetl_stream.testing.keys import CAPABILITIES, OBJECT_KEYS, SIGNER
 from noetl_stream.testing.simulation.host import SimulatedHost
 from noetl_stream.tools.contract import Tool
@@ -34,6 +36,8 @@ def server_on(
     limits: Limits = DEFAULT_LIMITS,
     *,
     evaluator: Evaluator | None = None,
+    secrets: SecretsResponder | None = None,
+    grants: GrantsFile | None = None,
 ) -> Server:
     """A server whose ports are those of ``host``. It evaluates templates in this process by default."""
     ports = ServerPorts(
@@ -47,6 +51,8 @@ def server_on(
         evaluator=evaluator or MemoryEvaluator(),
         capabilities=CAPABILITIES,
         signer=SIGNER,
+        secrets=secrets,
+        grants=grants,
     )
     return Server(host.name, ports, kinds, times, limits, check_once)
 

@@ -1,8 +1,9 @@
-"""The program of a child process: runs jobs from a socket, one at a time (LANGUAGE §12 *python*).
+"""A child process: runs jobs from a socket, one at a time (LANGUAGE §12 *python*). A zygote forks it.
 
 A frame is a big-endian length of four bytes, then JSON of that length. The request is a job with ``max_result_bytes``
-(see :func:`~noetl_stream.tools.python.job.run_job`); the response is ``[result, null]`` or ``[null, {kind, message,
-exception_type, traceback}]``. The process ends with its parent, together with everything it started.
+(see :func:`~noetl_stream.tools.python.job.run_job`) and its ``number``, which nobody can guess; the response is
+``[number, result, null]`` or ``[number, null, {kind, message, exception_type, traceback}]``. The process ends with its
+worker, together with everything it started.
 """
 
 from __future__ import annotations
@@ -16,10 +17,12 @@ import signal
 import socket
 import sys
 import threading
+import time
 from typing import Any, BinaryIO, Final
 
 import msgspec
 
+from noetl_stream.tools.children.confinement import limit_cpu_time
 from noetl_stream.tools.python.job import JobFailed, run_job
 
 HEADER_BYTES: Final = 4
@@ -53,17 +56,19 @@ class BoundedOutput(io.RawIOBase):
         return len(piece)
 
 
-def main(channel_fd: int) -> None:
-    """Serves jobs until the parent closes the channel."""
-    os.set_inheritable(channel_fd, False)
+def serve(channel_fd: int, cpu_s: int) -> None:
+    """Serves jobs until the worker closes the channel. Each may use ``cpu_s`` seconds of CPU time."""
     channel = socket.socket(fileno=channel_fd)
     faulthandler.enable(file=2, all_threads=False)
     threading.Thread(target=_die_with_parent, args=(channel_fd,), daemon=True).start()
     output = BoundedOutput()
     text = io.TextIOWrapper(io.BufferedWriter(output), encoding="utf-8", errors="backslashreplace", line_buffering=True)
     frames = channel.makefile("rb")
+    used_s = -1
     while (frame := _receive(frames)) is not None:
         output.start_job()
+        if used_s != (used_s := int(time.process_time())):
+            limit_cpu_time(cpu_s, final=False)
         # Always the same stream, for both: handlers that modules created in an earlier job still write to it.
         sys.stdout = sys.stderr = text
         answer = _answer(frame)
@@ -83,10 +88,10 @@ def _answer(frame: bytes) -> bytes:
             message = f"the result has {len(result):,} bytes of JSON; the limit is {limit:,} (max_result_bytes)"
             raise JobFailed("result_too_large", message)
     except JobFailed as failed:
-        return msgspec.json.encode([None, failed.error])
+        return msgspec.json.encode([job["number"], None, failed.error])
     finally:
         os.chdir(directory)
-    return msgspec.json.encode([msgspec.Raw(result), None])
+    return msgspec.json.encode([job["number"], msgspec.Raw(result), None])
 
 
 def _reap() -> None:

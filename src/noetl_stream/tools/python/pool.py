@@ -1,23 +1,22 @@
-"""The worker's pool of child processes for ``kind: python``: started on demand, reused, replaced when killed."""
+"""The worker's pool of child processes for ``kind: python``. Each serves one trust domain, as long as it lives."""
 
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import socket
-import subprocess
-import sys
-from collections.abc import Mapping
-from typing import Final, cast
+from typing import Any, Final, NamedTuple, cast
 
-from noetl_stream.tools.child_process import CapturedOutput, adopt_orphans, kill_trees
-from noetl_stream.tools.python.child import HEADER_BYTES, MAX_OUTPUT_BYTES
+import msgspec
 
-_PROGRAM: Final = (
-    "import json, sys; sys.path[:] = json.loads(sys.argv[2]);"
-    "from noetl_stream.tools.python.child import main; main(int(sys.argv[1]))"
-)
+from noetl_stream.tools.child_process import CapturedOutput
+from noetl_stream.tools.children.launcher import ChildProcess, Launcher
+from noetl_stream.tools.children.messages import HEADER_BYTES
+from noetl_stream.tools.python.child import MAX_OUTPUT_BYTES
+
+_NUMBER_BYTES: Final = 16
+_MAX_ERROR_BYTES: Final = 256 * 1024
+"""What an answer may have besides the result: its number, or an error with its traceback, escaped."""
 
 
 class ChildDied(Exception):
@@ -29,37 +28,65 @@ class ChildDied(Exception):
         self.output = output
 
 
+class ForeignAnswer(Exception):
+    """The child has sent something that is no answer to its job: code of an earlier run may have stayed in it."""
+
+
+class Job(NamedTuple):
+    """A job for :func:`~noetl_stream.tools.python.job.run_job`, without its number.
+
+    Attributes:
+        fields: Its fields as JSON, which begins with ``{`` and is not empty.
+        domain: Children are shared only by jobs with the same text; ``None``: not at all.
+    """
+
+    fields: bytes
+    max_result_bytes: int
+    domain: str | None
+
+
+class Answer(NamedTuple):
+    """What a job gave: a result, or an error mapping; and its output."""
+
+    result: Any
+    error: dict[str, Any] | None
+    output: str
+
+
 class ChildPool:
     """Up to ``max_children`` processes with one job each; further jobs wait in order of arrival."""
 
-    def __init__(self, *, max_children: int, environment: Mapping[str, str]) -> None:
-        self._environment = dict(environment)
+    def __init__(self, launcher: Launcher, *, max_children: int) -> None:
+        self._launcher = launcher
+        self._max_children = max_children
         self._slots = asyncio.Semaphore(max_children)
         self._idle: list[Child] = []
         self._busy: set[Child] = set()
         self._ending: set[asyncio.Task[int]] = set()
 
-    async def run(self, frame: bytes) -> tuple[bytes, str]:
+    async def run(self, job: Job) -> Answer:
         """Runs one job. Cancelling it kills the child and everything it started.
-
-        Returns:
-            The child's response, and the output of the job.
 
         Raises:
             ChildDied: The child ended before it answered.
+            ForeignAnswer: Something else than the child's code answered.
             OSError: No child could be started.
         """
         async with self._slots:
-            child = self._idle_child() or await Child.start(self._environment)
+            child = self._idle_child(job.domain) or await self._start(job.domain)
             self._busy.add(child)
             try:
-                answer = await child.run(frame)
+                answer = await child.run(job)
             except BaseException:
                 self._end(child)
                 raise
             finally:
                 self._busy.discard(child)
-            self._idle.append(child)
+            # What it left behind may hold the channel of a later job.
+            if job.domain is None or child.process.has_left_processes():
+                self._end(child)
+            else:
+                self._idle.append(child)
             return answer
 
     async def close(self) -> None:
@@ -69,15 +96,22 @@ class ChildPool:
         self._idle.clear()
         while self._ending:
             await asyncio.wait(self._ending)
+        await self._launcher.close()
 
-    def _idle_child(self) -> Child | None:
+    def _idle_child(self, domain: str | None) -> Child | None:
         # The most recently used one has a warm cache; the others may stay idle.
-        while self._idle:
-            child = self._idle.pop()
-            if not child.has_ended:
-                return child
-            self._end(child)
+        for child in reversed(self._idle):
+            if child.domain == domain:
+                self._idle.remove(child)
+                if not child.has_ended:
+                    return child
+                self._end(child)
         return None
+
+    async def _start(self, domain: str | None) -> Child:
+        if len(self._idle) + len(self._busy) >= self._max_children:
+            self._end(self._idle.pop(0))  # the one that was unused for longest
+        return await Child.start(self._launcher, domain)
 
     def _end(self, child: Child) -> None:
         child.kill()
@@ -90,7 +124,7 @@ class Child(asyncio.Protocol):
     """A child process with its job channel and its output pipe."""
 
     @classmethod
-    async def start(cls, environment: Mapping[str, str]) -> Child:
+    async def start(cls, launcher: Launcher, domain: str | None) -> Child:
         """Starts a process. A job may be sent before it is ready.
 
         Raises:
@@ -99,7 +133,7 @@ class Child(asyncio.Protocol):
         ours, theirs = socket.socketpair()
         output_read, output_write = os.pipe()
         try:
-            process = _start_process(theirs, output_write, environment)
+            process = await launcher.start([theirs.fileno(), output_write])
         except BaseException:
             ours.close()
             os.close(output_read)
@@ -107,7 +141,7 @@ class Child(asyncio.Protocol):
         finally:
             theirs.close()
             os.close(output_write)
-        child = cls(process, CapturedOutput(output_read, MAX_OUTPUT_BYTES))
+        child = cls(process, CapturedOutput(output_read, MAX_OUTPUT_BYTES), domain)
         ours.setblocking(False)
         try:
             await asyncio.get_running_loop().create_unix_connection(lambda: child, sock=ours)
@@ -117,18 +151,22 @@ class Child(asyncio.Protocol):
             raise
         return child
 
-    def __init__(self, process: subprocess.Popen[bytes], output: CapturedOutput) -> None:
+    def __init__(self, process: ChildProcess, output: CapturedOutput, domain: str | None) -> None:
         self.has_ended = False
-        self.process_id = process.pid
-        self._process = process
+        self.process = process
+        self.domain = domain
         self._output = output
         self._transport: asyncio.Transport | None = None
         self._answer: asyncio.Future[bytes | None] | None = None
+        self._max_answer_bytes = 0
         self._received = bytearray()
 
-    async def run(self, frame: bytes) -> tuple[bytes, str]:
+    async def run(self, job: Job) -> Answer:
         """See :meth:`ChildPool.run`."""
         assert self._transport is not None
+        number = os.urandom(_NUMBER_BYTES).hex()
+        frame = b'{"number":"%b",%b' % (number.encode(), job.fields[1:])
+        self._max_answer_bytes = job.max_result_bytes + _MAX_ERROR_BYTES
         self._answer = asyncio.get_running_loop().create_future()
         if self.has_ended:
             self._answer.set_result(None)
@@ -136,38 +174,47 @@ class Child(asyncio.Protocol):
             self._transport.write(len(frame).to_bytes(HEADER_BYTES, "big") + frame)
         answer = await self._answer
         if answer is None:
-            raise ChildDied(await self._wait(), self._output.take()[0])
-        return answer, self._output.take()[0]
+            raise ChildDied(await self.process.exit_code, self._output.take()[0])
+        self._answer = None
+        try:
+            answered, result, error = _answers.decode(answer)
+        except msgspec.MsgspecError:
+            raise ForeignAnswer from None
+        if answered != number:
+            raise ForeignAnswer
+        return Answer(result, error, self._output.take()[0])
 
     def kill(self) -> None:
         """Kills the child and what it started."""
-        if self._process.returncode is None:
-            kill_trees([self.process_id])
+        self.process.kill()
 
     async def end(self) -> int:
         """Releases the resources of a killed or ended child and returns its exit code."""
-        exit_code = await self._wait()
+        exit_code = await self.process.end()
         if self._transport is not None:
             self._transport.abort()
         self._output.close()
         return exit_code
 
-    async def _wait(self) -> int:
-        # Popen.wait() may be called from two threads: it keeps the first exit code.
-        return await asyncio.to_thread(self._process.wait)
-
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's transports do not inherit from it
 
     def data_received(self, data: bytes) -> None:
+        answer = self._answer
+        if answer is None or answer.done():
+            self._refuse()  # nobody asked
+            return
         self._received += data
         if len(self._received) < HEADER_BYTES:
             return
         end = HEADER_BYTES + int.from_bytes(self._received[:HEADER_BYTES], "big")
-        if len(self._received) >= end and self._answer is not None and not self._answer.done():
+        if end > HEADER_BYTES + self._max_answer_bytes or len(self._received) > end:
+            answer.set_exception(ForeignAnswer())
+            self._refuse()
+        elif len(self._received) == end:
             frame = bytes(memoryview(self._received)[HEADER_BYTES:end])
             self._received.clear()
-            self._answer.set_result(frame)
+            answer.set_result(frame)
 
     def connection_lost(self, error: Exception | None) -> None:
         self.has_ended = True
@@ -176,19 +223,9 @@ class Child(asyncio.Protocol):
         if self._answer is not None and not self._answer.done():
             self._answer.set_result(None)
 
+    def _refuse(self) -> None:
+        self.has_ended = True
+        self.kill()
 
-def _start_process(channel: socket.socket, output: int, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
-    # The child has the worker's import path, but without the current folder; -I ignores the rest of the environment
-    # (PYTHONSTARTUP, the user's site folder).
-    path = json.dumps([entry for entry in sys.path if entry])
-    arguments = [sys.executable, "-I", "-c", _PROGRAM, str(channel.fileno()), path]
-    return subprocess.Popen(
-        arguments,
-        stdin=subprocess.DEVNULL,
-        stdout=output,
-        stderr=output,
-        pass_fds=(channel.fileno(),),
-        env=dict(environment),
-        start_new_session=True,
-        preexec_fn=adopt_orphans,
-    )
+
+_answers: Final = msgspec.json.Decoder(tuple[str, Any, dict[str, Any] | None])

@@ -12,9 +12,12 @@ import msgspec
 from pydantic import BeforeValidator, Field, model_validator
 
 from noetl_stream.playbook.kinds.spec import KindSpec
+from noetl_stream.settings.children import ChildSettings
+from noetl_stream.settings.tools import ToolSettings
+from noetl_stream.tools.children.launcher import ENVIRONMENT, Launcher
 from noetl_stream.tools.contract import ToolCall, ToolFailure, ToolResult
 from noetl_stream.tools.inputs import Inputs, Knobs, invalid_input, validated
-from noetl_stream.tools.python.pool import ChildDied, ChildPool
+from noetl_stream.tools.python.pool import ChildDied, ChildPool, ForeignAnswer, Job
 
 MIN_CHILDREN: Final = 4
 """Least number of child processes that a worker may start; more if it has more processors."""
@@ -76,9 +79,10 @@ class PythonKnobs(Knobs):
 
 
 class PythonTool:
-    """Runs code in a small pool of reused child processes.
+    """Runs code in a small pool of confined child processes.
 
     Args:
+        settings: What children may share and use. Default: that of :class:`ChildSettings`.
         environment: Environment variables of the child processes, visible to playbook code, so it must not contain the
             worker's settings and credentials. Default: only ``PATH`` and ``LANG``.
         max_children: Child processes at the same time; further runs wait. Default: the number of processors, at least
@@ -94,11 +98,22 @@ class PythonTool:
         reads_scope=True,
     )
 
-    def __init__(self, *, environment: Mapping[str, str] | None = None, max_children: int | None = None) -> None:
-        if environment is None:
-            environment = {"PATH": os.defpath, "LANG": "C.UTF-8"}
-        self._max_children = max_children or max(MIN_CHILDREN, os.cpu_count() or 1)
-        self._pool = ChildPool(max_children=self._max_children, environment=environment)
+    def __init__(
+        self,
+        settings: ChildSettings | None = None,
+        *,
+        environment: Mapping[str, str] = ENVIRONMENT,
+        max_children: int | None = None,
+    ) -> None:
+        settings = settings or ChildSettings()
+        max_children = max_children or max(MIN_CHILDREN, os.cpu_count() or 1)
+        self._isolation = settings.isolation
+        self._pool = ChildPool(Launcher(settings, environment), max_children=max_children)
+
+    @classmethod
+    def configured(cls, settings: ToolSettings) -> PythonTool:
+        """The tool with the operator's settings."""
+        return cls(settings.children)
 
     async def run(self, call: ToolCall) -> ToolResult:
         """Returns the code's result (see :func:`~noetl_stream.tools.python.job.run_job`) and its captured output.
@@ -109,23 +124,32 @@ class PythonTool:
         """
         inputs = validated(PythonInputs, call.inputs)
         knobs = validated(PythonKnobs, call.knobs)
+        job = Job(_encoded(inputs, knobs, call), knobs.max_result_bytes, self._domain(call))
         try:
-            answer, output = await self._pool.run(_frame(inputs, knobs, call))
+            answer = await self._pool.run(job)
         except ChildDied as died:
             raise _crashed(died, call) from None
+        except ForeignAnswer:
+            raise _confused(call) from None
         except OSError as error:
             raise ToolFailure.of("crashed", f"cannot start a Python process: {error}", retryable=True) from None
-        result, failed = msgspec.json.decode(answer)
+        failed = answer.error
         if failed is None:
-            return ToolResult(result, output=output)
-        raise ToolFailure.of(failed.pop("kind"), failed.pop("message"), helper=failed, output=output)
+            return ToolResult(answer.result, output=answer.output)
+        raise ToolFailure.of(failed.pop("kind"), failed.pop("message"), helper=failed, output=answer.output)
 
     async def close(self) -> None:
         """Kills the child processes."""
         await self._pool.close()
 
+    def _domain(self, call: ToolCall) -> str | None:
+        """Which runs share a child."""
+        if self._isolation == "task":
+            return None
+        return call.execution_id if self._isolation == "execution" else call.trust_domain
 
-def _frame(inputs: PythonInputs, knobs: PythonKnobs, call: ToolCall) -> bytes:
+
+def _encoded(inputs: PythonInputs, knobs: PythonKnobs, call: ToolCall) -> bytes:
     job = {
         "code": inputs.code,
         "place": f"{call.step}.{call.task}",
@@ -169,11 +193,18 @@ def _crashed(died: ChildDied, call: ToolCall) -> ToolFailure:
     at_line = re.search(rf'File "<{re.escape(place)}>", line (\d+)', died.output)
     if at_line:
         message += f" on line {at_line[1]}"
+    if died.exit_code == -signal.SIGXCPU:
+        message += "; it used more CPU time than the operator allows (NOETL_CHILD_CPU_S)"
     if died.exit_code >= 0:
         message += "; end the code with return, not with os._exit()"
     # SIGKILL mostly means out of memory, so a retry may succeed.
     retryable = died.exit_code == -signal.SIGKILL
     return ToolFailure.of("crashed", message, retryable=retryable, code=str(died.exit_code), output=died.output)
+
+
+def _confused(call: ToolCall) -> ToolFailure:
+    message = f"the process that ran {call.step}.{call.task} sent an answer to something else, and was killed"
+    return ToolFailure.of("crashed", message, retryable=True)
 
 
 def _signal_name(number: int) -> str:

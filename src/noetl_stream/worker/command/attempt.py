@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import lru_cache, partial
 from typing import Any, Final
@@ -22,14 +23,14 @@ from noetl_stream.model.messages import Progress, StepCommand
 from noetl_stream.model.outcome import ErrorInfo, Meta, Outcome, Payload
 from noetl_stream.playbook.kinds.spec import PlaybookInputs, WaitInputs
 from noetl_stream.playbook.plan import TaskPlan
-from noetl_stream.template import ExpressionError, ReferenceNeeded, render
+from noetl_stream.template import ExpressionError, OverBudget, ReferenceNeeded, Scope, Template, render
 from noetl_stream.tools.contract import Tool, ToolCall, ToolFailure, ToolResult
 from noetl_stream.tools.inputs import validated
+from noetl_stream.worker.asker import Asker
 from noetl_stream.worker.command.results import ReferenceUnavailable, RunResults
 from noetl_stream.worker.dependencies import Dependencies
 from noetl_stream.worker.limits import MAX_MESSAGE_CHARACTERS, MAX_OUTPUT_CHARACTERS
 from noetl_stream.worker.playbooks import PlaybookUnknown, pin_playbook
-from noetl_stream.worker.questions import Questions
 from noetl_stream.worker.secrets.run_secrets import RunSecrets, SecretNeeded, TaskSecrets
 
 log = logging.getLogger(__name__)
@@ -47,14 +48,14 @@ class Attempts:
         command: StepCommand,
         scope: RunScope,
         results: RunResults,
-        questions: Questions,
+        asker: Asker,
     ) -> None:
         self._dependencies = dependencies
         self._command = command
         self._scope = scope
         self._results = results
-        self._questions = questions
-        self._secrets = RunSecrets(dependencies.keychain, scope.keychain, questions)
+        self._asker = asker
+        self._secrets = RunSecrets(dependencies.keychain, scope.keychain, asker)
 
     async def run(self, action: RunTask) -> Outcome | Wait:
         """The outcome of one attempt, or what it waits for. Cancelling it cancels the tool, which stops its work."""
@@ -97,10 +98,10 @@ class Attempts:
             return _wait_of(task, validated(WaitInputs, inputs), path, self._dependencies.clock.now_ms())
         call = validated(PlaybookInputs, inputs)
         try:
-            pinned = await pin_playbook(self._questions, call.path, call.version)
+            pinned = await pin_playbook(self._asker, call.path, call.version)
         except PlaybookUnknown as error:
             raise ToolFailure.of("invalid_playbook", str(error)) from error
-        child = ChildCall(pinned.digest, pinned.path, pinned.version, call.args or {}, call.return_step)
+        child = ChildCall(pinned.digest, pinned.path, pinned.version, call.args or {}, call.return_step, pin=pinned.pin)
         return Wait(path, task.name, child=child, timeout_s=task.timeouts.total)
 
     def _with_meta(self, outcome: Outcome, progress: Progress, began_ms: int, duration_s: float) -> Outcome:
@@ -127,8 +128,7 @@ class Attempts:
         while True:
             load: Callable[[], Awaitable[None]]
             try:
-                inputs: dict[str, Any] = render(action.task.inputs, scope)
-                return inputs
+                return await rendered(action.task.inputs, scope)
             except ReferenceNeeded as needed:
                 load = partial(self._results.load, needed.reference)
             except SecretNeeded as needed:
@@ -154,6 +154,7 @@ class Attempts:
             step=command.step,
             task=task.name,
             attempt=progress.attempt,
+            trust_domain=f"{command.digest} {command.principal}",
             scope=seen,
             credential=secrets.credential,
             describe_credential=secrets.describe,
@@ -198,6 +199,16 @@ class Attempts:
             message = f"the helper block is {size} bytes, limits.max_inline_bytes is {limit}"
             error = ErrorInfo("output_too_large", message)
         return msgspec.structs.replace(outcome, status="error", error=error, helper={})
+
+
+async def rendered(template: Template, scope: Scope) -> dict[str, Any]:
+    """What the template renders to: heavy work is done in a thread, so that other commands go on."""
+    inputs: dict[str, Any]
+    try:
+        inputs = render(template, scope)
+    except OverBudget:
+        inputs = await asyncio.to_thread(render, template, replace(scope, budget=None))
+    return inputs
 
 
 def _wait_of(task: TaskPlan, inputs: WaitInputs, path: Path, now_ms: int) -> Wait:

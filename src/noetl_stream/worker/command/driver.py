@@ -9,6 +9,7 @@ from typing import Any, TypeVar, assert_never
 
 from noetl_stream.engine.runner.outputs import (
     Action,
+    Evaluate,
     LoadPage,
     LoadReference,
     Output,
@@ -105,6 +106,8 @@ class Driver:
                 return await _or_error(self._results.load(action.reference))
             case LoadPage():
                 return await _or_error(self._results.page(action.page))
+            case Evaluate():
+                return await asyncio.to_thread(action.work)
             case StorePage():
                 return await self._results.store(codec.encode(action.items))
             case Withdraw():

@@ -1,5 +1,5 @@
--- A server folds, commits ticks, and hands out credentials. It writes no token and no catalog entry, and of the
--- audit only what it hands out.
+-- A server folds, commits ticks, and hands out credentials, which it writes to the audit. It writes no token and no
+-- catalog entry.
 grant usage on schema noetl to noetl_server;
 grant execute on function noetl.fail_fence() to noetl_server;
 

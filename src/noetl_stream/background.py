@@ -1,0 +1,139 @@
+"""What ``run`` starts if no server answers: a server in this process and a worker in another, until both are idle."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from noetl_stream import wiring
+from noetl_stream.concurrency import end_tasks
+from noetl_stream.errors import Unreachable
+from noetl_stream.hosting import StackAccess, connected_to, run_server
+from noetl_stream.local.diagnosis import system_errors_explained
+from noetl_stream.local.home import FileLock, prepare_home
+from noetl_stream.local.stack import EmbeddedStack
+from noetl_stream.model.ids import PARTITIONS
+from noetl_stream.ports.permissions import SERVER, worker_identity
+from noetl_stream.processes import Supervised
+from noetl_stream.settings.environment import Settings
+
+if TYPE_CHECKING:
+    from noetl_stream.server.server import Server
+
+log = logging.getLogger(__name__)
+
+IDLE_POLL_S = 0.5
+EXTERNAL_LINGER_S = 5.0
+STALLED_LINGER_S = 60.0
+"""A background process exits when live executions make no progress for this long; the next one continues them."""
+
+BACKGROUND_LOCK = "background.lock"
+BACKGROUND_WAIT_S = 3.0
+"""Longer than an exiting background process takes to end."""
+
+
+@contextmanager
+def background_lock(settings: Settings) -> Iterator[bool]:
+    """Whether this is the only background process of its home. Two would keep each other running."""
+    if settings.nats_url is not None:
+        yield True
+        return
+    with system_errors_explained(settings.home):
+        lock = FileLock(prepare_home(settings.home).root / BACKGROUND_LOCK)
+    try:
+        yield lock.try_exclusive_within(BACKGROUND_WAIT_S)
+    finally:
+        lock.close()
+
+
+async def host_in_background(stack: StackAccess, pool: str, slots: int) -> None:
+    """Runs a server and a worker for commands that found none, until they are no longer needed."""
+    arguments = ["worker", "--pool", pool, "--slots", str(slots)]
+    worker = Supervised("worker", arguments, stack, worker_identity(pool))
+    running = asyncio.create_task(worker.run())  # first, since it takes as long as the server to load
+    try:
+        async with connected_to(stack, "noetl-background", SERVER) as connected:
+            server = wiring.make_server(connected, stack.endpoint_of(SERVER))
+            ending = asyncio.Event()
+            watch = asyncio.create_task(_Watch(server, worker, connected, stack).until_idle())
+            watch.add_done_callback(lambda _: ending.set())
+            await run_server(server, connected.nats, ending)
+            if watch.done():
+                watch.result()
+            watch.cancel()
+    finally:
+        await worker.stop()
+        await end_tasks([running])
+
+
+class _Watch:
+    """Finds out when the background process is no longer needed."""
+
+    def __init__(self, server: Server, worker: Supervised, connected: wiring.Connected, stack: StackAccess) -> None:
+        self._server = server
+        self._worker = worker
+        self._connected = connected
+        self._stack = stack
+
+    async def until_idle(self) -> None:
+        """Returns once no command needs this stack and no execution moves, or other servers have taken over."""
+        clock, embedded = self._connected.clock, self._stack.embedded
+        moved_s, seen = clock.monotonic_s(), -1
+        while True:
+            await clock.sleep(IDLE_POLL_S)
+            if self._server.committer.ticks != seen:
+                seen, moved_s = self._server.committer.ticks, clock.monotonic_s()
+            if embedded is not None:
+                await _revive(embedded)
+                if self._others_serve() and not await self._is_busy():
+                    log.info("other servers are running: exiting")
+                    return
+                if await asyncio.to_thread(embedded.has_other_users):
+                    continue
+            try:
+                live = await self._connected.store.live_executions(range(PARTITIONS))
+            except Unreachable as error:
+                log.warning("%s: waiting", error)
+                continue
+            linger_s = STALLED_LINGER_S if live else EXTERNAL_LINGER_S if embedded is None else 0.0
+            if clock.monotonic_s() - moved_s < linger_s:
+                continue
+            if live and await self._is_busy():
+                moved_s = clock.monotonic_s()
+                continue
+            if await can_exit(self._server, embedded.has_other_users if embedded else lambda: False):
+                return
+
+    def _others_serve(self) -> bool:
+        """Whether other servers share the partitions with this one."""
+        return self._server.ownership.fair_share(self._connected.clock.monotonic_s()) < PARTITIONS
+
+    async def _is_busy(self) -> bool:
+        """Whether our worker runs a command."""
+        if self._worker.pid is None:
+            return False
+        own = wiring.process_prefix("worker", self._worker.pid)
+        async with connected_to(self._stack, "noetl-background") as operator:  # servers ask workers nothing
+            workers = await wiring.make_operations(operator, self._stack.endpoint).cluster.workers()
+        return any(worker.busy for worker in workers if worker.name.startswith(own))
+
+
+async def _revive(embedded: EmbeddedStack) -> None:
+    for name in await asyncio.to_thread(embedded.revive):
+        log.warning("%s had stopped: restarted", name)
+
+
+async def can_exit(server: Server, has_users: Callable[[], bool]) -> bool:
+    """Whether ``server`` can exit because no other command uses it. If so, it no longer answers.
+
+    A command joins the stack before it asks for a server. So any command that still got an answer is seen here, and
+    later ones find no server and start another, instead of waiting for one that has stopped folding.
+    """
+    await server.responder.close()
+    if not await asyncio.to_thread(has_users):
+        return True
+    await server.responder.open()
+    return False

@@ -1,0 +1,18 @@
+"""Paths of playbooks, and the parts of the catalog that a token or a grant is for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+def covers(paths: Sequence[str], path: str) -> bool:
+    """Whether a playbook's path is one of ``paths`` or below one: ``team/a`` covers ``team/a/b``, not ``team/ab``.
+
+    Without ``paths`` it is: nothing is limited.
+    """
+    return not paths or any(path == one or path.startswith(f"{one}/") for one in paths)
+
+
+def are_segments(path: str) -> bool:
+    """Whether all segments of a path are names: none is empty, ``.`` or ``..``."""
+    return all(name not in ("", ".", "..") for name in path.split("/"))

@@ -1,0 +1,35 @@
+"""The operator's settings for the child processes of ``python`` and ``shell`` tasks."""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+import msgspec
+
+Isolation = Literal["shared", "execution", "task"]
+"""Which runs may share a child process of ``python``: those of one trust domain, of one execution, or none."""
+ChildUser = Literal["own", "worker"]
+
+ISOLATIONS: Final[tuple[Isolation, ...]] = ("shared", "execution", "task")
+CHILD_USERS: Final[tuple[ChildUser, ...]] = ("own", "worker")
+
+
+class ChildSettings(msgspec.Struct, frozen=True):
+    """What child processes may share and use.
+
+    Attributes:
+        user: ``own``: a worker that runs as root gives each child a user of its own. ``worker``: the worker's.
+        paths: Absolute paths of folders and files that children may read and write, besides what programs need.
+        memory_bytes: Private memory of one process.
+        cpu_s: CPU time of one run.
+        processes: Processes and threads of one child, where it has a user of its own.
+        files: Open files of one process.
+    """
+
+    isolation: Isolation = "shared"
+    user: ChildUser = "own"
+    paths: tuple[str, ...] = ()
+    memory_bytes: int = 4 * 1024**3
+    cpu_s: int = 3600
+    processes: int = 256
+    files: int = 1024

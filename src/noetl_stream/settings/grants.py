@@ -1,0 +1,155 @@
+"""The grants file: what the playbooks at a path may use. Its operator writes it; no call of a gateway changes it.
+
+::
+
+    grants:
+      - paths: [team/a]
+        credentials: [warehouse_a, "shared_*"]
+        calls: [team/a, shared]
+        pools: [default]
+        kinds: [http, postgres]
+"""
+
+from __future__ import annotations
+
+import logging
+import stat
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any, Final, Literal, get_args
+
+from noetl_stream.errors import UsageError
+from noetl_stream.model.paths import are_segments, covers
+from noetl_stream.playbook.diagnostics import Problems
+from noetl_stream.playbook.yaml.source import read_source
+
+log = logging.getLogger(__name__)
+
+Sort = Literal["credentials", "calls", "pools", "kinds"]
+"""What is granted: credentials by name, playbooks to call by path, worker pools and task kinds by name."""
+
+SORTS: Final[tuple[Sort, ...]] = get_args(Sort)
+EVERYTHING: Final = "*"
+MAX_GRANTS: Final = 1_000
+MAX_NAMES: Final = 1_000
+_WRITABLE_BY_OTHERS: Final = stat.S_IWGRP | stat.S_IWOTH
+
+
+@dataclass(frozen=True, slots=True)
+class PathGrant:
+    """What playbooks at or below ``paths`` may use. Names may hold ``*``; no paths: every playbook."""
+
+    paths: tuple[str, ...]
+    names: Mapping[Sort, tuple[str, ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Grants:
+    """All grants of a file. A playbook may use what any grant for its path gives, and nothing else."""
+
+    grants: tuple[PathGrant, ...]
+
+    def names_for(self, path: str, sort: Sort) -> tuple[str, ...]:
+        """The names of this sort that the playbook at ``path`` was granted, as written."""
+        found = (grant.names.get(sort, ()) for grant in self.grants if covers(grant.paths, path))
+        return tuple(dict.fromkeys(name for names in found for name in names))
+
+    def allows(self, path: str, sort: Sort, name: str) -> bool:
+        """Whether the playbook at ``path`` may use ``name``."""
+        names = self.names_for(path, sort)
+        if EVERYTHING in names:
+            return True
+        if sort == "calls":
+            return bool(names) and covers(names, name)
+        return any(fnmatchcase(name, pattern) for pattern in names)
+
+
+class GrantsFile:
+    """The grants of a file, read again whenever it has changed. A change that is invalid leaves the former in force.
+
+    Raises:
+        UsageError: the file cannot be read, or is invalid.
+    """
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._seen = _version(file)
+        self._grants = read_grants(file)
+
+    def current(self) -> Grants:
+        """The grants now."""
+        try:
+            version = _version(self._file)
+            if version != self._seen:
+                self._seen = version
+                self._grants = read_grants(self._file)
+        except UsageError as error:
+            log.error("the grants stay as they were: %s", error)
+        return self._grants
+
+
+def read_grants(file: Path) -> Grants:
+    """The grants of a file.
+
+    Raises:
+        UsageError: it cannot be read, is invalid, or others than its owner may write it.
+    """
+    try:
+        if file.stat().st_mode & _WRITABLE_BY_OTHERS:
+            raise UsageError(f"{file}: others than its owner may write it", hint=f"chmod go-w {file}")
+        text = file.read_bytes()
+    except OSError as error:
+        raise UsageError(f"{file}: cannot be read: {error.strerror}") from None
+    problems = Problems(str(file))
+    source = read_source(text, problems)
+    if source is None:
+        first = problems.sorted()[0]
+        raise UsageError(f"{file}:{first.line}: {first.message}")
+    return _grants(source.root.plain(), file)
+
+
+def _version(file: Path) -> tuple[int, int, int]:
+    try:
+        found = file.stat()
+    except OSError as error:
+        raise UsageError(f"{file}: cannot be read: {error.strerror}") from None
+    return found.st_mtime_ns, found.st_ino, found.st_size
+
+
+def _grants(found: Any, file: Path) -> Grants:
+    written = found.get("grants") if isinstance(found, dict) and set(found) == {"grants"} else None
+    if not isinstance(written, list) or len(written) > MAX_GRANTS:
+        raise UsageError(f"{file}: must have `grants`, a list of at most {MAX_GRANTS}, and nothing else")
+    return Grants(tuple(_grant(one, f"{file}: grant {number}") for number, one in enumerate(written, start=1)))
+
+
+def _grant(found: Any, place: str) -> PathGrant:
+    keys = ("paths", *SORTS)
+    if not isinstance(found, dict) or not set(found) <= set(keys) or "paths" not in found:
+        raise UsageError(f"{place} must be a mapping with `paths` and any of {', '.join(SORTS)}")
+    lists = {key: _names(found[key], f"{place}: {key}") for key in keys if key in found}
+    if not lists["paths"]:
+        raise UsageError(f"{place}: paths is empty", hint=f'for every playbook, write paths: ["{EVERYTHING}"]')
+    paths = () if EVERYTHING in lists["paths"] else _paths(lists["paths"], f"{place}: paths")
+    names: dict[Sort, tuple[str, ...]] = {sort: lists[sort] for sort in SORTS if sort in lists}
+    if "calls" in names and EVERYTHING not in names["calls"]:
+        names["calls"] = _paths(names["calls"], f"{place}: calls")
+    return PathGrant(paths, names)
+
+
+def _names(found: Any, place: str) -> tuple[str, ...]:
+    is_list = isinstance(found, list) and len(found) <= MAX_NAMES
+    if not is_list or not all(isinstance(name, str) and name for name in found):
+        raise UsageError(f"{place} must be a list of at most {MAX_NAMES} texts")
+    return tuple(found)
+
+
+def _paths(found: tuple[str, ...], place: str) -> tuple[str, ...]:
+    """Paths as of :func:`covers`; ``team/a/**`` means ``team/a``."""
+    paths = tuple(path.removesuffix("/**").strip("/") for path in found)
+    for path, written in zip(paths, found, strict=True):
+        if not are_segments(path) or "*" in path:
+            raise UsageError(f"{place}: {written!r} is no path", hint="write the path of a playbook or folder: team/a")
+    return paths

@@ -1,0 +1,1 @@
+"""Child processes of tools: a zygote forks them, confined (docs/explanation/worker.md *Isolation*)."""

@@ -1,0 +1,143 @@
+"""What a child process gives up before it runs code of a playbook (docs/explanation/worker.md *Isolation*).
+
+Each part that a platform lacks is left out; :mod:`measures` says which ones hold here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import sys
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from noetl_stream.settings.children import ChildSettings
+from noetl_stream.tools.children.landlock import (
+    READ,
+    WRITE,
+    WRITE_UNLISTED,
+    Grant,
+    landlock_version,
+    restrict_self,
+)
+from noetl_stream.tools.children.linux import die_with_parent, drop_capabilities, hide_process, refuse_new_privileges
+
+CHILD_USERS_FROM: Final = 60_706
+CHILD_USERS: Final = 478
+"""Numbers of users that no distribution assigns, and that exist in a container's user namespace too."""
+
+_SYSTEM_FOLDERS: Final = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/opt", "/nix/store", "/proc", "/sys")
+_SYSTEM_FILES: Final = (
+    *("alternatives", "ca-certificates", "crypto-policies", "fonts", "group", "gai.conf", "host.conf", "hosts"),
+    *("ld.so.cache", "ld.so.conf", "ld.so.conf.d", "localtime", "locale.alias", "magic", "mime.types", "nsswitch.conf"),
+    *("os-release", "passwd", "pki", "protocols", "resolv.conf", "services", "ssl", "terminfo", "timezone"),
+)
+"""In ``/etc``, where other files may be readable for this user alone."""
+_DEVICES: Final = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
+_SHARED_MEMORY: Final = "/dev/shm"  # noqa: S108  # semaphores of multiprocessing; their names are random
+
+
+class Home(NamedTuple):
+    """The folder of one child, its ``HOME``, ``TMPDIR`` and working folder, and the user it belongs to."""
+
+    path: str
+    user: int | None
+
+
+def user_of(slot: int, settings: ChildSettings) -> int | None:
+    """The number of the user of the child in ``slot``; ``None`` if it has the worker's."""
+    if settings.user == "worker" or os.geteuid() != 0:
+        return None
+    return CHILD_USERS_FROM + slot % CHILD_USERS
+
+
+def make_home(home: Home) -> None:
+    """Makes the folder, for this child alone."""
+    os.mkdir(home.path, 0o700)  # noqa: PTH102  # this runs in a freshly forked process
+    if home.user is not None:
+        os.chown(home.path, home.user, home.user)
+
+
+def confine(settings: ChildSettings, home: Home) -> None:
+    """Confines this process, which has one thread, for good.
+
+    Raises:
+        OSError: The system refuses a part of it that it offers.
+    """
+    _limit(resource.RLIMIT_CORE, 0)
+    _limit(resource.RLIMIT_DATA, settings.memory_bytes)
+    _limit(resource.RLIMIT_NOFILE, settings.files)
+    if home.user is not None:
+        _limit(resource.RLIMIT_NPROC, settings.processes)
+        os.setgroups([])
+        os.setresgid(home.user, home.user, home.user)
+        os.setresuid(home.user, home.user, home.user)
+    hide_process()
+    refuse_new_privileges()
+    version = landlock_version()
+    if version:
+        restrict_self(_grants(settings, home), version)
+    drop_capabilities()
+    die_with_parent()
+
+
+def limit_cpu_time(seconds: int, *, final: bool) -> None:
+    """Ends this process when it has used this much more. If ``final``, it cannot raise the limit itself."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    hard = resource.getrlimit(resource.RLIMIT_CPU)[1]
+    end_s = int(used.ru_utime + used.ru_stime) + 1 + seconds
+    if hard != resource.RLIM_INFINITY:
+        end_s = min(end_s, hard)
+    resource.setrlimit(resource.RLIMIT_CPU, (end_s, end_s if final else hard))
+
+
+def _limit(kind: int, value: int) -> None:
+    hard = resource.getrlimit(kind)[1]
+    if hard != resource.RLIM_INFINITY:
+        value = min(value, hard)
+    with contextlib.suppress(ValueError):  # macOS refuses some values
+        resource.setrlimit(kind, (value, value))
+
+
+def _grants(settings: ChildSettings, home: Home) -> Iterator[Grant]:
+    # The folders of a virtual environment and of its base are those that sys.path and the interpreter are in.
+    for path in {*_SYSTEM_FOLDERS, *import_folders()}:
+        yield Grant(path, READ)
+    for name in _SYSTEM_FILES:
+        yield Grant(f"/etc/{name}", READ)
+    for path in (*_DEVICES, home.path, *settings.paths):
+        yield Grant(path, WRITE)
+    yield Grant(_SHARED_MEMORY, WRITE_UNLISTED)
+
+
+def import_folders() -> list[str]:
+    """Where the interpreter and the modules of this process are."""
+    return [sys.prefix, sys.base_prefix, sys.exec_prefix, *(entry for entry in sys.path if entry)]
+
+
+def closed_to(user: int) -> str | None:
+    """The first folder of :func:`import_folders` that this user cannot reach; ``None`` if it can run Python."""
+    child = os.fork()
+    if child == 0:
+        unreachable = 0
+        try:
+            os.setgroups([])
+            os.setresgid(user, user, user)
+            os.setresuid(user, user, user)
+            folders = import_folders()
+            unreachable = next((n for n, path in enumerate(folders, 1) if not _readable(path)), 0)
+        finally:
+            os._exit(min(unreachable, 255))
+    number = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    return import_folders()[number - 1] if number > 0 else None
+
+
+def _readable(path: str) -> bool:
+    try:
+        os.stat(path)  # noqa: PTH116
+    except FileNotFoundError:
+        return True  # nobody needs it
+    except OSError:
+        return False
+    return os.access(path, os.R_OK)

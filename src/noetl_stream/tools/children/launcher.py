@@ -1,0 +1,273 @@
+"""Starts confined child processes through a zygote, which is itself started on demand and replaced when it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import heapq
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from itertools import count
+from typing import Any, Final
+
+import msgspec
+
+from noetl_stream.settings.children import ChildSettings
+from noetl_stream.tools.child_process import kill_group, kill_trees
+from noetl_stream.tools.children.messages import (
+    HEADER_BYTES,
+    ZYGOTE_DIED,
+    Ended,
+    Event,
+    Program,
+    Release,
+    Setup,
+    Start,
+    framed,
+)
+from noetl_stream.tools.children.process_tree import ChildrenList
+
+ENVIRONMENT: Final = {"PATH": os.defpath, "LANG": "C.UTF-8"}
+"""The environment of every child, with ``HOME`` and ``TMPDIR``, its own folder."""
+_READ_BYTES: Final = 64 * 1024
+
+_PROGRAM: Final = (
+    "import json, sys; sys.path[:] = json.loads(sys.argv[3]);"
+    "from noetl_stream.tools.children.zygote import main; main(int(sys.argv[1]), sys.argv[2])"
+)
+
+
+class Launcher:
+    """Starts children of one tool.
+
+    Args:
+        environment: Variables of all children, visible to playbook code. Default: :data:`ENVIRONMENT`.
+        first_slot: The number that users of children are counted from, so that two launchers share none.
+    """
+
+    def __init__(
+        self, settings: ChildSettings, environment: Mapping[str, str] = ENVIRONMENT, *, first_slot: int = 0
+    ) -> None:
+        self._setup = Setup(settings, dict(environment))
+        self._first_slot = first_slot
+        self._zygote: _Zygote | None = None
+        self._ending: set[asyncio.Task[Any]] = set()
+
+    async def start(self, descriptors: Sequence[int], program: Program | None = None) -> ChildProcess:
+        """Starts a child, confined, in its own session and folder. See :class:`Start` for the descriptors.
+
+        Raises:
+            OSError: It could not be started.
+        """
+        if self._zygote is None or self._zygote.has_ended:
+            self._zygote = _Zygote(self._setup, self._first_slot)
+        child = self._zygote.start(descriptors, program)
+        try:
+            await asyncio.shield(child.started)
+        except asyncio.CancelledError:
+            child.started.add_done_callback(lambda started: self._abandon(started, child))
+            raise
+        return child
+
+    async def close(self) -> None:
+        """Ends the zygote, and with it every child. Nothing may be started at the same time."""
+        while self._ending:
+            await asyncio.wait(self._ending)
+        if self._zygote is not None:
+            await self._zygote.close()
+
+    def _abandon(self, started: asyncio.Future[None], child: ChildProcess) -> None:
+        if started.exception() is None:
+            child.kill()
+            task = asyncio.get_running_loop().create_task(child.end())
+            self._ending.add(task)
+            task.add_done_callback(self._ending.discard)
+
+
+class ChildProcess:
+    """A child. Its process id stays taken until :meth:`end`.
+
+    Attributes:
+        started: Raises ``OSError`` if it could not be.
+        exit_code: Negative for a signal, as in :mod:`subprocess`.
+    """
+
+    def __init__(self, zygote: _Zygote, number: int, slot: int, home: str) -> None:
+        loop = asyncio.get_running_loop()
+        self.started: asyncio.Future[None] = loop.create_future()
+        self.exit_code: asyncio.Future[int] = loop.create_future()
+        self.process_id = 0
+        self.number = number
+        self.slot = slot
+        self.home = home
+        self._zygote = zygote
+        self._children: ChildrenList | None = None
+
+    def has_left_processes(self) -> bool:
+        """Whether processes that it started live on: as its children, or as orphans of whichever child."""
+        return bool(self._own_children()) or self._zygote.has_strangers()
+
+    def kill(self) -> None:
+        """Kills it and everything it started."""
+        if not self._zygote.holds(self):
+            return
+        if not self.exit_code.done():
+            if self._own_children():
+                kill_trees([self.process_id])
+            os.kill(self.process_id, signal.SIGKILL)  # it may not lead a group yet
+        kill_group(self.process_id)
+
+    async def end(self) -> int:
+        """Waits until it has ended, releases its process id and removes its folder."""
+        exit_code = await asyncio.shield(self.exit_code)
+        if self._children is not None:
+            self._children.close()
+        self._zygote.release(self)
+        await asyncio.to_thread(shutil.rmtree, self.home, ignore_errors=True)
+        return exit_code
+
+    def _own_children(self) -> list[int]:
+        if self._children is None:
+            self._children = ChildrenList(self.process_id)
+        return self._children.read()
+
+
+class _Zygote:
+    """The launcher's end of one zygote."""
+
+    def __init__(self, setup: Setup, first_slot: int) -> None:
+        self._homes = tempfile.mkdtemp(prefix="noetl-children-")
+        os.chmod(self._homes, 0o711)  # noqa: PTH101, S103  # so that each child reaches its own, by name
+        self._channel, theirs = socket.socketpair()
+        try:
+            with theirs:
+                self._process = _start_zygote(theirs, self._homes)
+        except BaseException:
+            self._channel.close()
+            os.rmdir(self._homes)  # noqa: PTH106
+            raise
+        loop = asyncio.get_running_loop()
+        self.has_ended = False
+        self._list = ChildrenList(self._process.pid)
+        self._received = bytearray()
+        self._children: dict[int, ChildProcess] = {}
+        self._released: set[int] = set()
+        self._numbers = count(1)
+        self._slots = count(first_slot)
+        self._free_slots: list[int] = []
+        self._cleaning: asyncio.Future[None] = loop.create_future()
+        loop.add_reader(self._channel, self._read)
+        self._send(framed(setup))
+
+    def start(self, descriptors: Sequence[int], program: Program | None) -> ChildProcess:
+        """Orders a child. The descriptors may be closed afterwards."""
+        number = next(self._numbers)
+        slot = heapq.heappop(self._free_slots) if self._free_slots else next(self._slots)
+        child = ChildProcess(self, number, slot, os.path.join(self._homes, str(number)))  # noqa: PTH118
+        self._children[number] = child
+        self._send(framed(Start(number, slot, child.home, program)), descriptors)
+        return child
+
+    def holds(self, child: ChildProcess) -> bool:
+        """Whether the process id of the child is still its own."""
+        return child.number in self._children and child.process_id > 0
+
+    def has_strangers(self) -> bool:
+        """Whether the zygote has children that nobody ordered."""
+        if not all(child.process_id for child in self._children.values()):
+            return False  # one is being started; the zygote looks itself when a child ends
+        found = set(self._list.read())
+        self._released &= found
+        return not found <= {child.process_id for child in self._children.values()} | self._released
+
+    def release(self, child: ChildProcess) -> None:
+        """Gives the number, slot and process id of an ended child back."""
+        if self._children.pop(child.number, None) is not None:
+            self._released.add(child.process_id)
+            heapq.heappush(self._free_slots, child.slot)
+            self._send(framed(Release(child.number)))
+
+    async def close(self) -> None:
+        """Ends it and waits until it has."""
+        if not self.has_ended:
+            self._channel.shutdown(socket.SHUT_WR)
+        await asyncio.shield(self._cleaning)
+
+    def _send(self, message: bytes, descriptors: Sequence[int] = ()) -> None:
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # it has ended, as _read will find out
+            sent = socket.send_fds(self._channel, [message], descriptors) if descriptors else 0
+            self._channel.sendall(message[sent:])
+
+    def _read(self) -> None:
+        try:
+            data = self._channel.recv(_READ_BYTES, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        self._received += data
+        while len(self._received) >= HEADER_BYTES:
+            end = HEADER_BYTES + int.from_bytes(self._received[:HEADER_BYTES], "big")
+            if len(self._received) < end:
+                break
+            event = _events.decode(bytes(self._received[HEADER_BYTES:end]))
+            del self._received[:end]
+            self._handle(event)
+        if not data:
+            self._on_end()
+
+    def _handle(self, event: Event) -> None:
+        child = self._children[event.number]
+        if isinstance(event, Ended):
+            child.exit_code.set_result(event.exit_code)
+        elif event.error:
+            del self._children[event.number]
+            heapq.heappush(self._free_slots, child.slot)
+            child.started.set_exception(OSError(event.error, os.strerror(event.error)))
+        else:
+            child.process_id = event.process_id
+            child.started.set_result(None)
+
+    def _on_end(self) -> None:
+        self.has_ended = True
+        self._list.close()
+        loop = asyncio.get_running_loop()
+        loop.remove_reader(self._channel)
+        self._channel.close()
+        children, self._children = self._children, {}
+        for child in children.values():
+            if not child.process_id:
+                child.started.set_exception(OSError(0, "the process that starts children has ended"))
+            elif not child.exit_code.done():
+                kill_group(child.process_id)
+                child.exit_code.set_result(ZYGOTE_DIED)
+        cleaning = loop.run_in_executor(None, self._clean)
+        cleaning.add_done_callback(lambda _: self._cleaning.set_result(None))
+
+    def _clean(self) -> None:
+        self._process.wait()
+        shutil.rmtree(self._homes, ignore_errors=True)
+
+
+_events: Final = msgspec.msgpack.Decoder(Event)
+
+
+def _start_zygote(channel: socket.socket, homes: str) -> subprocess.Popen[bytes]:
+    # It has the worker's import path, but without the current folder, which children may not read; -I ignores the rest
+    # of the environment (PYTHONSTARTUP, the user's site folder).
+    path = json.dumps([entry for entry in sys.path if entry and entry != os.getcwd()])  # noqa: PTH109
+    return subprocess.Popen(
+        [sys.executable, "-I", "-c", _PROGRAM, str(channel.fileno()), homes, path],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        pass_fds=(channel.fileno(),),
+        env=ENVIRONMENT,
+        start_new_session=True,
+    )

@@ -1,0 +1,59 @@
+"""System calls of Linux that the standard library does not offer. Elsewhere they do nothing and hold nothing."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+from typing import Final
+
+_SET_PARENT_DEATH_SIGNAL: Final = 1
+_SET_DUMPABLE: Final = 4
+_SET_CHILD_SUBREAPER: Final = 36
+_SET_NO_NEW_PRIVILEGES: Final = 38
+_CAPABILITY_VERSION: Final = 0x2008_0522
+
+# Loaded here, since a freshly forked process should do as little as possible. PyDLL keeps the GIL.
+LIBC: Final = ctypes.PyDLL(None, use_errno=True) if sys.platform == "linux" else None
+
+
+def adopt_orphans() -> None:
+    """Makes this process the parent of its orphaned descendants, even after ``exec``."""
+    _prctl(_SET_CHILD_SUBREAPER, 1)
+
+
+def hide_process() -> None:
+    """Closes this process's memory, environment and descriptors in ``/proc`` to other processes without privileges.
+
+    It also ends core dumps, and debuggers and profilers of the same user can no longer attach.
+    """
+    _prctl(_SET_DUMPABLE, 0)
+
+
+def refuse_new_privileges() -> None:
+    """Programs that this process executes gain no privileges: setuid bits and file capabilities have no effect."""
+    _prctl(_SET_NO_NEW_PRIVILEGES, 1)
+
+
+def die_with_parent() -> None:
+    """This process is killed when its parent ends. To be called after the user is set, which would undo it."""
+    _prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL)
+
+
+def drop_capabilities() -> None:
+    """Gives up what root may do to files and processes of others, for good once new privileges are refused."""
+    if LIBC is not None:
+        header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION, 0)
+        _checked(LIBC.capset(header, (ctypes.c_uint32 * 6)()))
+
+
+def _prctl(option: int, value: int) -> None:
+    if LIBC is not None:
+        _checked(LIBC.prctl(option, ctypes.c_ulong(value), 0, 0, 0))
+
+
+def _checked(result: int) -> None:
+    if result < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))

@@ -1,0 +1,72 @@
+"""What a launcher and its zygote say to each other: MessagePack behind a big-endian length of four bytes."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from noetl_stream.settings.children import ChildSettings
+
+HEADER_BYTES: Final = 4
+ZYGOTE_DIED: Final = -9
+"""The exit code of children whose zygote ended: they are killed with it."""
+
+
+class Setup(msgspec.Struct, frozen=True, tag=True):
+    """The first message: what holds for all children."""
+
+    settings: ChildSettings
+    environment: dict[str, str]
+
+
+class Program(msgspec.Struct, frozen=True):
+    """A program to execute. ``environment`` is added to that of all children; ``folder``: default, the child's own."""
+
+    words: list[bytes]
+    environment: dict[bytes, bytes]
+    folder: bytes | None
+
+
+class Start(msgspec.Struct, frozen=True, tag=True):
+    """Start child ``number`` with ``home`` as its folder.
+
+    With a program, the descriptors sent along are its input, output and errors, and a pipe for the number of the system
+    error if it cannot be executed. Without one, the child serves Python jobs, and they are the channel and the output.
+    """
+
+    number: int
+    slot: int
+    home: str
+    program: Program | None = None
+
+
+class Release(msgspec.Struct, frozen=True, tag=True):
+    """Forget a child that has ended. Until then its process id stays taken."""
+
+    number: int
+
+
+class Started(msgspec.Struct, frozen=True, tag=True):
+    """``error`` is the number of the system error if there is no such process."""
+
+    number: int
+    process_id: int = 0
+    error: int = 0
+
+
+class Ended(msgspec.Struct, frozen=True, tag=True):
+    """``exit_code`` is negative for a signal, as in :mod:`subprocess`."""
+
+    number: int
+    exit_code: int
+
+
+Order = Setup | Start | Release
+Event = Started | Ended
+
+
+def framed(message: Order | Event) -> bytes:
+    """The message with its length."""
+    body = msgspec.msgpack.encode(message)
+    return len(body).to_bytes(HEADER_BYTES, "big") + body

@@ -1,0 +1,230 @@
+"""The zygote: a small process of one thread that forks the children of tools (see :mod:`launcher`).
+
+It has imported what children need, so that a new one is there in a millisecond. It has nothing of the worker's: not its
+memory, environment or descriptors. As their parent it keeps the process id of an ended child taken until the launcher
+has released it, and kills what children leave behind.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import select
+import shutil
+import signal
+import socket
+import sys
+import traceback
+from collections.abc import Sequence
+from typing import Final, NoReturn
+
+import msgspec
+
+from noetl_stream.tools.children.confinement import Home, closed_to, confine, limit_cpu_time, make_home, user_of
+from noetl_stream.tools.children.linux import adopt_orphans, hide_process
+from noetl_stream.tools.children.messages import (
+    HEADER_BYTES,
+    Ended,
+    Event,
+    Order,
+    Program,
+    Release,
+    Setup,
+    Start,
+    Started,
+    framed,
+)
+from noetl_stream.tools.children.process_tree import ChildrenList
+from noetl_stream.tools.python.child import serve
+
+_MAX_DESCRIPTORS: Final = 4
+_CONFINEMENT_FAILED: Final = 70
+"""The exit code of a child that could not be confined; ``EX_SOFTWARE`` of ``sysexits.h``."""
+
+
+def main(channel_fd: int, homes: str) -> None:
+    """Serves the launcher until it closes the channel; ``homes`` is removed then."""
+    os.set_inheritable(channel_fd, False)
+    hide_process()
+    adopt_orphans()
+    try:
+        Zygote(socket.socket(fileno=channel_fd)).serve()
+    finally:
+        shutil.rmtree(homes, ignore_errors=True)
+
+
+class Zygote:
+    """The loop of the process."""
+
+    def __init__(self, channel: socket.socket) -> None:
+        self._channel = channel
+        self._descriptors: list[int] = []
+        self._process_ids: dict[int, int] = {}
+        self._ended: set[int] = set()
+        self._children = ChildrenList(os.getpid())
+        setup = self._receive()
+        assert isinstance(setup, Setup)
+        self._settings = setup.settings
+        os.environ.clear()
+        os.environ.update(setup.environment)
+        user = user_of(0, self._settings)
+        self._python_has_own_user = user is not None and closed_to(user) is None
+
+    def serve(self) -> None:
+        """Forks, reports and reaps until the channel is closed."""
+        woken, waker = os.pipe()
+        os.set_blocking(waker, False)
+        os.set_blocking(woken, False)
+        signal.set_wakeup_fd(waker, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        gc.freeze()  # children share these objects
+        watch = select.poll()
+        watch.register(self._channel, select.POLLIN)
+        watch.register(woken, select.POLLIN)
+        while True:
+            ready = {descriptor for descriptor, _ in watch.poll()}
+            if woken in ready:
+                with contextlib.suppress(BlockingIOError):
+                    os.read(woken, 4096)
+                self._report_ended()
+            if self._channel.fileno() in ready:
+                order = self._receive()
+                if order is None:
+                    break
+                self._obey(order)
+        for process_id in self._process_ids.values():
+            _kill_group(process_id)
+
+    def _obey(self, order: Order) -> None:
+        if isinstance(order, Release):
+            process_id = self._process_ids.pop(order.number)
+            self._ended.discard(order.number)
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(process_id, 0)
+            self._kill_strangers()
+        elif isinstance(order, Start):
+            descriptors, self._descriptors = self._descriptors, []
+            try:
+                self._send(self._start(order, descriptors))
+            finally:
+                for descriptor in descriptors:
+                    os.close(descriptor)
+
+    def _start(self, order: Start, descriptors: Sequence[int]) -> Started:
+        has_own_user = order.program is not None or self._python_has_own_user
+        home = Home(order.home, user_of(order.slot, self._settings) if has_own_user else None)
+        try:
+            process_id = os.fork()
+        except OSError as error:
+            return Started(order.number, error=error.errno or 0)
+        if process_id == 0:
+            self._become_child(order.program, home, descriptors)
+        self._process_ids[order.number] = process_id
+        return Started(order.number, process_id)
+
+    def _become_child(self, program: Program | None, home: Home, descriptors: Sequence[int]) -> NoReturn:
+        try:
+            signal.set_wakeup_fd(-1)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            os.setsid()
+            adopt_orphans()
+            make_home(home)
+            os.environ |= {"HOME": home.path, "TMPDIR": home.path}
+            if program is not None:
+                self._execute(program, home, descriptors)
+            channel, output = descriptors
+            _keep_only(channel, standard=(0, output, output))
+            os.chdir(home.path)
+            confine(self._settings, home)
+            serve(channel, self._settings.cpu_s)
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(_CONFINEMENT_FAILED)
+
+    def _execute(self, program: Program, home: Home, descriptors: Sequence[int]) -> NoReturn:
+        *standard, errors = descriptors
+        try:
+            _keep_only(errors, standard=standard)
+            for ignored_by_python in (signal.SIGPIPE, signal.SIGXFSZ):
+                signal.signal(ignored_by_python, signal.SIG_DFL)
+            limit_cpu_time(self._settings.cpu_s, final=True)
+            confine(self._settings, home)
+            os.chdir(program.folder or home.path)
+            os.execvpe(program.words[0], program.words, os.environb | program.environment)  # noqa: S606
+        except OSError as error:
+            os.write(errors, str(error.errno or 0).encode())
+        finally:
+            os._exit(_CONFINEMENT_FAILED)
+
+    def _report_ended(self) -> None:
+        for number, process_id in self._process_ids.items():
+            if number in self._ended:
+                continue
+            exit_code = _exit_code_if_ended(process_id)
+            if exit_code is not None:
+                self._ended.add(number)
+                self._send(Ended(number, exit_code))
+        self._kill_strangers()
+
+    def _kill_strangers(self) -> None:
+        """Kills and reaps orphans of children, which become children of this process."""
+        own = set(self._process_ids.values())
+        for process_id in self._children.read():
+            if process_id not in own:
+                with contextlib.suppress(OSError):
+                    os.kill(process_id, signal.SIGKILL)
+                    os.waitpid(process_id, os.WNOHANG)
+
+    def _receive(self) -> Order | None:
+        """The next order, and the descriptors that came with it; ``None`` at the end."""
+        header, descriptors, _, _ = socket.recv_fds(self._channel, HEADER_BYTES, _MAX_DESCRIPTORS)
+        for descriptor in descriptors:
+            os.set_inheritable(descriptor, False)
+        self._descriptors += descriptors
+        rest = self._read(HEADER_BYTES - len(header)) if header else None
+        if rest is None:
+            return None
+        body = self._read(int.from_bytes(header + rest, "big"))
+        return None if body is None else _orders.decode(body)
+
+    def _read(self, size: int) -> bytes | None:
+        parts = bytearray()
+        while len(parts) < size:
+            part = self._channel.recv(size - len(parts))
+            if not part:
+                return None
+            parts += part
+        return bytes(parts)
+
+    def _send(self, event: Event) -> None:
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # the next order will be the end
+            self._channel.sendall(framed(event))
+
+
+_orders: Final = msgspec.msgpack.Decoder(Order)
+
+
+def _keep_only(kept: int, *, standard: Sequence[int]) -> None:
+    """Makes ``standard`` descriptors 0, 1 and 2, and closes all others except ``kept``."""
+    for number, descriptor in enumerate(standard):
+        if descriptor != number:
+            os.dup2(descriptor, number)
+    os.closerange(3, kept)
+    os.closerange(kept + 1, os.sysconf("SC_OPEN_MAX"))
+
+
+def _exit_code_if_ended(process_id: int) -> int | None:
+    if sys.platform == "darwin":  # there is no waitid() before Python 3.13: the process id is free at once
+        ended, status = os.waitpid(process_id, os.WNOHANG)
+        return os.waitstatus_to_exitcode(status) if ended else None
+    info = os.waitid(os.P_PID, process_id, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    if info is None:
+        return None
+    return info.si_status if info.si_code == os.CLD_EXITED else -info.si_status
+
+
+def _kill_group(process_id: int) -> None:
+    with contextlib.suppress(OSError):
+        os.killpg(process_id, signal.SIGKILL)

@@ -1,0 +1,112 @@
+"""Processes that evaluate templates: reused, without environment, killed when they exceed their limits."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from noetl_stream.adapters.evaluation.child import MAX_MEMORY_BYTES
+from noetl_stream.adapters.evaluation.pool import EvaluationPool
+from noetl_stream.engine.choices import Choice, Option, ask, decode_answers
+from noetl_stream.errors import EvaluationEnded
+from noetl_stream.model import codec
+from noetl_stream.model.events import Evaluated
+from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
+from noetl_stream.template import Scope, compile_template
+
+
+def question(template: str, limits: Limits = DEFAULT_LIMITS, **ctx: Any) -> bytes:
+    compiled = compile_template(template, namespaces=frozenset({"ctx"}), bindings={}, expressions_only=True)
+    scope = Scope({"ctx": ctx}, limits=limits)
+    return codec.encode(ask({"result": Choice([Option(None, compiled, "result")], scope)}, limits))
+
+
+@asynccontextmanager
+async def pool(**settings: Any) -> AsyncIterator[EvaluationPool]:
+    made = EvaluationPool(**settings)
+    yield made
+    await made.close()
+    assert children() == []
+
+
+def children() -> list[psutil.Process]:
+    return [child for child in psutil.Process().children() if "adapters.evaluation" in " ".join(child.cmdline())]
+
+
+async def test_it_answers_from_one_process_that_is_reused() -> None:
+    async with pool() as evaluator:
+        first = decode_answers(await evaluator.evaluate(question("{{ ctx.n + 1 }}", n=1)))
+        (child,) = children()
+        second = decode_answers(await evaluator.evaluate(question("{{ ctx.n | upper }}", n="a")))
+        assert children() == [child]
+    assert first.chosen == {"result": Evaluated([True], [2])}
+    assert second.chosen == {"result": Evaluated([True], ["A"])}
+
+
+async def test_several_work_at_once_up_to_the_limit() -> None:
+    async with pool(max_processes=2) as evaluator:
+        work = [evaluator.evaluate(question("{{ ctx.n }}", n=number)) for number in range(6)]
+        answers = [decode_answers(answer) for answer in await asyncio.gather(*work)]
+        assert len(children()) == 2
+    assert [answer.chosen["result"].values for answer in answers] == [[number] for number in range(6)]
+
+
+async def test_work_that_takes_too_long_is_killed_and_the_next_begins_anew() -> None:
+    async with pool(max_s=0) as evaluator:
+        with pytest.raises(EvaluationEnded, match="took more than 0 s"):
+            await evaluator.evaluate(question("{{ 1 }}"))
+        assert children() == []
+    async with pool() as evaluator:
+        assert decode_answers(await evaluator.evaluate(question("{{ 1 }}"))).chosen["result"].values == [1]
+
+
+async def test_a_process_that_dies_ends_its_work_alone() -> None:
+    async with pool(max_processes=1) as evaluator:
+        with pytest.raises(EvaluationEnded, match="memory or time"):
+            await evaluator.evaluate(b"no question")
+        assert decode_answers(await evaluator.evaluate(question("{{ 1 }}"))).chosen["result"].values == [1]
+
+
+async def test_its_memory_is_limited() -> None:
+    """Limits that an operator has raised allow a value larger than the process may hold."""
+    if sys.platform != "linux":
+        pytest.skip("only Linux limits the address space of a process")
+    raised = Limits(max_template_output_chars=2**40, max_template_operations=2**40)
+    async with pool() as evaluator:
+        large = question("{{ ('x' * ctx.n) | length }}", raised, n=2 * MAX_MEMORY_BYTES)
+        answers = decode_answers(await evaluator.evaluate(large))
+        assert "not enough memory" in answers.chosen["result"].error
+
+
+async def test_cancelling_kills_the_process() -> None:
+    async with pool() as evaluator:
+        await evaluator.evaluate(question("{{ 1 }}"))
+        task = asyncio.create_task(evaluator.evaluate(question("{{ range(90000) | map('string') | list | length }}")))
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+
+async def test_it_gets_no_environment_and_no_open_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    if sys.platform != "linux":
+        pytest.skip("only Linux shows a process's environment and files")
+    monkeypatch.setenv("NOETL_POSTGRES_DSN", "postgres://owner:s3cret@localhost/noetl")
+    (tmp_path / "open").write_text("s3cret")
+    with (tmp_path / "open").open() as opened:
+        os.set_inheritable(opened.fileno(), True)
+        async with pool() as evaluator:
+            await evaluator.evaluate(question("{{ 1 }}"))
+            (child,) = children()
+            place = Path("/proc") / str(child.pid)
+            assert (place / "environ").read_bytes() == b""
+            assert sorted(path.name for path in (place / "fd").iterdir()) == ["0", "1", "2"]
+            assert (place / "cwd").resolve() == Path("/")

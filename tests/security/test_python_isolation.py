@@ -1,0 +1,327 @@
+"""What was done to children of ``python``, and what they could do to the worker. Each test fails without the mend."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import resource
+import stat
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from noetl_stream.playbook.plan import Timeouts
+from noetl_stream.settings.children import ChildSettings, ChildUser
+from noetl_stream.tools.children.landlock import SIGNALS_VERSION, landlock_version
+from noetl_stream.tools.contract import Tool, ToolCall, ToolFailure
+from noetl_stream.tools.python.tool import PythonTool
+from noetl_stream.tools.shell import ShellTool
+
+Run = Callable[..., Awaitable[Any]]
+
+ANN, BOB = "digest-a ann", "digest-a bob"
+
+needs_linux = pytest.mark.skipif(sys.platform != "linux", reason="only Linux offers it")
+needs_landlock = pytest.mark.skipif(landlock_version() == 0, reason="this kernel has no Landlock")
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a child a user of its own")
+needs_signals = pytest.mark.skipif(
+    landlock_version() < SIGNALS_VERSION and os.geteuid() != 0, reason="this kernel does not confine signals"
+)
+
+
+def call(inputs: dict[str, Any], domain: str = ANN, execution: str = "execution-1") -> ToolCall:
+    async def credential(_name: str) -> str:
+        raise AssertionError("no credential is used")
+
+    return ToolCall(
+        inputs=inputs,
+        knobs={},
+        timeouts=Timeouts(),
+        idempotency_key="key",
+        execution_id=execution,
+        step="step",
+        task="task",
+        attempt=1,
+        trust_domain=domain,
+        scope={},
+        credential=credential,
+    )
+
+
+async def result_of(tool: Tool, code: str, domain: str = ANN, execution: str = "execution-1", **args: Any) -> Any:
+    async with asyncio.timeout(30):
+        return (await tool.run(call({"code": code, "args": args}, domain, execution))).result
+
+
+async def output_of(tool: Tool, command: str) -> str:
+    async with asyncio.timeout(30):
+        text: str = (await tool.run(call({"command": f"{command} 2>&1; true"}))).result["stdout"]
+        return text
+
+
+@pytest.fixture
+async def run() -> AsyncIterator[Run]:
+    """Runs code in the only child of a worker."""
+    tool = PythonTool(max_children=1)
+
+    async def run(code: str, domain: str = ANN, execution: str = "execution-1", **args: Any) -> Any:
+        return await result_of(tool, code, domain, execution, **args)
+
+    yield run
+    await tool.close()
+
+
+@pytest.fixture(params=["own", "worker"])
+def user(request: pytest.FixtureRequest) -> ChildUser:
+    """With root, a user of the child's own; and what holds without."""
+    if request.param == "own" and os.geteuid() != 0:
+        pytest.skip("only root can give a child a user of its own")
+    user: ChildUser = request.param
+    return user
+
+
+@pytest.fixture
+async def confined(user: ChildUser) -> AsyncIterator[PythonTool]:
+    tool = PythonTool(ChildSettings(user=user, files=64, memory_bytes=512 * 1024**2))
+    yield tool
+    await tool.close()
+
+
+@pytest.fixture
+async def shell(user: ChildUser) -> AsyncIterator[ShellTool]:
+    tool = ShellTool(ChildSettings(user=user))
+    yield tool
+    await tool.close()
+
+
+@pytest.fixture
+def key_file() -> Iterator[Path]:
+    """A file as the embedded stack keeps its keys in: for the worker's user alone, in a folder that all may enter."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        file = Path(folder) / "credential.key"
+        file.write_text("s3cret")
+        file.chmod(stat.S_IRUSR | stat.S_IWUSR)
+        yield file
+
+
+PATCHES_THE_RUNNER = """
+import sys
+sys.modules["noetl_stream.tools.python.child"].run_job = lambda job: ["stolen", job["args"]]
+"""
+
+
+async def test_a_playbook_that_patches_the_runner_never_sees_another_one_s_inputs(run: Run) -> None:
+    await run(PATCHES_THE_RUNNER)
+    assert await run("return 'own'", secret="mine") == ["stolen", {"secret": "mine"}], "the attack works at home"
+    assert await run("return 'own'", "digest-b ann", secret="of B") == "own"
+    assert await run("return 'own'", BOB, secret="of Bob") == "own"
+
+
+@pytest.mark.parametrize("isolation", ["execution", "task"])
+async def test_with_execution_or_task_isolation_it_does_not_even_see_its_own_playbook_s(isolation: Any) -> None:
+    tool = PythonTool(ChildSettings(isolation=isolation), max_children=1)
+    await result_of(tool, PATCHES_THE_RUNNER)
+    assert await result_of(tool, "return 'own'", execution="execution-2") == "own"
+    await tool.close()
+
+
+async def test_task_isolation_gives_each_run_a_process() -> None:
+    tool = PythonTool(ChildSettings(isolation="task"), max_children=1)
+    pids = {await result_of(tool, "import os\nreturn os.getpid()") for _ in range(3)}
+    await tool.close()
+    assert len(pids) == 3
+
+
+FORKS_AND_ANSWERS_THE_NEXT = """
+import os, socket, stat
+sockets = [fd for fd in range(3, 64) if os.path.exists(f"/proc/self/fd/{fd}") and stat.S_ISSOCK(os.fstat(fd).st_mode)]
+if os.fork() == 0:
+    if leave:
+        os.setsid()
+        if os.fork():
+            os._exit(0)
+    channel = socket.socket(fileno=sockets[0])
+    while True:
+        size = int.from_bytes(channel.recv(4, socket.MSG_WAITALL), "big")
+        frame = channel.recv(size, socket.MSG_WAITALL)
+        number = frame.split(b'"')[3]
+        answer = b'["%b","of the first",null]' % number
+        channel.sendall(len(answer).to_bytes(4, "big") + answer)
+return os.getpid()
+"""
+"""A process that keeps the channel, reads the next job from it and answers, with its number."""
+
+
+@needs_linux
+@pytest.mark.parametrize("leave", [False, True], ids=["child", "orphan"])
+async def test_a_child_that_forked_is_not_used_again(run: Run, leave: bool) -> None:
+    first = await run(FORKS_AND_ANSWERS_THE_NEXT, leave=leave)
+    for _ in range(3):
+        assert await run("import os\nreturn ['own', os.getpid() == first]", first=first) == ["own", False]
+
+
+@needs_linux
+async def test_not_even_if_it_hides_its_orphan_from_itself(run: Run) -> None:
+    code = FORKS_AND_ANSWERS_THE_NEXT.replace(
+        "if os.fork() == 0:", "import ctypes\nctypes.CDLL(None).prctl(36, 0, 0, 0, 0)\nif os.fork() == 0:", 1
+    )
+    # The orphan may still be on its way to the zygote when the first look is taken; so the answer comes after it.
+    first = await run(code.replace("return os.getpid()", "os.wait()\nreturn os.getpid()"), leave=True)
+    assert await run("import os\nreturn ['own', os.getpid() == first]", first=first) == ["own", False]
+
+
+ANSWERS_LATE = """
+import os, socket, stat, threading
+fd = next(fd for fd in range(3, 64) if os.path.exists(f"/proc/self/fd/{fd}") and stat.S_ISSOCK(os.fstat(fd).st_mode))
+answer = b'["0","of the first",null]'
+frame = len(answer).to_bytes(4, "big") + answer
+if late:
+    def send():
+        go.wait()
+        os.write(fd, frame)
+    import builtins
+    go = builtins.go = threading.Event()
+    threading.Thread(target=send, daemon=True).start()
+else:
+    os.write(fd, frame)
+    threading.Event().wait()
+"""
+
+
+@needs_linux
+async def test_an_answer_with_another_number_is_no_answer(run: Run) -> None:
+    with pytest.raises(ToolFailure, match="sent an answer to something else") as failed:
+        await run(ANSWERS_LATE, late=False)
+    assert (failed.value.error.kind, failed.value.error.retryable) == ("crashed", True)
+    assert await run("return 'own'") == "own"
+
+
+@needs_linux
+async def test_a_late_answer_of_an_earlier_run_is_no_answer(run: Run) -> None:
+    await run(ANSWERS_LATE, late=True)
+    with pytest.raises(ToolFailure, match="sent an answer to something else"):
+        await run("import builtins, threading\nbuiltins.go.set()\nthreading.Event().wait()")
+    assert await run("return 'own'") == "own"
+
+
+async def test_an_answer_longer_than_any_result_is_not_collected(run: Run) -> None:
+    code = """
+import os, socket, stat
+fd = next(fd for fd in range(3, 64) if os.path.exists(f"/proc/self/fd/{fd}") and stat.S_ISSOCK(os.fstat(fd).st_mode))
+os.write(fd, b"\\xff\\xff\\xff\\xff")
+import threading
+threading.Event().wait()
+"""
+    with pytest.raises(ToolFailure, match="sent an answer to something else"):
+        await run(code)
+
+
+async def test_a_child_is_given_nothing_of_the_worker(
+    confined: PythonTool, shell: ShellTool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NOETL_NATS_NKEY", "SUSECRET")
+    seen = await result_of(
+        confined, "import os\nreturn [dict(os.environ), os.getcwd(), sorted(os.listdir('/proc/self/fd'), key=int)]"
+    )
+    environment, folder, descriptors = seen
+    assert set(environment) == {"PATH", "LANG", "HOME", "TMPDIR"}
+    assert environment["HOME"] == environment["TMPDIR"] == folder
+    assert len(descriptors) == 5, "the standard ones, the channel and the listing itself"
+    assert "SUSECRET" not in await output_of(shell, "env; cat /proc/$PPID/environ /proc/self/environ | tr '\\0' ' '")
+
+
+@needs_linux
+@pytest.mark.parametrize("file", ["environ", "mem", "maps", "fd/0", "root"])
+async def test_the_worker_s_proc_is_closed(confined: PythonTool, shell: ShellTool, file: str) -> None:
+    path = f"/proc/{os.getpid()}/{file}"
+    with pytest.raises(ToolFailure, match="PermissionError"):
+        await result_of(confined, f"import os\n(os.listdir if {file!r} == 'root' else open)({path!r}).read(1)")
+    assert "denied" in await output_of(shell, f"{'ls' if file == 'root' else 'head -c 1'} {path}")
+
+
+@needs_linux
+async def test_so_is_that_of_the_process_that_forks_children(confined: PythonTool) -> None:
+    for code in ("open(f'/proc/{os.getppid()}/environ').read()", "open(f'/proc/{os.getppid()}/mem', 'r+b')"):
+        with pytest.raises(ToolFailure, match="PermissionError"):
+            await result_of(confined, f"import os\n{code}")
+
+
+@needs_landlock
+async def test_key_files_are_closed(confined: PythonTool, shell: ShellTool, key_file: Path) -> None:
+    with pytest.raises(ToolFailure, match="PermissionError"):
+        await result_of(confined, "open(path).read()", path=str(key_file))
+    with pytest.raises(ToolFailure, match="PermissionError"):
+        await result_of(confined, "open(path, 'w')", path=str(key_file.parent / "new"))
+    assert "s3cret" not in await output_of(shell, f"cat {key_file}")
+
+
+@needs_root
+async def test_a_user_of_its_own_keeps_key_files_closed_without_landlock(key_file: Path) -> None:
+    tool = PythonTool(ChildSettings(user="own", paths=("/",)))
+    assert await result_of(tool, "import os\nreturn [os.getuid() != 0, os.getgroups()]") == [True, []]
+    with pytest.raises(ToolFailure, match="PermissionError"):
+        await result_of(tool, "open(path).read()", path=str(key_file))
+    await tool.close()
+
+
+@needs_landlock
+async def test_files_that_the_operator_names_are_open(tmp_path: Path) -> None:
+    tool = PythonTool(ChildSettings(user="worker", paths=(str(tmp_path),)))
+    await result_of(tool, "open(path, 'w').write('word')", path=str(tmp_path / "file"))
+    assert await asyncio.to_thread((tmp_path / "file").read_text) == "word"
+    await tool.close()
+
+
+@needs_signals
+async def test_the_worker_cannot_be_signalled(confined: PythonTool, shell: ShellTool) -> None:
+    for target in (f"{os.getpid()}", "os.getppid()"):
+        with pytest.raises(ToolFailure, match="PermissionError"):
+            await result_of(confined, f"import os\nos.kill({target}, 0)")
+    assert "not permitted" in await output_of(shell, f"kill -0 {os.getpid()}")
+
+
+@needs_linux
+async def test_no_program_gives_privileges(confined: PythonTool) -> None:
+    code = "return dict(line.split(':\\t') for line in open('/proc/self/status').read().splitlines())"
+    status = await result_of(confined, code)
+    assert (int(status["CapEff"], 16), int(status["CapPrm"], 16), status["NoNewPrivs"]) == (0, 0, "1")
+
+
+async def test_what_a_child_may_use_is_limited(confined: PythonTool, shell: ShellTool) -> None:
+    assert await result_of(confined, "import resource\nreturn resource.getrlimit(resource.RLIMIT_CORE)") == [0, 0]
+    with pytest.raises(ToolFailure, match="Too many open files"):
+        await result_of(confined, "files = [open('/dev/null') for _ in range(64)]")
+    assert (await output_of(shell, "ulimit -c")).strip() == "0"
+
+
+@needs_linux
+async def test_memory_is_limited(confined: PythonTool) -> None:
+    with pytest.raises(ToolFailure, match="MemoryError"):
+        await result_of(confined, "b'x' * 600 * 1024 ** 2")
+
+
+async def test_cpu_time_is_limited_for_each_run() -> None:
+    python, shell = PythonTool(ChildSettings(cpu_s=1), max_children=1), ShellTool(ChildSettings(cpu_s=1))
+    limit = "import resource\nreturn resource.getrlimit(resource.RLIMIT_CPU)[0]"
+    soft = await result_of(python, limit)
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    assert 1 < soft <= 3 + used.ru_utime
+    with pytest.raises(ToolFailure, match=r"SIGXCPU.*NOETL_CHILD_CPU_S"):
+        await result_of(python, "while True:\n    pass")
+    assert (await output_of(shell, "ulimit -t; ulimit -Ht")).split() == ["2", "2"]
+    await python.close()
+    await shell.close()
+
+
+@needs_root
+async def test_processes_are_limited_where_a_child_has_its_own_user() -> None:
+    tool = PythonTool(ChildSettings(processes=8))
+    with pytest.raises(ToolFailure, match="Resource temporarily unavailable"):
+        await result_of(tool, "import os, time\nfor _ in range(9):\n    os.fork() or time.sleep(600)")
+    assert await result_of(tool, "return 'next'") == "next"
+    await tool.close()

@@ -1,0 +1,373 @@
+"""A worker of pool ``a`` is taken over: its program holds all that the worker holds, and a command of its own.
+
+It gets no secret, takes no part and reads nothing of pool ``b``, nor of an execution that was not given to it; and
+nobody believes what it says in the name of others (PROTOCOL §7 *Capabilities*, *Who says it*).
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+from server_stage import Stage
+
+from noetl_stream.adapters.memory.access import MemoryAudit, MemoryCredentials
+from noetl_stream.client.credentials import DirectCredentials
+from noetl_stream.errors import BlobMissing
+from noetl_stream.model import codec
+from noetl_stream.model.events import (
+    CancelRequested,
+    ChildCall,
+    ClientFact,
+    CtxPatched,
+    ExecutionRequested,
+    Fact,
+    StepClaimed,
+    StepDone,
+    StepFailed,
+    StepStarted,
+    StepSuspended,
+    TaskProcessed,
+    TaskStarted,
+    Wait,
+)
+from noetl_stream.model.ids import RunId
+from noetl_stream.model.messages import (
+    CatalogQuestion,
+    PlaybookQuestion,
+    Report,
+    Request,
+    ResultQuestion,
+    SecretQuestion,
+    ShownCommand,
+    StepCommand,
+    WorkerQuestion,
+)
+from noetl_stream.model.outcome import ErrorInfo, Outcome, Payload, Reference
+from noetl_stream.playbook.compile.compiler import digest_of
+from noetl_stream.ports import subjects
+from noetl_stream.ports.blobs import checksum_of, read_object
+from noetl_stream.ports.command_queue import Delivery
+from noetl_stream.ports.sealed_blobs import SealedBlobs
+from noetl_stream.ports.signed_requests import RequestSigner
+from noetl_stream.sealing.handover import ReplyKey
+from noetl_stream.sealing.keys import KeyRing, new_key, read_key
+from noetl_stream.sealing.objects import MARK, GivenKeys, seal_object
+from noetl_stream.sealing.signing import Signer
+from noetl_stream.server.credentials import SecretsResponder
+from noetl_stream.testing.keys import CAPABILITIES, SIGNER
+from noetl_stream.testing.simulation.time import cancel_all_tasks
+from noetl_stream.testing.simulation.work import playbook, work
+
+MINE, THEIRS = "execution-mine", "execution-theirs"
+SECRET = "the password of pool b"
+LARGE = "a private result " * 60
+SMALL = {"limits": {"max_inline_bytes": 300}}
+
+
+def book(name: str, pool: str) -> str:
+    """A step whose result the object store holds, then one that waits for its worker."""
+    steps = [
+        {"step": "first", "tool": work(LARGE), "next": {"arcs": [{"step": "second"}]}},
+        {"step": "second", "tool": work("{{ first | length }}")},
+    ]
+    return playbook(name, steps, executor={"spec": {"pool": pool, "policy": SMALL}})
+
+
+@dataclass
+class Scene:
+    """Both executions are about to run ``second``: the thief was given ``own``, while ``other`` waits in pool ``b``."""
+
+    stage: Stage
+    audit: MemoryAudit
+    own: StepCommand
+    own_delivery: Delivery
+    other: StepCommand
+
+    async def ask(self, subject: str, pool: str, question: WorkerQuestion) -> Any:
+        """What servers answer."""
+        body = await self.stage.broker.bus.ask(f"{subject}.{pool}", codec.encode(question), 1)
+        return None if body is None else codec.decode_json(body)
+
+    async def report(self, command: StepCommand, *facts: Fact, issue: int = 1) -> None:
+        """Reports on a command, and gives servers the time to fold it."""
+        worker = await self.stage.manual_worker(command.pool)
+        await worker.report(command, RunId(command.command_id, issue, 1, "thief"), 0, 0, *facts)
+        await self.stage.pass_time(1)
+
+    async def request(self, execution_id: str, fact: ClientFact, signature: str = "") -> Any:
+        """Publishes a request; its answer."""
+        body = codec.encode(Request(execution_id, fact.request_id, fact, signature))
+        await self.stage.broker.event_log.publish_request(execution_id, fact.request_id, body)
+        await self.stage.pass_time(1)
+        row = await self.stage.store.real.request(execution_id, fact.request_id)
+        return None if row is None else codec.decode_json(row.answer)
+
+    async def dead_letters(self) -> list[str]:
+        """Why messages were refused."""
+        return [letter.row.reason for letter in await self.stage.store.real.dead_letters.page(100, None)]
+
+    async def unharmed(self) -> None:
+        """The other execution has noticed nothing, and its own worker completes it."""
+        before = await self.stage.journal(THEIRS)
+        assert [entry.name for entry in before if entry.source == "worker"] == [
+            "step.started",
+            "task.started",
+            "task.processed",
+            "step.done",
+        ]
+        await complete(self.stage, self.other)
+        row = await self.stage.ended(THEIRS)
+        assert (row.status, row.ctx) == ("completed", b"{}")
+
+
+@pytest.fixture
+async def scene() -> AsyncIterator[Scene]:
+    stage = Stage()
+    audit, credentials = MemoryAudit(), MemoryCredentials(stage.clock)
+    ring = KeyRing(read_key(new_key(), "a test"))
+    await DirectCredentials(credentials, ring).put("pg", SECRET, "ann")
+    stage.secrets = SecretsResponder(credentials, audit, stage.clock, ring)
+    await stage.server()
+    (own, delivery), (other, _) = [await at_second(stage, *one) for one in ((MINE, "a"), (THEIRS, "b"))]
+    yield Scene(stage, audit, own, delivery, other)
+    await cancel_all_tasks()
+    assert not stage.store.stuck
+
+
+async def at_second(stage: Stage, execution_id: str, pool: str) -> tuple[StepCommand, Delivery]:
+    """The command of the second step; the first has stored its result."""
+    await stage.request(execution_id, f"request-{execution_id}", book(execution_id, pool))
+    worker = await stage.manual_worker(pool)
+    first, delivery = await worker.take()
+    key = f"{execution_id}/{first.command_id}/1.1.n/0"
+    data = codec.encode(LARGE)
+    await SealedBlobs(stage.broker.blobs, GivenKeys(first.object_keys)).put(key, data)
+    reference = Reference("nats", key, len(data), checksum_of(data))
+    done = TaskProcessed("first_task", 1, Outcome("ok", Payload(reference=reference)), "continue")
+    facts = (StepStarted("w"), TaskStarted("first_task"), done, StepDone(first.step_run_id))
+    await worker.report(first, worker.run_of(first, delivery), 0, 0, *facts)
+    delivery.ack()
+    return await worker.take()
+
+
+async def complete(stage: Stage, command: StepCommand) -> None:
+    worker = await stage.manual_worker(command.pool)
+    done = TaskProcessed("second_task", 1, Outcome("ok"), "continue")
+    run = RunId(command.command_id, command.issue, 1, "rightful")
+    await worker.report(command, run, 0, 0, StepStarted("w"), done, StepDone(command.step_run_id))
+
+
+def reference_of(command: StepCommand) -> Reference:
+    reference = command.steps["first"].outcome.result.reference
+    assert reference is not None
+    return reference
+
+
+def shown(command: StepCommand, **changes: Any) -> ShownCommand:
+    return replace(ShownCommand.of(command), **changes)
+
+
+# --- secrets ----------------------------------------------------------------------------------------------------------
+
+
+def secret_question(command: ShownCommand) -> SecretQuestion:
+    return SecretQuestion(command, "pg", ReplyKey().public_key, "worker-1")
+
+
+async def test_its_own_command_gets_a_secret_and_the_audit_says_so(scene: Scene) -> None:
+    answer = await scene.ask(subjects.ASK_SECRET, "a", secret_question(shown(scene.own)))
+    assert answer["version"] == 1
+    [entry] = await scene.audit.page(10, None, None)
+    assert (entry.attempt.principal, entry.attempt.target) == ("worker-a", "pg")
+    assert entry.attempt.correlation_id == f"{MINE}/{scene.own.command_id}"
+
+
+FORGERIES: dict[str, Callable[[Scene], ShownCommand]] = {
+    "their execution, own command": lambda scene: shown(scene.own, execution_id=THEIRS),
+    "their command, own capability": lambda scene: shown(scene.other, capability=scene.own.capability),
+    "their command, a pool of its own choice": lambda scene: shown(
+        scene.other, capability=scene.own.capability.replace("a.", "b.", 1)
+    ),
+    "their command, no capability": lambda scene: shown(scene.other, capability=""),
+    "their command, a capability signed with what a worker has": lambda scene: shown(
+        scene.other, capability="b." + Signer(own_keys(scene), "command").sign(*parts_of(scene.other))
+    ),
+    "an issue never ordered": lambda scene: shown(scene.own, issue=2_000_000_000),
+}
+
+
+def own_keys(scene: Scene) -> KeyRing:
+    return KeyRing(scene.own.object_keys[MINE][0])
+
+
+def parts_of(command: StepCommand) -> tuple[str, ...]:
+    return command.execution_id, command.step_run_id, command.command_id, "1", command.pool
+
+
+@pytest.mark.parametrize("forged", FORGERIES.values(), ids=FORGERIES.keys())
+@pytest.mark.parametrize("pool", ["a", "b"])
+async def test_no_other_command_gets_it_anything(
+    scene: Scene, forged: Callable[[Scene], ShownCommand], pool: str
+) -> None:
+    command = forged(scene)
+    for subject, question in (
+        (subjects.ASK_SECRET, secret_question(command)),
+        (subjects.ASK_PLAYBOOK, PlaybookQuestion(command)),
+        (subjects.ASK_CATALOG, CatalogQuestion(command, "team/b")),
+        (subjects.ASK_RESULT, ResultQuestion(command, f"{THEIRS}.{scene.other.step_run_id}")),
+    ):
+        assert list(await scene.ask(subject, pool, question)) == ["refused"]
+    assert await scene.audit.page(10, None, None) == []
+
+
+async def test_its_command_of_pool_a_is_none_on_the_subject_of_pool_b(scene: Scene) -> None:
+    answer = await scene.ask(subjects.ASK_SECRET, "b", secret_question(shown(scene.own)))
+    assert "was not given to a worker of pool b" in answer["refused"]
+
+
+async def test_a_command_that_has_ended_opens_nothing_any_more(scene: Scene) -> None:
+    await complete(scene.stage, scene.own)
+    await scene.stage.ended(MINE)
+    answer = await scene.ask(subjects.ASK_SECRET, "a", secret_question(shown(scene.own)))
+    assert "has ended" in answer["refused"]
+
+
+# --- requests ---------------------------------------------------------------------------------------------------------
+
+PATCH = CtxPatched("request-boss", principal="token:boss", patch={"approved": True})
+
+
+async def test_it_patches_no_ctx_as_the_boss(scene: Scene) -> None:
+    signed_by_itself = RequestSigner(own_keys(scene)).encode(Request(THEIRS, "request-boss", PATCH))
+    copied = codec.decode_reported(SIGNER.encode(Request(MINE, "request-boss", PATCH)))
+    for number, signature in enumerate(["", codec.decode_json(signed_by_itself)["signature"], copied.signature]):
+        fact = replace(PATCH, request_id=f"request-{number}")
+        answer = await scene.request(THEIRS, fact, signature)
+        assert (answer["ok"], answer["code"]) == (False, "unsigned")
+    await scene.unharmed()
+
+
+async def test_a_signed_request_cannot_be_changed(scene: Scene) -> None:
+    signed = codec.decode_reported(
+        SIGNER.encode(Request(THEIRS, "request-boss", replace(PATCH, principal="token:ann")))
+    )
+    assert isinstance(signed, Request)
+    answer = await scene.request(THEIRS, PATCH, signed.signature)
+    assert answer["code"] == "unsigned"
+    await scene.unharmed()
+
+
+async def test_it_starts_and_cancels_nothing_in_the_name_of_others(scene: Scene) -> None:
+    start = ExecutionRequested("request-3", digest_of(book(THEIRS, "b")), "team/b", principal="token:boss")
+    assert (await scene.request("execution-3", start))["code"] == "unsigned"
+    assert await scene.stage.store.real.execution("execution-3") is None
+    assert (await scene.request(THEIRS, CancelRequested("request-4", "token:boss")))["code"] == "unsigned"
+    await scene.unharmed()
+
+
+# --- reports ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("fact", [StepClaimed(), StepStarted("thief"), StepFailed("s", ErrorInfo("crashed", "!"))])
+@pytest.mark.parametrize("capability", ["", "own"])
+async def test_it_reports_nothing_of_other_commands(scene: Scene, fact: Fact, capability: str) -> None:
+    command = replace(scene.other, capability=scene.own.capability if capability else "")
+    await scene.report(command, fact)
+    assert "shows no capability" in (await scene.dead_letters())[0]
+    await scene.unharmed()
+
+
+async def test_a_claim_of_issue_2000000000_holds_no_command(scene: Scene) -> None:
+    await scene.report(scene.own, StepClaimed(), issue=2_000_000_000)
+    assert "no capability for issue 2000000000" in (await scene.dead_letters())[0]
+    await complete(scene.stage, scene.own)
+    assert (await scene.stage.ended(MINE)).status == "completed"
+
+
+async def test_a_made_up_reference_gives_it_no_key(scene: Scene) -> None:
+    """Its command may refer to results; the next command of its execution would carry the keys to them."""
+    stolen = Outcome("ok", Payload(reference=reference_of(scene.other)))
+    facts = StepStarted("thief"), TaskProcessed("second_task", 1, stolen, "continue"), StepDone(scene.own.step_run_id)
+    await scene.report(scene.own, *facts)
+    assert await scene.dead_letters() == ["task.processed refers to a result of another execution"]
+    scene.own_delivery.ack()
+    again, _ = await (await scene.stage.manual_worker("a")).take()
+    assert (again.issue > 1, list(again.object_keys)) == (True, [MINE])
+
+
+@pytest.mark.parametrize("pin", ["", "own", "theirs"])
+async def test_it_calls_no_playbook_that_was_not_resolved_for_it(scene: Scene, pin: str) -> None:
+    """Without grants to ask, a call would run any playbook in any pool and bring its result back."""
+    digest = digest_of(book(THEIRS, "b"))
+    pins = {
+        "": "",
+        "own": CAPABILITIES.pin(MINE, digest_of(book(MINE, "a")), "team/b"),
+        "theirs": CAPABILITIES.pin(THEIRS, digest, "team/b"),
+    }
+    call = ChildCall(digest, "team/b", pin=pins[pin])
+    await scene.report(scene.own, StepStarted("thief"), StepSuspended([Wait((), "second_task", child=call)]))
+    assert await scene.dead_letters() == ["it calls playbook team/b, which was not resolved for this execution"]
+    assert "child.requested" not in [entry.name for entry in await scene.stage.journal(MINE)]
+
+
+async def test_a_stolen_capability_of_pool_b_is_of_no_use_in_pool_a(scene: Scene) -> None:
+    body = codec.encode(report_of(scene.other))
+    await scene.stage.broker.event_log.publish_report(THEIRS, "a", "stolen", body)
+    await scene.stage.pass_time(1)
+    assert await scene.dead_letters() == ["a worker of pool a reports on a command of pool b"]
+    await scene.unharmed()
+
+
+def report_of(command: StepCommand) -> Report:
+    return Report(
+        execution_id=command.execution_id,
+        step_run_id=command.step_run_id,
+        command_id=command.command_id,
+        issue=command.issue,
+        num_delivered=1,
+        nonce="thief",
+        number=0,
+        first=0,
+        events=[msgspec.Raw(codec.encode(StepStarted("thief")))],
+        capability=command.capability,
+    )
+
+
+# --- objects ----------------------------------------------------------------------------------------------------------
+
+
+async def test_it_reads_no_object_of_another_execution(scene: Scene) -> None:
+    stage, key = scene.stage, reference_of(scene.other).key
+    stored = await stage.broker.blobs.get(key)
+    assert stored.startswith(MARK) and b"private" not in stored
+    own = GivenKeys(scene.own.object_keys)
+    with pytest.raises(BlobMissing, match="was not given"):
+        await SealedBlobs(stage.broker.blobs, own).get(key)
+    with pytest.raises(BlobMissing, match="was modified"):
+        await SealedBlobs(stage.broker.blobs, GivenKeys({THEIRS: scene.own.object_keys[MINE]})).get(key)
+
+
+async def test_it_reads_no_playbook_on_its_way(scene: Scene) -> None:
+    stored = await scene.stage.broker.blobs.get(subjects.playbook_key(digest_of(book(THEIRS, "b"))))
+    assert stored.startswith(MARK) and b"execution-theirs" not in stored
+    with pytest.raises(BlobMissing):
+        await SealedBlobs(scene.stage.broker.blobs, GivenKeys(scene.own.object_keys)).get("playbook/digest")
+
+
+@pytest.mark.parametrize("seals", [False, True], ids=["plain", "sealed with its own key"])
+async def test_what_it_puts_in_the_place_of_an_object_is_never_taken_for_it(scene: Scene, seals: bool) -> None:
+    """It may overwrite objects: then they are lost, but nobody believes another value."""
+    stage, reference = scene.stage, reference_of(scene.other)
+    forged = codec.encode("another result")
+    stage.broker.blobs.lose(reference.key)
+    keys = GivenKeys({THEIRS: scene.own.object_keys[MINE]})
+    await stage.broker.blobs.put(reference.key, seal_object(keys, reference.key, forged) if seals else forged)
+    with pytest.raises(BlobMissing):
+        await read_object(SealedBlobs(stage.broker.blobs, GivenKeys(scene.other.object_keys)), reference)
+    with pytest.raises(BlobMissing):
+        await read_object(stage.blobs, reference)
