@@ -342,6 +342,22 @@ async def test_another_execution_asks_for_itself_unless_the_scope_is_global(vaul
         assert vault.lookups == ["entry"] * asked
 
 
+@pytest.mark.parametrize("kind", ["credential", "credential, scope: global", "credential, credential: local_postgres"])
+async def test_another_playbook_asks_for_itself_since_it_may_not_have_been_granted_it(vault: Vault, kind: str) -> None:
+    await vault.keeper.put("entry", "first value", "ann")
+    for changed in ("", "# another playbook\n"):
+        vault.lookups.clear()
+        await vault.run(READS % kind + changed, execution_id=EXECUTION if not changed else "execution-2")
+        assert len(vault.lookups) == 1
+
+
+async def test_another_playbook_asks_whether_a_credential_of_the_worker_is_for_it(vault: Vault) -> None:
+    """The absence of a stored credential, after which the worker's own is used, is not remembered for all either."""
+    for changed in ("", "# another playbook\n"):
+        await vault.run(READS % "credential, credential: mine" + changed)
+    assert vault.lookups == ["mine", "mine"]
+
+
 async def test_tasks_at_once_ask_once(vault: Vault) -> None:
     await vault.keeper.put("entry", "a value", "ann")
     loop = "  loop: {in: [1, 2, 3, 4], iterator: n, spec: {mode: parallel, exec: local}}\n"
@@ -484,6 +500,13 @@ async def test_a_token_is_fetched_and_kept_until_shortly_before_its_end(vault: V
     await vault.stage.advance(1)
     await vault.run(with_token(tokens))
     assert inputs_read(vault)[3] == {"access_token": "token-2", "token_type": "Bearer"}
+
+
+async def test_another_playbook_fetches_its_own_token(vault: Vault, tokens: TokenServer) -> None:
+    """The settings may be the same, and the credential in them not granted to it."""
+    for changed in ("", "# another playbook\n"):
+        await vault.run(with_token(tokens) + changed)
+    assert [value["access_token"] for value in inputs_read(vault)] == ["token-1", "token-2"]
 
 
 @pytest.mark.parametrize("expires_in", [None, "soon"])
