@@ -92,6 +92,7 @@ class Supervised:
     Args:
         identity: Its environment has the addresses and keys of this identity, and no others.
         gateway_port: The port of the gateway on this machine, which tasks of a worker must not reach.
+        inherited: Descriptors that the child gets too, under the same numbers.
     """
 
     def __init__(
@@ -102,12 +103,14 @@ class Supervised:
         identity: str,
         *,
         gateway_port: int | None = None,
+        inherited: Sequence[int] = (),
     ) -> None:
         self.title = title
         self._arguments = command_line(*arguments, "--end-with-parent")
         self._identity = identity
         self._stack = stack
         self._gateway_port = gateway_port
+        self._inherited = inherited
         self._process: asyncio.subprocess.Process | None = None
         self._stopping = False
 
@@ -122,7 +125,11 @@ class Supervised:
             environment |= self._egress(environment)
             # In its own session: we handle Ctrl-C and stop our children in order.
             self._process = await asyncio.create_subprocess_exec(
-                *self._arguments, env=environment, stdin=asyncio.subprocess.PIPE, start_new_session=True
+                *self._arguments,
+                env=environment,
+                stdin=asyncio.subprocess.PIPE,
+                start_new_session=True,
+                pass_fds=self._inherited,
             )
             code = await self._process.wait()
             if not self._stopping:

@@ -239,7 +239,7 @@ class DirectExecutions:
         self, ids: RequestIds | None, playbook: Plan | ExecutionRow, wanted: Start | RerunOptions, by: str, **more: Any
     ) -> Request:
         clock = self._ports.clock
-        execution_id, request_id = ids or (uuid7(clock.now_ms(), clock.random_bytes(10)) for _ in range(2))
+        execution_id, request_id = ids[:2] if ids else (uuid7(clock.now_ms(), clock.random_bytes(10)) for _ in range(2))
         fact = ExecutionRequested(
             request_id,
             playbook.digest,
