@@ -157,11 +157,11 @@ async def _watch(stack: StackAccess, children: Sequence[Supervised]) -> None:
     embedded = stack.embedded
     while embedded is not None:
         await asyncio.sleep(WATCH_S)
-        address = embedded.address
+        before = embedded.address
         try:
             for name in await asyncio.to_thread(embedded.revive):
                 log.warning("%s had stopped: restarted", name)
-            if embedded.address != address:
+            if (embedded.address.nats_url, embedded.address.dsns) != (before.nats_url, before.dsns):
                 for child in children:
                     child.restart()
         except NoetlError as error:

@@ -383,6 +383,7 @@ async def open_gateway(
         sessions=store.sessions,
         audit=store.audit,
         clock=clock,
+        cursor_keys=connected.access_keys,
     )
     try:
         yield Gateway(ports, settings.gateway_limits, Network(settings.gateway_hosts, settings.gateway_proxies))

@@ -9,6 +9,7 @@ import socket
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from ipaddress import ip_network
 from typing import Any
 
 import pytest
@@ -18,8 +19,11 @@ from gateway_stage import AS_ADMIN, GatewayStage
 from pydantic import BaseModel, FailFast
 from yarl import URL
 
+from noetl_stream.gateway.access.attempts import MOST_AT_ONCE
+from noetl_stream.gateway.access.network import Network
 from noetl_stream.gateway.access.refusals import CALLERS_COUNTED, ENTRIES_IN_ALL, ENTRIES_OF_ONE, Refusal, RefusalSample
 from noetl_stream.gateway.application import RESOURCES
+from noetl_stream.gateway.gateway import BY_ADDRESS
 from noetl_stream.gateway.http import connections
 from noetl_stream.gateway.http.bodies import (
     INLINE_BYTES,
@@ -28,9 +32,11 @@ from noetl_stream.gateway.http.bodies import (
     MAX_BODY_VALUES,
     Body,
     BodyReader,
+    validated,
 )
 from noetl_stream.gateway.http.connections import address_group
-from noetl_stream.gateway.http.problems import MAX_FAULTS
+from noetl_stream.gateway.http.problems import MAX_FAULTS, HttpProblem
+from noetl_stream.gateway.resources.executions import StartRequest
 from noetl_stream.model.roles import Role
 from noetl_stream.ports.access import AuditedAnswer, AuditedCall, AuditEntry
 from noetl_stream.ports.operations.access import NewToken
@@ -40,14 +46,15 @@ from noetl_stream.settings.environment import GatewayLimits
 
 Connected = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
+BEHIND_A_PROXY = Network(proxies=(ip_network("127.0.0.0/8"),))
 JSON = {"Content-Type": "application/json"}
 YAML = {"Content-Type": "application/yaml"}
 
 
 @asynccontextmanager
-async def closed_gateway(**limits: int) -> AsyncIterator[GatewayStage]:
+async def closed_gateway(network: Network = BY_ADDRESS, **limits: int) -> AsyncIterator[GatewayStage]:
     """A gateway that asks for tokens, with a client that has no bound of its own."""
-    stage = GatewayStage(GatewayLimits(**limits), signed_in=False)
+    stage = GatewayStage(GatewayLimits(**limits), signed_in=False, network=network)
     async with stage.open(), ClientSession(stage.url, connector=TCPConnector(limit=0)) as stage.client:
         yield stage
 
@@ -138,6 +145,33 @@ async def test_a_call_that_changes_nothing_leaves_no_answer_behind() -> None:
             async with stage.client.post("/api/v1/playbooks/check", data="a: b", headers=again) as answer:
                 assert answer.status == 200
                 assert "Idempotency-Replayed" not in answer.headers
+
+
+async def test_guesses_of_sign_in_codes_are_few_and_keep_nobody_else_out() -> None:
+    async with closed_gateway(BEHIND_A_PROXY) as stage:
+
+        async def guess(address: str, code: str = "0" * 64) -> int:
+            headers = JSON | {"X-Forwarded-For": address, "Sec-Fetch-Site": "same-origin"}
+            async with stage.client.post("/api/v1/session", json={"code": code}, headers=headers) as answer:
+                return answer.status
+
+        assert [await guess("10.0.0.1") for _ in range(MOST_AT_ONCE + 2)] == [401] * MOST_AT_ONCE + [429] * 2
+        assert len(await audited(stage)) == ENTRIES_OF_ONE
+        assert await guess("10.0.0.2") == 401
+        async with stage.client.post("/api/v1/session/codes", headers=await token(stage, "ann", "viewer")) as answer:
+            code = (await answer.json())["code"]
+        assert await guess("10.0.0.2", code) == 201
+
+
+async def test_a_viewer_that_signs_out_all_the_time_does_not_fill_the_audit() -> None:
+    async with closed_gateway() as stage:
+        viewer = await token(stage, "ann", "viewer")
+        statuses = []
+        for _ in range(200):
+            async with stage.client.delete("/api/v1/session", headers=viewer) as answer:
+                statuses.append(answer.status)
+        assert set(statuses) == {204, 429} and statuses.count(204) < 150
+        assert len(await audited(stage)) == statuses.count(204) + ENTRIES_OF_ONE
 
 
 # One viewer holds everyone
@@ -278,6 +312,7 @@ async def test_the_second_request_of_a_connection_has_no_more_time(monkeypatch: 
         monkeypatch.setattr(connections, "HEAD_S", 0.01)
         writer.write(request[:20])
         assert b"HTTP" not in await read_to_the_end(reader)
+        assert closed(stage) == 1, "it was not just idle for too long"
 
 
 async def test_silent_connections_keep_nobody_out() -> None:
@@ -302,6 +337,15 @@ async def test_a_connection_for_which_none_gives_way_is_refused() -> None:
         assert head.startswith(b"HTTP/1.1 429 ") and b"application/problem+json" in head
         assert "NOETL_GATEWAY_MAX_CONNECTIONS_PER_ADDRESS" in json.loads(body)["detail"]
         assert [stream.status for stream in streams] == [200] * 3
+        for stream in streams:
+            stream.close()
+
+
+async def test_connections_of_a_trusted_proxy_are_of_many() -> None:
+    async with closed_gateway(BEHIND_A_PROXY, max_connections_per_address=2) as stage:
+        viewer = await token(stage, "ann", "viewer")
+        streams = [await stage.client.get("/api/v1/events/stream", headers=viewer) for _ in range(4)]
+        assert [stream.status for stream in streams] == [200] * 4
         for stream in streams:
             stream.close()
 
@@ -377,6 +421,12 @@ async def test_a_body_of_unknown_keys_is_answered_with_a_hundred_of_them() -> No
                 problem = await answer.json(content_type=None)
             assert answer.status == 400
             assert (len(problem["errors"]), problem["left_out"]) == (MAX_FAULTS, count - MAX_FAULTS)
+
+
+def test_pydantic_does_not_see_a_body_of_very_many_unknown_keys() -> None:
+    with pytest.raises(HttpProblem) as refused:
+        validated(StartRequest, unknown_keys(1_000).encode())
+    assert refused.value.__context__ is None, "it would have made a fault of each of them"
 
 
 @pytest.mark.parametrize(

@@ -41,6 +41,7 @@ from noetl_stream.ports.store import ExecutionRow, PartitionAdvance, PartitionLe
 from noetl_stream.server.credentials import SecretsResponder
 from noetl_stream.server.parts import ServerTimes
 from noetl_stream.server.server import Server
+from noetl_stream.settings.grants import GrantsFile
 from noetl_stream.testing.conformance.catalog import registered
 from noetl_stream.testing.keys import OBJECT_KEYS, SIGNER
 from noetl_stream.testing.simulation.host import FaultInjector, SimulatedHost
@@ -74,6 +75,7 @@ class Stage:
         self.kinds: Kinds = KINDS
         self.secrets: SecretsResponder | None = None
         self.evaluator: Evaluator = MemoryEvaluator()
+        self.grants: GrantsFile | None = None
 
     def host(self, role: str, injector: FaultInjector | None = None) -> SimulatedHost:
         self._names += 1
@@ -85,7 +87,13 @@ class Stage:
         """Starts a server; its task ends when the server does."""
         host = host or self.host("server")
         server = server_on(
-            host, self.catalog, self.kinds, ServerTimes(**times), evaluator=self.evaluator, secrets=self.secrets
+            host,
+            self.catalog,
+            self.kinds,
+            ServerTimes(**times),
+            evaluator=self.evaluator,
+            secrets=self.secrets,
+            grants=self.grants,
         )
         task = asyncio.create_task(server.run())
         self.running.append(task)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import socket
 from dataclasses import replace
 from pathlib import Path
@@ -16,8 +17,10 @@ from noetl_stream.cli.base.session import with_session
 from noetl_stream.cli.base.target import Target, target_options
 from noetl_stream.errors import UsageError
 from noetl_stream.settings.children import ISOLATIONS, Isolation
-from noetl_stream.settings.environment import Settings
+from noetl_stream.settings.environment import Settings, drop_engine_variables
 from noetl_stream.telemetry.logs import configure
+
+log = logging.getLogger(__name__)
 
 SHOW: Final = "show"
 
@@ -130,7 +133,7 @@ def worker(
     if isolation == SHOW:
         _show_isolation(settings_for(home))
         return
-    settings = _logged(home)
+    settings = _logged(home, "worker")
     if isolation is not None:
         settings = replace(settings, isolation=isolation)
     log_isolation(settings.children)
@@ -234,13 +237,19 @@ def _show_isolation(settings: Settings) -> None:
     print_table(("isolation", "holds", "note"), rows)
 
 
-def _logged(home: Path | None) -> Settings:
-    """The settings of a process, whose logging they configure. Other processes can no longer look into this one."""
+def _logged(home: Path | None, role: str = "") -> Settings:
+    """The settings of a process, whose logging they configure.
+
+    Its environment keeps no secrets of the engine, and other processes can no longer look into it.
+    """
     from noetl_stream.tools.children.linux import hide_process
 
     hide_process()
     settings = settings_for(home)
     configure(settings.log_level, settings.log_format)
+    superfluous = drop_engine_variables()
+    if superfluous and role == "worker":
+        log.warning("a worker must not have %s: not used, and removed from its environment", ", ".join(superfluous))
     return settings
 
 

@@ -21,7 +21,7 @@ from noetl_stream.gateway.access.scoped import Scopes
 from noetl_stream.gateway.access.sessions import SignIns
 from noetl_stream.gateway.application import make_application
 from noetl_stream.gateway.http.bodies import BodyReader
-from noetl_stream.gateway.http.connections import Connection, Connections
+from noetl_stream.gateway.http.connections import HttpConnection, HttpConnections
 from noetl_stream.gateway.http.idempotency import IdempotentCalls
 from noetl_stream.gateway.http.pressure import Pressure
 from noetl_stream.gateway.http.serving import Serving
@@ -30,6 +30,7 @@ from noetl_stream.ports.access import Audit, Authenticator, Sessions
 from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.gateway import Idempotency, Readiness
 from noetl_stream.ports.operations import Operations
+from noetl_stream.sealing.keys import KeyRing
 from noetl_stream.settings.environment import GatewayLimits
 
 log = logging.getLogger(__name__)
@@ -56,13 +57,14 @@ class GatewayPorts(NamedTuple):
     sessions: Sessions
     audit: Audit
     clock: Clock
+    cursor_keys: KeyRing | None = None
 
 
 class Gateway:
     def __init__(self, ports: GatewayPorts, limits: GatewayLimits, network: Network = BY_ADDRESS) -> None:
         self._ending = asyncio.Event()
         metrics = Metrics()
-        self.connections = Connections(limits, metrics, connection_log)
+        self.connections = HttpConnections(limits, metrics, connection_log, network.trusts)
         self.pressure = pressure = Pressure(limits, ports.operations.cluster, ports.clock, metrics)
         self._auditor = auditor = Auditor(
             ports.audit, ports.clock, keep_days=limits.audit_days, count_left_out=metrics.left_out
@@ -72,7 +74,7 @@ class Gateway:
         serving = Serving(
             operations=ports.operations,
             sign_ins=SignIns(ports.sessions, ports.clock),
-            scopes=Scopes(),
+            scopes=Scopes(ports.cursor_keys),
             guard=AccessGuard(network, ports.authenticator, auditor, ports.clock),
             once=once,
             bodies=self._bodies,
@@ -124,7 +126,7 @@ class Gateway:
 
 @asynccontextmanager
 async def _listening(
-    make_connection: Callable[[], Connection], host: str, port: int, accepting: socket.socket | None
+    make_connection: Callable[[], HttpConnection], host: str, port: int, accepting: socket.socket | None
 ) -> AsyncIterator[str]:
     """Accepts connections; the value is the address."""
     loop = asyncio.get_running_loop()

@@ -154,8 +154,8 @@ class CommandQuestions:
                 return {"known": False, "reason": reason}
             entry = await find_entry(self._ports.catalog, address)
         except NotRegistered as error:
-            # With grants the hint could name a playbook that may not be called.
-            return {"known": False, "reason": str(error) if self._grants() is None else error.message}
+            is_hidden = error.near and refusal(self._grants(), live.plan.path, "calls", error.near)
+            return {"known": False, "reason": error.message if is_hidden else str(error)}
         except UsageError as error:
             return {"known": False, "reason": str(error)}
         pin = self._ports.capabilities.pin(live.state.execution_id, entry.digest, entry.path)

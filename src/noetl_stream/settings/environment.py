@@ -26,6 +26,7 @@ from noetl_stream.settings.egress import (
     servers_of,
 )
 from noetl_stream.settings.gateway import IpNetwork, read_hosts, read_networks
+from noetl_stream.settings.initial_environment import erase_variables
 from noetl_stream.settings.oidc import OidcSettings, read_oidc
 from noetl_stream.settings.tools import (
     DEFAULT_DUCKDB_MAX_MEMORY,
@@ -75,6 +76,8 @@ ENGINE_VARIABLES = frozenset(
     | set(KEY_VARIABLES)
 )
 """Addresses that hold passwords, identities and keys of the engine: each process gets only its own."""
+
+WORKER_VARIABLES = frozenset({NATS_URL_VARIABLE, NKEY_VARIABLE})
 
 USER_SEED = re.compile(r"SU[A-Z2-7]{56}")
 
@@ -420,15 +423,14 @@ class Settings:
         default = read_allowed("loopback") if embedded else Allowed()
         allowed = default if self.egress_allow is None else self.egress_allow
         denied = (*self.egress_deny, *servers_of(nats_url))
-        egress = EgressRules(allowed.targets, denied, allowed.socket_folders)
         return ToolSettings(
-            egress,
-            self.kinds_off,
-            self.duckdb_folders,
-            self.keychain_folders,
-            self.duckdb_max_memory_bytes,
-            self.duckdb_max_threads,
-            self.children,
+            egress=EgressRules(allowed.targets, denied, allowed.socket_folders),
+            kinds_off=self.kinds_off,
+            duckdb_folders=self.duckdb_folders,
+            keychain_folders=self.keychain_folders,
+            duckdb_max_memory_bytes=self.duckdb_max_memory_bytes,
+            duckdb_max_threads=self.duckdb_max_threads,
+            children=self.children,
         )
 
     @property
@@ -456,6 +458,25 @@ def environment_variable(name: str) -> str | None:
     return os.environ.get(name)
 
 
+def drop_engine_variables() -> list[str]:
+    """Removes what only the engine may read from this process's environment, once the settings are read.
+
+    Tasks, their children and other processes of the same user could read it there.
+
+    Returns:
+        Those that no worker needs, and that should not have been set for one.
+    """
+    found = sorted(filter(_is_for_the_engine, os.environ))
+    for name in found:
+        del os.environ[name]
+    erase_variables(found)
+    return [name for name in found if name in ENGINE_VARIABLES - WORKER_VARIABLES]
+
+
+def _is_for_the_engine(name: str) -> bool:
+    return name in ENGINE_VARIABLES or name.startswith(CREDENTIAL_PREFIX)
+
+
 def child_environment(
     *,
     nats_url: str,
@@ -467,7 +488,7 @@ def child_environment(
     access_keys: Sequence[str] = (),
 ) -> dict[str, str]:
     """The environment of a child process: that of this one, with the addresses, identity and keys given here only."""
-    found = {name: value for name, value in os.environ.items() if name not in ENGINE_VARIABLES}
+    found = {name: value for name, value in os.environ.items() if not _is_for_the_engine(name)}
     held = {
         NATS_URL_VARIABLE: nats_url,
         NKEY_VARIABLE: nats_nkey,

@@ -10,9 +10,9 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from noetl_stream.errors import Forbidden, NoetlError, Unauthenticated, Unreachable, UsageError
-from noetl_stream.gateway.access.attempts import Attempts
+from noetl_stream.gateway.access.attempts import CredentialAttempts
 from noetl_stream.gateway.access.audit import Auditor
-from noetl_stream.gateway.access.credentials import credentials_of
+from noetl_stream.gateway.access.credentials import credentials_of, require_own_page
 from noetl_stream.gateway.access.network import Network, client_of
 from noetl_stream.gateway.http.connections import address_group
 from noetl_stream.model.roles import Role, suffices
@@ -64,7 +64,7 @@ class AccessGuard:
         self._authenticator = authenticator
         self._auditor = auditor
         self._clock = clock
-        self._attempts = Attempts(clock)
+        self._attempts = CredentialAttempts(clock)
 
     async def handle(
         self,
@@ -108,6 +108,24 @@ class AccessGuard:
                 await self._auditor.refused(request, operation, caller, error)
                 raise
             return await self._auditor.recorded(request, operation, caller, perform)
+
+    async def handle_public(
+        self, request: web.Request, handler: Handler, *, operation: str, changes: bool
+    ) -> web.StreamResponse:
+        """The answer of a route that needs no token. A credential in its body counts as any other; errors and their
+        record too are as of :meth:`handle`.
+        """
+        try:
+            self.network.admit(request)
+            if changes:
+                require_own_page(request)
+                self._attempts.require_room(address_group(client_of(request)))
+            return await handler(request)
+        except NoetlError as error:
+            if isinstance(error, Unauthenticated):
+                self._attempts.guessed(address_group(client_of(request)))
+            await self._auditor.refused(request, operation, None, error)
+            raise
 
     async def _caller(self, request: web.Request) -> Caller:
         credentials, address = credentials_of(request), address_group(client_of(request))

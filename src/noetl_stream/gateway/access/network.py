@@ -43,13 +43,14 @@ class Network:
             Forbidden: it addresses another host, or was forwarded by an unknown proxy.
         """
         peer = request.remote or ""
-        if not self._trusts(peer):
+        if not self.trusts(peer):
             _refuse_forwarded(request)
         elif clients := request.headers.getall("X-Forwarded-For", []):
             request[_CLIENT] = self._client(",".join(clients), peer)
         self._require_host(request)
 
-    def _trusts(self, address: str) -> bool:
+    def trusts(self, address: str) -> bool:
+        """Whether this is the address of a trusted proxy."""
         found = _ip(address)
         return found is not None and any(found in network for network in self.proxies)
 
@@ -61,7 +62,7 @@ class Network:
             if found is None:
                 raise Forbidden("X-Forwarded-For does not end with an IP address", hint="check the proxy's settings")
             client = str(found)
-            if not self._trusts(client):
+            if not self.trusts(client):
                 break
         return client
 

@@ -135,11 +135,16 @@ class Route(Generic[Given, Sent]):
         return self.path.removeprefix(API).removeprefix("/api").split("/")[1].removesuffix(".json")
 
     @property
+    def changes(self) -> bool:
+        """Whether it may change something."""
+        return self.method != "GET" and not self.reads
+
+    @property
     def takes_key(self) -> bool:
-        """Whether an Idempotency-Key makes it safe to repeat. What it keeps grows with what is changed alone and is the
-        caller's: public routes take none.
+        """Whether an Idempotency-Key makes it safe to repeat. Keys belong to callers, so a public route takes none, and
+        what they keep grows with what is changed alone.
         """
-        return self.method in ("POST", "PATCH") and not self.reads and self.role is not None
+        return self.method in ("POST", "PATCH") and self.role is not None and not self.reads
 
     async def reply(self, call: Call[Given, Sent]) -> Reply:
         """What the handler answers with: a page has a link to the next one, ``None`` is 204."""

@@ -13,14 +13,13 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from noetl_stream.errors import NoetlError
-from noetl_stream.gateway.access.credentials import require_own_page
 from noetl_stream.gateway.access.guard import ADMISSION, CALLER, AccessGuard
 from noetl_stream.gateway.access.network import client_of, host_of
 from noetl_stream.gateway.access.scoped import Scopes
 from noetl_stream.gateway.access.sessions import SignIns
 from noetl_stream.gateway.http import problems
 from noetl_stream.gateway.http.bodies import BodyReader, is_large, read_body
-from noetl_stream.gateway.http.connections import Connection, address_group
+from noetl_stream.gateway.http.connections import HttpConnection, address_group
 from noetl_stream.gateway.http.idempotency import HEADER, IdempotentCalls
 from noetl_stream.gateway.http.parameters import Parameters, read_parameters
 from noetl_stream.gateway.http.pressure import Gate, Pressure
@@ -85,7 +84,7 @@ class Serving:
                 prepare,
                 least=route.role,
                 operation=route.operation,
-                changes=route.method != "GET" and not route.reads,
+                changes=route.changes,
                 admitted=lambda caller: self._admitted(route, request, caller),
             )
 
@@ -108,13 +107,13 @@ class Serving:
         return response
 
     async def _answer_anyone(self, route: AnyRoute, request: web.Request) -> web.StreamResponse:
+        async def answer(request: web.Request) -> web.StreamResponse:
+            with self._admitted(route, request, NOBODY):
+                return await self._answer(route, await self._read(route, request), request)
+
         if route.anywhere:
             return await self._answer(route, await self._read(route, request), request)
-        self.guard.network.admit(request)
-        if route.method != "GET":
-            require_own_page(request)
-        with self._admitted(route, request, NOBODY):
-            return await self._answer(route, await self._read(route, request), request)
+        return await self.guard.handle_public(request, answer, operation=route.operation, changes=route.changes)
 
     @contextmanager
     def _admitted(self, route: AnyRoute, request: web.Request, caller: Caller) -> Iterator[None]:
@@ -123,7 +122,11 @@ class Serving:
             return
         if route.adds_work:
             self.pressure.admit_work()
-        with self._gate(route, request).entered(caller, address_group(client_of(request))):
+        if route.changes:
+            self.pressure.admit_change(caller)
+        address = address_group(client_of(request))
+        who = caller if caller.principal else caller._replace(principal=address)  # nobody in particular, but from there
+        with self._gate(route, request).entered(who, address):
             yield
 
     def _gate(self, route: AnyRoute, request: web.Request) -> Gate:
@@ -177,8 +180,8 @@ class Serving:
         return web.Response(body=answer.body, status=answer.status, headers=answer.headers)
 
 
-def _connection(request: web.Request) -> Connection:
-    assert isinstance(request.protocol, Connection)
+def _connection(request: web.Request) -> HttpConnection:
+    assert isinstance(request.protocol, HttpConnection)
     return request.protocol
 
 

@@ -41,7 +41,7 @@ class Secret:
         version: The version of a stored credential.
         expires_ms: When it expires, ms since the epoch; ``None`` if that is unknown.
         token: For a token, what ``auth`` uses of it.
-        is_operators: Whether the installation's operator configured it (``NOETL_CREDENTIAL_<NAME>``).
+        is_operators: Whether the operator of the worker or of the servers configured it (``NOETL_CREDENTIAL_<NAME>``).
     """
 
     value: CredentialValue = field(repr=False)
@@ -84,7 +84,7 @@ async def find_stored(asker: Asker, name: str) -> Secret:
         value = codec.decode_json(reply_key.open(sealed, subject_of(question, answer.version)))
     except NoetlError as error:
         raise _failed(f"credential {name!r}: {error.message}") from None
-    return Secret(value, version=answer.version)
+    return Secret(value, version=answer.version, is_operators=answer.is_operators)
 
 
 FindStored: TypeAlias = Callable[[Asker, str], Awaitable[Secret]]
@@ -176,7 +176,13 @@ class Keychain:
         until_s, secret = self._lookup(key)
         if secret is not None and self._clock.monotonic_s() < until_s:
             return secret
-        return await self._loads.get(key, lambda: self._load(key, load))
+        while True:
+            is_shared = key in self._loads
+            try:
+                return await self._loads.get(key, lambda: self._load(key, load))
+            except ToolFailure:
+                if not is_shared:  # else it was refused to another command, which may have ended meanwhile
+                    raise
 
     def _lookup(self, key: Key) -> tuple[float, Secret | None]:
         return self._kept.get(key) or (0.0, None)
