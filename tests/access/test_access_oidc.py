@@ -21,7 +21,7 @@ from noetl_stream.adapters.oidc import (
     OidcProvider,
     ProviderKeys,
 )
-from noetl_stream.errors import Forbidden, Unauthenticated, Unreachable
+from noetl_stream.errors import Forbidden, Unauthenticated, Unreachable, UsageError
 from noetl_stream.ports.access import Caller
 from noetl_stream.settings.oidc import OidcSettings, read_oidc
 
@@ -47,7 +47,7 @@ def provider(issuer: Issuer, keys: ProviderKeys) -> OidcProvider:
 async def test_a_token_signed_by_the_provider_holds(
     issuer: Issuer, provider: OidcProvider, algorithm: str, kid: str
 ) -> None:
-    assert await provider.caller(issuer.token(algorithm, kid)) == Caller("oidc:u-1", "operator")
+    assert await provider.caller(issuer.token(algorithm, kid)) == Caller("oidc:u-1", "operator", id="oidc:u-1")
     assert issuer.paths_asked == ["/.well-known/openid-configuration", "/keys"]
 
 
@@ -316,3 +316,90 @@ async def test_a_provider_where_nothing_listens_is_a_clear_error(clock: ManualCl
     with pytest.raises(Unreachable, match=r"cannot get the keys of the identity provider http://127\.0\.0\.1:1"):
         await provider.caller(issuer.token())
     await keys.close()
+
+
+NO_ACCESS_TOKENS: dict[str, tuple[Callable[[Issuer], str], str]] = {
+    "nonce": (lambda issuer: issuer.token(nonce="n"), "is an ID token"),
+    "at_hash": (lambda issuer: issuer.token(at_hash="h"), "is an ID token"),
+    "its audience is its client": (lambda issuer: issuer.token(azp=AUDIENCE), "is an ID token"),
+    "claim typ ID": (lambda issuer: issuer.token(typ="ID"), r"no access token \(typ\)"),
+    "claim typ Refresh": (lambda issuer: issuer.token(typ="Refresh"), r"no access token \(typ\)"),
+    "header typ": (lambda issuer: issuer.token(headers={"typ": "logout+jwt"}), r"no access token \(typ\)"),
+}
+
+
+@pytest.mark.parametrize("name", NO_ACCESS_TOKENS)
+async def test_a_token_that_is_no_access_token_is_refused(issuer: Issuer, provider: OidcProvider, name: str) -> None:
+    make, reason = NO_ACCESS_TOKENS[name]
+    with pytest.raises(Unauthenticated, match=reason):
+        await provider.caller(make(issuer))
+
+
+@pytest.mark.parametrize(
+    "token",
+    [
+        lambda issuer: issuer.token(headers={"typ": "at+jwt"}, azp=AUDIENCE),
+        lambda issuer: issuer.token(headers={"typ": "application/at+jwt"}, nonce="n"),
+        lambda issuer: issuer.token(typ="Bearer", azp=AUDIENCE),
+        lambda issuer: issuer.token(azp="a-web-page"),
+    ],
+)
+async def test_access_tokens_are_accepted(
+    issuer: Issuer, provider: OidcProvider, token: Callable[[Issuer], str]
+) -> None:
+    assert await provider.caller(token(issuer)) == Caller("oidc:u-1", "operator")
+
+
+async def test_tokens_of_other_clients_are_refused(issuer: Issuer, keys: ProviderKeys) -> None:
+    settings = OidcSettings(issuer.url, AUDIENCE, clients=frozenset({"a-web-page", "ci"}))
+    provider = OidcProvider(settings, keys)
+    for claims in ({"azp": "a-web-page"}, {"client_id": "ci"}):
+        assert await provider.caller(issuer.token(**claims)) == Caller("oidc:u-1", "operator")
+    for claims in ({"azp": "another"}, {"azp": "another", "client_id": "ci"}, {}):
+        with pytest.raises(Unauthenticated, match=r"of a client that is not accepted \(azp\)"):
+            await provider.caller(issuer.token(**claims))
+
+
+@pytest.mark.parametrize(
+    ("explained", "claim", "paths"),
+    [
+        (None, ["team/a", "/shared/"], ("team/a", "shared")),
+        (None, "team/a", ("team/a",)),
+        (None, ["team/a", "team/../b", "", 7], ("team/a",)),
+        ({"data": ("team/data", "shared")}, ["data", "team/a"], ("team/data", "shared")),
+    ],
+)
+async def test_a_claim_limits_callers_to_paths(
+    issuer: Issuer, keys: ProviderKeys, explained: Any, claim: Any, paths: tuple[str, ...]
+) -> None:
+    provider = OidcProvider(OidcSettings(issuer.url, AUDIENCE, paths_claim="teams", paths=explained), keys)
+    assert await provider.caller(issuer.token(teams=claim)) == Caller("oidc:u-1", "operator", paths)
+
+
+@pytest.mark.parametrize("claim", [None, [], ["unknown"], "..", {"team": "a"}])
+async def test_a_caller_without_paths_may_do_nothing_where_callers_are_limited(
+    issuer: Issuer, keys: ProviderKeys, claim: Any
+) -> None:
+    settings = OidcSettings(issuer.url, AUDIENCE, paths_claim="teams", paths={"data": ("team/data",)})
+    provider = OidcProvider(settings, keys)
+    with pytest.raises(Forbidden, match="has no paths here"):
+        await provider.caller(issuer.token(teams=claim))
+    assert await provider.caller(issuer.token(teams=claim, noetl_role="admin")) == Caller("oidc:u-1", "admin")
+
+
+def test_paths_and_clients_come_from_the_environment() -> None:
+    given = {
+        "NOETL_OIDC_ISSUER": "https://login.example.com",
+        "NOETL_OIDC_AUDIENCE": AUDIENCE,
+        "NOETL_OIDC_CLIENTS": "ci, a-web-page",
+        "NOETL_OIDC_PATHS_CLAIM": "teams",
+        "NOETL_OIDC_PATHS": "data team=team/data, data team=shared",
+    }
+    settings = read_oidc(given)
+    assert settings is not None
+    assert settings.clients == {"ci", "a-web-page"}
+    assert settings.paths == {"data team": ("team/data", "shared")}
+    for wrong in ({"NOETL_OIDC_PATHS": "data=../x"}, {"NOETL_OIDC_PATHS": "data"}, {"NOETL_OIDC_PATHS_CLAIM": ""}):
+        changed = {name: value for name, value in (given | wrong).items() if value}
+        with pytest.raises(UsageError, match="NOETL_OIDC_PATHS"):
+            read_oidc(changed)

@@ -29,8 +29,8 @@ from noetl_stream.testing.keys import ACCESS_KEYS
 from noetl_stream.testing.scenario.scenario import Scenario
 from noetl_stream.tools.pipeline import NoopTool
 from noetl_stream.wiring import Connected, Endpoint, make_server
+from noetl_stream.worker.asker import Asker
 from noetl_stream.worker.playbooks import PlanClient
-from noetl_stream.worker.questions import Questions
 
 KINDS = {"noop": NoopTool.spec}
 
@@ -122,7 +122,7 @@ async def test_a_worker_leaves_it_to_the_server_to_judge_limits() -> None:
     await broker.bus.listen(f"{subjects.ASK_PLAYBOOK}.default", answer)
     plans, digest = PlanClient(KINDS), digest_of(source)
     command = StepCommand("command-1", "execution-1", 0, "steprun-1", "start", digest, "default")
-    assert (await plans.load(digest, Questions(broker.bus, broker.clock, command, "worker"))).digest == digest
+    assert (await plans.load(digest, Asker(broker.bus, broker.clock, command, "worker"))).digest == digest
     await plans.close()
 
 

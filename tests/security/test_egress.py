@@ -36,12 +36,13 @@ Run = Callable[..., Awaitable[Any]]
 
 
 class Listener:
-    """A server on loopback that counts connections, and answers each with ``greeting``."""
+    """A server on loopback that counts connections, and greets each, at once or after its first words."""
 
-    def __init__(self, greeting: bytes = b"") -> None:
+    def __init__(self, greeting: bytes = b"", *, asks_back: bool = False) -> None:
         self.connections = 0
         self.received = b""
         self._greeting = greeting
+        self._asks_back = asks_back
         self._server: asyncio.Server | None = None
 
     @property
@@ -61,6 +62,8 @@ class Listener:
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
+        if self._asks_back:
+            self.received += await reader.read(65536)
         writer.write(self._greeting)
         self.received += await reader.read(65536)
         writer.close()
@@ -222,7 +225,8 @@ async def test_the_driver_sends_no_password_of_the_workers_environment(
     run: Run, inside: Listener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The host asks for a password in plain text; the author's credential has none."""
-    evil = await Listener(b"R" + (8).to_bytes(4, "big") + (3).to_bytes(4, "big")).open()
+    asks_for_password = b"R" + (8).to_bytes(4, "big") + (3).to_bytes(4, "big")
+    evil = await Listener(asks_for_password, asks_back=True).open()
     for name, value in (
         ("PGPASSWORD", "s3cret"),
         ("PGUSER", "s3cret"),

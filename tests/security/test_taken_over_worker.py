@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 from server_stage import Stage
@@ -20,6 +21,7 @@ from noetl_stream.errors import BlobMissing
 from noetl_stream.model import codec
 from noetl_stream.model.events import (
     CancelRequested,
+    ChildCall,
     ClientFact,
     CtxPatched,
     ExecutionRequested,
@@ -28,19 +30,22 @@ from noetl_stream.model.events import (
     StepDone,
     StepFailed,
     StepStarted,
+    StepSuspended,
     TaskProcessed,
     TaskStarted,
+    Wait,
 )
 from noetl_stream.model.ids import RunId
 from noetl_stream.model.messages import (
     CatalogQuestion,
     PlaybookQuestion,
-    Question,
+    Report,
     Request,
     ResultQuestion,
     SecretQuestion,
     ShownCommand,
     StepCommand,
+    WorkerQuestion,
 )
 from noetl_stream.model.outcome import ErrorInfo, Outcome, Payload, Reference
 from noetl_stream.playbook.compile.compiler import digest_of
@@ -54,7 +59,7 @@ from noetl_stream.sealing.keys import KeyRing, new_key, read_key
 from noetl_stream.sealing.objects import MARK, GivenKeys, seal_object
 from noetl_stream.sealing.signing import Signer
 from noetl_stream.server.credentials import SecretsResponder
-from noetl_stream.testing.keys import SIGNER
+from noetl_stream.testing.keys import CAPABILITIES, SIGNER
 from noetl_stream.testing.simulation.time import cancel_all_tasks
 from noetl_stream.testing.simulation.work import playbook, work
 
@@ -83,7 +88,7 @@ class Scene:
     own_delivery: Delivery
     other: StepCommand
 
-    async def ask(self, subject: str, pool: str, question: Question) -> Any:
+    async def ask(self, subject: str, pool: str, question: WorkerQuestion) -> Any:
         """What servers answer."""
         body = await self.stage.broker.bus.ask(f"{subject}.{pool}", codec.encode(question), 1)
         return None if body is None else codec.decode_json(body)
@@ -97,7 +102,7 @@ class Scene:
     async def request(self, execution_id: str, fact: ClientFact, signature: str = "") -> Any:
         """Publishes a request; its answer."""
         body = codec.encode(Request(execution_id, fact.request_id, fact, signature))
-        await self.stage.broker.event_log.publish_reported(execution_id, fact.request_id, body)
+        await self.stage.broker.event_log.publish_request(execution_id, fact.request_id, body)
         await self.stage.pass_time(1)
         row = await self.stage.store.real.request(execution_id, fact.request_id)
         return None if row is None else codec.decode_json(row.answer)
@@ -268,9 +273,7 @@ async def test_it_starts_and_cancels_nothing_in_the_name_of_others(scene: Scene)
 # --- reports ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "fact", [StepClaimed("reply"), StepStarted("thief"), StepFailed("s", ErrorInfo("crashed", "!"))]
-)
+@pytest.mark.parametrize("fact", [StepClaimed(), StepStarted("thief"), StepFailed("s", ErrorInfo("crashed", "!"))])
 @pytest.mark.parametrize("capability", ["", "own"])
 async def test_it_reports_nothing_of_other_commands(scene: Scene, fact: Fact, capability: str) -> None:
     command = replace(scene.other, capability=scene.own.capability if capability else "")
@@ -280,7 +283,7 @@ async def test_it_reports_nothing_of_other_commands(scene: Scene, fact: Fact, ca
 
 
 async def test_a_claim_of_issue_2000000000_holds_no_command(scene: Scene) -> None:
-    await scene.report(scene.own, StepClaimed("reply"), issue=2_000_000_000)
+    await scene.report(scene.own, StepClaimed(), issue=2_000_000_000)
     assert "no capability for issue 2000000000" in (await scene.dead_letters())[0]
     await complete(scene.stage, scene.own)
     assert (await scene.stage.ended(MINE)).status == "completed"
@@ -295,6 +298,44 @@ async def test_a_made_up_reference_gives_it_no_key(scene: Scene) -> None:
     scene.own_delivery.ack()
     again, _ = await (await scene.stage.manual_worker("a")).take()
     assert (again.issue > 1, list(again.object_keys)) == (True, [MINE])
+
+
+@pytest.mark.parametrize("pin", ["", "own", "theirs"])
+async def test_it_calls_no_playbook_that_was_not_resolved_for_it(scene: Scene, pin: str) -> None:
+    """Without grants to ask, a call would run any playbook in any pool and bring its result back."""
+    digest = digest_of(book(THEIRS, "b"))
+    pins = {
+        "": "",
+        "own": CAPABILITIES.pin(MINE, digest_of(book(MINE, "a")), "team/b"),
+        "theirs": CAPABILITIES.pin(THEIRS, digest, "team/b"),
+    }
+    call = ChildCall(digest, "team/b", pin=pins[pin])
+    await scene.report(scene.own, StepStarted("thief"), StepSuspended([Wait((), "second_task", child=call)]))
+    assert await scene.dead_letters() == ["it calls playbook team/b, which was not resolved for this execution"]
+    assert "child.requested" not in [entry.name for entry in await scene.stage.journal(MINE)]
+
+
+async def test_a_stolen_capability_of_pool_b_is_of_no_use_in_pool_a(scene: Scene) -> None:
+    body = codec.encode(report_of(scene.other))
+    await scene.stage.broker.event_log.publish_report(THEIRS, "a", "stolen", body)
+    await scene.stage.pass_time(1)
+    assert await scene.dead_letters() == ["a worker of pool a reports on a command of pool b"]
+    await scene.unharmed()
+
+
+def report_of(command: StepCommand) -> Report:
+    return Report(
+        execution_id=command.execution_id,
+        step_run_id=command.step_run_id,
+        command_id=command.command_id,
+        issue=command.issue,
+        num_delivered=1,
+        nonce="thief",
+        number=0,
+        first=0,
+        events=[msgspec.Raw(codec.encode(StepStarted("thief")))],
+        capability=command.capability,
+    )
 
 
 # --- objects ----------------------------------------------------------------------------------------------------------

@@ -41,6 +41,7 @@ from noetl_stream.ports.store import ExecutionRow, PartitionAdvance, PartitionLe
 from noetl_stream.server.credentials import SecretsResponder
 from noetl_stream.server.parts import ServerTimes
 from noetl_stream.server.server import Server
+from noetl_stream.settings.grants import GrantsFile
 from noetl_stream.testing.conformance.catalog import registered
 from noetl_stream.testing.keys import OBJECT_KEYS, SIGNER
 from noetl_stream.testing.simulation.host import FaultInjector, SimulatedHost
@@ -49,7 +50,7 @@ from noetl_stream.testing.simulation.time import simulated_clock
 from noetl_stream.testing.simulation.work import CALLED, Effect, Job, WorkTool, playbook, work
 from noetl_stream.testing.simulation.world import asked_of
 from noetl_stream.tools.pipeline import NoopTool
-from noetl_stream.worker.questions import Questions
+from noetl_stream.worker.asker import Asker
 
 KINDS = {"work": WorkTool.spec, "noop": NoopTool.spec}
 ONE_STEP = playbook("one", [{"step": "only", "tool": work("done", 0.2)}])
@@ -74,6 +75,7 @@ class Stage:
         self.kinds: Kinds = KINDS
         self.secrets: SecretsResponder | None = None
         self.evaluator: Evaluator = MemoryEvaluator()
+        self.grants: GrantsFile | None = None
 
     def host(self, role: str, injector: FaultInjector | None = None) -> SimulatedHost:
         self._names += 1
@@ -85,7 +87,13 @@ class Stage:
         """Starts a server; its task ends when the server does."""
         host = host or self.host("server")
         server = server_on(
-            host, self.catalog, self.kinds, ServerTimes(**times), evaluator=self.evaluator, secrets=self.secrets
+            host,
+            self.catalog,
+            self.kinds,
+            ServerTimes(**times),
+            evaluator=self.evaluator,
+            secrets=self.secrets,
+            grants=self.grants,
         )
         task = asyncio.create_task(server.run())
         self.running.append(task)
@@ -225,9 +233,9 @@ class Stage:
         stored = self.broker.event_log.stored
         return [codec.decode_record(one.message.body) for one in stored if not one.is_input]
 
-    def questions(self, command: StepCommand) -> Questions:
+    def asker(self, command: StepCommand) -> Asker:
         """What a worker asks that has this command."""
-        return Questions(self.broker.bus, self.clock, command, "hand")
+        return Asker(self.broker.bus, self.clock, command, "hand")
 
     async def manual_worker(self, pool: str = "default") -> ManualWorker:
         """A worker that the test drives."""

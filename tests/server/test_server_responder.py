@@ -17,6 +17,7 @@ from noetl_stream.playbook.compile.compiler import digest_of
 from noetl_stream.ports.catalog import CatalogEntry
 from noetl_stream.ports.subjects import ASK_CATALOG, ASK_PLAYBOOK, ASK_RESULT
 from noetl_stream.testing.conformance.catalog import registered
+from noetl_stream.testing.keys import CAPABILITIES
 from noetl_stream.worker.playbooks import PinnedPlaybook, PlanClient, PlanUnknown, PlaybookUnknown, pin_playbook
 
 NESTED = "etl/airports.daily"
@@ -32,13 +33,13 @@ async def taken(stage: Stage, source: str = ONE_STEP) -> StepCommand:
 
 async def answer_to(stage: Stage, command: StepCommand, subject: str, question: Any) -> Any:
     """What the owner of the execution answers."""
-    return codec.decode_json(await stage.questions(command).ask(subject, question))
+    return codec.decode_json(await stage.asker(command).ask(subject, question))
 
 
 async def test_a_worker_gets_the_playbook_of_its_command(stage: Stage) -> None:
     await stage.server()
     command = await taken(stage)
-    plan = await PlanClient(KINDS).load(command.digest, stage.questions(command))
+    plan = await PlanClient(KINDS).load(command.digest, stage.asker(command))
     assert plan.digest == digest_of(ONE_STEP)
 
 
@@ -86,7 +87,7 @@ async def test_a_command_that_has_ended_allows_nothing_more(stage: Stage) -> Non
     await worker.finish(command, worker.run_of(command, delivery))
     await stage.ended(EXECUTION)
     with pytest.raises(PlanUnknown, match="has ended"):
-        await PlanClient(KINDS).load(command.digest, stage.questions(command))
+        await PlanClient(KINDS).load(command.digest, stage.asker(command))
 
 
 async def test_a_command_that_another_worker_has_allows_nothing_more(stage: Stage) -> None:
@@ -115,9 +116,10 @@ async def test_a_worker_gets_the_latest_or_the_version_it_names(stage: Stage) ->
     await stage.server()
     first = await registered(stage.catalog, "a", NESTED, "1.0")
     second = await registered(stage.catalog, "b", NESTED)
-    questions = stage.questions(await taken(stage))
-    assert await pin_playbook(questions, NESTED, None) == PinnedPlaybook(second.digest, NESTED, "2")
-    assert await pin_playbook(questions, f"/{NESTED}", "1.0") == PinnedPlaybook(first.digest, NESTED, "1.0")
+    asker = stage.asker(await taken(stage))
+    pins = [CAPABILITIES.pin(EXECUTION, entry.digest, NESTED) for entry in (first, second)]
+    assert await pin_playbook(asker, NESTED, None) == PinnedPlaybook(second.digest, NESTED, "2", pins[1])
+    assert await pin_playbook(asker, f"/{NESTED}", "1.0") == PinnedPlaybook(first.digest, NESTED, "1.0", pins[0])
 
 
 @pytest.mark.parametrize(
@@ -137,9 +139,9 @@ async def test_an_unknown_version_is_reported_with_the_known_ones(
     await stage.server()
     for text, given in (("a", "1.0"), ("b", None), ("c", None)):
         await registered(stage.catalog, text, NESTED, given)
-    questions = stage.questions(await taken(stage))
+    asker = stage.asker(await taken(stage))
     with pytest.raises(PlaybookUnknown) as caught:
-        await pin_playbook(questions, path, version)
+        await pin_playbook(asker, path, version)
     assert reason in caught.value.message
 
 
@@ -166,7 +168,7 @@ async def test_a_worker_asks_until_some_server_reaches_its_database(stage: Stage
     stage.catalog = Away(stage.store.real)
     entry = await registered(stage.catalog, "a", NESTED)
     await stage.server()
-    pinned = await pin_playbook(stage.questions(await taken(stage)), NESTED, None)
+    pinned = await pin_playbook(stage.asker(await taken(stage)), NESTED, None)
     assert pinned.digest == entry.digest
     assert stage.catalog.failures == 0
 

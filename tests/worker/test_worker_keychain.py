@@ -27,9 +27,9 @@ from noetl_stream.tools.contract import ToolCall, ToolFailure
 from noetl_stream.tools.egress import Egress
 from noetl_stream.tools.http.tool import HttpTool
 from noetl_stream.tools.pipeline import SecretsTool
+from noetl_stream.worker.asker import Asker
 from noetl_stream.worker.limits import ABSENT_KEPT_S, SECRET_KEPT_S, UNKNOWN_LIFETIME_S
-from noetl_stream.worker.questions import Questions
-from noetl_stream.worker.secrets.keychain import Keychain, find_stored
+from noetl_stream.worker.secrets.keychain import Keychain, Secret, find_stored
 
 KEYS = KeyRing(read_key(new_key(), "a test"))
 OWN = {"mine": "worker-own-value", "both": "worker-own-value"}
@@ -60,7 +60,9 @@ class Vault:
 
     async def open(self) -> None:
         """Begins to answer."""
-        secrets = SecretsResponder(self.credentials, MemoryAudit(), self.stage.clock, KEYS)
+        secrets = SecretsResponder(
+            self.credentials, MemoryAudit(), self.stage.clock, KEYS, {"local_postgres": "offered-value"}
+        )
         bus = self.stage.broker.bus
 
         async def answer(_names: list[str], body: bytes) -> SecretAnswer:
@@ -169,8 +171,8 @@ async def test_a_secret_of_the_worker_that_nothing_could_hide_is_refused(
     assert failure_of(processed).message == f"keychain.entry: the variable KEYCHAIN_TEST {TOO_SHORT}"
     with pytest.raises(ToolFailure) as failed:
         stage = vault.stage
-        questions = Questions(stage.broker.bus, stage.clock, stage.command(stage.plan(READS % "credential")), "worker")
-        await Keychain(stage.clock, {"pin": value}).named(questions, "pin")
+        asker = Asker(stage.broker.bus, stage.clock, stage.command(stage.plan(READS % "credential")), "worker")
+        await Keychain(stage.clock, {"pin": value}).named(asker, "pin")
     assert failed.value.error.message == f"NOETL_CREDENTIAL_PIN {TOO_SHORT}"
 
 
@@ -272,13 +274,13 @@ async def test_a_tool_learns_which_credentials_the_operator_configured(vault: Va
     found: dict[str, bool] = {}
 
     async def act(call: ToolCall) -> Any:
-        for name in ("mine", "both", "entry"):
+        for name in ("mine", "local_postgres", "both", "entry"):
             found[name] = await call.is_operators(name)
 
     vault.stage.puppet.acts["act"] = act
     root = "keychain: [{name: entry, kind: credential, credential: mine}]\n"
     await vault.run(f"- step: start\n  tool:\n  - {{name: act, kind: puppet}}\n{root}")
-    assert found == {"mine": True, "both": False, "entry": True}
+    assert found == {"mine": True, "local_postgres": True, "both": False, "entry": True}
 
 
 async def test_a_secret_in_what_failed_to_render_is_hidden(vault: Vault) -> None:
@@ -340,6 +342,22 @@ async def test_another_execution_asks_for_itself_unless_the_scope_is_global(vaul
         assert vault.lookups == ["entry"] * asked
 
 
+@pytest.mark.parametrize("kind", ["credential", "credential, scope: global", "credential, credential: local_postgres"])
+async def test_another_playbook_asks_for_itself_since_it_may_not_have_been_granted_it(vault: Vault, kind: str) -> None:
+    await vault.keeper.put("entry", "first value", "ann")
+    for changed in ("", "# another playbook\n"):
+        vault.lookups.clear()
+        await vault.run(READS % kind + changed, execution_id=EXECUTION if not changed else "execution-2")
+        assert len(vault.lookups) == 1
+
+
+async def test_another_playbook_asks_whether_a_credential_of_the_worker_is_for_it(vault: Vault) -> None:
+    """The absence of a stored credential, after which the worker's own is used, is not remembered for all either."""
+    for changed in ("", "# another playbook\n"):
+        await vault.run(READS % "credential, credential: mine" + changed)
+    assert vault.lookups == ["mine", "mine"]
+
+
 async def test_tasks_at_once_ask_once(vault: Vault) -> None:
     await vault.keeper.put("entry", "a value", "ann")
     loop = "  loop: {in: [1, 2, 3, 4], iterator: n, spec: {mode: parallel, exec: local}}\n"
@@ -350,6 +368,25 @@ async def test_tasks_at_once_ask_once(vault: Vault) -> None:
     await vault.stage.soon(lambda: "loop.done" in vault.stage.names)
     assert inputs_read(vault) == ["a value"] * 4
     assert vault.lookups == ["entry"]
+
+
+async def test_what_is_refused_to_one_command_is_asked_again_for_the_next(stage: Stage) -> None:
+    gate = asyncio.Event()
+
+    async def find(asker: Asker, _name: str) -> Secret:
+        await gate.wait()
+        if asker.command.command_id == "command-1":
+            raise ToolFailure.of("credential", "command command-1 has ended")
+        return Secret("a value")
+
+    plan, keychain = stage.plan(READS % "credential"), Keychain(stage.clock, {}, find)
+    askers = [Asker(stage.broker.bus, stage.clock, stage.command(plan, f"command-{n}"), "worker") for n in (1, 2, 3)]
+    asking = [asyncio.create_task(keychain.named(asker, "entry")) for asker in askers]
+    await stage.settle()
+    gate.set()
+    first, *others = await asyncio.gather(*asking, return_exceptions=True)
+    assert isinstance(first, ToolFailure)
+    assert others == [Secret("a value")] * 2
 
 
 async def test_that_a_name_is_not_stored_is_remembered_for_a_moment(vault: Vault) -> None:
@@ -463,6 +500,13 @@ async def test_a_token_is_fetched_and_kept_until_shortly_before_its_end(vault: V
     await vault.stage.advance(1)
     await vault.run(with_token(tokens))
     assert inputs_read(vault)[3] == {"access_token": "token-2", "token_type": "Bearer"}
+
+
+async def test_another_playbook_fetches_its_own_token(vault: Vault, tokens: TokenServer) -> None:
+    """The settings may be the same, and the credential in them not granted to it."""
+    for changed in ("", "# another playbook\n"):
+        await vault.run(with_token(tokens) + changed)
+    assert [value["access_token"] for value in inputs_read(vault)] == ["token-1", "token-2"]
 
 
 @pytest.mark.parametrize("expires_in", [None, "soon"])

@@ -137,10 +137,10 @@ async def test_new_waits_are_added_to_existing_ones(stage: Stage) -> None:
 
 
 async def test_a_parked_child_keeps_its_execution(stage: Stage) -> None:
-    await stage.answer_catalog(PinnedPlaybook("digest-1", "jobs/child", "1.0"))
+    await stage.answer_catalog(PinnedPlaybook("digest-1", "jobs/child", "1.0", "a pin"))
     calls = PARALLEL.replace('kind: wait, signal: "go-{{ item }}", timeout_s: 60', "kind: playbook, path: jobs/child")
     command = await begin(stage, calls, ["a", "b"], max_in_flight=2)
-    call = ChildCall("digest-1", "jobs/child", "1.0")
+    call = ChildCall("digest-1", "jobs/child", "1.0", pin="a pin")
     assert stage.waits == [Wait((0,), "rest", child=call), Wait((1,), "rest", child=call)]
     started = Wait((0,), "rest", child=ChildCall("digest-1", "jobs/child", "1.0", execution_id="child-1"), since_ms=5)
     go = go_on(stage, LoopProgress(), answers={"1": answered()}, waits={"0": started})

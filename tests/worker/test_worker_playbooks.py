@@ -11,8 +11,8 @@ from noetl_stream.model.messages import StepCommand
 from noetl_stream.playbook.compile.compiler import digest_of
 from noetl_stream.playbook.plan import Plan
 from noetl_stream.tools.pipeline import NoopTool
+from noetl_stream.worker.asker import Asker
 from noetl_stream.worker.playbooks import PlanClient, PlanUnknown, PlanUnusable
-from noetl_stream.worker.questions import Questions
 
 NOOP = playbook("- step: start\n  tool: {kind: noop}\n")
 OTHER = playbook("- step: start\n  tool: {kind: noop, args: {a: 1}}\n")
@@ -41,7 +41,7 @@ class Server:
 async def load(stage: Stage, plans: PlanClient, digest: str) -> Plan:
     """The plan, as a command asks for it that is named after the digest."""
     command = StepCommand(digest, "execution-1", 0, "steprun-1", "start", digest, "default")
-    return await plans.load(digest, Questions(stage.broker.bus, stage.clock, command, "worker-1"))
+    return await plans.load(digest, Asker(stage.broker.bus, stage.clock, command, "worker-1"))
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ from noetl_stream.model.messages import Go
 from noetl_stream.model.outcome import ErrorInfo, Meta, Outcome
 from noetl_stream.worker.playbooks import PinnedPlaybook
 
-CHILD = PinnedPlaybook("digest-1", "jobs/child", "1.0")
-NEWER = PinnedPlaybook("digest-2", "jobs/child", "2.0")
+CHILD = PinnedPlaybook("digest-1", "jobs/child", "1.0", "a pin")
+NEWER = PinnedPlaybook("digest-2", "jobs/child", "2.0", "a pin")
 
 
 def waits_with(inputs: str, spec: str = "{}") -> str:
@@ -144,7 +144,7 @@ async def test_a_call_is_pinned_to_the_latest_version_at_the_call(stage: Stage) 
     await stage.start()
     steps = calls_with("path: jobs/child\n    args: {n: '{{ workload.items[0] }}'}\n    return_step: last")
     await stage.issue(stage.command(stage.plan(steps)))
-    call = ChildCall("digest-2", "jobs/child", "2.0", {"n": 1}, "last")
+    call = ChildCall("digest-2", "jobs/child", "2.0", {"n": 1}, "last", pin="a pin")
     assert stage.names == ["step.started", "task.started", "step.suspended"]
     assert stage.waits == [Wait((), "pause", child=call)]
 
@@ -154,7 +154,9 @@ async def test_a_call_may_name_a_version_and_has_the_time_of_its_task(stage: Sta
     await stage.start()
     steps = calls_with("path: jobs/child\n    version: '1.0'", "{timeout: 30}")
     await stage.issue(stage.command(stage.plan(steps)))
-    assert stage.waits == [Wait((), "pause", child=ChildCall("digest-1", "jobs/child", "1.0"), timeout_s=30)]
+    assert stage.waits == [
+        Wait((), "pause", child=ChildCall("digest-1", "jobs/child", "1.0", pin="a pin"), timeout_s=30)
+    ]
 
 
 async def test_a_call_of_an_unknown_playbook_is_an_error_outcome(stage: Stage) -> None:
@@ -185,7 +187,7 @@ async def test_a_retry_after_a_failed_child_starts_a_new_child(stage: Stage) -> 
     await resume_with(stage, steps, failed)
     assert stage.names[3:] == ["step.started", "task.processed", "task.started", "step.suspended"]
     assert [fact.attempt for fact in stage.facts if isinstance(fact, TaskStarted)] == [1, 2]
-    assert stage.waits == [Wait((), "pause", child=ChildCall("digest-1", "jobs/child", "1.0"))]
+    assert stage.waits == [Wait((), "pause", child=ChildCall("digest-1", "jobs/child", "1.0", pin="a pin"))]
 
 
 async def test_a_failed_child_without_policy_fails_the_step(stage: Stage) -> None:

@@ -34,8 +34,8 @@ from noetl_stream.ports.sealed_blobs import SealedBlobs
 from noetl_stream.testing.keys import CAPABILITIES, OBJECT_KEYS
 from noetl_stream.tools.contract import Tool, ToolCall, ToolResult
 from noetl_stream.tools.pipeline import NoopTool
+from noetl_stream.worker.asker import Asker
 from noetl_stream.worker.playbooks import PinnedPlaybook, PlanUnknown
-from noetl_stream.worker.questions import Questions
 from noetl_stream.worker.worker import Worker
 
 POOL = "default"
@@ -103,7 +103,7 @@ class KnownPlans:
     def cached(self, digest: str) -> Plan | None:
         return self.plans.get(digest)
 
-    async def load(self, digest: str, _questions: Questions) -> Plan:
+    async def load(self, digest: str, _asker: Asker) -> Plan:
         self.lookups += 1
         await self.gate.wait()
         if digest in self.plans:

@@ -14,6 +14,7 @@ import jwt
 
 from noetl_stream.concurrency import end_tasks
 from noetl_stream.errors import Forbidden, Unauthenticated, Unreachable
+from noetl_stream.model.paths import are_segments
 from noetl_stream.model.roles import ROLES, Role
 from noetl_stream.ports.access import Caller
 from noetl_stream.ports.clock import Clock
@@ -27,6 +28,11 @@ LEEWAY_S: Final = 30
 
 MAX_PRINCIPAL_CHARACTERS: Final = 200
 REQUIRED: Final = ["iss", "sub", "aud", "exp", "iat"]
+
+ID_TOKEN_CLAIMS: Final = frozenset({"nonce", "at_hash", "c_hash", "s_hash"})
+"""Claims that only ID tokens have (OpenID Connect Core 1.0)."""
+
+MAX_PATHS: Final = 100
 
 _REASONS: Final = {
     jwt.ExpiredSignatureError: "has expired",
@@ -72,13 +78,14 @@ class OidcProvider:
 
     async def caller(self, bearer: str) -> Caller:
         try:
-            kid = jwt.get_unverified_header(bearer).get("kid")
+            header = jwt.get_unverified_header(bearer)
         except jwt.PyJWTError:
             raise Unauthenticated("not a token of the identity provider") from None
-        key = await self._keys.find(kid)
+        key = await self._keys.find(header.get("kid"))
         if key is None:
             raise Unauthenticated("the token is signed with a key the identity provider does not publish")
         claims = self._verified(bearer, key)
+        _check_access_token(header, claims, self._settings)
         principal = _principal(claims)
         role = self._role(claims)
         if role is None:
@@ -86,7 +93,8 @@ class OidcProvider:
                 f"{principal} has no role here",
                 hint=f"the claim {self._settings.role_claim!r} names none; NOETL_OIDC_DEFAULT_ROLE sets a default",
             )
-        return Caller(principal, role)
+        paths = () if role == "admin" else self._paths(claims, principal)
+        return Caller(principal, role, paths, id=f"oidc:{claims['sub']}")
 
     def _verified(self, bearer: str, key: SigningKey) -> Mapping[str, Any]:
         """The claims. The key determines the allowed algorithms, never the token."""
@@ -111,6 +119,47 @@ class OidcProvider:
         roles = self._settings.roles
         found = [roles[value] for value in values if isinstance(value, str) and value in roles]
         return max(found, key=ROLES.index, default=self._settings.default_role)
+
+    def _paths(self, claims: Mapping[str, Any], principal: str) -> tuple[str, ...]:
+        """The paths that the caller is limited to; empty if nobody is.
+
+        Raises:
+            Forbidden: the claim names none.
+        """
+        settings = self._settings
+        if settings.paths_claim is None:
+            return ()
+        claim = _claim(claims, settings.paths_claim)
+        values = [value for value in (claim if isinstance(claim, list) else [claim]) if isinstance(value, str)]
+        if settings.paths is None:
+            paths = [path for value in values if are_segments(path := value.strip("/"))]
+        else:
+            paths = [path for value in values for path in settings.paths.get(value, ())]
+        if not paths:
+            hint = f"the claim {settings.paths_claim!r} names none; see NOETL_OIDC_PATHS"
+            raise Forbidden(f"{principal} has no paths here", hint=hint)
+        return tuple(dict.fromkeys(paths))[:MAX_PATHS]
+
+
+def _check_access_token(header: Mapping[str, Any], claims: Mapping[str, Any], settings: OidcSettings) -> None:
+    """Refuses ID tokens, which tell a client who has logged in and are no permission to call anything.
+
+    An access token says so by the type ``at+jwt`` (RFC 9068) or, of some providers, by the claim ``typ``. Others say
+    nothing; then the marks of an ID token are what tells: its claims, and an audience that is its client.
+
+    Raises:
+        Unauthenticated: it is no access token, or of a client that is not accepted.
+    """
+    kind = str(header.get("typ", "JWT")).lower().removeprefix("application/")
+    declared = claims.get("typ")
+    client = claims.get("azp", claims.get("client_id"))
+    if kind not in ("at+jwt", "jwt") or (declared is not None and str(declared).lower() != "bearer"):
+        raise Unauthenticated("the identity provider's token is no access token (typ)")
+    if kind == "jwt" and declared is None and (ID_TOKEN_CLAIMS & claims.keys() or client == settings.audience):
+        hint = "send the access token, not the ID token"
+        raise Unauthenticated("the identity provider's token is an ID token", hint=hint)
+    if settings.clients and client not in settings.clients:
+        raise Unauthenticated("the identity provider's token is of a client that is not accepted (azp)")
 
 
 def _claim(claims: Mapping[str, Any], name: str) -> Any:

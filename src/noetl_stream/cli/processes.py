@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import socket
 from dataclasses import replace
 from pathlib import Path
 from typing import Final, Literal
@@ -15,8 +17,10 @@ from noetl_stream.cli.base.session import with_session
 from noetl_stream.cli.base.target import Target, target_options
 from noetl_stream.errors import UsageError
 from noetl_stream.settings.children import ISOLATIONS, Isolation
-from noetl_stream.settings.environment import Settings
+from noetl_stream.settings.environment import Settings, drop_engine_variables
 from noetl_stream.telemetry.logs import configure
+
+log = logging.getLogger(__name__)
 
 SHOW: Final = "show"
 
@@ -129,7 +133,7 @@ def worker(
     if isolation == SHOW:
         _show_isolation(settings_for(home))
         return
-    settings = _logged(home)
+    settings = _logged(home, "worker")
     if isolation is not None:
         settings = replace(settings, isolation=isolation)
     log_isolation(settings.children)
@@ -151,20 +155,22 @@ def list_workers(output: str, target: Target) -> None:
 @click.command()
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option("--port", type=click.IntRange(0, 65535), default=8080, show_default=True, help="0 picks a free port.")
+@click.option("--socket", "descriptor", type=click.IntRange(3), default=None, hidden=True)
 @end_with_parent_option
 @home_option
-def gateway(host: str, port: int, home: Path | None) -> None:
+def gateway(host: str, port: int, descriptor: int | None, home: Path | None) -> None:
     """Run a gateway: all operations over HTTP, described by /openapi.json.
 
-    On a loopback address every caller is an admin, unless NOETL_GATEWAY_AUTH=required or an identity provider is set.
-    On any other address callers need a token. Any number of gateways can run. SIGTERM or Ctrl-C stops a gateway after
-    it has answered the requests in progress.
+    Callers need a token. With the embedded stack one is made, in gateway.token of its home, and commands with --url use
+    it; on other servers create the first with `noetl-stream token create`. Any number of gateways can run. SIGTERM or
+    Ctrl-C stops a gateway after it has answered the requests in progress.
     """
     from noetl_stream.hosting import host_gateway, open_stack
 
     settings = _logged(home)
+    accepting = None if descriptor is None else socket.socket(fileno=descriptor)
     with open_stack(settings) as stack:
-        run_async(host_gateway(stack, settings, host, port))
+        run_async(host_gateway(stack, settings, (host, port), accepting, click.echo))
 
 
 @click.command(hidden=True)
@@ -231,13 +237,19 @@ def _show_isolation(settings: Settings) -> None:
     print_table(("isolation", "holds", "note"), rows)
 
 
-def _logged(home: Path | None) -> Settings:
-    """The settings of a process, whose logging they configure. Other processes can no longer look into this one."""
+def _logged(home: Path | None, role: str = "") -> Settings:
+    """The settings of a process, whose logging they configure.
+
+    Its environment keeps no secrets of the engine, and other processes can no longer look into it.
+    """
     from noetl_stream.tools.children.linux import hide_process
 
     hide_process()
     settings = settings_for(home)
     configure(settings.log_level, settings.log_format)
+    superfluous = drop_engine_variables()
+    if superfluous and role == "worker":
+        log.warning("a worker must not have %s: not used, and removed from its environment", ", ".join(superfluous))
     return settings
 
 

@@ -328,7 +328,7 @@ class CatalogQuestion(msgspec.Struct, frozen=True):
     version: str | None = None
 
 
-Question = SecretQuestion | PlaybookQuestion | ResultQuestion | CatalogQuestion
+WorkerQuestion = SecretQuestion | PlaybookQuestion | ResultQuestion | CatalogQuestion
 """What workers ask, each on behalf of a command that is live (PROTOCOL §7 *Capabilities*)."""
 
 
@@ -341,6 +341,7 @@ class SecretAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
         body: See :class:`noetl_stream.sealing.handover.Sealed`.
         refused: Why a stored value is not handed out; empty if the name is not stored.
         near: A stored name similar to the requested one.
+        is_operators: Whether the server's operator configured it, rather than somebody stored it.
     """
 
     version: int = 0
@@ -348,6 +349,7 @@ class SecretAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
     body: bytes = b""
     refused: str = ""
     near: str = ""
+    is_operators: bool = False
 
 
 def subject_of(question: SecretQuestion, version: int) -> bytes:

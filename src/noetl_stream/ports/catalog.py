@@ -155,7 +155,15 @@ def entry_named(version: str, entries: Sequence[CatalogEntry]) -> CatalogEntry |
 
 
 class NotRegistered(NotFound):
-    """The catalog does not have the path, or the path not the version."""
+    """The catalog does not have the path, or the path not the version.
+
+    Attributes:
+        near: The path that the hint suggests, if any: not everybody may know that it exists.
+    """
+
+    def __init__(self, message: str, *, hint: str | None = None, near: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.near = near
 
 
 class Address(NamedTuple):
@@ -214,7 +222,7 @@ async def find_versions(catalog: Catalog, path: str) -> list[CatalogEntry]:
     known = await catalog.latest("", {}, SUGGESTED_AMONG, None)
     near = nearest(path, (entry.path for entry in known))
     hint = f"did you mean `{near}`?" if near else "`noetl-stream playbook list` lists them all"
-    raise NotRegistered(f"no playbook {path} in the catalog", hint=hint)
+    raise NotRegistered(f"no playbook {path} in the catalog", hint=hint, near=near or "")
 
 
 def _is_part(text: str) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from noetl_stream.model import codec
+from noetl_stream.model.events import ChildCall
 from noetl_stream.model.messages import Report, ShownCommand, StepCommand, references_of
 from noetl_stream.sealing.keys import KeyRing
 from noetl_stream.sealing.objects import DerivedKeys
@@ -12,7 +13,7 @@ from noetl_stream.sealing.signing import SEPARATOR, Signer
 
 
 class Capabilities:
-    """Issues commands with a capability and the keys of the objects they may read.
+    """Issues commands with a capability and the keys of the objects they may read; pins playbooks that they may call.
 
     A capability is ``<pool>.<signature>``, over the command, its issue and the pool. It holds as long as the server key
     is known; whether the command is still live is for the state to say.
@@ -20,6 +21,7 @@ class Capabilities:
 
     def __init__(self, server_keys: KeyRing, access_keys: KeyRing) -> None:
         self._signer = Signer(server_keys, "command")
+        self._pins = Signer(server_keys, "call")
         self._objects = DerivedKeys(access_keys)
 
     def encode(self, command: StepCommand) -> bytes:
@@ -37,6 +39,14 @@ class Capabilities:
         """The pool this issue of the command was given to; ``None`` if the capability is not one of this command."""
         pool, _, signature = shown.capability.partition(SEPARATOR)
         return pool if self._signer.holds(signature, *_parts(shown, pool)) else None
+
+    def pin(self, execution_id: str, digest: str, path: str) -> str:
+        """Allows the execution to call this playbook."""
+        return self._pins.sign(execution_id, digest, path)
+
+    def is_pinned(self, execution_id: str, call: ChildCall) -> bool:
+        """Whether a server has resolved the playbook of ``call`` for this execution."""
+        return self._pins.holds(call.pin, execution_id, call.digest, call.path)
 
 
 def _parts(command: StepCommand | Report | ShownCommand, pool: str) -> tuple[str, ...]:

@@ -16,11 +16,11 @@ from noetl_stream.model.ids import is_valid_id, partition_of
 from noetl_stream.model.messages import (
     CatalogQuestion,
     PlaybookQuestion,
-    Question,
     ResultQuestion,
     SecretAnswer,
     SecretQuestion,
     ShownCommand,
+    WorkerQuestion,
     references_of,
 )
 from noetl_stream.model.outcome import Reference
@@ -35,7 +35,7 @@ from noetl_stream.settings.grants import Grants
 
 log = logging.getLogger(__name__)
 
-Asked = TypeVar("Asked", bound=Question)
+Asked = TypeVar("Asked", bound=WorkerQuestion)
 
 
 class LiveCommand(NamedTuple):
@@ -143,7 +143,7 @@ class CommandQuestions:
     async def _catalog_entry(self, question: CatalogQuestion, live: LiveCommand) -> dict[str, Any]:
         """Resolves a playbook for ``kind: playbook`` (LANGUAGE §12).
 
-        The answer is ``{"known": true, "digest", "path", "version"}``, the version as written by people, or
+        The answer is ``{"known": true, "digest", "path", "version", "pin"}``, the version as written by people, or
         ``{"known": false, "reason"}``.
         """
         try:
@@ -154,11 +154,12 @@ class CommandQuestions:
                 return {"known": False, "reason": reason}
             entry = await find_entry(self._ports.catalog, address)
         except NotRegistered as error:
-            # With grants the hint could name a playbook that may not be called.
-            return {"known": False, "reason": str(error) if self._grants() is None else error.message}
+            is_hidden = error.near and refusal(self._grants(), live.plan.path, "calls", error.near)
+            return {"known": False, "reason": error.message if is_hidden else str(error)}
         except UsageError as error:
             return {"known": False, "reason": str(error)}
-        return {"known": True, "digest": entry.digest, "path": entry.path, "version": entry.known_as}
+        pin = self._ports.capabilities.pin(live.state.execution_id, entry.digest, entry.path)
+        return {"known": True, "digest": entry.digest, "path": entry.path, "version": entry.known_as, "pin": pin}
 
     async def _secret(self, question: SecretQuestion, live: LiveCommand) -> SecretAnswer:
         if self._ports.secrets is None:

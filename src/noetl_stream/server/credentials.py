@@ -69,7 +69,7 @@ class SecretsResponder:
                 answer = _sealed(question, stored.info.version, self._decrypted(stored))
             elif offered is not None:
                 value = credential_value(offered, f"the server's credential {question.name!r}")
-                answer = _sealed(question, OFFERED_VERSION, codec.encode(value))
+                answer = _sealed(question, OFFERED_VERSION, codec.encode(value), is_operators=True)
             else:
                 return SecretAnswer(near=nearest(question.name, await self.names()) or "")
         except NoetlError as error:
@@ -110,9 +110,9 @@ def _read(answer: SecretAnswer) -> AuditedAnswer:
     return AuditedAnswer(200, made=f"version {answer.version}")
 
 
-def _sealed(question: SecretQuestion, version: int, value: bytes) -> SecretAnswer:
+def _sealed(question: SecretQuestion, version: int, value: bytes, *, is_operators: bool = False) -> SecretAnswer:
     sealed = seal(value, question.public_key, subject_of(question, version))
-    return SecretAnswer(version=version, public_key=sealed.public_key, body=sealed.body)
+    return SecretAnswer(version=version, public_key=sealed.public_key, body=sealed.body, is_operators=is_operators)
 
 
 async def with_credentials(

@@ -24,6 +24,7 @@ from noetl_stream.model.events import (
     StepClaimed,
     StepFailed,
     StepScheduled,
+    StepSuspended,
 )
 from noetl_stream.model.ids import RunId, is_valid_id, partition_of, report_id
 from noetl_stream.model.messages import InboxMessage, Report, Request, Stop
@@ -201,6 +202,7 @@ class Fold:
     def _fold_report(self, cached: CachedExecution | None, message: ReportedMessage, report: Report) -> None:
         try:
             facts = _facts_of(report)
+            self._check_calls(report, facts)
         except PayloadRefused as error:
             self.tick.dead_letters.append(message_letter(message, str(error)))
             return
@@ -228,6 +230,16 @@ class Fold:
                 self._give_up(cached, before, report.run, fact)
         if cached is not None and cached.state is not None:
             self._repeat_stop(cached.state, report.run.command_id)
+
+    def _check_calls(self, report: Report, facts: Sequence[Fact]) -> None:
+        """
+        Raises:
+            PayloadRefused: the command would call a playbook that no server has resolved for its execution.
+        """
+        calls = [wait.child for fact in facts if isinstance(fact, StepSuspended) for wait in fact.waits]
+        for call in calls:
+            if call is not None and not self._capabilities.is_pinned(report.execution_id, call):
+                raise PayloadRefused(f"it calls playbook {call.path}, which was not resolved for this execution")
 
     def _handle_not_taken(self, message: ReportedMessage, run: RunId, fact: Fact, refusal: NotTaken) -> bool:
         """Handles a worker's fact that was not taken; returns whether the rest of its report is folded."""

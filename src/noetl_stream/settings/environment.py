@@ -25,6 +25,8 @@ from noetl_stream.settings.egress import (
     read_denied,
     servers_of,
 )
+from noetl_stream.settings.gateway import IpNetwork, read_hosts, read_networks
+from noetl_stream.settings.initial_environment import erase_variables
 from noetl_stream.settings.oidc import OidcSettings, read_oidc
 from noetl_stream.settings.tools import (
     DEFAULT_DUCKDB_MAX_MEMORY,
@@ -40,11 +42,9 @@ from noetl_stream.settings.tools import (
 )
 
 LogFormat = Literal["text", "json"]
-GatewayAuth = Literal["open", "required"]
 
 LOG_LEVELS = ("debug", "info", "warning", "error")
 LOG_FORMATS: tuple[LogFormat, ...] = ("text", "json")
-GATEWAY_AUTHS: tuple[GatewayAuth, ...] = ("open", "required")
 NATS_SCHEMES = ("nats", "tls", "ws", "wss")
 POSTGRES_SCHEMES = ("postgres", "postgresql")
 GATEWAY_SCHEMES = ("http", "https")
@@ -76,6 +76,8 @@ ENGINE_VARIABLES = frozenset(
     | set(KEY_VARIABLES)
 )
 """Addresses that hold passwords, identities and keys of the engine: each process gets only its own."""
+
+WORKER_VARIABLES = frozenset({NATS_URL_VARIABLE, NKEY_VARIABLE})
 
 USER_SEED = re.compile(r"SU[A-Z2-7]{56}")
 
@@ -303,7 +305,8 @@ class Settings:
         isolation, child_user, …: Use :attr:`children`.
         limits: Numbers as written, by lower-case name; ``model.limits.operator_limits`` parses them.
         gateway_max_requests, …: Use :attr:`gateway_limits`.
-        gateway_auth: Whether a gateway accepts requests without a token; ``None``: only on loopback.
+        gateway_hosts: Names that a gateway is called by, beside IP addresses and ``localhost``.
+        gateway_proxies: Networks of proxies whose forwarded headers a gateway believes.
         oidc: The identity provider whose tokens a gateway accepts.
         url, token, context: The gateway for commands, the token to send, and its name in :attr:`contexts_file`.
         no_color: Whether to omit colors from output (https://no-color.org).
@@ -357,9 +360,8 @@ class Settings:
     gateway_max_body_bytes: int = _gateway_limit("max_body_bytes")
     gateway_max_playbook_bytes: int = _gateway_limit("max_playbook_bytes")
     gateway_audit_days: int = _gateway_limit("audit_days", 30, 400)
-    gateway_auth: GatewayAuth | None = _setting(
-        "NOETL_GATEWAY_AUTH", "open on loopback, else required", _choice(GATEWAY_AUTHS, None)
-    )
+    gateway_hosts: frozenset[str] = _setting("NOETL_GATEWAY_HOSTS", "none", read_hosts)
+    gateway_proxies: tuple[IpNetwork, ...] = _setting("NOETL_GATEWAY_TRUSTED_PROXIES", "none", read_networks)
     oidc: OidcSettings | None = _setting("NOETL_OIDC_<NAME>", "none", _read_oidc)
     url: str | None = _setting("NOETL_URL", "none", _address(GATEWAY_SCHEMES))
     token: str | None = _setting(TOKEN_VARIABLE, "none", _parsed(str), is_secret=True)
@@ -421,15 +423,14 @@ class Settings:
         default = read_allowed("loopback") if embedded else Allowed()
         allowed = default if self.egress_allow is None else self.egress_allow
         denied = (*self.egress_deny, *servers_of(nats_url))
-        egress = EgressRules(allowed.targets, denied, allowed.socket_folders)
         return ToolSettings(
-            egress,
-            self.kinds_off,
-            self.duckdb_folders,
-            self.keychain_folders,
-            self.duckdb_max_memory_bytes,
-            self.duckdb_max_threads,
-            self.children,
+            egress=EgressRules(allowed.targets, denied, allowed.socket_folders),
+            kinds_off=self.kinds_off,
+            duckdb_folders=self.duckdb_folders,
+            keychain_folders=self.keychain_folders,
+            duckdb_max_memory_bytes=self.duckdb_max_memory_bytes,
+            duckdb_max_threads=self.duckdb_max_threads,
+            children=self.children,
         )
 
     @property
@@ -457,6 +458,25 @@ def environment_variable(name: str) -> str | None:
     return os.environ.get(name)
 
 
+def drop_engine_variables() -> list[str]:
+    """Removes what only the engine may read from this process's environment, once the settings are read.
+
+    Tasks, their children and other processes of the same user could read it there.
+
+    Returns:
+        Those that no worker needs, and that should not have been set for one.
+    """
+    found = sorted(filter(_is_for_the_engine, os.environ))
+    for name in found:
+        del os.environ[name]
+    erase_variables(found)
+    return [name for name in found if name in ENGINE_VARIABLES - WORKER_VARIABLES]
+
+
+def _is_for_the_engine(name: str) -> bool:
+    return name in ENGINE_VARIABLES or name.startswith(CREDENTIAL_PREFIX)
+
+
 def child_environment(
     *,
     nats_url: str,
@@ -468,7 +488,7 @@ def child_environment(
     access_keys: Sequence[str] = (),
 ) -> dict[str, str]:
     """The environment of a child process: that of this one, with the addresses, identity and keys given here only."""
-    found = {name: value for name, value in os.environ.items() if name not in ENGINE_VARIABLES}
+    found = {name: value for name, value in os.environ.items() if not _is_for_the_engine(name)}
     held = {
         NATS_URL_VARIABLE: nats_url,
         NKEY_VARIABLE: nats_nkey,

@@ -38,7 +38,7 @@ _WRITABLE_BY_OTHERS: Final = stat.S_IWGRP | stat.S_IWOTH
 
 
 @dataclass(frozen=True, slots=True)
-class Grant:
+class PathGrant:
     """What playbooks at or below ``paths`` may use. Names may hold ``*``; no paths: every playbook."""
 
     paths: tuple[str, ...]
@@ -49,7 +49,7 @@ class Grant:
 class Grants:
     """All grants of a file. A playbook may use what any grant for its path gives, and nothing else."""
 
-    grants: tuple[Grant, ...]
+    grants: tuple[PathGrant, ...]
 
     def names_for(self, path: str, sort: Sort) -> tuple[str, ...]:
         """The names of this sort that the playbook at ``path`` was granted, as written."""
@@ -125,7 +125,7 @@ def _grants(found: Any, file: Path) -> Grants:
     return Grants(tuple(_grant(one, f"{file}: grant {number}") for number, one in enumerate(written, start=1)))
 
 
-def _grant(found: Any, place: str) -> Grant:
+def _grant(found: Any, place: str) -> PathGrant:
     keys = ("paths", *SORTS)
     if not isinstance(found, dict) or not set(found) <= set(keys) or "paths" not in found:
         raise UsageError(f"{place} must be a mapping with `paths` and any of {', '.join(SORTS)}")
@@ -136,7 +136,7 @@ def _grant(found: Any, place: str) -> Grant:
     names: dict[Sort, tuple[str, ...]] = {sort: lists[sort] for sort in SORTS if sort in lists}
     if "calls" in names and EVERYTHING not in names["calls"]:
         names["calls"] = _paths(names["calls"], f"{place}: calls")
-    return Grant(paths, names)
+    return PathGrant(paths, names)
 
 
 def _names(found: Any, place: str) -> tuple[str, ...]:

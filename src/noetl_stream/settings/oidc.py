@@ -10,10 +10,14 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from noetl_stream.errors import UsageError
+from noetl_stream.model.paths import are_segments
 from noetl_stream.model.roles import ROLES, Role
 
 OIDC_PREFIX: Final = "NOETL_OIDC_"
-OIDC_VARIABLES: Final = ("ISSUER", "AUDIENCE", "JWKS_URL", "ROLE_CLAIM", "ROLES", "DEFAULT_ROLE")
+OIDC_VARIABLES: Final = (
+    *("ISSUER", "AUDIENCE", "JWKS_URL"),
+    *("ROLE_CLAIM", "ROLES", "DEFAULT_ROLE", "PATHS_CLAIM", "PATHS", "CLIENTS"),
+)
 """The fields of :class:`OidcSettings`, as they end the variables' names."""
 
 
@@ -28,6 +32,9 @@ class OidcSettings:
         role_claim: The claim that holds the role.
         roles: The roles by value of the claim.
         default_role: The role of tokens whose claim matches none. Default: no access.
+        clients: The clients (``azp``) whose tokens are accepted; empty: any.
+        paths_claim: The claim that holds the paths a caller is limited to; ``None``: nobody is limited.
+        paths: The paths by value of that claim; ``None``: the values are paths themselves.
     """
 
     issuer: str
@@ -36,6 +43,9 @@ class OidcSettings:
     role_claim: str = "noetl_role"
     roles: Mapping[str, Role] = field(default_factory=lambda: MappingProxyType({name: name for name in ROLES}))
     default_role: Role | None = None
+    clients: frozenset[str] = frozenset()
+    paths_claim: str | None = None
+    paths: Mapping[str, tuple[str, ...]] | None = None
 
 
 def read_oidc(given: Mapping[str, str]) -> OidcSettings | None:
@@ -60,6 +70,13 @@ def read_oidc(given: Mapping[str, str]) -> OidcSettings | None:
         parsed["roles"] = _roles(values["ROLES"])
     if "DEFAULT_ROLE" in values:
         parsed["default_role"] = _role(values["DEFAULT_ROLE"], "DEFAULT_ROLE")
+    if "CLIENTS" in values:
+        parsed["clients"] = frozenset(filter(None, map(str.strip, values["CLIENTS"].split(","))))
+    if "PATHS" in values:
+        parsed["paths"] = _paths(values["PATHS"])
+        if "PATHS_CLAIM" not in values:
+            hint = "set the claim whose values it explains"
+            raise UsageError(f"{OIDC_PREFIX}PATHS is set, but {OIDC_PREFIX}PATHS_CLAIM is not", hint=hint)
     return OidcSettings(**parsed)
 
 
@@ -71,6 +88,17 @@ def _roles(text: str) -> Mapping[str, Role]:
         if not equals or not value:
             raise UsageError(f"invalid entry {entry!r} in {OIDC_PREFIX}ROLES", hint="write value=role, comma-separated")
         found[value] = _role(role, "ROLES")
+    return MappingProxyType(found)
+
+
+def _paths(text: str) -> Mapping[str, tuple[str, ...]]:
+    """Parses ``data team=team/data,ops=team/ops``; a value may come several times."""
+    found: dict[str, tuple[str, ...]] = {}
+    for entry in text.split(","):
+        value, equals, path = (part.strip() for part in entry.rpartition("="))
+        if not equals or not value or not are_segments(path.strip("/")):
+            raise UsageError(f"invalid entry {entry!r} in {OIDC_PREFIX}PATHS", hint="write value=path, comma-separated")
+        found[value] = (*found.get(value, ()), path.strip("/"))
     return MappingProxyType(found)
 
 

@@ -15,8 +15,8 @@ from noetl_stream.playbook.diagnostics import InvalidPlaybook
 from noetl_stream.playbook.kinds.spec import Kinds
 from noetl_stream.playbook.plan import Plan
 from noetl_stream.ports import subjects
+from noetl_stream.worker.asker import Asker
 from noetl_stream.worker.limits import PLANS_KEPT
-from noetl_stream.worker.questions import Questions
 
 
 class PlanUnknown(NoetlError):
@@ -44,21 +44,21 @@ class PlanClient:
         """The plan, if it is cached."""
         return self._plans.get(digest)
 
-    async def load(self, digest: str, questions: Questions) -> Plan:
+    async def load(self, digest: str, asker: Asker) -> Plan:
         """The plan of this digest, that of the command which asks; waits until a server answers.
 
         Raises:
             PlanUnknown: a server answered, but not with this playbook. Worth retrying later.
             PlanUnusable: the playbook cannot run here, now or later.
         """
-        return self.cached(digest) or await self._loads.get(digest, lambda: self._ask(digest, questions))
+        return self.cached(digest) or await self._loads.get(digest, lambda: self._ask(digest, asker))
 
     async def close(self) -> None:
         """Cancels pending requests."""
         await self._loads.close()
 
-    async def _ask(self, digest: str, questions: Questions) -> Plan:
-        answer = await questions.ask(subjects.ASK_PLAYBOOK, PlaybookQuestion(questions.command))
+    async def _ask(self, digest: str, asker: Asker) -> Plan:
+        answer = await asker.ask(subjects.ASK_PLAYBOOK, PlaybookQuestion(asker.command))
         source, path = _read(answer, digest)
         try:
             plan = self._checker(source, self._kinds, file=path, limits=UNBOUNDED).require_plan()
@@ -84,14 +84,17 @@ def _read(body: bytes, digest: str) -> tuple[str, str]:
 
 
 class PinnedPlaybook(NamedTuple):
-    """A playbook pinned when it was resolved. ``version`` is the author's, or the revision if there is none."""
+    """A playbook pinned when it was resolved. ``version`` is the author's, or the revision if there is none; ``pin``
+    lets this execution call it.
+    """
 
     digest: str
     path: str
     version: str
+    pin: str
 
 
-async def pin_playbook(questions: Questions, path: str, version: str | None) -> PinnedPlaybook:
+async def pin_playbook(asker: Asker, path: str, version: str | None) -> PinnedPlaybook:
     """The playbook at ``path``, the latest without ``version`` (LANGUAGE §12 *playbook*).
 
     Waits until a server answers. Answers are not cached, since the latest may change.
@@ -99,8 +102,8 @@ async def pin_playbook(questions: Questions, path: str, version: str | None) -> 
     Raises:
         PlaybookUnknown: it is not registered. A retry helps only after somebody registers it.
     """
-    question = CatalogQuestion(questions.command, path, version)
-    answer = codec.decode_json(await questions.ask(subjects.ASK_CATALOG, question))
+    question = CatalogQuestion(asker.command, path, version)
+    answer = codec.decode_json(await asker.ask(subjects.ASK_CATALOG, question))
     if not answer.get("known"):
         raise PlaybookUnknown(answer.get("reason") or answer["refused"])
-    return PinnedPlaybook(answer["digest"], answer["path"], answer["version"])
+    return PinnedPlaybook(answer["digest"], answer["path"], answer["version"], answer["pin"])

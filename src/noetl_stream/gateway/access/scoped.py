@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from noetl_stream.errors import Forbidden, NotFound
 from noetl_stream.lru import LruCache
 from noetl_stream.model.paths import covers
+from noetl_stream.ports.catalog import NotRegistered
 from noetl_stream.ports.operations import Operations
 from noetl_stream.ports.operations.documents import DocumentPage
 from noetl_stream.ports.operations.executions import (
@@ -34,7 +35,10 @@ from noetl_stream.ports.operations.playbooks import (
     PlaybookWithSourceDocument,
     RegisteredDocument,
 )
+from noetl_stream.sealing.cursors import CursorSealer
+from noetl_stream.sealing.keys import KeyRing, new_key, read_key
 
+Read = TypeVar("Read")
 OfPaths = TypeVar("OfPaths", bound=DocumentPage[Any])
 """A page of what has a ``path``."""
 
@@ -47,10 +51,15 @@ REMEMBERED_PATHS: Final = 20_000
 class Scopes:
     """Narrows operations to paths, a ``Scope``. One for a gateway: it remembers the
     paths of executions, which never change.
+
+    Args:
+        keys: Seal the cursors of lists; those of all gateways, so that one opens what another sealed. Default: a key
+            of its own.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, keys: KeyRing | None = None) -> None:
         self._paths: LruCache[str, str] = LruCache(REMEMBERED_PATHS)
+        self._cursors = CursorSealer(keys or KeyRing(read_key(new_key(), "a new key")))
 
     def __call__(self, operations: Operations, paths: tuple[str, ...]) -> Operations:
         """What a caller with these paths may use. Admins have no paths, so what only they may use is not narrowed."""
@@ -64,7 +73,7 @@ class Scopes:
                 self._paths.put(execution_id, path)
             return path
 
-        scope = _Scope(paths, path_of)
+        scope = _Scope(paths, path_of, self._cursors)
         playbooks = ScopedPlaybooks(operations.playbooks, scope)
         return operations._replace(
             executions=cast(Executions, ScopedExecutions(operations.executions, playbooks, scope)),
@@ -76,6 +85,7 @@ class Scopes:
 class _Scope(NamedTuple):
     paths: tuple[str, ...]
     path_of: Callable[[str], Awaitable[str]]
+    cursors: CursorSealer
 
     def has(self, path: str) -> bool:
         return covers(self.paths, path)
@@ -91,15 +101,29 @@ class _Scope(NamedTuple):
     async def page(
         self, read: Callable[[int, str | None], Awaitable[OfPaths]], limit: int, cursor: str | None
     ) -> OfPaths:
-        """Never asks for more than is missing, so the last cursor is the page's own."""
+        """Never asks for more than is missing, so the last cursor is the page's own.
+
+        It is sealed: it names the last item that was read, which may be one that is left out.
+        """
         found: list[Any] = []
+        reader = " ".join(self.paths)
+        cursor = None if cursor is None else self.cursors.open(cursor, reader)
         for _ in range(PASSES):
             page = await read(limit - len(found), cursor)
             found += [item for item in page.items if self.has(item.path)]
             cursor = page.next
             if cursor is None or len(found) == limit:
                 break
-        return replace(page, items=found)
+        return replace(page, items=found, next=None if cursor is None else self.cursors.seal(cursor, reader))
+
+    async def unhinted(self, reading: Awaitable[Read]) -> Read:
+        """What ``reading`` returns. Of its error, a playbook that is similar and elsewhere is left out."""
+        try:
+            return await reading
+        except NotRegistered as error:
+            if error.near and not self.has(error.near):
+                raise NotRegistered(error.message) from None
+            raise
 
 
 class ScopedPlaybooks:
@@ -128,23 +152,23 @@ class ScopedPlaybooks:
 
     async def get(self, path: str, version: str | None) -> PlaybookWithSourceDocument:
         self._scope.require(path)
-        return await self._playbooks.get(path, version)
+        return await self._scope.unhinted(self._playbooks.get(path, version))
 
     async def versions(self, path: str) -> list[PlaybookDocument]:
         self._scope.require(path)
-        return await self._playbooks.versions(path)
+        return await self._scope.unhinted(self._playbooks.versions(path))
 
     async def plan(self, path: str, version: str | None) -> dict[str, Any]:
         self._scope.require(path)
-        return await self._playbooks.plan(path, version)
+        return await self._scope.unhinted(self._playbooks.plan(path, version))
 
     async def graph(self, path: str, version: str | None) -> GraphDocument:
         self._scope.require(path)
-        return await self._playbooks.graph(path, version)
+        return await self._scope.unhinted(self._playbooks.graph(path, version))
 
     async def delete(self, path: str, version: str | None, by: str) -> None:
         self._scope.require(path)
-        await self._playbooks.delete(path, version, by)
+        await self._scope.unhinted(self._playbooks.delete(path, version, by))
 
 
 class ScopedExecutions:
@@ -162,7 +186,7 @@ class ScopedExecutions:
         self._scope.require(wanted.path)
         if wanted.playbook is not None:
             await self._playbooks.require_text(wanted.playbook.encode(), "playbook")
-        return await self._executions.start(wanted, by, ids)
+        return await self._scope.unhinted(self._executions.start(wanted, by, ids))
 
     async def page(self, chosen: ExecutionFilter, limit: int, cursor: str | None) -> ExecutionPage:
         self._scope.require(chosen.path)

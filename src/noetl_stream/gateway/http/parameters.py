@@ -130,7 +130,7 @@ WaitS = Annotated[
     WithJsonSchema({"type": "string", "pattern": f"^{_WAIT.pattern}$", "examples": ["30s"]}),
 ]
 Limit = Annotated[int, Field(ge=1, le=MAX_PAGE, description="Maximum number of items.")]
-Cursor = Annotated[str, Field(min_length=1, max_length=1024, description="`next` of the page before.")]
+Cursor = Annotated[str, Field(min_length=1, max_length=4096, description="`next` of the page before.")]
 Label = Annotated[str, Field(pattern=r"^[^=]+=", max_length=512, description="`name=value`; all of them must hold.")]
 Moment = Annotated[AwareDatetime, Field(description="ISO 8601 with its zone.")]
 HeaderText = Annotated[str, BeforeValidator(_unquoted), Field(max_length=1024)]

@@ -105,7 +105,10 @@ class SharedValue(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class ChildCall(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """A call of another playbook, pinned to a digest. ``execution_id`` is empty until the server has started it."""
+    """A call of another playbook, pinned to a digest. ``execution_id`` is empty until the server has started it.
+
+    ``pin`` proves that a server has resolved the playbook for this execution.
+    """
 
     digest: str
     path: str
@@ -113,6 +116,7 @@ class ChildCall(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     workload: dict[str, Any] = {}
     return_step: str | None = None
     execution_id: str = ""
+    pin: str = ""
 
 
 class Wait(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):

@@ -13,6 +13,7 @@ from pydantic import AfterValidator, Field
 from noetl_stream.errors import PayloadRefused
 from noetl_stream.model.codec import encode
 from noetl_stream.model.limits import Limits
+from noetl_stream.model.paths import are_segments
 from noetl_stream.playbook.diagnostics import BareLocation, Position, Problems, did_you_mean, listed
 from noetl_stream.playbook.kinds.inputs import check_against
 from noetl_stream.playbook.kinds.keychain import installed_kinds, plain_text_secrets
@@ -226,6 +227,9 @@ def _metadata(node: Node | None, problems: Problems) -> Metadata:
         value = child(node, name)
         if isinstance(value, Scalar) and isinstance(value.value, str) and not value.value.strip().strip("/"):
             problems.error("invalid_value", f"`metadata.{name}` is empty", value)
+        elif name == "path" and value is not None and not are_segments(metadata.path.removeprefix("/")):
+            hint = "write names separated by single slashes: team/reports"
+            problems.error("invalid_value", "`metadata.path` has an empty, `.` or `..` part", value, hint)
     return metadata
 
 

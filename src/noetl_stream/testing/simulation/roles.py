@@ -17,6 +17,7 @@ from noetl_stream.ports.sealed_blobs import SealedBlobs
 from noetl_stream.server.credentials import SecretsResponder
 from noetl_stream.server.parts import ServerPorts, ServerTimes
 from noetl_stream.server.server import Server
+from noetl_stream.settings.grants import GrantsFile
 from noetl_stream.testing.keys import CAPABILITIES, OBJECT_KEYS, SIGNER
 from noetl_stream.testing.simulation.host import SimulatedHost
 from noetl_stream.tools.contract import Tool
@@ -36,6 +37,7 @@ def server_on(
     *,
     evaluator: Evaluator | None = None,
     secrets: SecretsResponder | None = None,
+    grants: GrantsFile | None = None,
 ) -> Server:
     """A server whose ports are those of ``host``. It evaluates templates in this process by default."""
     ports = ServerPorts(
@@ -50,6 +52,7 @@ def server_on(
         capabilities=CAPABILITIES,
         signer=SIGNER,
         secrets=secrets,
+        grants=grants,
     )
     return Server(host.name, ports, kinds, times, limits, check_once)
 

@@ -32,7 +32,7 @@ from noetl_stream.tools.children.messages import (
     Start,
     framed,
 )
-from noetl_stream.tools.children.process_tree import children_of
+from noetl_stream.tools.children.process_tree import ChildrenList
 
 ENVIRONMENT: Final = {"PATH": os.defpath, "LANG": "C.UTF-8"}
 """The environment of every child, with ``HOME`` and ``TMPDIR``, its own folder."""
@@ -108,17 +108,18 @@ class ChildProcess:
         self.slot = slot
         self.home = home
         self._zygote = zygote
+        self._children: ChildrenList | None = None
 
     def has_left_processes(self) -> bool:
         """Whether processes that it started live on: as its children, or as orphans of whichever child."""
-        return bool(children_of(self.process_id)) or self._zygote.has_strangers()
+        return bool(self._own_children()) or self._zygote.has_strangers()
 
     def kill(self) -> None:
         """Kills it and everything it started."""
         if not self._zygote.holds(self):
             return
         if not self.exit_code.done():
-            if children_of(self.process_id):
+            if self._own_children():
                 kill_trees([self.process_id])
             os.kill(self.process_id, signal.SIGKILL)  # it may not lead a group yet
         kill_group(self.process_id)
@@ -126,9 +127,16 @@ class ChildProcess:
     async def end(self) -> int:
         """Waits until it has ended, releases its process id and removes its folder."""
         exit_code = await asyncio.shield(self.exit_code)
+        if self._children is not None:
+            self._children.close()
         self._zygote.release(self)
         await asyncio.to_thread(shutil.rmtree, self.home, ignore_errors=True)
         return exit_code
+
+    def _own_children(self) -> list[int]:
+        if self._children is None:
+            self._children = ChildrenList(self.process_id)
+        return self._children.read()
 
 
 class _Zygote:
@@ -147,6 +155,7 @@ class _Zygote:
             raise
         loop = asyncio.get_running_loop()
         self.has_ended = False
+        self._list = ChildrenList(self._process.pid)
         self._received = bytearray()
         self._children: dict[int, ChildProcess] = {}
         self._released: set[int] = set()
@@ -174,7 +183,7 @@ class _Zygote:
         """Whether the zygote has children that nobody ordered."""
         if not all(child.process_id for child in self._children.values()):
             return False  # one is being started; the zygote looks itself when a child ends
-        found = set(children_of(self._process.pid))
+        found = set(self._list.read())
         self._released &= found
         return not found <= {child.process_id for child in self._children.values()} | self._released
 
@@ -228,6 +237,7 @@ class _Zygote:
 
     def _on_end(self) -> None:
         self.has_ended = True
+        self._list.close()
         loop = asyncio.get_running_loop()
         loop.remove_reader(self._channel)
         self._channel.close()

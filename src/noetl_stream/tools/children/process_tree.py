@@ -4,26 +4,64 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Iterator
 from typing import Final
 
-_KERNEL_LISTS_CHILDREN: Final = os.path.exists(f"/proc/self/task/{os.getpid()}/children")  # noqa: PTH110  # imported by children
+_KERNEL_LISTS_CHILDREN: Final = os.path.exists(f"/proc/self/task/{os.getpid()}/children")  # noqa: PTH110
+_READ_BYTES: Final = 64 * 1024
 
 
-def children_of(process_id: int) -> list[int]:
-    """The children of a process, of all its threads; none if it has ended."""
-    if not _KERNEL_LISTS_CHILDREN:
-        return _listed_by_psutil(process_id)
-    found: list[int] = []
-    folder = f"/proc/{process_id}/task"
-    with contextlib.suppress(OSError):
-        for thread in os.listdir(folder):  # noqa: PTH208
-            with contextlib.suppress(OSError), open(f"{folder}/{thread}/children", "rb") as file:  # noqa: PTH123
-                found += map(int, file.read().split())
-    return found
+class ChildrenList:
+    """The children of one process, whichever of its threads started them, for callers that look often.
+
+    The kernel lists them by thread, in files that cost little to read again but much to open. So they stay open, until
+    the number of threads changes or one of the threads has ended.
+    """
+
+    def __init__(self, process_id: int) -> None:
+        self._process_id = process_id
+        self._folder: int | None = None
+        self._files: list[int] = []
+
+    def read(self) -> list[int]:
+        """The process ids; none if the process has ended."""
+        if not _KERNEL_LISTS_CHILDREN:
+            return _listed_by_psutil(self._process_id)
+        with contextlib.suppress(OSError):
+            return self._read() if self._is_open() else self._read_again()
+        with contextlib.suppress(OSError):
+            return self._read_again()
+        return []
+
+    def close(self) -> None:
+        """Closes the files."""
+        for file in self._descriptors():
+            os.close(file)
+        self._folder, self._files = None, []
+
+    def _is_open(self) -> bool:
+        return self._folder is not None and os.fstat(self._folder).st_nlink == len(self._files) + 2
+
+    def _read_again(self) -> list[int]:
+        self.close()
+        path = f"/proc/{self._process_id}/task"
+        self._folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+        for thread in os.listdir(path):  # noqa: PTH208
+            with contextlib.suppress(FileNotFoundError):  # it has ended meanwhile
+                self._files.append(os.open(f"{path}/{thread}/children", os.O_RDONLY))
+        return self._read()
+
+    def _read(self) -> list[int]:
+        return [int(child) for file in self._files for child in os.pread(file, _READ_BYTES, 0).split()]
+
+    def _descriptors(self) -> Iterator[int]:
+        yield from self._files
+        if self._folder is not None:
+            yield self._folder
 
 
 def _listed_by_psutil(process_id: int) -> list[int]:
-    import psutil  # large: most children never need it
+    import psutil  # large: the zygote never needs it on Linux
 
     with contextlib.suppress(psutil.Error):
         return [child.pid for child in psutil.Process(process_id).children()]

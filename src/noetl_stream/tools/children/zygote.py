@@ -35,7 +35,7 @@ from noetl_stream.tools.children.messages import (
     Started,
     framed,
 )
-from noetl_stream.tools.children.process_tree import children_of
+from noetl_stream.tools.children.process_tree import ChildrenList
 from noetl_stream.tools.python.child import serve
 
 _MAX_DESCRIPTORS: Final = 4
@@ -62,6 +62,7 @@ class Zygote:
         self._descriptors: list[int] = []
         self._process_ids: dict[int, int] = {}
         self._ended: set[int] = set()
+        self._children = ChildrenList(os.getpid())
         setup = self._receive()
         assert isinstance(setup, Setup)
         self._settings = setup.settings
@@ -170,7 +171,7 @@ class Zygote:
     def _kill_strangers(self) -> None:
         """Kills and reaps orphans of children, which become children of this process."""
         own = set(self._process_ids.values())
-        for process_id in children_of(os.getpid()):
+        for process_id in self._children.read():
             if process_id not in own:
                 with contextlib.suppress(OSError):
                     os.kill(process_id, signal.SIGKILL)

@@ -114,9 +114,16 @@ def _address(found: dict[str, str], *, is_operators: bool) -> PostgresAddress:
         raise _Unusable(f"names no {'user' if hosts else 'host'}; {SHAPES}")
     if sslmode not in SSL_MODES:
         raise _Unusable(f"sslmode must be one of {', '.join(SSL_MODES)}")
-    password, database = found.pop("password", ""), found.pop("database", "") or user
-    target = found.pop("target_session_attrs", "any")
-    return PostgresAddress(hosts, user, password, database, sslmode, target, files, tuple(sorted(found.items())))
+    return PostgresAddress(
+        hosts=hosts,
+        user=user,
+        password=found.pop("password", ""),
+        database=found.pop("database", "") or user,
+        sslmode=sslmode,
+        target=found.pop("target_session_attrs", "any"),
+        files=files,
+        settings=tuple(sorted(found.items())),  # what is left
+    )
 
 
 def _hosts(text: str, port_text: str) -> tuple[Host, ...]:

@@ -17,6 +17,7 @@ import signal
 import socket
 import sys
 import threading
+import time
 from typing import Any, BinaryIO, Final
 
 import msgspec
@@ -63,9 +64,11 @@ def serve(channel_fd: int, cpu_s: int) -> None:
     output = BoundedOutput()
     text = io.TextIOWrapper(io.BufferedWriter(output), encoding="utf-8", errors="backslashreplace", line_buffering=True)
     frames = channel.makefile("rb")
+    used_s = -1
     while (frame := _receive(frames)) is not None:
         output.start_job()
-        limit_cpu_time(cpu_s, final=False)
+        if used_s != (used_s := int(time.process_time())):
+            limit_cpu_time(cpu_s, final=False)
         # Always the same stream, for both: handlers that modules created in an earlier job still write to it.
         sys.stdout = sys.stderr = text
         answer = _answer(frame)

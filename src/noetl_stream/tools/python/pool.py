@@ -103,7 +103,7 @@ class ChildPool:
         for child in reversed(self._idle):
             if child.domain == domain:
                 self._idle.remove(child)
-                if not child.has_ended and not child.process.has_left_processes():
+                if not child.has_ended:
                     return child
                 self._end(child)
         return None

@@ -26,11 +26,11 @@ from noetl_stream.playbook.plan import TaskPlan
 from noetl_stream.template import ExpressionError, OverBudget, ReferenceNeeded, Scope, Template, render
 from noetl_stream.tools.contract import Tool, ToolCall, ToolFailure, ToolResult
 from noetl_stream.tools.inputs import validated
+from noetl_stream.worker.asker import Asker
 from noetl_stream.worker.command.results import ReferenceUnavailable, RunResults
 from noetl_stream.worker.dependencies import Dependencies
 from noetl_stream.worker.limits import MAX_MESSAGE_CHARACTERS, MAX_OUTPUT_CHARACTERS
 from noetl_stream.worker.playbooks import PlaybookUnknown, pin_playbook
-from noetl_stream.worker.questions import Questions
 from noetl_stream.worker.secrets.run_secrets import RunSecrets, SecretNeeded, TaskSecrets
 
 log = logging.getLogger(__name__)
@@ -48,14 +48,14 @@ class Attempts:
         command: StepCommand,
         scope: RunScope,
         results: RunResults,
-        questions: Questions,
+        asker: Asker,
     ) -> None:
         self._dependencies = dependencies
         self._command = command
         self._scope = scope
         self._results = results
-        self._questions = questions
-        self._secrets = RunSecrets(dependencies.keychain, scope.keychain, questions)
+        self._asker = asker
+        self._secrets = RunSecrets(dependencies.keychain, scope.keychain, asker)
 
     async def run(self, action: RunTask) -> Outcome | Wait:
         """The outcome of one attempt, or what it waits for. Cancelling it cancels the tool, which stops its work."""
@@ -98,10 +98,10 @@ class Attempts:
             return _wait_of(task, validated(WaitInputs, inputs), path, self._dependencies.clock.now_ms())
         call = validated(PlaybookInputs, inputs)
         try:
-            pinned = await pin_playbook(self._questions, call.path, call.version)
+            pinned = await pin_playbook(self._asker, call.path, call.version)
         except PlaybookUnknown as error:
             raise ToolFailure.of("invalid_playbook", str(error)) from error
-        child = ChildCall(pinned.digest, pinned.path, pinned.version, call.args or {}, call.return_step)
+        child = ChildCall(pinned.digest, pinned.path, pinned.version, call.args or {}, call.return_step, pin=pinned.pin)
         return Wait(path, task.name, child=child, timeout_s=task.timeouts.total)
 
     def _with_meta(self, outcome: Outcome, progress: Progress, began_ms: int, duration_s: float) -> Outcome:

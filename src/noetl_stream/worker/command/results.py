@@ -21,7 +21,7 @@ from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.sealed_blobs import SealedBlobs
 from noetl_stream.sealing.objects import GivenKeys
 from noetl_stream.worker import limits
-from noetl_stream.worker.questions import Questions
+from noetl_stream.worker.asker import Asker
 from noetl_stream.worker.waiting import persist
 
 _SHOWN_KEYS = 10
@@ -71,7 +71,7 @@ class RunResults:
     def __init__(
         self,
         blobs: Blobs,
-        questions: Questions,
+        asker: Asker,
         clock: Clock,
         command: StepCommand,
         run: RunId,
@@ -80,7 +80,7 @@ class RunResults:
         self.loaded: dict[str, Any] = {}
         self.keeping = 0
         self._blobs = SealedBlobs(blobs, GivenKeys(command.object_keys))
-        self._questions = questions
+        self._asker = asker
         self._clock = clock
         self._pages = pages or Pages()
         self._limit_bytes = command.limits.max_inline_bytes
@@ -150,8 +150,8 @@ class RunResults:
 
     async def _gathered(self, reference: Reference) -> Reference:
         """The object into which a server gathers a loop's results."""
-        question = ResultQuestion(self._questions.command, reference.key)
-        answer = await self._questions.ask(subjects.ASK_RESULT, question)
+        question = ResultQuestion(self._asker.command, reference.key)
+        answer = await self._asker.ask(subjects.ASK_RESULT, question)
         try:
             stored = codec.decode_json(answer)
         except PayloadRefused:

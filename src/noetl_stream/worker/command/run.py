@@ -18,6 +18,7 @@ from noetl_stream.ports.bus import Bus
 from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.command_queue import Delivery
 from noetl_stream.ports.subjects import claim_answer
+from noetl_stream.worker.asker import Asker
 from noetl_stream.worker.cancellation import Cancellations, Interruption
 from noetl_stream.worker.command.attempt import SUSPENDING_KINDS, Attempts
 from noetl_stream.worker.command.driver import Driver
@@ -26,7 +27,6 @@ from noetl_stream.worker.command.results import RunResults
 from noetl_stream.worker.dependencies import Dependencies
 from noetl_stream.worker.limits import CLAIM_ANSWER_S, LONGEST_PAUSE_S, PLAN_TRIES, UNCLAIMED_S
 from noetl_stream.worker.playbooks import PlanUnknown, PlanUnusable
-from noetl_stream.worker.questions import Questions
 from noetl_stream.worker.waiting import persist, within
 
 log = logging.getLogger(__name__)
@@ -55,9 +55,9 @@ class CommandRun:
         self._command = command
         self.delivery = delivery
         self._reporter = Reporter(dependencies.channel, command, self.run)
-        self._questions = Questions(dependencies.bus, dependencies.clock, command, dependencies.worker)
+        self._asker = Asker(dependencies.bus, dependencies.clock, command, dependencies.worker)
         self._results = RunResults(
-            dependencies.blobs, self._questions, dependencies.clock, command, self.run, dependencies.pages
+            dependencies.blobs, self._asker, dependencies.clock, command, self.run, dependencies.pages
         )
         self._phase: Literal["asking", "working", "reporting"] = "asking"
         self._why: Interruption | None = None
@@ -177,11 +177,11 @@ class CommandRun:
     async def _load_plan(self) -> Plan:
         for _ in range(PLAN_TRIES - 1):
             try:
-                return await self._dependencies.plans.load(self._command.digest, self._questions)
+                return await self._dependencies.plans.load(self._command.digest, self._asker)
             except PlanUnknown as error:
                 log.warning("%s; asking again", error)
             await self._dependencies.clock.sleep(LONGEST_PAUSE_S)
-        return await self._dependencies.plans.load(self._command.digest, self._questions)
+        return await self._dependencies.plans.load(self._command.digest, self._asker)
 
     def _check_usable(self, plan: Plan) -> None:
         """Raises :class:`PlanUnusable` if this worker cannot run the command's step."""
@@ -205,7 +205,7 @@ class CommandRun:
         )
         if self._is_pausing:
             runner.pause()
-        attempts = Attempts(dependencies, command, runner.scope, results, self._questions)
+        attempts = Attempts(dependencies, command, runner.scope, results, self._asker)
         await Driver(runner, attempts, results, reporter, dependencies.clock).run()
         self._runner = None
 

@@ -27,7 +27,7 @@ from noetl_stream.settings.environment import environment_variable
 from noetl_stream.tools.contract import Tool, ToolFailure
 from noetl_stream.tools.oauth2 import fetch_token
 from noetl_stream.worker import limits
-from noetl_stream.worker.questions import Questions
+from noetl_stream.worker.asker import Asker
 from noetl_stream.worker.secrets.files import FileRefused, read_secret_file
 from noetl_stream.worker.secrets.redaction import Redactor
 
@@ -41,7 +41,7 @@ class Secret:
         version: The version of a stored credential.
         expires_ms: When it expires, ms since the epoch; ``None`` if that is unknown.
         token: For a token, what ``auth`` uses of it.
-        is_operators: Whether the installation's operator configured it (``NOETL_CREDENTIAL_<NAME>``).
+        is_operators: Whether the operator of the worker or of the servers configured it (``NOETL_CREDENTIAL_<NAME>``).
     """
 
     value: CredentialValue = field(repr=False)
@@ -64,7 +64,7 @@ class NotStored(Exception):
         self.near = near
 
 
-async def find_stored(questions: Questions, name: str) -> Secret:
+async def find_stored(asker: Asker, name: str) -> Secret:
     """The stored credential ``name``, from a server, sealed to a key made for this one request.
 
     Raises:
@@ -72,8 +72,8 @@ async def find_stored(questions: Questions, name: str) -> Secret:
         ToolFailure: kind ``credential``: it is stored but was refused; the message gives the reason.
     """
     reply_key = ReplyKey()
-    question = SecretQuestion(questions.command, name, reply_key.public_key, questions.worker)
-    body = await questions.ask(subjects.ASK_SECRET, question)
+    question = SecretQuestion(asker.command, name, reply_key.public_key, asker.worker)
+    body = await asker.ask(subjects.ASK_SECRET, question)
     try:
         answer = codec.decode_secret_answer(body)
         if answer.refused:
@@ -84,10 +84,10 @@ async def find_stored(questions: Questions, name: str) -> Secret:
         value = codec.decode_json(reply_key.open(sealed, subject_of(question, answer.version)))
     except NoetlError as error:
         raise _failed(f"credential {name!r}: {error.message}") from None
-    return Secret(value, version=answer.version)
+    return Secret(value, version=answer.version, is_operators=answer.is_operators)
 
 
-FindStored: TypeAlias = Callable[[Questions, str], Awaitable[Secret]]
+FindStored: TypeAlias = Callable[[Asker, str], Awaitable[Secret]]
 """Like :func:`find_stored`."""
 
 Key: TypeAlias = tuple[str, ...]
@@ -134,29 +134,29 @@ class Keychain:
         self._loads: SharedLoads[Key, Secret] = SharedLoads()
         self._absent: LruCache[Key, tuple[float, str]] = LruCache(limits.MAX_SECRETS_KEPT)
 
-    async def entry(self, questions: Questions, entry: KeychainPlan) -> tuple[Secret, Key | None]:
+    async def entry(self, asker: Asker, entry: KeychainPlan) -> tuple[Secret, Key | None]:
         """The secret of an entry of a playbook's keychain; with its cache key if it is a token.
 
         Raises:
             ToolFailure: kind ``credential``.
         """
         try:
-            secret, key = await self._resolved(questions, entry)
+            secret, key = await self._resolved(asker, entry)
         except ToolFailure as failure:
             message = f"keychain.{entry.name}: {failure.error.message}"
             raise ToolFailure(msgspec.structs.replace(failure.error, message=message)) from None
         self.redactor.learn(secret.value)
         return secret, key
 
-    async def named(self, questions: Questions, name: str, *, is_global: bool = False) -> Secret:
+    async def named(self, asker: Asker, name: str, *, is_global: bool = False) -> Secret:
         """The stored credential ``name``, else the worker's own credential of that name.
 
         Raises:
             ToolFailure: kind ``credential``.
         """
         try:
-            key = _stored_key(questions.digest if is_global else questions.execution_id, name)
-            secret = await self._cached(key, lambda: self._ask(questions, name))
+            key = _stored_key(asker.digest if is_global else asker.execution_id, name)
+            secret = await self._cached(key, lambda: self._ask(asker, name))
         except NotStored as missing:
             secret = Secret(self._own_credential(name, missing.near), is_operators=True)
         self.redactor.learn(secret.value)
@@ -176,7 +176,13 @@ class Keychain:
         until_s, secret = self._lookup(key)
         if secret is not None and self._clock.monotonic_s() < until_s:
             return secret
-        return await self._loads.get(key, lambda: self._load(key, load))
+        while True:
+            is_shared = key in self._loads
+            try:
+                return await self._loads.get(key, lambda: self._load(key, load))
+            except ToolFailure:
+                if not is_shared:  # else it was refused to another command, which may have ended meanwhile
+                    raise
 
     def _lookup(self, key: Key) -> tuple[float, Secret | None]:
         return self._kept.get(key) or (0.0, None)
@@ -189,14 +195,14 @@ class Keychain:
         self._kept.put(key, (now_s + kept_s, secret))
         return secret
 
-    async def _ask(self, questions: Questions, name: str) -> CachedSecret:
+    async def _ask(self, asker: Asker, name: str) -> CachedSecret:
         """The stored credential. Its absence is cached for a moment, for all executions of the playbook."""
-        key = _stored_key(questions.digest, name)
+        key = _stored_key(asker.digest, name)
         until_s, near = self._absent.get(key) or (0.0, "")
         if self._store is None or self._clock.monotonic_s() < until_s:
             raise NotStored(near)
         try:
-            return CachedSecret(await self._store(questions, name), limits.SECRET_KEPT_S)
+            return CachedSecret(await self._store(asker, name), limits.SECRET_KEPT_S)
         except NotStored as missing:
             self._absent.put(key, (self._clock.monotonic_s() + limits.ABSENT_KEPT_S, missing.near))
             raise
@@ -209,11 +215,11 @@ class Keychain:
         hint = f"; did you mean `{near}`?" if near else ""
         raise _failed(f"{message}, or set {variable} for the worker{hint}")
 
-    async def _resolved(self, questions: Questions, entry: KeychainPlan) -> tuple[Secret, Key | None]:
+    async def _resolved(self, asker: Asker, entry: KeychainPlan) -> tuple[Secret, Key | None]:
         settings = entry.settings
         if entry.kind in CREDENTIAL_KINDS:
             name = settings.get("credential") or entry.name
-            return await self.named(questions, name, is_global=settings.get("scope") == "global"), None
+            return await self.named(asker, name, is_global=settings.get("scope") == "global"), None
         if entry.kind == "env":
             return Secret(_environment(settings["variable"])), None
         if entry.kind == "file":
@@ -221,13 +227,13 @@ class Keychain:
         written = json.dumps(dict(settings), sort_keys=True)
         if entry.kind == "oauth2_client_credentials":
             model = OauthSettings.model_validate(settings)
-            key = (questions.digest, "token", written)
-            return await self._cached(key, lambda: self._fetch(questions, model)), key
-        return await self._cached((questions.execution_id, entry.kind, written), lambda: _from_plugin(entry)), None
+            key = (asker.digest, "token", written)
+            return await self._cached(key, lambda: self._fetch(asker, model)), key
+        return await self._cached((asker.execution_id, entry.kind, written), lambda: _from_plugin(entry)), None
 
-    async def _fetch(self, questions: Questions, settings: OauthSettings) -> CachedSecret:
+    async def _fetch(self, asker: Asker, settings: OauthSettings) -> CachedSecret:
         name = settings.credential
-        stored = None if name is None else await self.named(questions, name)
+        stored = None if name is None else await self.named(asker, name)
         found: Any = {} if stored is None else stored.value
         if not isinstance(found, Mapping):
             found = {"client_secret": found}
@@ -242,7 +248,7 @@ class Keychain:
             token = await fetch_token(self._http, settings, client_id, client_secret)
         except ToolFailure:
             if name is not None and stored is not None:  # it may have been replaced since
-                self.drop(_stored_key(questions.execution_id, name), stored)
+                self.drop(_stored_key(asker.execution_id, name), stored)
             raise
         lives_s = limits.UNKNOWN_LIFETIME_S if token.lives_s is None else token.lives_s
         expires_ms = None if token.lives_s is None else self._clock.now_ms() + int(lives_s * 1000)

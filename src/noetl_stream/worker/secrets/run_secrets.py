@@ -9,7 +9,7 @@ from noetl_stream.model.credential import CredentialValue
 from noetl_stream.model.envelope import iso
 from noetl_stream.playbook.plan import KeychainPlan
 from noetl_stream.tools.contract import ToolFailure
-from noetl_stream.worker.questions import Questions
+from noetl_stream.worker.asker import Asker
 from noetl_stream.worker.secrets.keychain import Key, Keychain, Secret
 from noetl_stream.worker.secrets.redaction import Redactor
 
@@ -30,11 +30,11 @@ class RunSecrets:
         keychain: The worker's.
     """
 
-    def __init__(self, keychain: Keychain, entries: Mapping[str, KeychainPlan], questions: Questions) -> None:
+    def __init__(self, keychain: Keychain, entries: Mapping[str, KeychainPlan], asker: Asker) -> None:
         self.used = Redactor()
         self.entries = entries
         self.keychain = keychain
-        self._questions = questions
+        self._asker = asker
 
     async def resolve(self, name: str) -> tuple[Secret, Key | None]:
         """``name`` as an entry of the playbook's keychain, else as a credential; with its cache key if it is a token.
@@ -45,9 +45,9 @@ class RunSecrets:
         entry = self.entries.get(name)
         key: Key | None = None
         if entry is not None:
-            secret, key = await self.keychain.entry(self._questions, entry)
+            secret, key = await self.keychain.entry(self._asker, entry)
         else:
-            secret = await self.keychain.named(self._questions, name)
+            secret = await self.keychain.named(self._asker, name)
         self.used.learn(secret.value)
         return secret, key
 

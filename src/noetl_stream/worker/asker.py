@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from noetl_stream.model import codec
-from noetl_stream.model.messages import Question, ShownCommand, StepCommand
+from noetl_stream.model.messages import ShownCommand, StepCommand, WorkerQuestion
 from noetl_stream.ports.bus import Bus
 from noetl_stream.ports.clock import Clock
 from noetl_stream.worker.waiting import ask
 
 
-class Questions:
-    """What a run asks. It waits until the owner of its execution answers.
+class Asker:
+    """Asks for one run, until the owner of its execution answers.
 
     Attributes:
-        command: The command, as questions show it.
+        command: As questions show it.
         worker: The name of this worker, for the audit.
         digest: The playbook. What one was given, another must ask for itself: its grants may be others.
     """
@@ -30,6 +30,6 @@ class Questions:
     def execution_id(self) -> str:
         return self.command.execution_id
 
-    async def ask(self, subject: str, question: Question) -> bytes:
+    async def ask(self, subject: str, question: WorkerQuestion) -> bytes:
         """The answer to ``question`` on ``subject``, which the pool is added to."""
         return await ask(self._bus, self._clock, f"{subject}.{self._pool}", codec.encode(question))

@@ -1,0 +1,101 @@
+"""What a run of a ``python`` task costs in the tool: on a warm child, and on a new one for each execution.
+
+    python benchmarks/python_cost.py [other checkout]
+
+Prints the median and the 99th percentile of runs, one after the other, of code that only gives a result. With another
+checkout, whose environment must be ready, rounds on the two alternate, and the ratio of the medians is shown.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+from statistics import median, quantiles
+from typing import Any, Final
+
+from noetl_stream.playbook.plan import Timeouts
+from noetl_stream.tools.contract import ToolCall
+from noetl_stream.tools.python.tool import PythonTool
+
+RUNS: Final = 2_000
+NEW_CHILDREN: Final = 100
+ROUNDS: Final = 6
+MEASURE: Final = "--measure"
+
+
+def call(number: int) -> ToolCall:
+    """A run in an execution of its own."""
+    fields: dict[str, Any] = {
+        "inputs": {"code": "result = n + 1", "args": {"n": number}},
+        "knobs": {},
+        "timeouts": Timeouts(),
+        "idempotency_key": "key",
+        "execution_id": f"execution-{number}",
+        "step": "step",
+        "task": "task",
+        "attempt": 1,
+        "trust_domain": "digest ann",
+        "scope": {},
+        "credential": None,
+    }
+    known = inspect.signature(ToolCall).parameters
+    return ToolCall(**{name: value for name, value in fields.items() if name in known})
+
+
+async def seconds_of(tool: PythonTool, runs: int) -> list[float]:
+    """Of each run, after some to warm up."""
+    taken = []
+    for number in range(runs + 20):
+        began = time.perf_counter()
+        await tool.run(call(number))
+        taken.append(time.perf_counter() - began)
+    await tool.close()
+    return taken[20:]
+
+
+def measure() -> dict[str, list[float]]:
+    """Seconds of each run of this checkout."""
+    taken = {"warm": asyncio.run(seconds_of(PythonTool(), RUNS))}
+    if "settings" in inspect.signature(PythonTool).parameters:
+        from noetl_stream.settings.children import ChildSettings
+
+        tool = PythonTool(ChildSettings(isolation="execution"))
+        taken["a child for each execution"] = asyncio.run(seconds_of(tool, NEW_CHILDREN))
+    return taken
+
+
+def measured_in(checkout: Path) -> dict[str, list[float]]:
+    command = [str(checkout / ".venv" / "bin" / "python"), str(Path(__file__).resolve()), MEASURE]
+    done = subprocess.run(command, cwd=checkout, stdout=subprocess.PIPE, check=True)
+    taken: dict[str, list[float]] = json.loads(done.stdout)
+    return taken
+
+
+def main(others: list[str]) -> None:
+    here = Path(__file__).resolve().parents[1]
+    checkouts = [here, *map(Path, others)]
+    found: dict[tuple[Path, str], list[list[float]]] = {}
+    for number in range(ROUNDS):
+        for checkout in checkouts if number % 2 == 0 else reversed(checkouts):
+            for name, taken in measured_in(checkout).items():
+                found.setdefault((checkout, name), []).append(taken)
+    for (checkout, name), rounds in found.items():
+        middle = median(map(median, rounds))
+        late = median(quantiles(taken, n=100)[98] for taken in rounds)
+        print(f"{checkout}: {name}: p50 {middle * 1e6:.0f} us, p99 {late * 1e6:.0f} us")
+    for other in checkouts[1:]:
+        pairs = zip(found[here, "warm"], found[other, "warm"], strict=True)
+        ratios = sorted(median(ours) / median(theirs) for ours, theirs in pairs)
+        print(f"warm, p50 here / there: {median(ratios):.2f} ({ratios[0]:.2f} to {ratios[-1]:.2f})")
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] == [MEASURE]:
+        print(json.dumps(measure()))
+    else:
+        main(sys.argv[1:])

@@ -1,0 +1,376 @@
+"""Teams on one installation: what a playbook may use is decided by its path, by servers, each time it is used."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from access_stack import Stack as AccessStack
+from server_stage import Stage
+from waiting_stage import error_of
+
+from noetl_stream.adapters.clock import ManualClock
+from noetl_stream.adapters.memory.access import MemoryAudit, MemoryCredentials
+from noetl_stream.client.credentials import DirectCredentials
+from noetl_stream.errors import NotFound, UsageError
+from noetl_stream.gateway.access.scoped import PASSES, Scopes
+from noetl_stream.model.events import StepScheduled, StepStarted, StepSuspended
+from noetl_stream.model.events.parts import ChildCall, Wait
+from noetl_stream.model.ids import derive
+from noetl_stream.playbook.compile.compiler import check, digest_of
+from noetl_stream.ports import subjects
+from noetl_stream.ports.operations import Operations
+from noetl_stream.ports.operations.executions import ExecutionFilter, Start
+from noetl_stream.sealing.cursors import CursorSealer
+from noetl_stream.sealing.keys import KeyRing, new_key, read_key
+from noetl_stream.server.credentials import SecretsResponder
+from noetl_stream.settings.grants import Grants, GrantsFile, read_grants
+from noetl_stream.testing.keys import CAPABILITIES
+from noetl_stream.testing.simulation.time import cancel_all_tasks
+from noetl_stream.testing.simulation.work import WorkTool, work
+from noetl_stream.tools.contract import ToolFailure
+from noetl_stream.tools.pipeline import NoopTool, SecretsTool
+from noetl_stream.worker.secrets.keychain import NotStored, find_stored
+
+GRANTS = """
+grants:
+- paths: [team/a]
+  credentials: [warehouse_a, "common_*"]
+  calls: [team/a, shared]
+  pools: [default]
+  kinds: [work]
+- paths: [team/b]
+  credentials: ["*"]
+  calls: ["*"]
+  pools: ["*"]
+  kinds: ["*"]
+- paths: [shared/**]
+  pools: [default]
+  kinds: [work]
+"""
+
+KEYS = KeyRing(read_key(new_key(), "a test"))
+
+
+def text(path: str, *tasks: dict[str, Any], pool: str = "default", keychain: Any = None) -> str:
+    """A playbook at ``path`` with one step."""
+    step = {"step": "only", "spec": {"pool": pool}, "tool": list(tasks or [{"name": "it", **work("done")}])}
+    head = {"apiVersion": "noetl.io/v2", "kind": "Playbook", "metadata": {"name": "it", "path": path}}
+    return json.dumps({**head, **({"keychain": keychain} if keychain else {}), "workflow": [step]})
+
+
+def calling(path: str) -> dict[str, Any]:
+    return {"name": "call", "kind": "playbook", "path": path}
+
+
+@pytest.fixture
+async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
+    """A server with grants and a credential store; the test starts executions."""
+    made = Stage()
+    made.kinds = {"work": WorkTool.spec, "noop": NoopTool.spec, "secrets": SecretsTool.spec}
+    (tmp_path / "grants.yaml").write_text(GRANTS)
+    made.grants = GrantsFile(tmp_path / "grants.yaml")
+    credentials = MemoryCredentials(made.clock)
+    for name in ("warehouse_a", "warehouse_b", "common_mail"):
+        await DirectCredentials(credentials, KEYS).put(name, f"secret-of-{name}", "ann")
+    made.secrets = SecretsResponder(credentials, MemoryAudit(), made.clock, KEYS)
+    await made.server()
+    yield made
+    await cancel_all_tasks()
+
+
+async def end_of(stage: Stage, source: str) -> tuple[str, str]:
+    """How an execution of this text ends: its status, and why."""
+    execution_id = derive("tenants", source)
+    await stage.request(execution_id, f"request-{execution_id}", source)
+    row = await stage.ended(execution_id)
+    return row.status, "" if row.error is None else error_of(row)["message"]
+
+
+@pytest.mark.parametrize(
+    ("source", "reason"),
+    [
+        (text("team/a", keychain=[{"name": "warehouse_b", "kind": "credential"}]), "use the credential `warehouse_b`"),
+        (
+            text("team/a/x", keychain=[{"name": "mine", "kind": "credential", "credential": "warehouse_b"}]),
+            "use the credential `warehouse_b`",
+        ),
+        (
+            text(
+                "team/a",
+                keychain=[
+                    {
+                        "name": "crm",
+                        "kind": "oauth2_client_credentials",
+                        "token_url": "https://x.example/token",
+                        "client_id": "me",
+                        "credential": "warehouse_b",
+                    }
+                ],
+            ),
+            "use the credential `warehouse_b`",
+        ),
+        (text("team/a", pool="b-only"), "run in the pool `b-only`"),
+        (text("shared/x", keychain=[{"name": "warehouse_a", "kind": "credential"}]), "use the credential"),
+        (text("team/ab"), "run in the pool `default`"),
+        (text("elsewhere"), "run in the pool `default`"),
+    ],
+)
+async def test_a_playbook_that_names_what_it_was_not_granted_does_not_start(
+    stage: Stage, source: str, reason: str
+) -> None:
+    status, message = await end_of(stage, source)
+    assert status == "failed"
+    assert f"may not {reason}" in message
+    assert message.startswith("line ")
+
+
+async def test_a_kind_that_was_not_granted_is_refused(stage: Stage, tmp_path: Path) -> None:
+    (tmp_path / "grants.yaml").write_text(GRANTS.replace("kinds: [work]", "kinds: [http]"))
+    status, message = await end_of(stage, text("team/a"))
+    assert (status, "may not have tasks of the kind `work`" in message) == ("failed", True)
+
+
+async def test_a_playbook_uses_what_its_path_was_granted(stage: Stage) -> None:
+    stage.start_worker()
+    keychain = [{"name": "warehouse_a", "kind": "credential"}, {"name": "common_mail", "kind": "credential"}]
+    assert await end_of(stage, text("team/a/x", keychain=keychain)) == ("completed", "")
+    assert await end_of(stage, text("team/b", keychain=[{"name": "warehouse_a", "kind": "credential"}])) == (
+        "completed",
+        "",
+    )
+
+
+async def test_a_suggestion_does_not_name_the_credential_of_another_team(stage: Stage) -> None:
+    _, message = await end_of(stage, text("team/a", keychain=[{"name": "common_mailx", "kind": "credential"}]))
+    assert "did you mean `common_mail`" in message
+    keychain = [{"name": "common_x", "kind": "credential", "credential": "common_warehouse_b"}]
+    _, message = await end_of(stage, text("team/a", keychain=keychain))
+    assert "warehouse_b`?" not in message
+
+
+async def test_a_worker_gets_a_credential_for_the_playbooks_that_were_granted_it(stage: Stage) -> None:
+    """Also where a template makes the name, and for a worker that asks for what no playbook named."""
+    hand = await stage.manual_worker()
+    await stage.request(derive("tenants", "asks"), "request-1", text("team/a"))
+    command, _ = await hand.take()
+    questions = stage.asker(command)
+    assert (await find_stored(questions, "warehouse_a")).value == "secret-of-warehouse_a"
+    for name in ("warehouse_b", "no_such_name"):
+        with pytest.raises(ToolFailure, match=f"playbook team/a may not use the credential `{name}`"):
+            await find_stored(questions, name)
+    with pytest.raises(NotStored) as missing:
+        await find_stored(questions, "common_warehouse_b")
+    assert missing.value.near == ""
+
+
+async def test_a_change_of_the_grants_counts_at_once(stage: Stage, tmp_path: Path) -> None:
+    hand = await stage.manual_worker()
+    await stage.request(derive("tenants", "asks"), "request-1", text("team/a"))
+    command, _ = await hand.take()
+    questions = stage.asker(command)
+    await find_stored(questions, "warehouse_a")
+    (tmp_path / "grants.yaml").write_text(GRANTS.replace("[warehouse_a, ", "["))
+    with pytest.raises(ToolFailure, match="may not use the credential"):
+        await find_stored(questions, "warehouse_a")
+
+
+async def test_a_playbook_calls_those_that_it_was_granted(stage: Stage) -> None:
+    stage.start_worker()
+    await stage.register(text("shared/mail"))
+    await stage.register(text("team/b/pay"))
+    assert await end_of(stage, text("team/a", calling("shared/mail"))) == ("completed", "")
+    for path in ("team/b/pay", "team/b/no_such_playbook", "team/b"):
+        status, message = await end_of(stage, text("team/a", calling(path)))
+        assert status == "failed"
+        assert message.endswith(
+            f"playbook team/a may not call the playbook `{path}`: the operator's grants do not give it that"
+        )
+
+
+async def test_a_suggestion_does_not_name_the_playbook_of_another_team(stage: Stage) -> None:
+    stage.start_worker()
+    await stage.register(text("shared_secrets/mail"))
+    _, message = await end_of(stage, text("team/a", calling("shared/secrets/mail")))
+    assert "no playbook shared/secrets/mail in the catalog" in message
+    assert "shared_secrets" not in message
+
+
+async def test_a_playbook_that_may_not_be_called_does_not_start_whatever_its_caller_says(stage: Stage) -> None:
+    """Here a server seems to have resolved the path to another playbook."""
+    source = text("team/b/pay")
+    await stage.blobs.put(subjects.playbook_key(digest_of(source)), source.encode())
+    hand = await stage.manual_worker()
+    execution_id = derive("tenants", "forges")
+    await stage.request(execution_id, "request-1", text("team/a", calling("shared/mail")))
+    command, delivery = await hand.take()
+    pin = CAPABILITIES.pin(execution_id, digest_of(source), "shared/mail")
+    call = ChildCall(digest_of(source), "shared/mail", pin=pin)
+    await hand.report(
+        command,
+        hand.run_of(command, delivery),
+        0,
+        0,
+        StepStarted("hand"),
+        StepSuspended([Wait(task="call", child=call)]),
+    )
+    await stage.until(lambda: len(stage.tables.executions) == 2)
+    [child] = stage.tables.executions.keys() - {execution_id}
+    row = await stage.ended(child)
+    assert row.status == "failed"
+    assert "playbook team/a may not call the playbook `team/b/pay`" in error_of(row)["message"]
+    assert not any(isinstance(fact, StepScheduled) for fact in await stage.facts(child))
+
+
+# Lists of a caller with paths
+
+
+@pytest.fixture
+async def crowded() -> Operations:
+    """A catalog and executions, most of them of others, as a caller with the path ``team/a`` gets them."""
+    stack = AccessStack(ManualClock())
+    ids = {f"secret-execution-{number:03}": "elsewhere/secret-project" for number in range(PASSES + 5)}
+    await stack.add_executions(**ids | {"e000": "team/a"})
+    await stack.register("elsewhere/secret-project", "team/a/report", "team/ab")
+    return Scopes()(stack.operations, ("team/a",))
+
+
+async def test_a_cursor_does_not_say_what_is_left_out(crowded: Operations) -> None:
+    """It names the last item that was looked at: an execution or a path of another team."""
+    first = await crowded.executions.page(ExecutionFilter(), 1, None)
+    assert (first.items, first.next is not None) == ([], True)
+    playbooks = await crowded.playbooks.page("", {}, 1, None)
+    for cursor in filter(None, (first.next, playbooks.next)):
+        raw = base64.urlsafe_b64decode(cursor.lstrip("~") + "==")
+        assert b"secret" not in raw and b"elsewhere" not in raw
+    second = await crowded.executions.page(ExecutionFilter(), 1, first.next)
+    assert [item.execution_id for item in second.items] == ["e000"]
+
+
+@pytest.mark.parametrize("spoil", [lambda text: text[:-4], lambda text: text[:9] + "AAAA" + text[13:], lambda _: "~"])
+async def test_a_cursor_that_was_changed_is_refused(crowded: Operations, spoil: Callable[[str], str]) -> None:
+    first = await crowded.executions.page(ExecutionFilter(), 1, None)
+    assert first.next is not None
+    with pytest.raises(UsageError, match="not a cursor of this list"):
+        await crowded.executions.page(ExecutionFilter(), 1, spoil(first.next))
+
+
+def test_a_cursor_is_for_its_reader_and_for_every_gateway_with_the_key() -> None:
+    old, new = read_key(new_key(), "a test"), read_key(new_key(), "a test")
+    sealed = CursorSealer(KeyRing(old)).seal("a cursor", "team/a")
+    assert CursorSealer(KeyRing(new, (old,))).open(sealed, "team/a") == "a cursor"
+    for keys, reader in ((KeyRing(old), "team/b"), (KeyRing(new), "team/a")):
+        with pytest.raises(UsageError):
+            CursorSealer(keys).open(sealed, reader)
+
+
+@pytest.mark.parametrize("verb", ["get", "versions", "plan", "graph", "start"])
+async def test_an_error_does_not_suggest_the_playbook_of_another_team(crowded: Operations, verb: str) -> None:
+    near = "team/a/b"  # next to `team/ab`
+    calls: dict[str, Callable[[], Awaitable[object]]] = {
+        "get": lambda: crowded.playbooks.get(near, None),
+        "versions": lambda: crowded.playbooks.versions(near),
+        "plan": lambda: crowded.playbooks.plan(near, None),
+        "graph": lambda: crowded.playbooks.graph(near, None),
+        "start": lambda: crowded.executions.start(Start(path=near), "token:ci"),
+    }
+    with pytest.raises(NotFound) as missing:
+        await calls[verb]()
+    assert "team/ab" not in str(missing.value)
+
+
+async def test_an_error_suggests_a_playbook_of_the_callers_own(crowded: Operations) -> None:
+    with pytest.raises(NotFound, match="did you mean `team/a/report`"):
+        await crowded.playbooks.get("team/a/reporf", None)
+
+
+@pytest.mark.parametrize("path", ["team/a/../b", "team/./a", "team//a", "team/a/", "../team/a", ".", "/"])
+def test_the_path_of_a_playbook_has_no_dots_and_no_empty_parts(path: str) -> None:
+    """``team/a/../b`` would count as a part of ``team/a``."""
+    checked = check(text(path), {"work": WorkTool.spec})
+    assert checked.plan is None
+    assert "metadata.path" in checked.diagnostics[0].message
+
+
+# The grants file
+
+
+def grants(tmp_path: Path, written: str) -> Grants:
+    file = tmp_path / "some.yaml"
+    file.write_text(written)
+    return read_grants(file)
+
+
+def test_a_path_is_granted_what_any_entry_for_it_gives(tmp_path: Path) -> None:
+    found = grants(tmp_path, GRANTS + '- paths: ["*"]\n  kinds: [noop, "h*"]\n')
+    assert found.names_for("team/a/x", "kinds") == ("work", "noop", "h*")
+    assert found.allows("team/a/x", "kinds", "http")
+    assert found.allows("nowhere", "kinds", "http")
+    assert not found.allows("nowhere", "pools", "default")
+    assert not found.allows("team/ab", "credentials", "warehouse_a")
+    assert found.allows("team/a", "calls", "team/a/deep/below") and not found.allows("team/a", "calls", "team/ab")
+    assert not found.allows("shared", "calls", "shared/x")
+
+
+@pytest.mark.parametrize(
+    ("written", "reason"),
+    [
+        ("grants: 5", "must have `grants`"),
+        ("grants: []\nmore: 1", "must have `grants`"),
+        ("grants: [5]", "grant 1 must be a mapping with `paths`"),
+        ("grants: [{kinds: [http]}]", "grant 1 must be a mapping with `paths`"),
+        ("grants: [{paths: [a], kind: [http]}]", "and any of credentials, calls, pools, kinds"),
+        ("grants: [{paths: []}]", "grant 1: paths is empty"),
+        ("grants: [{paths: a}]", "grant 1: paths must be a list"),
+        ("grants: [{paths: [a], pools: [7]}]", "grant 1: pools must be a list of at most 1000 texts"),
+        ("grants: [{paths: [team/../b]}]", "'team/../b' is no path"),
+        ("grants: [{paths: [team/*]}]", "is no path"),
+        ("grants: [{paths: [a], calls: [x//y]}]", "grant 1: calls: 'x//y' is no path"),
+        ("grants: [{paths: [a]", ":1: "),
+    ],
+)
+def test_a_grants_file_with_a_mistake_is_refused_with_its_place(tmp_path: Path, written: str, reason: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        grants(tmp_path, written)
+    assert reason in str(refused.value)
+    assert "some.yaml" in str(refused.value)
+
+
+@pytest.mark.parametrize("mode", [0o664, 0o646])
+def test_a_grants_file_that_others_may_write_is_refused(tmp_path: Path, mode: int) -> None:
+    file = tmp_path / "grants.yaml"
+    file.write_text(GRANTS)
+    file.chmod(mode)
+    with pytest.raises(UsageError, match="others than its owner may write it"):
+        read_grants(file)
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda file: file.write_text("grants: [broken"),
+        lambda file: file.write_text("grants: [{paths: [a], kinds: 7}]"),
+        lambda file: file.unlink(),
+        lambda file: (file.write_text(GRANTS + "\n"), file.chmod(0o666)),
+    ],
+)
+def test_a_change_that_is_invalid_leaves_the_grants_in_force(
+    tmp_path: Path, spoil: Callable[[Path], object], caplog: pytest.LogCaptureFixture
+) -> None:
+    file = tmp_path / "grants.yaml"
+    file.write_text(GRANTS)
+    source = GrantsFile(file)
+    before = source.current()
+    spoil(file)
+    assert source.current() == before
+    assert "the grants stay as they were" in caplog.text
+
+
+def test_the_grants_in_the_documents_are_valid(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "access.md").read_text()
+    block = page.split("## Grants")[1].split("```yaml\n")[1].split("```")[0]
+    assert grants(tmp_path, block).allows("team/a/x", "credentials", "shared_mail")
