@@ -88,6 +88,10 @@ class SharedLoads(Generic[Key, Result]):
         # One caller that is cancelled must not take the result from the others.
         return await asyncio.shield(task)
 
+    def __contains__(self, key: Key) -> bool:
+        """Whether it is being loaded."""
+        return key in self._tasks
+
     async def close(self) -> None:
         """Cancels the loads."""
         await end_tasks(list(self._tasks.values()))

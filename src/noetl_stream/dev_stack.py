@@ -4,23 +4,30 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 from collections.abc import Callable, Sequence
-from typing import Final
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from typing import Final, NamedTuple
+from urllib.parse import urlsplit
 
+from noetl_stream.adapters.clock import SystemClock
+from noetl_stream.adapters.gateway.sign_in import sign_in_link
 from noetl_stream.concurrency import end_tasks, result_until
 from noetl_stream.errors import NoetlError, UsageError
 from noetl_stream.hosting import (
     StackAccess,
     connected_to,
+    local_token,
     on_termination,
     open_stack,
     prepare_embedded,
 )
-from noetl_stream.local.processes import LOOPBACK, choose_port, is_free
+from noetl_stream.local.gateway import announced
+from noetl_stream.local.processes import LOOPBACK, listen
 from noetl_stream.ports.permissions import GATEWAY, SERVER, worker_identity
 from noetl_stream.processes import Supervised
 from noetl_stream.settings.environment import Settings
-from noetl_stream.wiring import make_client
+from noetl_stream.wiring import check_way_in, make_client
 
 log = logging.getLogger(__name__)
 
@@ -28,7 +35,7 @@ WATCH_S = 1.0
 ANSWER_POLL_S = 0.05
 GATEWAY_PORT: Final = 8080
 GATEWAY_WAIT_S = 10.0
-"""How long to wait for the gateway before reporting the addresses without it; see its log for the reason."""
+"""How long to wait for the gateway before going on without a link to it; its log has the reason."""
 
 
 async def develop(
@@ -45,36 +52,96 @@ async def develop(
     Args:
         gateway_port: ``None`` for no gateway; 0 for :data:`GATEWAY_PORT` or, if that is in use, a free port.
     """
-    if gateway_port and not is_free(gateway_port):
-        raise UsageError(f"port {gateway_port} is already in use", hint="choose another --gateway-port")
     ending = asyncio.Event()
     on_termination(ending.set)
-    with open_stack(settings) as stack:
+    with ExitStack() as closing:
+        port = closing.enter_context(gateway_socket(gateway_port)) if gateway_port is not None else None
+        stack = closing.enter_context(open_stack(settings))
         await prepare_embedded(stack)
+        gateway = await _gateway(stack, settings, port) if port is not None else None
         children = [Supervised(f"server {n}", ["server"], stack, SERVER) for n in range(1, servers + 1)]
         worker, pool = ["worker", "--pool", settings.pool, "--slots", str(slots)], worker_identity(settings.pool)
-        port = gateway_port or (GATEWAY_PORT if is_free(GATEWAY_PORT) else choose_port())
         children += [
-            Supervised(f"worker {n}", worker, stack, pool, gateway_port=None if gateway_port is None else port)
+            Supervised(f"worker {n}", worker, stack, pool, gateway_port=None if gateway is None else gateway.port)
             for n in range(1, workers + 1)
         ]
-        if gateway_port is not None:
-            children.append(Supervised("gateway", ["gateway", "--host", LOOPBACK, "--port", str(port)], stack, GATEWAY))
+        if gateway is not None:
+            closing.enter_context(gateway.announced(stack))
+            number = gateway.socket.fileno()
+            of_gateway = ["gateway", "--socket", str(number)]
+            children.append(Supervised("gateway", of_gateway, stack, GATEWAY, inherited=[number]))
         tasks = [asyncio.create_task(child.run()) for child in children]
         tasks.append(asyncio.create_task(_watch(stack, children)))
         try:
             if servers:
                 await result_until(_wait_for_server(stack), ending.wait())
-            has_gateway = gateway_port is not None and await _wait_for_port(port, ending)
-            for line in _address(stack):
+            told = await result_until(gateway.lines(), ending.wait()) if gateway is not None else None
+            for line in [*_address(stack), *(told or ())]:
                 echo(line)
-            if has_gateway:
-                echo(f"  gateway   http://{LOOPBACK}:{port}")
             await ending.wait()
             log.info("stopping")
         finally:
             await asyncio.gather(*(child.stop() for child in reversed(children)))
             await end_tasks(tasks)
+
+
+class DevGateway(NamedTuple):
+    """The gateway's socket, which this process keeps, so that its port stays; and the token of its home, if any."""
+
+    socket: socket.socket
+    token: str | None
+
+    @property
+    def port(self) -> int:
+        return int(self.socket.getsockname()[1])
+
+    @property
+    def url(self) -> str:
+        return f"http://{LOOPBACK}:{self.port}"
+
+    def announced(self, stack: StackAccess) -> AbstractContextManager[None]:
+        return announced(stack.embedded.address.home, self.url) if stack.embedded is not None else nullcontext()
+
+    async def lines(self) -> list[str]:
+        """What a person has to know of it."""
+        lines = [f"  gateway   {self.url}"]
+        if self.port != GATEWAY_PORT:
+            lines.append(f"            on port {self.port}, not {GATEWAY_PORT}")
+        if self.token is None:
+            return [*lines, "            callers need a token: noetl-stream token create NAME --role ROLE"]
+        try:
+            async with asyncio.timeout(GATEWAY_WAIT_S):
+                link = await sign_in_link(self.url, self.token, SystemClock())
+        except (NoetlError, TimeoutError) as error:
+            log.error("the gateway does not answer: %s", error)
+            return lines
+        return [*lines, f"  sign in   {link}", "            once, within 10 minutes; later: noetl-stream sign-in"]
+
+
+def gateway_socket(port: int) -> socket.socket:
+    """Bound before anything else starts, and never given back: two stacks cannot choose the same port.
+
+    Raises:
+        UsageError: the port is in use.
+    """
+    try:
+        return listen(port or GATEWAY_PORT)
+    except OSError:
+        if port:
+            raise UsageError(f"port {port} is already in use", hint="choose another --gateway-port") from None
+    return listen(0)
+
+
+async def _gateway(stack: StackAccess, settings: Settings, port: socket.socket) -> DevGateway:
+    """
+    Raises:
+        UsageError: the servers are the user's own, and there is no token to use a gateway with.
+    """
+    async with connected_to(stack, "noetl-dev") as connected:
+        token = await local_token(stack, connected)
+        if token is None:
+            await check_way_in(connected, settings, LOOPBACK)
+        return DevGateway(port, token)
 
 
 async def _wait_for_server(stack: StackAccess) -> None:
@@ -83,20 +150,6 @@ async def _wait_for_server(stack: StackAccess) -> None:
         client = make_client(connected)
         while not await client.alive():
             await connected.clock.sleep(ANSWER_POLL_S)
-
-
-async def _wait_for_port(port: int, ending: asyncio.Event) -> bool:
-    """Whether the port accepts connections before :data:`GATEWAY_WAIT_S` or shutdown."""
-    until_s = asyncio.get_running_loop().time() + GATEWAY_WAIT_S
-    while not ending.is_set() and asyncio.get_running_loop().time() < until_s:
-        try:
-            _, writer = await asyncio.open_connection(LOOPBACK, port)
-        except OSError:
-            await asyncio.sleep(ANSWER_POLL_S)
-            continue
-        writer.close()
-        return True
-    return False
 
 
 async def _watch(stack: StackAccess, children: Sequence[Supervised]) -> None:
@@ -119,8 +172,17 @@ def _address(stack: StackAccess) -> list[str]:
     lines = ["noetl-stream is running. Press Ctrl-C to stop."]
     if stack.embedded is not None:
         lines.append(f"  home      {stack.embedded.address.home}")
-    lines.append(f"  NATS      {stack.endpoint.nats_url}")
-    lines.append(f"  Postgres  {stack.endpoint.postgres_dsn}")
+    lines.append(f"  NATS      {_without_password(stack.endpoint.nats_url)}")
+    lines.append(f"  Postgres  {_without_password(stack.endpoint.postgres_dsn or '')}")
     home = f" --home {stack.embedded.address.home}" if stack.embedded is not None else ""
     lines.append(f"  run a playbook: noetl-stream run FILE{home}")
     return lines
+
+
+def _without_password(addresses: str) -> str:
+    """One address, or several separated by commas, without users and passwords."""
+    shown = []
+    for address in addresses.split(","):
+        parts = urlsplit(address.strip())
+        shown.append(f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}")
+    return ",".join(shown)

@@ -5,14 +5,18 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
+import socket
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from noetl_stream import wiring
+from noetl_stream.adapters.gateway.sign_in import sign_in_link
 from noetl_stream.adapters.nats.connection import NatsConnection
-from noetl_stream.concurrency import first_done
+from noetl_stream.concurrency import end_tasks, first_done
+from noetl_stream.local.gateway import announced, ensure_token
+from noetl_stream.local.processes import LOOPBACK
 from noetl_stream.local.stack import EmbeddedStack
 from noetl_stream.model.limits import operator_limits
 from noetl_stream.ports.permissions import ADMIN, GATEWAY, SERVER, worker_identity
@@ -211,13 +215,59 @@ async def warn_of_excess_rights(connected: wiring.Connected, identity: str) -> N
         log.warning("the Postgres user of this %s %s: use a member of the role %s", identity, reasons, role)
 
 
-async def host_gateway(stack: StackAccess, settings: Settings, host: str, port: int) -> None:
-    """Connects, serves HTTP until a signal, finishes pending requests, and closes."""
+async def host_gateway(
+    stack: StackAccess,
+    settings: Settings,
+    listening_on: tuple[str, int],
+    accepting: socket.socket | None,
+    echo: Callable[[str], object],
+) -> None:
+    """Connects, serves HTTP until a signal, finishes pending requests, and closes.
+
+    Args:
+        listening_on: Host and port.
+        accepting: A socket that listens there already.
+        echo: Shows the link with which a browser signs in, if the stack is embedded.
+    """
+    host, port = listening_on
     async with connected_to(stack, "noetl-gateway", nats_wait_s=ROLE_WAIT_S) as connected:
         await warn_of_excess_rights(connected, GATEWAY)
-        async with wiring.open_gateway(connected, stack.endpoint, settings, host) as (gateway, sentence):
+        token = await local_token(stack, connected)
+        async with wiring.open_gateway(connected, stack.endpoint, settings, host) as gateway:
             on_termination(gateway.stop)
             connected.nats.on_ended(gateway.stop)
-            log.info("the gateway is %s", sentence)
-            await gateway.run(host, port)
+            listening: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+            inviting = asyncio.create_task(_invite(stack, connected, listening, token, echo))
+            try:
+                await gateway.run(host, port, listening, accepting)
+            finally:
+                await end_tasks([inviting])
         _check_open(connected.nats)
+
+
+async def local_token(stack: StackAccess, connected: wiring.Connected) -> str | None:
+    """The token of the embedded stack's gateways; ``None`` for a stack of the user's own."""
+    if stack.embedded is None:
+        return None
+    return await ensure_token(stack.embedded.address.home, connected.store.tokens, connected.clock)
+
+
+async def _invite(
+    stack: StackAccess,
+    connected: wiring.Connected,
+    listening: asyncio.Future[str],
+    token: str | None,
+    echo: Callable[[str], object],
+) -> None:
+    """Lets commands find the gateway, and shows the link for browsers; until it is cancelled."""
+    url = await listening
+    if stack.embedded is None or token is None:
+        return
+    with announced(stack.embedded.address.home, url):
+        echo(f"sign in: {await sign_in_link(_reachable(url), token, connected.clock)}")
+        await asyncio.Event().wait()
+
+
+def _reachable(url: str) -> str:
+    """An address on this machine of a gateway that may listen on all of its addresses."""
+    return url.replace("//0.0.0.0:", f"//{LOOPBACK}:").replace("//[::]:", "//[::1]:")

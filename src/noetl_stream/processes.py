@@ -14,6 +14,7 @@ from pathlib import Path
 
 from noetl_stream.errors import LocalStackError
 from noetl_stream.hosting import StackAccess
+from noetl_stream.local.home import PRIVATE_FILE_MODE
 from noetl_stream.settings.egress import ALLOW_VARIABLE, DENY_VARIABLE
 from noetl_stream.settings.environment import Settings, child_environment
 
@@ -62,7 +63,7 @@ class Background:
             hint = f"see {output}" if embedded is not None else "run `noetl-stream server` to see why"
             raise LocalStackError(f"the background server exited with code {code}", hint=hint)
         try:
-            with output.open("ab") as sink:
+            with os.fdopen(os.open(output, os.O_WRONLY | os.O_APPEND | os.O_CREAT, PRIVATE_FILE_MODE), "ab") as sink:
                 self._process = subprocess.Popen(
                     command_line("background", *home),
                     stdin=subprocess.DEVNULL,
@@ -92,6 +93,7 @@ class Supervised:
     Args:
         identity: Its environment has the addresses and keys of this identity, and no others.
         gateway_port: The port of the gateway on this machine, which tasks of a worker must not reach.
+        inherited: Descriptors that the child gets too, under the same numbers.
     """
 
     def __init__(
@@ -102,12 +104,14 @@ class Supervised:
         identity: str,
         *,
         gateway_port: int | None = None,
+        inherited: Sequence[int] = (),
     ) -> None:
         self.title = title
         self._arguments = command_line(*arguments, "--end-with-parent")
         self._identity = identity
         self._stack = stack
         self._gateway_port = gateway_port
+        self._inherited = inherited
         self._process: asyncio.subprocess.Process | None = None
         self._stopping = False
 
@@ -122,7 +126,11 @@ class Supervised:
             environment |= self._egress(environment)
             # In its own session: we handle Ctrl-C and stop our children in order.
             self._process = await asyncio.create_subprocess_exec(
-                *self._arguments, env=environment, stdin=asyncio.subprocess.PIPE, start_new_session=True
+                *self._arguments,
+                env=environment,
+                stdin=asyncio.subprocess.PIPE,
+                start_new_session=True,
+                pass_fds=self._inherited,
             )
             code = await self._process.wait()
             if not self._stopping:

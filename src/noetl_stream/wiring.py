@@ -344,42 +344,49 @@ def make_worker(connected: NatsPorts, endpoint: Endpoint, *, pool: str, slots: i
     return HostedWorker(worker, tools, plans, hide_in_logs(worker.keychain.redactor))
 
 
+async def check_way_in(connected: Connected, settings: Settings, host: str) -> None:
+    """Raises :class:`~noetl_stream.errors.UsageError` if nobody could use a gateway on ``host``."""
+    from noetl_stream.gateway.access.guard import require_way_in
+
+    tokens, now_ms = connected.store.tokens, connected.clock.now_ms()
+    await require_way_in(host, tokens, now_ms, provider=settings.oidc is not None)
+
+
 @asynccontextmanager
 async def open_gateway(
     connected: Connected, endpoint: Endpoint, settings: Settings, host: str
-) -> AsyncIterator[tuple[Gateway, str]]:
-    """A gateway, and a sentence that says who has access.
+) -> AsyncIterator[Gateway]:
+    """A gateway.
 
     Args:
         host: The host it will listen on.
 
     Raises:
-        UsageError: no one would have access, and open access was not requested.
+        UsageError: no one would have access.
     """
     from noetl_stream.adapters.oidc import OidcProvider, ProviderKeys
     from noetl_stream.client.cluster import DirectReadiness
-    from noetl_stream.gateway.access.authentication import LOCAL, Authentication
-    from noetl_stream.gateway.access.guard import decide_open_mode
+    from noetl_stream.gateway.access.authentication import Authentication
+    from noetl_stream.gateway.access.network import Network
     from noetl_stream.gateway.gateway import Gateway, GatewayPorts
 
     log, store, clock, oidc = connected.log, connected.store, connected.clock, settings.oidc
-    wish, has_provider = settings.gateway_auth, oidc is not None
-    opening = await decide_open_mode(host, wish, store.tokens, clock.now_ms(), provider=has_provider)
+    await check_way_in(connected, settings, host)
     egress = Egress(endpoint.tools.egress)
     keys = ProviderKeys(oidc.issuer, oidc.jwks_url, clock, egress) if oidc is not None else None
     provider = OidcProvider(oidc, keys) if oidc is not None and keys is not None else None
-    anonymous = LOCAL if opening.open_to_all else None
     ports = GatewayPorts(
         operations=make_operations(connected, endpoint),
         idempotency=store.idempotency,
         readiness=DirectReadiness(log, store, connected.bus),
-        authenticator=Authentication(store.tokens, clock, provider, anonymous),
+        authenticator=Authentication(store.tokens, store.sessions, clock, provider),
+        sessions=store.sessions,
         audit=store.audit,
         clock=clock,
         cursor_keys=connected.access_keys,
     )
     try:
-        yield Gateway(ports, settings.gateway_limits, open_to_all=opening.open_to_all), opening.sentence
+        yield Gateway(ports, settings.gateway_limits, Network(settings.gateway_hosts, settings.gateway_proxies))
     finally:
         if keys is not None:
             await keys.close()

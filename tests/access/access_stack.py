@@ -10,7 +10,13 @@ from typing import Any
 from aiohttp import ClientSession
 
 from noetl_stream.adapters.clock import ManualClock
-from noetl_stream.adapters.memory.access import MemoryAudit, MemoryCredentials, MemoryIdempotency, MemoryTokens
+from noetl_stream.adapters.memory.access import (
+    MemoryAudit,
+    MemoryCredentials,
+    MemoryIdempotency,
+    MemorySessions,
+    MemoryTokens,
+)
 from noetl_stream.adapters.memory.broker import MemoryBroker
 from noetl_stream.adapters.memory.catalog import MemoryCatalog
 from noetl_stream.adapters.memory.store import MemoryFeed, MemoryStore
@@ -49,7 +55,7 @@ class Stack:
 
     def __init__(self, clock: ManualClock) -> None:
         self.clock = clock
-        self.tokens, self.audit = MemoryTokens(), MemoryAudit()
+        self.tokens, self.sessions, self.audit = MemoryTokens(), MemorySessions(), MemoryAudit()
         self.keeper = DirectAccess(self.tokens, self.audit, clock)
         self._store = MemoryStore(clock)
         broker = MemoryBroker(clock)
@@ -81,17 +87,18 @@ class Stack:
             await self.operations.playbooks.register(playbook(path).encode(), path, "ann")
 
     @asynccontextmanager
-    async def gateway(self, authenticator: Authenticator, *, open_to_all: bool = False) -> AsyncIterator[ClientSession]:
+    async def gateway(self, authenticator: Authenticator) -> AsyncIterator[ClientSession]:
         """A client of a gateway over all this."""
         ports = GatewayPorts(
             operations=self.operations,
             idempotency=MemoryIdempotency(self.clock),
             readiness=_Refusing(),
             authenticator=authenticator,
+            sessions=self.sessions,
             audit=self.audit,
             clock=self.clock,
         )
-        gateway = Gateway(ports, GatewayLimits(), open_to_all=open_to_all)
+        gateway = Gateway(ports, GatewayLimits())
         listening: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         serving = asyncio.create_task(gateway.run("127.0.0.1", 0, listening))
         async with ClientSession(await listening) as client:

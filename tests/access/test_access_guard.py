@@ -1,8 +1,8 @@
-"""The door: who is let in, which pages of a browser are not, and what stands in the audit of it all."""
+"""The door: who is let in, and what stands in the audit of it all."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import nullcontext
 from typing import Any
 
@@ -11,13 +11,14 @@ from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 
 from noetl_stream.adapters.clock import ManualClock
-from noetl_stream.adapters.memory.access import MemoryAudit, MemoryTokens
+from noetl_stream.adapters.memory.access import MemoryAudit, MemorySessions, MemoryTokens
 from noetl_stream.client.access import DirectAccess
 from noetl_stream.errors import Conflict, Forbidden, NoetlError, Unreachable, UsageError
 from noetl_stream.gateway.access.attempts import MOST_AT_ONCE
 from noetl_stream.gateway.access.audit import Auditor
-from noetl_stream.gateway.access.authentication import LOCAL, Authentication
+from noetl_stream.gateway.access.authentication import Authentication
 from noetl_stream.gateway.access.guard import ADMISSION, CALLER, LOOKED_AT_EVERY_S, AccessGuard
+from noetl_stream.gateway.access.network import Network
 from noetl_stream.gateway.access.refusals import ENTRIES_OF_ONE
 from noetl_stream.gateway.http.problems import problem_of
 from noetl_stream.ports.access import MAX_AUDIT_CHARACTERS, AuditedAnswer, AuditedCall, AuditEntry
@@ -53,10 +54,10 @@ def audit() -> BreakableAudit:
 class GuardedApp:
     """A web application with one route to read and one to change, which does what ``error`` says."""
 
-    def __init__(self, tokens: MemoryTokens, audit: MemoryAudit, clock: ManualClock, *, open_to_all: bool) -> None:
-        authentication = Authentication(tokens, clock, anonymous=LOCAL if open_to_all else None)
+    def __init__(self, tokens: MemoryTokens, audit: MemoryAudit, clock: ManualClock) -> None:
+        authentication = Authentication(tokens, MemorySessions(), clock)
         self.auditor = Auditor(audit, clock, keep_days=90)
-        self.guard = AccessGuard(authentication, self.auditor, clock, open_to_all=open_to_all)
+        self.guard = AccessGuard(Network(), authentication, self.auditor, clock)
         self.do: Any = self._done
         self.error: Exception | None = None
         self.changed: list[str] = []
@@ -99,18 +100,12 @@ async def running(app: GuardedApp) -> AsyncIterator[Client]:
 
 @pytest.fixture
 def guarded_app(tokens: MemoryTokens, audit: BreakableAudit, clock: ManualClock) -> GuardedApp:
-    return GuardedApp(tokens, audit, clock, open_to_all=False)
+    return GuardedApp(tokens, audit, clock)
 
 
 @pytest.fixture
 async def closed(guarded_app: GuardedApp) -> AsyncIterator[Client]:
     async for client in running(guarded_app):
-        yield client
-
-
-@pytest.fixture
-async def opened(tokens: MemoryTokens, audit: BreakableAudit, clock: ManualClock) -> AsyncIterator[Client]:
-    async for client in running(GuardedApp(tokens, audit, clock, open_to_all=True)):
         yield client
 
 
@@ -322,71 +317,3 @@ async def test_a_value_no_database_takes_does_not_keep_a_call_off_the_record(
     assert entry.attempt.target == "?a?b"
     assert entry.attempt.correlation_id == "x" * MAX_AUDIT_CHARACTERS
     assert entry.attempt.idempotency_key.isprintable()
-
-
-# Pages of a browser
-
-
-OWN: dict[str, Callable[[str], dict[str, str]]] = {
-    "no browser": lambda host: {},
-    "its own page": lambda host: {"Origin": f"http://{host}", "Sec-Fetch-Site": "same-origin"},
-    "typed into the address bar": lambda host: {"Sec-Fetch-Site": "none"},
-    "by a name without a dot": lambda host: {"Host": "localhost:8080", "Origin": "http://localhost:8080"},
-    "by an address of IPv6": lambda host: {"Host": "[::1]:8080"},
-    "through a proxy that speaks TLS": lambda host: {"Host": "10.0.0.1", "Origin": "https://10.0.0.1"},
-}
-
-FOREIGN: dict[str, Callable[[str], dict[str, str]]] = {
-    "a page of another host": lambda host: {"Origin": "https://evil.example"},
-    "a page of another port": lambda host: {"Origin": "http://127.0.0.1:1"},
-    "a page without an origin": lambda host: {"Origin": "null"},
-    "a page that begins alike": lambda host: {"Origin": f"http://{host}.evil.example"},
-    "an origin that is none": lambda host: {"Origin": "http://[::1"},
-    "an image on a page of another site": lambda host: {"Sec-Fetch-Site": "cross-site"},
-    "an image on a page of another port": lambda host: {"Sec-Fetch-Site": "same-site"},
-    "a name that was turned to us": lambda host: {"Host": "evil.example", "Origin": "http://evil.example"},
-    "a name that was turned to us, no page": lambda host: {"Host": "evil.example:8080"},
-    "a name that looks like an address": lambda host: {"Host": "127.0.0.1.evil.example"},
-    "a name that looks local": lambda host: {"Host": "localhost.evil.example"},
-    "a name that is none": lambda host: {"Host": "[::1"},
-    "no name": lambda host: {"Host": ""},
-}
-
-
-@pytest.mark.parametrize("way", OWN)
-@pytest.mark.parametrize("method", ["GET", "POST"])
-async def test_an_open_gateway_takes_what_its_owner_sends(opened: Client, way: str, method: str) -> None:
-    answer = await opened.request(method, "/things/x", headers=OWN[way](f"127.0.0.1:{opened.port}"))
-    assert (answer.status, (await answer.json())["by"]) == (200, "local")
-
-
-@pytest.mark.parametrize("way", FOREIGN)
-@pytest.mark.parametrize("method", ["GET", "POST"])
-async def test_an_open_gateway_takes_nothing_that_other_pages_send(
-    opened: Client, audit: MemoryAudit, way: str, method: str
-) -> None:
-    answer = await opened.request(method, "/things/x", headers=FOREIGN[way](f"127.0.0.1:{opened.port}"))
-    assert answer.status == 403
-    assert not [name for name in answer.headers if name.startswith("Access-Control")]
-    assert [entry.attempt.principal for entry in await recorded(audit)] == [""]
-
-
-async def test_a_preflight_request_gets_no_permission(opened: Client) -> None:
-    request = {"Origin": "https://evil.example", "Access-Control-Request-Method": "POST"}
-    answer = await opened.options("/things/x", headers=request)
-    assert answer.status == 405
-    assert not [name for name in answer.headers if name.startswith("Access-Control")]
-
-
-async def test_a_closed_gateway_goes_by_any_name(closed: Client, keeper: DirectAccess) -> None:
-    """A page of another origin has no token, and browsers add none."""
-    token = await shown(keeper, "viewer")
-    foreign = {"Host": "gateway.example", "Origin": "https://console.example"}
-    assert (await closed.get("/things/x", headers=foreign | token)).status == 200
-    assert (await closed.get("/things/x", headers=foreign)).status == 401
-
-
-async def test_a_token_counts_on_an_open_gateway(opened: Client, keeper: DirectAccess) -> None:
-    viewer = await shown(keeper, "viewer")
-    assert (await (await opened.get("/things/x", headers=viewer)).json())["by"] == "token:viewer-1"
-    assert (await opened.post("/things/x", headers=viewer)).status == 403

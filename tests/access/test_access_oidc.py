@@ -47,7 +47,7 @@ def provider(issuer: Issuer, keys: ProviderKeys) -> OidcProvider:
 async def test_a_token_signed_by_the_provider_holds(
     issuer: Issuer, provider: OidcProvider, algorithm: str, kid: str
 ) -> None:
-    assert await provider.caller(issuer.token(algorithm, kid)) == Caller("oidc:u-1", "operator")
+    assert await provider.caller(issuer.token(algorithm, kid)) == Caller("oidc:u-1", "operator", id="oidc:u-1")
     assert issuer.paths_asked == ["/.well-known/openid-configuration", "/keys"]
 
 

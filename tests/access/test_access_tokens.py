@@ -8,20 +8,19 @@ from typing import get_args
 import pytest
 
 from noetl_stream.adapters.clock import ManualClock, SystemClock
-from noetl_stream.adapters.memory.access import MemoryAudit, MemoryTokens
+from noetl_stream.adapters.memory.access import MemoryAudit, MemorySessions, MemoryTokens
 from noetl_stream.client.access import DirectAccess
 from noetl_stream.errors import Conflict, NotFound, Unauthenticated, Unreachable, UsageError
 from noetl_stream.gateway.access.authentication import (
     CACHED_S,
     CACHED_TOKENS,
-    LOCAL,
     USE_NOTED_EVERY_MS,
     Authentication,
 )
 from noetl_stream.model.envelope import iso
 from noetl_stream.model.paths import covers
 from noetl_stream.model.roles import ROLES, Role, suffices
-from noetl_stream.ports.access import TOKEN_TEXT, AuditedAnswer, Caller, StoredToken
+from noetl_stream.ports.access import TOKEN_TEXT, AuditedAnswer, CallCredentials, Caller, StoredToken
 from noetl_stream.ports.operations.access import NewToken
 from noetl_stream.ports.operations.documents import plain
 from noetl_stream.settings.oidc import OidcSettings
@@ -57,7 +56,7 @@ def tokens() -> CountedTokens:
 
 @pytest.fixture
 def authentication(tokens: CountedTokens, clock: ManualClock) -> Authentication:
-    return Authentication(tokens, clock)
+    return Authentication(tokens, MemorySessions(), clock)
 
 
 async def made(keeper: DirectAccess, new: NewToken = OPERATOR) -> str:
@@ -146,7 +145,8 @@ async def test_a_token_that_does_not_exist_cannot_be_revoked(keeper: DirectAcces
 async def test_a_token_says_who_calls(keeper: DirectAccess, authentication: Authentication) -> None:
     token = await made(keeper)
     for header in (f"Bearer {token}", f"bearer {token}", f"Bearer   {token} "):
-        assert await authentication.caller(header) == Caller("token:ci", "operator", ("team/a",))
+        caller = await authentication.caller(CallCredentials(header))
+        assert caller == Caller("token:ci", "operator", ("team/a",), f"token:{token.split('_')[1]}")
 
 
 @pytest.mark.parametrize(
@@ -172,25 +172,27 @@ async def test_any_other_text_is_refused_without_being_repeated(
 ) -> None:
     token = change(await made(keeper))  # type: ignore[operator]
     with pytest.raises(Unauthenticated) as refused:
-        await authentication.caller("Bearer " + token if token.strip() == token else f"Bearer x{token}")
+        await authentication.caller(
+            CallCredentials("Bearer " + token if token.strip() == token else f"Bearer x{token}")
+        )
     assert len(token) < 7 or token not in str(refused.value)
 
 
 @pytest.mark.parametrize("header", ["", "Bearer", "Basic YTpi", "noetl_0_0"])
 async def test_any_other_header_is_refused(authentication: Authentication, header: str) -> None:
     with pytest.raises(Unauthenticated, match="is not a bearer token"):
-        await authentication.caller(header)
+        await authentication.caller(CallCredentials(header))
 
 
-async def test_without_a_token_somebody_is_only_where_the_gateway_is_open(
-    tokens: CountedTokens, clock: ManualClock, authentication: Authentication
-) -> None:
+async def test_without_a_token_nobody_is_anybody(authentication: Authentication) -> None:
     with pytest.raises(Unauthenticated, match="a token is required"):
-        await authentication.caller(None)
-    opened = Authentication(tokens, clock, anonymous=LOCAL)
-    assert await opened.caller(None) == Caller("local", "admin")
-    with pytest.raises(Unauthenticated):
-        await opened.caller("Bearer noetl_wrong")
+        await authentication.caller(CallCredentials())
+
+
+@pytest.mark.parametrize("cookie", ["", "0" * 64, "0" * 63, "\udcff" * 64, "x" * 100_000])
+async def test_a_cookie_that_no_sign_in_has_set_is_refused(authentication: Authentication, cookie: str) -> None:
+    with pytest.raises(Unauthenticated, match="the browser session has ended"):
+        await authentication.caller(CallCredentials(session=cookie))
 
 
 async def test_a_token_ends_to_the_millisecond(
@@ -198,10 +200,10 @@ async def test_a_token_ends_to_the_millisecond(
 ) -> None:
     token = await made(keeper, NewToken("ci", "viewer", (), clock.now_ms() + 1000))
     clock.advance(0.999)
-    await authentication.caller(bearer(token))
+    await authentication.caller(CallCredentials(bearer(token)))
     clock.advance(0.001)
     with pytest.raises(Unauthenticated, match=r"the token ci \([0-9a-f]{16}\) has expired"):
-        await authentication.caller(bearer(token))
+        await authentication.caller(CallCredentials(bearer(token)))
 
 
 async def test_a_revoked_token_holds_two_seconds_at_most(
@@ -209,19 +211,19 @@ async def test_a_revoked_token_holds_two_seconds_at_most(
 ) -> None:
     token = await made(keeper)
     for _ in range(5):
-        await authentication.caller(bearer(token))
+        await authentication.caller(CallCredentials(bearer(token)))
     assert tokens.lookups == 1
     await keeper.revoke_token((await keeper.tokens())[0].id, "bob")
     clock.advance(CACHED_S)
     with pytest.raises(Unauthenticated, match="was revoked"):
-        await authentication.caller(bearer(token))
+        await authentication.caller(CallCredentials(bearer(token)))
 
 
 async def test_guessed_ids_do_not_fill_the_memory(authentication: Authentication, tokens: CountedTokens) -> None:
     async def lookups_of(number: int) -> int:
         before = tokens.lookups
         with pytest.raises(Unauthenticated):
-            await authentication.caller(f"Bearer noetl_{number:016x}_{0:064x}")
+            await authentication.caller(CallCredentials(f"Bearer noetl_{number:016x}_{0:064x}"))
         return tokens.lookups - before
 
     for number in range(CACHED_TOKENS + 1):
@@ -235,13 +237,13 @@ async def test_a_use_is_noted_once_a_minute(
 ) -> None:
     token = await made(keeper)
     began_ms = clock.now_ms()
-    await asyncio.gather(*(authentication.caller(bearer(token)) for _ in range(5)))
+    await asyncio.gather(*(authentication.caller(CallCredentials(bearer(token))) for _ in range(5)))
     assert tokens.uses == 1
     clock.advance(USE_NOTED_EVERY_MS / 1000)
-    await authentication.caller(bearer(token))
+    await authentication.caller(CallCredentials(bearer(token)))
     assert (tokens.uses, (await keeper.tokens())[0].last_used) == (1, iso(began_ms))
     clock.advance(0.001)
-    await authentication.caller(bearer(token))
+    await authentication.caller(CallCredentials(bearer(token)))
     assert (tokens.uses, (await keeper.tokens())[0].last_used) == (2, iso(clock.now_ms()))
 
 
@@ -250,7 +252,7 @@ async def test_a_use_that_cannot_be_noted_is_let_in(
 ) -> None:
     token = await made(keeper)
     tokens.away = True
-    assert (await authentication.caller(bearer(token))).principal == "token:ci"
+    assert (await authentication.caller(CallCredentials(bearer(token)))).principal == "token:ci"
 
 
 # Roles and paths

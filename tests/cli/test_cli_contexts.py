@@ -20,7 +20,9 @@ from noetl_stream.cli.base.target import (
     write_contexts,
 )
 from noetl_stream.cli.context import context
-from noetl_stream.errors import UsageError
+from noetl_stream.errors import LocalStackError, UsageError
+from noetl_stream.local.gateway import announced
+from noetl_stream.local.home import write_private
 from noetl_stream.settings.environment import Settings
 
 SECRET = "noetl_0123456789abcdef_secret"
@@ -128,6 +130,7 @@ STACK = {"NOETL_NATS_URL": "nats://x", "NOETL_POSTGRES_DSN": "postgresql://x"}
         (BY_URL, URL | CONTEXT | STACK, "one", "http://url"),
         (BY_CONTEXT, URL | STACK, "one", "http://two"),
         (BY_HOME, URL | CONTEXT, "one", None),
+        (BY_HOME._replace(url="http://url"), CONTEXT, "one", "http://url"),
         (Target(context="direct"), URL, "one", None),
         (HERE, URL | CONTEXT | STACK, "one", "http://variable"),
         (HERE, CONTEXT | STACK, "one", "http://two"),
@@ -154,7 +157,56 @@ def test_a_token_of_the_environment_comes_before_the_contexts(ann: Person) -> No
     assert given is not None and given.token == "given"
 
 
-@pytest.mark.parametrize("target", [BY_HOME._replace(url="http://x"), BY_URL._replace(context="two")])
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """A home whose stack has run a gateway."""
+    write_private(tmp_path / "gateway.token", "local-token\n")
+    return tmp_path
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:8080", "http://127.0.0.1:8080/", "http://localhost:8080"])
+def test_a_gateway_of_the_home_gets_its_token_at_its_ip_address(ann: Person, home: Path, url: str) -> None:
+    with announced(home, "http://127.0.0.1:8080"):
+        found = gateway_of(Target(home=home, url=url), ann.settings(NOETL_HOME=str(home)))
+        given = gateway_of(Target(url=url), ann.settings(NOETL_HOME=str(home), NOETL_TOKEN="given"))
+    assert found is not None and given is not None
+    assert (found.url.rstrip("/"), found.token) == ("http://127.0.0.1:8080", "local-token")
+    assert (given.url, given.token) == (url, "given")
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://127.0.0.1:8081",
+        "http://127.0.0.2:8080",
+        "http://[::1]:8080",
+        "https://127.0.0.1:8080",
+        "http://127.0.0.1.example:8080",
+        "http://gateway:8080",
+    ],
+)
+def test_no_other_address_gets_the_token_of_the_home(ann: Person, home: Path, url: str) -> None:
+    with announced(home, "http://127.0.0.1:8080"):
+        assert gateway_of(Target(url=url), ann.settings(NOETL_HOME=str(home))) == GatewayAddress(
+            url, None, f"--url {url}"
+        )
+
+
+def test_what_listens_where_a_gateway_was_gets_no_token(ann: Person, home: Path) -> None:
+    with announced(home, "http://127.0.0.1:8080"):
+        pass
+    found = gateway_of(Target(url="http://127.0.0.1:8080"), ann.settings(NOETL_HOME=str(home)))
+    assert found is not None and found.token is None
+
+
+@pytest.mark.parametrize("mode", [0o640, 0o604, 0o620, 0o602])
+def test_a_token_that_others_may_read_or_write_is_refused(ann: Person, home: Path, mode: int) -> None:
+    (home / "gateway.token").chmod(mode)
+    with announced(home, "http://127.0.0.1:8080"), pytest.raises(LocalStackError, match=r"gateway\.token"):
+        gateway_of(Target(url="http://127.0.0.1:8080"), ann.settings(NOETL_HOME=str(home)))
+
+
+@pytest.mark.parametrize("target", [BY_HOME._replace(context="two"), BY_URL._replace(context="two")])
 def test_two_options_that_say_where_are_a_usage_error(ann: Person, target: Target) -> None:
     with pytest.raises(UsageError, match="cannot be combined"):
         gateway_of(target, ann.settings())

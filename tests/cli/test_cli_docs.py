@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import shutil
@@ -24,8 +25,9 @@ KEPT = re.compile(r"(\w+)=\$\((.+)\)")
 @pytest.mark.parametrize("through", ["nothing", "a gateway"])
 def test_every_example_of_the_page_runs(shared_home: Path, tmp_path: Path, through: str) -> None:
     shutil.copytree(ROOT / "playbooks", tmp_path / "playbooks")
-    target = {"NOETL_HOME": str(shared_home)} if through == "nothing" else {"NOETL_URL": gateway_of(shared_home)}
-    target |= {"XDG_CONFIG_HOME": str(tmp_path)}
+    target = {"NOETL_HOME": str(shared_home), "XDG_CONFIG_HOME": str(tmp_path)}
+    if through == "a gateway":
+        target |= {"NOETL_URL": gateway_of(shared_home)}
     known: dict[str, str] = {}
     for line in EXAMPLES:
         name, command = found.groups() if (found := KEPT.fullmatch(line)) else (None, line)
@@ -37,8 +39,9 @@ def test_every_example_of_the_page_runs(shared_home: Path, tmp_path: Path, throu
         assert ended.returncode == 0, (words, ended.stdout, ended.stderr)
         if name is not None:
             known[name] = ended.stdout.strip()
-    revoked = noetl("token", "list", "-o", "name", **target).stdout.split()
-    assert noetl("token", "revoke", *revoked, **target).returncode == 0
+    tokens = json.loads(noetl("token", "list", "-o", "json", **target).stdout)
+    made = [token["id"] for token in tokens if token["name"] == "nightly" and not token["revoked"]]
+    assert noetl("token", "revoke", *made, **target).returncode == 0
 
 
 def test_the_page_shows_every_command() -> None:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from engine_scenarios import given, limits
 
-from noetl_stream.engine.advance import advance
+from noetl_stream.engine.advance import Advanced, advance
 from noetl_stream.engine.choices import MAX_ANSWER_BYTES, Answers, answer_json, decode_answers
 from noetl_stream.engine.decide.evaluation import questions_of
-from noetl_stream.engine.state import RecordedFact
+from noetl_stream.engine.state import Execution, RecordedFact
 from noetl_stream.model import codec
 from noetl_stream.model.events import (
     CancelRequested,
@@ -25,7 +26,7 @@ from noetl_stream.model.events import (
     TokenClaimed,
     TokenHeld,
 )
-from noetl_stream.template import Budget
+from noetl_stream.model.limits import Limits
 from noetl_stream.testing.scenario.scenario import Scenario
 
 HEAVY = "range(20000) | sum > 0"
@@ -85,16 +86,13 @@ def test_arcs_that_cost_too_much_park_the_execution_until_they_are_evaluated() -
 
 def test_it_decides_what_a_large_budget_decides_at_once() -> None:
     parked = parking(BRANCH, ctx={"size": "big"})
-    parked.done("start", {"n": 2})
+    at_once = Scenario(replace(parked.plan, limits=Limits(max_inline_operations=10**9)))
+    at_once.start(ctx={"size": "big"})
+    for scenario in (parked, at_once):
+        scenario.done("start", {"n": 2})
     parked.evaluate()
-    at_once = given(BRANCH)
-    state = None
-    names: list[str] = []
-    for recorded in [one for one in parked.inputs if not isinstance(one.fact, EvaluationFinished)]:
-        advanced = advance(at_once.plan, state, recorded, parked.execution_id, Budget(10**9))
-        state = advanced.state
-        names += [fact.event_name() for fact in advanced.journal]
-    assert names == decided(parked)
+    assert at_once.facts(EvaluationAwaited) == []
+    assert decided(at_once) == decided(parked)
 
 
 def test_facts_are_folded_behind_it_and_decided_afterwards() -> None:
@@ -225,13 +223,20 @@ def test_many_cheap_guards_share_the_budget_of_their_fact() -> None:
 def test_the_facts_of_a_report_share_a_budget() -> None:
     scenario = parking(ADMITTED.replace(HEAVY, "range(3000) | sum > 0"), ctx={"go": False})
     scenario.inject("later")
-    state, budget = scenario.execution, Budget(10_000)
-    for number in range(3):
-        patch = CtxPatched(f"patch-{number}", patch={"n": number})
-        advanced = advance(scenario.plan, state, RecordedFact(patch), scenario.execution_id, budget)
-        assert advanced.state is not None
-        state = advanced.state
-    assert state.evaluation is not None
+    parked = []
+    for shares in (False, True):
+        state = scenario.execution
+        for number in range(3):
+            patch = RecordedFact(CtxPatched(f"patch-{number}", patch={"n": number}))
+            sharing = shares and number > 0
+            state = advanced_state(advance(scenario.plan, state, patch, scenario.execution_id, shares_budget=sharing))
+        parked.append(state.evaluation is not None)
+    assert parked == [False, True]
+
+
+def advanced_state(advanced: Advanced) -> Execution:
+    assert advanced.state is not None
+    return advanced.state
 
 
 def test_the_result_of_an_execution_is_rendered_elsewhere() -> None:

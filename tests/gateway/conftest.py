@@ -11,7 +11,7 @@ from noetl_stream.settings.environment import GatewayLimits
 
 @pytest.fixture
 async def stage() -> AsyncIterator[GatewayStage]:
-    """A gateway that lets everybody in, over everything it needs in memory."""
+    """A gateway over everything it needs in memory; its ``client`` is an admin."""
     async with GatewayStage(GatewayLimits()).open() as opened:
         yield opened
 

@@ -11,7 +11,13 @@ from typing import Any
 from aiohttp import ClientSession
 
 from noetl_stream.adapters.clock import SystemClock
-from noetl_stream.adapters.memory.access import MemoryAudit, MemoryCredentials, MemoryIdempotency, MemoryTokens
+from noetl_stream.adapters.memory.access import (
+    MemoryAudit,
+    MemoryCredentials,
+    MemoryIdempotency,
+    MemorySessions,
+    MemoryTokens,
+)
 from noetl_stream.adapters.memory.broker import MemoryBroker
 from noetl_stream.adapters.memory.catalog import MemoryCatalog
 from noetl_stream.adapters.memory.evaluator import MemoryEvaluator
@@ -24,9 +30,11 @@ from noetl_stream.client.executions.prepare import PlaybookChecker
 from noetl_stream.client.executions.submit import Requests
 from noetl_stream.client.feed.live import LiveFeed
 from noetl_stream.client.playbooks import DirectPlaybooks, PlaybookPorts
-from noetl_stream.gateway.access.authentication import LOCAL, Authentication
-from noetl_stream.gateway.gateway import Gateway, GatewayPorts
+from noetl_stream.gateway.access.authentication import Authentication
+from noetl_stream.gateway.access.network import Network
+from noetl_stream.gateway.gateway import BY_ADDRESS, Gateway, GatewayPorts
 from noetl_stream.model.limits import DEFAULT_LIMITS
+from noetl_stream.ports.access import LOCAL_NAME, StoredToken, hash_of, token_text
 from noetl_stream.ports.operations import Operations
 from noetl_stream.ports.operations.executions import Executions
 from noetl_stream.ports.sealed_blobs import SealedBlobs
@@ -47,15 +55,28 @@ KINDS = {"python": PythonTool.spec, "shell": ShellTool.spec}
 """Those that may stand in a playbook, and that no worker here has."""
 
 
+TOKEN_ID, SECRET = "0" * 16, "5ec2e7" * 10 + "0000"
+TOKEN = token_text(TOKEN_ID, SECRET)
+"""An admin's, as an embedded stack makes it for itself."""
+
+AS_ADMIN = {"Authorization": f"Bearer {TOKEN}"}
+
+
 class GatewayStage:
     """``ports`` are the gateway's; a test may replace some of them before :meth:`open`.
 
     Args:
+        signed_in: Whether ``client`` sends :data:`TOKEN` unless a request says otherwise.
         more_tools: What the worker has beside ``noop``, by kind.
+        network: What the gateway is called, and by which proxies.
     """
 
     def __init__(
-        self, limits: GatewayLimits, open_to_all: bool = True, more_tools: Mapping[str, Tool] = MappingProxyType({})
+        self,
+        limits: GatewayLimits,
+        signed_in: bool = True,
+        more_tools: Mapping[str, Tool] = MappingProxyType({}),
+        network: Network = BY_ADDRESS,
     ) -> None:
         self._tools: dict[str, Tool] = {"noop": NoopTool(), **more_tools}
         self._kinds = KINDS | {kind: tool.spec for kind, tool in self._tools.items()}
@@ -64,11 +85,12 @@ class GatewayStage:
         self.blobs = SealedBlobs(self.broker.blobs, OBJECT_KEYS)
         self.store = MemoryStore(self.clock)
         self.catalog = MemoryCatalog(self.store)
-        self.tokens = MemoryTokens()
+        self.tokens, self.sessions = MemoryTokens(), MemorySessions()
         self.audit = MemoryAudit()
         self.idempotency = MemoryIdempotency(self.clock)
         self._limits = limits
-        self._open_to_all = open_to_all
+        self._network = network
+        self._headers = AS_ADMIN if signed_in else {}
         self.operations = self.operations_within(unrecorded)
         self.url: str
         self.client: ClientSession
@@ -108,16 +130,20 @@ class GatewayStage:
             operations=self.operations,
             idempotency=self.idempotency,
             readiness=DirectReadiness(log, self.store, bus),
-            authenticator=Authentication(self.tokens, self.clock, None, LOCAL if self._open_to_all else None),
+            authenticator=Authentication(self.tokens, self.sessions, self.clock),
+            sessions=self.sessions,
             audit=self.audit,
             clock=self.clock,
         )
-        self.gateway = Gateway(ports, self._limits, open_to_all=self._open_to_all)
+        self.gateway = Gateway(ports, self._limits, self._network)
+        now_ms = self.clock.now_ms()
+        token = StoredToken(TOKEN_ID, LOCAL_NAME, "admin", (), hash_of(SECRET), now_ms, "test", last_used_ms=now_ms)
+        await self.tokens.add(token)
         listening: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         async with self._running():
             serving = asyncio.create_task(self.gateway.run("127.0.0.1", 0, listening))
             self.url = await listening
-            async with ClientSession(self.url) as self.client:
+            async with ClientSession(self.url, headers=self._headers) as self.client:
                 yield self
             self.gateway.stop()
             await serving

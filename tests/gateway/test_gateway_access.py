@@ -34,7 +34,7 @@ async def test_a_token_is_made_used_revoked_and_on_record(api: Described) -> Non
     assert made.status == 201
     token_id, secret = made.body["id"], made.body.pop("secret")
     assert made.headers["Location"] == f"/api/v1/tokens/{token_id}"
-    assert (made.body["created_by"], made.body["expires"]) == ("local", "2099-01-01T00:00:00.000+00:00")
+    assert (made.body["created_by"], made.body["expires"]) == ("token:local", "2099-01-01T00:00:00.000+00:00")
     assert (await create(api, name="ci", role="viewer")).status == 409
 
     reason = {"X-Reason": "only%20trying", "X-Correlation-Id": "ticket-7", "Idempotency-Key": "k-1"}
@@ -47,7 +47,7 @@ async def test_a_token_is_made_used_revoked_and_on_record(api: Described) -> Non
     )
     assert (started.status, started.body["principal"]) == (200, "token:ci")
 
-    [shown] = (await api.call("listTokens")).body["items"]
+    [_, shown] = (await api.call("listTokens")).body["items"]
     assert shown["last_used"] is not None
     assert (await api.call("revokeToken", token_id=token_id)).status == 204
     assert (await api.call("revokeToken", token_id="none")).status == 404
@@ -61,13 +61,13 @@ async def test_a_token_is_made_used_revoked_and_on_record(api: Described) -> Non
     assert secret not in repr(entries) and shown["revoked"] is None
     audited = [(entry["operation"], entry["principal"], entry["status"]) for entry in reversed(entries)]
     assert audited[:7] == [
-        ("createToken", "local", 201),
-        ("createToken", "local", 409),
+        ("createToken", "token:local", 201),
+        ("createToken", "token:local", 409),
         ("registerPlaybook", "token:ci", 403),
-        ("registerPlaybook", "local", 201),
+        ("registerPlaybook", "token:local", 201),
         ("startExecution", "token:ci", 200),
-        ("revokeToken", "local", 204),
-        ("revokeToken", "local", 404),
+        ("revokeToken", "token:local", 204),
+        ("revokeToken", "token:local", 404),
     ]
     assert audited[7] == ("listWorkers", "", 401)
     [start] = (await api.call("listAudit", query={"principal": "token:ci", "limit": 1})).body["items"]
@@ -89,6 +89,7 @@ async def test_a_repeated_call_makes_one_token_and_shows_no_secret_again(api: De
     "body",
     [
         {"name": "x"},
+        {"name": "local", "role": "viewer"},
         {"name": "x", "role": "root"},
         {"name": "x", "role": "admin", "paths": ["a"]},
         {"name": "x", "role": "viewer", "paths": [""]},
@@ -100,7 +101,8 @@ async def test_a_repeated_call_makes_one_token_and_shows_no_secret_again(api: De
 )
 async def test_a_token_that_cannot_be_is_refused(api: Described, body: dict[str, Any]) -> None:
     assert (await api.call("createToken", body=body)).status in (400, 422)
-    assert (await api.call("listTokens")).body["items"] == []
+    listed = (await api.call("listTokens")).body["items"]
+    assert [one["name"] for one in listed] == ["local"]
 
 
 async def test_a_token_with_paths_sees_what_is_below_them(api: Described, stage: GatewayStage) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from gateway_playbooks import APPROVAL, LOOP
-from gateway_stage import GatewayStage
+from gateway_stage import TOKEN, GatewayStage
 
 from noetl_stream.adapters.gateway.connection import GatewayConnection
 from noetl_stream.adapters.gateway.operations import gateway_operations
@@ -71,7 +71,7 @@ async def test_a_change_leaves_the_same_entry_directly_and_over_http(stage: Gate
     await change_everything(stage.operations_within(recorded))
     directly = await entries(stage)
     async with GatewayStage(GatewayLimits()).open() as other:
-        connection = GatewayConnection(other.url, None, other.clock)
+        connection = GatewayConnection(other.url, TOKEN, other.clock)
         await change_everything(gateway_operations(connection))
         await connection.close()
         over_http = await entries(other)
@@ -91,7 +91,7 @@ async def test_a_change_leaves_the_same_entry_directly_and_over_http(stage: Gate
     ]
     assert {entry.attempt.principal for entry in directly} == {ANN}
     assert {(entry.attempt.method, entry.attempt.role, entry.attempt.remote) for entry in directly} == {("", "", "")}
-    assert {entry.attempt.principal for entry in over_http} == {"local"}
+    assert {entry.attempt.principal for entry in over_http} == {"token:local"}
 
 
 async def test_what_cannot_be_put_on_record_is_not_done(stage: GatewayStage, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,11 +7,12 @@ import logging
 from collections.abc import AsyncIterator
 
 import pytest
-from gateway_stage import GatewayStage
+from gateway_stage import TOKEN, GatewayStage
 from yarl import URL
 
 from noetl_stream.gateway.http import bodies as reading
 
+AUTHORIZATION = f"Authorization: Bearer {TOKEN}\r\n".encode()
 START = b"POST /api/v1/executions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 
 
@@ -52,7 +53,7 @@ async def test_a_body_that_does_not_come_is_refused_in_time(
 async def test_a_client_that_leaves_in_the_middle_of_a_body_is_not_an_internal_error(
     stage: GatewayStage, caplog: pytest.LogCaptureFixture
 ) -> None:
-    _, writer = await sent(stage, START + b"Content-Length: 100\r\n\r\n{")
+    _, writer = await sent(stage, START + AUTHORIZATION + b"Content-Length: 100\r\n\r\n{")
     await stage.until(lambda: stage.gateway.pressure.requests.under_way == 1)
     writer.close()
     await until_counted(stage, "startExecution", 400)

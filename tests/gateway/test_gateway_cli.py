@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from gateway_playbooks import APPROVAL, FAILS
-from gateway_stage import GatewayStage
+from gateway_stage import TOKEN, GatewayStage
 
 import warm_program
 from cli_program import NOETL, environment
@@ -31,13 +31,13 @@ class Said(NamedTuple):
 
 
 async def begin(stage: GatewayStage, *words: str, **settings: str) -> Process:
-    own = environment(**TRAP | {"NOETL_URL": stage.url} | settings)
+    own = environment(**TRAP | {"NOETL_URL": stage.url, "NOETL_TOKEN": TOKEN} | settings)
     return await asyncio.create_subprocess_exec(*NOETL, *words, stdin=PIPE, stdout=PIPE, stderr=PIPE, env=own)
 
 
 async def noetl(stage: GatewayStage, *words: str, given: str = "", **settings: str) -> Said:
     found = await asyncio.to_thread(
-        warm_program.noetl, *words, given=given, **TRAP | {"NOETL_URL": stage.url} | settings
+        warm_program.noetl, *words, given=given, **TRAP | {"NOETL_URL": stage.url, "NOETL_TOKEN": TOKEN} | settings
     )
     assert "Traceback" not in found.stderr, found.stderr
     return Said(found.returncode, found.stdout, found.stderr)
@@ -143,14 +143,15 @@ async def test_the_exit_code_is_the_executions(stage: GatewayStage, tmp_path: Pa
 
 
 async def test_a_forbidden_caller_gets_the_context_and_the_required_role(tmp_path: Path) -> None:
-    async with GatewayStage(GatewayLimits(), open_to_all=False).open() as stage:
+    async with GatewayStage(GatewayLimits(), signed_in=False).open() as stage:
         made = await stage.operations.access.create_token(NewToken("eve", "viewer"), "test")
         file = tmp_path / "noetl-stream" / "contexts.yaml"
         file.parent.mkdir()
         (tmp_path / "token").write_text(made.secret)
         contexts = {"shop": {"url": stage.url, "token_file": str(tmp_path / "token")}, "bare": {"url": stage.url}}
         file.write_text(json.dumps({"current": "shop", "contexts": contexts}))
-        place = {"NOETL_URL": "", "NOETL_NATS_URL": "", "NOETL_POSTGRES_DSN": "", "XDG_CONFIG_HOME": str(tmp_path)}
+        place = dict.fromkeys(("NOETL_URL", "NOETL_TOKEN", "NOETL_NATS_URL", "NOETL_POSTGRES_DSN"), "")
+        place |= {"XDG_CONFIG_HOME": str(tmp_path), "HOME": str(tmp_path)}
         assert (await noetl(stage, "execution", "list", **place)).code == 0
         bare = await noetl(stage, "execution", "list", "--context", "bare", **place)
         assert (bare.code, bare.out) == (1, "")

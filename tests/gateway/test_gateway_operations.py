@@ -42,7 +42,7 @@ async def test_an_approval_is_started_held_explained_patched_and_completed(api: 
     late = await api.call("patchCtx", execution_id=held, body={"decision": "refused"})
     assert (late.status, late.body["type"]) == (409, "/problems/conflict")
     [change] = [c for c in (await api.call("getCtx", execution_id=held)).body["history"] if c["event"] == "ctx.patched"]
-    assert (change["keys"], change["principal"], change["reason"]) == (["decision"], "local", "spoke with Müller")
+    assert (change["keys"], change["principal"], change["reason"]) == (["decision"], "token:local", "spoke with Müller")
     assert change["correlation_id"] == "ticket-7"
     result = await api.call("getResult", execution_id=held)
     assert result.body["result"] == {"order": "1001", "paid": 250}

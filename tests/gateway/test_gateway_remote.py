@@ -10,7 +10,7 @@ from typing import Any, get_type_hints
 import msgspec
 import pytest
 from gateway_playbooks import APPROVAL, FAILS, LOOP
-from gateway_stage import GatewayStage
+from gateway_stage import TOKEN, GatewayStage
 
 from noetl_stream.adapters.gateway.connection import GatewayConnection
 from noetl_stream.adapters.gateway.operations import gateway_operations
@@ -76,7 +76,7 @@ async def remote(stage: GatewayStage) -> AsyncIterator[Operations]:
 
 @asynccontextmanager
 async def remote_operations(stage: GatewayStage) -> AsyncIterator[Operations]:
-    connection = GatewayConnection(stage.url, None, stage.clock)
+    connection = GatewayConnection(stage.url, TOKEN, stage.clock)
     yield gateway_operations(connection)
     await connection.close()
 
@@ -91,16 +91,16 @@ async def test_every_verb_can_be_asked_of_a_gateway(stage: GatewayStage) -> None
 
 
 def who(request_id: str) -> tuple[str, str, str, str]:
-    return (request_id, "local", "because, as Ünal said", "ticket-7")
+    return (request_id, "token:local", "because, as Ünal said", "ticket-7")
 
 
 async def run_approval(operations: Operations, transcript: Transcript) -> None:
     playbooks, executions = operations.playbooks, operations.executions
-    await transcript(playbooks.register(APPROVAL.encode(), "approval.yaml", "local"))
+    await transcript(playbooks.register(APPROVAL.encode(), "approval.yaml", "token:local"))
     wanted = Start("examples/approval", workload={"amount": 250}, ctx={"seen": "é"}, reason="to try")
     ids = RequestIds("01890000-0000-7000-8000-000000000001", "01890000-0000-7000-8000-000000000002")
-    held = (await transcript(executions.start(wanted, "local", ids))).execution_id
-    await transcript(executions.start(wanted, "local", ids))
+    held = (await transcript(executions.start(wanted, "token:local", ids))).execution_id
+    await transcript(executions.start(wanted, "token:local", ids))
     await transcript(executions.ask(held, PauseRequested(*who("r1"))))
     await transcript(executions.ask(held, PauseRequested(*who("r2"))))
     await transcript(executions.ask(held, ResumeRequested(*who("r3"))))
@@ -112,32 +112,32 @@ async def run_approval(operations: Operations, transcript: Transcript) -> None:
     await transcript(executions.ctx(held))
     await transcript(executions.why(held))
     await transcript(executions.result(held))
-    await transcript(executions.rerun(held, RerunOptions(), "local"))
-    await transcript(executions.delete(held, "local"))
+    await transcript(executions.rerun(held, RerunOptions(), "token:local"))
+    await transcript(executions.delete(held, "token:local"))
     await transcript(executions.ask(held, CtxPatched(*who("r9"), patch={"decision": "approved"})))
     ended = await executions.wait(held, WAIT_S)
     assert ended.status == "completed"
     for look in (executions.get, executions.result, executions.steps, executions.why):
         await transcript(look(held))
     await transcript(executions.ask(held, CancelRequested(*who("r10"))))
-    await transcript(executions.delete(held, "local"))
+    await transcript(executions.delete(held, "token:local"))
     await transcript(executions.get(held))
 
 
 async def run_loop_and_rerun(operations: Operations, transcript: Transcript) -> None:
     playbooks, executions = operations.playbooks, operations.executions
     await transcript(playbooks.check(b"kind: Nothing", "no.yaml"))
-    await transcript(executions.start(Start(playbook="kind: Nothing"), "local"))
-    await transcript(executions.start(Start("nowhere/at/all", "1"), "local"))
-    loop = (await executions.start(Start(playbook=LOOP), "local")).execution_id
+    await transcript(executions.start(Start(playbook="kind: Nothing"), "token:local"))
+    await transcript(executions.start(Start("nowhere/at/all", "1"), "token:local"))
+    loop = (await executions.start(Start(playbook=LOOP), "token:local")).execution_id
     await executions.wait(loop, WAIT_S)
     [run] = await transcript(executions.steps(loop))
     page = await transcript(executions.iterations(loop, run.step_run_id, 2, None))
     await transcript(executions.iterations(loop, run.step_run_id, 2, page.next))
-    failed = (await executions.start(Start(playbook=FAILS), "local")).execution_id
+    failed = (await executions.start(Start(playbook=FAILS), "token:local")).execution_id
     await executions.wait(failed, WAIT_S)
-    await transcript(executions.rerun(failed, RerunOptions("nowhere"), "local"))
-    again = await executions.rerun(failed, RerunOptions(ctx={"missing": {"key": 1}}, reason="mended"), "local")
+    await transcript(executions.rerun(failed, RerunOptions("nowhere"), "token:local"))
+    again = await executions.rerun(failed, RerunOptions(ctx={"missing": {"key": 1}}, reason="mended"), "token:local")
     await executions.wait(again.execution_id, WAIT_S)
     await transcript(executions.get(again.execution_id))
     for chosen in (
@@ -153,25 +153,25 @@ async def run_loop_and_rerun(operations: Operations, transcript: Transcript) -> 
 
 async def use_the_rest(operations: Operations, transcript: Transcript) -> None:
     playbooks, credentials, access = operations.playbooks, operations.credentials, operations.access
-    await transcript(playbooks.register(LOOP.encode(), "loop.yaml", "local"))
-    await transcript(playbooks.register(LOOP.replace("sales", "other").encode(), "loop.yaml", "local"))
+    await transcript(playbooks.register(LOOP.encode(), "loop.yaml", "token:local"))
+    await transcript(playbooks.register(LOOP.replace("sales", "other").encode(), "loop.yaml", "token:local"))
     await transcript(playbooks.page("tests/", {"team": "sales"}, 10, None))
     for look in (playbooks.get, playbooks.plan, playbooks.graph):
         await transcript(look("tests/loop", "1.0"))
     await transcript(playbooks.versions("tests/loop"))
     await transcript(playbooks.get("tests/lopo", None))
-    await transcript(playbooks.delete("tests/loop", "1.0", "local"))
+    await transcript(playbooks.delete("tests/loop", "1.0", "token:local"))
     await transcript(
-        credentials.put("sales_db", {"user": "ann", "password": "hidden"}, "local", "postgres", "x", ["a"])
+        credentials.put("sales_db", {"user": "ann", "password": "hidden"}, "token:local", "postgres", "x", ["a"])
     )
     await transcript(credentials.get("sales_db"))
     await transcript(credentials.list_all())
-    await transcript(credentials.rotate("local"))
-    await transcript(credentials.delete("sales_db", "local"))
+    await transcript(credentials.rotate("token:local"))
+    await transcript(credentials.delete("sales_db", "token:local"))
     await transcript(credentials.get("sales_db"))
-    token = await transcript(access.create_token(NewToken("ci", "operator", ("team",), 2**41), "local"))
-    await transcript(access.create_token(NewToken("ci", "viewer"), "local"))
-    await transcript(access.revoke_token(token.id, "local"))
+    token = await transcript(access.create_token(NewToken("ci", "operator", ("team",), 2**41), "token:local"))
+    await transcript(access.create_token(NewToken("ci", "viewer"), "token:local"))
+    await transcript(access.revoke_token(token.id, "token:local"))
     await transcript(access.tokens())
     await transcript(access.audit(1, None, "nobody"))
     cluster = operations.cluster
@@ -179,8 +179,8 @@ async def use_the_rest(operations: Operations, transcript: Transcript) -> None:
         await transcript(list_all())
     await transcript(cluster.dead_letters(10, None))
     await transcript(cluster.dead_letter("none"))
-    await transcript(cluster.requeue("none", "local"))
-    await transcript(cluster.discard("none", "local"))
+    await transcript(cluster.requeue("none", "token:local"))
+    await transcript(cluster.discard("none", "token:local"))
 
 
 @pytest.mark.parametrize("scenario", [run_approval, run_loop_and_rerun, use_the_rest])

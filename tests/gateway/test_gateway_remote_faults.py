@@ -11,6 +11,7 @@ import pytest
 from aiohttp import web
 from broken_line import BrokenLine, FastClock, serving
 from gateway_playbooks import APPROVAL, LOOP
+from gateway_stage import TOKEN as STAGE_TOKEN
 from gateway_stage import GatewayStage
 
 from noetl_stream.adapters.gateway.connection import GatewayConnection, error_of
@@ -42,7 +43,7 @@ TOKEN = "noetl_0123456789abcdef_" + "0" * 64
 
 
 @asynccontextmanager
-async def remote_operations(url: str, token: str | None = None) -> AsyncIterator[Operations]:
+async def remote_operations(url: str, token: str | None = STAGE_TOKEN) -> AsyncIterator[Operations]:
     connection = GatewayConnection(url, token, FastClock())
     yield gateway_operations(connection)
     await connection.close()
@@ -77,7 +78,7 @@ async def test_a_token_whose_secret_was_lost_on_the_way_is_named(stage: GatewayS
     async with BrokenLine(stage.url, [0]).open() as line, remote_operations(line.url) as remote:
         with pytest.raises(OutcomeUnknown, match="its secret was lost") as lost:
             await remote.access.create_token(NewToken("ci", "viewer"), "")
-        [made] = await remote.access.tokens()
+        [_, made] = await remote.access.tokens()
         assert lost.value.hint is not None and made.id in lost.value.hint
 
 
@@ -189,11 +190,11 @@ async def test_what_only_a_newer_gateway_says_is_passed_over(stage: GatewayStage
 
 
 async def test_unknown_and_forbidden_callers_get_the_reason() -> None:
-    async with GatewayStage(GatewayLimits(), open_to_all=False).open() as stage:
+    async with GatewayStage(GatewayLimits(), signed_in=False).open() as stage:
         access = stage.operations.access
         viewer = (await access.create_token(NewToken("eve", "viewer"), "test")).secret
         operator = (await access.create_token(NewToken("ann", "operator"), "test")).secret
-        async with remote_operations(stage.url) as nobody:
+        async with remote_operations(stage.url, None) as nobody:
             with pytest.raises(Unauthenticated, match="a token is required"):
                 await nobody.executions.page(ExecutionFilter(), 1, None)
         async with remote_operations(stage.url, viewer) as remote:

@@ -219,7 +219,7 @@ async def test_a_patch_for_another_version_is_refused(api: Described) -> None:
 
 
 async def test_a_token_with_paths_sees_nothing_that_has_no_path() -> None:
-    stage = GatewayStage(GatewayLimits(), open_to_all=False)
+    stage = GatewayStage(GatewayLimits(), signed_in=False)
     made = await stage.operations.access.create_token(NewToken("ci", "operator", ("team/a",)), "test")
     running = RunningCommandDocument("execution-1", "c", "start", 1)
 

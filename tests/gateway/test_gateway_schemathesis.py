@@ -13,7 +13,7 @@ import pytest
 import requests
 import schemathesis
 from gateway_playbooks import LOOP
-from gateway_stage import GatewayStage
+from gateway_stage import TOKEN, GatewayStage
 from hypothesis import HealthCheck, Phase, assume, given, settings
 from hypothesis import strategies as st
 from schemathesis import GenerationMode
@@ -41,7 +41,7 @@ MAX_ADDRESS = 8000
 """What is longer is no request to the HTTP library, which answers it by itself."""
 
 PATIENCE_S = 20.0
-OWN = ("live", "ready", "metrics", "openapi", "problem")
+OWN = ("live", "ready", "metrics", "openapi", "me", "problem")
 OPERATIONS = sorted((*OWN, *(route.operation for route in RESOURCES if not route.streams)))
 
 
@@ -51,6 +51,7 @@ class Served:
     def __init__(self, address: str) -> None:
         self.address = address
         self.session = requests.Session()
+        self.session.headers["Authorization"] = f"Bearer {TOKEN}"
         document = self.session.get(f"{address}/openapi.json", timeout=PATIENCE_S).json()
         self.schema = schemathesis.openapi.from_dict(document)
         self.schema.config.update(base_url=address)

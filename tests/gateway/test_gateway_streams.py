@@ -161,7 +161,7 @@ async def test_a_browser_that_reconnects_after_the_end_gets_no_stream(stage: Gat
 
 @pytest.mark.parametrize("token", ["narrowed", "whole"])
 async def test_a_cursor_passes_what_is_not_shown(token: str) -> None:
-    async with GatewayStage(GatewayLimits(), open_to_all=False).open() as stage:
+    async with GatewayStage(GatewayLimits(), signed_in=False).open() as stage:
         access = stage.operations.access
         admin = (await access.create_token(NewToken("all", "admin"), "test")).secret
         narrowed = (await access.create_token(NewToken("mine", "viewer", ("tests/mine",)), "test")).secret
@@ -204,7 +204,7 @@ async def test_a_gateway_that_ends_ends_its_streams() -> None:
 
 
 async def test_a_token_with_paths_receives_events_of_its_own_playbooks_only() -> None:
-    async with GatewayStage(GatewayLimits(), open_to_all=False).open() as stage:
+    async with GatewayStage(GatewayLimits(), signed_in=False).open() as stage:
         access = stage.operations.access
         admin = (await access.create_token(NewToken("all", "admin"), "test")).secret
         mine = (await access.create_token(NewToken("mine", "viewer", ("tests/mine",)), "test")).secret

@@ -63,7 +63,7 @@ def gateway_of(stack: LiveStack) -> str:
     """Its address, as `dev` says it."""
     assert stack.process.stdout is not None
     line = next(line for line in stack.process.stdout if "gateway" in line)
-    return line.split()[-1]
+    return line.split()[1]
 
 
 async def test_two_people_decide_an_approval_and_stop_what_runs(

@@ -33,7 +33,11 @@ def test_a_reader_registers_starts_patches_reruns_and_cancels(shared_home: Path)
     gateway = re.search(r"listening on (http://\S+)", (shared_home / "dev.log").read_text())
     assert gateway is not None
     assert SHOWN in commands
-    script = commands.replace(SHOWN, gateway[1]).replace("curl -s", "curl -sS --fail-with-body -w '\\n'")
+    script = (
+        commands.replace(SHOWN, gateway[1])
+        .replace("~/.noetl", str(shared_home))
+        .replace("curl -s", "curl -sS --fail-with-body -w '\\n'")
+    )
     ended = subprocess.run(
         ["bash", "-eu", "-o", "pipefail", "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE_S
     )

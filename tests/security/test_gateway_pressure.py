@@ -9,17 +9,21 @@ import socket
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from ipaddress import ip_network
 from typing import Any
 
 import pytest
 from aiohttp import ClientSession, TCPConnector
 from gateway_playbooks import HELD
-from gateway_stage import GatewayStage
+from gateway_stage import AS_ADMIN, GatewayStage
 from pydantic import BaseModel, FailFast
 from yarl import URL
 
+from noetl_stream.gateway.access.attempts import MOST_AT_ONCE
+from noetl_stream.gateway.access.network import Network
 from noetl_stream.gateway.access.refusals import CALLERS_COUNTED, ENTRIES_IN_ALL, ENTRIES_OF_ONE, Refusal, RefusalSample
 from noetl_stream.gateway.application import RESOURCES
+from noetl_stream.gateway.gateway import BY_ADDRESS
 from noetl_stream.gateway.http import connections
 from noetl_stream.gateway.http.bodies import (
     INLINE_BYTES,
@@ -28,9 +32,11 @@ from noetl_stream.gateway.http.bodies import (
     MAX_BODY_VALUES,
     Body,
     BodyReader,
+    validated,
 )
 from noetl_stream.gateway.http.connections import address_group
-from noetl_stream.gateway.http.problems import MAX_FAULTS
+from noetl_stream.gateway.http.problems import MAX_FAULTS, HttpProblem
+from noetl_stream.gateway.resources.executions import StartRequest
 from noetl_stream.model.roles import Role
 from noetl_stream.ports.access import AuditedAnswer, AuditedCall, AuditEntry
 from noetl_stream.ports.operations.access import NewToken
@@ -40,14 +46,15 @@ from noetl_stream.settings.environment import GatewayLimits
 
 Connected = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
+BEHIND_A_PROXY = Network(proxies=(ip_network("127.0.0.0/8"),))
 JSON = {"Content-Type": "application/json"}
 YAML = {"Content-Type": "application/yaml"}
 
 
 @asynccontextmanager
-async def closed_gateway(**limits: int) -> AsyncIterator[GatewayStage]:
+async def closed_gateway(network: Network = BY_ADDRESS, **limits: int) -> AsyncIterator[GatewayStage]:
     """A gateway that asks for tokens, with a client that has no bound of its own."""
-    stage = GatewayStage(GatewayLimits(**limits), open_to_all=False)
+    stage = GatewayStage(GatewayLimits(**limits), signed_in=False, network=network)
     async with stage.open(), ClientSession(stage.url, connector=TCPConnector(limit=0)) as stage.client:
         yield stage
 
@@ -74,7 +81,7 @@ async def connection(stage: GatewayStage, text: bytes) -> Connected:
 
 async def metric(stage: GatewayStage, name: str) -> float:
     """The sum over all labels."""
-    async with stage.client.get("/metrics") as answer:
+    async with stage.client.get("/metrics", headers=AS_ADMIN) as answer:
         found = re.findall(rf"^noetl_gateway_{name}(?:\{{.*\}})? (\S+)$", await answer.text(), re.MULTILINE)
     return sum(map(float, found))
 
@@ -95,6 +102,7 @@ async def audited(stage: GatewayStage) -> list[AuditEntry]:
 async def test_a_flood_of_unauthenticated_calls_leaves_a_few_entries_and_their_number(guessing: bool) -> None:
     calls = 500
     async with closed_gateway() as stage:
+        assert await metric(stage, "refusals_left_out_total") == 0, "a token that was right before stays so"
         for number in range(calls):
             guess = {"Authorization": f"Bearer noetl_{number:016x}_{number:064x}"}
             async with stage.client.get("/api/v1/executions", headers=guess if guessing else {}) as answer:
@@ -139,6 +147,33 @@ async def test_a_call_that_changes_nothing_leaves_no_answer_behind() -> None:
                 assert "Idempotency-Replayed" not in answer.headers
 
 
+async def test_guesses_of_sign_in_codes_are_few_and_keep_nobody_else_out() -> None:
+    async with closed_gateway(BEHIND_A_PROXY) as stage:
+
+        async def guess(address: str, code: str = "0" * 64) -> int:
+            headers = JSON | {"X-Forwarded-For": address, "Sec-Fetch-Site": "same-origin"}
+            async with stage.client.post("/api/v1/session", json={"code": code}, headers=headers) as answer:
+                return answer.status
+
+        assert [await guess("10.0.0.1") for _ in range(MOST_AT_ONCE + 2)] == [401] * MOST_AT_ONCE + [429] * 2
+        assert len(await audited(stage)) == ENTRIES_OF_ONE
+        assert await guess("10.0.0.2") == 401
+        async with stage.client.post("/api/v1/session/codes", headers=await token(stage, "ann", "viewer")) as answer:
+            code = (await answer.json())["code"]
+        assert await guess("10.0.0.2", code) == 201
+
+
+async def test_a_viewer_that_signs_out_all_the_time_does_not_fill_the_audit() -> None:
+    async with closed_gateway() as stage:
+        viewer = await token(stage, "ann", "viewer")
+        statuses = []
+        for _ in range(200):
+            async with stage.client.delete("/api/v1/session", headers=viewer) as answer:
+                statuses.append(answer.status)
+        assert set(statuses) == {204, 429} and statuses.count(204) < 150
+        assert len(await audited(stage)) == statuses.count(204) + ENTRIES_OF_ONE
+
+
 # One viewer holds everyone
 
 
@@ -173,7 +208,7 @@ async def test_waits_of_one_viewer_leave_room_for_everybody_else() -> None:
 
 
 async def test_checks_of_one_viewer_leave_room_for_those_of_an_author() -> None:
-    stage = GatewayStage(GatewayLimits(max_checks=20), open_to_all=False)
+    stage = GatewayStage(GatewayLimits(max_checks=20), signed_in=False)
     release = asyncio.Event()
 
     class Slow:
@@ -277,6 +312,7 @@ async def test_the_second_request_of_a_connection_has_no_more_time(monkeypatch: 
         monkeypatch.setattr(connections, "HEAD_S", 0.01)
         writer.write(request[:20])
         assert b"HTTP" not in await read_to_the_end(reader)
+        assert closed(stage) == 1, "it was not just idle for too long"
 
 
 async def test_silent_connections_keep_nobody_out() -> None:
@@ -305,6 +341,15 @@ async def test_a_connection_for_which_none_gives_way_is_refused() -> None:
             stream.close()
 
 
+async def test_connections_of_a_trusted_proxy_are_of_many() -> None:
+    async with closed_gateway(BEHIND_A_PROXY, max_connections_per_address=2) as stage:
+        viewer = await token(stage, "ann", "viewer")
+        streams = [await stage.client.get("/api/v1/events/stream", headers=viewer) for _ in range(4)]
+        assert [stream.status for stream in streams] == [200] * 4
+        for stream in streams:
+            stream.close()
+
+
 async def test_a_reader_that_does_not_read_is_disconnected(monkeypatch: pytest.MonkeyPatch) -> None:
     stage = GatewayStage(GatewayLimits())
 
@@ -318,7 +363,8 @@ async def test_a_reader_that_does_not_read_is_disconnected(monkeypatch: pytest.M
             idle.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             idle.setblocking(False)
             await asyncio.get_running_loop().sock_connect(idle, (url.host, url.port))
-            request = b"GET /api/v1/executions/x/result HTTP/1.1\r\nHost: localhost\r\n\r\n"
+            head = "\r\n".join(f"{name}: {value}" for name, value in {"Host": "localhost", **AS_ADMIN}.items())
+            request = f"GET /api/v1/executions/x/result HTTP/1.1\r\n{head}\r\n\r\n".encode()
             with monkeypatch.context() as patched:
                 patched.setattr(connections, "SLOW_READER_S", 0.01)
                 await asyncio.get_running_loop().sock_sendall(idle, request)
@@ -343,7 +389,7 @@ async def test_what_is_no_request_is_answered_with_a_problem_and_counted(text: b
         assert head.split()[1] == b"400"
         assert b"Content-Type: application/problem+json" in head
         assert json.loads(body)["type"] == "/problems/invalid-request"
-        async with stage.client.get("/metrics") as answer:
+        async with stage.client.get("/metrics", headers=AS_ADMIN) as answer:
             assert 'requests_total{route="none",status="400"} 1.0' in await answer.text()
 
 
@@ -375,6 +421,12 @@ async def test_a_body_of_unknown_keys_is_answered_with_a_hundred_of_them() -> No
                 problem = await answer.json(content_type=None)
             assert answer.status == 400
             assert (len(problem["errors"]), problem["left_out"]) == (MAX_FAULTS, count - MAX_FAULTS)
+
+
+def test_pydantic_does_not_see_a_body_of_very_many_unknown_keys() -> None:
+    with pytest.raises(HttpProblem) as refused:
+        validated(StartRequest, unknown_keys(1_000).encode())
+    assert refused.value.__context__ is None, "it would have made a fault of each of them"
 
 
 @pytest.mark.parametrize(

@@ -102,13 +102,17 @@ ALLOWED: Final[Mapping[str, tuple[str, ...]]] = {
     "reencrypt_credential": (GATEWAY,),
     # Access.
     "add_audit": (SERVER, GATEWAY),
+    "add_code": (GATEWAY,),
     "add_token": (GATEWAY,),
     "answer_audit": (SERVER, GATEWAY),
     "audit_page": PEOPLE,
     "begin_audit": (SERVER, GATEWAY),
+    "browser_session": (GATEWAY,),
     "claim_key": (GATEWAY,),
+    "end_session": (GATEWAY,),
     "finish_key": (GATEWAY,),
     "forget_keys": (GATEWAY,),
+    "redeem_code": (GATEWAY,),
     "revoke_token": (GATEWAY,),
     "tokens": (GATEWAY,),
     "trim_audit": (GATEWAY,),
@@ -132,7 +136,9 @@ COPIED: Final = {"event": (SERVER,), "dead_letter": (SERVER,)}
 SECRETS: Final = {
     "credential": ["sealed"],
     "api_token": ["secret_hash"],
-    "idempotency": ["content_hash", "headers", "body"],
+    "sign_in_code": ["code_hash"],
+    "browser_session": ["session_hash", "csrf_hash"],
+    "idempotency": ["content_hash", "headers", "body", "seed"],
 }
 """Columns that hold a secret, or may."""
 
@@ -332,7 +338,7 @@ async def test_more_rights_than_a_role_needs_are_told(postgres: str, dsn: str, c
     assert await excess(f"one_{SERVER}") == []
     assert await excess("owner") == ["owns the schema noetl"]
     assert await excess("postgres") == ["is a superuser", "owns the schema noetl"]
-    assert "insert on api_token, catalog" in " ".join(await excess(f"one_{GATEWAY}"))
+    assert "insert on api_token, browser_session, catalog" in " ".join(await excess(f"one_{GATEWAY}"))
 
 
 async def test_grants_are_given_again_when_they_are_missing(postgres: str, dsn: str, connection: Connection) -> None:

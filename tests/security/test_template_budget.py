@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from noetl_stream.adapters.evaluation.pool import EvaluationPool
-from noetl_stream.engine.advance import Advanced, advance, budget_of
+from noetl_stream.engine.advance import Advanced, advance
 from noetl_stream.engine.choices import decode_answers
 from noetl_stream.engine.decide.evaluation import questions_of
 from noetl_stream.engine.state import Execution, RecordedFact
@@ -72,9 +72,8 @@ def test_no_fact_of_it_spends_more_than_its_budget() -> None:
     scenario = ended_step(rows=100)
     state: Execution | None = None
     for recorded in scenario.inputs:
-        budget = budget_of(scenario.plan, state)
-        state = advance(scenario.plan, state, recorded, scenario.execution_id, budget).state
-        assert budget.spent <= scenario.plan.limits.max_inline_operations
+        state = advance(scenario.plan, state, recorded, scenario.execution_id).state
+        assert state is not None and state.budget.spent <= scenario.plan.limits.max_inline_operations
 
 
 def test_above_the_limit_of_a_rendering_its_guards_fail() -> None:

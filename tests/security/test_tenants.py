@@ -21,13 +21,15 @@ from noetl_stream.gateway.access.scoped import PASSES, Scopes
 from noetl_stream.model.events import StepScheduled, StepStarted, StepSuspended
 from noetl_stream.model.events.parts import ChildCall, Wait
 from noetl_stream.model.ids import derive
-from noetl_stream.playbook.compile.compiler import check
+from noetl_stream.playbook.compile.compiler import check, digest_of
+from noetl_stream.ports import subjects
 from noetl_stream.ports.operations import Operations
 from noetl_stream.ports.operations.executions import ExecutionFilter, Start
 from noetl_stream.sealing.cursors import CursorSealer
 from noetl_stream.sealing.keys import KeyRing, new_key, read_key
 from noetl_stream.server.credentials import SecretsResponder
 from noetl_stream.settings.grants import Grants, GrantsFile, read_grants
+from noetl_stream.testing.keys import CAPABILITIES
 from noetl_stream.testing.simulation.time import cancel_all_tasks
 from noetl_stream.testing.simulation.work import WorkTool, work
 from noetl_stream.tools.contract import ToolFailure
@@ -157,13 +159,13 @@ async def test_a_worker_gets_a_credential_for_the_playbooks_that_were_granted_it
     hand = await stage.manual_worker()
     await stage.request(derive("tenants", "asks"), "request-1", text("team/a"))
     command, _ = await hand.take()
-    asker = stage.asker(command)
-    assert (await find_stored(asker, "warehouse_a")).value == "secret-of-warehouse_a"
+    questions = stage.asker(command)
+    assert (await find_stored(questions, "warehouse_a")).value == "secret-of-warehouse_a"
     for name in ("warehouse_b", "no_such_name"):
         with pytest.raises(ToolFailure, match=f"playbook team/a may not use the credential `{name}`"):
-            await find_stored(asker, name)
+            await find_stored(questions, name)
     with pytest.raises(NotStored) as missing:
-        await find_stored(asker, "common_warehouse_b")
+        await find_stored(questions, "common_warehouse_b")
     assert missing.value.near == ""
 
 
@@ -171,11 +173,11 @@ async def test_a_change_of_the_grants_counts_at_once(stage: Stage, tmp_path: Pat
     hand = await stage.manual_worker()
     await stage.request(derive("tenants", "asks"), "request-1", text("team/a"))
     command, _ = await hand.take()
-    asker = stage.asker(command)
-    await find_stored(asker, "warehouse_a")
+    questions = stage.asker(command)
+    await find_stored(questions, "warehouse_a")
     (tmp_path / "grants.yaml").write_text(GRANTS.replace("[warehouse_a, ", "["))
     with pytest.raises(ToolFailure, match="may not use the credential"):
-        await find_stored(asker, "warehouse_a")
+        await find_stored(questions, "warehouse_a")
 
 
 async def test_a_playbook_calls_those_that_it_was_granted(stage: Stage) -> None:
@@ -197,6 +199,32 @@ async def test_a_suggestion_does_not_name_the_playbook_of_another_team(stage: St
     _, message = await end_of(stage, text("team/a", calling("shared/secrets/mail")))
     assert "no playbook shared/secrets/mail in the catalog" in message
     assert "shared_secrets" not in message
+
+
+async def test_a_playbook_that_may_not_be_called_does_not_start_whatever_its_caller_says(stage: Stage) -> None:
+    """Here a server seems to have resolved the path to another playbook."""
+    source = text("team/b/pay")
+    await stage.blobs.put(subjects.playbook_key(digest_of(source)), source.encode())
+    hand = await stage.manual_worker()
+    execution_id = derive("tenants", "forges")
+    await stage.request(execution_id, "request-1", text("team/a", calling("shared/mail")))
+    command, delivery = await hand.take()
+    pin = CAPABILITIES.pin(execution_id, digest_of(source), "shared/mail")
+    call = ChildCall(digest_of(source), "shared/mail", pin=pin)
+    await hand.report(
+        command,
+        hand.run_of(command, delivery),
+        0,
+        0,
+        StepStarted("hand"),
+        StepSuspended([Wait(task="call", child=call)]),
+    )
+    await stage.until(lambda: len(stage.tables.executions) == 2)
+    [child] = stage.tables.executions.keys() - {execution_id}
+    row = await stage.ended(child)
+    assert row.status == "failed"
+    assert "playbook team/a may not call the playbook `team/b/pay`" in error_of(row)["message"]
+    assert not any(isinstance(fact, StepScheduled) for fact in await stage.facts(child))
 
 
 @pytest.mark.parametrize("is_pinned", [True, False])

@@ -1,4 +1,4 @@
-"""API tokens and the audit, in memory and on Postgres."""
+"""API tokens, browser sessions and the audit, in memory and on Postgres."""
 
 from __future__ import annotations
 
@@ -7,11 +7,17 @@ from typing import Any
 import asyncpg
 import pytest
 
-from noetl_stream.adapters.memory.access import MemoryAudit, MemoryTokens
-from noetl_stream.adapters.postgres.access import PostgresAudit, PostgresTokens
+from noetl_stream.adapters.memory.access import MemoryAudit, MemorySessions, MemoryTokens
+from noetl_stream.adapters.postgres.access import PostgresAudit, PostgresSessions, PostgresTokens
 from noetl_stream.adapters.postgres.store import PostgresStore
 from noetl_stream.ports.access import AuditedAnswer
-from noetl_stream.testing.conformance.access import AuditConformance, TokensConformance, attempted, stored_token
+from noetl_stream.testing.conformance.access import (
+    AuditConformance,
+    SessionsConformance,
+    TokensConformance,
+    attempted,
+    stored_token,
+)
 
 
 class TestMemoryTokens(TokensConformance):
@@ -28,6 +34,20 @@ class TestPostgresTokens(TokensConformance):
     async def test_the_database_takes_no_role_that_there_is_not(self, tokens: PostgresTokens) -> None:
         with pytest.raises(Exception, match="role"):
             await tokens.add(stored_token("a", role="root"))
+
+
+class TestMemorySessions(SessionsConformance):
+    @pytest.fixture
+    def sessions(self) -> MemorySessions:
+        return MemorySessions()
+
+
+class TestPostgresSessions(SessionsConformance):
+    @pytest.fixture
+    async def sessions(self, postgres_store: PostgresStore) -> PostgresSessions:
+        for token_id in "ab":
+            await postgres_store.tokens.add(stored_token(token_id))
+        return postgres_store.sessions
 
 
 class TestMemoryAudit(AuditConformance):

@@ -29,7 +29,7 @@ from noetl_stream.tools.http.tool import HttpTool
 from noetl_stream.tools.pipeline import SecretsTool
 from noetl_stream.worker.asker import Asker
 from noetl_stream.worker.limits import ABSENT_KEPT_S, SECRET_KEPT_S, UNKNOWN_LIFETIME_S
-from noetl_stream.worker.secrets.keychain import Keychain, find_stored
+from noetl_stream.worker.secrets.keychain import Keychain, Secret, find_stored
 
 KEYS = KeyRing(read_key(new_key(), "a test"))
 OWN = {"mine": "worker-own-value", "both": "worker-own-value"}
@@ -368,6 +368,25 @@ async def test_tasks_at_once_ask_once(vault: Vault) -> None:
     await vault.stage.soon(lambda: "loop.done" in vault.stage.names)
     assert inputs_read(vault) == ["a value"] * 4
     assert vault.lookups == ["entry"]
+
+
+async def test_what_is_refused_to_one_command_is_asked_again_for_the_next(stage: Stage) -> None:
+    gate = asyncio.Event()
+
+    async def find(asker: Asker, _name: str) -> Secret:
+        await gate.wait()
+        if asker.command.command_id == "command-1":
+            raise ToolFailure.of("credential", "command command-1 has ended")
+        return Secret("a value")
+
+    plan, keychain = stage.plan(READS % "credential"), Keychain(stage.clock, {}, find)
+    askers = [Asker(stage.broker.bus, stage.clock, stage.command(plan, f"command-{n}"), "worker") for n in (1, 2, 3)]
+    asking = [asyncio.create_task(keychain.named(asker, "entry")) for asker in askers]
+    await stage.settle()
+    gate.set()
+    first, *others = await asyncio.gather(*asking, return_exceptions=True)
+    assert isinstance(first, ToolFailure)
+    assert others == [Secret("a value")] * 2
 
 
 async def test_that_a_name_is_not_stored_is_remembered_for_a_moment(vault: Vault) -> None:

@@ -93,7 +93,8 @@ class OidcProvider:
                 f"{principal} has no role here",
                 hint=f"the claim {self._settings.role_claim!r} names none; NOETL_OIDC_DEFAULT_ROLE sets a default",
             )
-        return Caller(principal, role, () if role == "admin" else self._paths(claims, principal))
+        paths = () if role == "admin" else self._paths(claims, principal)
+        return Caller(principal, role, paths, id=f"oidc:{claims['sub']}")
 
     def _verified(self, bearer: str, key: SigningKey) -> Mapping[str, Any]:
         """The claims. The key determines the allowed algorithms, never the token."""

@@ -1,5 +1,5 @@
-"""``noetl-stream token|audit``: API tokens of the gateway, and what was done with them. (For tokens of executions:
-``noetl-stream execution token``.)
+"""``noetl-stream token|sign-in|audit``: API tokens of the gateway, and what was done with them. (For tokens of
+executions: ``noetl-stream execution token``.)
 """
 
 from __future__ import annotations
@@ -10,8 +10,11 @@ import click
 
 from noetl_stream.cli.base.options import form_option, limit_option, seconds
 from noetl_stream.cli.base.output import columns_of, print_document, print_documents
+from noetl_stream.cli.base.process import run_async, settings_for
 from noetl_stream.cli.base.session import Session, collect, with_session
-from noetl_stream.cli.base.target import Target, target_options
+from noetl_stream.cli.base.target import Target, gateway_of, target_options
+from noetl_stream.errors import UsageError
+from noetl_stream.local.gateway import gateways_of
 from noetl_stream.model.roles import ROLES, Role
 from noetl_stream.ports.operations.access import AuditEntryDocument, NewApiTokenDocument, NewToken
 
@@ -68,6 +71,25 @@ def revoke(token_ids: tuple[str, ...], target: Target) -> None:
             click.echo(f"revoked {token_id}")
 
     with_session(target, work)
+
+
+@click.command()
+@target_options
+def sign_in(target: Target) -> None:
+    """Print a link that signs a browser in, with the rights of your token.
+
+    It works once, within 10 minutes. The session ends after 12 hours, or with the token. Without --url and --context it
+    is for the gateway of the embedded stack, which must run.
+    """
+    from noetl_stream.adapters.clock import SystemClock
+    from noetl_stream.adapters.gateway.sign_in import sign_in_link
+
+    settings = settings_for(target.home)
+    gateway = gateway_of(target, settings) or next(iter(gateways_of(settings.home)), None)
+    if gateway is None:
+        hint = "start `noetl-stream dev`, or name the gateway with --url"
+        raise UsageError(f"no gateway of {settings.home} is running", hint=hint)
+    click.echo(run_async(sign_in_link(gateway.url, gateway.token, SystemClock())))
 
 
 @click.group()

@@ -40,6 +40,7 @@ COMMANDS: Final = {
     "dead-letter": Listed("cluster", "List, show, requeue and discard undeliverable messages."),
     "token": Listed("access", "Create, list and revoke API tokens of the gateway."),
     "grant": Listed("grant", "Check what the operator's grants let playbooks use."),
+    "sign-in": Listed("access", "Print a link that signs a browser in."),
     "audit": Listed("access", "List changes and refused calls."),
     "context": Listed("context", "Name gateways, and choose which one commands use."),
     "database": Listed("cluster", "Prepare the Postgres database."),

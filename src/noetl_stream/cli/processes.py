@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import socket
 from dataclasses import replace
 from pathlib import Path
 from typing import Final, Literal
@@ -154,20 +155,22 @@ def list_workers(output: str, target: Target) -> None:
 @click.command()
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option("--port", type=click.IntRange(0, 65535), default=8080, show_default=True, help="0 picks a free port.")
+@click.option("--socket", "descriptor", type=click.IntRange(3), default=None, hidden=True)
 @end_with_parent_option
 @home_option
-def gateway(host: str, port: int, home: Path | None) -> None:
+def gateway(host: str, port: int, descriptor: int | None, home: Path | None) -> None:
     """Run a gateway: all operations over HTTP, described by /openapi.json.
 
-    On a loopback address every caller is an admin, unless NOETL_GATEWAY_AUTH=required or an identity provider is set.
-    On any other address callers need a token. Any number of gateways can run. SIGTERM or Ctrl-C stops a gateway after
-    it has answered the requests in progress.
+    Callers need a token. With the embedded stack one is made, in gateway.token of its home, and commands with --url use
+    it; on other servers create the first with `noetl-stream token create`. Any number of gateways can run. SIGTERM or
+    Ctrl-C stops a gateway after it has answered the requests in progress.
     """
     from noetl_stream.hosting import host_gateway, open_stack
 
     settings = _logged(home)
+    accepting = None if descriptor is None else socket.socket(fileno=descriptor)
     with open_stack(settings) as stack:
-        run_async(host_gateway(stack, settings, host, port))
+        run_async(host_gateway(stack, settings, (host, port), accepting, click.echo))
 
 
 @click.command(hidden=True)

@@ -6,6 +6,7 @@ import logging
 import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from hashlib import sha256
 from typing import Final, TypeAlias
 
 from msgspec.structs import asdict
@@ -15,6 +16,7 @@ from noetl_stream.errors import Conflict, NoetlError, NotFound, UsageError
 from noetl_stream.model.envelope import iso, iso_or_none
 from noetl_stream.model.roles import ROLES
 from noetl_stream.ports.access import (
+    LOCAL_NAME,
     Audit,
     AuditedAnswer,
     AuditedCall,
@@ -37,8 +39,7 @@ from noetl_stream.ports.operations.access import (
 from noetl_stream.ports.operations.problems import problem_kind
 
 TOKEN_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@-]{0,63}")
-ID_BYTES: Final = 8
-SECRET_BYTES: Final = 32
+SEED_BYTES: Final = 32
 MAX_PATHS: Final = 100
 LATEST_MS: Final = 253_370_764_800_000
 
@@ -51,10 +52,10 @@ class DirectAccess:
         self._audit = audit
         self._clock = clock
 
-    async def create_token(self, new: NewToken, by: str) -> NewApiTokenDocument:
+    async def create_token(self, new: NewToken, by: str, seed: bytes = b"") -> NewApiTokenDocument:
         now_ms = self._clock.now_ms()
         _check(new, now_ms)
-        token_id, secret = self._clock.random_bytes(ID_BYTES).hex(), self._clock.random_bytes(SECRET_BYTES).hex()
+        token_id, secret = _id_and_secret(seed or self._clock.random_bytes(SEED_BYTES))
         paths = tuple(path.strip("/") for path in new.paths)
         token = StoredToken(
             id=token_id,
@@ -67,7 +68,10 @@ class DirectAccess:
             expires_ms=new.expires_ms,
         )
         if not await self._tokens.add(token):
-            raise Conflict(f"token {new.name!r} already exists", hint="revoke it, or choose another name")
+            made = await self._tokens.get(token_id)
+            if made is None:
+                raise Conflict(f"token {new.name!r} already exists", hint="revoke it, or choose another name")
+            token = made  # by this call's earlier attempt, or at this moment by another gateway
         return NewApiTokenDocument(**asdict(_shown(token)), secret=token_text(token_id, secret))
 
     async def tokens(self) -> list[ApiTokenDocument]:
@@ -83,10 +87,17 @@ class DirectAccess:
         return AuditPage([_entry(entry) for entry in shown], following)
 
 
+def _id_and_secret(seed: bytes) -> tuple[str, str]:
+    """Those of the token of this seed. The id is shown, and says nothing of the secret."""
+    return sha256(b"id" + seed).hexdigest()[:16], sha256(b"secret" + seed).hexdigest()
+
+
 def _check(new: NewToken, now_ms: int) -> None:
     if TOKEN_NAME.fullmatch(new.name) is None:
         hint = "use 1 to 64 letters, digits, `_`, `.`, `@` and `-`, beginning with a letter, a digit or `_`"
         raise UsageError(f"{new.name!r} is not a valid token name", hint=hint)
+    if new.name == LOCAL_NAME:
+        raise UsageError(f"the name {new.name!r} is for the gateway of the embedded stack", hint="choose another name")
     if new.role not in ROLES:
         raise UsageError(f"{new.role!r} is not a role", hint=f"use one of {', '.join(ROLES)}")
     if new.role == "admin" and new.paths:

@@ -13,8 +13,6 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
-from msgspec.structs import replace
-
 from noetl_stream.engine.choices import EvaluationNeeded
 from noetl_stream.engine.decide import Rules, executions, routing, suspensions, tokens
 from noetl_stream.engine.decide.executions import is_redundant, refuse, rejection_of
@@ -29,7 +27,7 @@ from noetl_stream.model.events import Fact
 from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.model.status import Rejection
 from noetl_stream.playbook.plan import Plan
-from noetl_stream.template import Budget, ReferenceNeeded
+from noetl_stream.template import ReferenceNeeded
 
 _Inputs: TypeAlias = tuple[object, object]
 
@@ -63,7 +61,8 @@ def advance(
     state: Execution | None,
     recorded: RecordedFact,
     execution_id: str,
-    budget: Budget | None = None,
+    *,
+    shares_budget: bool = False,
 ) -> Advanced:
     """The state after an input, with the decisions that follow and their effects.
 
@@ -71,8 +70,8 @@ def advance(
         plan: The compiled playbook of the execution, or why the requested one cannot run.
         state: ``None`` before ``execution.requested``.
         recorded: A reported fact, or one from the server (``step.scheduled`` with a higher issue).
-        budget: What the templates of its decisions may cost, shared by the facts of one report. Default: that of a
-            fact (:func:`budget_of`).
+        shares_budget: Whether the templates of its decisions cost what is left of the budget of the fact before it:
+            the facts of one report share one.
     """
     runnable = None if isinstance(plan, InvalidPlan) else plan
     if state is not None and runnable is not None and isinstance(recorded.fact, events.ClientRequest):
@@ -82,24 +81,19 @@ def advance(
     after = evolve(state, recorded, execution_id)
     if after is state or after is None:
         return Advanced(state, False, (), refusal=why_not_taken(state, recorded))
+    if runnable is not None and not shares_budget:
+        limits = runnable.limits if after.status == "pending" else after.limits
+        after.budget.refill(limits.max_inline_operations)
     if _has_no_consequences(recorded.fact):
         return Advanced(after, True, ())
     if isinstance(plan, InvalidPlan):
         settled, journal = _settle(None, after, deque(refuse(plan.diagnostics, plan.reason)), _admission_inputs(after))
     else:
-        after = replace(after, budget=budget or budget_of(plan, state))
         follows = _decide_or_await(decide, plan, after, recorded.fact)
         catching_up = recorded.fact.kind.ends_halt
         tried = None if state is None or catching_up else _admission_inputs(state)
         settled, journal = _settle(plan, after, deque(follows), tried, catching_up)
-        settled = replace(settled, budget=None)
     return Advanced(settled, True, journal, effects_of(runnable, state, settled, (recorded.fact, *journal)))
-
-
-def budget_of(plan: Plan, state: Execution | None) -> Budget:
-    """What the templates of the decisions that follow from one fact may cost."""
-    limits = plan.limits if state is None or state.status == "pending" else state.limits
-    return Budget(limits.max_inline_operations)
 
 
 def _settle(

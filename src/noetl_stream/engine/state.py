@@ -185,8 +185,8 @@ class Execution(msgspec.Struct, frozen=True, gc=False):
     ``broken`` is an error of the fold that has yet to fail the execution; ``paused_at_ms`` is 0 while not paused;
     ``awaited`` is the reference to be resolved before the next decision, ``resolved`` the values resolved so far, the
     last at position ``resolved_at``. ``evaluation`` is the work in templates to be done before the next decision,
-    ``chosen`` what such work came to, by the id of the token or step run. ``budget`` pays for templates while a fact is
-    decided; otherwise ``None``.
+    ``chosen`` what such work came to, by the id of the token or step run. ``budget`` pays for the templates of one
+    fact: :func:`~noetl_stream.engine.advance.advance` refills it.
 
     Rerun: ``rerun_of`` is the original, ``request`` the rerun's request while it waits for what is reused (``awaited``
     names the original then); ``reused_pages`` of that have arrived.
@@ -237,7 +237,7 @@ class Execution(msgspec.Struct, frozen=True, gc=False):
     resolved_at: int = 0
     evaluation: Evaluation | None = None
     chosen: dict[str, Chosen] = {}
-    budget: Budget | None = None
+    budget: Budget = msgspec.field(default_factory=Budget)
     rerun_of: str = ""
     request: events.ExecutionRequested | None = None
     reused_pages: int = 0

@@ -17,13 +17,14 @@ from noetl_stream.gateway.resources import (
     executions,
     interventions,
     playbooks,
+    session,
     streams,
     tokens,
 )
 from noetl_stream.gateway.resources.system import system_routes
 from noetl_stream.ports.gateway import Readiness
 
-NOUNS: Final = (executions, interventions, ctx, playbooks, credentials, cluster, streams, tokens)
+NOUNS: Final = (executions, interventions, ctx, playbooks, credentials, cluster, streams, tokens, session)
 
 RESOURCES: Final[tuple[AnyRoute, ...]] = tuple(route for noun in NOUNS for route in noun.routes)
 """What is served under ``/api``."""

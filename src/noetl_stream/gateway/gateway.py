@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
@@ -15,15 +16,17 @@ from noetl_stream.concurrency import end_tasks, first_done
 from noetl_stream.errors import UsageError
 from noetl_stream.gateway.access.audit import Auditor
 from noetl_stream.gateway.access.guard import AccessGuard
+from noetl_stream.gateway.access.network import Network
 from noetl_stream.gateway.access.scoped import Scopes
+from noetl_stream.gateway.access.sessions import SignIns
 from noetl_stream.gateway.application import make_application
 from noetl_stream.gateway.http.bodies import BodyReader
-from noetl_stream.gateway.http.connections import Connection, Connections
+from noetl_stream.gateway.http.connections import HttpConnection, HttpConnections
 from noetl_stream.gateway.http.idempotency import IdempotentCalls
 from noetl_stream.gateway.http.pressure import Pressure
 from noetl_stream.gateway.http.serving import Serving
 from noetl_stream.gateway.metrics import Metrics
-from noetl_stream.ports.access import Audit, Authenticator
+from noetl_stream.ports.access import Audit, Authenticator, Sessions
 from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.gateway import Idempotency, Readiness
 from noetl_stream.ports.operations import Operations
@@ -42,26 +45,26 @@ DRAIN_S: Final = 10.0
 """How long requests under way may take once the gateway stops."""
 
 
+BY_ADDRESS: Final = Network()
+"""Called by IP addresses and ``localhost`` alone, behind no proxy."""
+
+
 class GatewayPorts(NamedTuple):
     operations: Operations
     idempotency: Idempotency
     readiness: Readiness
     authenticator: Authenticator
+    sessions: Sessions
     audit: Audit
     clock: Clock
     cursor_keys: KeyRing | None = None
 
 
 class Gateway:
-    """
-    Args:
-        open_to_all: Whether callers without a token are admitted (``decide_open_mode``).
-    """
-
-    def __init__(self, ports: GatewayPorts, limits: GatewayLimits, *, open_to_all: bool) -> None:
+    def __init__(self, ports: GatewayPorts, limits: GatewayLimits, network: Network = BY_ADDRESS) -> None:
         self._ending = asyncio.Event()
         metrics = Metrics()
-        self.connections = Connections(limits, metrics, connection_log)
+        self.connections = HttpConnections(limits, metrics, connection_log, network.trusts)
         self.pressure = pressure = Pressure(limits, ports.operations.cluster, ports.clock, metrics)
         self._auditor = auditor = Auditor(
             ports.audit, ports.clock, keep_days=limits.audit_days, count_left_out=metrics.left_out
@@ -70,8 +73,9 @@ class Gateway:
         once = IdempotentCalls(ports.idempotency, ports.clock)
         serving = Serving(
             operations=ports.operations,
+            sign_ins=SignIns(ports.sessions, ports.clock),
             scopes=Scopes(ports.cursor_keys),
-            guard=AccessGuard(ports.authenticator, auditor, ports.clock, open_to_all=open_to_all),
+            guard=AccessGuard(network, ports.authenticator, auditor, ports.clock),
             once=once,
             bodies=self._bodies,
             pressure=pressure,
@@ -87,12 +91,15 @@ class Gateway:
         self._ending.set()
         self.connections.end()
 
-    async def run(self, host: str, port: int, listening: asyncio.Future[str] | None = None) -> None:
+    async def run(
+        self, host: str, port: int, listening: asyncio.Future[str] | None = None, accepting: socket.socket | None = None
+    ) -> None:
         """Serves until :meth:`stop`, then until what is under way has been answered.
 
         Args:
             port: 0 for any free port.
             listening: Receives the address once requests are accepted.
+            accepting: A socket that listens already, instead of one for ``host`` and ``port``.
 
         Raises:
             UsageError: it cannot listen there.
@@ -102,7 +109,8 @@ class Gateway:
         assert runner.server is not None
         tasks = [asyncio.create_task(lasting()) for lasting in self._lasting]
         try:
-            async with _listening(partial(self.connections.make, runner.server), host, port) as url:
+            make_connection = partial(self.connections.make, runner.server)
+            async with _listening(make_connection, host, port, accepting) as url:
                 log.info("listening on %s", url)
                 if listening is not None:
                     listening.set_result(url)
@@ -117,10 +125,16 @@ class Gateway:
 
 
 @asynccontextmanager
-async def _listening(make_connection: Callable[[], Connection], host: str, port: int) -> AsyncIterator[str]:
+async def _listening(
+    make_connection: Callable[[], HttpConnection], host: str, port: int, accepting: socket.socket | None
+) -> AsyncIterator[str]:
     """Accepts connections; the value is the address."""
+    loop = asyncio.get_running_loop()
     try:
-        server = await asyncio.get_running_loop().create_server(make_connection, host, port, backlog=BACKLOG)
+        if accepting is None:
+            server = await loop.create_server(make_connection, host, port, backlog=BACKLOG)
+        else:
+            server = await loop.create_server(make_connection, sock=accepting, backlog=BACKLOG)
     except OSError as error:
         reason = error.strerror or str(error)
         raise UsageError(f"cannot listen on {host}:{port}: {reason}", hint="choose another --port") from None

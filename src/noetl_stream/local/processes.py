@@ -169,6 +169,15 @@ def reap(pid: int) -> None:
         return
 
 
+def listen(port: int) -> socket.socket:
+    """A socket that listens on the loopback port; 0: any free one. Nobody else can take it from then on.
+
+    Raises:
+        OSError: It is in use.
+    """
+    return socket.create_server((LOOPBACK, port))
+
+
 def is_free(port: int) -> bool:
     """Whether a server could listen on the loopback port."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:

@@ -1,4 +1,4 @@
-"""Callers, API tokens and the audit log, as used by the gateway and the command line."""
+"""Callers, API tokens, browser sessions and the audit log, as used by the gateway and the command line."""
 
 from __future__ import annotations
 
@@ -13,13 +13,17 @@ class Caller(NamedTuple):
     """The caller of an operation.
 
     Attributes:
-        principal: ``token:<name>``, ``oidc:<email or subject>``, or ``local`` on an open gateway.
+        principal: ``token:<name>`` or ``oidc:<email or subject>``.
         paths: The part of the catalog it may access (:func:`~noetl_stream.model.paths.covers`); empty: everything.
+        id: ``token:<id>`` or ``oidc:<subject>``. Unlike the principal, it is never given to another caller.
+        session: The hash of the caller's browser session; empty if it sent a token.
     """
 
     principal: str
     role: Role
     paths: tuple[str, ...] = ()
+    id: str = ""
+    session: bytes = b""
 
 
 TOKEN_TEXT: Final = re.compile(r"noetl_([0-9a-f]{16})_([0-9a-f]{64})")
@@ -35,13 +39,31 @@ def hash_of(secret: str) -> bytes:
     return sha256(secret.encode()).digest()
 
 
+LOCAL_NAME: Final = "local"
+"""The name of the token that an embedded stack makes for itself."""
+
+
+class CallCredentials(NamedTuple):
+    """What a call shows of its caller.
+
+    Attributes:
+        authorization: The ``Authorization`` header.
+        session: The text of the session cookie. It counts only without an ``authorization``.
+        csrf_token: What a session has to show beside its cookie; ``None`` for calls that change nothing.
+    """
+
+    authorization: str | None = None
+    session: str | None = None
+    csrf_token: str | None = None
+
+
 class Authenticator(Protocol):
-    async def caller(self, authorization: str | None) -> Caller:
-        """The caller of this ``Authorization`` header (``None``: no header).
+    async def caller(self, credentials: CallCredentials) -> Caller:
+        """The caller who has these credentials.
 
         Raises:
             Unauthenticated: no credentials, or invalid ones.
-            Forbidden: known, but without a role here.
+            Forbidden: known, but without a role here; or the session's token is missing.
             Unreachable: the authority does not answer.
         """
         ...
@@ -83,7 +105,7 @@ class Tokens(Protocol):
     """API tokens; they are never deleted. Any method raises Unreachable when the database is away."""
 
     async def add(self, token: StoredToken) -> bool:
-        """``False``, and nothing is stored, if an unrevoked token has that name."""
+        """``False``, and nothing is stored, if an unrevoked token has that name, or any has that id."""
         ...
 
     async def get(self, token_id: str) -> StoredToken | None: ...
@@ -98,6 +120,70 @@ class Tokens(Protocol):
 
     async def use(self, token_id: str, at_ms: int, unless_since_ms: int) -> None:
         """Records a use at ``at_ms``, unless one since ``unless_since_ms`` is recorded."""
+        ...
+
+
+MAX_CODES: Final = 20
+"""How many sign-in codes a token may have; a further one replaces the oldest."""
+
+MAX_SESSIONS: Final = 20
+"""How many browser sessions a token may have; a further one ends the oldest."""
+
+
+SESSION_TEXT: Final = re.compile(r"[0-9a-f]{64}")
+"""The text of a code, of a session cookie and of a CSRF token: 256 random bits."""
+
+
+class StoredCode(NamedTuple):
+    """A code that opens one browser session of a token. Times are ms since the epoch."""
+
+    code_hash: bytes
+    token_id: str
+    created_ms: int
+    expires_ms: int
+
+
+class StoredSession(NamedTuple):
+    """A browser session of a token. Times are ms since the epoch.
+
+    Attributes:
+        session_hash: SHA-256 of the cookie.
+        csrf_hash: SHA-256 of what changes need beside the cookie.
+    """
+
+    session_hash: bytes
+    csrf_hash: bytes
+    token_id: str
+    created_ms: int
+    expires_ms: int
+
+
+class Sessions(Protocol):
+    """Sign-in codes and browser sessions. Any method raises Unreachable when the database is away."""
+
+    async def add_code(self, code: StoredCode) -> None:
+        """Stores a code. Of the token's codes, the newest :data:`MAX_CODES` stay."""
+        ...
+
+    async def redeem(self, code_hash: bytes, session: StoredSession) -> str | None:
+        """Removes the code and stores the session, for the code's token, in one step.
+
+        Of the token's sessions, the newest :data:`MAX_SESSIONS` stay.
+
+        Args:
+            session: Its ``token_id`` is not read; a code that has expired by its ``created_ms`` does not count.
+
+        Returns:
+            The token's id; ``None``: there is no such code, and nothing is stored.
+        """
+        ...
+
+    async def get(self, session_hash: bytes) -> StoredSession | None:
+        """The session, also one that has expired."""
+        ...
+
+    async def end(self, session_hash: bytes) -> None:
+        """Removes the session, if it exists."""
         ...
 
 

@@ -20,7 +20,7 @@ class ClaimedKey(NamedTuple):
 
     Attributes:
         content_hash: Of the first request with the key.
-        ids: Drawn by that request, for everything done under the key.
+        ids: Drawn by that request, for everything done under the key; without their seed once it is answered.
         answer: ``None`` while it is in progress, or if its process died: then it is repeated with the same ids.
     """
 
@@ -39,7 +39,7 @@ class Idempotency(Protocol):
         ...
 
     async def finish(self, key: str, caller: str, answer: KeptAnswer) -> KeptAnswer:
-        """The stored answer: the first one wins."""
+        """The stored answer: the first success, or the first refusal if there is none. The seed is forgotten."""
         ...
 
     async def forget(self, older_than_s: float) -> int:

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Sequence
 from typing import Any, Final
 
-from noetl_stream.engine.advance import Advanced, InvalidPlan, NotTaken, advance, budget_of
+from noetl_stream.engine.advance import Advanced, InvalidPlan, NotTaken, advance
 from noetl_stream.engine.effects import AnswerStart, build_command
 from noetl_stream.engine.evolve.worker_facts import malformed
 from noetl_stream.engine.state import Assignment, Execution, RecordedFact
@@ -46,7 +46,6 @@ from noetl_stream.server.tick import (
     message_letter,
     refused,
 )
-from noetl_stream.template import Budget
 
 log = logging.getLogger(__name__)
 
@@ -207,8 +206,7 @@ class Fold:
         except PayloadRefused as error:
             self.tick.dead_letters.append(message_letter(message, str(error)))
             return
-        identity = report_id(report.run, report.number)
-        budget = None if cached is None else _budget_of(cached)
+        identity, has_taken = report_id(report.run, report.number), False
         for index, fact in enumerate(facts):
             if isinstance(fact, StepClaimed):
                 pool = self._capabilities.pool_of(report) or ""
@@ -222,7 +220,10 @@ class Fold:
                 report_id=identity,
                 entry=input_entry(identity, index),
             )
-            refusal = _UNKNOWN if cached is None else self._apply(cached, message.execution_id, given, budget).refusal
+            refusal: Rejection | NotTaken | None = _UNKNOWN
+            if cached is not None:
+                advanced = self._apply(cached, message.execution_id, given, shares_budget=has_taken)
+                refusal, has_taken = advanced.refusal, has_taken or advanced.taken
             if isinstance(refusal, NotTaken) and not self._handle_not_taken(message, report.run, fact, refusal):
                 return
             if cached is not None and before is not None and refusal is None:
@@ -290,22 +291,21 @@ class Fold:
     # --- the common path ----------------------------------------------------------------------------------------------
 
     def _apply(
-        self, cached: CachedExecution, execution_id: str, given: Input, budget: Budget | None = None
+        self, cached: CachedExecution, execution_id: str, given: Input, *, shares_budget: bool = False
     ) -> Advanced:
         """Applies one input: the engine advances the execution, the tick collects the results.
 
         Args:
-            budget: What the facts of a report may cost together.
+            shares_budget: Whether a fact of the same report precedes it.
         """
-        budget = budget or _budget_of(cached)
-        spent = budget.spent
         at_ms = max(cached.at_ms, given.recorded.at_ms)
         recorded = given.recorded if given.source != "server" else given.recorded._replace(at_ms=at_ms)
-        advanced = advance(cached.plan, cached.state, recorded, execution_id, budget)
-        self._operations += budget.spent - spent
+        spent = cached.state.budget.spent if shares_budget and cached.state is not None else 0
+        advanced = advance(cached.plan, cached.state, recorded, execution_id, shares_budget=shares_budget)
         after = advanced.state
         if not advanced.taken or after is None:
             return advanced
+        self._operations += after.budget.spent - spent
         cached.state, cached.at_ms = after, at_ms
         cached.started_ms = cached.started_ms or at_ms
         partition = partition_of(execution_id)
@@ -328,10 +328,6 @@ class Fold:
 
 
 _UNKNOWN = NotTaken("unknown")
-
-
-def _budget_of(cached: CachedExecution) -> Budget:
-    return Budget(0) if isinstance(cached.plan, InvalidPlan) else budget_of(cached.plan, cached.state)
 
 
 def _facts_of(report: Report) -> list[Fact]:

@@ -25,6 +25,7 @@ from noetl_stream.settings.egress import (
     read_denied,
     servers_of,
 )
+from noetl_stream.settings.gateway import IpNetwork, read_hosts, read_networks
 from noetl_stream.settings.initial_environment import erase_variables
 from noetl_stream.settings.oidc import OidcSettings, read_oidc
 from noetl_stream.settings.tools import (
@@ -41,11 +42,9 @@ from noetl_stream.settings.tools import (
 )
 
 LogFormat = Literal["text", "json"]
-GatewayAuth = Literal["open", "required"]
 
 LOG_LEVELS = ("debug", "info", "warning", "error")
 LOG_FORMATS: tuple[LogFormat, ...] = ("text", "json")
-GATEWAY_AUTHS: tuple[GatewayAuth, ...] = ("open", "required")
 NATS_SCHEMES = ("nats", "tls", "ws", "wss")
 POSTGRES_SCHEMES = ("postgres", "postgresql")
 GATEWAY_SCHEMES = ("http", "https")
@@ -306,7 +305,8 @@ class Settings:
         isolation, child_user, …: Use :attr:`children`.
         limits: Numbers as written, by lower-case name; ``model.limits.operator_limits`` parses them.
         gateway_max_requests, …: Use :attr:`gateway_limits`.
-        gateway_auth: Whether a gateway accepts requests without a token; ``None``: only on loopback.
+        gateway_hosts: Names that a gateway is called by, beside IP addresses and ``localhost``.
+        gateway_proxies: Networks of proxies whose forwarded headers a gateway believes.
         oidc: The identity provider whose tokens a gateway accepts.
         url, token, context: The gateway for commands, the token to send, and its name in :attr:`contexts_file`.
         no_color: Whether to omit colors from output (https://no-color.org).
@@ -360,9 +360,8 @@ class Settings:
     gateway_max_body_bytes: int = _gateway_limit("max_body_bytes")
     gateway_max_playbook_bytes: int = _gateway_limit("max_playbook_bytes")
     gateway_audit_days: int = _gateway_limit("audit_days", 30, 400)
-    gateway_auth: GatewayAuth | None = _setting(
-        "NOETL_GATEWAY_AUTH", "open on loopback, else required", _choice(GATEWAY_AUTHS, None)
-    )
+    gateway_hosts: frozenset[str] = _setting("NOETL_GATEWAY_HOSTS", "none", read_hosts)
+    gateway_proxies: tuple[IpNetwork, ...] = _setting("NOETL_GATEWAY_TRUSTED_PROXIES", "none", read_networks)
     oidc: OidcSettings | None = _setting("NOETL_OIDC_<NAME>", "none", _read_oidc)
     url: str | None = _setting("NOETL_URL", "none", _address(GATEWAY_SCHEMES))
     token: str | None = _setting(TOKEN_VARIABLE, "none", _parsed(str), is_secret=True)

@@ -63,7 +63,7 @@ class GatewayPlaybooks(GatewayVerbs, port=Playbooks):
 class GatewayAccess(GatewayVerbs, port=Access):
     """:class:`~noetl_stream.ports.operations.access.Access`."""
 
-    async def create_token(self, new: NewToken, by: str) -> NewApiTokenDocument:
+    async def create_token(self, new: NewToken, by: str, seed: bytes = b"") -> NewApiTokenDocument:
         """Raises, beside the port's: OutcomeUnknown: it was created, and its secret was lost with the connection."""
         expires = None if new.expires_ms is None else iso(new.expires_ms)
         body = {"name": new.name, "role": new.role, "paths": list(new.paths), "expires": expires}

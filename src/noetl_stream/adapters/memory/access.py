@@ -1,8 +1,18 @@
-"""API tokens, the audit, credentials and idempotency keys in memory."""
+"""API tokens, browser sessions, the audit, credentials and idempotency keys in memory."""
 
 from __future__ import annotations
 
-from noetl_stream.ports.access import AUDIT_PERIOD_DAYS, AuditedAnswer, AuditedCall, AuditEntry, StoredToken
+from noetl_stream.ports.access import (
+    AUDIT_PERIOD_DAYS,
+    MAX_CODES,
+    MAX_SESSIONS,
+    AuditedAnswer,
+    AuditedCall,
+    AuditEntry,
+    StoredCode,
+    StoredSession,
+    StoredToken,
+)
 from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.credentials import CredentialInfo, NewCredential, StoredCredential
 from noetl_stream.ports.gateway import ClaimedKey, KeptAnswer
@@ -16,7 +26,8 @@ class MemoryTokens:
         self._tokens: dict[str, StoredToken] = {}
 
     async def add(self, token: StoredToken) -> bool:
-        if any(other.name == token.name and other.revoked_ms is None for other in self._tokens.values()):
+        taken = any(other.name == token.name and other.revoked_ms is None for other in self._tokens.values())
+        if taken or token.id in self._tokens:
             return False
         self._tokens[token.id] = token
         return True
@@ -37,6 +48,36 @@ class MemoryTokens:
         token = self._tokens.get(token_id)
         if token is not None and (token.last_used_ms is None or token.last_used_ms < unless_since_ms):
             self._tokens[token_id] = token._replace(last_used_ms=at_ms)
+
+
+class MemorySessions:
+    """:class:`~noetl_stream.ports.access.Sessions` in memory; the port documents each method."""
+
+    def __init__(self) -> None:
+        self._codes: dict[bytes, StoredCode] = {}
+        self._sessions: dict[bytes, StoredSession] = {}
+
+    async def add_code(self, code: StoredCode) -> None:
+        self._codes[code.code_hash] = code
+        own = [one for one in self._codes.values() if one.token_id == code.token_id]
+        for old in own[:-MAX_CODES]:
+            del self._codes[old.code_hash]
+
+    async def redeem(self, code_hash: bytes, session: StoredSession) -> str | None:
+        code = self._codes.pop(code_hash, None)
+        if code is None or code.expires_ms <= session.created_ms:
+            return None
+        self._sessions[session.session_hash] = session._replace(token_id=code.token_id)
+        own = [one for one in self._sessions.values() if one.token_id == code.token_id]
+        for old in own[:-MAX_SESSIONS]:
+            del self._sessions[old.session_hash]
+        return code.token_id
+
+    async def get(self, session_hash: bytes) -> StoredSession | None:
+        return self._sessions.get(session_hash)
+
+    async def end(self, session_hash: bytes) -> None:
+        self._sessions.pop(session_hash, None)
 
 
 class MemoryAudit:
@@ -123,8 +164,9 @@ class MemoryIdempotency:
         at_ms, claimed = self._claimed.get((key, caller), (0, None))
         if claimed is None:
             return answer
-        if claimed.answer is None:
-            self._claimed[key, caller] = (at_ms, claimed._replace(answer=answer))
+        if claimed.answer is None or (claimed.answer.status >= 400 > answer.status):
+            answered = ClaimedKey(claimed.content_hash, claimed.ids._replace(seed=b""), answer)
+            self._claimed[key, caller] = (at_ms, answered)
             return answer
         return claimed.answer
 

@@ -1,4 +1,4 @@
-"""API tokens, the audit, credentials and idempotency keys in the schema ``noetl``."""
+"""API tokens, browser sessions, the audit, credentials and idempotency keys in the schema ``noetl``."""
 
 from __future__ import annotations
 
@@ -6,7 +6,16 @@ from typing import Any
 
 from noetl_stream.adapters.postgres.database import Database
 from noetl_stream.model import codec
-from noetl_stream.ports.access import AuditedAnswer, AuditedCall, AuditEntry, StoredToken
+from noetl_stream.ports.access import (
+    MAX_CODES,
+    MAX_SESSIONS,
+    AuditedAnswer,
+    AuditedCall,
+    AuditEntry,
+    StoredCode,
+    StoredSession,
+    StoredToken,
+)
 from noetl_stream.ports.credentials import CredentialInfo, NewCredential, StoredCredential
 from noetl_stream.ports.gateway import ClaimedKey, KeptAnswer
 from noetl_stream.ports.operations.executions import RequestIds
@@ -33,6 +42,28 @@ class PostgresTokens:
 
     async def use(self, token_id: str, at_ms: int, unless_since_ms: int) -> None:
         await self._database.fetch("use_token", id=token_id, at_ms=at_ms, unless_since_ms=unless_since_ms)
+
+
+class PostgresSessions:
+    """:class:`~noetl_stream.ports.access.Sessions`; the port documents each method."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def add_code(self, code: StoredCode) -> None:
+        await self._database.fetch("add_code", code=code, most=MAX_CODES)
+
+    async def redeem(self, code_hash: bytes, session: StoredSession) -> str | None:
+        values = {"code_hash": code_hash, "most": MAX_SESSIONS, **session._asdict()}
+        rows = await self._database.fetch("redeem_code", **values)
+        return rows[0][0] if rows else None
+
+    async def get(self, session_hash: bytes) -> StoredSession | None:
+        rows = await self._database.fetch("browser_session", session_hash=session_hash)
+        return StoredSession._make(rows[0]) if rows else None
+
+    async def end(self, session_hash: bytes) -> None:
+        await self._database.fetch("end_session", session_hash=session_hash)
 
 
 class PostgresAudit:
@@ -119,9 +150,9 @@ class PostgresIdempotency:
         # A concurrent claim of the same key is invisible to this statement: it inserts nothing and finds nothing.
         while not (rows := await self._database.fetch("claim_key", **values)):
             pass
-        found_hash, execution_id, request_id, *answer = rows[0]
+        found_hash, execution_id, request_id, seed, *answer = rows[0]
         found_answer = None if answer[0] is None else _answer(*answer)
-        return ClaimedKey(found_hash, RequestIds(execution_id, request_id), found_answer)
+        return ClaimedKey(found_hash, RequestIds(execution_id, request_id, seed or b""), found_answer)
 
     async def finish(self, key: str, caller: str, answer: KeptAnswer) -> KeptAnswer:
         values = {"status": answer.status, "headers": codec.encode(answer.headers), "body": answer.body}

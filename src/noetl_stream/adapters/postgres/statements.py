@@ -25,7 +25,7 @@ from typing import Any, Final, NamedTuple, TypeVar, get_args, get_type_hints
 import asyncpg
 from msgspec.structs import astuple
 
-from noetl_stream.ports.access import AuditedAnswer, AuditedCall, StoredToken
+from noetl_stream.ports.access import AuditedAnswer, AuditedCall, StoredCode, StoredSession, StoredToken
 from noetl_stream.ports.catalog import CatalogEntry
 from noetl_stream.ports.credentials import NewCredential
 from noetl_stream.ports.rows import Json, Row, column_types, columns
@@ -41,11 +41,13 @@ SEQUENCES: Final[Mapping[str, type[Any]]] = {
 SINGLE_ROWS: Final[Mapping[str, type[Any]]] = {
     "answer": AuditedAnswer,
     "attempt": AuditedCall,
+    "code": StoredCode,
     "entry": CatalogEntry,
     "inbox_item": InboxItem,
     "lease": PartitionLease,
     "listed": ListedExecution,
     "new": NewCredential,
+    "session": StoredSession,
     "stored_event": StoredEvent,
     "token": StoredToken,
 }

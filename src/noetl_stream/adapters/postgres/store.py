@@ -9,6 +9,7 @@ from noetl_stream.adapters.postgres.access import (
     PostgresAudit,
     PostgresCredentials,
     PostgresIdempotency,
+    PostgresSessions,
     PostgresTokens,
 )
 from noetl_stream.adapters.postgres.catalog import PostgresCatalog
@@ -51,6 +52,7 @@ class PostgresStore(Listing):
         self.catalog = PostgresCatalog(database)
         self.credentials = PostgresCredentials(database)
         self.tokens = PostgresTokens(database)
+        self.sessions = PostgresSessions(database)
         self.audit = PostgresAudit(database)
         self.feed = PostgresFeed(database)
         self.idempotency = PostgresIdempotency(database)

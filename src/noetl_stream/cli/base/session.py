@@ -90,7 +90,7 @@ async def _over_http(gateway: GatewayAddress, place: str, work: Work[Value]) -> 
     try:
         return await work(Session(gateway_operations(connection), "", ensure_server, place, keeps_ids=False))
     except Unauthenticated as error:
-        hint = "set NOETL_TOKEN, or run `noetl-stream context add NAME --url URL --token-file FILE`"
+        hint = "set NOETL_TOKEN, add a context with --token-file, or name the home of that gateway with --home"
         raise Unauthenticated(f"{gateway.name}: {error.message}", hint=hint) from None
     except Forbidden as error:
         raise Forbidden(f"{gateway.name}: {error.message}", hint=error.hint) from None
@@ -99,8 +99,7 @@ async def _over_http(gateway: GatewayAddress, place: str, work: Work[Value]) -> 
 
 
 def _option(target: Target) -> str:
-    given = (f" --{name} {value}" for name, value in target._asdict().items() if value is not None)
-    return next(given, "")
+    return "".join(f" --{name} {value}" for name, value in target._asdict().items() if value is not None)
 
 
 async def collect(

@@ -15,6 +15,7 @@ import click
 
 from noetl_stream.cli.base.options import bundled, home_option
 from noetl_stream.errors import UsageError
+from noetl_stream.local.gateway import gateway_at
 from noetl_stream.settings.environment import GATEWAY_SCHEMES, Settings, environment_variable
 
 DIRECT: Final = "direct"
@@ -25,7 +26,7 @@ KEYS: Final = ("url", "token", "token_file", "token_variable")
 
 
 class Target(NamedTuple):
-    """The options ``--home``, ``--url`` and ``--context``."""
+    """The options ``--home``, ``--url`` and ``--context``. With a ``url``, ``home`` is where its token is."""
 
     home: Path | None = None
     url: str | None = None
@@ -54,13 +55,16 @@ class GatewayAddress(NamedTuple):
 def gateway_of(target: Target, settings: Settings) -> GatewayAddress | None:
     """The gateway to call; ``None``: work on NATS and Postgres.
 
+    Args:
+        settings: Those of ``target.home``, if it is given.
+
     Raises:
         UsageError: the options contradict each other, or the context does not exist.
     """
-    given = [f"--{name}" for name, value in target._asdict().items() if value is not None]
-    if len(given) > 1:
-        raise UsageError(f"{' and '.join(given)} cannot be combined", hint="use one of them")
-    if target.home is not None:
+    if target.context is not None and (target.home is not None or target.url is not None):
+        other = "--home" if target.home is not None else "--url"
+        raise UsageError(f"{other} and --context cannot be combined", hint="use one of them")
+    if target.home is not None and target.url is None:
         return None
     url = target.url if target.context is None else None
     if url is None and target.context is None:
@@ -68,7 +72,7 @@ def gateway_of(target: Target, settings: Settings) -> GatewayAddress | None:
     if url is not None:
         named = "--url" if target.url is not None else "NOETL_URL"
         check_url(url, named)
-        return GatewayAddress(url, settings.token, f"{named} {url}")
+        return _with_token(url, settings.token, settings, f"{named} {url}")
     name = target.context or settings.context
     if name == DIRECT or (name is None and settings.selects_stack):
         return None
@@ -77,7 +81,16 @@ def gateway_of(target: Target, settings: Settings) -> GatewayAddress | None:
     if name == DIRECT:
         return None
     context = contexts.find(name)
-    return GatewayAddress(context.url, settings.token or context.read_token(), f"context {name}")
+    return _with_token(context.url, settings.token or context.read_token(), settings, f"context {name}")
+
+
+def _with_token(url: str, token: str | None, settings: Settings, name: str) -> GatewayAddress:
+    """The gateway, with the token of the embedded stack if it is one of its own and no other token is given."""
+    if token is None and settings.home_folder is not None:
+        local = gateway_at(settings.home_folder, url)
+        if local is not None:
+            return GatewayAddress(local.url, local.token, name)
+    return GatewayAddress(url, token, name)
 
 
 class Context(NamedTuple):

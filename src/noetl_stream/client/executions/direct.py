@@ -233,13 +233,13 @@ class DirectExecutions:
     async def delete(self, execution_id: str, by: str) -> None:
         async with self._recorded("deleteExecution", execution_id, by):
             await self._ended(execution_id)
-            await delete_execution(self._store, self._ports.blobs, execution_id)
+            await delete_execution(self._store, self._ports.bus, execution_id)
 
     def _request(
         self, ids: RequestIds | None, playbook: Plan | ExecutionRow, wanted: Start | RerunOptions, by: str, **more: Any
     ) -> Request:
         clock = self._ports.clock
-        execution_id, request_id = ids or (uuid7(clock.now_ms(), clock.random_bytes(10)) for _ in range(2))
+        execution_id, request_id = ids[:2] if ids else (uuid7(clock.now_ms(), clock.random_bytes(10)) for _ in range(2))
         fact = ExecutionRequested(
             request_id,
             playbook.digest,

@@ -18,7 +18,7 @@ MOST_AT_ONCE: Final = 30
 FORGOTTEN_PER_S: Final = 0.5
 
 
-class Attempts:
+class CredentialAttempts:
     """The credentials shown at each address. Each new one counts until it turns out to be right."""
 
     def __init__(self, clock: Clock) -> None:
@@ -37,11 +37,19 @@ class Attempts:
         credential = _digest(authorization)
         if self._right.get(credential) or self._counted.get((address, credential)):
             return
+        self.require_room(address)
+        self._wrong.add(address)
+        self._counted.put((address, credential), True)
+
+    def require_room(self, address: str) -> None:
+        """Raises :class:`~noetl_stream.errors.TooBusy` if too many credentials at this address were wrong."""
         wait_s = self._wrong.full_for_s(address)
         if wait_s:
             raise TooBusy("too many wrong credentials were sent from this address", wait_s, hint="check the token")
+
+    def guessed(self, address: str) -> None:
+        """A credential that cannot be right later was wrong."""
         self._wrong.add(address)
-        self._counted.put((address, credential), True)
 
     def right(self, address: str, authorization: str | None) -> None:
         """The credential was right."""

@@ -11,6 +11,7 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from noetl_stream.errors import Forbidden, NoetlError, Unauthenticated
+from noetl_stream.gateway.access.network import client_of
 from noetl_stream.gateway.access.refusals import Refusal, RefusalSample
 from noetl_stream.gateway.http.connections import address_group
 from noetl_stream.gateway.http.problems import kind_of
@@ -66,7 +67,7 @@ class Auditor:
         """Records a call that was not performed, and why, or counts it; other errors than refusals are not recorded."""
         if kind_of(error).status not in REFUSED:
             return
-        who = caller.principal if caller else address_group(request.remote)
+        who = caller.principal if caller else address_group(client_of(request))
         refusal = Refusal(who, self._attempt(request, operation, caller), _answer_of(error))
         if self._sample.takes(refusal):
             await self._add(refusal)
@@ -103,7 +104,7 @@ class Auditor:
             operation=operation,
             target=audit_text("/".join(request.match_info.values())),
             correlation_id=audit_text(request.headers.get("X-Correlation-Id", "")),
-            remote=request.remote or "",
+            remote=client_of(request),
             idempotency_key=audit_text(request.headers.get("Idempotency-Key", "")),
         )
 

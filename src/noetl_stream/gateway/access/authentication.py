@@ -1,4 +1,4 @@
-"""The caller behind an ``Authorization`` header: an API token of ours, or a token of the identity provider."""
+"""The caller behind credentials: an API token, a browser session of one, or a token of the identity provider."""
 
 from __future__ import annotations
 
@@ -6,9 +6,20 @@ import logging
 from hmac import compare_digest
 from typing import Final, NamedTuple
 
-from noetl_stream.errors import Unauthenticated, Unreachable
+from noetl_stream.errors import Forbidden, Unauthenticated, Unreachable
 from noetl_stream.lru import LruCache
-from noetl_stream.ports.access import TOKEN_TEXT, Caller, IdentityProvider, StoredToken, Tokens, hash_of
+from noetl_stream.ports.access import (
+    SESSION_TEXT,
+    TOKEN_TEXT,
+    CallCredentials,
+    Caller,
+    IdentityProvider,
+    Sessions,
+    StoredSession,
+    StoredToken,
+    Tokens,
+    hash_of,
+)
 from noetl_stream.ports.clock import Clock
 
 log = logging.getLogger(__name__)
@@ -19,9 +30,6 @@ CACHED_S: Final = 2.0
 CACHED_TOKENS: Final = 10_000
 USE_NOTED_EVERY_MS: Final = 60_000
 MAX_BEARER_CHARACTERS: Final = 16 * 1024
-
-LOCAL: Final = Caller("local", "admin")
-"""A caller without a token on an open gateway."""
 
 _HINT: Final = "send `Authorization: Bearer <token>`; create one with `noetl-stream token create`"
 
@@ -34,28 +42,28 @@ class _Cached(NamedTuple):
 class Authentication:
     """An :class:`~noetl_stream.ports.access.Authenticator`.
 
-    A token is checked even on an open gateway: its owner's name then appears in events and audit.
-
     Args:
         provider: The issuer of tokens that are not ours; ``None`` if there is none.
-        anonymous: A caller without a token; ``None``: rejected.
     """
 
     def __init__(
-        self, tokens: Tokens, clock: Clock, provider: IdentityProvider | None = None, anonymous: Caller | None = None
+        self, tokens: Tokens, sessions: Sessions, clock: Clock, provider: IdentityProvider | None = None
     ) -> None:
         self._tokens = tokens
+        self._sessions = sessions
         self._clock = clock
         self._provider = provider
-        self._anonymous = anonymous
         self._cached: LruCache[str, _Cached] = LruCache(CACHED_TOKENS)
 
-    async def caller(self, authorization: str | None) -> Caller:
+    async def caller(self, credentials: CallCredentials) -> Caller:
         """See :meth:`noetl_stream.ports.access.Authenticator.caller`."""
-        if authorization is None:
-            if self._anonymous is None:
-                raise Unauthenticated("a token is required", hint=_HINT)
-            return self._anonymous
+        if credentials.authorization is not None:
+            return await self._bearer(credentials.authorization)
+        if credentials.session is not None:
+            return await self._signed_in(credentials.session, credentials.csrf_token)
+        raise Unauthenticated("a token is required", hint=_HINT)
+
+    async def _bearer(self, authorization: str) -> Caller:
         scheme, _, bearer = authorization.partition(" ")
         bearer = bearer.strip()
         if scheme.lower() != "bearer" or not bearer:
@@ -73,12 +81,27 @@ class Authentication:
         token = await self._lookup(spelt[1]) if spelt else None
         if spelt is None or token is None or not compare_digest(hash_of(spelt[2]), token.secret_hash):
             raise Unauthenticated("unknown token", hint="check that it is complete; a lost token cannot be shown again")
+        return await self._caller(token)
+
+    async def _signed_in(self, cookie: str, csrf_token: str | None) -> Caller:
+        session = await self._sessions.get(hash_of(cookie)) if SESSION_TEXT.fullmatch(cookie) else None
+        if session is None or session.expires_ms <= self._clock.now_ms():
+            raise Unauthenticated("the browser session has ended", hint="`noetl-stream sign-in` prints a new link")
+        if csrf_token is not None and not _proves(csrf_token, session):
+            hint = "send the csrf_token of the sign-in in X-CSRF-Token"
+            raise Forbidden("a browser session needs its CSRF token to change something", hint=hint)
+        token = await self._lookup(session.token_id)
+        if token is None:
+            raise Unauthenticated("the token of the browser session is gone")
+        return (await self._caller(token))._replace(session=session.session_hash)
+
+    async def _caller(self, token: StoredToken) -> Caller:
         now_ms = self._clock.now_ms()
         if not token.holds(now_ms):
             word = "has expired" if token.revoked_ms is None else "was revoked"
             raise Unauthenticated(f"the token {token.name} ({token.id}) {word}", hint="ask an admin for another")
         await self._note_use(token, now_ms)
-        return Caller(f"token:{token.name}", token.role, token.paths)
+        return Caller(f"token:{token.name}", token.role, token.paths, f"token:{token.id}")
 
     async def _lookup(self, token_id: str) -> StoredToken | None:
         """The token, cached briefly; so is its absence: nobody knows an id before it is created."""
@@ -101,3 +124,7 @@ class Authentication:
             await self._tokens.use(token.id, now_ms, before_ms)
         except Unreachable as error:
             log.warning("the use of token %s was not noted: %s", token.id, error)
+
+
+def _proves(csrf_token: str, session: StoredSession) -> bool:
+    return csrf_token.isascii() and compare_digest(hash_of(csrf_token), session.csrf_hash)

@@ -196,17 +196,18 @@ async def read_body(body: Body[Any], request: web.Request, limits: GatewayLimits
             f"Content-Encoding {encoding!r} is not supported",
             hint="send the body uncompressed",
         )
-    data = await _bytes(request, body, limits)
-    media = request.content_type if "Content-Type" in request.headers else next(iter(body.media))
-    if not data and not body.required:
-        return data, media
-    if not body.takes(media) or (request.charset or "utf-8").lower() not in ("utf-8", "us-ascii"):
-        raise HttpProblem(
-            "unsupported-media-type",
-            f"Content-Type {request.headers['Content-Type']!r} is not supported here",
-            hint=f"send {' or '.join(body.media)}, in UTF-8",
-        )
-    return data, media
+    media = _media(body, request) if request.body_exists else next(iter(body.media))
+    return await _bytes(request, body, limits), media
+
+
+def _media(body: Body[Any], request: web.Request) -> str:
+    """The type that the body says it has. Nothing is guessed: a page of another origin can send text without a type."""
+    given = request.headers.getall("Content-Type", [])
+    is_text = (request.charset or "utf-8").lower() in ("utf-8", "us-ascii")
+    if len(given) == 1 and is_text and body.takes(request.content_type):
+        return request.content_type
+    words = f"Content-Type {given[0]!r} is not supported here" if given else "The body has no Content-Type"
+    raise HttpProblem("unsupported-media-type", words, hint=f"send {' or '.join(body.media)}, in UTF-8")
 
 
 async def _bytes(request: web.Request, body: Body[Any], limits: GatewayLimits) -> bytes:

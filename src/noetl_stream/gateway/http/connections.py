@@ -10,7 +10,7 @@ import asyncio
 import ipaddress
 import resource
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import lru_cache
 from logging import Logger
@@ -59,31 +59,35 @@ def address_group(remote: str | None) -> str:
     return str(ipaddress.ip_network((address, IPV6_HOST_BITS), strict=False))
 
 
-class Connections:
+class HttpConnections:
     """The open connections, bounded in all and for each address.
 
     When there is no room for another one, that which has been without a request for longest gives way: nobody can keep
     others out by connecting and being silent.
 
+    Args:
+        is_proxy: Whether an address is that of a trusted proxy, whose connections are of many clients.
+
     Attributes:
         closed: How many were closed or refused.
     """
 
-    def __init__(self, limits: GatewayLimits, metrics: Metrics, log: Logger) -> None:
+    def __init__(self, limits: GatewayLimits, metrics: Metrics, log: Logger, is_proxy: Callable[[str], bool]) -> None:
         self._limits = limits
+        self.is_proxy = is_proxy
         self._metrics = metrics
         self.log = log
         self._most = min(limits.max_connections, _file_limit(limits.max_connections + OTHER_FILES) - OTHER_FILES)
-        self._open: dict[Connection, None] = {}
+        self._open: dict[HttpConnection, None] = {}
         self._of_address: Counter[str] = Counter()
-        self._idle: dict[Connection, None] = {}
+        self._idle: dict[HttpConnection, None] = {}
         self._ended = False
         self.closed = 0
         metrics.watch("connections", "Open connections.", lambda: len(self._open))
 
-    def make(self, server: web.Server) -> Connection:
+    def make(self, server: web.Server) -> HttpConnection:
         """A protocol for the next connection."""
-        return Connection(self, server)
+        return HttpConnection(self, server)
 
     def end(self) -> None:
         """Ends what callers wait for, here and in what comes: the gateway stops."""
@@ -91,14 +95,14 @@ class Connections:
         for connection in self._open:
             connection.ending.set()
 
-    def admit(self, connection: Connection) -> None:
+    def admit(self, connection: HttpConnection) -> None:
         """Counts a new connection.
 
         Raises:
             TooBusy: there is no room, and no connection is idle.
         """
         address, per_address = connection.address, self._limits.max_connections_per_address
-        if self._of_address[address] >= per_address:
+        if self._of_address[address] >= per_address and not connection.is_proxy:
             self._make_room(address, "NOETL_GATEWAY_MAX_CONNECTIONS_PER_ADDRESS")
         if len(self._open) >= self._most:
             self._make_room(None, "NOETL_GATEWAY_MAX_CONNECTIONS")
@@ -108,15 +112,15 @@ class Connections:
         if self._ended:
             connection.ending.set()
 
-    def begun(self, connection: Connection) -> None:
+    def begun(self, connection: HttpConnection) -> None:
         """A request is under way on this connection, until :meth:`answered`."""
         self._idle.pop(connection, None)
 
-    def answered(self, connection: Connection) -> None:
+    def answered(self, connection: HttpConnection) -> None:
         if connection in self._open:
             self._idle[connection] = None
 
-    def forget(self, connection: Connection) -> None:
+    def forget(self, connection: HttpConnection) -> None:
         """The connection is lost, or gives way."""
         if connection in self._open:
             del self._open[connection]
@@ -142,17 +146,27 @@ class Connections:
         idle.end("gave-way")
 
 
-class Connection(web.RequestHandler):
+class HttpConnection(web.RequestHandler):
     """A connection, from its first byte to its last.
 
     Attributes:
         address: The other end, as :func:`address_group` counts it.
+        is_proxy: Whether the other end is a trusted proxy.
         ending: Set when the caller has gone or the gateway stops: waits end early.
     """
 
-    __slots__ = ("_connections", "_head_due", "_is_busy", "_reader_due", "_unread_bytes", "address", "ending")
+    __slots__ = (
+        "_connections",
+        "_head_due",
+        "_is_busy",
+        "_reader_due",
+        "_unread_bytes",
+        "address",
+        "ending",
+        "is_proxy",
+    )
 
-    def __init__(self, connections: Connections, server: web.Server) -> None:
+    def __init__(self, connections: HttpConnections, server: web.Server) -> None:
         super().__init__(
             server,
             loop=asyncio.get_running_loop(),
@@ -170,6 +184,7 @@ class Connection(web.RequestHandler):
         self._reader_due: asyncio.TimerHandle | None = None
         self._unread_bytes = 0
         self.address = ""
+        self.is_proxy = False
         self.ending = asyncio.Event()
 
     @contextmanager
@@ -193,7 +208,8 @@ class Connection(web.RequestHandler):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
         peer = transport.get_extra_info("peername")
-        self.address = address_group(peer[0] if isinstance(peer, tuple) else None)
+        remote = str(peer[0]) if isinstance(peer, tuple) else ""
+        self.address, self.is_proxy = address_group(remote), self._connections.is_proxy(remote)
         try:
             self._connections.admit(self)
         except TooBusy as error:

@@ -29,6 +29,7 @@ REPLAYED: Final = "Idempotency-Replayed"
 """Marks an answer that was given before."""
 
 KEY: Final = re.compile(r"[\x21-\x7e]{1,128}")
+SEED_BYTES: Final = 32
 KEPT_S: Final = 24 * 3600.0
 FORGET_EVERY_S: Final = 600.0
 
@@ -44,8 +45,8 @@ class IdempotentCalls:
         self._in_flight: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
 
     def new_ids(self) -> RequestIds:
-        now_ms = self._clock.now_ms()
-        return RequestIds(uuid7(now_ms, self._clock.random_bytes(10)), uuid7(now_ms, self._clock.random_bytes(10)))
+        now_ms, random_bytes = self._clock.now_ms(), self._clock.random_bytes
+        return RequestIds(uuid7(now_ms, random_bytes(10)), uuid7(now_ms, random_bytes(10)), random_bytes(SEED_BYTES))
 
     async def perform(
         self, key: str, caller: str, content: tuple[bytes, ...], perform: Perform, keep: Callable[[bytes], bytes]

@@ -11,6 +11,7 @@ import msgspec
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
+from noetl_stream.gateway.access.credentials import CSRF_HEADER
 from noetl_stream.gateway.http import problems
 from noetl_stream.gateway.http.idempotency import HEADER as KEY_HEADER
 from noetl_stream.gateway.http.idempotency import KEY
@@ -55,8 +56,15 @@ def openapi_of(routes: Sequence[AnyRoute], version: str) -> dict[str, Any]:
                 "bearer": {
                     "type": "http",
                     "scheme": "bearer",
-                    "description": "An API token, or one of your identity provider. An open gateway needs none.",
-                }
+                    "description": "An API token, or one of your identity provider.",
+                },
+                "session": {
+                    "type": "apiKey",
+                    "in": "cookie",
+                    "name": "noetl_session",
+                    "description": "A browser session. Its name has the port of the gateway, `noetl_session_8080`. "
+                    f"Changes need the header {CSRF_HEADER} too.",
+                },
             },
         },
     }
@@ -98,7 +106,7 @@ def _operation(route: AnyRoute) -> dict[str, Any]:
     if route.description:
         operation["description"] = route.description
     if route.role is not None:
-        operation["security"] = [{"bearer": []}, {}]
+        operation["security"] = [{"bearer": []}, {"session": []}]
         operation["x-role"] = route.role
     if route.body.media:
         operation["requestBody"] = {

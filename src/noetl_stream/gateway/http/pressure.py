@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from noetl_stream.errors import NoetlError, TooBusy
+from noetl_stream.gateway.http.buckets import LeakyBuckets
 from noetl_stream.gateway.metrics import Metrics
 from noetl_stream.model.roles import Role
 from noetl_stream.ports.access import Caller
@@ -33,6 +34,10 @@ SHARE: Final[Mapping[Role, float]] = {"viewer": 0.1, "operator": 0.25, "author":
 """The part of a limit that one principal can hold."""
 
 ADDRESS_SHARE: Final = 0.5
+
+VIEWER_CHANGES_AT_ONCE: Final = 30
+VIEWER_CHANGES_PER_S: Final = 0.5
+"""How often a viewer may change something: each leaves an entry in the audit."""
 
 
 class Gate:
@@ -115,6 +120,7 @@ class Pressure:
         self.streams = Gate(limits.max_streams, "max_streams", "streams", BEHIND_RETRY_AFTER_S)
         self.large_bodies = Gate(limits.max_large_bodies, "max_large_bodies", "large bodies", RETRY_AFTER_S)
         self.checks = Gate(limits.max_checks, "max_checks", "playbooks being checked", RETRY_AFTER_S)
+        self._viewer_changes = LeakyBuckets(clock, VIEWER_CHANGES_AT_ONCE, VIEWER_CHANGES_PER_S)
         self.behind = 0
         metrics.watch("requests_in_flight", "Requests under way.", lambda: self.requests.under_way)
         metrics.watch("waits", "Requests that wait for the end of an execution.", lambda: self.waits.under_way)
@@ -122,6 +128,14 @@ class Pressure:
         metrics.watch("large_bodies", "Requests with a large body.", lambda: self.large_bodies.under_way)
         metrics.watch("checks", "Playbooks that are checked or registered.", lambda: self.checks.under_way)
         metrics.watch("events_behind", "Messages of EVENTS that no server has folded yet.", lambda: self.behind)
+
+    def admit_change(self, caller: Caller) -> None:
+        """Raises :class:`~noetl_stream.errors.TooBusy` if a viewer changes too much, which can only be its sessions."""
+        if caller.role == "viewer" and caller.principal:
+            wait_s = self._viewer_changes.full_for_s(caller.principal)
+            if wait_s:
+                raise TooBusy(f"{caller.principal} signs in and out too often", wait_s, hint="keep the session")
+            self._viewer_changes.add(caller.principal)
 
     def admit_work(self) -> None:
         """Raises :class:`~noetl_stream.errors.TooBusy` while the servers are too far behind for more work."""

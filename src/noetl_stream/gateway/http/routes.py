@@ -12,6 +12,7 @@ import msgspec
 from yarl import URL
 
 from noetl_stream.errors import Forbidden
+from noetl_stream.gateway.access.sessions import SignIns
 from noetl_stream.gateway.http.bodies import NOTHING, Body, json_body
 from noetl_stream.gateway.http.parameters import Parameters
 from noetl_stream.model.roles import Role, suffices
@@ -35,15 +36,18 @@ class Call(Generic[Given, Sent]):
         operations: As far as the caller may use them.
         ids: For what the call makes: the same ones each time it is made with one Idempotency-Key.
         address: Of the request, relative.
+        host: What the request calls this gateway, with the port.
         ending: Set when the caller has gone or the gateway stops: waits end early.
     """
 
     operations: Operations
+    sign_ins: SignIns
     caller: Caller
     parameters: Given
     body: Sent
     ids: RequestIds
     address: URL
+    host: str
     ending: asyncio.Event
 
     def require(self, role: Role, what: str) -> None:
@@ -103,6 +107,8 @@ class Route(Generic[Given, Sent]):
     reads: It changes nothing, though it is not a GET.
     streams: Its answer has no end: counted as a stream, not as a request under way.
     unkept: Keys of the answer that are not kept for its Idempotency-Key, since they are secret.
+    anywhere: It answers whatever name it is called by, and behind any proxy: for probes.
+    uncounted: It answers, too, when there are too many requests: for monitoring.
     """
 
     method: Method
@@ -120,6 +126,8 @@ class Route(Generic[Given, Sent]):
     reads: bool = False
     streams: bool = False
     unkept: tuple[str, ...] = ()
+    anywhere: bool = False
+    uncounted: bool = False
 
     @property
     def tag(self) -> str:
@@ -127,9 +135,16 @@ class Route(Generic[Given, Sent]):
         return self.path.removeprefix(API).removeprefix("/api").split("/")[1].removesuffix(".json")
 
     @property
+    def changes(self) -> bool:
+        """Whether it may change something."""
+        return self.method != "GET" and not self.reads
+
+    @property
     def takes_key(self) -> bool:
-        """Whether an Idempotency-Key makes it safe to repeat: what it keeps grows with what is changed alone."""
-        return self.method in ("POST", "PATCH") and not self.reads
+        """Whether an Idempotency-Key makes it safe to repeat. Keys belong to callers, so a public route takes none, and
+        what they keep grows with what is changed alone.
+        """
+        return self.method in ("POST", "PATCH") and self.role is not None and not self.reads
 
     async def reply(self, call: Call[Given, Sent]) -> Reply:
         """What the handler answers with: a page has a link to the next one, ``None`` is 204."""

@@ -14,10 +14,12 @@ from aiohttp.typedefs import Handler
 
 from noetl_stream.errors import NoetlError
 from noetl_stream.gateway.access.guard import ADMISSION, CALLER, AccessGuard
+from noetl_stream.gateway.access.network import client_of, host_of
 from noetl_stream.gateway.access.scoped import Scopes
+from noetl_stream.gateway.access.sessions import SignIns
 from noetl_stream.gateway.http import problems
 from noetl_stream.gateway.http.bodies import BodyReader, is_large, read_body
-from noetl_stream.gateway.http.connections import Connection, address_group
+from noetl_stream.gateway.http.connections import HttpConnection, address_group
 from noetl_stream.gateway.http.idempotency import HEADER, IdempotentCalls
 from noetl_stream.gateway.http.parameters import Parameters, read_parameters
 from noetl_stream.gateway.http.pressure import Gate, Pressure
@@ -57,6 +59,7 @@ class Serving:
     """What all routes share."""
 
     operations: Operations
+    sign_ins: SignIns
     scopes: Scopes
     guard: AccessGuard
     once: IdempotentCalls
@@ -75,14 +78,13 @@ class Serving:
         async def handle(request: web.Request) -> web.StreamResponse:
             request[OPERATION] = route.operation
             if route.role is None:
-                perform = await prepare(request)
-                return await perform(request)
+                return await self._answer_anyone(route, request)
             return await self.guard.handle(
                 request,
                 prepare,
                 least=route.role,
                 operation=route.operation,
-                changes=route.method != "GET" and not route.reads,
+                changes=route.changes,
                 admitted=lambda caller: self._admitted(route, request, caller),
             )
 
@@ -104,11 +106,27 @@ class Serving:
         self.metrics.answered(operation, response.status, self.clock.monotonic_s() - began_s)
         return response
 
+    async def _answer_anyone(self, route: AnyRoute, request: web.Request) -> web.StreamResponse:
+        async def answer(request: web.Request) -> web.StreamResponse:
+            with self._admitted(route, request, NOBODY):
+                return await self._answer(route, await self._read(route, request), request)
+
+        if route.anywhere:
+            return await self._answer(route, await self._read(route, request), request)
+        return await self.guard.handle_public(request, answer, operation=route.operation, changes=route.changes)
+
     @contextmanager
     def _admitted(self, route: AnyRoute, request: web.Request, caller: Caller) -> Iterator[None]:
+        if route.uncounted:
+            yield
+            return
         if route.adds_work:
             self.pressure.admit_work()
-        with self._gate(route, request).entered(caller, address_group(request.remote)):
+        if route.changes:
+            self.pressure.admit_change(caller)
+        address = address_group(client_of(request))
+        who = caller if caller.principal else caller._replace(principal=address)  # nobody in particular, but from there
+        with self._gate(route, request).entered(who, address):
             yield
 
     def _gate(self, route: AnyRoute, request: web.Request) -> Gate:
@@ -132,11 +150,13 @@ class Serving:
             operations = self.scopes(self.operations, caller.paths)
             call = Call(
                 operations=operations,
+                sign_ins=self.sign_ins,
                 caller=caller,
                 parameters=read.parameters,
                 body=read.body,
                 ids=ids,
                 address=request.rel_url,
+                host=host_of(request),
                 ending=_connection(request).ending,
             )
             return await route.reply(call)
@@ -156,12 +176,12 @@ class Serving:
                 return KeptAnswer(problem.status, headers, codec.encode(problem.document))
 
         content = (request.method.encode(), request.raw_path.encode(), read.media.encode(), read.data)
-        answer = await self.once.perform(key, caller.principal, content, perform_kept, lambda b: _without(b, route))
+        answer = await self.once.perform(key, caller.id, content, perform_kept, lambda b: _without(b, route))
         return web.Response(body=answer.body, status=answer.status, headers=answer.headers)
 
 
-def _connection(request: web.Request) -> Connection:
-    assert isinstance(request.protocol, Connection)
+def _connection(request: web.Request) -> HttpConnection:
+    assert isinstance(request.protocol, HttpConnection)
     return request.protocol
 
 

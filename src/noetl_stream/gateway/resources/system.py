@@ -1,4 +1,4 @@
-"""The gateway itself: liveness, readiness, metrics, the OpenAPI document, and a page for each kind of problem."""
+"""The gateway itself: liveness, readiness, metrics, the OpenAPI document, who calls, and a page for each problem."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from noetl_stream.gateway.http.parameters import InPath, Nothing, Parameters
 from noetl_stream.gateway.http.problems import KINDS, page_of
 from noetl_stream.gateway.http.routes import Answer, Call, Reply, Routes
 from noetl_stream.gateway.metrics import MEDIA, Metrics
+from noetl_stream.gateway.resources.session import CallerDocument, caller_document
 from noetl_stream.ports.gateway import Readiness
 from noetl_stream.ports.operations.documents import Document, OpenDocument
+from noetl_stream.ports.operations.http import API
 from noetl_stream.ports.operations.problems import TYPE_PREFIX
 
 HTML: Final = "text/html"
@@ -40,6 +42,7 @@ class ProblemAt(Parameters):
     name: Annotated[str, InPath(), Field(max_length=64)]
 
 
+MEASURED: Final = {200: Answer("Prometheus' text form", media=MEDIA)}
 READY: Final = {200: Answer("Ready", ReadinessReport), 503: Answer("Something is missing", ReadinessReport)}
 
 
@@ -50,26 +53,31 @@ def system_routes(readiness: Readiness, metrics: Metrics, document: dict[str, An
     """
     routes = Routes()
 
-    @routes("GET", "/livez", "live", None)
+    @routes("GET", "/livez", "live", None, anywhere=True)
     async def live(call: Call[Nothing, None]) -> Liveness:
         """Whether this process lives; checks nothing else."""
         return Liveness("alive")
 
-    @routes("GET", "/readyz", "ready", None, READY)
+    @routes("GET", "/readyz", "ready", None, READY, anywhere=True)
     async def ready(call: Call[Nothing, None]) -> Reply:
         """Whether it can work: NATS, Postgres, the schema, a living server."""
         missing = await readiness.missing()
         return Reply(ReadinessReport(not missing, missing), 503 if missing else 200)
 
-    @routes("GET", "/metrics", "metrics", None, {200: Answer("Prometheus' text form", media=MEDIA)})
+    @routes("GET", "/metrics", "metrics", "viewer", MEASURED, uncounted=True)
     async def measured(call: Call[Nothing, None]) -> Reply:
         """Metrics for Prometheus."""
         return Reply(metrics.text(), media=MEDIA)
 
-    @routes("GET", "/openapi.json", "openapi", None, {200: Answer("OpenAPI 3.1", Described)})
+    @routes("GET", "/openapi.json", "openapi", "viewer", {200: Answer("OpenAPI 3.1", Described)})
     async def described(call: Call[Nothing, None]) -> Reply:
         """This description."""
         return Reply(document)
+
+    @routes("GET", f"{API}/me", "me", "viewer")
+    async def me(call: Call[Nothing, None]) -> CallerDocument:
+        """Who the caller is, and what it may do."""
+        return caller_document(call.caller, document)
 
     @routes("GET", TYPE_PREFIX + "{name}", "problem", None, {200: Answer("A page for people", media=HTML)})
     async def problem(call: Call[ProblemAt, None]) -> Reply:

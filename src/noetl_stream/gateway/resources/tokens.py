@@ -42,7 +42,7 @@ async def create(call: Call[Nothing, ApiTokenRequest]) -> Reply:
     given = call.body
     expires_ms = None if given.expires is None else int(given.expires.timestamp() * 1000)
     new = NewToken(given.name, given.role, tuple(given.paths), expires_ms)
-    made = await call.operations.access.create_token(new, call.caller.principal)
+    made = await call.operations.access.create_token(new, call.caller.principal, call.ids.seed)
     return Reply(made, 201, {"Location": f"{TOKENS}/{made.id}"})
 
 

@@ -48,6 +48,13 @@ class ApiTokensDocument(Document, frozen=True):
     items: list[ApiTokenDocument]
 
 
+class SignInCodeDocument(Document, frozen=True):
+    """``code`` opens one browser session until it ``expires``. It is shown this once."""
+
+    expires: Time
+    code: str | None = None
+
+
 class AuditEntryDocument(Document, frozen=True):
     """A call that changed something, or was refused. ``status`` is null while it is under way, or if the gateway died
     meanwhile. ``reason`` is the caller's, or why it was refused, or the kind of its problem. ``left_out`` is how many
@@ -76,8 +83,11 @@ class AuditPage(DocumentPage[AuditEntryDocument], frozen=True):
 
 
 class Access(Protocol):
-    async def create_token(self, new: NewToken, by: str) -> NewApiTokenDocument:
+    async def create_token(self, new: NewToken, by: str, seed: bytes = b"") -> NewApiTokenDocument:
         """As :meth:`tokens` shows it, with the ``secret``, the whole text of the token, this once.
+
+        Args:
+            seed: 32 random bytes: with the same ones it is the same token, made once. Drawn if empty.
 
         Raises:
             UsageError: an invalid name or path, a time in the past, an admin with paths.

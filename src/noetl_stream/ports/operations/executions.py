@@ -16,10 +16,15 @@ from noetl_stream.ports.operations.http import http
 
 
 class RequestIds(NamedTuple):
-    """Ids of a new execution and of its request, drawn before: asking again with them starts nothing twice."""
+    """Ids of a new execution and of its request, drawn before: asking again with them starts nothing twice.
+
+    Attributes:
+        seed: Random bytes of which a secret is made: asking again with them makes the same one.
+    """
 
     execution_id: str
     request_id: str
+    seed: bytes = b""
 
 
 class Start(NamedTuple):

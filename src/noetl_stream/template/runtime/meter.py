@@ -33,7 +33,7 @@ class OverBudget(Exception):
 
 
 class Budget:
-    """What several renderings may cost together.
+    """What several renderings may cost together. All budgets are equal: what is left is no part of a value.
 
     Attributes:
         left: Operations that are left.
@@ -41,8 +41,12 @@ class Budget:
 
     __slots__ = ("_given", "left")
 
-    def __init__(self, operations: int) -> None:
-        self._given: Final = operations
+    def __init__(self, operations: int = 0) -> None:
+        self.refill(operations)
+
+    def refill(self, operations: int) -> None:
+        """Begins anew with this many operations."""
+        self._given = operations
         self.left = operations
 
     @property
@@ -60,6 +64,12 @@ class Budget:
             self.left = 0
             raise OverBudget
         self.left -= operations
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Budget)
+
+    def __hash__(self) -> int:
+        return 0
 
 
 class Meter:

@@ -1,11 +1,11 @@
-"""Conformance of :class:`~noetl_stream.ports.access.Tokens` and :class:`~noetl_stream.ports.access.Audit`, as tests to
-inherit.
+"""Conformance of :class:`~noetl_stream.ports.access.Tokens`, :class:`~noetl_stream.ports.access.Sessions` and
+:class:`~noetl_stream.ports.access.Audit`, as tests to inherit.
 
-A test class inherits :class:`TokensConformance` or :class:`AuditConformance`; the module or its ``conftest.py``
-provides the fixtures:
+A test class inherits :class:`TokensConformance`, :class:`SessionsConformance` or :class:`AuditConformance`; the module
+or its ``conftest.py`` provides the fixtures:
 
-``tokens``, ``audit``
-    Empty ones.
+``tokens``, ``sessions``, ``audit``
+    Empty ones. The store of ``sessions`` has the tokens ``a`` and ``b``.
 """
 
 from __future__ import annotations
@@ -14,10 +14,15 @@ import asyncio
 
 from noetl_stream.ports.access import (
     AUDIT_PERIOD_DAYS,
+    MAX_CODES,
+    MAX_SESSIONS,
     Audit,
     AuditedAnswer,
     AuditedCall,
     AuditEntry,
+    Sessions,
+    StoredCode,
+    StoredSession,
     StoredToken,
     Tokens,
     hash_of,
@@ -75,6 +80,11 @@ class TokensConformance:
         await tokens.revoke("a", 5_000, "bob")
         assert await tokens.add(stored_token("b", name="ci"))
 
+    async def test_an_id_is_given_once(self, tokens: Tokens) -> None:
+        assert await tokens.add(stored_token("a"))
+        await tokens.revoke("a", 5_000, "bob")
+        assert not await tokens.add(stored_token("a", name="another"))
+
     async def test_one_of_two_concurrent_writers_gets_the_name(self, tokens: Tokens) -> None:
         adding = [tokens.add(stored_token(token_id, name="ci")) for token_id in "abcd"]
         assert sorted(await asyncio.gather(*adding)) == [False, False, False, True]
@@ -97,6 +107,63 @@ class TokensConformance:
             assert found is not None
             noted.append(found.last_used_ms)
         assert noted == [100_000, 100_000, 100_000, 160_001]
+
+
+def new_session(number: int, created_ms: int = 1_000) -> StoredSession:
+    """A session that a code is to open."""
+    return StoredSession(hash_of(f"session {number}"), hash_of("csrf"), "", created_ms, created_ms + 9_000)
+
+
+def stored_code(text: str, token_id: str = "a", created_ms: int = 1_000) -> StoredCode:
+    """A code that holds for five seconds."""
+    return StoredCode(hash_of(text), token_id, created_ms, created_ms + 5_000)
+
+
+class SessionsConformance:
+    async def test_a_code_opens_one_session_of_its_token(self, sessions: Sessions) -> None:
+        await sessions.add_code(stored_code("code"))
+        assert await sessions.redeem(hash_of("code"), new_session(1)) == "a"
+        assert await sessions.get(hash_of("session 1")) == new_session(1)._replace(token_id="a")
+        assert await sessions.redeem(hash_of("code"), new_session(2)) is None
+        assert await sessions.get(hash_of("session 2")) is None
+
+    async def test_one_of_two_concurrent_exchanges_gets_the_session(self, sessions: Sessions) -> None:
+        await sessions.add_code(stored_code("code"))
+        opening = [sessions.redeem(hash_of("code"), new_session(number)) for number in range(4)]
+        assert sorted(await asyncio.gather(*opening), key=str) == [None, None, None, "a"]
+
+    async def test_a_code_ends_to_the_millisecond(self, sessions: Sessions) -> None:
+        for text in ("late", "in time"):
+            await sessions.add_code(stored_code(text))
+        assert await sessions.redeem(hash_of("late"), new_session(1, 6_000)) is None
+        assert await sessions.redeem(hash_of("in time"), new_session(2, 5_999)) == "a"
+
+    async def test_an_unknown_code_opens_nothing(self, sessions: Sessions) -> None:
+        assert await sessions.redeem(hash_of("unknown"), new_session(1)) is None
+
+    async def test_a_session_that_was_ended_is_gone(self, sessions: Sessions) -> None:
+        await sessions.add_code(stored_code("code"))
+        await sessions.redeem(hash_of("code"), new_session(1))
+        for _ in range(2):
+            await sessions.end(hash_of("session 1"))
+            assert await sessions.get(hash_of("session 1")) is None
+
+    async def test_the_newest_codes_of_a_token_stay(self, sessions: Sessions) -> None:
+        await sessions.add_code(stored_code("other's", "b", 1_000))
+        for number in range(MAX_CODES + 1):
+            await sessions.add_code(stored_code(f"code {number}", "a", 1_001 + number))
+        assert await sessions.redeem(hash_of("code 0"), new_session(0, 1_500)) is None
+        assert await sessions.redeem(hash_of("code 1"), new_session(1, 1_500)) == "a"
+        assert await sessions.redeem(hash_of("other's"), new_session(2, 1_500)) == "b"
+
+    async def test_the_newest_sessions_of_a_token_stay(self, sessions: Sessions) -> None:
+        await sessions.add_code(stored_code("other's", "b"))
+        await sessions.redeem(hash_of("other's"), new_session(1_000))
+        for number in range(MAX_SESSIONS + 1):
+            await sessions.add_code(stored_code(f"code {number}", "a", 1_000 + number))
+            await sessions.redeem(hash_of(f"code {number}"), new_session(number, 1_000 + number))
+        kept = [await sessions.get(hash_of(f"session {number}")) is not None for number in (0, 1, 20, 1_000)]
+        assert kept == [False, True, True, True]
 
 
 class AuditConformance:

@@ -42,6 +42,20 @@ class IdempotencyConformance:
         await idempotency.finish("key", "ann", ANSWER)
         assert await idempotency.finish("key", "ann", KeptAnswer(200, {}, b"")) == ANSWER
 
+    async def test_a_success_replaces_a_refusal_that_another_gateway_got(self, idempotency: Idempotency) -> None:
+        refusal = KeptAnswer(409, {}, b"")
+        await idempotency.claim("key", "ann", HASH, FIRST)
+        assert await idempotency.finish("key", "ann", refusal) == refusal
+        assert await idempotency.finish("key", "ann", ANSWER) == ANSWER
+        assert await idempotency.finish("key", "ann", refusal) == ANSWER
+
+    async def test_the_seed_is_there_until_the_call_is_answered(self, idempotency: Idempotency) -> None:
+        drawn = FIRST._replace(seed=b"seed")
+        await idempotency.claim("key", "ann", HASH, drawn)
+        assert (await idempotency.claim("key", "ann", HASH, SECOND)).ids == drawn
+        await idempotency.finish("key", "ann", ANSWER)
+        assert (await idempotency.claim("key", "ann", HASH, SECOND)).ids == FIRST
+
     async def test_an_answer_to_a_forgotten_key_is_not_stored(self, idempotency: Idempotency) -> None:
         assert await idempotency.finish("key", "ann", ANSWER) == ANSWER
         assert (await idempotency.claim("key", "ann", HASH, SECOND)).answer is None

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from typing import Final
+
+from msgspec.structs import replace
 
 from noetl_stream.engine.advance import Advanced
 from noetl_stream.engine.decide.quiescence import at_quiescence
@@ -12,7 +15,7 @@ from noetl_stream.engine.state import Assignment, Execution, RecordedFact
 from noetl_stream.model.events import ChildOrdered, Fact, TimerSet, TokenEnqueued, Wait
 from noetl_stream.model.ids import timer_of
 from noetl_stream.playbook.plan import Plan
-from noetl_stream.template import ReferenceNeeded
+from noetl_stream.template import Budget, ReferenceNeeded
 
 TRACELESS: Final = (TokenEnqueued, TimerSet, ChildOrdered)
 """Decisions without a lasting trace in the state: only their position keeps them from being repeated."""
@@ -53,8 +56,9 @@ def check_invariants(
 
 
 def _missed_decisions(plan: Plan, state: Execution) -> Sequence[Fact]:
+    unbounded = replace(state, budget=Budget(sys.maxsize))
     try:
-        return at_quiescence(plan, state)
+        return at_quiescence(plan, unbounded)
     except ReferenceNeeded:
         return ()  # the previous server had the value: its decisions remain
 

@@ -176,7 +176,13 @@ class Keychain:
         until_s, secret = self._lookup(key)
         if secret is not None and self._clock.monotonic_s() < until_s:
             return secret
-        return await self._loads.get(key, lambda: self._load(key, load))
+        while True:
+            is_shared = key in self._loads
+            try:
+                return await self._loads.get(key, lambda: self._load(key, load))
+            except ToolFailure:
+                if not is_shared:  # else it was refused to another command, which may have ended meanwhile
+                    raise
 
     def _lookup(self, key: Key) -> tuple[float, Secret | None]:
         return self._kept.get(key) or (0.0, None)

@@ -21,6 +21,7 @@ grant select, insert on noetl.playbook to noetl_gateway;
 grant select, insert, update (kind, description, tags, version, key_id, sealed, updated_at), delete
     on noetl.credential to noetl_gateway;
 grant select, insert, update (last_used_ms, revoked_ms, revoked_by) on noetl.api_token to noetl_gateway;
+grant select, insert, delete on noetl.sign_in_code, noetl.browser_session to noetl_gateway;
 grant select, insert on noetl.audit, noetl.audit_answer to noetl_gateway;
 grant usage on sequence noetl.audit_number to noetl_gateway;
-grant select, insert, update (status, headers, body), delete on noetl.idempotency to noetl_gateway;
+grant select, insert, update (status, headers, body, seed), delete on noetl.idempotency to noetl_gateway;

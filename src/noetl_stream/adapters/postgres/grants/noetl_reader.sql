@@ -10,5 +10,7 @@ grant select (name, kind, description, tags, version, key_id, created_at, update
     on noetl.credential to noetl_reader;
 grant select (id, name, role, paths, created_ms, created_by, expires_ms, last_used_ms, revoked_ms, revoked_by)
     on noetl.api_token to noetl_reader;
+grant select (token_id, created_ms, expires_ms) on noetl.sign_in_code to noetl_reader;
+grant select (token_id, created_ms, expires_ms) on noetl.browser_session to noetl_reader;
 grant select (tenant, key, caller, execution_id, request_id, claimed_at, status)
     on noetl.idempotency to noetl_reader;

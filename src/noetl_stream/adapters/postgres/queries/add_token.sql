@@ -1,5 +1,5 @@
--- Returns no row if an unrevoked token has that name.
+-- Returns no row if an unrevoked token has that name, or if one has that id.
 insert into noetl.api_token (:token.columns)
 values (:token.values)
-on conflict (name) where revoked_ms is null do nothing
+on conflict do nothing
 returning id

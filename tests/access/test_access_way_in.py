@@ -1,8 +1,9 @@
-"""Whether a gateway is open: by its address, by what the operator says, by who could come in."""
+"""A gateway that nobody could use does not start; the settings of an identity provider, of names and of proxies."""
 
 from __future__ import annotations
 
 import re
+from ipaddress import ip_network
 from pathlib import Path
 
 import pytest
@@ -11,88 +12,71 @@ from noetl_stream.adapters.clock import ManualClock
 from noetl_stream.adapters.memory.access import MemoryTokens
 from noetl_stream.client.access import DirectAccess
 from noetl_stream.errors import UsageError
-from noetl_stream.gateway.access.guard import Wish, decide_open_mode
+from noetl_stream.gateway.access.guard import require_way_in
 from noetl_stream.ports.operations.access import NewToken
 from noetl_stream.settings.environment import Settings
 from noetl_stream.settings.oidc import OIDC_VARIABLES, OidcSettings
 
-LOOPBACK = ["127.0.0.1", "127.9.9.9", "::1", "localhost"]
-ELSEWHERE = ["0.0.0.0", "::", "", "192.168.1.5", "gateway.example", "localhost.example", "127.0.0.1.example"]
 
-
-@pytest.mark.parametrize("host", LOOPBACK)
-async def test_a_gateway_on_a_loopback_address_is_open_and_says_so(tokens: MemoryTokens, host: str) -> None:
-    opening = await decide_open_mode(host, None, tokens, 0, provider=False)
-    assert opening == (True, "open: callers without a token are admin `local`")
-
-
-@pytest.mark.parametrize("host", ELSEWHERE)
-async def test_a_gateway_on_any_other_address_needs_a_decision_to_start(tokens: MemoryTokens, host: str) -> None:
-    with pytest.raises(UsageError, match="no admin token exists to open it") as refused:
-        await decide_open_mode(host, None, tokens, 0, provider=False)
-    for way in ("token create", "NOETL_OIDC_ISSUER", "NOETL_GATEWAY_AUTH=open"):
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1", "localhost", "0.0.0.0", ""])
+async def test_a_gateway_that_nobody_could_use_does_not_start(tokens: MemoryTokens, host: str) -> None:
+    with pytest.raises(UsageError, match="there is no admin token") as refused:
+        await require_way_in(host, tokens, 0, provider=False)
+    for way in ("token create", "NOETL_OIDC_ISSUER"):
         assert way in str(refused.value)
 
 
-@pytest.mark.parametrize("host", ELSEWHERE)
-async def test_an_open_gateway_logs_a_warning(tokens: MemoryTokens, host: str) -> None:
-    opening = await decide_open_mode(host, "open", tokens, 0, provider=True)
-    assert opening.open_to_all
-    assert "anyone who can reach this address may do everything" in opening.sentence
+async def test_with_an_identity_provider_it_needs_no_token(tokens: MemoryTokens) -> None:
+    await require_way_in("127.0.0.1", tokens, 0, provider=True)
+    assert await tokens.list_all() == []
 
 
-@pytest.mark.parametrize(
-    ("host", "wish", "provider"),
-    [("0.0.0.0", None, True), ("127.0.0.1", None, True), ("127.0.0.1", "required", True), ("", "required", True)],
-)
-async def test_with_an_identity_provider_it_is_closed(
-    tokens: MemoryTokens, host: str, wish: Wish | None, provider: bool
+async def test_only_a_token_of_an_admin_that_holds_lets_it_start(
+    keeper: DirectAccess, tokens: MemoryTokens, clock: ManualClock
 ) -> None:
-    assert not (await decide_open_mode(host, wish, tokens, 0, provider=provider)).open_to_all
-
-
-@pytest.mark.parametrize(("host", "wish"), [("0.0.0.0", None), ("127.0.0.1", "required"), ("0.0.0.0", "required")])
-async def test_only_a_token_of_an_admin_that_holds_opens_it(
-    keeper: DirectAccess, tokens: MemoryTokens, clock: ManualClock, host: str, wish: Wish | None
-) -> None:
-    async def refused() -> bool:
+    async def starts() -> bool:
         try:
-            return (await decide_open_mode(host, wish, tokens, clock.now_ms(), provider=False)).open_to_all
+            await require_way_in("127.0.0.1", tokens, clock.now_ms(), provider=False)
         except UsageError:
-            return True
+            return False
+        return True
 
-    assert await refused()
+    assert not await starts()
     await keeper.create_token(NewToken("author", "author"), "ann")
+    assert not await starts()
     await keeper.create_token(NewToken("soon-over", "admin", (), clock.now_ms() + 1000), "ann")
-    assert not await refused()
+    assert await starts()
     clock.advance(1)
-    assert await refused()
+    assert not await starts()
     admin = await keeper.create_token(NewToken("admin", "admin"), "ann")
-    assert not await refused()
+    assert await starts()
     await keeper.revoke_token(admin.id, "ann")
-    assert await refused()
+    assert not await starts()
 
-
-# What the environment says
 
 PROVIDER = {"NOETL_OIDC_ISSUER": "https://issuer.example", "NOETL_OIDC_AUDIENCE": "noetl"}
 
 
 def test_without_settings_no_provider_is_used() -> None:
     settings = Settings.from_environment({})
-    assert (settings.oidc, settings.gateway_auth) == (None, None)
+    assert (settings.oidc, settings.gateway_hosts, settings.gateway_proxies) == (None, frozenset(), ())
 
 
-def test_a_provider_and_a_wish_are_read() -> None:
-    settings = Settings.from_environment(PROVIDER | {"NOETL_GATEWAY_AUTH": "Required"})
+def test_a_provider_names_and_proxies_are_read() -> None:
+    given = {"NOETL_GATEWAY_HOSTS": "Noetl.example.com, gateway", "NOETL_GATEWAY_TRUSTED_PROXIES": "10.0.0.7,fd00::/8"}
+    settings = Settings.from_environment(PROVIDER | given)
     assert settings.oidc == OidcSettings("https://issuer.example", "noetl")
-    assert settings.gateway_auth == "required"
+    assert settings.gateway_hosts == {"noetl.example.com", "gateway"}
+    assert settings.gateway_proxies == (ip_network("10.0.0.7/32"), ip_network("fd00::/8"))
 
 
 @pytest.mark.parametrize(
     ("given", "named"),
     [
-        ({"NOETL_GATEWAY_AUTH": "maybe"}, "NOETL_GATEWAY_AUTH"),
+        ({"NOETL_GATEWAY_HOSTS": "https://noetl.example.com"}, "NOETL_GATEWAY_HOSTS"),
+        ({"NOETL_GATEWAY_HOSTS": "*.example.com"}, "NOETL_GATEWAY_HOSTS"),
+        ({"NOETL_GATEWAY_TRUSTED_PROXIES": "10.0.0.7/8"}, "NOETL_GATEWAY_TRUSTED_PROXIES"),
+        ({"NOETL_GATEWAY_TRUSTED_PROXIES": "proxy.example"}, "NOETL_GATEWAY_TRUSTED_PROXIES"),
         ({"NOETL_OIDC_ISSUER": "https://issuer.example"}, "NOETL_OIDC_AUDIENCE"),
         ({"NOETL_OIDC_AUDIENCE": "noetl"}, "NOETL_OIDC_ISSUER"),
         ({"NOETL_OIDC_DEFAULT_ROLE": "viewer"}, "NOETL_OIDC_ISSUER"),

@@ -1,0 +1,3 @@
+select :session.columns
+from noetl.browser_session
+where session_hash = :session_hash

@@ -1,0 +1,90 @@
+"""``/api/v1/session`` and ``/api/v1/me``: signing a browser in and out, and what a caller may do."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final
+
+from pydantic import Field
+
+from noetl_stream.errors import Forbidden
+from noetl_stream.gateway.access.credentials import session_cookie
+from noetl_stream.gateway.access.sessions import SESSION_MS
+from noetl_stream.gateway.http.bodies import RequestModel
+from noetl_stream.gateway.http.parameters import Nothing
+from noetl_stream.gateway.http.routes import Answer, Call, Reply, Routes
+from noetl_stream.model.envelope import Time, iso
+from noetl_stream.model.roles import Role, suffices
+from noetl_stream.ports.access import Caller
+from noetl_stream.ports.operations.access import SignInCodeDocument
+from noetl_stream.ports.operations.documents import Document
+from noetl_stream.ports.operations.http import API
+
+SESSION: Final = f"{API}/session"
+
+
+class SessionDocument(Document, frozen=True):
+    """``csrf_token`` goes into ``X-CSRF-Token`` of whatever the session changes."""
+
+    csrf_token: str
+    expires: Time
+
+
+class CallerDocument(Document, frozen=True):
+    """``paths``: the playbooks it may see, with all below them; empty: all. ``operations``: those its role allows."""
+
+    principal: str
+    role: Role
+    paths: list[str]
+    operations: list[str]
+
+
+class SignInRequest(RequestModel):
+    """`code` is the fragment of the link that `noetl-stream sign-in` and `noetl-stream dev` print."""
+
+    code: Annotated[str, Field(min_length=1, max_length=128)]
+
+
+CODE: Final = {201: Answer("The code", SignInCodeDocument)}
+SIGNED_IN: Final = {201: Answer("The session; its cookie is set", SessionDocument)}
+SIGNED_OUT: Final = {204: Answer("No content")}
+
+routes = Routes()
+
+
+@routes("POST", f"{SESSION}/codes", "createSignInCode", "viewer", CODE, unkept=("code",))
+async def create_code(call: Call[Nothing, None]) -> Reply:
+    """Create a code that signs a browser in with the rights of this token."""
+    kind, _, token_id = call.caller.id.partition(":")
+    if kind != "token" or call.caller.session:
+        raise Forbidden("only an API token can sign a browser in", hint="call this with an API token")
+    made = await call.sign_ins.create_code(token_id)
+    return Reply(SignInCodeDocument(iso(made.expires_ms), made.code), 201)
+
+
+@routes("POST", SESSION, "signIn", None, SIGNED_IN, refuses=("unauthenticated", "forbidden", "too-busy"))
+async def sign_in(call: Call[Nothing, SignInRequest]) -> Reply:
+    """Exchange a code for a browser session.
+
+    The session is a cookie that scripts cannot read. It ends after 12 hours, with its token, or with `signOut`.
+    """
+    new = await call.sign_ins.sign_in(call.body.code)
+    cookie = session_cookie(call.host, new.cookie, SESSION_MS // 1000)
+    return Reply(SessionDocument(new.csrf_token, iso(new.expires_ms)), 201, {"Set-Cookie": cookie})
+
+
+@routes("DELETE", SESSION, "signOut", "viewer", SIGNED_OUT)
+async def sign_out(call: Call[Nothing, None]) -> Reply:
+    """End the browser session. With a token this does nothing: revoke it instead."""
+    await call.sign_ins.sign_out(call.caller.session)
+    return Reply(None, 204, {"Set-Cookie": session_cookie(call.host, "", 0)})
+
+
+def caller_document(caller: Caller, description: dict[str, Any]) -> CallerDocument:
+    """Who a caller is, and what it may do.
+
+    Args:
+        description: The OpenAPI document, which has the least role of each operation.
+    """
+    operations = (operation for methods in description["paths"].values() for operation in methods.values())
+    allowed = [one["operationId"] for one in operations if suffices(caller.role, one.get("x-role", "viewer"))]
+    return CallerDocument(caller.principal, caller.role, list(caller.paths), sorted(allowed))

@@ -1,0 +1,48 @@
+"""Settings of a gateway: the names it is called by, and the proxies in front of it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from ipaddress import IPv4Network, IPv6Network, ip_network
+from typing import Final, TypeAlias
+
+from noetl_stream.errors import UsageError
+
+IpNetwork: TypeAlias = IPv4Network | IPv6Network
+
+HOST_NAME: Final = re.compile(r"(?=.{1,253}$)[a-z0-9_]([a-z0-9_-]{0,62})(\.[a-z0-9_]([a-z0-9_-]{0,62}))*")
+
+
+def read_hosts(variable: str, given: Mapping[str, str]) -> frozenset[str]:
+    """Host names, in lower case.
+
+    Raises:
+        UsageError: one of them is not a host name.
+    """
+    names = _parts(variable, given)
+    for name in names:
+        if HOST_NAME.fullmatch(name.lower()) is None:
+            hint = "use host names separated by commas, without scheme and port: noetl.example.com"
+            raise UsageError(f"invalid host name {name!r} in {variable}", hint=hint)
+    return frozenset(name.lower() for name in names)
+
+
+def read_networks(variable: str, given: Mapping[str, str]) -> tuple[IpNetwork, ...]:
+    """Networks; an address alone is a network of one.
+
+    Raises:
+        UsageError: one of them is not a network.
+    """
+    found: list[IpNetwork] = []
+    for part in _parts(variable, given):
+        try:
+            found.append(ip_network(part))
+        except ValueError as error:
+            hint = "use addresses and networks separated by commas: 10.0.0.7,10.1.0.0/16"
+            raise UsageError(f"invalid network in {variable}: {error}", hint=hint) from None
+    return tuple(found)
+
+
+def _parts(variable: str, given: Mapping[str, str]) -> list[str]:
+    return [part.strip() for part in given.get(variable, "").split(",") if part.strip()]
