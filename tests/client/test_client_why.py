@@ -316,7 +316,11 @@ def test_guards_that_cost_too_much_to_explain_are_shown_without_their_value() ->
         + """
 workflow:
   - step: work
-    spec: {policy: {admit: {rules: [{when: "{{ range(99999) | sum < 0 }}", then: {allow: true}}], wait: {timeout_s: 3600, on_timeout: fail}}}}
+    spec:
+      policy:
+        admit:
+          rules: [{when: "{{ range(99999) | sum < 0 }}", then: {allow: true}}]
+          wait: {timeout_s: 3600, on_timeout: fail}
     tool: {kind: noop}
 """
     )
