@@ -206,6 +206,8 @@ def _cpu(process: psutil.Process) -> float:
 def _memory(process: psutil.Process) -> int:
     try:
         full = process.memory_full_info()
-    except (psutil.NoSuchProcess, psutil.AccessDenied):
+    except psutil.NoSuchProcess:
         return 0
+    except psutil.AccessDenied:  # processes of noetl-stream show the rest to root alone
+        return int(process.memory_info().rss)
     return int(getattr(full, "pss", full.rss))

@@ -8,7 +8,7 @@ import pytest
 from engine_scenarios import given, limits, started
 from msgspec.structs import replace
 
-from noetl_stream.engine.effects import child_message
+from noetl_stream.engine.effects import build_command, child_message
 from noetl_stream.engine.state import RecordedFact
 from noetl_stream.model.events import (
     CancelRequested,
@@ -76,6 +76,18 @@ def test_the_child_is_asked_for_with_its_parent_and_the_digest_it_is_pinned_to()
         "execution-1", requested.step_run_id, requested.command_id, depth=1, return_step="totals"
     )
     assert child_message(scenario.execution, requested, 9) == message, "the same message, however often it is sent"
+
+
+def test_commands_and_children_act_for_the_principal_who_started_the_execution() -> None:
+    scenario = given(CALL.replace("MORE", "").replace("SPEC", "desc: calls"))
+    plan = scenario.plan
+    scenario.feed(RecordedFact(ExecutionRequested("request-1", plan.digest, plan.path, principal="token:ann")))
+    assert build_command(plan, scenario.execution, scenario.owed("start")).principal == "token:ann"
+    scenario.done("start", {"day": 1})
+    (requested,) = scenario.facts(ChildRequested)
+    message = child_message(scenario.execution, requested, 9)
+    assert message is not None and isinstance(message.fact, ExecutionRequested)
+    assert message.fact.principal == "token:ann"
 
 
 def test_the_result_of_the_child_is_that_of_the_task() -> None:

@@ -233,6 +233,18 @@ async def test_a_retry_waits_in_the_slot_and_counts_its_attempts(stage: Stage) -
     assert isinstance(failed, StepFailed) and failed.error.kind == "retries_exhausted"
 
 
+async def test_a_trust_domain_is_one_playbook_for_one_principal(stage: Stage) -> None:
+    await stage.start()
+    plan, other = stage.plan(ONE_ACT), stage.plan(ONE_ACT.replace("act", "deed"))
+    for number, (playbook, principal) in enumerate([(plan, "ann"), (plan, "ann"), (plan, "bob"), (other, "ann")]):
+        execution = f"execution-{number}"
+        command = stage.command(playbook, f"command-{number}", execution_id=execution, principal=principal)
+        await stage.issue(command)
+    first, again, *others = [call.trust_domain for call in stage.puppet.calls]
+    assert first == again
+    assert len({first, *others}) == 3
+
+
 async def test_the_idempotency_key_stays_over_attempts_and_changes_with_each_visit(stage: Stage) -> None:
     tries = iter([raises(ToolFailure(ErrorInfo("connection", "gone")))])
 
