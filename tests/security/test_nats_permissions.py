@@ -290,6 +290,27 @@ async def test_streams_of_a_server_without_accounts_are_kept_when_their_folder_i
         wire.server.end()
 
 
+async def test_a_pool_that_is_added_works_after_two_reloads(tmp_path: Path) -> None:
+    """After one, nats-server 2.15 has the account of the pool, but none of its imports."""
+    seeds = {identity: new_seed() for identity in IDENTITIES}
+    keys = {identity: public_nkey(seed) for identity, seed in seeds.items()}
+    wire = Wire(NatsServer(tmp_path, nats_accounts({one: keys[one] for one in IDENTITIES[:-1]})), seeds)
+    wire.server.start()
+    try:
+        await ensure_streams(await wire.connection(ADMIN))
+        queue = await NatsCommandQueue.open(await wire.connection(SERVER))
+        await queue.add_pool("b")
+        shipped = wire.server.conf.read_text()
+        wire.server.conf.write_text(shipped[: shipped.index("accounts {")] + nats_accounts(keys))
+        for reloads in (1, 2):
+            await asyncio.to_thread(wire.server.reload, reloads)
+        worker = await NatsCommandQueue.open(await wire.connection("worker-b"))
+        await worker.reach("b")
+    finally:
+        await wire.close()
+        wire.server.end()
+
+
 def test_every_subject_in_the_code_is_in_the_table() -> None:
     """Subjects are written in few places; what begins like one of ours is looked up, up to its first variable part."""
     known = [row.subject.replace(POOL, "*") for row in TABLE]
