@@ -35,7 +35,7 @@ from noetl_stream.ports.permissions import (
     SERVER,
     TABLE,
     WORKER,
-    Row,
+    SubjectRights,
     named_in,
     permissions_of,
     pool_of,
@@ -99,13 +99,13 @@ async def wire(served: tuple[NatsServer, dict[str, str]]) -> AsyncIterator[Wire]
     await wire.close()
 
 
-def concrete(row: Row, pool: str) -> str:
+def concrete(row: SubjectRights, pool: str) -> str:
     """A subject that the row allows, for this pool."""
     subject = row.subject.replace(POOL, pool)
     return ".".join("x" if token in ("*", ">") else token for token in subject.split("."))
 
 
-def may(identity: str, pool: str, row: Row, roles: Any) -> bool:
+def may(identity: str, pool: str, row: SubjectRights, roles: Any) -> bool:
     return role_of(identity) in roles and (POOL not in row.subject or pool_of(identity) in ("", pool))
 
 

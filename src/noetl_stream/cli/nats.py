@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from noetl_stream.cli.base.output import say
 from noetl_stream.errors import UsageError
 
 
@@ -50,4 +51,4 @@ def accounts(pools: tuple[str, ...], folder: Path) -> None:
             public_keys[identity] = public_nkey(read_private(file).strip())
         except (ValueError, NkeysError):
             raise UsageError(f"{file} holds no seed of a NATS user", hint="remove it to make another") from None
-    click.echo(nats_accounts(public_keys), nl=False)
+    say(nats_accounts(public_keys), nl=False)
