@@ -26,10 +26,10 @@ from noetl_stream.tools.children.messages import (
     ZYGOTE_DIED,
     Ended,
     Event,
-    Program,
     Release,
     Setup,
-    Start,
+    ShellProgram,
+    StartChild,
     framed,
 )
 from noetl_stream.tools.children.process_tree import ChildrenList
@@ -60,8 +60,8 @@ class Launcher:
         self._zygote: _Zygote | None = None
         self._ending: set[asyncio.Task[Any]] = set()
 
-    async def start(self, descriptors: Sequence[int], program: Program | None = None) -> ChildProcess:
-        """Starts a child, confined, in its own session and folder. See :class:`Start` for the descriptors.
+    async def start(self, descriptors: Sequence[int], program: ShellProgram | None = None) -> ChildProcess:
+        """Starts a child, confined, in its own session and folder. See :class:`StartChild` for the descriptors.
 
         Raises:
             OSError: It could not be started.
@@ -166,13 +166,13 @@ class _Zygote:
         loop.add_reader(self._channel, self._read)
         self._send(framed(setup))
 
-    def start(self, descriptors: Sequence[int], program: Program | None) -> ChildProcess:
+    def start(self, descriptors: Sequence[int], program: ShellProgram | None) -> ChildProcess:
         """Orders a child. The descriptors may be closed afterwards."""
         number = next(self._numbers)
         slot = heapq.heappop(self._free_slots) if self._free_slots else next(self._slots)
         child = ChildProcess(self, number, slot, os.path.join(self._homes, str(number)))  # noqa: PTH118
         self._children[number] = child
-        self._send(framed(Start(number, slot, child.home, program)), descriptors)
+        self._send(framed(StartChild(number, slot, child.home, program)), descriptors)
         return child
 
     def holds(self, child: ChildProcess) -> bool:

@@ -20,7 +20,7 @@ class Setup(msgspec.Struct, frozen=True, tag=True):
     environment: dict[str, str]
 
 
-class Program(msgspec.Struct, frozen=True):
+class ShellProgram(msgspec.Struct, frozen=True):
     """A program to execute. ``environment`` is added to that of all children; ``folder``: default, the child's own."""
 
     words: list[bytes]
@@ -28,7 +28,7 @@ class Program(msgspec.Struct, frozen=True):
     folder: bytes | None
 
 
-class Start(msgspec.Struct, frozen=True, tag=True):
+class StartChild(msgspec.Struct, frozen=True, tag=True):
     """Start child ``number`` with ``home`` as its folder.
 
     With a program, the descriptors sent along are its input, output and errors, and a pipe for the number of the system
@@ -38,7 +38,7 @@ class Start(msgspec.Struct, frozen=True, tag=True):
     number: int
     slot: int
     home: str
-    program: Program | None = None
+    program: ShellProgram | None = None
 
 
 class Release(msgspec.Struct, frozen=True, tag=True):
@@ -62,7 +62,7 @@ class Ended(msgspec.Struct, frozen=True, tag=True):
     exit_code: int
 
 
-Order = Setup | Start | Release
+Order = Setup | StartChild | Release
 Event = Started | Ended
 
 

@@ -21,17 +21,17 @@ from typing import Final, NoReturn
 
 import msgspec
 
-from noetl_stream.tools.children.confinement import Home, closed_to, confine, limit_cpu_time, make_home, user_of
+from noetl_stream.tools.children.confinement import ChildHome, closed_to, confine, limit_cpu_time, make_home, user_of
 from noetl_stream.tools.children.linux import adopt_orphans, hide_process
 from noetl_stream.tools.children.messages import (
     HEADER_BYTES,
     Ended,
     Event,
     Order,
-    Program,
     Release,
     Setup,
-    Start,
+    ShellProgram,
+    StartChild,
     Started,
     framed,
 )
@@ -103,7 +103,7 @@ class Zygote:
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(process_id, 0)
             self._kill_strangers()
-        elif isinstance(order, Start):
+        elif isinstance(order, StartChild):
             descriptors, self._descriptors = self._descriptors, []
             try:
                 self._send(self._start(order, descriptors))
@@ -111,9 +111,9 @@ class Zygote:
                 for descriptor in descriptors:
                     os.close(descriptor)
 
-    def _start(self, order: Start, descriptors: Sequence[int]) -> Started:
+    def _start(self, order: StartChild, descriptors: Sequence[int]) -> Started:
         has_own_user = order.program is not None or self._python_has_own_user
-        home = Home(order.home, user_of(order.slot, self._settings) if has_own_user else None)
+        home = ChildHome(order.home, user_of(order.slot, self._settings) if has_own_user else None)
         try:
             process_id = os.fork()
         except OSError as error:
@@ -123,7 +123,7 @@ class Zygote:
         self._process_ids[order.number] = process_id
         return Started(order.number, process_id)
 
-    def _become_child(self, program: Program | None, home: Home, descriptors: Sequence[int]) -> NoReturn:
+    def _become_child(self, program: ShellProgram | None, home: ChildHome, descriptors: Sequence[int]) -> NoReturn:
         try:
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -143,7 +143,7 @@ class Zygote:
         finally:
             os._exit(_CONFINEMENT_FAILED)
 
-    def _execute(self, program: Program, home: Home, descriptors: Sequence[int]) -> NoReturn:
+    def _execute(self, program: ShellProgram, home: ChildHome, descriptors: Sequence[int]) -> NoReturn:
         *standard, errors = descriptors
         try:
             _keep_only(errors, standard=standard)
