@@ -30,6 +30,7 @@ from noetl_stream.model.ids import PARTITIONS
 from noetl_stream.ports.command_queue import QueuedCommand
 from noetl_stream.ports.event_log import DecidedMessage
 from noetl_stream.ports.subjects import COMMANDS, EVENTS
+from noetl_stream.testing.conformance.command_queue import source_of
 
 BODY = b'{"entries":"' + b"x" * 380 + b'"}'
 REPORTERS = 256
@@ -72,7 +73,7 @@ async def issue(queue: NatsCommandQueue, count: int) -> None:
 
 async def deliver(queue: NatsCommandQueue, count: int) -> None:
     """Deliveries to one worker, which acknowledges each and requests another."""
-    source = await queue.open_source("default")
+    source = await source_of(queue, "default")
     source.request(SLOTS)
     for _ in range(count):
         delivery = await source.next()

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from noetl_stream.errors import LocalStackError
 from noetl_stream.hosting import StackAccess
+from noetl_stream.local.home import PRIVATE_FILE_MODE
 from noetl_stream.settings.egress import ALLOW_VARIABLE, DENY_VARIABLE
 from noetl_stream.settings.environment import Settings, child_environment
 
@@ -62,7 +63,7 @@ class Background:
             hint = f"see {output}" if embedded is not None else "run `noetl-stream server` to see why"
             raise LocalStackError(f"the background server exited with code {code}", hint=hint)
         try:
-            with output.open("ab") as sink:
+            with os.fdopen(os.open(output, os.O_WRONLY | os.O_APPEND | os.O_CREAT, PRIVATE_FILE_MODE), "ab") as sink:
                 self._process = subprocess.Popen(
                     command_line("background", *home),
                     stdin=subprocess.DEVNULL,

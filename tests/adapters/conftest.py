@@ -15,7 +15,8 @@ from noetl_stream.adapters.nats.streams import ensure_streams
 from noetl_stream.model.ids import PARTITIONS
 from noetl_stream.ports.command_queue import CommandQueue, CommandSource
 from noetl_stream.ports.event_log import EventLog, EventReader
-from noetl_stream.ports.subjects import COMMANDS, EVENTS, RESULTS
+from noetl_stream.ports.subjects import COMMANDS, EVENTS, LOGS, RESULTS
+from noetl_stream.testing.conformance.command_queue import source_of
 from noetl_stream.testing.waiting import until
 
 
@@ -30,7 +31,7 @@ def shared_nats(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsServer
 
 async def make_anew(server: NatsServer, connection: NatsConnection) -> None:
     """Deletes the streams, waits until the server has removed their folders, and makes them."""
-    for stream in (EVENTS, COMMANDS, RESULTS):
+    for stream in (EVENTS, COMMANDS, RESULTS, LOGS):
         try:
             await connection.api(f"STREAM.DELETE.{stream}")
         except ApiRefused as error:
@@ -42,7 +43,7 @@ async def make_anew(server: NatsServer, connection: NatsConnection) -> None:
 @pytest.fixture
 async def source(queue: CommandQueue) -> AsyncIterator[CommandSource]:
     """A source of the queue that a module provides."""
-    opened = await queue.open_source("default")
+    opened = await source_of(queue, "default")
     yield opened
     await opened.close()
 

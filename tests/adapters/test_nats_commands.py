@@ -10,14 +10,16 @@ import pytest
 from nats_proxy import LossyProxy
 
 from nats_process import NatsServer
+from noetl_stream.adapters.nats.bus import NatsBus
 from noetl_stream.adapters.nats.command_queue import NatsCommandQueue
 from noetl_stream.adapters.nats.connection import NatsConnection
-from noetl_stream.errors import NotReady, UsageError
-from noetl_stream.ports.subjects import COMMANDS
+from noetl_stream.errors import NotReady, Unreachable, UsageError
+from noetl_stream.ports.subjects import ASK_QUEUE, COMMANDS
 from noetl_stream.testing.conformance.command_queue import (
     command,
     expect_present,
     issue,
+    source_of,
     take,
 )
 from noetl_stream.testing.waiting import TIMEOUT_S
@@ -31,7 +33,7 @@ async def consumer_config(connection: NatsConnection, pool: str) -> dict[str, ob
 
 async def test_a_pool_has_one_durable_consumer(connection: NatsConnection) -> None:
     queue = await NatsCommandQueue.open(connection)
-    one, other = await queue.open_source("default"), await queue.open_source("default")
+    one, other = await source_of(queue, "default"), await source_of(queue, "default")
     config = await consumer_config(connection, "default")
     assert config["filter_subject"] == "noetl.commands.default.>"
     assert config["ack_policy"] == "explicit"
@@ -52,7 +54,7 @@ async def test_a_pool_name_that_is_not_valid_in_a_subject_is_refused(connection:
 async def test_without_the_stream_nothing_opens(connection: NatsConnection) -> None:
     queue = await NatsCommandQueue.open(connection)
     await connection.api(f"STREAM.DELETE.{COMMANDS}")
-    for attempt in (queue.open_source("default"), queue.present()):
+    for attempt in (source_of(queue, "default"), queue.present()):
         with pytest.raises(NotReady, match="COMMANDS does not exist"):
             await attempt
 
@@ -60,7 +62,7 @@ async def test_without_the_stream_nothing_opens(connection: NatsConnection) -> N
 async def test_a_lease_that_ends_delivers_the_command_again(connection: NatsConnection) -> None:
     queue = await NatsCommandQueue.open(connection, ack_wait_s=0.1)
     await issue(queue, command("c1"))
-    source = await queue.open_source("default")
+    source = await source_of(queue, "default")
     await take(source, 1)
     (again,) = await take(source, 1)
     assert again.num_delivered == 2
@@ -70,7 +72,7 @@ async def test_a_lease_that_ends_delivers_the_command_again(connection: NatsConn
 async def test_a_command_returned_with_a_delay_comes_again(connection: NatsConnection) -> None:
     queue = await NatsCommandQueue.open(connection)
     await issue(queue, command("c1"))
-    source = await queue.open_source("default")
+    source = await source_of(queue, "default")
     (delivery,) = await take(source, 1)
     delivery.nak(0.05)
     (again,) = await take(source, 1)
@@ -82,7 +84,7 @@ async def test_a_thread_keeps_the_lease_while_the_loop_is_busy(connection: NatsC
     ack_wait_s = 0.5
     queue = await NatsCommandQueue.open(connection, ack_wait_s=ack_wait_s)
     await issue(queue, command("c1"))
-    source = await queue.open_source("default")
+    source = await source_of(queue, "default")
     (delivery,) = await take(source, 1)
     busy = threading.Event()
 
@@ -106,7 +108,13 @@ async def test_a_thread_keeps_the_lease_while_the_loop_is_busy(connection: NatsC
 
 
 async def test_a_source_continues_after_its_consumer_was_deleted(connection: NatsConnection) -> None:
-    queue = await NatsCommandQueue.open(connection)
+    queue, bus = await NatsCommandQueue.open(connection), NatsBus(connection)
+
+    async def make(subject: str, _body: bytes, reply: str) -> None:
+        await queue.add_pool(subject.rpartition(".")[2])
+        bus.send(reply, b"")
+
+    await bus.listen(f"{ASK_QUEUE}.*", make)
     source = await queue.open_source("default")
     source.request(1)
     await connection.flush()
@@ -118,11 +126,17 @@ async def test_a_source_continues_after_its_consumer_was_deleted(connection: Nat
     await source.close()
 
 
+async def test_without_a_server_a_pool_has_no_queue(connection: NatsConnection) -> None:
+    queue = await NatsCommandQueue.open(connection)
+    with pytest.raises(Unreachable, match="pool default has no queue: no server has made it"):
+        await queue.open_source("default")
+
+
 async def test_a_source_continues_with_its_credit_after_a_restart_of_the_server(
     own_nats: NatsServer, own_connection: NatsConnection
 ) -> None:
     queue = await NatsCommandQueue.open(own_connection)
-    source = await queue.open_source("default")
+    source = await source_of(queue, "default")
     connected_ms = source.connected_ms
     source.request(3)
     await issue(queue, command("c1"))
@@ -145,7 +159,7 @@ async def test_a_source_continues_with_its_credit_after_a_restart_of_the_server(
 
 async def test_a_delivery_can_be_acknowledged_on_a_new_line(proxy: LossyProxy, through_proxy: NatsConnection) -> None:
     queue = await NatsCommandQueue.open(through_proxy)
-    source = await queue.open_source("default")
+    source = await source_of(queue, "default")
     await issue(queue, command("c1"))
     (delivery,) = await take(source, 1)
     restored = asyncio.Event()
@@ -162,7 +176,7 @@ async def test_a_copy_that_reappears_after_a_restart_is_older_than_the_connectio
     own_nats: NatsServer, own_connection: NatsConnection
 ) -> None:
     queue = await NatsCommandQueue.open(own_connection, ack_wait_s=1)
-    source = await queue.open_source("default")
+    source = await source_of(queue, "default")
     await issue(queue, command("c1"))
     await take(source, 1)
     own_nats.kill()
@@ -181,7 +195,7 @@ async def test_an_issue_with_a_lost_acknowledgement_is_resent_and_queued_once(
     await issue(queue, command("c1", issue=2))
     assert proxy.lost.is_set()
     assert await queue.present() == {"c1"}
-    source = await queue.open_source("default")
+    source = await source_of(queue, "default")
     (delivery,) = await take(source, 1)
     delivery.ack()
     await expect_present(queue, set())
@@ -201,7 +215,7 @@ async def test_commands_issued_while_the_server_is_away_are_stored(
 
 async def test_ten_thousand_commands_pass_two_sources(connection: NatsConnection) -> None:
     queue = await NatsCommandQueue.open(connection)
-    sources = [await queue.open_source("default") for _ in range(2)]
+    sources = [await source_of(queue, "default") for _ in range(2)]
     issued = asyncio.ensure_future(issue(queue, *(command(f"c{n}", body=b"%d" % n) for n in range(10_000))))
     done: list[int] = []
 

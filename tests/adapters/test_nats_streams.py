@@ -8,7 +8,7 @@ import pytest
 from noetl_stream.adapters.nats.connection import NatsConnection
 from noetl_stream.adapters.nats.streams import ensure_streams, verify_stream
 from noetl_stream.errors import NotReady
-from noetl_stream.ports.subjects import COMMANDS, EVENTS, RESULTS
+from noetl_stream.ports.subjects import COMMANDS, EVENTS, LOGS, RESULTS
 
 
 async def config_of(connection: NatsConnection, stream: str) -> dict[str, object]:
@@ -21,8 +21,9 @@ async def test_missing_streams_are_made_and_named(own_nats_connection: NatsConne
         "created stream EVENTS",
         "created stream COMMANDS",
         "created stream OBJ_noetl-results",
+        "created stream LOGS",
     ]
-    for stream in (EVENTS, COMMANDS, RESULTS):
+    for stream in (EVENTS, COMMANDS, RESULTS, LOGS):
         await verify_stream(own_nats_connection, stream)
 
 

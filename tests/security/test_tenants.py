@@ -29,6 +29,7 @@ from noetl_stream.sealing.cursors import CursorSealer
 from noetl_stream.sealing.keys import KeyRing, new_key, read_key
 from noetl_stream.server.credentials import SecretsResponder
 from noetl_stream.settings.grants import Grants, GrantsFile, read_grants
+from noetl_stream.testing.keys import CAPABILITIES
 from noetl_stream.testing.simulation.time import cancel_all_tasks
 from noetl_stream.testing.simulation.work import WorkTool, work
 from noetl_stream.tools.contract import ToolFailure
@@ -157,7 +158,7 @@ async def test_a_worker_gets_a_credential_for_the_playbooks_that_were_granted_it
     hand = await stage.manual_worker()
     await stage.request(derive("tenants", "asks"), "request-1", text("team/a"))
     command, _ = await hand.take()
-    questions = stage.questions(command)
+    questions = stage.asker(command)
     assert (await find_stored(questions, "warehouse_a")).value == "secret-of-warehouse_a"
     for name in ("warehouse_b", "no_such_name"):
         with pytest.raises(ToolFailure, match=f"playbook team/a may not use the credential `{name}`"):
@@ -171,7 +172,7 @@ async def test_a_change_of_the_grants_counts_at_once(stage: Stage, tmp_path: Pat
     hand = await stage.manual_worker()
     await stage.request(derive("tenants", "asks"), "request-1", text("team/a"))
     command, _ = await hand.take()
-    questions = stage.questions(command)
+    questions = stage.asker(command)
     await find_stored(questions, "warehouse_a")
     (tmp_path / "grants.yaml").write_text(GRANTS.replace("[warehouse_a, ", "["))
     with pytest.raises(ToolFailure, match="may not use the credential"):
@@ -199,15 +200,16 @@ async def test_a_suggestion_does_not_name_the_playbook_of_another_team(stage: St
     assert "shared_secrets" not in message
 
 
-async def test_a_worker_cannot_call_a_playbook_by_its_digest_without_asking(stage: Stage) -> None:
-    """A worker that was taken over reports a call that no server resolved."""
+async def test_a_playbook_that_may_not_be_called_does_not_start_whatever_its_caller_says(stage: Stage) -> None:
+    """Here a server seems to have resolved the path to another playbook."""
     source = text("team/b/pay")
     await stage.blobs.put(subjects.playbook_key(digest_of(source)), source.encode())
     hand = await stage.manual_worker()
     execution_id = derive("tenants", "forges")
     await stage.request(execution_id, "request-1", text("team/a", calling("shared/mail")))
     command, delivery = await hand.take()
-    call = ChildCall(digest_of(source), "shared/mail")
+    pin = CAPABILITIES.pin(execution_id, digest_of(source), "shared/mail")
+    call = ChildCall(digest_of(source), "shared/mail", pin=pin)
     await hand.report(
         command,
         hand.run_of(command, delivery),

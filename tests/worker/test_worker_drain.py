@@ -80,7 +80,7 @@ async def test_a_stopped_puller_returns_what_comes_anyway(stage: Stage) -> None:
     started: list[Any] = []
     log, liveness, flusher = (
         stage.broker.event_log,
-        BrokerLiveness(stage.broker.event_log, stage.clock),
+        BrokerLiveness(stage.broker.command_queue, "default", stage.clock),
         Flusher(stage.clock),
     )
     source = await stage.broker.command_queue.open_source("default")

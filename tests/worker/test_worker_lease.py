@@ -104,16 +104,16 @@ async def test_the_lease_of_what_was_returned_is_not_renewed(stage: Stage) -> No
     assert queue.free_at_s("given-back") == free_at_s
 
 
-async def test_the_log_is_asked_for_contact_only_when_nothing_else_proves_it(stage: Stage) -> None:
-    log = Refusing(stage.broker.event_log, "last_sequence")
-    liveness = BrokerLiveness(log, stage.clock)
+async def test_the_queue_is_asked_for_contact_only_when_nothing_else_proves_it(stage: Stage) -> None:
+    queue = Refusing(stage.broker.command_queue, "reach")
+    liveness = BrokerLiveness(queue, "default", stage.clock)
     watching = asyncio.create_task(liveness.watch(lambda: None))
     for _ in range(10):
         await stage.advance(4.0)
         liveness.touch()
-    assert log.tried == []
+    assert queue.tried == []
     await stage.advance(20.0, step_s=1.0)
-    assert 3 <= len(log.tried) <= 4
+    assert 3 <= len(queue.tried) <= 4
     watching.cancel()
 
 
@@ -149,26 +149,26 @@ async def test_a_finished_task_is_still_reported_after_contact_was_lost(stage: S
 
 
 async def test_contact_is_lost_too_without_any_answer(stage: Stage) -> None:
-    log = Silent(stage.broker.event_log)
+    queue = Silent(stage.broker.command_queue)
     stage.puppet.acts["first"] = Endless()
-    await stage.start(event_log=log)
+    await stage.start(queue=queue)
     await stage.issue(stage.command(stage.plan(TWO_TASKS)))
-    log.is_silent = True
+    queue.is_silent = True
     await stage.advance(30.0, step_s=0.5)
     assert stage.puppet.cancelled == ["first"]
 
 
 class Silent(Refusing):
-    """A log that does not even refuse when it is asked for its last sequence."""
+    """A queue that does not even refuse when it is to be reached."""
 
     def __init__(self, real: object) -> None:
-        super().__init__(real, "publish_report")
+        super().__init__(real, "issue")
         self.is_silent = False
 
-    async def last_sequence(self) -> int:
+    async def reach(self, pool: str) -> None:
         if self.is_silent:
             await asyncio.Event().wait()
-        return int(await self._real.last_sequence())
+        await self._real.reach(pool)
 
 
 async def test_contact_that_comes_back_in_time_ends_nothing(stage: Stage) -> None:

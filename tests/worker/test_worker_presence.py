@@ -17,10 +17,14 @@ ONE_TASK = "- {step: only, tool: [{name: run, kind: puppet}]}"
 
 async def answers(stage: Stage) -> list[WorkerPresence]:
     """What all workers say, by name."""
-    asking = asyncio.create_task(stage.broker.bus.ask_all(subjects.ASK_WORKERS, b"", 0.5))
+    asking = [
+        asyncio.create_task(stage.broker.bus.ask_all(f"{subjects.ASK_WORKERS}.{pool}", b"", 0.5))
+        for pool in ("default", "gpu")
+    ]
     await stage.settle()
     await stage.advance(0.5)
-    return sorted((codec.decode_presence(answer) for answer in await asking), key=lambda one: one.name)
+    found = [codec.decode_presence(answer) for asked in asking for answer in await asked]
+    return sorted(found, key=lambda one: one.name)
 
 
 async def test_every_worker_answers_for_itself(stage: Stage) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import logging
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Collection
 from typing import Final, NamedTuple
 
 from msgspec.structs import asdict
@@ -20,7 +20,7 @@ from noetl_stream.model.messages import WorkerPresence
 from noetl_stream.ports import subjects
 from noetl_stream.ports.bus import Bus
 from noetl_stream.ports.clock import Clock
-from noetl_stream.ports.command_queue import CommandQueue
+from noetl_stream.ports.command_queue import CommandQueue, QueuedPool
 from noetl_stream.ports.dead_letters import MAX_LETTER_BYTES, DeadLetter, DeadLetters
 from noetl_stream.ports.event_log import EventLog
 from noetl_stream.ports.operations.cluster import (
@@ -59,10 +59,11 @@ class DirectCluster:
         self._ports = ports
 
     async def workers(self) -> list[WorkerDocument]:
-        return [_worker_document(worker) for worker in await self._ask_workers()]
+        return [_worker_document(worker) for worker in await self._ask_workers(await self._ports.queue.pools())]
 
     async def pools(self) -> list[PoolDocument]:
-        queued, workers = await asyncio.gather(self._ports.queue.pools(), self._ask_workers())
+        queued = await self._ports.queue.pools()
+        workers = await self._ask_workers(queued)
         counts = {pool.pool: pool for pool in queued}
         documents: list[PoolDocument] = []
         for name in sorted({*counts, *(worker.pool for worker in workers)}):
@@ -129,15 +130,21 @@ class DirectCluster:
         if not await self._ports.dead_letters.discard(letter_id, by, self._ports.clock.now_ms()):
             raise _settled(await self._letter(letter_id))
 
-    async def _ask_workers(self) -> list[WorkerPresence]:
-        """The workers that answer in time, by pool and name."""
+    async def _ask_workers(self, pools: Collection[QueuedPool]) -> list[WorkerPresence]:
+        """The workers that answer in time, by pool and name. One that names another pool than it was asked for is none
+        of that pool.
+        """
+        asked = await asyncio.gather(*(self._ask_pool(pool.pool) for pool in pools))
+        return sorted((worker for found in asked for worker in found), key=lambda worker: (worker.pool, worker.name))
+
+    async def _ask_pool(self, pool: str) -> list[WorkerPresence]:
         found = []
-        for answer in await self._ports.bus.ask_all(subjects.ASK_WORKERS, b"", WORKERS_WAIT_S):
+        for answer in await self._ports.bus.ask_all(f"{subjects.ASK_WORKERS}.{pool}", b"", WORKERS_WAIT_S):
             try:
                 found.append(codec.decode_presence(answer))
             except PayloadRefused as error:
                 log.warning("cannot read the answer of a worker: %s", error)
-        return sorted(found, key=lambda worker: (worker.pool, worker.name))
+        return [worker for worker in found if worker.pool == pool]
 
     async def _letter(self, letter_id: str) -> DeadLetter:
         letter = await self._ports.dead_letters.get(letter_id)

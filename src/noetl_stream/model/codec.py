@@ -60,6 +60,7 @@ decode_catalog_question: Final[Decode[messages.CatalogQuestion]] = _decoder(mess
 decode_secret_answer: Final[Decode[messages.SecretAnswer]] = _decoder(messages.SecretAnswer)
 decode_payload: Final[Decode[Payload]] = _decoder(Payload)
 decode_error: Final[Decode[ErrorInfo]] = _decoder(ErrorInfo)
+decode_keys: Final[Decode[list[str]]] = _decoder(list[str])
 decode_json: Final[Decode[Any]] = _decoder(Any)
 _decode_input: Final[Decode[messages.InputByReport]] = _decoder(messages.InputByReport)
 

@@ -68,7 +68,28 @@ class CommandQueue(Protocol):
         """Sends now, in order; the awaitable ends when all are acknowledged, resending until then."""
         ...
 
-    async def open_source(self, pool: str) -> CommandSource: ...
+    async def add_pool(self, pool: str) -> None:
+        """Makes the queue of a pool, if it does not exist. Servers do that, for workers that ask.
+
+        Raises:
+            UsageError: the pool's name is not valid.
+        """
+        ...
+
+    async def open_source(self, pool: str) -> CommandSource:
+        """
+        Raises:
+            Unreachable: not connected, or the pool has no queue yet and no server has made it.
+        """
+        ...
+
+    async def reach(self, pool: str) -> None:
+        """Returns when the queue answers a worker of this pool.
+
+        Raises:
+            Unreachable: it does not.
+        """
+        ...
 
     async def present(self) -> set[str]:
         """Ids of the commands in the queue, from its leader (PROTOCOL §2 *Reconcile* step 1)."""

@@ -42,8 +42,16 @@ reference follows: execution and step run.
 ASK_CATALOG: Final = "noetl.ask.catalog"
 """Worker → any server: which playbook has this path and version? Both are in the body, since paths have slashes."""
 
+ASK_QUEUE: Final = "noetl.ask.queue"
+"""Worker → any server: make the queue of my pool, which follows; answered once it exists."""
+
 ASK_WORKERS: Final = "noetl.ask.workers"
-"""Anyone → every worker, which answers with its :class:`~noetl_stream.model.messages.WorkerPresence`."""
+"""Anyone → every worker of a pool, which follows; each answers with its
+:class:`~noetl_stream.model.messages.WorkerPresence`.
+"""
+
+PURGE: Final = "noetl.ask.purge"
+"""Gateway → any server: delete the objects with these keys, a JSON list; answered with their number."""
 
 ASK_SECRET: Final = "noetl.ask.secret"
 """Worker → any server: :class:`~noetl_stream.model.messages.SecretQuestion`."""

@@ -1,4 +1,7 @@
-"""Answers over NATS: whether a server is alive, whether a request was folded, what workers ask (PROTOCOL §4)."""
+"""Answers over NATS: whether a server is alive, whether a request was folded, what workers ask (PROTOCOL §4).
+
+What only a server may do on NATS, it does here for others: making the queue of a pool, deleting objects.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +54,13 @@ class RequestResponder:
     async def open(self) -> None:
         """Starts answering."""
         bus = self._ports.bus
-        for subject, answer in ((subjects.PING, self._ping), (f"{subjects.ASK_REQUEST}.*.*", self._request)):
+        answers: dict[str, Answer] = {
+            subjects.PING: self._ping,
+            f"{subjects.ASK_REQUEST}.*.*": self._request,
+            f"{subjects.ASK_QUEUE}.*": self._queue,
+            subjects.PURGE: self._purge,
+        }
+        for subject, answer in answers.items():
             self._subscriptions.append(await bus.listen(subject, answering(bus, answer), GROUP))
         for subject, handler in self._questions.handlers().items():
             self._subscriptions.append(await bus.listen(subject, handler))
@@ -64,6 +73,16 @@ class RequestResponder:
 
     async def _ping(self, names: list[str], body: bytes) -> dict[str, Any]:
         return {"server": self._owner}
+
+    async def _queue(self, names: list[str], body: bytes) -> dict[str, Any]:
+        await self._ports.queue.add_pool(names[0])
+        return {"pool": names[0]}
+
+    async def _purge(self, names: list[str], body: bytes) -> dict[str, Any]:
+        keys = codec.decode_keys(body)
+        for key in keys:
+            await self._ports.blobs.delete(key)
+        return {"deleted": len(keys)}
 
     async def _request(self, names: list[str], body: bytes) -> dict[str, Any]:
         execution_id, request_id = names

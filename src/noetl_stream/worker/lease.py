@@ -9,8 +9,7 @@ from collections.abc import Callable
 
 from noetl_stream.errors import NoetlError
 from noetl_stream.ports.clock import Clock
-from noetl_stream.ports.command_queue import Delivery
-from noetl_stream.ports.event_log import EventLog
+from noetl_stream.ports.command_queue import CommandQueue, Delivery
 from noetl_stream.worker import limits
 from noetl_stream.worker.waiting import within
 
@@ -66,8 +65,9 @@ class LeaseKeeper:
 class BrokerLiveness:
     """The last proof that NATS answers: an acknowledged report, or a round trip if there is none."""
 
-    def __init__(self, event_log: EventLog, clock: Clock) -> None:
-        self._log = event_log
+    def __init__(self, queue: CommandQueue, pool: str, clock: Clock) -> None:
+        self._queue = queue
+        self._pool = pool
         self._clock = clock
         self._last_s = clock.monotonic_s()
 
@@ -98,7 +98,7 @@ class BrokerLiveness:
             await self._clock.sleep(limits.CONTACT_RETRY_S)
 
     async def _reach(self) -> bool:
-        probe = asyncio.ensure_future(self._log.last_sequence())
+        probe = asyncio.ensure_future(self._queue.reach(self._pool))
         try:
             if not await within(self._clock, limits.CONTACT_ANSWER_S, probe):
                 return False

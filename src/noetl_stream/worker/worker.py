@@ -76,7 +76,7 @@ class Worker:
         self._bus = bus
         self._clock = clock
         self._grace_s = grace_s
-        self._liveness = BrokerLiveness(event_log, clock)
+        self._liveness = BrokerLiveness(queue, pool, clock)
         self._flusher = Flusher(clock)
         self._channel = Channel(event_log, pool, clock, self._liveness, self._flusher)
         self.keychain = Keychain(clock, credentials or {}, secrets, tools.get("http"), folders=keychain_folders)
@@ -159,7 +159,7 @@ class Worker:
         self._leases.start()
         self._puller = Puller(self._source, self._slots, self._channel, self._start)
         self._channel.on_recovered = self._puller.top_up
-        await self._listen(subjects.ASK_WORKERS, self._answer_presence)
+        await self._listen(f"{subjects.ASK_WORKERS}.{pool}", self._answer_presence)
         return self._source, self._puller
 
     async def _listen(self, subject: str, handler: Handler) -> None:

@@ -110,6 +110,13 @@ class MemoryCommandQueue:
 
         return self._line.hold(store)
 
+    async def add_pool(self, pool: str) -> None:
+        self._line.check()
+        self._pools.add(pool)
+
+    async def reach(self, pool: str) -> None:
+        self._line.check()
+
     async def open_source(self, pool: str) -> MemoryCommandSource:
         self._line.check()
         source = MemoryCommandSource(self, pool, self._line.stamp_ms())

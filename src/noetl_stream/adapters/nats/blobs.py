@@ -178,10 +178,12 @@ class NatsBlobs:
         return None if meta.deleted else meta
 
     async def _purge(self, subject: str) -> None:
+        if not self._connection.may_purge:
+            return
         try:
             await self._connection.api(f"STREAM.PURGE.{RESULTS}", {"filter": subject})
         except Unreachable:
-            # Only space is lost: nothing refers to these chunks.
+            # As where it may not: only space is lost, nothing refers to these chunks.
             return
 
 

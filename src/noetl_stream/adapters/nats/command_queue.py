@@ -8,9 +8,10 @@ from collections.abc import AsyncIterator, Awaitable, Collection, Sequence
 
 import msgspec
 
-from noetl_stream.adapters.nats.command_source import ACK_WAIT_S, CONSUMER_PREFIX, NatsCommandSource
+from noetl_stream.adapters.nats.command_source import ACK_WAIT_S, NatsCommandSource
 from noetl_stream.adapters.nats.connection import NatsConnection
 from noetl_stream.adapters.nats.outbox import MESSAGE_ID, RESEND_AFTER_S, HeldBatch, Outbox, PendingPublish
+from noetl_stream.adapters.nats.pool_consumer import CONSUMER_PREFIX, find_consumer, make_consumer
 from noetl_stream.adapters.nats.protocol import STORE_REFUSED, ApiError, PublishAck
 from noetl_stream.adapters.nats.streams import stored_message, stream_api, stream_info, verify_stream
 from noetl_stream.errors import NoetlError
@@ -66,14 +67,26 @@ class NatsCommandQueue:
             batch.put(command_subject(pool, execution_id, command_id), body, f"{command_id}.{issue}")
         return batch.seal()
 
-    async def open_source(self, pool: str) -> NatsCommandSource:
-        """Creates the pool's durable consumer if it does not exist.
+    async def add_pool(self, pool: str) -> None:
+        """Makes the pool's durable consumer.
 
         Raises:
             NotReady: the stream does not exist.
+            UsageError: the pool's name is not valid.
             Unreachable: no answer in time.
         """
-        return await NatsCommandSource.open(self._connection, pool, self._ack_wait_s)
+        await make_consumer(self._connection, pool, self._ack_wait_s)
+
+    async def open_source(self, pool: str) -> NatsCommandSource:
+        """
+        Raises:
+            UsageError: the pool's name is not valid.
+            Unreachable: no answer in time, or no server has made the pool's consumer.
+        """
+        return await NatsCommandSource.open(self._connection, pool)
+
+    async def reach(self, pool: str) -> None:
+        await find_consumer(self._connection, pool)
 
     async def present(self) -> set[str]:
         """Above 100,000 commands NATS answers in pages, between which the queue may change. A command missed that way

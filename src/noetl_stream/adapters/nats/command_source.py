@@ -7,23 +7,19 @@ import logging
 import threading
 from collections import deque
 
-import msgspec
-
 from noetl_stream.adapters.nats.connection import NatsConnection
+from noetl_stream.adapters.nats.pool_consumer import consumer_of, ensure_consumer
 from noetl_stream.adapters.nats.protocol import (
     HEARTBEAT,
     NANOSECONDS,
     REQUEST_EXPIRED,
-    milliseconds,
     parse_metadata,
     parse_status,
 )
 from noetl_stream.adapters.nats.pull import Pull
-from noetl_stream.adapters.nats.streams import stream_api
 from noetl_stream.adapters.nats.wire import WireSubscription
 from noetl_stream.concurrency import end_tasks
-from noetl_stream.errors import NoetlError, UsageError
-from noetl_stream.model.ids import is_valid_id
+from noetl_stream.errors import NoetlError
 from noetl_stream.ports.subjects import COMMANDS
 
 log = logging.getLogger(__name__)
@@ -31,21 +27,12 @@ log = logging.getLogger(__name__)
 ACK_WAIT_S = 30.0
 HEARTBEAT_S = 5.0
 RESTART_WAIT_S = 0.5
-MAX_ACK_PENDING = 1_000_000
-MAX_WAITING = 8192
 
 OPEN_AGAIN_AFTER_S = 1.0
 WAITING_LIMIT = 10_000
 
-CONSUMER_PREFIX = "pool-"
-"""The durable consumer of a pool is named after it."""
-
 _ACK = b"+ACK"
 _IN_PROGRESS = b"+WPI"
-
-
-class _ConsumerInfo(msgspec.Struct):
-    ts: str
 
 
 class NatsDelivery:
@@ -75,17 +62,16 @@ class NatsDelivery:
 class NatsCommandSource:
     """A :class:`~noetl_stream.ports.command_queue.CommandSource` on the pool's durable consumer.
 
-    After anything but an expired request it restarts: consumer (created if missing), server time, a new inbox, and a
+    After anything but an expired request it restarts: consumer (asked for if missing), server time, a new inbox, and a
     pull for the credit still owed. The new inbox matters: a pull the server still holds for the old one must not bring
     deliveries beyond the credit.
     """
 
-    def __init__(self, connection: NatsConnection, pool: str, ack_wait_s: float) -> None:
+    def __init__(self, connection: NatsConnection, pool: str) -> None:
         self.connected_ms = 0
         self._connection = connection
         self._pool = pool
-        self._consumer = f"{CONSUMER_PREFIX}{pool}"
-        self._ack_wait_s = ack_wait_s
+        self._consumer = consumer_of(pool)
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
         self._lease_connection = LeaseConnection(connection, f"{self._consumer} leases")
@@ -100,10 +86,8 @@ class NatsCommandSource:
         self._closed = False
 
     @classmethod
-    async def open(cls, connection: NatsConnection, pool: str, ack_wait_s: float) -> NatsCommandSource:
-        if not is_valid_id(pool):
-            raise UsageError(f"{pool!r} is not a valid pool name", hint="use 1 to 64 letters, digits, '_' and '-'")
-        source = cls(connection, pool, ack_wait_s)
+    async def open(cls, connection: NatsConnection, pool: str) -> NatsCommandSource:
+        source = cls(connection, pool)
         await source._start()
         connection.on_restored(source._restart)
         source._watch = source._loop.call_later(HEARTBEAT_S, source._check_contact)
@@ -146,7 +130,7 @@ class NatsCommandSource:
     async def _start(self) -> None:
         if self._subscription is not None:
             await self._subscription.drain()
-        server_ms = await self._ensure_consumer()
+        server_ms = await ensure_consumer(self._connection, self._pool)
         inbox = self._connection.client.new_inbox()
         self._subscription = await self._connection.wire.subscribe(f"{inbox}.*", self._receive)
         # Rounded up: a command stored in this very millisecond may be older than the connection.
@@ -154,23 +138,6 @@ class NatsCommandSource:
         self._contact_s = self._loop.time()
         self._pull = Pull(self._connection, COMMANDS, self._consumer, inbox, HEARTBEAT_S)
         self._ask()
-
-    async def _ensure_consumer(self) -> int:
-        filter_subject = f"noetl.commands.{self._pool}.>"
-        config = {
-            "durable_name": self._consumer,
-            "name": self._consumer,
-            "deliver_policy": "all",
-            "ack_policy": "explicit",
-            "ack_wait": round(self._ack_wait_s * NANOSECONDS),
-            "max_deliver": -1,
-            "max_ack_pending": MAX_ACK_PENDING,
-            "max_waiting": MAX_WAITING,
-            "filter_subject": filter_subject,
-        }
-        subject = f"CONSUMER.CREATE.{COMMANDS}.{self._consumer}.{filter_subject}"
-        answer = await stream_api(self._connection, COMMANDS, subject, {"stream_name": COMMANDS, "config": config})
-        return milliseconds(msgspec.json.decode(answer, type=_ConsumerInfo).ts)
 
     def _ask(self) -> None:
         self._asking = False

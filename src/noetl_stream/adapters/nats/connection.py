@@ -117,6 +117,11 @@ class NatsConnection:
         return self._connected.is_set() and self.client.is_connected
 
     @property
+    def may_purge(self) -> bool:
+        """Whether this user may purge streams: servers, and whoever has no identity."""
+        return self.jetstream == JETSTREAM
+
+    @property
     def max_payload(self) -> int:
         """The largest message the server accepts, in bytes."""
         return self.client.max_payload

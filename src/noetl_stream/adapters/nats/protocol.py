@@ -80,6 +80,7 @@ class PublishAck(msgspec.Struct, frozen=True, gc=False):
     error: ApiError | None = None
 
 
+CONSUMER_NOT_FOUND = 10014
 STREAM_NOT_FOUND = 10059
 MESSAGE_NOT_FOUND = 10037
 WRONG_LAST_SEQUENCE = 10071

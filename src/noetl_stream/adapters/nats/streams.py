@@ -15,7 +15,7 @@ from noetl_stream.adapters.nats.protocol import MESSAGE_NOT_FOUND, NANOSECONDS, 
 from noetl_stream.errors import NotReady
 from noetl_stream.model.ids import PARTITIONS
 from noetl_stream.model.messages import FORMAT
-from noetl_stream.ports.subjects import COMMANDS, EVENTS, RESULTS, RESULTS_BUCKET
+from noetl_stream.ports.subjects import COMMANDS, EVENTS, LOGS, RESULTS, RESULTS_BUCKET
 
 DUPLICATE_WINDOW_S: Final = 120
 
@@ -85,7 +85,14 @@ def wanted_streams(partitions: int) -> dict[str, dict[str, Any]]:
             "allow_rollup_hdrs": True,
             "allow_direct": True,
         },
+        LOGS: {"subjects": ["noetl.logs.>"], "retention": "limits", "discard": "old"},
     }
+
+
+BOUNDS: Final[Mapping[str, Mapping[str, int]]] = {
+    LOGS: {"max_bytes": 1 << 30, "max_age": 7 * 24 * 3600 * NANOSECONDS, "max_msg_size": 64 * 1024}
+}
+"""Settings of new streams that the operator may change later."""
 
 
 async def ensure_streams(
@@ -109,7 +116,7 @@ async def ensure_streams(
     for name, wanted in wanted_streams(partitions).items():
         present = await _config(connection, name)
         if present is None:
-            config = {"name": name, **wanted, "num_replicas": replicas, "storage": storage}
+            config = {"name": name, **wanted, **BOUNDS.get(name, {}), "num_replicas": replicas, "storage": storage}
             await connection.api(f"STREAM.CREATE.{name}", config)
             changes.append(f"created stream {name}")
             continue

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import Final
 
 from noetl_stream.client.executions.journals import pieces
-from noetl_stream.errors import Conflict
+from noetl_stream.errors import Conflict, Unreachable
 from noetl_stream.model import codec
 from noetl_stream.model.events import ExecutionRequested
-from noetl_stream.ports.blobs import Blobs
+from noetl_stream.ports import subjects
+from noetl_stream.ports.bus import Bus
 from noetl_stream.ports.store import Store, StoredEvent
 
+KEYS_AT_ONCE: Final = 100
+PURGE_WAIT_S: Final = 30.0
+"""How long a server may take to delete so many objects."""
 
-async def delete_execution(store: Store, blobs: Blobs, execution_id: str) -> None:
+
+async def delete_execution(store: Store, bus: Bus, execution_id: str) -> None:
     """Deletes an ended execution. An interrupted deletion can be repeated.
 
     Objects are deleted first, and the row that leads to them last. Objects that other executions use stay until those
@@ -28,12 +34,21 @@ async def delete_execution(store: Store, blobs: Blobs, execution_id: str) -> Non
     await store.begin_deleting(execution_id)
     kept = await _keys_used_elsewhere(store, execution_id)
     async for piece in pieces(store, execution_id):
-        for key in keys_of(execution_id, piece):
-            if key not in kept:
-                await blobs.delete(key)
-    for use in await store.objects_kept_for(execution_id):
-        await blobs.delete(use.key)
+        await _purge(bus, sorted(keys_of(execution_id, piece) - kept))
+    await _purge(bus, [use.key for use in await store.objects_kept_for(execution_id)])
     await store.delete_execution(execution_id)
+
+
+async def _purge(bus: Bus, keys: Sequence[str]) -> None:
+    """Has a server delete these objects: deleting purges a stream, which nobody else may.
+
+    Raises:
+        Unreachable: no server has done it; objects that were deleted are simply missing the next time.
+    """
+    for at in range(0, len(keys), KEYS_AT_ONCE):
+        answer = await bus.ask(subjects.PURGE, codec.encode(keys[at : at + KEYS_AT_ONCE]), PURGE_WAIT_S)
+        if answer is None or codec.decode_json(answer) is None:
+            raise Unreachable("no server has deleted the objects of this execution", hint="try again with a server")
 
 
 def keys_of(execution_id: str, journal: Iterable[StoredEvent]) -> set[str]:

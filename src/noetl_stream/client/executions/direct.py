@@ -233,7 +233,7 @@ class DirectExecutions:
     async def delete(self, execution_id: str, by: str) -> None:
         async with self._recorded("deleteExecution", execution_id, by):
             await self._ended(execution_id)
-            await delete_execution(self._store, self._ports.blobs, execution_id)
+            await delete_execution(self._store, self._ports.bus, execution_id)
 
     def _request(
         self, ids: RequestIds | None, playbook: Plan | ExecutionRow, wanted: Start | RerunOptions, by: str, **more: Any

@@ -45,6 +45,12 @@ async def expect_one(queue: CommandQueue, source: CommandSource) -> None:
     await expect_present(queue, set())
 
 
+async def source_of(queue: CommandQueue, pool: str) -> CommandSource:
+    """A source of a pool that a server has made."""
+    await queue.add_pool(pool)
+    return await queue.open_source(pool)
+
+
 class CommandQueueConformance:
     async def test_a_command_is_delivered_as_it_was_issued(self, queue: CommandQueue, source: CommandSource) -> None:
         await issue(queue, command("c1", body=b'{"step":"fetch"}'))
@@ -55,7 +61,7 @@ class CommandQueueConformance:
 
     async def test_commands_are_delivered_in_the_order_of_issue(self, queue: CommandQueue) -> None:
         await issue(queue, *(command(f"c{n}", body=b"%d" % n) for n in range(20)))
-        source = await queue.open_source("default")
+        source = await source_of(queue, "default")
         assert [delivery.body for delivery in await take(source, 20)] == [b"%d" % n for n in range(20)]
         await source.close()
 
@@ -92,14 +98,14 @@ class CommandQueueConformance:
 
     async def test_a_pool_gets_only_its_own(self, queue: CommandQueue) -> None:
         await issue(queue, command("c1", pool="small"), command("c2", pool="big", body=b"big"))
-        source = await queue.open_source("big")
+        source = await source_of(queue, "big")
         (delivery,) = await take(source, 1)
         assert delivery.body == b"big"
         assert await queue.present() == {"c1", "c2"}
         await source.close()
 
     async def test_sources_of_a_pool_share_its_commands(self, queue: CommandQueue) -> None:
-        one, other = await queue.open_source("default"), await queue.open_source("default")
+        one, other = await source_of(queue, "default"), await source_of(queue, "default")
         one.request(5)
         other.request(5)
         await issue(queue, *(command(f"c{n}", body=b"%d" % n) for n in range(10)))
@@ -154,7 +160,7 @@ class CommandQueueConformance:
 
     async def test_present_lists_all_pools_leased_commands_included(self, queue: CommandQueue) -> None:
         await issue(queue, command("c1", pool="small"), command("c2", pool="big"), command("c3", pool="big"))
-        source = await queue.open_source("big")
+        source = await source_of(queue, "big")
         await take(source, 1)
         assert await queue.present() == {"c1", "c2", "c3"}
         await source.close()
@@ -163,7 +169,7 @@ class CommandQueueConformance:
         assert await queue.pools() == []
         await issue(queue, *(command(f"c{n}", pool="big") for n in range(5)), command("c9", pool="small"))
         assert await queue.pools() == [QueuedPool("big", 5, 0, 0), QueuedPool("small", 1, 0, 0)]
-        source = await queue.open_source("big")
+        source = await source_of(queue, "big")
         first, second, _third = await take(source, 3)
         await until_it_is([QueuedPool("big", 2, 3, 0), QueuedPool("small", 1, 0, 0)], queue.pools)
         first.ack()
@@ -181,7 +187,7 @@ class CommandQueueConformance:
 
     async def test_commands_stored_before_the_source_connected_are_recognizable(self, queue: CommandQueue) -> None:
         await issue(queue, command("before"))
-        source = await queue.open_source("default")
+        source = await source_of(queue, "default")
         (before,) = await take(source, 1)
         assert before.stored_ms < source.connected_ms
         for number in range(100_000):
