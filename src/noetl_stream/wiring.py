@@ -176,7 +176,13 @@ async def connect(endpoint: Endpoint, *, name: str, nats_wait_s: float = CONNECT
 
 
 async def _open_nats(endpoint: Endpoint, name: str, wait_s: float) -> NatsConnection:
-    return await NatsConnection.open(endpoint.nats_url, name=name, nkey=endpoint.nats_nkey, connect_timeout_s=wait_s)
+    return await NatsConnection.open(
+        endpoint.nats_url,
+        name=name,
+        nkey=endpoint.nats_nkey,
+        identity=endpoint.identity,
+        connect_timeout_s=wait_s,
+    )
 
 
 def _required_dsn(endpoint: Endpoint) -> str:

@@ -17,6 +17,7 @@ import pytest
 from canary_api import CanaryApi
 
 from noetl_stream.local.stack import EmbeddedStack
+from noetl_stream.ports.permissions import ADMIN, inbox_prefix
 from warm_program import noetl
 
 pytestmark = pytest.mark.xdist_group("stack")
@@ -121,7 +122,8 @@ async def journal(stack: EmbeddedStack, execution_id: str) -> str:
 async def everything_kept(stack: EmbeddedStack) -> dict[str, bytes]:
     """All messages and objects in NATS, all rows in Postgres, and the bytes of all files of the home's folder."""
     kept: dict[str, bytes] = {}
-    connection = await nats.connect(stack.address.nats_url)
+    seed, prefix = stack.address.seeds[ADMIN], inbox_prefix(ADMIN).encode()
+    connection = await nats.connect(stack.address.nats_url, nkeys_seed_str=seed, inbox_prefix=prefix)
     try:
         stream = connection.jetstream()
         for info in await stream.streams_info():

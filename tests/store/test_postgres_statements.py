@@ -70,7 +70,7 @@ def test_an_array_has_the_type_of_its_column() -> None:
 def test_a_single_row_is_a_parameter_a_column() -> None:
     found = compiled("values (:number, :answer.values) -- :answer.reason")
     assert found.text == "values ($1, $2, $3, $4, $5) -- $3"
-    assert found.arguments({"answer": AuditedAnswer(200, "why", "made"), "number": 7}) == [7, 200, "why", "made"]
+    assert found.arguments({"answer": AuditedAnswer(200, "why", "made"), "number": 7}) == [7, 200, "why", "made", 0]
 
 
 def test_an_update_leaves_what_is_written_once() -> None:

@@ -26,6 +26,7 @@ from noetl_stream.local.processes import (
 )
 from noetl_stream.local.secrets import Secrets, public_nkey
 from noetl_stream.local.server import StopSignal
+from noetl_stream.ports.nats_accounts import CORE_ACCOUNT, UNNAMED_ACCOUNT, nats_accounts
 
 SERVER_NAME = "noetl-embedded"
 MAX_PAYLOAD = "8MB"
@@ -40,10 +41,7 @@ CONFIGURATION = """\
 server_name: "{server_name}"
 max_payload: {max_payload}
 
-authorization {{
-  users: [ {users} ]
-}}
-
+{accounts}
 jetstream {{
   store_dir: "{store}"
   # The default of NATS, made explicit. Messages are acknowledged before they are synced to disk: a killed server loses
@@ -82,6 +80,13 @@ class NatsServer:
     def prepare(self, secrets: Secrets, keep_open: int) -> None:
         write_private(self._configuration, self._configured(secrets))
         self._pid_file.unlink(missing_ok=True)
+        self._move_streams()
+
+    def _move_streams(self) -> None:
+        """Moves the streams of version 0.2, which had no accounts, into that of servers."""
+        unnamed, ours = (self._store / "jetstream" / account for account in (UNNAMED_ACCOUNT, CORE_ACCOUNT))
+        if unnamed.exists() and not ours.exists():
+            unnamed.rename(ours)
 
     def update(self, secrets: Secrets, running: Running) -> None:
         """Lets a running server know of new users; connections of the others stay.
@@ -121,7 +126,7 @@ class NatsServer:
         return CONFIGURATION.format(
             server_name=SERVER_NAME,
             max_payload=MAX_PAYLOAD,
-            users=", ".join(f"{{ nkey: {public_nkey(seed)} }}" for seed in secrets.seeds.values()),
+            accounts=nats_accounts({identity: public_nkey(seed) for identity, seed in secrets.seeds.items()}),
             store=_quoted(self._store),
         )
 

@@ -10,7 +10,7 @@ import click
 
 from noetl_stream.cli.base.exit_codes import ExitCode
 from noetl_stream.cli.base.options import output_option
-from noetl_stream.cli.base.output import print_json
+from noetl_stream.cli.base.output import print_json, print_source, say
 from noetl_stream.cli.base.session import Session, with_session
 from noetl_stream.cli.base.target import Target, target_options
 from noetl_stream.cli.playbook.catalog import delete, diff, get, list_playbooks, register, show, versions
@@ -69,9 +69,9 @@ def check_files(ctx: click.Context, files: tuple[Path, ...], extra: str, output:
     else:
         for name, found in results.items():
             for diagnostic in found:
-                click.echo(diagnostic.render())
+                say(diagnostic.render())
             if _passed(found):
-                click.echo(f"{name}: ok")
+                say(f"{name}: ok")
     if not all(map(_passed, results.values())):
         ctx.exit(ExitCode.INVALID)
 
@@ -90,7 +90,7 @@ def schema(file: Path | None, extra: str) -> None:
     """
     text = json.dumps(playbook_schema(*_accepted(extra)), ensure_ascii=False, indent=2) + "\n"
     if file is None:
-        click.echo(text, nl=False)
+        print_source(text)
         return
     try:
         file.write_text(text, encoding="utf-8")

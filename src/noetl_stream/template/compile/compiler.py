@@ -49,8 +49,8 @@ def compile_template(
     if compiler.problems:
         raise TemplateProblem(compiler.problems)
     if build is None:
-        return Template(source, True, frozenset(), frozenset(), text, _constant(source))
-    return Template(source, False, compiler.reads, frozenset(compiler.paths), text, build)
+        return Template(source, True, frozenset(), frozenset(), text, (), _constant(source))
+    return Template(source, False, compiler.reads, frozenset(compiler.paths), text, compiler.steps, build)
 
 
 def compile_guard(
@@ -65,12 +65,13 @@ def compile_guard(
     if isinstance(source, bool):
         value = source
         constant = Expression(str(source), lambda scope, meter: value)
-        return Guard(str(source).lower(), frozenset(), frozenset(), (), text, constant)
+        return Guard(str(source).lower(), frozenset(), frozenset(), (), text, (), constant)
     compiler = _Compiler(Names(namespaces, bindings, _EXPRESSION_FUNCTIONS), limits, only_output=True)
     expression = compiler.text(source, is_guard=True)
     if expression is None:
         raise TemplateProblem(compiler.problems)
-    return Guard(source, compiler.reads, frozenset(compiler.paths), tuple(compiler.comparisons), text, expression)
+    comparisons, paths = tuple(compiler.comparisons), frozenset(compiler.paths)
+    return Guard(source, compiler.reads, paths, comparisons, text, compiler.steps, expression)
 
 
 def compile_text(text: TemplateText) -> Template | Guard:
@@ -105,6 +106,11 @@ class _Compiler:
     def reads(self) -> frozenset[tuple[str, str | None]]:
         """The paths, cut after their first key."""
         return frozenset((path[0], path[1] if len(path) > 1 else None) for path in self.paths)
+
+    @property
+    def steps(self) -> tuple[str | None, ...]:
+        """The keys of ``steps`` that are read."""
+        return tuple(key for namespace, key in self.reads if namespace == "steps")
 
     def build(self, source: JSON, pointer: tuple[str | int, ...]) -> Evaluate | None:
         """The function that renders ``source``; ``None`` if it is constant."""
