@@ -7,6 +7,7 @@ import contextlib
 import heapq
 import json
 import os
+import secrets
 import shutil
 import signal
 import socket
@@ -21,6 +22,7 @@ import msgspec
 
 from noetl_stream.settings.children import ChildSettings
 from noetl_stream.tools.child_process import kill_group, kill_trees
+from noetl_stream.tools.children.confinement import CHILD_USERS
 from noetl_stream.tools.children.messages import (
     HEADER_BYTES,
     ZYGOTE_DIED,
@@ -37,6 +39,8 @@ from noetl_stream.tools.children.process_tree import ChildrenList
 ENVIRONMENT: Final = {"PATH": os.defpath, "LANG": "C.UTF-8"}
 """The environment of every child, with ``HOME`` and ``TMPDIR``, its own folder."""
 _READ_BYTES: Final = 64 * 1024
+_OWN_SLOTS_FROM: Final = secrets.randbelow(CHILD_USERS)
+"""Workers that share a machine, also from different containers, seldom give their children the same users."""
 
 _PROGRAM: Final = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[3]);"
@@ -128,7 +132,8 @@ class ChildProcess:
         if not self.exit_code.done():
             if self._own_children():
                 kill_trees([self.process_id])
-            os.kill(self.process_id, signal.SIGKILL)  # it may not lead a group yet
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.process_id, signal.SIGKILL)  # it may not lead a group yet
         kill_group(self.process_id)
 
     async def end(self) -> int:
@@ -167,7 +172,7 @@ class _Zygote:
         self._children: dict[int, ChildProcess] = {}
         self._released: set[int] = set()
         self._numbers = count(1)
-        self._slots = count(first_slot)
+        self._slots = count(_OWN_SLOTS_FROM + first_slot)
         self._free_slots: list[int] = []
         self._cleaning: asyncio.Future[None] = loop.create_future()
         loop.add_reader(self._channel, self._read)
