@@ -253,7 +253,7 @@ def make_operations(
     from noetl_stream.ports.operations import Operations
 
     log, bus, store, clock = connected.log, connected.bus, connected.store, connected.clock
-    checking = PlaybookChecker(kinds_of(installed_kinds()), endpoint.limits, plans)
+    checking = PlaybookChecker(kinds_of(installed_kinds(), endpoint.tools.kinds_off), endpoint.limits, plans)
     cluster = DirectCluster(ClusterPorts(log, connected.queue, bus, store, store.dead_letters, clock))
     ports = ExecutionPorts(connected.requests, bus, connected.objects, store, store.catalog, clock)
     recorded = AuditRecord(store.audit, clock) if audited else unrecorded

@@ -128,7 +128,7 @@ async def everything_kept(stack: EmbeddedStack) -> dict[str, bytes]:
         stream = connection.jetstream()
         for info in await stream.streams_info():
             name, state = str(info.config.name), info.state
-            for sequence in range(state.first_seq, state.last_seq + 1):
+            for sequence in range(max(state.first_seq, 1), state.last_seq + 1):
                 try:
                     message = await stream.get_msg(name, sequence)
                 except nats.js.errors.NotFoundError:

@@ -35,7 +35,7 @@ from noetl_stream.ports.permissions import (
     SERVER,
     TABLE,
     WORKER,
-    Row,
+    SubjectRights,
     named_in,
     permissions_of,
     pool_of,
@@ -99,13 +99,13 @@ async def wire(served: tuple[NatsServer, dict[str, str]]) -> AsyncIterator[Wire]
     await wire.close()
 
 
-def concrete(row: Row, pool: str) -> str:
+def concrete(row: SubjectRights, pool: str) -> str:
     """A subject that the row allows, for this pool."""
     subject = row.subject.replace(POOL, pool)
     return ".".join("x" if token in ("*", ">") else token for token in subject.split("."))
 
 
-def may(identity: str, pool: str, row: Row, roles: Any) -> bool:
+def may(identity: str, pool: str, row: SubjectRights, roles: Any) -> bool:
     return role_of(identity) in roles and (POOL not in row.subject or pool_of(identity) in ("", pool))
 
 
@@ -285,6 +285,27 @@ async def test_streams_of_a_server_without_accounts_are_kept_when_their_folder_i
         await source.close()
         await queue.withdraw([("e", "c")])
         assert await queue.present() == set()
+    finally:
+        await wire.close()
+        wire.server.end()
+
+
+async def test_a_pool_that_is_added_works_after_two_reloads(tmp_path: Path) -> None:
+    """After one, nats-server 2.15 has the account of the pool, but none of its imports."""
+    seeds = {identity: new_seed() for identity in IDENTITIES}
+    keys = {identity: public_nkey(seed) for identity, seed in seeds.items()}
+    wire = Wire(NatsServer(tmp_path, nats_accounts({one: keys[one] for one in IDENTITIES[:-1]})), seeds)
+    wire.server.start()
+    try:
+        await ensure_streams(await wire.connection(ADMIN))
+        queue = await NatsCommandQueue.open(await wire.connection(SERVER))
+        await queue.add_pool("b")
+        shipped = wire.server.conf.read_text()
+        wire.server.conf.write_text(shipped[: shipped.index("accounts {")] + nats_accounts(keys))
+        for reloads in (1, 2):
+            await asyncio.to_thread(wire.server.reload, reloads)
+        worker = await NatsCommandQueue.open(await wire.connection("worker-b"))
+        await worker.reach("b")
     finally:
         await wire.close()
         wire.server.end()

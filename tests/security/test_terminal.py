@@ -16,6 +16,7 @@ from urllib.parse import quote
 
 import pytest
 from gateway_stage import TOKEN, GatewayStage
+from rich.console import Console
 from ruamel.yaml import YAML
 
 import warm_program
@@ -30,8 +31,10 @@ from noetl_stream.cli.base.output import (
     say,
     say_json,
 )
+from noetl_stream.cli.execution.live_progress import LiveProgress
+from noetl_stream.cli.execution.progress import PlainProgress
 from noetl_stream.errors import UsageError
-from noetl_stream.ports.operations.executions import Start
+from noetl_stream.ports.operations.executions import ReasonDocument, Start
 from noetl_stream.settings.environment import GatewayLimits
 from noetl_stream.telemetry.logs import configure
 from noetl_stream.telemetry.terminal import UNSAFE, json_text, shown
@@ -109,6 +112,23 @@ def test_a_source_is_exact_in_a_file_and_shown_on_a_terminal(
         written = os.read(there, 10_000).decode().replace("\r\n", "\n")
     os.close(there)
     assert written == (shown(source) if is_terminal else source)
+
+
+@pytest.mark.parametrize("live", [True, False])
+def test_no_progress_has_an_order(live: bool, capsys: pytest.CaptureFixture[str]) -> None:
+    reason = ReasonDocument("admission", EVIL, "", None, None, None, None, [], {})
+    console = Console(file=io.StringIO(), width=1_000)
+    view = LiveProgress(console) if live else PlainProgress(stderr=True)
+    try:
+        view.waits([reason])
+        if isinstance(view, LiveProgress):
+            console.print(view.__rich__())
+    finally:
+        view.close()
+    assert isinstance(console.file, io.StringIO)
+    printed = console.file.getvalue() + capsys.readouterr().err
+    assert "gpj.exe" in printed
+    assert not UNSAFE.search(printed)
 
 
 @pytest.mark.parametrize("form", ["text", "json"])

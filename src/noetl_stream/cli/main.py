@@ -46,6 +46,7 @@ COMMANDS: Final = {
     "context": Listed("context", "Name gateways, and choose which one commands use."),
     "database": Listed("cluster", "Prepare the Postgres database."),
     "stream": Listed("cluster", "Prepare the JetStream streams."),
+    "nats": Listed("nats", "Prepare the accounts of your own NATS."),
     "bench": Listed("processes", "Measure performance on this machine."),
     "completion": Listed("program", "Print a script for completion in bash, zsh or fish."),
     "version": Listed("program", "Print the versions of noetl-stream and its dependencies."),

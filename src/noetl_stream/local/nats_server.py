@@ -34,6 +34,8 @@ ANSWER_WAIT_S = 1.0
 GREETING_BYTES = 8192
 RELOAD_WAIT_S = 15.0
 RELOADED = "Reloaded server configuration"
+RELOADS = 2
+"""At the first, nats-server 2.15 leaves the imports of a new account without effect."""
 
 CONFIGURATION = """\
 # Written by noetl-stream on each start of the embedded NATS: changes here are lost.
@@ -98,6 +100,10 @@ class NatsServer:
         if self._configuration.read_text(encoding="utf-8") == configuration:
             return
         write_private(self._configuration, configuration)
+        for _ in range(RELOADS):
+            self._reload(running)
+
+    def _reload(self, running: Running) -> None:
         from_byte = self.log.stat().st_size
         send(running.pid, signal.SIGHUP)
         deadline = time.monotonic() + RELOAD_WAIT_S

@@ -21,7 +21,7 @@ from noetl_stream.playbook.compile.compiler import check
 from noetl_stream.playbook.diagnostics import Diagnostic
 from noetl_stream.playbook.kinds.spec import Kinds, unchecked_kind
 from noetl_stream.playbook.schema import playbook_schema
-from noetl_stream.settings.environment import limit_settings
+from noetl_stream.settings.environment import kinds_off, limit_settings
 from noetl_stream.tools.registry import kinds_of, load_tools
 
 kinds_option = click.option(
@@ -99,9 +99,9 @@ def schema(file: Path | None, extra: str) -> None:
 
 
 def _accepted(extra: str) -> tuple[Kinds, Limits]:
-    """The tool kinds installed here and those of ``--kinds``; the limits of the environment."""
+    """The tool kinds installed here, with those switched off by the environment, and of ``--kinds``; its limits."""
     foreign = {kind: unchecked_kind(kind) for kind in map(str.strip, extra.split(",")) if kind}
-    return {**foreign, **kinds_of(load_tools())}, operator_limits(limit_settings())
+    return {**foreign, **kinds_of(load_tools(), kinds_off())}, operator_limits(limit_settings())
 
 
 async def _check_remotely(session: Session, files: Sequence[Path]) -> dict[str, Sequence[Diagnostic]]:

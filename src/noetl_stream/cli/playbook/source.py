@@ -19,7 +19,7 @@ from noetl_stream.playbook.diagnostics import Diagnostic
 from noetl_stream.playbook.plan import Plan
 from noetl_stream.ports.catalog import ADDRESS_FORM, Address, read_address
 from noetl_stream.ports.operations.playbooks import PlaybookDocument
-from noetl_stream.settings.environment import limit_settings
+from noetl_stream.settings.environment import kinds_off, limit_settings
 from noetl_stream.tools.registry import kinds_of, load_tools
 
 _FILE_BEGINNINGS: Final = ("/", "./", "../", "~")
@@ -98,7 +98,7 @@ def print_diagnostics(found: Sequence[Diagnostic], name: str) -> None:
 
 def runnable_plan(name: str, source: bytes | str) -> Plan:
     """The plan of a playbook, whose diagnostics go to stderr; errors end the command with :attr:`ExitCode.INVALID`."""
-    checked = check(source, kinds_of(load_tools()), file=name, limits=operator_limits(limit_settings()))
+    checked = check(source, kinds_of(load_tools(), kinds_off()), file=name, limits=operator_limits(limit_settings()))
     for diagnostic in checked.diagnostics:
         say(diagnostic.render(), err=True)
     if checked.plan is None:

@@ -70,9 +70,7 @@ def confine(settings: ChildSettings, home: ChildHome) -> None:
     _limit(resource.RLIMIT_NOFILE, settings.files)
     if home.user is not None:
         _limit(resource.RLIMIT_NPROC, settings.processes)
-        os.setgroups([])
-        os.setresgid(home.user, home.user, home.user)
-        os.setresuid(home.user, home.user, home.user)
+        _become(home.user)
     hide_process()
     refuse_new_privileges()
     version = landlock_version()
@@ -80,6 +78,13 @@ def confine(settings: ChildSettings, home: ChildHome) -> None:
         restrict_self(_grants(settings, home), version)
     drop_capabilities()
     die_with_parent()
+
+
+def _become(user: int) -> None:
+    """For good: root loses its other users, groups and capabilities by this."""
+    os.setgroups([])
+    os.setgid(user)
+    os.setuid(user)
 
 
 def limit_cpu_time(seconds: int, *, final: bool) -> None:
@@ -122,9 +127,7 @@ def closed_to(user: int) -> str | None:
     if child == 0:
         unreachable = 0
         try:
-            os.setgroups([])
-            os.setresgid(user, user, user)
-            os.setresuid(user, user, user)
+            _become(user)
             folders = import_folders()
             unreachable = next((n for n, path in enumerate(folders, 1) if not _readable(path)), 0)
         finally:

@@ -17,6 +17,7 @@ import socket
 import sys
 import traceback
 from collections.abc import Sequence
+from importlib import import_module
 from typing import Final, NoReturn
 
 import msgspec
@@ -27,16 +28,15 @@ from noetl_stream.tools.children.messages import (
     HEADER_BYTES,
     Ended,
     Event,
+    ExternalProgram,
     Order,
-    Release,
+    ReleaseChild,
     Setup,
-    ShellProgram,
     StartChild,
     Started,
     framed,
 )
 from noetl_stream.tools.children.process_tree import ChildrenList
-from noetl_stream.tools.python.child import serve
 
 _MAX_DESCRIPTORS: Final = 4
 _CONFINEMENT_FAILED: Final = 70
@@ -66,8 +66,7 @@ class Zygote:
         setup = self._receive()
         assert isinstance(setup, Setup)
         self._settings = setup.settings
-        os.environ.clear()
-        os.environ.update(setup.environment)
+        self._serve = None if setup.server is None else import_module(setup.server).serve
         user = user_of(0, self._settings)
         self._python_has_own_user = user is not None and closed_to(user) is None
 
@@ -93,11 +92,10 @@ class Zygote:
                 if order is None:
                     break
                 self._obey(order)
-        for process_id in self._process_ids.values():
-            _kill_group(process_id)
+        self._kill_all()
 
     def _obey(self, order: Order) -> None:
-        if isinstance(order, Release):
+        if isinstance(order, ReleaseChild):
             process_id = self._process_ids.pop(order.number)
             self._ended.discard(order.number)
             with contextlib.suppress(ChildProcessError):
@@ -123,7 +121,7 @@ class Zygote:
         self._process_ids[order.number] = process_id
         return Started(order.number, process_id)
 
-    def _become_child(self, program: ShellProgram | None, home: ChildHome, descriptors: Sequence[int]) -> NoReturn:
+    def _become_child(self, program: ExternalProgram | None, home: ChildHome, descriptors: Sequence[int]) -> NoReturn:
         try:
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -137,13 +135,14 @@ class Zygote:
             _keep_only(channel, standard=(0, output, output))
             os.chdir(home.path)
             confine(self._settings, home)
-            serve(channel, self._settings.cpu_s)
+            assert self._serve is not None
+            self._serve(channel, self._settings.cpu_s)
         except BaseException:
             traceback.print_exc()
         finally:
             os._exit(_CONFINEMENT_FAILED)
 
-    def _execute(self, program: ShellProgram, home: ChildHome, descriptors: Sequence[int]) -> NoReturn:
+    def _execute(self, program: ExternalProgram, home: ChildHome, descriptors: Sequence[int]) -> NoReturn:
         *standard, errors = descriptors
         try:
             _keep_only(errors, standard=standard)
@@ -166,6 +165,18 @@ class Zygote:
             if exit_code is not None:
                 self._ended.add(number)
                 self._send(Ended(number, exit_code))
+        self._kill_strangers()
+
+    def _kill_all(self) -> None:
+        """Kills every child, and then what becomes an orphan by that."""
+        for process_id in self._process_ids.values():
+            with contextlib.suppress(OSError):
+                os.kill(process_id, signal.SIGKILL)
+                os.killpg(process_id, signal.SIGKILL)
+        for process_id in self._process_ids.values():
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(process_id, 0)
+        self._process_ids.clear()
         self._kill_strangers()
 
     def _kill_strangers(self) -> None:
@@ -223,8 +234,3 @@ def _exit_code_if_ended(process_id: int) -> int | None:
     if info is None:
         return None
     return info.si_status if info.si_code == os.CLD_EXITED else -info.si_status
-
-
-def _kill_group(process_id: int) -> None:
-    with contextlib.suppress(OSError):
-        os.killpg(process_id, signal.SIGKILL)

@@ -45,7 +45,7 @@ class PythonJob(NamedTuple):
     domain: str | None
 
 
-class JobAnswer(NamedTuple):
+class PythonAnswer(NamedTuple):
     """What a job gave: a result, or an error mapping; and its output."""
 
     result: Any
@@ -64,7 +64,7 @@ class ChildPool:
         self._busy: set[Child] = set()
         self._ending: set[asyncio.Task[int]] = set()
 
-    async def run(self, job: PythonJob) -> JobAnswer:
+    async def run(self, job: PythonJob) -> PythonAnswer:
         """Runs one job. Cancelling it kills the child and everything it started.
 
         Raises:
@@ -161,7 +161,7 @@ class Child(asyncio.Protocol):
         self._max_answer_bytes = 0
         self._received = bytearray()
 
-    async def run(self, job: PythonJob) -> JobAnswer:
+    async def run(self, job: PythonJob) -> PythonAnswer:
         """See :meth:`ChildPool.run`."""
         assert self._transport is not None
         number = os.urandom(_NUMBER_BYTES).hex()
@@ -182,7 +182,7 @@ class Child(asyncio.Protocol):
             raise ForeignAnswer from None
         if answered != number:
             raise ForeignAnswer
-        return JobAnswer(result, error, self._output.take()[0])
+        return PythonAnswer(result, error, self._output.take()[0])
 
     def kill(self) -> None:
         """Kills the child and what it started."""

@@ -17,6 +17,7 @@ from noetl_stream.settings.tools import ToolSettings
 from noetl_stream.tools.children.launcher import ENVIRONMENT, Launcher
 from noetl_stream.tools.contract import ToolCall, ToolFailure, ToolResult
 from noetl_stream.tools.inputs import Inputs, Knobs, invalid_input, validated
+from noetl_stream.tools.python import child
 from noetl_stream.tools.python.pool import ChildDied, ChildPool, ForeignAnswer, PythonJob
 
 MIN_CHILDREN: Final = 4
@@ -108,7 +109,7 @@ class PythonTool:
         settings = settings or ChildSettings()
         max_children = max_children or max(MIN_CHILDREN, os.cpu_count() or 1)
         self._isolation = settings.isolation
-        self._pool = ChildPool(Launcher(settings, environment), max_children=max_children)
+        self._pool = ChildPool(Launcher(settings, environment, server=child.__name__), max_children=max_children)
 
     @classmethod
     def configured(cls, settings: ToolSettings) -> PythonTool:
