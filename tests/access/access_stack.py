@@ -25,6 +25,7 @@ from noetl_stream.client.cluster import ClusterPorts, DirectCluster
 from noetl_stream.client.credentials import DirectCredentials
 from noetl_stream.client.executions.direct import DirectExecutions, ExecutionPorts
 from noetl_stream.client.executions.prepare import PlaybookChecker
+from noetl_stream.client.executions.redacted import UsedSecrets
 from noetl_stream.client.executions.submit import Requests
 from noetl_stream.client.feed.live import LiveFeed
 from noetl_stream.client.playbooks import DirectPlaybooks, PlaybookPorts
@@ -68,9 +69,10 @@ class Stack:
         ports = ExecutionPorts(
             Requests(broker.event_log, SIGNER), broker.bus, broker.blobs, self._store, catalog, clock
         )
+        secrets = UsedSecrets(MemoryCredentials(clock), None)
         self.operations = Operations(
             DirectExecutions(ports, checking, cluster),
-            LiveFeed(self._store, MemoryFeed(self._store, clock), broker.bus, clock),
+            LiveFeed(self._store, MemoryFeed(self._store, clock), broker.bus, clock, secrets),
             DirectPlaybooks(PlaybookPorts(self._store, catalog, clock), checking),
             DirectCredentials(MemoryCredentials(clock), None),
             cluster,

@@ -8,12 +8,15 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
+from noetl_stream.adapters.clock import ManualClock
+from noetl_stream.adapters.memory.access import MemoryCredentials
 from noetl_stream.adapters.memory.broker import MemoryBroker
 from noetl_stream.adapters.memory.catalog import MemoryCatalog
 from noetl_stream.adapters.memory.store import MemoryStore
 from noetl_stream.client.cluster import ClusterPorts, DirectCluster
 from noetl_stream.client.executions.direct import DirectExecutions, ExecutionPorts
 from noetl_stream.client.executions.prepare import PlaybookChecker
+from noetl_stream.client.executions.redacted import UsedSecrets
 from noetl_stream.client.executions.submit import Requests
 from noetl_stream.client.playbooks import DirectPlaybooks, PlaybookPorts
 from noetl_stream.model.events import InterventionFact
@@ -31,6 +34,7 @@ from noetl_stream.tools.pipeline import NoopTool
 
 KINDS = {"work": WorkTool.spec, "noop": NoopTool.spec}
 BY = "token:ada"
+NO_SECRETS = UsedSecrets(MemoryCredentials(ManualClock()), None)
 
 
 class ClientStage:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
 
+from client_stage import NO_SECRETS
 from msgspec.structs import replace
 
 from noetl_stream.adapters.memory.broker import MemoryBroker
@@ -53,7 +54,7 @@ class World:
         self.store = Countable(clock)
         self.bus = MemoryBroker(clock).bus
         self.ticks = CountableTicks(self.store, clock)
-        self.feed = LiveFeed(self.store, self.ticks, self.bus, clock, kept_events=kept_events)
+        self.feed = LiveFeed(self.store, self.ticks, self.bus, clock, NO_SECRETS, kept_events=kept_events)
         self._leases: dict[int, PartitionLease] = {}
         self._positions: dict[str, int] = {}
 

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 
 import msgspec
 import pytest
-from client_stage import BY, ClientStage
+from client_stage import BY, NO_SECRETS, ClientStage
 
 from noetl_stream.adapters.memory.store import MemoryFeed
 from noetl_stream.client.executions import run_workers
@@ -176,6 +176,7 @@ async def test_feeds_tell_the_same_events_as_the_journal(two_workers: ClientStag
             MemoryFeed(two_workers.store, two_workers.clock),
             two_workers.broker.bus,
             two_workers.clock,
+            NO_SECRETS,
         )
 
     everything = await feed().everything(None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from client_stage import NO_SECRETS
 from feed_world import each, numbered, some, world
 
 from noetl_stream.client.feed.live import LiveFeed
@@ -112,7 +113,7 @@ async def test_a_deletion_within_a_tick_hides_nothing_else_of_it() -> None:
     assert received[-1].event.event_id == "b.1"
     await stage.end("a", by=0)
     assert await stage.store.delete_execution("a")
-    elsewhere = LiveFeed(stage.store, stage.ticks, stage.bus, simulated_clock())
+    elsewhere = LiveFeed(stage.store, stage.ticks, stage.bus, simulated_clock(), NO_SECRETS)
     assert await some(each(await elsewhere.everything(received[-1].id)), 2) == ["b.2", "b.3"]
 
 

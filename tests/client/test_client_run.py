@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from client_stage import BY, ClientStage
+from client_stage import BY, NO_SECRETS, ClientStage
 
 from noetl_stream.adapters.memory.store import MemoryFeed
 from noetl_stream.cli.base.exit_codes import ExitCode
@@ -35,7 +35,7 @@ class RunSession:
 
     def __init__(self, stage: ClientStage) -> None:
         nobody: Any = None
-        feed = LiveFeed(stage.store, MemoryFeed(stage.store, stage.clock), stage.broker.bus, stage.clock)
+        feed = LiveFeed(stage.store, MemoryFeed(stage.store, stage.clock), stage.broker.bus, stage.clock, NO_SECRETS)
         operations = Operations(stage.executions, feed, stage.playbooks, nobody, stage.cluster, nobody)
         self.ensured = 0
         self.session = Session(operations, BY, self._ensure, " --home here", keeps_ids=True)

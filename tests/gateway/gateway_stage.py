@@ -27,6 +27,7 @@ from noetl_stream.client.cluster import ClusterPorts, DirectCluster, DirectReadi
 from noetl_stream.client.credentials import DirectCredentials
 from noetl_stream.client.executions.direct import DirectExecutions, ExecutionPorts
 from noetl_stream.client.executions.prepare import PlaybookChecker
+from noetl_stream.client.executions.redacted import UsedSecrets
 from noetl_stream.client.executions.submit import Requests
 from noetl_stream.client.feed.live import LiveFeed
 from noetl_stream.client.playbooks import DirectPlaybooks, PlaybookPorts
@@ -110,7 +111,7 @@ class GatewayStage:
                 cluster,
                 recorded=recorded,
             ),
-            LiveFeed(store, MemoryFeed(store, clock), bus, clock),
+            LiveFeed(store, MemoryFeed(store, clock), bus, clock, UsedSecrets(MemoryCredentials(clock), None)),
             DirectPlaybooks(PlaybookPorts(store, catalog, clock), checking, recorded),
             DirectCredentials(MemoryCredentials(clock), keys, recorded),
             cluster,

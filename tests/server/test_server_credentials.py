@@ -73,6 +73,12 @@ async def test_each_value_handed_out_is_in_the_audit_without_the_value(vault: Va
     assert VALUE not in repr(entry)
 
 
+async def test_a_value_handed_out_is_kept_as_used_by_its_execution(vault: Vault) -> None:
+    assert await vault.credentials.used_by(["living"]) == {}
+    await vault.ask()
+    assert [one.info.name for one in (await vault.credentials.used_by(["living"]))["living"]] == ["pg"]
+
+
 async def test_nothing_is_handed_out_that_cannot_be_recorded(vault: Vault) -> None:
     class Away(MemoryAudit):
         async def add(self, attempt: Any, answer: Any) -> None:

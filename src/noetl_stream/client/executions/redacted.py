@@ -1,7 +1,7 @@
-"""What is shown of an execution, without the credentials that were handed out for it (LANGUAGE §11 *Redaction*).
+"""What is shown of an execution, without the credentials that were handed out for it (LANGUAGE §11).
 
-Workers redact what they report. A worker that never read a secret cannot, nor can a person who types it; so it is hidden
-once more where it is shown, as long as the credential store has it.
+Workers redact what they report. A worker that never read a secret cannot, nor can a person who types it; so it is
+hidden once more where it is shown, as long as the credential store has it.
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ class RedactedExecutions:
 
 
 def hidden(redactor: Redactor, document: Shown) -> Shown:
-    """``document``, a struct or plain JSON, without the secrets. Fields that are numbers stay: ids, times and counts."""
+    """``document``, a struct or plain JSON, without the secrets. Numbers that are fields stay: times and counts."""
     return cast(Shown, _hidden(redactor, document))
 
 

@@ -92,3 +92,12 @@ class CredentialsConformance:
         assert await credentials.delete("pg")
         assert await credentials.list_all() == []
         assert await credentials.put(new_credential("pg"))
+
+    async def test_what_was_handed_out_for_an_execution_is_found_with_its_value(self, credentials: Credentials) -> None:
+        for name in ("pg", "other"):
+            assert await credentials.put(new_credential(name))
+        for execution_id, name in (("one", "pg"), ("one", "pg"), ("one", "gone"), ("two", "other")):
+            await credentials.record_use(execution_id, name)
+        stored = {name: await credentials.get(name) for name in ("pg", "other")}
+        assert await credentials.used_by(["one", "two", "three"]) == {"one": [stored["pg"]], "two": [stored["other"]]}
+        assert await credentials.used_by(["three"]) == {}
