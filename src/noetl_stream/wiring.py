@@ -176,7 +176,10 @@ async def connect(endpoint: Endpoint, *, name: str, nats_wait_s: float = CONNECT
 
 
 async def _open_nats(endpoint: Endpoint, name: str, wait_s: float) -> NatsConnection:
-    return await NatsConnection.open(endpoint.nats_url, name=name, nkey=endpoint.nats_nkey, connect_timeout_s=wait_s)
+    user, identity = endpoint.nats_nkey, endpoint.identity
+    return await NatsConnection.open(
+        endpoint.nats_url, name=name, nkey=user, identity=identity, connect_timeout_s=wait_s
+    )
 
 
 def _required_dsn(endpoint: Endpoint) -> str:

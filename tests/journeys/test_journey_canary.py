@@ -17,6 +17,8 @@ import pytest
 from canary_api import CanaryApi
 
 from noetl_stream.local.stack import EmbeddedStack
+from noetl_stream.ports.permissions import SERVER, inbox_prefix
+from noetl_stream.ports.subjects import COMMANDS, EVENTS
 from warm_program import noetl
 
 pytestmark = pytest.mark.xdist_group("stack")
@@ -119,13 +121,14 @@ async def journal(stack: EmbeddedStack, execution_id: str) -> str:
 
 
 async def everything_kept(stack: EmbeddedStack) -> dict[str, bytes]:
-    """All messages and objects in NATS, all rows in Postgres, and the bytes of all files of the home's folder."""
+    """All messages in NATS, all rows in Postgres, and the bytes of all files of the home's folder: objects, too."""
     kept: dict[str, bytes] = {}
-    connection = await nats.connect(stack.address.nats_url)
+    seed, prefix = stack.address.seeds[SERVER], inbox_prefix(SERVER)
+    connection = await nats.connect(stack.address.nats_url, nkeys_seed_str=seed, inbox_prefix=prefix)
     try:
         stream = connection.jetstream()
-        for info in await stream.streams_info():
-            name, state = str(info.config.name), info.state
+        for name in (EVENTS, COMMANDS):
+            state = (await stream.stream_info(name)).state
             for sequence in range(state.first_seq, state.last_seq + 1):
                 try:
                     message = await stream.get_msg(name, sequence)

@@ -18,7 +18,7 @@ from noetl_stream.hosting import embedded_endpoint, run_worker
 from noetl_stream.local.stack import EmbeddedStack
 from noetl_stream.model.ids import PARTITIONS, partition_of
 from noetl_stream.ports.command_queue import QueuedCommand
-from noetl_stream.ports.permissions import GATEWAY
+from noetl_stream.ports.permissions import GATEWAY, SERVER
 from noetl_stream.settings.environment import Settings
 from noetl_stream.testing.waiting import until_it_is
 from noetl_stream.wiring import Connected, Endpoint, connect, make_operations, make_worker
@@ -33,6 +33,16 @@ BAD = b'{"type":"report","execution_id":7}'
 async def connected(shared_home: Path) -> AsyncIterator[Connected]:
     stack = await asyncio.to_thread(EmbeddedStack.join, shared_home)
     opened = await connect(embedded_endpoint(stack, Settings(), GATEWAY), name="journey")
+    yield opened
+    await opened.close()
+    await asyncio.to_thread(stack.leave)
+
+
+@pytest.fixture
+async def of_server(shared_home: Path, connected: Connected) -> AsyncIterator[Connected]:
+    """Connections with the rights of a server."""
+    stack = await asyncio.to_thread(EmbeddedStack.join, shared_home)
+    opened = await connect(embedded_endpoint(stack, Settings(), SERVER), name="journey-server")
     yield opened
     await opened.close()
     await asyncio.to_thread(stack.leave)
@@ -67,22 +77,22 @@ def of_pool(list_all: Callable[[], Awaitable[list[Any]]], *keys: str) -> Callabl
 
 
 async def test_a_worker_is_seen_until_it_is_killed_and_its_pool_as_long_as_it_has_commands(
-    shared_home: Path, connected: Connected, cluster: DirectCluster
+    shared_home: Path, of_server: Connected, cluster: DirectCluster
 ) -> None:
     workers = of_pool(cluster.workers, "slots", "draining")
     pools = of_pool(cluster.pools, "workers", "slots", "queued")
-    await connected.queue.issue([QueuedCommand(POOL, "journey", "cluster", 1, b"no command")])
+    await of_server.queue.issue([QueuedCommand(POOL, "journey", "cluster", 1, b"no command")])
     assert await workers() == [] and await pools() == [(0, 0, 1)]
     with killed_worker(shared_home):
         await until_it_is([(3, False)], workers)
         assert [one[:2] for one in await pools()] == [(1, 3)]
     await until_it_is([], workers)
-    await connected.queue.withdraw([("journey", "cluster")])
+    await of_server.queue.withdraw([("journey", "cluster")])
     await until_it_is([(0, 0, 0)], pools)
 
 
 async def test_a_bad_message_is_found_requeued_and_discarded(connected: Connected, cluster: DirectCluster) -> None:
-    subject = f"noetl.events.{partition_of('journey-bad')}.journey-bad.reported"
+    subject = f"noetl.events.{partition_of('journey-bad')}.journey-bad.requested"
     stored = await connected.nats.client.jetstream().publish(subject, BAD)
 
     async def sequences() -> list[int]:

@@ -5,34 +5,21 @@ from __future__ import annotations
 import json
 import signal
 import socket
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from noetl_stream.local.binaries import NATS_WHEEL, find_nats_server
-from noetl_stream.local.diagnosis import explain_output, read_tail
 from noetl_stream.local.home import Home, write_private
-from noetl_stream.local.processes import (
-    LOOPBACK,
-    POLL_S,
-    ProcessIdentity,
-    Running,
-    command_of,
-    is_alive,
-    launch,
-    read_pid,
-    send,
-)
+from noetl_stream.local.processes import LOOPBACK, ProcessIdentity, Running, command_of, launch, read_pid
 from noetl_stream.local.secrets import Secrets, public_nkey
 from noetl_stream.local.server import StopSignal
+from noetl_stream.ports.nats_accounts import CORE_ACCOUNT, UNNAMED_ACCOUNT, nats_accounts
 
 SERVER_NAME = "noetl-embedded"
 MAX_PAYLOAD = "8MB"
 ANSWER_WAIT_S = 1.0
 GREETING_BYTES = 8192
-RELOAD_WAIT_S = 15.0
-RELOADED = "Reloaded server configuration"
 
 CONFIGURATION = """\
 # Written by noetl-stream on each start of the embedded NATS: changes here are lost.
@@ -40,10 +27,7 @@ CONFIGURATION = """\
 server_name: "{server_name}"
 max_payload: {max_payload}
 
-authorization {{
-  users: [ {users} ]
-}}
-
+{accounts}
 jetstream {{
   store_dir: "{store}"
   # The default of NATS, made explicit. Messages are acknowledged before they are synced to disk: a killed server loses
@@ -82,24 +66,14 @@ class NatsServer:
     def prepare(self, secrets: Secrets, keep_open: int) -> None:
         write_private(self._configuration, self._configured(secrets))
         self._pid_file.unlink(missing_ok=True)
+        # Homes of older versions have no accounts.
+        unnamed, core = (self._store / "jetstream" / name for name in (UNNAMED_ACCOUNT, CORE_ACCOUNT))
+        if unnamed.exists() and not core.exists():
+            unnamed.rename(core)
 
-    def update(self, secrets: Secrets, running: Running) -> None:
-        """Lets a running server know of new users; connections of the others stay.
-
-        Raises:
-            LocalStackError: It does not accept the configuration.
-        """
-        configuration = self._configured(secrets)
-        if self._configuration.read_text(encoding="utf-8") == configuration:
-            return
-        write_private(self._configuration, configuration)
-        from_byte = self.log.stat().st_size
-        send(running.pid, signal.SIGHUP)
-        deadline = time.monotonic() + RELOAD_WAIT_S
-        while RELOADED not in (output := read_tail(self.log, from_byte)):
-            if time.monotonic() > deadline or not is_alive(running.pid):
-                raise explain_output("NATS did not accept its new users", output, self.home, self.log)
-            time.sleep(POLL_S)
+    def is_outdated(self, secrets: Secrets) -> bool:
+        """Whether it runs without one of the users: it must start again, since reloading accounts breaks imports."""
+        return self._configuration.read_text(encoding="utf-8") != self._configured(secrets)
 
     def launch(self, port: int, keep_open: int) -> Running:
         command = [str(find_nats_server()), "-c", str(self._configuration), "-a", LOOPBACK, "-p", str(port)]
@@ -121,7 +95,7 @@ class NatsServer:
         return CONFIGURATION.format(
             server_name=SERVER_NAME,
             max_payload=MAX_PAYLOAD,
-            users=", ".join(f"{{ nkey: {public_nkey(seed)} }}" for seed in secrets.seeds.values()),
+            accounts=nats_accounts({identity: public_nkey(seed) for identity, seed in secrets.seeds.items()}),
             store=_quoted(self._store),
         )
 
