@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 
-from noetl_stream.hosting import StackAccess
+from noetl_stream.hosting import StackAccess, connected_to, local_token
 from noetl_stream.ports.permissions import GATEWAY, SERVER, worker_identity
 from noetl_stream.processes import Supervised
 
@@ -25,6 +25,12 @@ async def running(place: StackAccess, *commands: list[str]) -> AsyncIterator[lis
             ending.callback(asyncio.create_task(child.run()).cancel)
             ending.push_async_callback(child.stop)
         yield children
+
+
+async def access_to(place: StackAccess) -> dict[str, str]:
+    """The header with which gateways of this stack let their caller in, as an admin."""
+    async with connected_to(place, "noetl-bench") as connected:
+        return {"Authorization": f"Bearer {await local_token(place, connected)}"}
 
 
 async def until(condition: Callable[[], Awaitable[bool]]) -> None:

@@ -24,7 +24,7 @@ import asyncpg
 import psutil
 from aiohttp import ClientSession, web
 
-from bench_stack import running, until
+from bench_stack import access_to, running, until
 from noetl_stream.hosting import StackAccess, open_stack, prepare_embedded
 from noetl_stream.local.processes import LOOPBACK, choose_port
 from noetl_stream.settings.environment import Settings
@@ -158,13 +158,13 @@ def _command(process: psutil.Process) -> list[str]:
 @asynccontextmanager
 async def stack(place: StackAccess, slots: int, server: SlowServer) -> AsyncIterator[Measured]:
     async with AsyncExitStack() as ending:
-        port = choose_port()
+        port, headers = choose_port(), await access_to(place)  # made before a gateway looks for it
         roles = (["server"], ["worker", "--slots", str(slots)], ["gateway", "--port", str(port)])
         children = await ending.enter_async_context(running(place, *roles))
         assert place.embedded is not None
         database = await asyncpg.connect(place.embedded.address.playbooks_dsn)
         ending.push_async_callback(database.close)
-        api = await ending.enter_async_context(ClientSession(f"http://{LOOPBACK}:{port}"))
+        api = await ending.enter_async_context(ClientSession(f"http://{LOOPBACK}:{port}", headers=headers))
 
         async def ready() -> bool:
             try:

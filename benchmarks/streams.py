@@ -24,7 +24,7 @@ from pathlib import Path
 import aiohttp
 import psutil
 
-from bench_stack import PATIENCE_S, running, until
+from bench_stack import PATIENCE_S, access_to, running, until
 from noetl_stream.hosting import StackAccess, connected_to, open_stack, prepare_embedded
 from noetl_stream.local.processes import choose_port
 from noetl_stream.model.ids import uuid7
@@ -110,7 +110,7 @@ async def main(readers: int, executions: int) -> None:
 
 
 async def _measure(place: StackAccess, connected: Connected, readers: int, executions: int) -> None:
-    port = choose_port()
+    port, headers = choose_port(), await access_to(place)  # made before a gateway looks for it
     roles = (["server"], ["worker"], ["gateway", "--port", str(port)])
     operations = make_operations(connected, place.endpoint)
     async with AsyncExitStack() as stack:
@@ -119,7 +119,7 @@ async def _measure(place: StackAccess, connected: Connected, readers: int, execu
         connector = aiohttp.TCPConnector(limit=0)
         timeout = aiohttp.ClientTimeout(total=None)
         session = await stack.enter_async_context(
-            aiohttp.ClientSession(connector=connector, timeout=timeout, read_bufsize=2**16)
+            aiohttp.ClientSession(connector=connector, timeout=timeout, read_bufsize=2**16, headers=headers)
         )
         await until(partial(_is_ready, session, f"http://127.0.0.1:{port}/readyz"))
         gateway = psutil.Process(children[2].pid or 0)

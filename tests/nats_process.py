@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sysconfig
+import time
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -63,6 +64,14 @@ class NatsServer:
     def resume(self) -> None:
         assert self._process is not None
         self._process.send_signal(signal.SIGCONT)
+
+    def reload(self, times: int) -> None:
+        """Has it read its configuration again; returns when it has done so so many times."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGHUP)
+        while self._log.read_bytes().count(b"Reloaded server configuration") < times:
+            assert self._process.poll() is None
+            time.sleep(0.01)
 
     def end(self) -> None:
         if self._process is not None:

@@ -176,9 +176,12 @@ async def connect(endpoint: Endpoint, *, name: str, nats_wait_s: float = CONNECT
 
 
 async def _open_nats(endpoint: Endpoint, name: str, wait_s: float) -> NatsConnection:
-    user, identity = endpoint.nats_nkey, endpoint.identity
     return await NatsConnection.open(
-        endpoint.nats_url, name=name, nkey=user, identity=identity, connect_timeout_s=wait_s
+        endpoint.nats_url,
+        name=name,
+        nkey=endpoint.nats_nkey,
+        identity=endpoint.identity,
+        connect_timeout_s=wait_s,
     )
 
 
@@ -249,7 +252,7 @@ def make_operations(
     from noetl_stream.ports.operations import Operations
 
     log, bus, store, clock = connected.log, connected.bus, connected.store, connected.clock
-    checking = PlaybookChecker(kinds_of(installed_kinds()), endpoint.limits, plans)
+    checking = PlaybookChecker(kinds_of(installed_kinds(), endpoint.tools.kinds_off), endpoint.limits, plans)
     cluster = DirectCluster(ClusterPorts(log, connected.queue, bus, store, store.dead_letters, clock))
     ports = ExecutionPorts(connected.requests, bus, connected.objects, store, store.catalog, clock)
     recorded = AuditRecord(store.audit, clock) if audited else unrecorded

@@ -240,8 +240,7 @@ async def check_audit(stage: AccessStage, expected: dict[str, str], refused_by: 
     changes = {
         route for route in expected if not route.startswith("GET") and TABLE[route] != "public" and route not in READS
     }
-    recorded = {route: status for route, status in stage.answered.items() if TABLE[route] != "public"}
-    refused = {route for route, status in recorded.items() if status in REFUSED}
+    refused = {route for route, status in stage.answered.items() if status in REFUSED}
     let_in = {route for route in changes if expected[route] == "in"}
 
     async def counted() -> tuple[int, int]:

@@ -15,7 +15,7 @@ import pytest
 
 from noetl_stream.adapters.evaluation.child import MAX_MEMORY_BYTES
 from noetl_stream.adapters.evaluation.pool import EvaluationPool
-from noetl_stream.engine.choices import Choice, Option, ask, decode_answers
+from noetl_stream.engine.choices import Choice, Rendering, ask, decode_answers
 from noetl_stream.errors import EvaluationEnded
 from noetl_stream.model import codec
 from noetl_stream.model.events import Evaluated
@@ -26,7 +26,7 @@ from noetl_stream.template import Scope, compile_template
 def question(template: str, limits: Limits = DEFAULT_LIMITS, **ctx: Any) -> bytes:
     compiled = compile_template(template, namespaces=frozenset({"ctx"}), bindings={}, expressions_only=True)
     scope = Scope({"ctx": ctx}, limits=limits)
-    return codec.encode(ask({"result": Choice([Option(None, compiled, "result")], scope)}, limits))
+    return codec.encode(ask({"result": Choice([Rendering(None, compiled, "result")], scope)}, limits))
 
 
 @asynccontextmanager

@@ -44,5 +44,11 @@ def test_kinds_that_are_installed_elsewhere_can_be_accepted(playbook: Callable[.
     assert noetl("playbook", "check", "--kinds", "snowflake", file).returncode == 0
 
 
+def test_a_kind_that_is_switched_off_here_is_a_warning(playbook: Callable[..., Path]) -> None:
+    found = noetl("playbook", "check", playbook(ONE_STEP), NOETL_KINDS_OFF="python,shell")
+    assert found.returncode == 0
+    assert "warning[kind_off]: the operator has switched off tasks of kind `python`" in found.stdout
+
+
 def test_no_file_at_all_is_a_usage_error() -> None:
     assert noetl("playbook", "check").returncode == 2

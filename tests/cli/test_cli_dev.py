@@ -77,6 +77,7 @@ def test_it_prints_its_addresses_and_restarts_what_dies(dev: Dev, one_step: Path
     assert dev.printed[1].split() == ["home", str(dev.home)]
     assert dev.printed[2].split()[1].startswith("nats://")
     assert dev.printed[3].split()[1].startswith("postgresql://")
+    assert [line for line in dev.printed if "@" in line] == [], "no address has a password"
     assert dev.printed[4].endswith(f"noetl-stream run FILE --home {dev.home}")
     roles = roles_of(dev)
     assert set(roles) == {"server", "worker"}

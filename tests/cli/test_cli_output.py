@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from noetl_stream.cli.base.options import form_option, output_option
-from noetl_stream.cli.base.output import print_table
+from noetl_stream.cli.base.output import print_table, say
 
 ID = "01a1fde8-fc8e-7625-a68b-12ae12502405"
 
@@ -38,7 +38,7 @@ def test_table_and_text_are_two_words_for_what_people_read(form: Any, word: str)
     @click.command()
     @form
     def show(output: str) -> None:
-        click.echo(output in ("table", "text"))
+        say(output in ("table", "text"))
 
     assert CliRunner().invoke(show, ["-o", word]).output == "True\n"
     assert CliRunner().invoke(show, ["-o", "bogus"]).exit_code == 2

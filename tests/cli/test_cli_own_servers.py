@@ -75,8 +75,9 @@ def test_two_addresses_two_keys_and_two_commands_are_all_it_needs(
     assert migrated.stdout.startswith("applied 0001_")
     assert noetl("database", "migrate", **own).stdout == "the schema is up to date\n"
 
-    for command in (("run", one_step), ("server",), ("worker",)):
-        forgotten = noetl(*command, **own)
+    nats_only = {"NOETL_NATS_URL": own_nats_url, "HOME": str(tmp_path)}
+    for command, given in ((("run", one_step), own), (("server",), own), (("worker",), nats_only)):
+        forgotten = noetl(*command, **given)
         assert forgotten.returncode == 3
         assert "noetl-stream stream ensure" in one_clear_line(forgotten)
 

@@ -70,7 +70,7 @@ async def test_an_invalid_answer_does_not_hide_a_valid_one(stage: ClientStage) -
     async def answer(_subject: str, _body: bytes, reply: str) -> None:
         stage.broker.bus.send(reply, b'{"name": 7}')
 
-    await stage.broker.bus.listen(subjects.ASK_WORKERS, answer)
+    await stage.broker.bus.listen(f"{subjects.ASK_WORKERS}.default", answer)
     assert [worker.name for worker in await stage.cluster.workers()] == ["worker"]
 
 
@@ -83,7 +83,8 @@ async def test_pools_join_what_waits_with_who_is_there(stage: ClientStage) -> No
     async def answer(_subject: str, _body: bytes, reply: str) -> None:
         stage.broker.bus.send(reply, codec.encode(other))
 
-    await stage.broker.bus.listen(subjects.ASK_WORKERS, answer)
+    await stage.broker.command_queue.add_pool("spare")
+    await stage.broker.bus.listen(f"{subjects.ASK_WORKERS}.spare", answer)
     await stage.clock.sleep(1)
     assert await stage.cluster.pools() == [
         PoolDocument("default", workers=1, slots=8, busy=8, queued=2, running=8, again=0),

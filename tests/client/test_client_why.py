@@ -291,6 +291,44 @@ workflow:
     assert why(scenario).status == "failed"
 
 
+def test_templates_that_are_evaluated_elsewhere_are_named() -> None:
+    scenario = Scenario(
+        HEAD
+        + """
+workflow:
+  - step: work
+    tool: {kind: noop}
+    next: {arcs: [{step: end, when: "{{ range(20000) | sum > 0 }}"}]}
+  - {step: end, tool: {kind: noop}}
+"""
+    )
+    scenario.evaluates = False
+    scenario.start()
+    scenario.done("work")
+    assert "another process is evaluating" in reasons(scenario)["evaluation"].sentence
+    scenario.evaluate()
+    assert "evaluation" not in reasons(scenario)
+
+
+def test_guards_that_cost_too_much_to_explain_are_shown_without_their_value() -> None:
+    scenario = Scenario(
+        HEAD
+        + """
+workflow:
+  - step: work
+    spec:
+      policy:
+        admit:
+          rules: [{when: "{{ range(99999) | sum < 0 }}", then: {allow: true}}]
+          wait: {timeout_s: 3600, on_timeout: fail}
+    tool: {kind: noop}
+"""
+    )
+    scenario.start()
+    (guard,) = reasons(scenario)["admission"].details["guards"]
+    assert guard["holds"] is None
+
+
 def test_a_partition_without_a_server_comes_first() -> None:
     scenario = Scenario(STEP)
     scenario.start()

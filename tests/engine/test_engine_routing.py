@@ -232,7 +232,8 @@ def test_arcs_see_ctx_as_it_is_now_not_as_the_step_saw_it() -> None:
 def test_a_guard_over_a_result_too_large_for_the_server_says_to_return_the_small_value() -> None:
     scenario = routed(arc("a", "start.rows | length > 0"))
     run = scenario.take("start")
-    large = Outcome("ok", Payload(reference=Reference("nats", "a/b/c", 5_000_000)))
+    key = f"{run.command.execution_id}/b/c"
+    large = Outcome("ok", Payload(reference=Reference("nats", key, 5_000_000)))
     facts = [StepStarted("w"), TaskProcessed("start", 1, large, "continue"), StepDone(run.command.step_run_id)]
     for number, fact in enumerate(facts):
         scenario.feed(RecordedFact(fact, run.run, number))

@@ -17,8 +17,7 @@ import pytest
 from canary_api import CanaryApi
 
 from noetl_stream.local.stack import EmbeddedStack
-from noetl_stream.ports.permissions import SERVER, inbox_prefix
-from noetl_stream.ports.subjects import COMMANDS, EVENTS
+from noetl_stream.ports.permissions import ADMIN, inbox_prefix
 from warm_program import noetl
 
 pytestmark = pytest.mark.xdist_group("stack")
@@ -121,15 +120,15 @@ async def journal(stack: EmbeddedStack, execution_id: str) -> str:
 
 
 async def everything_kept(stack: EmbeddedStack) -> dict[str, bytes]:
-    """All messages in NATS, all rows in Postgres, and the bytes of all files of the home's folder: objects, too."""
+    """All messages and objects in NATS, all rows in Postgres, and the bytes of all files of the home's folder."""
     kept: dict[str, bytes] = {}
-    seed, prefix = stack.address.seeds[SERVER], inbox_prefix(SERVER)
+    seed, prefix = stack.address.seeds[ADMIN], inbox_prefix(ADMIN).encode()
     connection = await nats.connect(stack.address.nats_url, nkeys_seed_str=seed, inbox_prefix=prefix)
     try:
         stream = connection.jetstream()
-        for name in (EVENTS, COMMANDS):
-            state = (await stream.stream_info(name)).state
-            for sequence in range(state.first_seq, state.last_seq + 1):
+        for info in await stream.streams_info():
+            name, state = str(info.config.name), info.state
+            for sequence in range(max(state.first_seq, 1), state.last_seq + 1):
                 try:
                     message = await stream.get_msg(name, sequence)
                 except nats.js.errors.NotFoundError:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from noetl_stream.client.cluster import DirectCluster
 from noetl_stream.errors import Unreachable
 from noetl_stream.hosting import embedded_endpoint, run_worker
 from noetl_stream.local.stack import EmbeddedStack
-from noetl_stream.model.ids import PARTITIONS, partition_of
+from noetl_stream.model.ids import PARTITIONS
 from noetl_stream.ports.command_queue import QueuedCommand
 from noetl_stream.ports.permissions import GATEWAY, SERVER
 from noetl_stream.settings.environment import Settings
@@ -29,23 +29,26 @@ POOL = "journey-cluster"
 BAD = b'{"type":"report","execution_id":7}'
 
 
+@asynccontextmanager
+async def connected_as(identity: str, home: Path) -> AsyncIterator[Connected]:
+    stack = await asyncio.to_thread(EmbeddedStack.join, home)
+    opened = await connect(embedded_endpoint(stack, Settings(), identity), name="journey")
+    yield opened
+    await opened.close()
+    await asyncio.to_thread(stack.leave)
+
+
 @pytest.fixture
 async def connected(shared_home: Path) -> AsyncIterator[Connected]:
-    stack = await asyncio.to_thread(EmbeddedStack.join, shared_home)
-    opened = await connect(embedded_endpoint(stack, Settings(), GATEWAY), name="journey")
-    yield opened
-    await opened.close()
-    await asyncio.to_thread(stack.leave)
+    async with connected_as(GATEWAY, shared_home) as opened:
+        yield opened
 
 
 @pytest.fixture
-async def of_server(shared_home: Path, connected: Connected) -> AsyncIterator[Connected]:
-    """Connections with the rights of a server."""
-    stack = await asyncio.to_thread(EmbeddedStack.join, shared_home)
-    opened = await connect(embedded_endpoint(stack, Settings(), SERVER), name="journey-server")
-    yield opened
-    await opened.close()
-    await asyncio.to_thread(stack.leave)
+async def server(shared_home: Path) -> AsyncIterator[Connected]:
+    """What a server holds: only servers put commands into the queue and take them out."""
+    async with connected_as(SERVER, shared_home) as opened:
+        yield opened
 
 
 @pytest.fixture
@@ -77,35 +80,34 @@ def of_pool(list_all: Callable[[], Awaitable[list[Any]]], *keys: str) -> Callabl
 
 
 async def test_a_worker_is_seen_until_it_is_killed_and_its_pool_as_long_as_it_has_commands(
-    shared_home: Path, of_server: Connected, cluster: DirectCluster
+    shared_home: Path, server: Connected, cluster: DirectCluster
 ) -> None:
     workers = of_pool(cluster.workers, "slots", "draining")
     pools = of_pool(cluster.pools, "workers", "slots", "queued")
-    await of_server.queue.issue([QueuedCommand(POOL, "journey", "cluster", 1, b"no command")])
+    await server.queue.issue([QueuedCommand(POOL, "journey", "cluster", 1, b"no command")])
     assert await workers() == [] and await pools() == [(0, 0, 1)]
     with killed_worker(shared_home):
         await until_it_is([(3, False)], workers)
         assert [one[:2] for one in await pools()] == [(1, 3)]
     await until_it_is([], workers)
-    await of_server.queue.withdraw([("journey", "cluster")])
+    await server.queue.withdraw([("journey", "cluster")])
     await until_it_is([(0, 0, 0)], pools)
 
 
 async def test_a_bad_message_is_found_requeued_and_discarded(connected: Connected, cluster: DirectCluster) -> None:
-    subject = f"noetl.events.{partition_of('journey-bad')}.journey-bad.requested"
-    stored = await connected.nats.client.jetstream().publish(subject, BAD)
+    stored = await connected.log.publish_request("journey-bad", "journey-bad", BAD)
 
     async def sequences() -> list[int]:
         page = await cluster.dead_letters(100, None)
         return [one.sequence for one in page.items if one.execution_id == "journey-bad"]
 
-    await until_it_is([stored.seq], sequences)
-    (listed,) = [one for one in (await cluster.dead_letters(100, None)).items if one.sequence == stored.seq]
+    await until_it_is([stored], sequences)
+    (listed,) = [one for one in (await cluster.dead_letters(100, None)).items if one.sequence == stored]
     assert (await cluster.dead_letter(listed.id)).body == BAD.decode()
     assert (await cluster.requeue(listed.id, "alice")).state == "requeued"
 
     async def is_redelivered() -> bool:
-        return bool(await sequences()) and (await sequences())[0] > stored.seq
+        return bool(await sequences()) and (await sequences())[0] > stored
 
     await until_it_is(True, is_redelivered)
     (again,) = [one for one in (await cluster.dead_letters(100, None)).items if one.execution_id == "journey-bad"]

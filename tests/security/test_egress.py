@@ -351,6 +351,31 @@ async def test_tasks_do_not_reach_the_engines_own_nats(run: Run, inside: Listene
 
 
 @pytest.mark.parametrize(
+    "statement",
+    [
+        "from read_csv('http://127.0.0.1:{port}/a.csv')",
+        "from 'http://127.0.0.1:{port}/a.parquet'",
+        "copy (select 1) to 'http://127.0.0.1:{port}/a.csv'",
+        "attach 'http://127.0.0.1:{port}/a.duckdb' as a",
+        "attach 'postgresql://u@127.0.0.1:{port}/d' as a (type postgres)",
+        "install httpfs from 'http://127.0.0.1:{port}'",
+        "load httpfs",
+        "load postgres",
+        "select * from postgres_scan('host=127.0.0.1 port={port}', 'public', 't')",
+        "set custom_extension_repository = 'http://127.0.0.1:{port}'",
+        "set http_proxy = '127.0.0.1:{port}'",
+        "set enable_external_access = true",
+    ],
+)
+async def test_the_sql_of_duckdb_opens_no_connection(run: Run, inside: Listener, statement: str) -> None:
+    """Not even where ``http`` and ``postgres`` tasks may: DuckDB itself uses no network."""
+    with pytest.raises(ToolFailure) as failed:
+        await run("duckdb", {"command": statement.format(port=inside.port)}, allow="loopback")
+    assert failed.value.error.kind in ("not_allowed", "sql", "syntax")
+    assert inside.connections == 0
+
+
+@pytest.mark.parametrize(
     ("knobs", "message"),
     [
         (

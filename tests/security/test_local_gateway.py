@@ -116,7 +116,7 @@ async def test_a_token_that_others_may_know_or_have_put_there_is_refused(tmp_pat
     tokens, clock = MemoryTokens(), SystemClock()
     await ensure_token(tmp_path, tokens, clock)
     (tmp_path / "gateway.token").chmod(mode)
-    with pytest.raises(LocalStackError, match="other users may read or write it"):
+    with pytest.raises(LocalStackError, match="other users may open"):
         await ensure_token(tmp_path, tokens, clock)
 
 

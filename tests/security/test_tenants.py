@@ -34,6 +34,7 @@ from noetl_stream.testing.simulation.time import cancel_all_tasks
 from noetl_stream.testing.simulation.work import WorkTool, work
 from noetl_stream.tools.contract import ToolFailure
 from noetl_stream.tools.pipeline import NoopTool, SecretsTool
+from noetl_stream.worker.playbooks import pin_playbook
 from noetl_stream.worker.secrets.keychain import NotStored, find_stored
 
 GRANTS = """
@@ -224,6 +225,30 @@ async def test_a_playbook_that_may_not_be_called_does_not_start_whatever_its_cal
     assert row.status == "failed"
     assert "playbook team/a may not call the playbook `team/b/pay`" in error_of(row)["message"]
     assert not any(isinstance(fact, StepScheduled) for fact in await stage.facts(child))
+
+
+@pytest.mark.parametrize("is_pinned", [True, False])
+async def test_a_call_that_is_not_granted_any_more_does_not_start(
+    stage: Stage, tmp_path: Path, is_pinned: bool
+) -> None:
+    """Nor one that a worker reports which has asked no server."""
+    await stage.register(text("shared/mail"))
+    hand = await stage.manual_worker()
+    execution_id = derive("tenants", "calls")
+    await stage.request(execution_id, "request-1", text("team/a", calling("shared/mail")))
+    command, delivery = await hand.take()
+    found = await pin_playbook(stage.asker(command), "shared/mail", None)
+    (tmp_path / "grants.yaml").write_text(GRANTS.replace("calls: [team/a, shared]", "calls: [team/a]"))
+    call = ChildCall(found.digest, found.path, pin=found.pin if is_pinned else "")
+    facts = StepStarted("hand"), StepSuspended([Wait(task="call", child=call)])
+    await hand.report(command, hand.run_of(command, delivery), 0, 0, *facts)
+    await stage.pass_time(5)
+    for child in stage.tables.executions.keys() - {execution_id}:
+        row = await stage.ended(child)
+        assert (row.status, is_pinned) == ("failed", True)
+        assert "playbook team/a may not call the playbook `shared/mail`" in error_of(row)["message"]
+    started = [fact for one in stage.tables.executions for fact in await stage.facts(one)]
+    assert {fact.step_run_id for fact in started if isinstance(fact, StepScheduled)} == {command.step_run_id}
 
 
 # Lists of a caller with paths

@@ -13,6 +13,7 @@ from effort import BROKEN_WORKERS
 from noetl_stream.errors import OutcomeUnknown
 from noetl_stream.model import codec
 from noetl_stream.model.events import (
+    CancelRequested,
     Fact,
     LoopDone,
     LoopIterationDone,
@@ -34,10 +35,11 @@ from noetl_stream.model.events import (
 )
 from noetl_stream.model.ids import partition_of, report_id
 from noetl_stream.model.limits import DEFAULT_LIMITS
-from noetl_stream.model.messages import Report, StepCommand
+from noetl_stream.model.messages import Report, Request, StepCommand
 from noetl_stream.model.outcome import ErrorInfo, Outcome, Page, Reference
 from noetl_stream.ports.dead_letters import DeadLetterRow
 from noetl_stream.ports.store import InboxRow
+from noetl_stream.testing.keys import SIGNER
 from noetl_stream.testing.simulation.work import playbook, work
 
 EXECUTION = "execution-1"
@@ -323,3 +325,40 @@ async def test_every_execution_ends_with_random_reports(stage: Stage, seed: int)
         await stage.ask(EXECUTION, signal)
     await stage.until(lambda: stage.tables.executions[EXECUTION].finished_ms is not None, 300)
     assert not stage.running[0].done()
+
+
+# --- what a subject says of its sender --------------------------------------------------------------------------------
+
+
+async def test_a_report_on_the_subject_of_people_is_refused(stage: Stage) -> None:
+    worker, command, delivery = await begun(stage, ONE_STEP)
+    body = await report_body(stage, worker, command, delivery)
+    await stage.broker.event_log.publish_request(EXECUTION, "as-people", body)
+    await stage.pass_time(1)
+    assert [row.reason for row in await letters(stage)] == ["people make no reports: its subject is for requests"]
+
+
+async def test_a_request_on_the_subject_of_workers_is_refused_however_it_is_signed(stage: Stage) -> None:
+    await begun(stage, ONE_STEP)
+    body = SIGNER.encode(Request(EXECUTION, "cancel", CancelRequested("cancel", "no")))
+    await stage.broker.event_log.publish_report(EXECUTION, "default", "as-worker", body)
+    await stage.pass_time(1)
+    assert [row.reason for row in await letters(stage)] == ["workers make no requests: its subject is for reports"]
+    assert (await stage.state(EXECUTION)).status == "running"
+
+
+async def test_a_report_on_a_command_of_another_pool_is_refused(stage: Stage) -> None:
+    worker, command, delivery = await begun(stage, ONE_STEP)
+    body = await report_body(stage, worker, command, delivery)
+    await stage.broker.event_log.publish_report(EXECUTION, "other", "as-other", body)
+    await stage.pass_time(1)
+    (row,) = await letters(stage)
+    assert row.reason == "a worker of pool other reports on a command of pool default"
+    assert row.subject.endswith(".reported.other")
+
+
+async def report_body(stage: Stage, worker: Any, command: Any, delivery: Any) -> bytes:
+    """A report that a worker was allowed to make, and has made: it has been stored once."""
+    await worker.report(command, worker.run_of(command, delivery), 0, 0, StepStarted("hand"))
+    stored = [one.message for one in stage.broker.event_log.stored if one.is_input]
+    return stored[-1].body

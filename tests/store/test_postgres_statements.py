@@ -32,7 +32,7 @@ def test_casts_and_texts_are_not_names() -> None:
 
 def test_columns_are_the_fields_of_a_row_type() -> None:
     assert compiled("insert into t (:terms.columns)").text == "insert into t (term, execution_id)"
-    assert compiled("select :answer.columns").text == "select status, reason, made"
+    assert compiled("select :answer.columns").text == "select status, reason, made, left_out"
 
 
 def test_rows_are_given_as_an_array_a_column() -> None:
@@ -69,8 +69,8 @@ def test_an_array_has_the_type_of_its_column() -> None:
 
 def test_a_single_row_is_a_parameter_a_column() -> None:
     found = compiled("values (:number, :answer.values) -- :answer.reason")
-    assert found.text == "values ($1, $2, $3, $4) -- $3"
-    assert found.arguments({"answer": AuditedAnswer(200, "why", "made"), "number": 7}) == [7, 200, "why", "made"]
+    assert found.text == "values ($1, $2, $3, $4, $5) -- $3"
+    assert found.arguments({"answer": AuditedAnswer(200, "why", "made"), "number": 7}) == [7, 200, "why", "made", 0]
 
 
 def test_an_update_leaves_what_is_written_once() -> None:

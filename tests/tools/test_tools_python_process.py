@@ -14,6 +14,7 @@ from pathlib import Path
 from textwrap import indent
 from typing import Any
 
+import psutil
 import pytest
 import uvloop
 
@@ -264,7 +265,7 @@ import asyncio
 from noetl_stream.playbook.plan import Timeouts
 from noetl_stream.tools.contract import ToolCall
 from noetl_stream.tools.python.tool import PythonTool
-code = {CALL_HOME!r} + "import subprocess\\nsubprocess.run(['sleep', '600'], pass_fds=[home.fileno()])"
+code = {CALL_HOME!r} + "import subprocess\\nsubprocess.run(['sh', '-c', 'setsid sleep 600'], pass_fds=[home.fileno()])"
 call = ToolCall(
     inputs={{"code": code, "args": {{"path": {home.path!r}}}}}, knobs={{}}, timeouts=Timeouts(), idempotency_key="k",
     execution_id="e", step="s", task="t", attempt=1, trust_domain="", scope={{}}, credential=None,
@@ -277,6 +278,17 @@ asyncio.run(PythonTool().run(call))
         process.kill()
         await process.wait()
         await expect_gone(reader)
+    writer.close()
+
+
+async def test_children_die_with_the_process_that_forked_them_and_another_takes_its_place(run: Any, home: Home) -> None:
+    task = asyncio.ensure_future(run(CALL_HOME + "import time\ntime.sleep(600)", path=home.path))
+    process_id, reader, writer = await home.calls.get()
+    psutil.Process(process_id).parent().kill()
+    await expect_gone(reader)
+    with pytest.raises(ToolFailure, match="signal SIGKILL"):
+        await task
+    assert (await run("return 'next'")).result == "next"
     writer.close()
 
 

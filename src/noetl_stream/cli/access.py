@@ -9,7 +9,7 @@ import time
 import click
 
 from noetl_stream.cli.base.options import form_option, limit_option, seconds
-from noetl_stream.cli.base.output import columns_of, print_document, print_documents
+from noetl_stream.cli.base.output import columns_of, print_document, print_documents, say
 from noetl_stream.cli.base.process import run_async, settings_for
 from noetl_stream.cli.base.session import Session, collect, with_session
 from noetl_stream.cli.base.target import Target, gateway_of, target_options
@@ -43,8 +43,8 @@ def create(name: str, role: Role, paths: str, expires_s: float | None, output: s
     made = with_session(target, lambda session: session.operations.access.create_token(new, session.by))
 
     def show(made: NewApiTokenDocument) -> None:
-        click.echo(made.secret)
-        click.echo(f"created {made.id} ({name}, {role}); store the token now, it cannot be shown again", err=True)
+        say(made.secret)
+        say(f"created {made.id} ({name}, {role}); store the token now, it cannot be shown again", err=True)
 
     print_document(made, output, "id", show)
 
@@ -68,7 +68,7 @@ def revoke(token_ids: tuple[str, ...], target: Target) -> None:
     async def work(session: Session) -> None:
         for token_id in token_ids:
             await session.operations.access.revoke_token(token_id, session.by)
-            click.echo(f"revoked {token_id}")
+            say(f"revoked {token_id}")
 
     with_session(target, work)
 
@@ -89,7 +89,7 @@ def sign_in(target: Target) -> None:
     if gateway is None:
         hint = "start `noetl-stream dev`, or name the gateway with --url"
         raise UsageError(f"no gateway of {settings.home} is running", hint=hint)
-    click.echo(run_async(sign_in_link(gateway.url, gateway.token, SystemClock())))
+    say(run_async(sign_in_link(gateway.url, gateway.token, SystemClock())))
 
 
 @click.group()

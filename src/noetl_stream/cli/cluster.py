@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from noetl_stream.cli.base.options import form_option, home_option, limit_option
-from noetl_stream.cli.base.output import columns_of, print_document, print_documents, print_members
+from noetl_stream.cli.base.output import columns_of, print_document, print_documents, print_members, say
 from noetl_stream.cli.base.process import run_async, settings_for
 from noetl_stream.cli.base.session import Session, collect, with_session
 from noetl_stream.cli.base.target import Target, target_options
@@ -88,7 +88,7 @@ def requeue(letter_ids: tuple[str, ...], target: Target) -> None:
     async def work(session: Session) -> None:
         for letter_id in letter_ids:
             await session.operations.cluster.requeue(letter_id, session.by)
-            click.echo(f"requeued {letter_id}")
+            say(f"requeued {letter_id}")
 
     with_session(target, work)
 
@@ -102,7 +102,7 @@ def discard(letter_ids: tuple[str, ...], target: Target) -> None:
     async def work(session: Session) -> None:
         for letter_id in letter_ids:
             await session.operations.cluster.discard(letter_id, session.by)
-            click.echo(f"discarded {letter_id}")
+            say(f"discarded {letter_id}")
 
     with_session(target, work)
 
@@ -127,9 +127,9 @@ def migrate(roles: bool, home: Path | None) -> None:
     with open_stack(settings_for(home)) as stack:
         applied = run_async(migrate_schema(stack.endpoint_of(ADMIN), roles=roles))
     for name in applied:
-        click.echo(f"applied {name}")
+        say(f"applied {name}")
     if not applied:
-        click.echo("the schema is up to date")
+        say("the schema is up to date")
 
 
 @click.group()
@@ -151,6 +151,6 @@ def ensure(replicas: int, home: Path | None) -> None:
     with open_stack(settings_for(home)) as stack:
         done = run_async(ensure_all_streams(stack.endpoint_of(ADMIN), replicas=replicas))
     for line in done:
-        click.echo(line)
+        say(line)
     if not done:
-        click.echo("the streams are up to date")
+        say("the streams are up to date")

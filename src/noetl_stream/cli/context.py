@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from noetl_stream.cli.base.options import form_option
-from noetl_stream.cli.base.output import columns_of, print_document, print_documents, print_members
+from noetl_stream.cli.base.output import columns_of, print_document, print_documents, print_members, say
 from noetl_stream.cli.base.target import (
     DIRECT,
     Context,
@@ -61,7 +61,7 @@ def add(
     file, known = _known()
     named = {**known.named, name: Context(url, token, token_file, token_variable)}
     write_contexts(file, Contexts(name if is_used else known.current, named))
-    click.echo(f"added {name}{' as the current context' if is_used else ''}", err=True)
+    say(f"added {name}{' as the current context' if is_used else ''}", err=True)
 
 
 @context.command("list")
@@ -83,7 +83,7 @@ def use(name: str) -> None:
     if name != DIRECT:
         known.find(name)
     write_contexts(file, known._replace(current=name))
-    click.echo(f"the current context is now {name}", err=True)
+    say(f"the current context is now {name}", err=True)
 
 
 @context.command()
@@ -105,7 +105,7 @@ def remove(name: str) -> None:
     known.find(name)
     named = {other: found for other, found in known.named.items() if other != name}
     write_contexts(file, Contexts(None if known.current == name else known.current, named))
-    click.echo(f"removed {name}" + ("; the current context is now direct" if known.current == name else ""), err=True)
+    say(f"removed {name}" + ("; the current context is now direct" if known.current == name else ""), err=True)
 
 
 def _known() -> tuple[Any, Contexts]:

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from noetl_stream.cli.base.options import form_option
-from noetl_stream.cli.base.output import columns_of, print_document, print_documents, print_members
+from noetl_stream.cli.base.output import columns_of, print_document, print_documents, print_members, say
 from noetl_stream.cli.base.session import Session, with_session
 from noetl_stream.cli.base.target import Target, target_options
 from noetl_stream.errors import NoetlError, PayloadRefused, UsageError
@@ -57,7 +57,7 @@ def set_credential(
         return await session.operations.credentials.put(name, value, session.by, kind, description, tags)
 
     stored = with_session(target, store)
-    click.echo(f"stored {stored.name}, version {stored.version}, with key {stored.key_id}")
+    say(f"stored {stored.name}, version {stored.version}, with key {stored.key_id}")
 
 
 @credential.command("list")
@@ -86,7 +86,7 @@ def show(name: str, output: str, target: Target) -> None:
 def delete(name: str, target: Target) -> None:
     """Delete a credential. Workers that have read it may use it for up to an hour."""
     with_session(target, lambda session: session.operations.credentials.delete(name, session.by))
-    click.echo(f"deleted {name}")
+    say(f"deleted {name}")
 
 
 @credential.command()
@@ -99,8 +99,8 @@ def rotate(target: Target) -> None:
     """
     done = with_session(target, lambda session: session.operations.credentials.rotate(session.by))
     for problem in done.problems:
-        click.echo(problem, err=True)
-    click.echo(f"encrypted {len(done.rotated)} credentials with the current key")
+        say(problem, err=True)
+    say(f"encrypted {len(done.rotated)} credentials with the current key")
     if done.problems:
         raise NoetlError(f"{len(done.problems)} credentials could not be encrypted with the current key")
 
@@ -109,7 +109,7 @@ def _value(file: Path | None, value_stdin: bool, members: tuple[str, ...]) -> Cr
     if sum((file is not None, value_stdin, bool(members))) > 1:
         raise UsageError("--file, --value-stdin and --set cannot be combined", hint="use one of them")
     if members:
-        click.echo("warning: other users of this machine can see values on the command line", err=True)
+        say("warning: other users of this machine can see values on the command line", err=True)
         return dict(_member(text) for text in members)
     try:
         if file is not None:

@@ -19,7 +19,7 @@ from click.shell_completion import CompletionItem
 
 import noetl_stream
 from noetl_stream.cli.base.options import form_option
-from noetl_stream.cli.base.output import columns_of, print_documents
+from noetl_stream.cli.base.output import columns_of, print_documents, print_source, say
 from noetl_stream.errors import NotFound, UsageError
 
 PROJECT_FOLDER: Final = "playbooks"
@@ -120,7 +120,7 @@ def list_examples(output: str) -> None:
 @click.argument("name")
 def show(name: str) -> None:
     """Print the example NAME."""
-    click.echo(read_example(name).text, nl=False)
+    print_source(read_example(name).text)
 
 
 DEFAULT_EXAMPLE: Final = "hello"
@@ -184,7 +184,7 @@ def init(folder: Path, name: str) -> None:
     found = read_example(name)
     _write(folder, _project(found))
     where = "" if folder == Path() else f"cd {shlex.quote(str(folder))} && "
-    click.echo(f"next: {where}{found.run.splitlines()[0]}", err=True)
+    say(f"next: {where}{found.run.splitlines()[0]}", err=True)
 
 
 def _project(example: Example) -> Mapping[str, str]:
@@ -214,4 +214,4 @@ def _write(folder: Path, project: Mapping[str, str]) -> None:
                 written.write(text)
         except OSError as error:
             raise UsageError(f"{file}: cannot be written: {error.strerror}") from None
-        click.echo(file)
+        say(file)

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from noetl_stream.cli.base.options import form_option
-from noetl_stream.cli.base.output import print_documents
+from noetl_stream.cli.base.output import print_documents, say
 from noetl_stream.errors import UsageError
 from noetl_stream.settings.environment import Settings
 from noetl_stream.settings.grants import SORTS, read_grants
@@ -28,7 +28,7 @@ def grant() -> None:
 def check(file: Path) -> None:
     """Check the grants in FILE."""
     found = read_grants(file)
-    click.echo(f"{file}: {len(found.grants)} grants")
+    say(f"{file}: {len(found.grants)} grants")
 
 
 @grant.command()

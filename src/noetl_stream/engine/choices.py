@@ -10,7 +10,7 @@ work*).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple, Protocol, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -54,16 +54,23 @@ _BYTES_DECODED_PER_OPERATION: Final = 128
 _VIEWS_PER_OPERATION: Final = 16
 
 
-class Option(NamedTuple):
+class Option(Protocol):
     """``guard`` is ``None`` for an option that always holds; ``label`` names ``value`` in errors."""
 
-    guard: Guard | None
-    value: Template | None = None
-    label: str = ""
-
     @property
-    def templates(self) -> list[Guard | Template]:
-        return [template for template in (self.guard, self.value) if template is not None]
+    def guard(self) -> Guard | None: ...
+    @property
+    def value(self) -> Template | None: ...
+    @property
+    def label(self) -> str: ...
+
+
+class Rendering(NamedTuple):
+    """An option to make no choice but to render a value."""
+
+    guard: Guard | None
+    value: Template | None
+    label: str
 
 
 class Choice(NamedTuple):
@@ -128,15 +135,18 @@ def make(choice: Choice) -> Evaluated:
     """
     guards: list[bool] = []
     chosen: list[Option] = []
+    scope = choice.scope
     try:
+        if scope.budget is not None:
+            scope.budget.spend(len(scope.namespaces.get("steps", ())) // _VIEWS_PER_OPERATION)
         for option in choice.options:
-            held = option.guard is None or evaluate(holds, option.guard, choice.scope, option.guard.source)
+            held = option.guard is None or evaluate(holds, option.guard, scope, option.guard.source)
             guards.append(held)
             if held:
                 chosen.append(option)
                 if choice.first:
                     break
-        values = [evaluate(render, one.value, choice.scope, one.label) for one in chosen if one.value is not None]
+        values = [evaluate(render, one.value, scope, one.label) for one in chosen if one.value is not None]
     except ExpressionError as error:
         return Evaluated(guards, error=str(error))
     return Evaluated(guards, values)
@@ -151,9 +161,10 @@ def made(
         ReferenceNeeded: it reads a result that must be loaded first.
         EvaluationNeeded: another process must make it.
     """
-    known = state.chosen.get(choice_id)
-    if known is not None and is_valid(known):
-        return known.evaluated
+    if state.chosen:
+        known = state.chosen.get(choice_id)
+        if known is not None and is_valid(known):
+            return known.evaluated
     try:
         return make(choice())
     except OverBudget:
@@ -173,8 +184,8 @@ def evaluate(read: Callable[[Read, Scope], T], template: Read, scope: Scope, exp
         ExpressionError: it cannot be evaluated, or that result is too large to load here (LANGUAGE §10).
         OverBudget: it costs more than is left of the budget of its scope.
     """
-    if scope.budget is not None:
-        scope.budget.spend(_cost_of_views(template, scope))
+    if template.steps and scope.budget is not None:
+        scope.budget.spend(_cost_of_results(template, scope))
     try:
         return read(template, scope)
     except ReferenceNeeded as needed:
@@ -188,15 +199,11 @@ def evaluate(read: Callable[[Read, Scope], T], template: Read, scope: Scope, exp
         raise ExpressionError(text, expression=expression) from None
 
 
-def _cost_of_views(template: Guard | Template, scope: Scope) -> int:
-    """What it costs to look at the steps and to decode the results that the template reads of them."""
-    views = scope.namespaces.get("steps") or {}
-    decoded = 0
-    for namespace, key in template.reads:
-        if namespace == "steps":
-            read = views.values() if key is None else [views.get(key)]
-            decoded += sum(view.inline_bytes for view in read if isinstance(view, ResultView))
-    return len(views) // _VIEWS_PER_OPERATION + decoded // _BYTES_DECODED_PER_OPERATION
+def _cost_of_results(template: Guard | Template, scope: Scope) -> int:
+    """What it costs to decode the results of steps that the template reads."""
+    views = scope.namespaces.get("steps", {})
+    read = views.values() if None in template.steps else [views.get(name) for name in template.steps]
+    return sum(view.inline_bytes for view in read if isinstance(view, ResultView)) // _BYTES_DECODED_PER_OPERATION
 
 
 def ask(choices: dict[str, Choice], limits: Limits) -> Questions | None:
@@ -217,7 +224,8 @@ def ask(choices: dict[str, Choice], limits: Limits) -> Questions | None:
     questions: dict[str, Question] = {}
     all_reads: set[tuple[str, str | None]] = set()
     for choice_id, choice in choices.items():
-        reads = {read for option in choice.options for template in option.templates for read in template.reads}
+        templates = [template for one in choice.options for template in (one.guard, one.value) if template is not None]
+        reads = {read for template in templates for read in template.reads}
         all_reads |= reads
         options = [OptionText(index_of(one.guard), index_of(one.value), one.label) for one in choice.options]
         questions[choice_id] = Question(options, choice.first, pack(choice.scope.namespaces, _OWN, reads))
@@ -270,8 +278,8 @@ def decode_answers(data: bytes) -> Answers:
         raise PayloadRefused(f"cannot read these answers: {error}") from None
 
 
-def _option(option: OptionText, templates: Sequence[Guard | Template]) -> Option:
+def _option(option: OptionText, templates: Sequence[Guard | Template]) -> Rendering:
     guard = None if option.guard is None else templates[option.guard]
     value = None if option.value is None else templates[option.value]
     assert not isinstance(guard, Template) and not isinstance(value, Guard)
-    return Option(guard, value, option.label)
+    return Rendering(guard, value, option.label)

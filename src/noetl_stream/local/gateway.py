@@ -7,7 +7,6 @@ another time, may be somebody else's program.
 
 from __future__ import annotations
 
-import os
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,8 +14,14 @@ from pathlib import Path
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
-from noetl_stream.errors import LocalStackError
-from noetl_stream.local.home import PRIVATE_FOLDER_MODE, FileLock, exclusive_lock, make_folder, write_private
+from noetl_stream.local.home import (
+    PRIVATE_FOLDER_MODE,
+    FileLock,
+    exclusive_lock,
+    make_folder,
+    read_private,
+    write_private,
+)
 from noetl_stream.ports.access import LOCAL_NAME, TOKEN_TEXT, StoredToken, Tokens, hash_of, token_text
 from noetl_stream.ports.clock import Clock
 
@@ -93,16 +98,9 @@ def gateways_of(home: Path) -> list[LocalGateway]:
 
 def _read(file: Path) -> str | None:
     try:
-        status = file.stat()
-        text = file.read_text(encoding="utf-8").strip()
+        return read_private(file).strip()
     except FileNotFoundError:
         return None
-    except OSError as error:
-        raise LocalStackError(f"cannot read {file}: {error.strerror}") from None
-    if status.st_uid != os.geteuid() or status.st_mode & 0o077:
-        hint = f"other users may know it: remove it, and a new one is made; or chmod 600 {file}"
-        raise LocalStackError(f"{file} is a key to everything, and other users may read or write it", hint=hint)
-    return text
 
 
 async def _opens(text: str, tokens: Tokens, now_ms: int) -> bool:

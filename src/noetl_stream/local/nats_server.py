@@ -5,13 +5,25 @@ from __future__ import annotations
 import json
 import signal
 import socket
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from noetl_stream.local.binaries import NATS_WHEEL, find_nats_server
+from noetl_stream.local.diagnosis import explain_output, read_tail
 from noetl_stream.local.home import Home, write_private
-from noetl_stream.local.processes import LOOPBACK, ProcessIdentity, Running, command_of, launch, read_pid
+from noetl_stream.local.processes import (
+    LOOPBACK,
+    POLL_S,
+    ProcessIdentity,
+    Running,
+    command_of,
+    is_alive,
+    launch,
+    read_pid,
+    send,
+)
 from noetl_stream.local.secrets import Secrets, public_nkey
 from noetl_stream.local.server import StopSignal
 from noetl_stream.ports.nats_accounts import CORE_ACCOUNT, UNNAMED_ACCOUNT, nats_accounts
@@ -20,6 +32,10 @@ SERVER_NAME = "noetl-embedded"
 MAX_PAYLOAD = "8MB"
 ANSWER_WAIT_S = 1.0
 GREETING_BYTES = 8192
+RELOAD_WAIT_S = 15.0
+RELOADED = "Reloaded server configuration"
+RELOADS = 2
+"""At the first, nats-server 2.15 leaves the imports of a new account without effect."""
 
 CONFIGURATION = """\
 # Written by noetl-stream on each start of the embedded NATS: changes here are lost.
@@ -66,14 +82,35 @@ class NatsServer:
     def prepare(self, secrets: Secrets, keep_open: int) -> None:
         write_private(self._configuration, self._configured(secrets))
         self._pid_file.unlink(missing_ok=True)
-        # Homes of older versions have no accounts.
-        unnamed, core = (self._store / "jetstream" / name for name in (UNNAMED_ACCOUNT, CORE_ACCOUNT))
-        if unnamed.exists() and not core.exists():
-            unnamed.rename(core)
+        self._move_streams()
 
-    def is_outdated(self, secrets: Secrets) -> bool:
-        """Whether it runs without one of the users: it must start again, since reloading accounts breaks imports."""
-        return self._configuration.read_text(encoding="utf-8") != self._configured(secrets)
+    def _move_streams(self) -> None:
+        """Moves the streams of version 0.2, which had no accounts, into that of servers."""
+        unnamed, ours = (self._store / "jetstream" / account for account in (UNNAMED_ACCOUNT, CORE_ACCOUNT))
+        if unnamed.exists() and not ours.exists():
+            unnamed.rename(ours)
+
+    def update(self, secrets: Secrets, running: Running) -> None:
+        """Lets a running server know of new users; connections of the others stay.
+
+        Raises:
+            LocalStackError: It does not accept the configuration.
+        """
+        configuration = self._configured(secrets)
+        if self._configuration.read_text(encoding="utf-8") == configuration:
+            return
+        write_private(self._configuration, configuration)
+        for _ in range(RELOADS):
+            self._reload(running)
+
+    def _reload(self, running: Running) -> None:
+        from_byte = self.log.stat().st_size
+        send(running.pid, signal.SIGHUP)
+        deadline = time.monotonic() + RELOAD_WAIT_S
+        while RELOADED not in (output := read_tail(self.log, from_byte)):
+            if time.monotonic() > deadline or not is_alive(running.pid):
+                raise explain_output("NATS did not accept its new users", output, self.home, self.log)
+            time.sleep(POLL_S)
 
     def launch(self, port: int, keep_open: int) -> Running:
         command = [str(find_nats_server()), "-c", str(self._configuration), "-a", LOOPBACK, "-p", str(port)]

@@ -75,9 +75,6 @@ class PostgresServer:
         lines = self._pid_file_lines()
         return processes.Running(pid=pid, port=int(lines[PORT_LINE])) if len(lines) > PORT_LINE else None
 
-    def is_outdated(self, secrets: Secrets) -> bool:
-        return False  # what an older version has started is refused
-
     def prepare(self, secrets: Secrets, keep_open: int) -> None:
         programs = find_postgres_programs()
         user = postgres_user()

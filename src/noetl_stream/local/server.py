@@ -49,10 +49,6 @@ class LocalServer(Protocol):
         """The server that runs on this home's data, whoever started it."""
         ...
 
-    def is_outdated(self, secrets: Secrets) -> bool:
-        """Whether a running server must start again to have all users."""
-        ...
-
     def prepare(self, secrets: Secrets, keep_open: int) -> None:
         """Creates or checks data and configuration before a start. Processes it runs inherit ``keep_open``."""
         ...

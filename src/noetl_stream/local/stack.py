@@ -173,14 +173,11 @@ class EmbeddedStack:
         starting: list[StartingServer] = []
         for each in self._servers:
             running = each.find()
-            if running is not None and each.is_outdated(secrets):
-                server.stop([(each, running)])
-                running = None
-            if each.name in self._running and self._running[each.name] != running:
-                reap(self._running[each.name].pid)
             if running is not None:
                 starting.append(StartingServer(each, running, each.log.stat().st_size if each.log.exists() else 0))
                 continue
+            if each.name in self._running:
+                reap(self._running[each.name].pid)
             launched = server.start(each, old_ports.get(each.name), secrets)
             starting.append(launched)
             self._running[each.name] = launched.running
@@ -190,6 +187,7 @@ class EmbeddedStack:
             self._notice_port_change(one.server, old_ports.get(one.server.name))
         if not secrets.passwords.stored:
             save_passwords(self._home, secrets.passwords)
+        self._nats.update(secrets, self._running[self._nats.name])
         self.address = self._address(secrets)
         if started or old_ports != {name: running.port for name, running in self._running.items()}:
             self._write_record()

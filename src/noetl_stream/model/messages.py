@@ -5,7 +5,7 @@ Everything is JSON, so that ``nats`` and ``psql`` can read it (DESIGN §6). Sour
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -195,7 +195,7 @@ class StepCommand(msgspec.Struct, frozen=True, omit_defaults=True):
     segment: int = 0
     resume: Go | None = None
     capability: str = ""
-    object_keys: dict[str, list[Key]] = {}
+    object_keys: dict[str, Sequence[Key]] = {}
     format: int = FORMAT
 
 

@@ -19,10 +19,12 @@ OnTimeout = Literal["fail", "discard"]
 
 @dataclass(frozen=True, slots=True)
 class AdmitRule:
-    """``guard`` is ``None`` for ``else``."""
+    """``guard`` is ``None`` for ``else``. An admission has nothing to render, and so no ``value``."""
 
     guard: Guard | None
     allow: bool
+    value: None = None
+    label: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +122,16 @@ class ArcPlan:
     args: Template
     handles_failure: bool
     line: int
+
+    @property
+    def value(self) -> Template:
+        """What is rendered if it fires."""
+        return self.args
+
+    @property
+    def label(self) -> str:
+        """Its ``args``, for messages."""
+        return f"args of the arc to {self.step}"
 
 
 @dataclass(frozen=True, slots=True)

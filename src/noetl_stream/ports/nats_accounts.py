@@ -20,7 +20,7 @@ from noetl_stream.ports.permissions import (
     SERVER,
     TABLE,
     WORKER,
-    Row,
+    SubjectRights,
     named_in,
     permissions_of,
     pool_of,
@@ -98,7 +98,7 @@ def _shares(identities: Collection[str]) -> Iterator[_Share]:
                 yield _Share(CORE_ACCOUNT, account_of(identity), subject, subject, service=False, streamed=False)
 
 
-def _service(row: Row, exporter: str, importer: str, pool: str) -> _Share:
+def _service(row: SubjectRights, exporter: str, importer: str, pool: str) -> _Share:
     subject = row.subject.replace(POOL, pool)
     local = named_in(importer, subject)
     return _Share(exporter, account_of(importer), subject, local, service=True, streamed=row.streamed)

@@ -45,7 +45,7 @@ class Permissions:
         return ("publish", self.publish), ("subscribe", self.subscribe)
 
 
-class Row(NamedTuple):
+class SubjectRights(NamedTuple):
     """A subject pattern and the roles that may publish and subscribe it.
 
     Attributes:
@@ -59,38 +59,38 @@ class Row(NamedTuple):
     streamed: bool = False
 
 
-def _api(subject: str, *roles: str, streamed: bool = False) -> Row:
-    return Row(f"{JETSTREAM}.{subject}", publish=roles, streamed=streamed)
+def _api(subject: str, *roles: str, streamed: bool = False) -> SubjectRights:
+    return SubjectRights(f"{JETSTREAM}.{subject}", publish=roles, streamed=streamed)
 
 
-TABLE: Final[tuple[Row, ...]] = (
+TABLE: Final[tuple[SubjectRights, ...]] = (
     # Facts: what people request, what workers report, what servers decide; dead letters that people put back.
-    Row("noetl.events.*.*.requested", publish=(GATEWAY,)),
-    Row("noetl.events.*.*.requeued", publish=(GATEWAY,)),
-    Row("noetl.events.*.*.reported.{pool}", publish=(WORKER,)),
-    Row("noetl.events.*.*.decided", publish=(SERVER,), subscribe=(GATEWAY,)),
+    SubjectRights("noetl.events.*.*.requested", publish=(GATEWAY,)),
+    SubjectRights("noetl.events.*.*.requeued", publish=(GATEWAY,)),
+    SubjectRights("noetl.events.*.*.reported.{pool}", publish=(WORKER,)),
+    SubjectRights("noetl.events.*.*.decided", publish=(SERVER,), subscribe=(GATEWAY,)),
     # Work.
-    Row("noetl.commands.*.*.*.*", publish=(SERVER,)),
-    Row("noetl.claim.{pool}.*.*", publish=(SERVER,), subscribe=(WORKER,)),
-    Row("noetl.stop", publish=(SERVER,), subscribe=(WORKER,)),
-    Row("noetl.logs.{pool}.*.*", publish=(WORKER,)),
+    SubjectRights("noetl.commands.*.*.*.*", publish=(SERVER,)),
+    SubjectRights("noetl.claim.{pool}.*.*", publish=(SERVER,), subscribe=(WORKER,)),
+    SubjectRights("noetl.stop", publish=(SERVER,), subscribe=(WORKER,)),
+    SubjectRights("noetl.logs.{pool}.*.*", publish=(WORKER,)),
     # Between servers.
-    Row("noetl.servers", publish=(SERVER,), subscribe=(SERVER,)),
-    Row("noetl.inbox", publish=(SERVER, GATEWAY), subscribe=(SERVER,)),
+    SubjectRights("noetl.servers", publish=(SERVER,), subscribe=(SERVER,)),
+    SubjectRights("noetl.inbox", publish=(SERVER, GATEWAY), subscribe=(SERVER,)),
     # Questions and answers.
-    Row("noetl.answered.*.*", publish=(SERVER,), subscribe=(GATEWAY,)),
-    Row("noetl.ask.ping", publish=(GATEWAY,), subscribe=(SERVER,)),
-    Row("noetl.ask.request.*.*", publish=(GATEWAY,), subscribe=(SERVER,)),
-    Row("noetl.ask.purge", publish=(GATEWAY,), subscribe=(SERVER,)),
-    Row("noetl.ask.workers.{pool}", publish=(GATEWAY,), subscribe=(WORKER,), streamed=True),
-    Row("noetl.ask.queue.{pool}", publish=(WORKER,), subscribe=(SERVER,)),
-    Row("noetl.ask.playbook.{pool}", publish=(WORKER,), subscribe=(SERVER,)),
-    Row("noetl.ask.catalog.{pool}", publish=(WORKER,), subscribe=(SERVER,)),
-    Row("noetl.ask.result.{pool}", publish=(WORKER,), subscribe=(SERVER,)),
-    Row("noetl.ask.secret.{pool}", publish=(WORKER,), subscribe=(SERVER,)),
+    SubjectRights("noetl.answered.*.*", publish=(SERVER,), subscribe=(GATEWAY,)),
+    SubjectRights("noetl.ask.ping", publish=(GATEWAY,), subscribe=(SERVER,)),
+    SubjectRights("noetl.ask.request.*.*", publish=(GATEWAY,), subscribe=(SERVER,)),
+    SubjectRights("noetl.ask.purge", publish=(GATEWAY,), subscribe=(SERVER,)),
+    SubjectRights("noetl.ask.workers.{pool}", publish=(GATEWAY,), subscribe=(WORKER,), streamed=True),
+    SubjectRights("noetl.ask.queue.{pool}", publish=(WORKER,), subscribe=(SERVER,)),
+    SubjectRights("noetl.ask.playbook.{pool}", publish=(WORKER,), subscribe=(SERVER,)),
+    SubjectRights("noetl.ask.catalog.{pool}", publish=(WORKER,), subscribe=(SERVER,)),
+    SubjectRights("noetl.ask.result.{pool}", publish=(WORKER,), subscribe=(SERVER,)),
+    SubjectRights("noetl.ask.secret.{pool}", publish=(WORKER,), subscribe=(SERVER,)),
     # Objects. They are sealed with a key of their execution; deleting them is a purge.
-    Row(f"$O.{RESULTS_BUCKET}.C.*", publish=(SERVER, GATEWAY, WORKER)),
-    Row(f"$O.{RESULTS_BUCKET}.M.*", publish=(SERVER, GATEWAY, WORKER)),
+    SubjectRights(f"$O.{RESULTS_BUCKET}.C.*", publish=(SERVER, GATEWAY, WORKER)),
+    SubjectRights(f"$O.{RESULTS_BUCKET}.M.*", publish=(SERVER, GATEWAY, WORKER)),
     _api(f"STREAM.MSG.GET.{RESULTS}", SERVER, GATEWAY, WORKER),
     _api(f"STREAM.PURGE.{RESULTS}", SERVER),
     # The event log: servers read it, gateways count what is not folded yet.
@@ -108,7 +108,7 @@ TABLE: Final[tuple[Row, ...]] = (
     _api(f"CONSUMER.CREATE.{COMMANDS}.>", SERVER),
     _api(f"CONSUMER.INFO.{COMMANDS}.pool-{POOL}", WORKER),
     _api(f"CONSUMER.MSG.NEXT.{COMMANDS}.pool-{POOL}", WORKER, streamed=True),
-    Row(f"$JS.ACK.{COMMANDS}.pool-{POOL}.>", publish=(WORKER,)),
+    SubjectRights(f"$JS.ACK.{COMMANDS}.pool-{POOL}.>", publish=(WORKER,)),
     # Deployment: `stream ensure` makes and changes the streams.
     *(
         _api(f"STREAM.{verb}.{stream}", ADMIN)

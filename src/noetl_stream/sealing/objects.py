@@ -57,10 +57,11 @@ class GivenKeys:
     """:class:`ObjectKeys` of the executions whose keys a command carries."""
 
     def __init__(self, keys: Mapping[str, Sequence[Key]]) -> None:
-        self._rings = {owner: KeyRing(given[0], tuple(given[1:])) for owner, given in keys.items() if given}
+        self._keys = keys
 
     def ring(self, owner: str) -> KeyRing | None:
-        return self._rings.get(owner)
+        given = self._keys.get(owner)
+        return KeyRing(given[0], tuple(given[1:])) if given else None
 
 
 def owner_of(name: str) -> str:

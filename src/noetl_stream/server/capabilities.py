@@ -27,13 +27,11 @@ class Capabilities:
     def encode(self, command: StepCommand) -> bytes:
         """The command as it goes to its worker."""
         parts = _parts(command, command.pool)
-        may_read = {command.execution_id, *(reference.execution_id for reference in references_of(command))}
-        allowed = msgspec.structs.replace(
-            command,
-            capability=f"{command.pool}{SEPARATOR}{self._signer.sign(*parts)}",
-            object_keys={execution_id: list(self._objects.ring(execution_id).all) for execution_id in may_read},
-        )
-        return codec.encode(allowed)
+        capability = f"{command.pool}{SEPARATOR}{self._signer.sign(*parts)}"
+        keys = {command.execution_id: self._objects.ring(command.execution_id).all}
+        for reference in references_of(command):
+            keys[reference.execution_id] = self._objects.ring(reference.execution_id).all
+        return codec.encode(msgspec.structs.replace(command, capability=capability, object_keys=keys))
 
     def pool_of(self, shown: Report | ShownCommand) -> str | None:
         """The pool this issue of the command was given to; ``None`` if the capability is not one of this command."""

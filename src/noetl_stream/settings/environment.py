@@ -453,6 +453,11 @@ def limit_settings(environ: Mapping[str, str] | None = None) -> dict[str, str]:
     return {name[len(prefix) :].lower(): value for name, value in given.items() if name.startswith(prefix) and value}
 
 
+def kinds_off() -> frozenset[str]:
+    """:attr:`Settings.kinds_off` without the other settings."""
+    return read_kinds(KINDS_OFF_VARIABLE, os.environ)
+
+
 def environment_variable(name: str) -> str | None:
     """An environment variable named by a playbook's keychain (``kind: env``, LANGUAGE §11) or by a context."""
     return os.environ.get(name)

@@ -13,6 +13,8 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any, Literal, TextIO
 
+from noetl_stream.telemetry.terminal import shown, shown_json
+
 ROOT_NAME = "noetl_stream"
 LIBRARY_LEVEL = logging.WARNING
 """The level of libraries (nats, asyncpg, aiohttp), whatever our own level is."""
@@ -68,13 +70,13 @@ class LineFormatter(logging.Formatter):
 
 
 def json_line(fields: dict[str, Any]) -> str:
-    return json.dumps(fields, default=str, ensure_ascii=False, separators=(",", ":"))
+    return shown_json(json.dumps(fields, default=str, ensure_ascii=False, separators=(",", ":")))
 
 
 def text_line(fields: dict[str, Any]) -> str:
     rest = dict(fields)
     head = [rest.pop("time"), rest.pop("level").upper(), rest.pop("logger"), _one_line(rest.pop("message"))]
-    return " ".join([*head, *(f"{key}={_text_value(value)}" for key, value in rest.items())])
+    return shown(" ".join([*head, *(f"{key}={_text_value(value)}" for key, value in rest.items())]))
 
 
 def _text_value(value: Any) -> str:

@@ -20,5 +20,14 @@ OBJECT_KEYS: Final = DerivedKeys(ACCESS_KEYS)
 
 def capability_of(execution_id: str, step_run_id: str, command_id: str, issue: int, pool: str = "default") -> str:
     """The capability of a command that these servers might have issued."""
-    command = StepCommand(command_id, execution_id, 0, step_run_id, "step", "digest", pool, issue=issue)
+    command = StepCommand(
+        command_id,
+        execution_id,
+        partition=0,
+        step_run_id=step_run_id,
+        step="step",
+        digest="digest",
+        pool=pool,
+        issue=issue,
+    )
     return codec.decode_command(CAPABILITIES.encode(command)).capability

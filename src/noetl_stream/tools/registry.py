@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
 from importlib.metadata import EntryPoint, entry_points
 from inspect import iscoroutinefunction
 from typing import Any, Final, NamedTuple
@@ -109,9 +110,9 @@ def create_tools(tools: Mapping[str, ToolClass], settings: ToolSettings) -> dict
     return created
 
 
-def kinds_of(tools: Mapping[str, ToolClass]) -> Kinds:
-    """The specs of these tools, for the playbook checker."""
-    return {kind: tool.spec for kind, tool in tools.items()}
+def kinds_of(tools: Mapping[str, ToolClass], off: Collection[str] = ()) -> Kinds:
+    """The specs of these tools, for the playbook checker, which warns of those that are ``off``."""
+    return {kind: replace(tool.spec, off=True) if kind in off else tool.spec for kind, tool in tools.items()}
 
 
 def _load(point: EntryPoint) -> ToolClass:

@@ -19,7 +19,7 @@ from noetl_stream.settings.tools import ToolSettings
 from noetl_stream.tools.child_process import CapturedOutput, TreeKiller
 from noetl_stream.tools.children.confinement import CHILD_USERS
 from noetl_stream.tools.children.launcher import Launcher
-from noetl_stream.tools.children.messages import Program
+from noetl_stream.tools.children.messages import ExternalProgram
 from noetl_stream.tools.contract import ToolCall, ToolFailure, ToolResult
 from noetl_stream.tools.convert import NotJson, to_json
 from noetl_stream.tools.inputs import Inputs, Knobs, invalid_input, validated
@@ -110,7 +110,7 @@ class ShellTool:
         """Kills the commands that still run."""
         await self._launcher.close()
 
-    async def _run(self, program: Program, text: str | None, max_output_bytes: int) -> dict[str, Any]:
+    async def _run(self, program: ExternalProgram, text: str | None, max_output_bytes: int) -> dict[str, Any]:
         """Runs the program. Cancelling kills it and everything it started.
 
         Raises:
@@ -140,7 +140,7 @@ class ShellTool:
             return _result(exit_code, stdout.output.take(), stderr.output.take())
 
 
-def _program(inputs: ShellInputs, idempotency_key: str) -> Program:
+def _program(inputs: ShellInputs, idempotency_key: str) -> ExternalProgram:
     """The program to execute.
 
     Raises:
@@ -155,7 +155,7 @@ def _program(inputs: ShellInputs, idempotency_key: str) -> Program:
         raise invalid_input("cwd: no such folder on this worker")
     variables = {os.fsencode(name): os.fsencode(value) for name, value in environment.items()}
     folder = os.fsencode(inputs.cwd) if inputs.cwd is not None else None
-    return Program(list(map(os.fsencode, words)), variables, folder)
+    return ExternalProgram(list(map(os.fsencode, words)), variables, folder)
 
 
 @contextlib.contextmanager

@@ -13,23 +13,26 @@ class Asker:
     """Asks for one run, until the owner of its execution answers.
 
     Attributes:
-        command: As questions show it.
         worker: The name of this worker, for the audit.
         digest: The playbook. What one was given, another must ask for itself: its grants may be others.
     """
 
     def __init__(self, bus: Bus, clock: Clock, command: StepCommand, worker: str) -> None:
-        self.command = ShownCommand.of(command)
+        self._command = command
         self.worker = worker
         self.digest = command.digest
         self._bus = bus
         self._clock = clock
-        self._pool = command.pool
 
     @property
     def execution_id(self) -> str:
-        return self.command.execution_id
+        return self._command.execution_id
+
+    @property
+    def command(self) -> ShownCommand:
+        """The command, as questions show it."""
+        return ShownCommand.of(self._command)
 
     async def ask(self, subject: str, question: WorkerQuestion) -> bytes:
         """The answer to ``question`` on ``subject``, which the pool is added to."""
-        return await ask(self._bus, self._clock, f"{subject}.{self._pool}", codec.encode(question))
+        return await ask(self._bus, self._clock, f"{subject}.{self._command.pool}", codec.encode(question))

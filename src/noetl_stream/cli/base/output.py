@@ -1,8 +1,11 @@
-"""Output for people and programs: data goes to stdout, messages to stderr."""
+"""Output for people and programs: data goes to stdout, messages to stderr.
+
+All output of commands goes through here, so that no character of it is an order to the terminal.
+"""
 
 from __future__ import annotations
 
-import json
+import io
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
@@ -11,6 +14,7 @@ import click
 import msgspec
 
 from noetl_stream.ports.operations.documents import plain
+from noetl_stream.telemetry.terminal import UNSAFE, json_text, shown, shown_json
 
 DOCUMENTS = ("json", "jsonl", "yaml")
 """Formats that show everything."""
@@ -26,6 +30,21 @@ Cell = str | Callable[[Any], Any]
 """A field of a document, or what a column makes of one."""
 
 Columns = Mapping[str, Cell]
+
+
+def say(text: object = "", *, err: bool = False, nl: bool = True) -> None:
+    """Prints text for people, and data for programs that is a word or a name."""
+    click.echo(shown(str(text)), err=err, nl=nl)
+
+
+def say_json(text: str) -> None:
+    """Prints JSON that comes as text."""
+    click.echo(shown_json(text))
+
+
+def print_source(text: str) -> None:
+    """Prints a text such as a playbook: to a file or pipe exactly as it is."""
+    sys.stdout.write(shown(text) if sys.stdout.isatty() else text)  # click would take colours out of a file
 
 
 def columns_of(*keys: str, **more: Cell) -> Columns:
@@ -53,7 +72,7 @@ def print_documents(documents: Sequence[Fields], output: str, columns: Columns, 
 def print_document(document: Shown, output: str, name: Cell, show: Callable[[Shown], object]) -> None:
     """Prints one document as ``-o`` says; ``show`` prints it for people."""
     if output == "name":
-        click.echo(_cell(document, name))
+        say(_cell(document, name))
     elif output == "yaml":
         print_yaml(document)
     elif output in ("json", "jsonl"):
@@ -66,13 +85,13 @@ def print_members(document: Fields) -> None:
     """Prints a document for people: a line for each member that has a value."""
     for key, value in plain(document).items():
         if value not in (None, "", [], {}):
-            shown = ", ".join(value) if isinstance(value, list) and all(isinstance(v, str) for v in value) else value
-            click.echo(f"{key}: {cell_text(shown)}")
+            is_words = isinstance(value, list) and all(isinstance(word, str) for word in value)
+            say(f"{key}: {cell_text(', '.join(value) if is_words else value)}")
 
 
 def print_json(value: Any) -> None:
     """Prints one line of JSON."""
-    click.echo(json.dumps(plain(value), ensure_ascii=False))
+    click.echo(json_text(plain(value)))
 
 
 def print_yaml(value: Any) -> None:
@@ -84,7 +103,13 @@ def print_yaml(value: Any) -> None:
     yaml.allow_unicode = True
     yaml.width = 4096
     yaml.sort_base_mapping_type_on_output = False  # type: ignore[assignment]
-    yaml.dump(plain(value), sys.stdout)
+    text = io.StringIO()
+    yaml.dump(plain(value), text)
+    if UNSAFE.search(text.getvalue()):
+        yaml.allow_unicode = False  # YAML can write them in its own way, and then writes all that is not ASCII so
+        text = io.StringIO()
+        yaml.dump(plain(value), text)
+    click.echo(text.getvalue(), nl=False)
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
@@ -100,7 +125,7 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
         return
     for line in lines:
         padded = (cell + " " * (width - cell_len(cell)) for cell, width in zip(line, widths, strict=True))
-        click.echo("  ".join(padded).rstrip())
+        say("  ".join(padded).rstrip())
 
 
 def _print_folded(lines: Sequence[Sequence[str]], least: Sequence[int]) -> None:
@@ -119,14 +144,14 @@ def _print_folded(lines: Sequence[Sequence[str]], least: Sequence[int]) -> None:
 
 
 def cell_text(value: Any) -> str:
-    """A value as a cell: text unchanged, ``None`` empty, anything else as JSON."""
+    """A value as a cell: text as it may be shown, ``None`` empty, anything else as JSON."""
     if value is None:
         return ""
     if isinstance(value, str):
-        return value
+        return shown(value)
     if isinstance(value, float):
         return f"{value:g}"
-    return json.dumps(plain(value), ensure_ascii=False)
+    return json_text(plain(value))
 
 
 def print_result(result: Any) -> None:
@@ -136,11 +161,11 @@ def print_result(result: Any) -> None:
         columns = list(dict.fromkeys(key for row in rows for key in row))
         print_table(columns, [[row.get(column) for column in columns] for row in rows[:ROWS_SHOWN]])
         if len(rows) > ROWS_SHOWN:
-            click.echo(f"… and {len(rows) - ROWS_SHOWN} more rows")
+            say(f"… and {len(rows) - ROWS_SHOWN} more rows")
     elif isinstance(result, dict) and result:
         print_table(("key", "value"), list(result.items()))
     elif result is not None:
-        click.echo(json.dumps(result, ensure_ascii=False, indent=2))
+        click.echo(json_text(result, indent=2))
 
 
 def _cell(document: Fields, cell: Cell) -> Any:

@@ -15,7 +15,6 @@ import click
 
 from noetl_stream.cli.base.options import bundled, home_option
 from noetl_stream.errors import UsageError
-from noetl_stream.local.gateway import gateway_at
 from noetl_stream.settings.environment import GATEWAY_SCHEMES, Settings, environment_variable
 
 DIRECT: Final = "direct"
@@ -87,6 +86,8 @@ def gateway_of(target: Target, settings: Settings) -> GatewayAddress | None:
 def _with_token(url: str, token: str | None, settings: Settings, name: str) -> GatewayAddress:
     """The gateway, with the token of the embedded stack if it is one of its own and no other token is given."""
     if token is None and settings.home_folder is not None:
+        from noetl_stream.local.gateway import gateway_at  # most commands start faster
+
         local = gateway_at(settings.home_folder, url)
         if local is not None:
             return GatewayAddress(local.url, local.token, name)

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 import click
 
 from noetl_stream.cli.base.exit_codes import ExitCode
-from noetl_stream.cli.base.output import DOCUMENTS, print_document, print_documents
+from noetl_stream.cli.base.output import DOCUMENTS, print_document, print_documents, say
 from noetl_stream.cli.base.session import Session, with_session
 from noetl_stream.cli.base.target import Target
 from noetl_stream.cli.execution.selection import Selection, found_by
@@ -71,14 +71,14 @@ def do(verb: Verb, selection: Selection, target: Target, output: str) -> None:
         return
     if selection.only is not None:
         answer = with_session(target, lambda session: _single(verb, session, ids[0]), publishes=True)
-        print_document(answer, output, verb.name_of, lambda found: click.echo(verb.described(found)))
+        print_document(answer, output, verb.name_of, lambda found: say(verb.described(found)))
         return
     results = with_session(target, lambda session: act_on_all(verb, session, ids, output), publishes=True)
     if output in ("json", "yaml"):
         print_documents(results, output, {}, verb.name_of)
     failed = sum(isinstance(result, NotDone) for result in results)
     if failed:
-        click.echo(f"{len(results) - failed} done, {failed} failed", err=True)
+        say(f"{len(results) - failed} done, {failed} failed", err=True)
         raise click.exceptions.Exit(ExitCode.FAILED)
 
 
@@ -99,7 +99,7 @@ def _selected(verb: Verb, selection: Selection, target: Target, output: str) -> 
     if found and not selection.yes:
         confirm(verb.name, len(found))
     if not found:
-        click.echo("no execution matches", err=True)
+        say("no execution matches", err=True)
     return [one.execution_id for one in found]
 
 
@@ -158,9 +158,9 @@ async def _with_retries(verb: Verb, session: Session, execution_id: str) -> Any:
 def _print(verb: Verb, result: Any, output: str) -> None:
     if isinstance(result, NotDone) and output not in DOCUMENTS:
         hint = f" ({result.hint})" if result.hint else ""
-        click.echo(f"{result.execution_id}: {result.error}{hint}", err=True)
+        say(f"{result.execution_id}: {result.error}{hint}", err=True)
     elif output not in ("json", "yaml"):
-        print_document(result, output, verb.name_of, lambda found: click.echo(verb.described(found)))
+        print_document(result, output, verb.name_of, lambda found: say(verb.described(found)))
 
 
 async def each(ids: Iterable[str], work: Callable[[str], Awaitable[None]], at_once: int = AT_ONCE) -> None:

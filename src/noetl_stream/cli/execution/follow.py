@@ -11,7 +11,7 @@ import click
 
 from noetl_stream.cli.base.exit_codes import ExitCode
 from noetl_stream.cli.base.options import bundled, form_option
-from noetl_stream.cli.base.output import print_document
+from noetl_stream.cli.base.output import print_document, say
 from noetl_stream.cli.base.session import Session, with_session
 from noetl_stream.cli.base.target import Target, target_options
 from noetl_stream.cli.execution.progress import ProgressView, progress_for
@@ -173,7 +173,7 @@ async def _show_why(session: Session, execution_id: str, view: ProgressView, mov
 def end_as(found: ExecutionDocument | None, execution_id: str, following: Following, output: str) -> NoReturn:
     """Shows an ended execution, and exits with its code; ``None``: with that of a timeout."""
     if found is None:
-        click.echo(f"timeout after {following.timeout_s:g} s: execution {execution_id} continues", err=True)
+        say(f"timeout after {following.timeout_s:g} s: execution {execution_id} continues", err=True)
         raise click.exceptions.Exit(ExitCode.TIMEOUT)
     if not (following.watch and output == "jsonl"):
         print_document(found, output, "execution_id", print_ended)
@@ -189,5 +189,5 @@ async def _reporting_cancellation(execution_id: str) -> AsyncIterator[None]:
     try:
         yield
     except asyncio.CancelledError:
-        click.echo(f"execution {execution_id} continues", err=True)
+        say(f"execution {execution_id} continues", err=True)
         raise

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from noetl_stream.cli.base.options import form_option, limit_option
-from noetl_stream.cli.base.output import columns_of, print_document, print_documents, print_result
+from noetl_stream.cli.base.output import columns_of, print_document, print_documents, print_result, say
 from noetl_stream.cli.base.session import PAGE, Session, collect, with_session
 from noetl_stream.cli.base.target import Target, target_options
 from noetl_stream.cli.execution.follow import wait, watch
@@ -55,7 +55,7 @@ def list_executions(filter: Filter | None, limit: int, before: str | None, outpu
     page = with_session(target, lambda session: session.operations.executions.page(chosen, limit, cursor))
     print_executions(page.items, output)
     if page.next is not None:
-        click.echo(f"next page: --before {page.items[-1].execution_id}", err=True)
+        say(f"next page: --before {page.items[-1].execution_id}", err=True)
 
 
 @execution.command()
@@ -79,7 +79,7 @@ def result(execution_id: str, output: str, target: Target) -> None:
     def show(found: ResultDocument) -> None:
         print_result(found.result)
         if found.error is not None:
-            click.echo(f"{found.status}: {found.error.kind}: {found.error.message}", err=True)
+            say(f"{found.status}: {found.error.kind}: {found.error.message}", err=True)
 
     print_document(found, output, "execution_id", show)
 

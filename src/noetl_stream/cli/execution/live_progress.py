@@ -16,6 +16,7 @@ from rich.text import Text
 from noetl_stream.cli.execution.progress import ProgressFold, ProgressView
 from noetl_stream.ports.operations.executions import ReasonDocument
 from noetl_stream.ports.operations.feed import FeedEvent
+from noetl_stream.telemetry.terminal import shown
 
 _LOGGED: Final = ("retry", "failed", "discarded", " | ")
 
@@ -33,7 +34,7 @@ class LiveProgress(ProgressView):
         self._waits = ()
         for line in self._fold.lines(event):
             if any(word in line for word in _LOGGED):
-                self._live.console.print(Text(line, style="yellow"))
+                self._live.console.print(Text(shown(line), style="yellow"))
 
     def waits(self, reasons: Sequence[ReasonDocument]) -> None:
         self._waits = reasons
@@ -51,8 +52,8 @@ class LiveProgress(ProgressView):
                 f"{step.ended}/{step.count}{failed}" if step.count else (f"{step.runs} runs" if step.runs > 1 else "")
             )
             retries = f"{step.retries} {'retry' if step.retries == 1 else 'retries'}" if step.retries else ""
-            table.add_row(mark, Text(name), bar, done, retries)
-        return Group(table, *(Text(_counted_down(reason), style="cyan") for reason in self._waits))
+            table.add_row(mark, Text(shown(name)), bar, done, retries)
+        return Group(table, *(Text(shown(_counted_down(reason)), style="cyan") for reason in self._waits))
 
 
 def _counted_down(reason: ReasonDocument) -> str:

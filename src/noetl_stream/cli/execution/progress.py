@@ -6,8 +6,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-import click
-
+from noetl_stream.cli.base.output import say, say_json
 from noetl_stream.client.executions.follow import ProgressUpdate
 from noetl_stream.errors import PayloadRefused
 from noetl_stream.model import codec, events
@@ -179,7 +178,7 @@ class EventLines(ProgressView):
     """One line of JSON per event (``-o jsonl``)."""
 
     def event(self, event: FeedEvent) -> None:
-        click.echo(event.json)
+        say_json(event.json)
 
 
 class PlainProgress(ProgressView):
@@ -192,7 +191,7 @@ class PlainProgress(ProgressView):
 
     def event(self, event: FeedEvent) -> None:
         for line in self._fold.lines(event):
-            click.echo(line, err=self._stderr)
+            say(line, err=self._stderr)
 
     def waits(self, reasons: Sequence[ReasonDocument]) -> None:
         for reason in reasons:
@@ -200,7 +199,7 @@ class PlainProgress(ProgressView):
             if sentence not in self._shown:
                 self._shown.add(sentence)
                 until = f" (until {reason.until})" if reason.until else ""
-                click.echo(f"waiting: {sentence}{until}", err=self._stderr)
+                say(f"waiting: {sentence}{until}", err=self._stderr)
 
 
 def progress_for(output: str, *, stderr: bool = True) -> ProgressView:

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from noetl_stream.cli.base.options import bundled, form_option
-from noetl_stream.cli.base.output import print_document
+from noetl_stream.cli.base.output import print_document, say
 from noetl_stream.cli.base.session import Session
 from noetl_stream.cli.base.target import Target, target_options
 from noetl_stream.cli.execution.bulk import Verb, do
@@ -130,7 +130,7 @@ def _run_again(execution_id: str, wanted: RerunOptions, following: Following, ou
         return await session.operations.executions.rerun(execution_id, wanted, session.by)
 
     begun = begin_and_follow(begin, following, output, target)
-    print_document(begun, output, "execution_id", lambda found: click.echo(_described(found)))
+    print_document(begun, output, "execution_id", lambda found: say(_described(found)))
 
 
 def _described(begun: ExecutionDocument) -> str:

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from noetl_stream.cli.base.exit_codes import ExitCode
 from noetl_stream.cli.base.options import form_option, output_option
-from noetl_stream.cli.base.output import print_document, print_json
+from noetl_stream.cli.base.output import print_document, print_json, say
 from noetl_stream.cli.base.process import new_id, settings_for
 from noetl_stream.cli.base.session import Session, with_session
 from noetl_stream.cli.base.target import Target, gateway_of, target_options
@@ -152,7 +152,7 @@ def start(
         return await started(session, wanted, playbook or "")
 
     begun = begin_and_follow(begin, following, output, target)
-    print_document(begun, output, "execution_id", lambda found: click.echo(found.execution_id))
+    print_document(begun, output, "execution_id", lambda found: say(found.execution_id))
 
 
 def begin_and_follow(
@@ -218,7 +218,7 @@ async def run_in(
         code, why = ExitCode.TIMEOUT, f"timeout after {timeout_s:g} s"
     except asyncio.CancelledError:
         code, why = ExitCode.INTERRUPTED, "interrupted"
-    click.echo(f"{why}: {_aftermath(session, execution_id or await _answered(session, ids), ids)}", err=True)
+    say(f"{why}: {_aftermath(session, execution_id or await _answered(session, ids), ids)}", err=True)
     return code
 
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-import click
 from msgspec.structs import astuple
 
-from noetl_stream.cli.base.output import DOCUMENTS, Columns, Fields, print_documents, print_result, print_table
+from noetl_stream.cli.base.output import DOCUMENTS, Columns, Fields, print_documents, print_result, print_table, say
 from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.ports.operations.documents import plain
 from noetl_stream.ports.operations.executions import (
@@ -44,22 +43,22 @@ def print_execution(found: ExecutionDocument) -> None:
     """Prints an execution in full."""
     for key in ("execution_id", "path", "status", "duration_s", "rerun_of", "discarded_tokens", "error"):
         if value := getattr(found, key):
-            click.echo(f"{key}: {_words(value)}")
+            say(f"{key}: {_words(value)}")
     if found.steps is None:
-        click.echo(f"steps: too many to show here; run `noetl-stream execution steps {found.execution_id}`")
+        say(f"steps: too many to show here; run `noetl-stream execution steps {found.execution_id}`")
     else:
         columns = ("step", "runs", "status", "seconds", "retries")
         print_table(columns, [astuple(step) for step in found.steps])
     waits = found.waits or []
     for wait in waits[:WAITS_SHOWN]:
-        click.echo(_waiting(wait))
+        say(_waiting(wait))
     if len(waits) > WAITS_SHOWN:
-        click.echo(f"… and {len(waits) - WAITS_SHOWN} more waits")
+        say(f"… and {len(waits) - WAITS_SHOWN} more waits")
     if found.ctx:
-        click.echo(f"ctx, version {found.ctx_version}:")
+        say(f"ctx, version {found.ctx_version}:")
         print_result(found.ctx)
     if found.result is not None:
-        click.echo("result:")
+        say("result:")
         print_result(found.result)
 
 
@@ -68,14 +67,14 @@ def print_ended(found: ExecutionDocument) -> None:
     if found.result is not None:
         print_result(found.result)
     if discarded := found.discarded_tokens:
-        click.echo(f"{discarded} token{'' if discarded == 1 else 's'} discarded at the end", err=True)
+        say(f"{discarded} token{'' if discarded == 1 else 's'} discarded at the end", err=True)
     error = found.error
     if error is not None:
         target = f" in task {error.task}" if error.task else ""
-        click.echo(f"{error.kind}{target}: {error.message}", err=True)
+        say(f"{error.kind}{target}: {error.message}", err=True)
     runs = sum(step.runs for step in found.steps or ())
     counted = f", {runs} step run{'' if runs == 1 else 's'}" if runs else ""
-    click.echo(f"{found.status} in {found.duration_s:.2f} s{counted} ({found.execution_id})", err=True)
+    say(f"{found.status} in {found.duration_s:.2f} s{counted} ({found.execution_id})", err=True)
 
 
 def _waiting(wait: WaitDocument) -> str:
@@ -91,13 +90,13 @@ def _words(value: Any) -> str:
 def print_why(found: WhyDocument) -> None:
     """Prints the summary, then each reason: since when, and what would move the execution."""
     if [found.summary] != [reason.sentence for reason in found.reasons]:
-        click.echo(found.summary)
+        say(found.summary)
     for reason in found.reasons:
-        click.echo(f"- {reason.sentence}{_since(reason)}")
+        say(f"- {reason.sentence}{_since(reason)}")
         if reason.moves:
-            click.echo(f"  → {reason.moves}")
+            say(f"  → {reason.moves}")
     if found.more:
-        click.echo(f"… and {found.more} more")
+        say(f"… and {found.more} more")
 
 
 def _since(reason: ReasonDocument) -> str:

@@ -10,7 +10,7 @@ import click
 
 from noetl_stream.cli.base.exit_codes import ExitCode
 from noetl_stream.cli.base.options import form_option, limit_option, output_option
-from noetl_stream.cli.base.output import Columns, cell_text, print_documents, print_json
+from noetl_stream.cli.base.output import Columns, cell_text, print_documents, print_json, print_source, say
 from noetl_stream.cli.base.process import settings_for
 from noetl_stream.cli.base.session import Session, with_session
 from noetl_stream.cli.base.target import Target, gateway_of, target_options
@@ -106,7 +106,7 @@ def list_playbooks(
     found = with_session(target, lambda session: session.operations.playbooks.page(prefix, wanted, limit, cursor))
     _print_entries(found.items, output)
     if found.next is not None:
-        click.echo(f"next page: --after {found.items[-1].path}", err=True)
+        say(f"next page: --after {found.items[-1].path}", err=True)
 
 
 @click.command()
@@ -147,7 +147,7 @@ def delete(playbook: str, all_versions: bool, target: Target) -> None:
     if (address.version is None) != all_versions:
         raise UsageError("give either a version or --all", hint=f"a version looks like {address.path}@1.0")
     with_session(target, lambda session: session.operations.playbooks.delete(*address, session.by))
-    click.echo(f"deleted {address}")
+    say(f"deleted {address}")
 
 
 @click.command()
@@ -169,11 +169,11 @@ def show(playbook: str, compiled: bool, output: str, target: Target) -> None:
         if output == "json":
             print_json(compiled_view(plan))
         else:
-            click.echo(compiled_text(plan), nl=False)
+            print_source(compiled_text(plan))
     elif output == "json":
         print_json({**_known_of(text), "source": text.source})
     else:
-        click.echo(text.source, nl=False)
+        print_source(text.source)
 
 
 @click.command()
@@ -200,7 +200,7 @@ def diff(ctx: click.Context, before: str, after: str, output: str, target: Targe
         print_json({"same": same, "before": _known_of(old), "after": _known_of(new), "steps": steps})
     else:
         for line in unified_diff(old.source, new.source, old.name, new.name):
-            click.echo(line, nl=False)
+            print_source(line)
     ctx.exit(ExitCode.COMPLETED if same else ExitCode.FAILED)
 
 

@@ -10,7 +10,7 @@ import click
 
 from noetl_stream.cli.base.exit_codes import ExitCode
 from noetl_stream.cli.base.options import output_option
-from noetl_stream.cli.base.output import print_json
+from noetl_stream.cli.base.output import print_json, print_source, say
 from noetl_stream.cli.base.session import Session, with_session
 from noetl_stream.cli.base.target import Target, target_options
 from noetl_stream.cli.playbook.catalog import delete, diff, get, list_playbooks, register, show, versions
@@ -21,7 +21,7 @@ from noetl_stream.playbook.compile.compiler import check
 from noetl_stream.playbook.diagnostics import Diagnostic
 from noetl_stream.playbook.kinds.spec import Kinds, unchecked_kind
 from noetl_stream.playbook.schema import playbook_schema
-from noetl_stream.settings.environment import limit_settings
+from noetl_stream.settings.environment import kinds_off, limit_settings
 from noetl_stream.tools.registry import kinds_of, load_tools
 
 kinds_option = click.option(
@@ -69,9 +69,9 @@ def check_files(ctx: click.Context, files: tuple[Path, ...], extra: str, output:
     else:
         for name, found in results.items():
             for diagnostic in found:
-                click.echo(diagnostic.render())
+                say(diagnostic.render())
             if _passed(found):
-                click.echo(f"{name}: ok")
+                say(f"{name}: ok")
     if not all(map(_passed, results.values())):
         ctx.exit(ExitCode.INVALID)
 
@@ -90,7 +90,7 @@ def schema(file: Path | None, extra: str) -> None:
     """
     text = json.dumps(playbook_schema(*_accepted(extra)), ensure_ascii=False, indent=2) + "\n"
     if file is None:
-        click.echo(text, nl=False)
+        print_source(text)
         return
     try:
         file.write_text(text, encoding="utf-8")
@@ -99,9 +99,9 @@ def schema(file: Path | None, extra: str) -> None:
 
 
 def _accepted(extra: str) -> tuple[Kinds, Limits]:
-    """The tool kinds installed here and those of ``--kinds``; the limits of the environment."""
+    """The tool kinds installed here, with those switched off by the environment, and of ``--kinds``; its limits."""
     foreign = {kind: unchecked_kind(kind) for kind in map(str.strip, extra.split(",")) if kind}
-    return {**foreign, **kinds_of(load_tools())}, operator_limits(limit_settings())
+    return {**foreign, **kinds_of(load_tools(), kinds_off())}, operator_limits(limit_settings())
 
 
 async def _check_remotely(session: Session, files: Sequence[Path]) -> dict[str, Sequence[Diagnostic]]:

@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 import click
 
 from noetl_stream.cli.base.exit_codes import ExitCode
+from noetl_stream.cli.base.output import say
 from noetl_stream.errors import NotFound, UsageError
 from noetl_stream.model.limits import operator_limits
 from noetl_stream.playbook.compile.compiler import check
@@ -18,7 +19,7 @@ from noetl_stream.playbook.diagnostics import Diagnostic
 from noetl_stream.playbook.plan import Plan
 from noetl_stream.ports.catalog import ADDRESS_FORM, Address, read_address
 from noetl_stream.ports.operations.playbooks import PlaybookDocument
-from noetl_stream.settings.environment import limit_settings
+from noetl_stream.settings.environment import kinds_off, limit_settings
 from noetl_stream.tools.registry import kinds_of, load_tools
 
 _FILE_BEGINNINGS: Final = ("/", "./", "../", "~")
@@ -92,14 +93,14 @@ def print_diagnostics(found: Sequence[Diagnostic], name: str) -> None:
         name: Replaces the file that the diagnostics name, unless empty.
     """
     for diagnostic in found:
-        click.echo((replace(diagnostic, file=name) if name else diagnostic).render(), err=True)
+        say((replace(diagnostic, file=name) if name else diagnostic).render(), err=True)
 
 
 def runnable_plan(name: str, source: bytes | str) -> Plan:
     """The plan of a playbook, whose diagnostics go to stderr; errors end the command with :attr:`ExitCode.INVALID`."""
-    checked = check(source, kinds_of(load_tools()), file=name, limits=operator_limits(limit_settings()))
+    checked = check(source, kinds_of(load_tools(), kinds_off()), file=name, limits=operator_limits(limit_settings()))
     for diagnostic in checked.diagnostics:
-        click.echo(diagnostic.render(), err=True)
+        say(diagnostic.render(), err=True)
     if checked.plan is None:
         raise click.exceptions.Exit(ExitCode.INVALID)
     return checked.plan

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from noetl_stream.engine.choices import MAX_CHOICES, RESULT, Choice, EvaluationNeeded, Option, is_current, made
+from noetl_stream.engine.choices import MAX_CHOICES, RESULT, Choice, EvaluationNeeded, Rendering, is_current, made
 from noetl_stream.engine.decide.executions import end_when_stopped, on_ctx
 from noetl_stream.engine.decide.joins import break_deadlock, fire_complete, fire_if_enough
 from noetl_stream.engine.decide.loops import move_loop
@@ -102,7 +102,7 @@ def _finish(plan: Plan, state: Execution) -> Fact:
 
 def result_of(plan: Plan, state: Execution, result: Template) -> Choice:
     """The result of the execution: a choice without alternative."""
-    return Choice([Option(None, result, str(result.source))], result_scope(plan, state))
+    return Choice([Rendering(None, result, str(result.source))], result_scope(plan, state))
 
 
 def _completed(state: Execution, result: Payload) -> Fact:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from noetl_stream.engine.choices import Choice, Option, made
+from noetl_stream.engine.choices import Choice, made
 from noetl_stream.engine.decide import Rules
 from noetl_stream.engine.decide.executions import on_ctx
 from noetl_stream.engine.scope import arc_scope, expression_failure
@@ -30,36 +30,42 @@ def route(plan: Plan, state: Execution, run: StepRun) -> Sequence[Fact]:
         return _close(plan, run, [], [], ())
     # What was chosen elsewhere stays so when `ctx` changes: it is the choice at the end of the step run.
     evaluated = made(state, run.step_run_id, lambda: arcs_of(plan, state, run), lambda chosen: True)
-    listed = list(zip(_open_arcs(step, run), evaluated.guards, strict=False))
-    guards = [EvaluatedGuard(arc.guard.source if arc.guard else "true", held, index) for (index, arc), held in listed]
-    fired = [arc for arc, held in listed if held]
-    error = evaluated.error or _size_error(state, fired, evaluated.values)
+    guards: list[EvaluatedGuard] = []
+    fired: list[int] = []
+    for index, held in zip(_open_arcs(step, run), evaluated.guards, strict=False):
+        guard = step.arcs[index].guard
+        guards.append(EvaluatedGuard(guard.source if guard is not None else "true", held, index))
+        if held:
+            fired.append(index)
+    arcs = [step.arcs[index] for index in fired]
+    error = evaluated.error or _size_error(state, arcs, evaluated.values)
     if error:
         failing = ExecutionFailing(expression_failure(f"an arc of {run.step}", error), run.step, run.step_run_id)
         return (NextEvaluated(run.step_run_id, run.ended, guards), failing)
-    tokens = [_token(run, arc, index, args) for (index, arc), args in zip(fired, evaluated.values, strict=True)]
-    return _close(plan, run, guards, [index for index, _ in fired], tokens)
+    tokens = [_token(run, step.arcs[index], index, args) for index, args in zip(fired, evaluated.values, strict=True)]
+    return _close(plan, run, guards, fired, tokens)
 
 
 def arcs_of(plan: Plan, state: Execution, run: StepRun) -> Choice:
     """Which arcs of an ended step run fire, and with which ``args``."""
     step = plan.steps[run.step]
-    options = [Option(arc.guard, arc.args, f"args of the arc to {arc.step}") for _, arc in _open_arcs(step, run)]
+    options = [step.arcs[index] for index in _open_arcs(step, run)]
     return Choice(options, arc_scope(plan, state, run), first=step.routing == "exclusive")
 
 
-def _open_arcs(step: StepPlan, run: StepRun) -> list[tuple[int, ArcPlan]]:
-    """The arcs that may fire, with their indexes: after a failure, those that handle it."""
-    failed = run.ended == "step.failed"
-    return [(index, arc) for index, arc in enumerate(step.arcs) if arc.handles_failure or not failed]
+def _open_arcs(step: StepPlan, run: StepRun) -> Sequence[int]:
+    """The indexes of the arcs that may fire: after a failure, those that handle it."""
+    if run.ended != "step.failed":
+        return range(len(step.arcs))
+    return [index for index, arc in enumerate(step.arcs) if arc.handles_failure]
 
 
-def _size_error(state: Execution, fired: Sequence[tuple[int, ArcPlan]], values: Sequence[Any]) -> str:
+def _size_error(state: Execution, fired: Sequence[ArcPlan], values: Sequence[Any]) -> str:
     at_most = state.limits.max_ctx_bytes
-    for (_, arc), args in zip(fired, values, strict=False):
+    for arc, args in zip(fired, values, strict=False):
         size = len(codec.encode(args))
         if size > at_most:
-            return f"args of the arc to {arc.step} have {size} bytes; limits.max_ctx_bytes is {at_most}"
+            return f"{arc.label} have {size} bytes; limits.max_ctx_bytes is {at_most}"
     return ""
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from noetl_stream.engine.choices import Choice, Option, is_current, made
+from noetl_stream.engine.choices import Choice, is_current, made
 from noetl_stream.engine.decide import Rules
 from noetl_stream.engine.decide.joins import arrive, fire_if_enough, refusal_of
 from noetl_stream.engine.decide.loops import open_loop
@@ -89,7 +89,7 @@ def _hold(state: Execution, policy: AdmitPlan, token: Token, guards: list[Evalua
 
 def admission_of(plan: Plan, state: Execution, token: Token, policy: AdmitPlan) -> Choice:
     """Which rule of the policy admits or refuses the token: the first that holds."""
-    return Choice([Option(rule.guard) for rule in policy.rules], admission_scope(plan, state, token))
+    return Choice(policy.rules, admission_scope(plan, state, token))
 
 
 def _is_allowed(policy: AdmitPlan, evaluated: Evaluated) -> bool:

@@ -29,6 +29,7 @@ class KindSpec:
         reads_scope: Whether the tool itself sees ``workload``, ``ctx`` and ``iter`` (python).
         combination_error: Called with the names of the given inputs; returns an error message if they do not go
             together, else ``None``.
+        off: Whether the operator has switched the kind off: its tasks fail, and the checker warns.
     """
 
     kind: str
@@ -39,6 +40,7 @@ class KindSpec:
     helper: str | None = None
     reads_scope: bool = False
     combination_error: Callable[[Collection[str]], str | None] | None = None
+    off: bool = False
 
 
 Kinds = Mapping[str, KindSpec]

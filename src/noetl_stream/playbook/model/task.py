@@ -110,8 +110,13 @@ def _kind_of_task(node: Mapping, kinds: Kinds, problems: Problems) -> KindSpec |
             problems.error("missing_key", "a task needs `kind`", node, "write { kind: noop }, for example")
         return None
     kind = text_of(value, "`kind`", problems)
-    if kind is None or kind in kinds:
-        return kinds[kind] if kind else None
+    if kind is None:
+        return None
+    if kind in kinds:
+        if kinds[kind].off:
+            hint = "allow the kind on the workers, or use another"
+            problems.warn("kind_off", f"the operator has switched off tasks of kind `{kind}`", value, hint)
+        return kinds[kind]
     near = did_you_mean(kind, kinds)
     hint = near or f"installed kinds: {listed(sorted(kinds))}; plugins can add more"
     problems.error("unknown_kind", f"no tool of kind `{kind}` is installed", value, hint)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 from jinja2 import TemplateSyntaxError, nodes
 
@@ -48,9 +48,15 @@ def compile_template(
     build = compiler.build(source, ())
     if compiler.problems:
         raise TemplateProblem(compiler.problems)
-    if build is None:
-        return Template(source, True, frozenset(), frozenset(), text, _constant(source))
-    return Template(source, False, compiler.reads, frozenset(compiler.paths), text, build)
+    return Template(
+        source,
+        build is None,
+        reads=compiler.reads,
+        paths=frozenset(compiler.paths),
+        text=text,
+        steps=compiler.steps,
+        build=build or _constant(source),
+    )
 
 
 def compile_guard(
@@ -65,12 +71,23 @@ def compile_guard(
     if isinstance(source, bool):
         value = source
         constant = Expression(str(source), lambda scope, meter: value)
-        return Guard(str(source).lower(), frozenset(), frozenset(), (), text, constant)
+        nothing: frozenset[Any] = frozenset()
+        return Guard(
+            str(source).lower(), reads=nothing, paths=nothing, comparisons=(), text=text, steps=(), expression=constant
+        )
     compiler = _Compiler(Names(namespaces, bindings, _EXPRESSION_FUNCTIONS), limits, only_output=True)
     expression = compiler.text(source, is_guard=True)
     if expression is None:
         raise TemplateProblem(compiler.problems)
-    return Guard(source, compiler.reads, frozenset(compiler.paths), tuple(compiler.comparisons), text, expression)
+    return Guard(
+        source,
+        reads=compiler.reads,
+        paths=frozenset(compiler.paths),
+        comparisons=tuple(compiler.comparisons),
+        text=text,
+        steps=compiler.steps,
+        expression=expression,
+    )
 
 
 def compile_text(text: TemplateText) -> Template | Guard:
@@ -105,6 +122,11 @@ class _Compiler:
     def reads(self) -> frozenset[tuple[str, str | None]]:
         """The paths, cut after their first key."""
         return frozenset((path[0], path[1] if len(path) > 1 else None) for path in self.paths)
+
+    @property
+    def steps(self) -> tuple[str | None, ...]:
+        """The keys of ``steps`` that are read."""
+        return tuple(key for namespace, key in self.reads if namespace == "steps")
 
     def build(self, source: JSON, pointer: tuple[str | int, ...]) -> Evaluate | None:
         """The function that renders ``source``; ``None`` if it is constant."""

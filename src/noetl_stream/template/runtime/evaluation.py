@@ -128,6 +128,7 @@ class Template:
         reads: Namespaces and first keys that it reads; ``(namespace, None)`` is the whole namespace or a computed key.
         paths: The paths that it reads, each from its namespace to the first key that is computed or not text.
         text: What it was compiled from.
+        steps: The keys of ``steps`` in ``reads``.
         build: Renders it; internal to this package.
     """
 
@@ -136,6 +137,7 @@ class Template:
     reads: frozenset[tuple[str, str | None]]
     paths: frozenset[tuple[str, ...]]
     text: TemplateText
+    steps: tuple[str | None, ...]
     build: Evaluate = field(repr=False)
 
 
@@ -149,6 +151,7 @@ class Guard:
         paths: As in :class:`Template`.
         comparisons: Paths and the text literals that they are compared with by ``==``, ``!=`` or ``in [...]``.
         text: As in :class:`Template`.
+        steps: As in :class:`Template`.
         expression: Evaluates it; internal to this package.
     """
 
@@ -157,6 +160,7 @@ class Guard:
     paths: frozenset[tuple[str, ...]]
     comparisons: tuple[Comparison, ...]
     text: TemplateText
+    steps: tuple[str | None, ...]
     expression: Expression = field(repr=False)
 
 

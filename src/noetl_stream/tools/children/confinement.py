@@ -38,7 +38,7 @@ _DEVICES: Final = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/u
 _SHARED_MEMORY: Final = "/dev/shm"  # noqa: S108  # semaphores of multiprocessing; their names are random
 
 
-class Home(NamedTuple):
+class ChildHome(NamedTuple):
     """The folder of one child, its ``HOME``, ``TMPDIR`` and working folder, and the user it belongs to."""
 
     path: str
@@ -52,14 +52,14 @@ def user_of(slot: int, settings: ChildSettings) -> int | None:
     return CHILD_USERS_FROM + slot % CHILD_USERS
 
 
-def make_home(home: Home) -> None:
+def make_home(home: ChildHome) -> None:
     """Makes the folder, for this child alone."""
     os.mkdir(home.path, 0o700)  # noqa: PTH102  # this runs in a freshly forked process
     if home.user is not None:
         os.chown(home.path, home.user, home.user)
 
 
-def confine(settings: ChildSettings, home: Home) -> None:
+def confine(settings: ChildSettings, home: ChildHome) -> None:
     """Confines this process, which has one thread, for good.
 
     Raises:
@@ -70,9 +70,7 @@ def confine(settings: ChildSettings, home: Home) -> None:
     _limit(resource.RLIMIT_NOFILE, settings.files)
     if home.user is not None:
         _limit(resource.RLIMIT_NPROC, settings.processes)
-        os.setgroups([])
-        os.setresgid(home.user, home.user, home.user)
-        os.setresuid(home.user, home.user, home.user)
+        _become(home.user)
     hide_process()
     refuse_new_privileges()
     version = landlock_version()
@@ -80,6 +78,13 @@ def confine(settings: ChildSettings, home: Home) -> None:
         restrict_self(_grants(settings, home), version)
     drop_capabilities()
     die_with_parent()
+
+
+def _become(user: int) -> None:
+    """For good: root loses its other users, groups and capabilities by this."""
+    os.setgroups([])
+    os.setgid(user)
+    os.setuid(user)
 
 
 def limit_cpu_time(seconds: int, *, final: bool) -> None:
@@ -100,7 +105,7 @@ def _limit(kind: int, value: int) -> None:
         resource.setrlimit(kind, (value, value))
 
 
-def _grants(settings: ChildSettings, home: Home) -> Iterator[Grant]:
+def _grants(settings: ChildSettings, home: ChildHome) -> Iterator[Grant]:
     # The folders of a virtual environment and of its base are those that sys.path and the interpreter are in.
     for path in {*_SYSTEM_FOLDERS, *import_folders()}:
         yield Grant(path, READ)
@@ -122,9 +127,7 @@ def closed_to(user: int) -> str | None:
     if child == 0:
         unreachable = 0
         try:
-            os.setgroups([])
-            os.setresgid(user, user, user)
-            os.setresuid(user, user, user)
+            _become(user)
             folders = import_folders()
             unreachable = next((n for n, path in enumerate(folders, 1) if not _readable(path)), 0)
         finally:

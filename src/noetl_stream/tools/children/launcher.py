@@ -7,6 +7,7 @@ import contextlib
 import heapq
 import json
 import os
+import secrets
 import shutil
 import signal
 import socket
@@ -21,15 +22,16 @@ import msgspec
 
 from noetl_stream.settings.children import ChildSettings
 from noetl_stream.tools.child_process import kill_group, kill_trees
+from noetl_stream.tools.children.confinement import CHILD_USERS
 from noetl_stream.tools.children.messages import (
     HEADER_BYTES,
     ZYGOTE_DIED,
     Ended,
     Event,
-    Program,
-    Release,
+    ExternalProgram,
+    ReleaseChild,
     Setup,
-    Start,
+    StartChild,
     framed,
 )
 from noetl_stream.tools.children.process_tree import ChildrenList
@@ -37,6 +39,8 @@ from noetl_stream.tools.children.process_tree import ChildrenList
 ENVIRONMENT: Final = {"PATH": os.defpath, "LANG": "C.UTF-8"}
 """The environment of every child, with ``HOME`` and ``TMPDIR``, its own folder."""
 _READ_BYTES: Final = 64 * 1024
+_OWN_SLOTS_FROM: Final = secrets.randbelow(CHILD_USERS)
+"""Workers that share a machine, also from different containers, seldom give their children the same users."""
 
 _PROGRAM: Final = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[3]);"
@@ -49,25 +53,32 @@ class Launcher:
 
     Args:
         environment: Variables of all children, visible to playbook code. Default: :data:`ENVIRONMENT`.
+        server: The module that children without a program run (see :class:`Setup`). The zygote has imported it.
         first_slot: The number that users of children are counted from, so that two launchers share none.
     """
 
     def __init__(
-        self, settings: ChildSettings, environment: Mapping[str, str] = ENVIRONMENT, *, first_slot: int = 0
+        self,
+        settings: ChildSettings,
+        environment: Mapping[str, str] = ENVIRONMENT,
+        *,
+        server: str | None = None,
+        first_slot: int = 0,
     ) -> None:
-        self._setup = Setup(settings, dict(environment))
+        self._setup = Setup(settings, server)
+        self._environment = environment
         self._first_slot = first_slot
         self._zygote: _Zygote | None = None
         self._ending: set[asyncio.Task[Any]] = set()
 
-    async def start(self, descriptors: Sequence[int], program: Program | None = None) -> ChildProcess:
-        """Starts a child, confined, in its own session and folder. See :class:`Start` for the descriptors.
+    async def start(self, descriptors: Sequence[int], program: ExternalProgram | None = None) -> ChildProcess:
+        """Starts a child, confined, in its own session and folder. See :class:`StartChild` for the descriptors.
 
         Raises:
             OSError: It could not be started.
         """
         if self._zygote is None or self._zygote.has_ended:
-            self._zygote = _Zygote(self._setup, self._first_slot)
+            self._zygote = _Zygote(self._setup, self._environment, self._first_slot)
         child = self._zygote.start(descriptors, program)
         try:
             await asyncio.shield(child.started)
@@ -121,7 +132,8 @@ class ChildProcess:
         if not self.exit_code.done():
             if self._own_children():
                 kill_trees([self.process_id])
-            os.kill(self.process_id, signal.SIGKILL)  # it may not lead a group yet
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.process_id, signal.SIGKILL)  # it may not lead a group yet
         kill_group(self.process_id)
 
     async def end(self) -> int:
@@ -142,13 +154,13 @@ class ChildProcess:
 class _Zygote:
     """The launcher's end of one zygote."""
 
-    def __init__(self, setup: Setup, first_slot: int) -> None:
+    def __init__(self, setup: Setup, environment: Mapping[str, str], first_slot: int) -> None:
         self._homes = tempfile.mkdtemp(prefix="noetl-children-")
         os.chmod(self._homes, 0o711)  # noqa: PTH101, S103  # so that each child reaches its own, by name
         self._channel, theirs = socket.socketpair()
         try:
             with theirs:
-                self._process = _start_zygote(theirs, self._homes)
+                self._process = _start_zygote(theirs, self._homes, environment)
         except BaseException:
             self._channel.close()
             os.rmdir(self._homes)  # noqa: PTH106
@@ -160,19 +172,19 @@ class _Zygote:
         self._children: dict[int, ChildProcess] = {}
         self._released: set[int] = set()
         self._numbers = count(1)
-        self._slots = count(first_slot)
+        self._slots = count(_OWN_SLOTS_FROM + first_slot)
         self._free_slots: list[int] = []
         self._cleaning: asyncio.Future[None] = loop.create_future()
         loop.add_reader(self._channel, self._read)
         self._send(framed(setup))
 
-    def start(self, descriptors: Sequence[int], program: Program | None) -> ChildProcess:
+    def start(self, descriptors: Sequence[int], program: ExternalProgram | None) -> ChildProcess:
         """Orders a child. The descriptors may be closed afterwards."""
         number = next(self._numbers)
         slot = heapq.heappop(self._free_slots) if self._free_slots else next(self._slots)
         child = ChildProcess(self, number, slot, os.path.join(self._homes, str(number)))  # noqa: PTH118
         self._children[number] = child
-        self._send(framed(Start(number, slot, child.home, program)), descriptors)
+        self._send(framed(StartChild(number, slot, child.home, program)), descriptors)
         return child
 
     def holds(self, child: ChildProcess) -> bool:
@@ -192,7 +204,7 @@ class _Zygote:
         if self._children.pop(child.number, None) is not None:
             self._released.add(child.process_id)
             heapq.heappush(self._free_slots, child.slot)
-            self._send(framed(Release(child.number)))
+            self._send(framed(ReleaseChild(child.number)))
 
     async def close(self) -> None:
         """Ends it and waits until it has."""
@@ -259,7 +271,7 @@ class _Zygote:
 _events: Final = msgspec.msgpack.Decoder(Event)
 
 
-def _start_zygote(channel: socket.socket, homes: str) -> subprocess.Popen[bytes]:
+def _start_zygote(channel: socket.socket, homes: str, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
     # It has the worker's import path, but without the current folder, which children may not read; -I ignores the rest
     # of the environment (PYTHONSTARTUP, the user's site folder).
     path = json.dumps([entry for entry in sys.path if entry and entry != os.getcwd()])  # noqa: PTH109
@@ -268,6 +280,6 @@ def _start_zygote(channel: socket.socket, homes: str) -> subprocess.Popen[bytes]
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         pass_fds=(channel.fileno(),),
-        env=ENVIRONMENT,
+        env=environment,
         start_new_session=True,
     )

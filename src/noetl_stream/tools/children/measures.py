@@ -7,7 +7,7 @@ import sys
 from typing import Final, NamedTuple
 
 from noetl_stream.settings.children import ChildSettings
-from noetl_stream.tools.children.confinement import CHILD_USERS_FROM, closed_to, user_of
+from noetl_stream.tools.children.confinement import CHILD_USERS, CHILD_USERS_FROM, closed_to, user_of
 from noetl_stream.tools.children.landlock import SIGNALS_VERSION, landlock_version
 
 log = logging.getLogger(__name__)
@@ -74,4 +74,4 @@ def _own_user(settings: ChildSettings) -> Measure:
     closed = closed_to(user)
     if closed is not None:
         return Measure(name, False, f"the worker's for python, since only root can read {closed}; shell has its own")
-    return Measure(name, True, f"from {CHILD_USERS_FROM} on, one for each child")
+    return Measure(name, True, f"one of {CHILD_USERS_FROM} to {CHILD_USERS_FROM + CHILD_USERS - 1} for each child")

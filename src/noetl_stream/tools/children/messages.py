@@ -14,13 +14,16 @@ ZYGOTE_DIED: Final = -9
 
 
 class Setup(msgspec.Struct, frozen=True, tag=True):
-    """The first message: what holds for all children."""
+    """The first message: what holds for all children.
+
+    ``server`` is the module whose ``serve(channel_fd, cpu_s)`` children without a program run.
+    """
 
     settings: ChildSettings
-    environment: dict[str, str]
+    server: str | None
 
 
-class Program(msgspec.Struct, frozen=True):
+class ExternalProgram(msgspec.Struct, frozen=True):
     """A program to execute. ``environment`` is added to that of all children; ``folder``: default, the child's own."""
 
     words: list[bytes]
@@ -28,20 +31,20 @@ class Program(msgspec.Struct, frozen=True):
     folder: bytes | None
 
 
-class Start(msgspec.Struct, frozen=True, tag=True):
+class StartChild(msgspec.Struct, frozen=True, tag=True):
     """Start child ``number`` with ``home`` as its folder.
 
     With a program, the descriptors sent along are its input, output and errors, and a pipe for the number of the system
-    error if it cannot be executed. Without one, the child serves Python jobs, and they are the channel and the output.
+    error if it cannot be executed. Without one, they are the channel that the child serves, and its output.
     """
 
     number: int
     slot: int
     home: str
-    program: Program | None = None
+    program: ExternalProgram | None = None
 
 
-class Release(msgspec.Struct, frozen=True, tag=True):
+class ReleaseChild(msgspec.Struct, frozen=True, tag=True):
     """Forget a child that has ended. Until then its process id stays taken."""
 
     number: int
@@ -62,7 +65,7 @@ class Ended(msgspec.Struct, frozen=True, tag=True):
     exit_code: int
 
 
-Order = Setup | Start | Release
+Order = Setup | StartChild | ReleaseChild
 Event = Started | Ended
 
 

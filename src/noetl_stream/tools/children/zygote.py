@@ -17,26 +17,26 @@ import socket
 import sys
 import traceback
 from collections.abc import Sequence
+from importlib import import_module
 from typing import Final, NoReturn
 
 import msgspec
 
-from noetl_stream.tools.children.confinement import Home, closed_to, confine, limit_cpu_time, make_home, user_of
+from noetl_stream.tools.children.confinement import ChildHome, closed_to, confine, limit_cpu_time, make_home, user_of
 from noetl_stream.tools.children.linux import adopt_orphans, hide_process
 from noetl_stream.tools.children.messages import (
     HEADER_BYTES,
     Ended,
     Event,
+    ExternalProgram,
     Order,
-    Program,
-    Release,
+    ReleaseChild,
     Setup,
-    Start,
+    StartChild,
     Started,
     framed,
 )
 from noetl_stream.tools.children.process_tree import ChildrenList
-from noetl_stream.tools.python.child import serve
 
 _MAX_DESCRIPTORS: Final = 4
 _CONFINEMENT_FAILED: Final = 70
@@ -66,8 +66,7 @@ class Zygote:
         setup = self._receive()
         assert isinstance(setup, Setup)
         self._settings = setup.settings
-        os.environ.clear()
-        os.environ.update(setup.environment)
+        self._serve = None if setup.server is None else import_module(setup.server).serve
         user = user_of(0, self._settings)
         self._python_has_own_user = user is not None and closed_to(user) is None
 
@@ -93,17 +92,16 @@ class Zygote:
                 if order is None:
                     break
                 self._obey(order)
-        for process_id in self._process_ids.values():
-            _kill_group(process_id)
+        self._kill_all()
 
     def _obey(self, order: Order) -> None:
-        if isinstance(order, Release):
+        if isinstance(order, ReleaseChild):
             process_id = self._process_ids.pop(order.number)
             self._ended.discard(order.number)
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(process_id, 0)
             self._kill_strangers()
-        elif isinstance(order, Start):
+        elif isinstance(order, StartChild):
             descriptors, self._descriptors = self._descriptors, []
             try:
                 self._send(self._start(order, descriptors))
@@ -111,9 +109,9 @@ class Zygote:
                 for descriptor in descriptors:
                     os.close(descriptor)
 
-    def _start(self, order: Start, descriptors: Sequence[int]) -> Started:
+    def _start(self, order: StartChild, descriptors: Sequence[int]) -> Started:
         has_own_user = order.program is not None or self._python_has_own_user
-        home = Home(order.home, user_of(order.slot, self._settings) if has_own_user else None)
+        home = ChildHome(order.home, user_of(order.slot, self._settings) if has_own_user else None)
         try:
             process_id = os.fork()
         except OSError as error:
@@ -123,7 +121,7 @@ class Zygote:
         self._process_ids[order.number] = process_id
         return Started(order.number, process_id)
 
-    def _become_child(self, program: Program | None, home: Home, descriptors: Sequence[int]) -> NoReturn:
+    def _become_child(self, program: ExternalProgram | None, home: ChildHome, descriptors: Sequence[int]) -> NoReturn:
         try:
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -137,13 +135,14 @@ class Zygote:
             _keep_only(channel, standard=(0, output, output))
             os.chdir(home.path)
             confine(self._settings, home)
-            serve(channel, self._settings.cpu_s)
+            assert self._serve is not None
+            self._serve(channel, self._settings.cpu_s)
         except BaseException:
             traceback.print_exc()
         finally:
             os._exit(_CONFINEMENT_FAILED)
 
-    def _execute(self, program: Program, home: Home, descriptors: Sequence[int]) -> NoReturn:
+    def _execute(self, program: ExternalProgram, home: ChildHome, descriptors: Sequence[int]) -> NoReturn:
         *standard, errors = descriptors
         try:
             _keep_only(errors, standard=standard)
@@ -166,6 +165,18 @@ class Zygote:
             if exit_code is not None:
                 self._ended.add(number)
                 self._send(Ended(number, exit_code))
+        self._kill_strangers()
+
+    def _kill_all(self) -> None:
+        """Kills every child, and then what becomes an orphan by that."""
+        for process_id in self._process_ids.values():
+            with contextlib.suppress(OSError):
+                os.kill(process_id, signal.SIGKILL)
+                os.killpg(process_id, signal.SIGKILL)
+        for process_id in self._process_ids.values():
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(process_id, 0)
+        self._process_ids.clear()
         self._kill_strangers()
 
     def _kill_strangers(self) -> None:
@@ -223,8 +234,3 @@ def _exit_code_if_ended(process_id: int) -> int | None:
     if info is None:
         return None
     return info.si_status if info.si_code == os.CLD_EXITED else -info.si_status
-
-
-def _kill_group(process_id: int) -> None:
-    with contextlib.suppress(OSError):
-        os.killpg(process_id, signal.SIGKILL)

@@ -32,7 +32,7 @@ class ForeignAnswer(Exception):
     """The child has sent something that is no answer to its job: code of an earlier run may have stayed in it."""
 
 
-class Job(NamedTuple):
+class PythonJob(NamedTuple):
     """A job for :func:`~noetl_stream.tools.python.job.run_job`, without its number.
 
     Attributes:
@@ -45,7 +45,7 @@ class Job(NamedTuple):
     domain: str | None
 
 
-class Answer(NamedTuple):
+class PythonAnswer(NamedTuple):
     """What a job gave: a result, or an error mapping; and its output."""
 
     result: Any
@@ -64,7 +64,7 @@ class ChildPool:
         self._busy: set[Child] = set()
         self._ending: set[asyncio.Task[int]] = set()
 
-    async def run(self, job: Job) -> Answer:
+    async def run(self, job: PythonJob) -> PythonAnswer:
         """Runs one job. Cancelling it kills the child and everything it started.
 
         Raises:
@@ -161,7 +161,7 @@ class Child(asyncio.Protocol):
         self._max_answer_bytes = 0
         self._received = bytearray()
 
-    async def run(self, job: Job) -> Answer:
+    async def run(self, job: PythonJob) -> PythonAnswer:
         """See :meth:`ChildPool.run`."""
         assert self._transport is not None
         number = os.urandom(_NUMBER_BYTES).hex()
@@ -182,7 +182,7 @@ class Child(asyncio.Protocol):
             raise ForeignAnswer from None
         if answered != number:
             raise ForeignAnswer
-        return Answer(result, error, self._output.take()[0])
+        return PythonAnswer(result, error, self._output.take()[0])
 
     def kill(self) -> None:
         """Kills the child and what it started."""

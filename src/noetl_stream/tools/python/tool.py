@@ -17,7 +17,8 @@ from noetl_stream.settings.tools import ToolSettings
 from noetl_stream.tools.children.launcher import ENVIRONMENT, Launcher
 from noetl_stream.tools.contract import ToolCall, ToolFailure, ToolResult
 from noetl_stream.tools.inputs import Inputs, Knobs, invalid_input, validated
-from noetl_stream.tools.python.pool import ChildDied, ChildPool, ForeignAnswer, Job
+from noetl_stream.tools.python import child
+from noetl_stream.tools.python.pool import ChildDied, ChildPool, ForeignAnswer, PythonJob
 
 MIN_CHILDREN: Final = 4
 """Least number of child processes that a worker may start; more if it has more processors."""
@@ -108,7 +109,7 @@ class PythonTool:
         settings = settings or ChildSettings()
         max_children = max_children or max(MIN_CHILDREN, os.cpu_count() or 1)
         self._isolation = settings.isolation
-        self._pool = ChildPool(Launcher(settings, environment), max_children=max_children)
+        self._pool = ChildPool(Launcher(settings, environment, server=child.__name__), max_children=max_children)
 
     @classmethod
     def configured(cls, settings: ToolSettings) -> PythonTool:
@@ -124,7 +125,7 @@ class PythonTool:
         """
         inputs = validated(PythonInputs, call.inputs)
         knobs = validated(PythonKnobs, call.knobs)
-        job = Job(_encoded(inputs, knobs, call), knobs.max_result_bytes, self._domain(call))
+        job = PythonJob(_encoded(inputs, knobs, call), knobs.max_result_bytes, self._domain(call))
         try:
             answer = await self._pool.run(job)
         except ChildDied as died:

@@ -1,0 +1,63 @@
+"""`noetl-stream nats accounts`: a complete configuration, seeds that stay, and errors that say what to do."""
+
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from nats_process import ROOT, NatsServer
+from noetl_stream.adapters.nats.connection import NatsConnection
+from noetl_stream.adapters.nats.streams import ensure_streams
+from noetl_stream.cli.nats import accounts
+from noetl_stream.errors import Unreachable, UsageError
+
+INCLUDE = '# include "./nats-accounts.conf"'
+
+
+def printed(folder: Path, *options: str) -> str:
+    result = CliRunner().invoke(accounts, ["--seeds", str(folder), *options], catch_exceptions=False)
+    assert result.exit_code == 0
+    return result.stdout
+
+
+async def test_our_configuration_with_the_printed_accounts_knows_each_identity(tmp_path: Path) -> None:
+    seeds = tmp_path / "seeds"
+    server = NatsServer(tmp_path)
+    (tmp_path / "nats-accounts.conf").write_text(printed(seeds, "--pool", "default", "--pool", "gpu"))
+    shipped = (ROOT / "nats.conf").read_text()
+    assert shipped.count(INCLUDE) == 1
+    server.conf.write_text(shipped.replace(INCLUDE, INCLUDE.removeprefix("# ")))
+    server.start()
+    try:
+        for identity in ("admin", "server", "gateway", "worker-default", "worker-gpu"):
+            nkey = (seeds / f"{identity}.nk").read_text().strip()
+            connection = await NatsConnection.open(server.url, name="test", nkey=nkey, identity=identity)
+            if identity == "admin":
+                assert len(await ensure_streams(connection)) == 4
+            await connection.close()
+        with pytest.raises(Unreachable, match=r"(?i)authorization"):
+            await NatsConnection.open(server.url, name="nobody")
+    finally:
+        server.end()
+
+
+def test_seeds_are_private_and_stay_when_a_pool_is_added(tmp_path: Path) -> None:
+    first = printed(tmp_path / "seeds")
+    files = sorted((tmp_path / "seeds").iterdir())
+    assert [file.name for file in files] == ["admin.nk", "gateway.nk", "server.nk", "worker-default.nk"]
+    assert {stat.S_IMODE(file.stat().st_mode) for file in files} == {0o600}
+    assert not any(file.read_text().strip() in first for file in files)
+    second = printed(tmp_path / "seeds", "--pool", "default", "--pool", "gpu")
+    assert {line for line in first.splitlines() if "nkey" in line} < set(second.splitlines())
+
+
+def test_what_cannot_be_used_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "admin.nk").write_text("no seed")
+    (tmp_path / "admin.nk").chmod(0o600)
+    with pytest.raises(UsageError, match=r"admin\.nk holds no seed of a NATS user"):
+        printed(tmp_path)
+    with pytest.raises(UsageError, match=r"'a\.b' is not a valid pool name"):
+        printed(tmp_path / "other", "--pool", "a.b")
