@@ -50,12 +50,12 @@ def own_postgres_dsn() -> Iterator[str]:
         yield f"postgresql://postgres@/postgres?host={running.get_postmaster_info().socket_dir}"
 
 
-def in_the_background_on(nats_url: str) -> list[psutil.Process]:
-    """Our background processes that work there."""
+def in_the_background_of(home: Path) -> list[psutil.Process]:
+    """Our background processes that were started with that ``HOME``."""
     found = []
     for process in psutil.process_iter(["cmdline", "environ"]):
         about = process.info
-        if "background" in (about["cmdline"] or []) and (about["environ"] or {}).get("NOETL_NATS_URL") == nats_url:
+        if "background" in (about["cmdline"] or []) and (about["environ"] or {}).get("HOME") == str(home):
             found.append(process)
     return found
 
@@ -90,5 +90,7 @@ def test_two_addresses_two_keys_and_two_commands_are_all_it_needs(
     assert found.returncode == 0, found.stderr
     listed = only_json(noetl("execution", "list", "-o", "json", **own))
     assert [row["execution_id"] for row in listed] == [only_json(found)["execution_id"]]
-    assert all_gone(in_the_background_on(own_nats_url), 30)
+    running = in_the_background_of(tmp_path)
+    assert running
+    assert all_gone(running, 30)
     assert not (tmp_path / ".noetl").exists()

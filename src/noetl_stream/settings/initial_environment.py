@@ -10,6 +10,9 @@ from typing import Final
 ENVIRONMENT_START: Final = 47
 """Where ``env_start`` is in ``/proc/self/stat``, behind the program's name; ``env_end`` follows (proc_pid_stat(5))."""
 
+FILLER: Final = ord("*")
+"""Not NUL: a second one in a row ends the list for programs that read it."""
+
 
 def erase_variables(names: Collection[str]) -> None:
     """Overwrites the values. The variables must have been unset, so that nothing uses that memory any more.
@@ -28,5 +31,5 @@ def erase_variables(names: Collection[str]) -> None:
     for entry in ctypes.string_at(start, end - start).split(b"\0"):
         name, equals, value = entry.partition(b"=")
         if equals and name in wanted:
-            ctypes.memset(at + len(name) + 1, 0, len(value))
+            ctypes.memset(at + len(name) + 1, FILLER, len(value))
         at += len(entry) + 1
