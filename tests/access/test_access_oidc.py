@@ -347,14 +347,14 @@ async def test_a_token_that_is_no_access_token_is_refused(issuer: Issuer, provid
 async def test_access_tokens_are_accepted(
     issuer: Issuer, provider: OidcProvider, token: Callable[[Issuer], str]
 ) -> None:
-    assert await provider.caller(token(issuer)) == Caller("oidc:u-1", "operator")
+    assert await provider.caller(token(issuer)) == Caller("oidc:u-1", "operator", id="oidc:u-1")
 
 
 async def test_tokens_of_other_clients_are_refused(issuer: Issuer, keys: ProviderKeys) -> None:
     settings = OidcSettings(issuer.url, AUDIENCE, clients=frozenset({"a-web-page", "ci"}))
     provider = OidcProvider(settings, keys)
     for claims in ({"azp": "a-web-page"}, {"client_id": "ci"}):
-        assert await provider.caller(issuer.token(**claims)) == Caller("oidc:u-1", "operator")
+        assert await provider.caller(issuer.token(**claims)) == Caller("oidc:u-1", "operator", id="oidc:u-1")
     for claims in ({"azp": "another"}, {"azp": "another", "client_id": "ci"}, {}):
         with pytest.raises(Unauthenticated, match=r"of a client that is not accepted \(azp\)"):
             await provider.caller(issuer.token(**claims))
@@ -373,7 +373,7 @@ async def test_a_claim_limits_callers_to_paths(
     issuer: Issuer, keys: ProviderKeys, explained: Any, claim: Any, paths: tuple[str, ...]
 ) -> None:
     provider = OidcProvider(OidcSettings(issuer.url, AUDIENCE, paths_claim="teams", paths=explained), keys)
-    assert await provider.caller(issuer.token(teams=claim)) == Caller("oidc:u-1", "operator", paths)
+    assert await provider.caller(issuer.token(teams=claim)) == Caller("oidc:u-1", "operator", paths, id="oidc:u-1")
 
 
 @pytest.mark.parametrize("claim", [None, [], ["unknown"], "..", {"team": "a"}])
@@ -384,7 +384,9 @@ async def test_a_caller_without_paths_may_do_nothing_where_callers_are_limited(
     provider = OidcProvider(settings, keys)
     with pytest.raises(Forbidden, match="has no paths here"):
         await provider.caller(issuer.token(teams=claim))
-    assert await provider.caller(issuer.token(teams=claim, noetl_role="admin")) == Caller("oidc:u-1", "admin")
+    assert await provider.caller(issuer.token(teams=claim, noetl_role="admin")) == Caller(
+        "oidc:u-1", "admin", id="oidc:u-1"
+    )
 
 
 def test_paths_and_clients_come_from_the_environment() -> None:

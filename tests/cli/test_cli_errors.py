@@ -99,8 +99,10 @@ def test_one_own_server_is_not_enough(one_step: Path) -> None:
 
 
 def test_a_nats_that_does_not_answer_is_named(one_step: Path) -> None:
-    commands = [("run", one_step), ("stream", "ensure"), ("worker",)]
-    for found in all_at_once(commands, NOETL_NATS_URL=NOBODY_LISTENS, NOETL_POSTGRES_DSN=NO_POSTGRES):
+    found_all = all_at_once(
+        [("run", one_step), ("stream", "ensure")], NOETL_NATS_URL=NOBODY_LISTENS, NOETL_POSTGRES_DSN=NO_POSTGRES
+    )
+    for found in [*found_all, *all_at_once([("worker",)], NOETL_NATS_URL=NOBODY_LISTENS)]:
         assert found.returncode == 3, found.args
         assert "cannot reach NATS at nats://127.0.0.1:1" in one_clear_line(found), found.args
 

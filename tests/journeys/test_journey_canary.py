@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import re
 import secrets
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,8 +17,12 @@ import nats
 import pytest
 from canary_api import CanaryApi
 
+from noetl_stream.hosting import embedded_endpoint
 from noetl_stream.local.stack import EmbeddedStack
-from noetl_stream.ports.permissions import ADMIN, inbox_prefix
+from noetl_stream.ports.permissions import SERVER, inbox_prefix
+from noetl_stream.ports.subjects import COMMANDS, EVENTS
+from noetl_stream.settings.environment import Settings
+from noetl_stream.wiring import connect
 from warm_program import noetl
 
 pytestmark = pytest.mark.xdist_group("stack")
@@ -120,15 +125,15 @@ async def journal(stack: EmbeddedStack, execution_id: str) -> str:
 
 
 async def everything_kept(stack: EmbeddedStack) -> dict[str, bytes]:
-    """All messages and objects in NATS, all rows in Postgres, and the bytes of all files of the home's folder."""
+    """All messages in NATS, all rows in Postgres, all objects unsealed, and the bytes of all files of the home."""
     kept: dict[str, bytes] = {}
-    seed, prefix = stack.address.seeds[ADMIN], inbox_prefix(ADMIN).encode()
+    seed, prefix = stack.address.seeds[SERVER], inbox_prefix(SERVER)
     connection = await nats.connect(stack.address.nats_url, nkeys_seed_str=seed, inbox_prefix=prefix)
     try:
         stream = connection.jetstream()
-        for info in await stream.streams_info():
-            name, state = str(info.config.name), info.state
-            for sequence in range(max(state.first_seq, 1), state.last_seq + 1):
+        for name in (EVENTS, COMMANDS):
+            state = (await stream.stream_info(name)).state
+            for sequence in range(state.first_seq, state.last_seq + 1):
                 try:
                     message = await stream.get_msg(name, sequence)
                 except nats.js.errors.NotFoundError:
@@ -147,6 +152,14 @@ async def everything_kept(stack: EmbeddedStack) -> dict[str, bytes]:
                 kept[f"table {schema}.{table}"] = "\n".join(row[0] for row in rows).encode()
         finally:
             await database.close()
+    references = set(re.findall(rb'"+store"+: ?"+nats"+, ?"+key"+: ?"+([^"]+)"', kept["table noetl.event"]))
+    assert references
+    server = await connect(embedded_endpoint(stack, Settings(), SERVER), name="canary")
+    try:
+        for key in references:
+            kept[f"object {key.decode()}"] = await server.objects.get(key.decode())
+    finally:
+        await server.close()
     for path in stack.address.home.rglob("*"):
         if path.is_file():
             kept[str(path)] = path.read_bytes()

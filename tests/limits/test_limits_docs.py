@@ -19,6 +19,7 @@ FIXED_MODULES = tuple(
         "playbook.check.templates",
         "engine.runner.runner",
         "worker.limits",
+        "model.redaction",
     )
 )
 

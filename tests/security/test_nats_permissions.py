@@ -305,7 +305,7 @@ async def test_a_pool_that_is_added_works_after_two_reloads(tmp_path: Path) -> N
         for reloads in (1, 2):
             await asyncio.to_thread(wire.server.reload, reloads)
         worker = await NatsCommandQueue.open(await wire.connection("worker-b"))
-        await worker.reach("b")
+        assert (await worker.open_source("b")).connected_ms > 0
     finally:
         await wire.close()
         wire.server.end()

@@ -46,7 +46,7 @@ def check_invariants(
     expected = position + 1 + len(advanced.journal)
     if after.position != expected:
         raise InvariantBroken(f"positions have no holes: after {fact} at {after.position} instead of {expected}")
-    if missed := _missed_decisions(plan, after):
+    if missed := missed_decisions(plan, after):
         raise InvariantBroken(f"at quiescence nothing follows: {missed} after {fact}")
     if stuck := _stuck(after):
         raise InvariantBroken(f"every waiting state names what will end it: {stuck} does not, after {fact}")
@@ -55,7 +55,8 @@ def check_invariants(
             raise InvariantBroken(f"a repeated fact changes nothing: {repeated.fact} did")
 
 
-def _missed_decisions(plan: Plan, state: Execution) -> Sequence[Fact]:
+def missed_decisions(plan: Plan, state: Execution) -> Sequence[Fact]:
+    """What follows from a state that should be quiescent, whatever its templates cost."""
     unbounded = replace(state, budget=Budget(sys.maxsize))
     try:
         return at_quiescence(plan, unbounded)

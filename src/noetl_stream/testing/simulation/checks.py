@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from noetl_stream.engine.decide.quiescence import at_quiescence
 from noetl_stream.engine.replay import replay
 from noetl_stream.model import codec
 from noetl_stream.model.events import ExecutionReused, Fact, StepScheduled, TokenClaimed, TokenEnqueued
@@ -13,6 +12,7 @@ from noetl_stream.model.messages import InputByReport
 from noetl_stream.playbook.plan import Plan
 from noetl_stream.ports.store import StoredEvent
 from noetl_stream.server.server import Server
+from noetl_stream.testing.scenario.invariants import missed_decisions
 from noetl_stream.testing.simulation.faults import STEADY, FaultPlan
 from noetl_stream.testing.simulation.work import Job
 from noetl_stream.testing.simulation.world import SimulatedWorld
@@ -28,7 +28,7 @@ async def memory_problems(world: SimulatedWorld, server: Server) -> list[str]:
             continue
         if replay(execution_id, await world.store.journal(execution_id, -1)) != executions.state:
             problems.append(f"{execution_id}: the journal folds to a state other than {server.owner} holds")
-        if isinstance(executions.plan, Plan) and (follows := at_quiescence(executions.plan, executions.state)):
+        if isinstance(executions.plan, Plan) and (follows := missed_decisions(executions.plan, executions.state)):
             problems.append(f"{execution_id}: is not quiescent: {follows}")
     return problems
 
