@@ -23,22 +23,24 @@ async def within(clock: Clock, seconds: float, future: asyncio.Future[Any]) -> b
 
 
 async def persist(clock: Clock, what: str, action: Callable[[], Awaitable[Value]]) -> Value:
-    """The value of ``action``, retried until the remote end is reachable and answers."""
-    try:
-        return await action()
-    except (OutcomeUnknown, Unreachable) as error:
-        log.warning("%s: %s; will retry until it succeeds", what, error)
-    pause_s = FIRST_PAUSE_S
+    """The value of ``action``, retried until the remote end is reachable and answers.
+
+    Logs nothing of a remote end that is only starting: it warns once the pauses have grown to the longest.
+    """
+    pause_s, has_warned = FIRST_PAUSE_S, False
     while True:
-        await clock.sleep(pause_s)
-        pause_s = min(pause_s * 2, LONGEST_PAUSE_S)
         try:
             value = await action()
         except (OutcomeUnknown, Unreachable) as error:
-            log.debug("%s: %s", what, error)
+            if pause_s == LONGEST_PAUSE_S and not has_warned:
+                log.warning("%s: %s; will retry until it succeeds", what, error)
+                has_warned = True
         else:
-            log.info("%s: succeeded", what)
+            if has_warned:
+                log.info("%s: succeeded", what)
             return value
+        await clock.sleep(pause_s)
+        pause_s = min(pause_s * 2, LONGEST_PAUSE_S)
 
 
 UNAVAILABLE: Final = b"null"
