@@ -87,6 +87,16 @@ async def test_a_patch_is_hidden_in_ctx_and_its_history(showing: Showing) -> Non
     assert ctx.ctx == {"note": "***"}
 
 
+async def test_a_value_set_after_its_name_was_deleted_is_hidden_too(showing: Showing) -> None:
+    credentials = DirectCredentials(showing.credentials, showing.keys)
+    execution_id = await showing.run()
+    await showing.credentials.record_use(execution_id, "pg")
+    for value in ("another value", SECRET):
+        await credentials.delete("pg", "ann")
+        await credentials.put("pg", value, "ann")
+        assert (SECRET in await showing.everything_of(execution_id)) is (value != SECRET)
+
+
 async def test_a_new_value_is_hidden_from_then_on(showing: Showing) -> None:
     execution_id = await showing.run()
     await showing.credentials.record_use(execution_id, "pg")

@@ -53,7 +53,7 @@ class UsedSecrets:
     def __init__(self, credentials: Credentials, keys: KeyRing | None) -> None:
         self._credentials = credentials
         self._keys = keys
-        self._redactors: LruCache[tuple[tuple[str, int], ...], Redactor] = LruCache(REDACTORS_KEPT)
+        self._redactors: LruCache[tuple[bytes, ...], Redactor] = LruCache(REDACTORS_KEPT)
 
     async def redactors(self, execution_ids: Collection[str]) -> Mapping[str, Redactor]:
         """A redactor for each of these executions that was given a credential.
@@ -72,7 +72,7 @@ class UsedSecrets:
         return document if redactor is None else hidden(redactor, document)
 
     def _redactor(self, stored: list[StoredCredential], keys: KeyRing) -> Redactor:
-        key = tuple((one.info.name, one.info.version) for one in stored)
+        key = tuple(one.sealed for one in stored)  # a name that is deleted and set again begins with version 1 again
         redactor = self._redactors.get(key)
         if redactor is None:
             redactor = Redactor()
