@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import ChainMap
+from collections.abc import MutableMapping
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import Protocol
+from typing import Protocol, cast
 
 from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
 from noetl_stream.playbook.check.bindings import Declarations
@@ -13,7 +15,7 @@ from noetl_stream.playbook.check.templates import Templates
 from noetl_stream.playbook.check.workflow import check_unused, check_workflow, warn_of_dead_arcs
 from noetl_stream.playbook.compile.lowering import Lowering
 from noetl_stream.playbook.diagnostics import Diagnostic, InvalidPlaybook, Problems, TooManyProblems
-from noetl_stream.playbook.kinds.spec import LANGUAGE_KINDS, Kinds
+from noetl_stream.playbook.kinds.spec import LANGUAGE_KINDS, Kinds, KindSpec
 from noetl_stream.playbook.model.document import read_document
 from noetl_stream.playbook.model.layering import knobs_of
 from noetl_stream.playbook.model.step import read_steps
@@ -61,7 +63,9 @@ def check(text: str | bytes, kinds: Kinds, *, file: str = "<playbook>", limits: 
     """
     problems = Problems(file)
     try:
-        plan = _plan(text, {**kinds, **LANGUAGE_KINDS}, limits, problems)
+        # Not a copy: the kinds of a worker answer for those that it does not list.
+        known = ChainMap(dict(LANGUAGE_KINDS), cast(MutableMapping[str, KindSpec], kinds))
+        plan = _plan(text, known, limits, problems)
     except TooManyProblems:
         plan = None
     return CheckResult(None if problems.has_errors else plan, problems.sorted())
