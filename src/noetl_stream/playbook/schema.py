@@ -233,7 +233,7 @@ def playbook_schema(kinds: Kinds, limits: Limits = DEFAULT_LIMITS) -> Schema:
     definitions["task_workbook"]["allOf"].append({"anyOf": [{"required": ["task"]}, {"required": ["name"]}]})
     definitions |= {
         "entry": _entry(kinds),
-        "tasks": _list(ref("entry"), 1),
+        "tasks": _list({"if": _LABELLED, "then": _labels(kinds), "else": ref("entry")}, 1),
         "workbook_task": {**_by_kind("inputs_", kinds.keys() - {"workbook"}), "not": {"required": ["name"]}},
         "keychain_entry": _by_kind("keychain_", keychain_settings),
     }
@@ -276,6 +276,19 @@ def _entry(kinds: Kinds) -> Schema:
     for word, model in reversed(sugar.WORDS.items()):
         schema = {"if": {"required": [word]}, "then": ref(model.__name__), "else": schema}
     return {"type": "object", "if": {"required": ["kind"]}, "then": _by_kind("task_", kinds), "else": schema}
+
+
+_LABELLED: Final[Schema] = {
+    "type": "object",
+    "minProperties": 1,
+    "maxProperties": 1,
+    "additionalProperties": {"type": "object", "required": ["kind"]},
+}
+"""A task under its label."""
+
+
+def _labels(kinds: Kinds) -> Schema:
+    return {"propertyNames": ref("name"), "additionalProperties": _by_kind("task_", kinds)}
 
 
 def _section_schema(model: type[Section]) -> Schema:
