@@ -336,13 +336,17 @@ def _task_schemas(kind: KindSpec) -> dict[str, Schema]:
     name = kind.kind
     inputs, needed = _properties(kind.inputs, f"{name}_input_", kind.verbatim)
     knobs, knobs_needed = _properties(kind.knobs, f"{name}_knob_", None)
-    own = {"name": ref("name"), "kind": {"const": name}, "spec": ref(f"spec_{name}")}
+    known = {**knobs, "timeout": ref("timeout")}
+    beside = {key: known[target] for key, target in kind.beside.items()}
+    own = {**beside, "name": ref("name"), "kind": {"const": name}, "spec": ref(f"spec_{name}")}
     spec = {**_refused(advice.TASK_SPEC, knobs), **knobs, "policy": ref("TaskPolicy"), "timeout": ref("timeout")}
     return {
         **needed,
         **knobs_needed,
         f"inputs_{name}": _mapping(kind.inputs, {**_refused(advice.TASK, inputs), **inputs, **own}),
-        f"task_{name}": {"allOf": [ref(f"inputs_{name}"), *_needed(kind.inputs), *_together(kind)]},
+        f"task_{name}": {
+            "allOf": [ref(f"inputs_{name}"), *_needed(kind.inputs), *_together(kind), *_once(kind.beside)]
+        },
         f"spec_{name}": {**_mapping(kind.knobs, spec), "type": ["object", "null"]},
     }
 
@@ -434,6 +438,15 @@ def _together(kind: KindSpec) -> list[Schema]:
         return []
     sets = [names for size in range(len(fields) + 1) for names in combinations(fields, size)]
     return [{"anyOf": [_given(names, fields) for names in sets if kind.combination_error(names) is None]}]
+
+
+def _once(beside: Mapping[str, str]) -> list[Schema]:
+    """A key of ``spec`` stands there or beside ``kind``."""
+    both = [
+        {"required": [key, "spec"], "properties": {"spec": {"type": "object", "required": [target]}}}
+        for key, target in beside.items()
+    ]
+    return [{"not": {"anyOf": both}}] if both else []
 
 
 def _given(names: Collection[str], fields: Collection[str]) -> Schema:

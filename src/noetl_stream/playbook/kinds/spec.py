@@ -7,7 +7,7 @@ suspend the pipeline; ``workbook`` is replaced by the entry it names at compile 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
 
@@ -24,6 +24,8 @@ class KindSpec:
             except for kinds with free inputs.
         knobs: Model of the kind's own keys under ``spec`` (``policy`` and ``timeout`` belong to the language).
         verbatim: Inputs that are never rendered (LANGUAGE §2: python ``code``).
+        beside: Keys of `spec` that may stand next to ``kind``, by the name they have there; both is an error (LANGUAGE
+            §12 *Synonyms*).
         statements: Inputs that hold SQL, under every name. A template in one is a warning: use a parameter.
         helper: Name of the kind's block in ``outcome`` (``http``, ``pg``, ``py``), or ``None``.
         reads_scope: Whether the tool itself sees ``workload``, ``ctx`` and ``iter`` (python).
@@ -36,6 +38,7 @@ class KindSpec:
     inputs: type[BaseModel]
     knobs: type[BaseModel]
     verbatim: frozenset[str] = frozenset()
+    beside: Mapping[str, str] = field(default_factory=dict)
     statements: frozenset[str] = frozenset()
     helper: str | None = None
     reads_scope: bool = False

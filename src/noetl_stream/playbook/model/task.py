@@ -55,7 +55,7 @@ def read_task(
     """
     node = _with_kind(node, problems)
     kind = _kind_of_task(node, kinds, problems)
-    node = _in_place(node, kind, problems)
+    node = in_place(node, kind, problems)
     name = name_of_task(node, synthetic, problems)
     at: Location = node.get("name") or node.get("kind") or node
     spec = _spec_of_task(node, problems)
@@ -150,9 +150,16 @@ def _misspelt_kind(task: Mapping) -> str | None:
     return next((name for name in task.keys if name not in advice.TASK and misspelt(name, ["kind"])), None)
 
 
-def _in_place(node: Mapping, kind: KindSpec | None, problems: Problems) -> Mapping:
-    """The task with what belongs under ``spec`` there, after reporting it."""
+def in_place(node: Mapping, kind: KindSpec | None, problems: Problems) -> Mapping:
+    """The task with what belongs under ``spec`` there, after reporting what must not stand beside ``kind``."""
     inputs = spellings(kind.inputs) if kind else {}
+    for name, target in kind.beside.items() if kind else ():
+        if name in node.keys:
+            moved = node.moved(name, ("spec", target))
+            if moved is None:
+                message = f"`{name}` and `spec.{target}` are the same key"
+                problems.error("conflicting_keys", message, node.keys[name], "remove one")
+            node = moved or node.without({name})
     if "eval" not in inputs:
         node = with_rules_of_eval(node)
     for name in [name for name in node.keys if name in advice.TASK and name not in inputs]:

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from noetl_stream.playbook.kinds.spec import KindSpec
 from noetl_stream.settings.tools import (
@@ -43,7 +43,8 @@ class DuckdbInputs(SqlInputs):
     database: str | None = Field(
         default=None,
         min_length=1,
-        description="A database file in a folder that the operator allows, created if missing. Default: in memory.",
+        description="A database file in a folder that the operator allows, created if missing. Default: in memory, "
+        "also written `:memory:`.",
     )
     tables: dict[str, Table] | None = Field(
         default=None,
@@ -52,6 +53,11 @@ class DuckdbInputs(SqlInputs):
     attach: dict[str, Attach] | None = Field(
         default=None, description="Tables of Postgres databases to read as `name.table`."
     )
+
+    @field_validator("database")
+    @classmethod
+    def _named_memory(cls, database: str | None) -> str | None:
+        return None if database == ":memory:" else database
 
     @model_validator(mode="after")
     def _attaches_in_memory(self) -> DuckdbInputs:

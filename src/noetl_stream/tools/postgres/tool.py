@@ -19,7 +19,7 @@ from noetl_stream.tools.egress import Egress
 from noetl_stream.tools.inputs import Auth, auth_field, invalid_input, validated
 from noetl_stream.tools.postgres.failures import failures_translated
 from noetl_stream.tools.postgres.params import bind_value
-from noetl_stream.tools.postgres.pool import ConnectionPools
+from noetl_stream.tools.postgres.pool import ConnectionPools, PoolShare
 from noetl_stream.tools.postgres.statements import SqlStatement, split_statements
 
 if TYPE_CHECKING:
@@ -43,6 +43,7 @@ class PostgresInputs(sql.SqlInputs):
     auth: Auth = auth_field(
         ..., "Name of a credential: a DSN, or a mapping `{dsn}` or `{host, port, user, password, database, sslmode}`."
     )
+    pool: PoolShare | None = Field(default=None, description="How many connections, and how long to wait for one.")
 
 
 class PostgresKnobs(sql.SqlKnobs):
@@ -80,7 +81,7 @@ class PostgresTool:
         inputs = validated(PostgresInputs, call.inputs)
         knobs = validated(PostgresKnobs, call.knobs)
         statements = _bound_statements(inputs.texts, inputs.params)
-        async with self._pools.connection(call, inputs.auth) as connection:
+        async with self._pools.connection(call, inputs.auth, inputs.pool) as connection:
             run = _Run(connection, knobs, call.timeouts.read)
             with failures_translated() as place:
                 async with connection.transaction() if knobs.transaction else nullcontext():
