@@ -38,7 +38,7 @@ class KindSpec:
     inputs: type[BaseModel]
     knobs: type[BaseModel]
     verbatim: frozenset[str] = frozenset()
-    beside: Mapping[str, str] = field(default_factory=dict)
+    beside: Mapping[str, str] = field(default_factory=dict, hash=False)
     statements: frozenset[str] = frozenset()
     helper: str | None = None
     reads_scope: bool = False
