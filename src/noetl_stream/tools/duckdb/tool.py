@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import os
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import Field, field_validator, model_validator
 
-from noetl_stream.playbook.kinds.spec import KindSpec
+from noetl_stream.playbook.kinds.spec import CodeProblem, KindSpec
 from noetl_stream.settings.tools import (
     DUCKDB_MAX_MEMORY_VARIABLE,
     DUCKDB_MAX_THREADS_VARIABLE,
@@ -76,6 +76,12 @@ class DuckdbKnobs(SqlKnobs):
     )
 
 
+def _problems_of(text: str) -> Iterable[CodeProblem]:
+    from noetl_stream.tools.duckdb.syntax import syntax_problems
+
+    return syntax_problems(text)
+
+
 class DuckdbTool:
     """Runs each task in a thread and in its own database, without access to files and the network.
 
@@ -83,7 +89,13 @@ class DuckdbTool:
         settings: The operator's: folders whose files the SQL may use, databases to attach, memory and threads.
     """
 
-    spec = KindSpec(kind="duckdb", inputs=DuckdbInputs, knobs=DuckdbKnobs, statements=SQL_INPUTS)
+    spec = KindSpec(
+        kind="duckdb",
+        inputs=DuckdbInputs,
+        knobs=DuckdbKnobs,
+        statements=SQL_INPUTS,
+        code={"command": _problems_of},
+    )
 
     def __init__(self, settings: ToolSettings | None = None) -> None:
         self._settings = settings or ToolSettings()
