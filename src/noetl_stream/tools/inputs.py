@@ -15,19 +15,19 @@ from noetl_stream.tools.contract import ToolCall, ToolFailure
 class Inputs(BaseModel):
     """Inputs of a kind. Strict: text never becomes a number (LANGUAGE §1)."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    model_config = ConfigDict(defer_build=True, extra="forbid", strict=True, frozen=True)
 
 
 class Knobs(BaseModel):
     """A kind's own keys under ``spec``."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    model_config = ConfigDict(defer_build=True, extra="forbid", strict=True, frozen=True)
 
 
 class OwnSettings(BaseModel):
     """The operator's settings of a kind that comes by plugin. The class of the kind names its model as ``settings``."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    model_config = ConfigDict(defer_build=True, extra="forbid", strict=True, frozen=True)
 
 
 Model = TypeVar("Model", bound=BaseModel)
