@@ -51,3 +51,4 @@ def test_the_page_makes_a_package_whose_kind_runs(environment: Path, home: Path,
     with Walkthrough(tmp_path, variables, {}) as reader:
         for step in steps(PAGE):
             reader.do(step)
+    assert any(environment.rglob("noetl_stream_lamp/tool.py"))
