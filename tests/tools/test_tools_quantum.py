@@ -13,6 +13,7 @@ import pytest_asyncio
 
 from noetl_stream.errors import UsageError
 from noetl_stream.playbook.compile.compiler import check
+from noetl_stream.playbook.schema import playbook_schema
 from noetl_stream.settings.tools import ToolSettings
 from noetl_stream.tools.contract import ToolFailure, ToolResult
 from noetl_stream.tools.registry import create_tools, kinds_of, load_tools
@@ -260,6 +261,8 @@ async def test_check_knows_the_inputs_of_the_kind() -> None:
     (neither,) = diagnostics("shots: 100")
     assert "needs either `circuit`" in neither
     assert "needs either `circuit`" in diagnostics("circuit: bell, job: '{{ workload.job }}'")[-1]
+    shown = playbook_schema(kinds_of(load_tools()))["$defs"]["inputs_quantum"]["properties"]
+    assert shown["circuit"]["anyOf"][0]["description"] == "The program, in OpenQASM 3."
 
 
 async def test_the_page_describes_every_input_knob_and_setting() -> None:
