@@ -15,6 +15,7 @@ from noetl_stream.ports.operations.executions import (
     ListedExecutionDocument,
     ReasonDocument,
     WaitDocument,
+    WarningDocument,
     WhyDocument,
 )
 
@@ -28,6 +29,8 @@ COLUMNS: Final[Columns] = {
 }
 LISTED: Final = ("execution_id", "status", "path", "version", "started", "duration_s")
 WAITS_SHOWN: Final = 20
+AT_START: Final = frozenset({"undeclared_workload"})
+"""Kinds of warnings that are printed when an execution starts, and not again when it ends."""
 
 
 def print_executions(found: Sequence[ListedExecutionDocument], output: str) -> None:
@@ -44,6 +47,9 @@ def print_execution(found: ExecutionDocument) -> None:
     for key in ("execution_id", "path", "status", "duration_s", "rerun_of", "discarded_tokens", "error"):
         if value := getattr(found, key):
             say(f"{key}: {_words(value)}")
+    for token in found.discarded or ():
+        say(f"token for {token.step} discarded: {token.reason}")
+    print_warnings(found.warnings, err=False)
     if found.steps is None:
         say(f"steps: too many to show here; run `noetl-stream execution steps {found.execution_id}`")
     else:
@@ -62,10 +68,17 @@ def print_execution(found: ExecutionDocument) -> None:
         print_result(found.result)
 
 
+def print_warnings(found: Sequence[WarningDocument] | None, *, err: bool) -> None:
+    """Prints warnings, a line each."""
+    for warning in found or ():
+        say(f"warning: {warning.message}", err=err)
+
+
 def print_ended(found: ExecutionDocument) -> None:
     """Prints the result of an ended execution to stdout, and how it ended to stderr."""
     if found.result is not None:
         print_result(found.result)
+    print_warnings([warning for warning in found.warnings or () if warning.kind not in AT_START], err=True)
     if discarded := found.discarded_tokens:
         say(f"{discarded} token{'' if discarded == 1 else 's'} discarded at the end", err=True)
     error = found.error
