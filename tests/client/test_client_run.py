@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -27,6 +28,7 @@ TWO = playbook("two", [{"step": "start", "tool": work(1, 3.0), "next": then("end
 HEARS = playbook(
     "hears", [{"step": "ear", "tool": [{"name": "hear", "kind": "wait", "signal": "go", "timeout_s": 60}]}]
 )
+C70 = Path(__file__).parents[1] / "audit" / "c70_pool_nobody.yaml"
 SHOWN = ["start: started", "start: done", "end: started", "end: done"]
 
 
@@ -96,8 +98,7 @@ async def test_while_nothing_moves_it_is_said_why_and_seen_to_that_a_server_is_t
 async def test_a_pool_that_no_worker_serves_is_named_within_three_seconds(
     runner: RunSession, capsys: pytest.CaptureFixture[str], output: str
 ) -> None:
-    nobody = playbook("nobody", [{"step": "start", "spec": {"pool": "gpu"}, "tool": work(1)}])
-    assert await runner.run(nobody, timeout_s=3, output=output) == ExitCode.TIMEOUT
+    assert await runner.run(C70.read_text(), timeout_s=3, output=output) == ExitCode.TIMEOUT
     shown = capsys.readouterr()
     text = "waiting: Step `start`: 1 command in the queue of pool `gpu`, but no worker of that pool is running."
     assert (shown.out, shown.err.splitlines().count(text)) == ("", 1)

@@ -144,7 +144,8 @@ def retried_after(delay: str, wait: str) -> Scenario:
     """A task that has failed once, with a retry after ``delay``; ``wait`` is the workload."""
     rule = f'{{when: "{{{{ outcome.error }}}}", then: {{do: retry, attempts: 2, delay: "{delay}"}}}}'
     scenario = started(
-        f"- step: start\n  tool: {{kind: noop, spec: {{policy: {{rules: [{rule}]}}}}}}\n", f"workload: {{wait: {wait}}}\n"
+        f"- step: start\n  tool: {{kind: noop, spec: {{policy: {{rules: [{rule}]}}}}}}\n",
+        f"workload: {{wait: {wait}}}\n",
     )
     scenario.failed("start")
     return scenario

@@ -113,7 +113,7 @@ def _bound_statements(texts: Sequence[str], params: sql.Params) -> list[_BoundSt
         raise invalid_input("command: has no statements")
     for number, statement in enumerate(statements, start=1):
         _check_allowed(number, statement)
-    sql.check_params(params, ([parameter.name for parameter in statement.parameters] for statement in statements))
+    sql.check_params(params, [(one.text, [parameter.name for parameter in one.parameters]) for one in statements])
     return [_bound(statement, params) for statement in statements]
 
 
