@@ -210,6 +210,24 @@ async def test_every_token_is_produced_by_one_event_and_consumed_by_one(stage: C
         assert (other.tokens_consumed, other.tokens_produced) == (None, None)
 
 
+async def test_tokens_have_their_trace_and_their_lineage(stage: ClientStage) -> None:
+    original = await stage.run(VARIED)
+    again = await stage.executions.rerun(original.execution_id, RerunOptions("both"), BY)
+    await stage.executions.wait(again.execution_id, 60)
+    for execution in (original, again):
+        facts = [event.data for event in await journal_of(stage, execution.execution_id)]
+        tokens = [one["token"] for fact in facts for one in (fact, *fact.get("entries", ())) if "token" in one]
+        lineages = {token["step"]: token["lineage"] for token in tokens}
+        assert lineages["start"] == lineages["here"] == lineages["there"] == {}
+        assert {token["trace_id"] for token in tokens} == {execution.trace_id}
+        runs = await stage.executions.steps(execution.execution_id)
+        assert [run.token.lineage for run in runs] == [lineages[run.step] for run in runs]
+        assert {run.token.trace_id for run in runs} == {execution.trace_id}
+    assert {run.step: run.token.lineage for run in await stage.executions.steps(original.execution_id)}["both"] == {
+        "both": 1
+    }
+
+
 async def test_what_a_rerun_takes_over_says_its_tokens_in_one_event(stage: ClientStage) -> None:
     original = await stage.run(VARIED)
     again = await stage.executions.rerun(original.execution_id, RerunOptions("both"), BY)

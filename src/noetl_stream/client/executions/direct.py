@@ -169,8 +169,8 @@ class DirectExecutions:
         return ResultDocument(execution_id, row.status, result, error_of(row))
 
     async def steps(self, execution_id: str) -> list[StepRunDocument]:
-        await self._row(execution_id)
-        return await step_runs(self._store, execution_id)
+        row = await self._row(execution_id)
+        return await step_runs(self._store, execution_id, row.trace_id)
 
     async def iterations(self, execution_id: str, step_run_id: str, limit: int, cursor: str | None) -> IterationPage:
         await self._row(execution_id)

@@ -164,13 +164,15 @@ class ResultDocument(Document, frozen=True):
 
 
 class TokenDocument(Document, frozen=True):
-    """What has brought a step to run."""
+    """What has brought a step to run. ``lineage``: by join step, the last firing that it descends from."""
 
     token_id: str
     cause: Literal["start", "arc", "join", "injected", "rerun"]
     args: dict[str, Any]
     from_step: str | None
     from_step_run_id: str | None
+    trace_id: str
+    lineage: dict[str, int]
 
 
 class LoopCountsDocument(Document, frozen=True):
