@@ -8,7 +8,7 @@ import pytest
 from client_stage import BY, ClientStage
 
 from noetl_stream.client.executions import direct, notices
-from noetl_stream.client.executions.notices import NOTICES_SHOWN, undeclared_workload
+from noetl_stream.client.executions.notices import NOTICES_SHOWN, SUGGESTIONS, undeclared_workload
 from noetl_stream.ports.operations.executions import (
     DiscardedTokenDocument,
     ExecutionDocument,
@@ -95,6 +95,11 @@ async def test_a_long_journal_is_not_read_for_its_notices_while_it_grows(
     )
     started = await stage.executions.start(Start(playbook=slow), BY)
     assert (started.discarded, started.warnings) == (None, None)
+
+
+def test_many_undeclared_keys_cost_no_more_than_a_few_comparisons() -> None:
+    found = list(undeclared_workload({f"name_{number}": 1 for number in range(10)}, {"name": 1}))
+    assert [("did you mean" in warning.message) for warning in found] == [True] * SUGGESTIONS + [False] * 5
 
 
 @pytest.mark.parametrize(

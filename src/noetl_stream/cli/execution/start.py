@@ -44,16 +44,8 @@ from noetl_stream.ports.operations.documents import plain
 from noetl_stream.ports.operations.executions import ExecutionDocument, RequestIds, Start
 
 KEYS: Final = (
-    "execution_id",
-    "path",
-    "status",
-    "result",
-    "ctx",
-    "duration_s",
-    "steps",
-    "discarded",
-    "warnings",
-    "error",
+    *("execution_id", "path", "status", "result", "ctx", "duration_s"),
+    *("steps", "discarded", "warnings", "error"),
 )
 STEP_KEYS: Final = ("step", "runs", "status", "duration_s")
 """What ``run -o json`` shows; ``execution get`` shows more."""

@@ -17,6 +17,10 @@ from noetl_stream.template.failures import closest, shorten
 NOTICES_SHOWN: Final = 100
 """How many discarded tokens, and how many warnings, are shown."""
 
+SUGGESTIONS: Final = 5
+KEYS_COMPARED: Final = 100
+"""How many undeclared keys get a suggestion, and among how many keys it is sought: a comparison takes up to 0.2 ms."""
+
 _READ: Final = frozenset({"token.enqueued", "token.discarded", "execution.reused"})
 
 
@@ -66,8 +70,8 @@ async def read_notices(store: Store, execution_id: str) -> Notices:
 
 def undeclared_workload(given: Mapping[str, Any], declared: Mapping[str, Any]) -> Iterator[WarningDocument]:
     """A warning for each key of a request's workload that the playbook's does not have."""
-    for path, known in _undeclared(given, declared, ("workload",)):
-        close = closest(path[-1], known)
+    for number, (path, known) in enumerate(_undeclared(given, declared, ("workload",))):
+        close = closest(path[-1], islice(known, KEYS_COMPARED)) if number < SUGGESTIONS else None
         meant = f"; did you mean `{'.'.join((*path[:-1], close))}`?" if close else ""
         message = f"`{shorten('.'.join(path))}` is not declared by the playbook{meant}"
         yield WarningDocument("undeclared_workload", message, None)

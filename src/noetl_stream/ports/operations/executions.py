@@ -128,7 +128,7 @@ class DiscardedTokenDocument(Document, frozen=True):
 class WarningDocument(Document, frozen=True):
     """Something that may not be what its author meant. ``kind`` is stable."""
 
-    kind: Literal["undeclared_workload"]
+    kind: str
     message: str
     step: str | None
 
