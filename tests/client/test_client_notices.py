@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from client_stage import BY, ClientStage
 
+from noetl_stream.cli.execution.tables import print_ended, print_execution
 from noetl_stream.client.executions import direct, notices
 from noetl_stream.client.executions.notices import NOTICES_SHOWN, SUGGESTIONS, undeclared_workload
 from noetl_stream.ports.operations.executions import (
@@ -14,6 +15,7 @@ from noetl_stream.ports.operations.executions import (
     ExecutionDocument,
     RerunOptions,
     Start,
+    WarningDocument,
 )
 from noetl_stream.testing.simulation.work import playbook, then, work
 
@@ -31,6 +33,11 @@ TWO_SHUT = playbook(
     ],
 )
 TAKES = playbook("takes", [{"step": "only", "tool": work("{{ workload.name }}")}], workload={"name": "x", "more": {}})
+BEST_EFFORT = {"policy": {"failure": {"mode": "best_effort"}}}
+FETCH = {"in": [1, 2, 3], "iterator": "n", "spec": {"mode": "parallel"}}
+TOLERANT = playbook(
+    "tolerant", [{"step": "fetch", "spec": BEST_EFFORT, "loop": FETCH, "tool": work("{{ iter.n }}", failures=1)}]
+)
 
 
 @pytest.fixture(params=["whole", "long"])
@@ -70,6 +77,23 @@ async def test_more_than_are_shown_are_counted(stage: ClientStage) -> None:
     steps = [{"step": "start", "next": many}, {"step": "shut", "spec": DENIED, "tool": work(1)}]
     ended = await stage.run(playbook("many", steps))
     assert (len(ended.discarded or ()), ended.discarded_tokens) == (NOTICES_SHOWN, NOTICES_SHOWN + 1)
+
+
+@pytest.mark.usefixtures("journal")
+async def test_failed_iterations_that_were_tolerated_are_a_warning(stage: ClientStage) -> None:
+    ended = await stage.run(TOLERANT)
+    assert (ended.status, ended.error) == ("completed", None)
+    assert ended.warnings == [WarningDocument("tolerated", "3 of 3 iterations of fetch failed", "fetch")]
+
+
+async def test_text_output_says_them_with_the_status(stage: ClientStage, capsys: pytest.CaptureFixture[str]) -> None:
+    ended = await stage.run(TOLERANT)
+    print_ended(ended)
+    assert "completed, 3 of 3 iterations of fetch failed, in " in capsys.readouterr().err
+    print_execution(ended)
+    shown = capsys.readouterr().out
+    assert "status: completed, 3 of 3 iterations of fetch failed\n" in shown
+    assert "warning" not in shown
 
 
 @pytest.mark.usefixtures("journal")

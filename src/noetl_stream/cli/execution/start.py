@@ -202,7 +202,7 @@ async def started(session: Session, wanted: Start, name: str, ids: RequestIds | 
         raise click.exceptions.Exit(ExitCode.INVALID) from None
     except NotFound as error:
         raise not_there(name, error) if wanted.path is not None else error from None
-    print_warnings(begun.warnings, err=True)
+    print_warnings(begun, err=True)
     return begun
 
 

@@ -292,7 +292,7 @@ class DirectExecutions:
         if is_whole:
             notices = notices_of(journal)
         elif row.finished_ms is not None:
-            notices = await read_notices(self._store, row.execution_id)
+            notices = await read_notices(self._store, row)
         else:
             return None
         requested = codec.decode_fact(journal[0].data) if journal else None

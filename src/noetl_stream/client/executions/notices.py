@@ -8,10 +8,11 @@ from itertools import islice
 from typing import Any, Final
 
 from noetl_stream.client.executions.journals import EVENTS_AT_ONCE
+from noetl_stream.client.executions.tolerated import tolerated_text
 from noetl_stream.model import codec
-from noetl_stream.model.events import ExecutionReused, Fact, TokenDiscarded, TokenEnqueued
+from noetl_stream.model.events import ExecutionFinished, ExecutionReused, Fact, TokenDiscarded, TokenEnqueued
 from noetl_stream.ports.operations.executions import DiscardedTokenDocument, WarningDocument
-from noetl_stream.ports.store import Store, StoredEvent
+from noetl_stream.ports.store import ExecutionRow, Store, StoredEvent
 from noetl_stream.template.failures import closest, shorten
 
 NOTICES_SHOWN: Final = 100
@@ -21,7 +22,8 @@ SUGGESTIONS: Final = 5
 KEYS_COMPARED: Final = 100
 """How many undeclared keys get a suggestion, and among how many keys it is sought: a comparison takes up to 0.2 ms."""
 
-_READ: Final = frozenset({"token.enqueued", "token.discarded", "execution.reused"})
+_END: Final = frozenset({"execution.finished"})
+_READ: Final = _END | {"token.enqueued", "token.discarded", "execution.reused"}
 
 
 @dataclass(slots=True)
@@ -48,6 +50,8 @@ class Notices:
             self._steps[fact.token.token_id] = fact.token.step
         elif isinstance(fact, TokenDiscarded) and len(self.discarded) < NOTICES_SHOWN:
             self.discarded.append(DiscardedTokenDocument(fact.token_id, self._steps[fact.token_id], fact.reason))
+        elif isinstance(fact, ExecutionFinished):
+            self.warn(WarningDocument("tolerated", tolerated_text(one), one.step) for one in fact.tolerated)
 
 
 def notices_of(journal: Iterable[StoredEvent]) -> Notices:
@@ -58,12 +62,12 @@ def notices_of(journal: Iterable[StoredEvent]) -> Notices:
     return notices
 
 
-async def read_notices(store: Store, execution_id: str) -> Notices:
-    """:func:`notices_of` a journal of any length."""
-    notices, after = Notices(), 0
-    while piece := await store.events_named(execution_id, _READ, after, EVENTS_AT_ONCE):
-        for row in piece:
-            notices.take(row)
+async def read_notices(store: Store, row: ExecutionRow) -> Notices:
+    """:func:`notices_of` the journal of an ended execution, of any length."""
+    notices, after, names = Notices(), 0, _READ if row.discarded else _END
+    while piece := await store.events_named(row.execution_id, names, after, EVENTS_AT_ONCE):
+        for event in piece:
+            notices.take(event)
         after = piece[-1].position
     return notices
 

@@ -20,6 +20,7 @@ from noetl_stream.model.events import (
     ExecutionFinished,
     ExecutionReused,
     Fact,
+    LoopCounts,
     LoopDone,
     LoopIterationDone,
     LoopIterationFailed,
@@ -164,7 +165,7 @@ def _take(run: _RunHistory, fact: Any, row: StoredEvent) -> None:
         run.retries += fact.do == "retry"
         run.last = fact.outcome
     elif isinstance(fact, LoopDone) and not fact.path:
-        run.loop = LoopCountsDocument(fact.count, fact.ok, fact.failed, fact.skipped)
+        run.loop = _loop_counts(fact)
         run.ends(row, "done")
     elif isinstance(fact, StepDone):
         run.ends(row, "done")
@@ -173,8 +174,13 @@ def _take(run: _RunHistory, fact: Any, row: StoredEvent) -> None:
         run.ends(row, "cancelled" if fact.error.kind == "cancelled" else "failed")
     elif isinstance(fact, StepReused):
         run.error, run.last = fact.error, fact.outcome
-        run.loop = None if fact.loop is None else LoopCountsDocument(**msgspec.structs.asdict(fact.loop))
+        run.loop = None if fact.loop is None else _loop_counts(fact.loop)
         run.ends(row, "reused")
+
+
+def _loop_counts(fact: LoopDone | LoopCounts) -> LoopCountsDocument:
+    leaves = fact.failed_leaves or fact.failed  # earlier versions did not record it
+    return LoopCountsDocument(fact.count, fact.ok, fact.failed, fact.skipped, leaves)
 
 
 async def step_runs(store: Store, execution_id: str, trace_id: str) -> list[StepRunDocument]:

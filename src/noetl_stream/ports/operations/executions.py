@@ -176,10 +176,13 @@ class TokenDocument(Document, frozen=True):
 
 
 class LoopCountsDocument(Document, frozen=True):
+    """How the iterations of a loop ended. ``failed_leaves`` counts failures at any depth, each where it began."""
+
     count: int
     ok: int
     failed: int
     skipped: int
+    failed_leaves: int
 
 
 class StepRunDocument(Document, frozen=True):

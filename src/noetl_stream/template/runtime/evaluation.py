@@ -133,6 +133,7 @@ class Template:
         text: What it was compiled from.
         steps: The keys of ``steps`` in ``reads``.
         build: Renders it; internal to this package.
+        path: The path that its value is, from the namespace on; empty if it is anything else.
     """
 
     source: JSON
@@ -142,6 +143,7 @@ class Template:
     text: TemplateText
     steps: tuple[str | None, ...]
     build: Evaluate = field(repr=False)
+    path: tuple[str | int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
