@@ -132,6 +132,9 @@ class Limits(msgspec.Struct, frozen=True, omit_defaults=True):
 NAMES: Final = tuple(field.name for field in msgspec.structs.fields(Limits))
 """Every limit, in the order of the documentation."""
 
+_OLDER_NAMES: Final = {"max_payload_bytes": "max_inline_bytes"}
+"""Limits of the sources by the names they have there (v10 §5.1)."""
+
 DEFAULT_LIMITS: Final = Limits()
 
 _MOST: Final[Any] = dict.fromkeys(NAMES, 2**62)
@@ -190,5 +193,7 @@ def _read(text: str) -> int | float | str:
 
 
 def _known(name: str) -> str:
+    if name in _OLDER_NAMES:
+        return f"write `{_OLDER_NAMES[name]}`, the limit that it became"
     close = get_close_matches(name, NAMES, n=1)
     return f"did you mean `{close[0]}`?" if close else f"known limits: {', '.join(NAMES)}"

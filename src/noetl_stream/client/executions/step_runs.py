@@ -99,12 +99,20 @@ class _RunHistory:
     def ends(self, row: StoredEvent, status: RunStatus) -> None:
         self.finished, self.status = row.at_ms, status
 
-    def document(self) -> StepRunDocument:
+    def document(self, trace_id: str) -> StepRunDocument:
         token = self.token
         return StepRunDocument(
             step_run_id=self.step_run_id,
             step=token.step,
-            token=TokenDocument(token.token_id, token.cause, token.args, token.from_step, token.from_step_run_id),
+            token=TokenDocument(
+                token_id=token.token_id,
+                cause=token.cause,
+                args=token.args,
+                from_step=token.from_step,
+                from_step_run_id=token.from_step_run_id,
+                trace_id=trace_id,
+                lineage=token.waves,
+            ),
             status=self.status,
             claimed=iso(self.claimed_ms),
             started=iso_or_none(self.started_ms),
@@ -175,13 +183,13 @@ def _loop_counts(fact: LoopDone | LoopCounts) -> LoopCountsDocument:
     return LoopCountsDocument(fact.count, fact.ok, fact.failed, fact.skipped, leaves)
 
 
-async def step_runs(store: Store, execution_id: str) -> list[StepRunDocument]:
-    """The step runs in the order in which they began."""
+async def step_runs(store: Store, execution_id: str, trace_id: str) -> list[StepRunDocument]:
+    """The step runs in the order in which they began. ``trace_id`` is that of the execution."""
     reading = _Reading()
     async for piece in pieces(store, execution_id):
         for row in piece:
             reading.take(row)
-    return [run.document() for run in reading.runs.values()]
+    return [run.document(trace_id) for run in reading.runs.values()]
 
 
 def summarize(journal: Iterable[StoredEvent]) -> list[StepSummaryDocument]:

@@ -14,7 +14,7 @@ from noetl_stream.model.ids import command_of, paging_of
 from noetl_stream.model.limits import Limits
 from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.playbook.plan import LoopPlan, Plan
-from noetl_stream.template import ExpressionError, OverBudget, ReferenceNeeded, Scope, render
+from noetl_stream.template import ExpressionError, OverBudget, ReferenceNeeded, Scope, render, render_number
 
 
 def open_loop(plan: Plan, state: Execution, run: StepRun, level: LoopPlan, path: Path = ()) -> Sequence[Fact]:
@@ -89,7 +89,7 @@ def loop_window(level: LoopPlan, scope: Scope, max_in_flight: int) -> int:
         ExpressionError: ``max_in_flight`` cannot be evaluated, or is not a whole number.
         ReferenceNeeded: it reads a result kept by reference.
     """
-    at_once = 1 if level.mode == "sequential" else render(level.max_in_flight, scope)
+    at_once = 1 if level.mode == "sequential" else render_number(level.max_in_flight, scope)
     if isinstance(at_once, bool) or not isinstance(at_once, int) or at_once < 1:
         raise ExpressionError(f"max_in_flight must be a whole number of at least 1, not {at_once!r}")
     return min(at_once, max_in_flight)

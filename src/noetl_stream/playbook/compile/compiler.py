@@ -8,6 +8,7 @@ from typing import Protocol
 
 from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
 from noetl_stream.playbook.check.bindings import Declarations
+from noetl_stream.playbook.check.code import check_code
 from noetl_stream.playbook.check.reads import Expressions
 from noetl_stream.playbook.check.templates import Templates
 from noetl_stream.playbook.check.workflow import check_unused, check_workflow, warn_of_dead_arcs
@@ -45,7 +46,7 @@ class CheckResult:
 
 
 class Checker(Protocol):
-    """Checks playbooks: :func:`check`, or a cache of its results."""
+    """Checks playbooks: :func:`check`, :func:`check_again`, or a cache of their results."""
 
     def __call__(self, text: str | bytes, kinds: Kinds, *, file: str = ..., limits: Limits = ...) -> CheckResult: ...
 
@@ -53,21 +54,37 @@ class Checker(Protocol):
 def check(text: str | bytes, kinds: Kinds, *, file: str = "<playbook>", limits: Limits = DEFAULT_LIMITS) -> CheckResult:
     """Checks and compiles a playbook. Never raises for bad input; all problems are in the diagnostics.
 
+    Nothing in it is run.
+
     Args:
         text: The YAML, as text or bytes.
         kinds: The installed tool kinds.
         file: The file name in diagnostics.
         limits: The operator's limits, which the playbook may lower.
     """
-    problems = Problems(file)
+    return _checked(text, kinds, Problems(file), limits, reads_code=True)
+
+
+def check_again(
+    text: str | bytes, kinds: Kinds, *, file: str = "<playbook>", limits: Limits = DEFAULT_LIMITS
+) -> CheckResult:
+    """:func:`check` for servers and workers, which compile what was checked when it came in.
+
+    Code is not parsed again: that costs time, and an execution that began does not end because of code that it may
+    never reach.
+    """
+    return _checked(text, kinds, Problems(file), limits, reads_code=False)
+
+
+def _checked(text: str | bytes, kinds: Kinds, problems: Problems, limits: Limits, *, reads_code: bool) -> CheckResult:
     try:
-        plan = _plan(text, {**kinds, **LANGUAGE_KINDS}, limits, problems)
+        plan = _plan(text, {**kinds, **LANGUAGE_KINDS}, limits, problems, reads_code=reads_code)
     except TooManyProblems:
         plan = None
     return CheckResult(None if problems.has_errors else plan, problems.sorted())
 
 
-def _plan(text: str | bytes, kinds: Kinds, limits: Limits, problems: Problems) -> Plan | None:
+def _plan(text: str | bytes, kinds: Kinds, limits: Limits, problems: Problems, *, reads_code: bool) -> Plan | None:
     source = read_source(text, problems)
     if source is None:
         return None
@@ -81,6 +98,9 @@ def _plan(text: str | bytes, kinds: Kinds, limits: Limits, problems: Problems) -
     plan = lowering.plan(digest_of(text), steps)
     warn_of_dead_arcs(plan, steps, problems)
     check_unused(workbook, templates, problems)
+    if reads_code:
+        unused = [entry.draft for entry in workbook.unused().values() if entry.draft]
+        check_code([*(task for step in steps for task in step.tasks), *unused], source.text, problems)
     return plan
 
 

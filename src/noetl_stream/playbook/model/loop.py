@@ -14,7 +14,16 @@ from pydantic import Field
 from noetl_stream.playbook.diagnostics import Location, Position, Problems
 from noetl_stream.playbook.model.layering import Layer, read_layered
 from noetl_stream.playbook.model.policy import check_number
-from noetl_stream.playbook.model.sections import Part, Placeholders, Reserved, Section, is_null, mistyped, read_section
+from noetl_stream.playbook.model.sections import (
+    Part,
+    Placeholders,
+    Reserved,
+    Section,
+    is_null,
+    mistyped,
+    read_section,
+    recovered,
+)
 from noetl_stream.playbook.plan import FailureMode, Tolerated
 from noetl_stream.playbook.vocabulary import advice
 from noetl_stream.playbook.vocabulary.names import check_name, report_duplicate
@@ -130,6 +139,7 @@ def read_loop(
         message = f"loops nested more than {MAX_LOOP_LEVELS} levels deep (max_loop_levels)"
         problems.error("limit_exceeded", message, at, "flatten the list in a separate step, or call a playbook")
         return None
+    node = recovered(node, Loop, problems)
     loop = read_section(node, Loop, problems)
     if isinstance(node, Mapping) or is_null(node):
         for name, is_missing in (("in", is_null(loop.in_)), ("iterator", loop.iterator is None)):
@@ -138,13 +148,14 @@ def read_loop(
     iterator_at = child(node, "iterator")
     if loop.iterator is not None and iterator_at is not None:
         _check_iterator(loop.iterator, iterator_at, outer, problems)
-    spec, layer = read_layered(loop.spec, LoopSpec, knobs, problems)
-    policy = read_section(spec.policy, LoopPolicy, problems)
-    _check_agreement(loop.spec, spec.policy, problems)
+    loop_spec = recovered(loop.spec, LoopSpec, problems, knobs)
+    spec, layer = read_layered(loop_spec, LoopSpec, knobs, problems)
+    policy = read_section(recovered(spec.policy, LoopPolicy, problems), LoopPolicy, problems)
+    _check_agreement(loop_spec, spec.policy, problems)
     _check_items(loop.in_, problems)
     mode = spec.mode or policy.mode or "sequential"
     explicit = spec.exec or policy.exec
-    parts = [part for part in (loop.spec, spec.policy) if isinstance(part, Mapping)]
+    parts = [part for part in (loop_spec, spec.policy) if isinstance(part, Mapping)]
     exec_at = next((part.keys["exec"] for part in parts if "exec" in part.keys), at)
     inner = None
     if not is_null(loop.loop) and isinstance(node, Mapping):
