@@ -74,7 +74,7 @@ Kinds = Mapping[str, KindSpec]
 class AnyInputs(BaseModel):
     """Inputs of an unknown kind: anything is accepted."""
 
-    model_config = ConfigDict(extra="allow")
+    model_config = ConfigDict(defer_build=True, extra="allow")
 
 
 def unchecked_kind(kind: str) -> KindSpec:
@@ -85,7 +85,7 @@ def unchecked_kind(kind: str) -> KindSpec:
 class LanguageInputs(BaseModel):
     """Inputs of a language kind. Strict: text never becomes a number (LANGUAGE §1)."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    model_config = ConfigDict(defer_build=True, extra="forbid", strict=True, frozen=True)
 
 
 class NoKnobs(LanguageInputs):

@@ -61,7 +61,7 @@ class Section(BaseModel):
     ``title`` names the mapping in messages, ``example`` is a hint that shows one, ``rejected`` are keys with a hint.
     """
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, arbitrary_types_allowed=True)
+    model_config = ConfigDict(defer_build=True, extra="forbid", strict=True, frozen=True, arbitrary_types_allowed=True)
 
     title: ClassVar[str] = "here"
     example: ClassVar[str | None] = None
