@@ -106,7 +106,7 @@ PARTS: Final[Mapping[tuple[type[Section], str], Schema]] = {
     (step.StepSpec, "policy"): _section(step.StepPolicy),
     (step.StepPolicy, "admit"): _section(policy.Admit),
     (step.StepPolicy, "lifecycle"): _section(step.Lifecycle),
-    (step.StepPolicy, "failure"): _section(document.PolicyFailure),
+    (step.StepPolicy, "failure"): _section(loop.LoopFailure),
     (step.StepPolicy, "emit"): _section(step.Emit),
     (step.Lifecycle, "timeout_s"): _or_null(_SECONDS),
     (step.Lifecycle, "deadline_s"): _or_null(_SECONDS),
@@ -121,7 +121,10 @@ PARTS: Final[Mapping[tuple[type[Section], str], Schema]] = {
     (loop.LoopSpec, "timeout"): ref("timeout"),
     (loop.LoopSpec, "policy"): _section(loop.LoopPolicy),
     (loop.LoopPolicy, "max_in_flight"): _IN_FLIGHT,
-    (loop.LoopPolicy, "failure"): _section(document.PolicyFailure),
+    (loop.LoopPolicy, "failure"): _section(loop.LoopFailure),
+    (loop.LoopFailure, "tolerated"): {
+        "anyOf": [{"type": "integer", "minimum": 0}, {"type": "string", "pattern": f"^{loop.PERCENT.pattern}$"}, _NULL]
+    },
     (policy.Admit, "rules"): _ladder(policy.Rule, ref("Allow")),
     (policy.Admit, "wait"): _section(policy.AdmitWait),
     (policy.AdmitWait, "timeout_s"): _SECONDS,

@@ -130,6 +130,7 @@ class PolicyResults(Section):
 
 class PolicyFailure(Section):
     title = "`policy.failure`"
+    rejected = advice.EXECUTOR_FAILURE
     example = "write failure: { mode: fail_fast } or { mode: best_effort }"
 
     mode: FailureMode | None = None

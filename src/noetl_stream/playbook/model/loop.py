@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 from collections.abc import Mapping as MappingOf
 from dataclasses import dataclass, field
+from decimal import Decimal
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field
 
 from noetl_stream.playbook.diagnostics import Location, Position, Problems
-from noetl_stream.playbook.model.document import PolicyFailure
 from noetl_stream.playbook.model.layering import Layer, read_layered
 from noetl_stream.playbook.model.policy import check_number
 from noetl_stream.playbook.model.sections import (
@@ -23,7 +24,7 @@ from noetl_stream.playbook.model.sections import (
     read_section,
     recovered,
 )
-from noetl_stream.playbook.plan import FailureMode
+from noetl_stream.playbook.plan import FailureMode, Tolerated
 from noetl_stream.playbook.vocabulary import advice
 from noetl_stream.playbook.vocabulary.names import check_name, report_duplicate
 from noetl_stream.playbook.yaml.nodes import Mapping, MappingKey, Node, Scalar, child
@@ -32,6 +33,8 @@ Mode = Literal["sequential", "parallel"]
 Placement = Literal["local", "distributed"]
 
 MAX_LOOP_LEVELS: Final = 8
+
+PERCENT: Final = re.compile(r"(100|[0-9]{1,2}(\.[0-9]{1,6})?)%")
 
 READ_ONLY: Final = frozenset(["index", "count", "parent"])
 """Keys of ``iter`` that every loop level sets (LANGUAGE §5)."""
@@ -73,6 +76,23 @@ class LoopPolicy(Placeholders):
     partitioning: Annotated[Any, Reserved()] = None
 
 
+class LoopFailure(Section):
+    title = "`policy.failure`"
+    example = "write failure: { mode: fail_fast } or { mode: best_effort, tolerated: 5% }"
+
+    mode: FailureMode | None = None
+    tolerated: Part = None
+
+
+@dataclass(frozen=True, slots=True)
+class FailureDraft:
+    """A policy of failed iterations as read: of a level, or of the step for all its levels."""
+
+    mode: FailureMode | None = None
+    tolerated: Tolerated | None = None
+    tolerated_at: Node | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class LoopDraft:
     """One level of a loop as read; ``inner`` is the level inside. Values not given are ``None``."""
@@ -83,7 +103,7 @@ class LoopDraft:
     mode: Mode
     placement: Placement
     max_in_flight: Node | None
-    failure_mode: FailureMode | None
+    failure: FailureDraft
     layer: Layer
     inner: LoopDraft | None
 
@@ -148,10 +168,28 @@ def read_loop(
         mode=mode,
         placement=_placement(explicit, mode, inner, outer, exec_at, problems),
         max_in_flight=_read_max_in_flight(spec.max_in_flight or policy.max_in_flight, mode, problems),
-        failure_mode=read_section(policy.failure, PolicyFailure, problems).mode,
+        failure=read_failure(policy.failure, problems),
         layer=layer,
         inner=inner,
     )
+
+
+def read_failure(node: Node | None, problems: Problems) -> FailureDraft:
+    """``failure`` of a loop's policy or of its step's."""
+    failure = read_section(node, LoopFailure, problems)
+    at = None if is_null(failure.tolerated) else failure.tolerated
+    return FailureDraft(failure.mode, None if at is None else _read_tolerated(at, problems), at)
+
+
+def _read_tolerated(node: Node, problems: Problems) -> Tolerated | None:
+    value = node.plain()
+    if type(value) is int and value >= 0:
+        return Tolerated(Decimal(value))
+    if isinstance(value, str) and PERCENT.fullmatch(value):
+        return Tolerated(Decimal(value[:-1]), percent=True)
+    message = f"`tolerated` must be a whole number of iterations or a share of them such as '5%', not {value!r}"
+    problems.error("invalid_value", message, node, "write tolerated: 10, or tolerated: 5%")
+    return None
 
 
 def _placement(

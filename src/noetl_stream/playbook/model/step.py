@@ -8,9 +8,9 @@ from typing import Annotated, Any, Final, Literal
 
 from noetl_stream.playbook.diagnostics import Location, Problems, did_you_mean
 from noetl_stream.playbook.kinds.spec import WORKBOOK, Kinds
-from noetl_stream.playbook.model.document import PolicyFailure, check_pool
+from noetl_stream.playbook.model.document import check_pool
 from noetl_stream.playbook.model.layering import Layer, knobs_of, read_layered, read_seconds, warn_unused
-from noetl_stream.playbook.model.loop import LoopDraft, read_loop
+from noetl_stream.playbook.model.loop import FailureDraft, LoopDraft, read_failure, read_loop
 from noetl_stream.playbook.model.policy import ActionDraft, AdmitDraft, read_admit
 from noetl_stream.playbook.model.sections import (
     Part,
@@ -35,7 +35,7 @@ from noetl_stream.playbook.model.task import (
     with_rules_of_eval,
 )
 from noetl_stream.playbook.model.workbook import Workbook
-from noetl_stream.playbook.plan import FailureMode, Join
+from noetl_stream.playbook.plan import Join
 from noetl_stream.playbook.vocabulary import advice
 from noetl_stream.playbook.vocabulary.names import check_name, name_in_file, report_duplicate, result_name
 from noetl_stream.playbook.yaml.nodes import Mapping, MappingKey, Node, Scalar, Sequence, child, kind_of
@@ -151,7 +151,7 @@ class StepDraft:
     timeout_s: float | None
     deadline_s: float | None
     admit: AdmitDraft | None
-    failure_mode: FailureMode | None
+    failure: FailureDraft
     failure_at: Location | None
     loop: LoopDraft | None
     tasks: list[TaskDraft]
@@ -215,7 +215,6 @@ def _read_step(node: Node, kinds: Kinds, workbook: Workbook, layer: Layer, probl
     policy = read_section(recovered(spec.policy, StepPolicy, problems), StepPolicy, problems)
     lifecycle = read_section(policy.lifecycle, Lifecycle, problems)
     read_section(policy.emit, Emit, problems)
-    failure = read_section(policy.failure, PolicyFailure, problems)
     loop = read_loop(step.loop, node.keys["loop"], knobs, problems) if "loop" in node.keys else None
     if loop and "tool" not in node.keys:
         hint = "add the pipeline to run for each item"
@@ -236,7 +235,7 @@ def _read_step(node: Node, kinds: Kinds, workbook: Workbook, layer: Layer, probl
         timeout_s=read_seconds(lifecycle.timeout_s, "`timeout_s`", problems),
         deadline_s=read_seconds(lifecycle.deadline_s, "`deadline_s`", problems),
         admit=read_admit(policy.admit, problems),
-        failure_mode=failure.mode,
+        failure=read_failure(policy.failure, problems),
         failure_at=policy.failure,
         loop=loop,
         tasks=tasks,

@@ -325,6 +325,12 @@ EXECUTOR_POLICY: Final = {
         "`lifecycle` belongs to a step", "for the whole execution, write executor: { spec: { timeout_s: 600 } }"
     ),
 }
+EXECUTOR_FAILURE: Final = {
+    "tolerated": RejectedKey(
+        "`tolerated` counts iterations of a loop",
+        "write it in the loop's step: spec: { policy: { failure: { mode: best_effort, tolerated: 5% } } }",
+    )
+}
 
 NEXT_HINT: Final = f"write {_ARCS}"
 POLICY_HINT: Final = f"write {_RULES}"

@@ -122,7 +122,7 @@ def _bound_statements(texts: Sequence[str], params: sql.Params) -> list[_BoundSt
     for number, statement in enumerate(statements, start=1):
         if (reason := refusal(statement)) is not None:
             raise invalid_input(f"statement {number}: {reason}")
-    sql.check_params(params, ([parameter.name for parameter in statement.parameters] for statement in statements))
+    sql.check_params(params, [(one.text, [parameter.name for parameter in one.parameters]) for one in statements])
     return [_bound(statement, params) for statement in statements]
 
 
