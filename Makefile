@@ -7,7 +7,7 @@ EFFORT ?= 50
 # Container images often set it, and then every process compiles all that it imports, for half a second.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test verify check docs wheel sbom lock clean
+.PHONY: help demo test verify bench check docs wheel sbom lock clean
 
 help:  ## Show these targets
 	@sed -n 's/^\([a-z]*\):.*## /\1: /p' Makefile
@@ -20,6 +20,9 @@ test: .venv/ready  ## Run the tests; under 8 minutes on two cores
 
 verify: .venv/ready  ## Run all tests, the random ones with EFFORT times the cases; takes hours
 	$(BIN)/python scripts/verify.py --effort $(EFFORT)
+
+bench: .venv/ready  ## Measure this beside Restate, which npm and pip install into build/peers
+	$(BIN)/python benchmarks/peers/beside.py
 
 check: .venv/ready  ## Check format, style, types and imports
 	$(BIN)/ruff format --check . && $(BIN)/ruff check . && $(BIN)/mypy && $(BIN)/lint-imports

@@ -155,7 +155,8 @@ class DirectExecutions:
         is_short = row.position <= DESCRIBED_EVENTS
         journal = await self._store.journal(execution_id, 0, None if is_short else 1)
         notices = await self._notices(row, journal, is_whole=is_short)
-        return execution_document(row, journal, notices, self._ports.clock.now_ms(), is_whole=is_short)
+        now_ms = self._ports.clock.now_ms()
+        return execution_document(row, journal, now_ms, notices=notices, is_whole=is_short)
 
     async def wait(self, execution_id: str, timeout_s: float) -> ExecutionDocument:
         await self._row(execution_id)

@@ -50,17 +50,17 @@ def listed_document(row: ListedExecution | ExecutionRow) -> ListedExecutionDocum
 def execution_document(
     row: ExecutionRow,
     journal: Sequence[StoredEvent],
-    notices: Notices | None,
     now_ms: int,
     *,
+    notices: Notices | None = None,
     is_whole: bool = True,
 ) -> ExecutionDocument:
     """An execution in full.
 
     Args:
         journal: At least its first entry; ``steps`` and ``waits`` are ``None`` unless it ``is_whole``.
-        notices: ``None`` if they are not known.
         now_ms: The duration of an execution that has not ended counts up to here.
+        notices: ``None`` if they are not known.
     """
     first = codec.decode_fact(journal[0].data) if journal else None
     requested = first if isinstance(first, ExecutionRequested) else None
