@@ -33,8 +33,10 @@ docs: .venv/ready  ## Build the documentation site into build/docs/site
 LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --no-annotate --generate-hashes \
 	--custom-compile-command "make lock" pyproject.toml
 
-wheel: .venv/ready  ## Build the wheel of a release into dist/
-	$(BIN)/python -m hatchling build --target wheel
+wheel: .venv/ready  ## Build the wheels of a release into dist/: the program and its plugins
+	for package in . plugins/*; do \
+		(cd $$package && $(CURDIR)/$(BIN)/python -m hatchling build --target wheel --directory $(CURDIR)/dist) || exit; \
+	done
 
 sbom: .venv/ready  ## Write the bill of materials of a release into dist/ (CycloneDX)
 	rm -rf build/sbom && $(BIN)/uv venv --quiet build/sbom
@@ -50,7 +52,7 @@ lock: .venv/ready  ## Lock the newest versions that pyproject.toml allows
 	@python=$$(scripts/find-python) && "$$python" scripts/environment.py runtime
 	@touch $@
 
-.venv/ready: pyproject.toml requirements-dev.lock
+.venv/ready: pyproject.toml requirements-dev.lock $(wildcard plugins/*/pyproject.toml)
 	@python=$$(scripts/find-python) && "$$python" scripts/environment.py development
 	@touch .venv/runtime $@
 
