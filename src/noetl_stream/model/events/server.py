@@ -153,7 +153,7 @@ class StepResumed(Fact, frozen=True, tag="step.resumed"):
 
 
 class LoopPaged(Fact, frozen=True, tag="loop.paged"):
-    """The next items of a loop with a long list. Earlier versions recorded it; now such a list is paged out."""
+    """The next items of a loop with a long list. Only earlier versions record it."""
 
     kind: ClassVar = Kind("loop", bounded=True)
 
