@@ -15,20 +15,16 @@ from noetl_stream.cli.base.output import print_json, print_source, say
 from noetl_stream.cli.base.session import Session, with_session
 from noetl_stream.cli.base.target import Target, target_options
 from noetl_stream.cli.playbook.catalog import delete, diff, get, list_playbooks, register, show, versions
+from noetl_stream.cli.playbook.kinds import accepted, kinds_option
 from noetl_stream.cli.playbook.source import read_playbook
+from noetl_stream.cli.playbook.upgrade import upgrade_files
 from noetl_stream.errors import UsageError
-from noetl_stream.model.limits import Limits, operator_limits
+from noetl_stream.model.limits import Limits
 from noetl_stream.playbook.check.calls import paths_missing
 from noetl_stream.playbook.compile.compiler import check
 from noetl_stream.playbook.diagnostics import Diagnostic
-from noetl_stream.playbook.kinds.spec import Kinds, unchecked_kind
+from noetl_stream.playbook.kinds.spec import Kinds
 from noetl_stream.playbook.schema import playbook_schema
-from noetl_stream.settings.environment import kinds_off, limit_settings
-from noetl_stream.tools.registry import kinds_of, load_tools
-
-kinds_option = click.option(
-    "--kinds", "extra", default="", metavar="KIND,…", help="Accept these tool kinds although they are not installed."
-)
 
 
 @click.group()
@@ -40,7 +36,7 @@ def playbook() -> None:
     """
 
 
-for command in (register, list_playbooks, get, versions, show, diff, delete):
+for command in (register, list_playbooks, get, versions, show, diff, delete, upgrade_files):
     playbook.add_command(command)
 
 
@@ -67,7 +63,7 @@ def check_files(
             raise UsageError("--kinds needs a local check", hint="a gateway uses the tool kinds of its workers")
         results = with_session(target, lambda session: _check_remotely(session, files))
     else:
-        kinds, limits = _accepted(extra)
+        kinds, limits = accepted(extra)
         results = {str(file): _check_file(file, kinds, limits) for file in files}
     if strict:
         results = {name: [replace(one, severity="error") for one in found] for name, found in results.items()}
@@ -95,7 +91,7 @@ def schema(file: Path | None, extra: str) -> None:
     \b
       # yaml-language-server: $schema=playbook.schema.json
     """
-    text = json.dumps(playbook_schema(*_accepted(extra)), ensure_ascii=False, indent=2) + "\n"
+    text = json.dumps(playbook_schema(*accepted(extra)), ensure_ascii=False, indent=2) + "\n"
     if file is None:
         print_source(text)
         return
@@ -103,12 +99,6 @@ def schema(file: Path | None, extra: str) -> None:
         file.write_text(text, encoding="utf-8")
     except OSError as error:
         raise UsageError(f"{file}: cannot be written: {error.strerror}") from None
-
-
-def _accepted(extra: str) -> tuple[Kinds, Limits]:
-    """The tool kinds installed here, with those switched off by the environment, and of ``--kinds``; its limits."""
-    foreign = {kind: unchecked_kind(kind) for kind in map(str.strip, extra.split(",")) if kind}
-    return {**foreign, **kinds_of(load_tools(), kinds_off())}, operator_limits(limit_settings())
 
 
 async def _check_remotely(session: Session, files: Sequence[Path]) -> dict[str, Sequence[Diagnostic]]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import ChainMap
+from collections.abc import MutableMapping
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, cast
 
 from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
 from noetl_stream.playbook.check.bindings import Declarations
@@ -15,7 +17,7 @@ from noetl_stream.playbook.check.templates import Templates
 from noetl_stream.playbook.check.workflow import check_unused, check_workflow, warn_of_dead_arcs
 from noetl_stream.playbook.compile.lowering import Lowering
 from noetl_stream.playbook.diagnostics import Diagnostic, InvalidPlaybook, Problems, TooManyProblems
-from noetl_stream.playbook.kinds.spec import LANGUAGE_KINDS, Kinds
+from noetl_stream.playbook.kinds.spec import LANGUAGE_KINDS, Kinds, KindSpec
 from noetl_stream.playbook.model.document import ParsedPlaybook, read_document
 from noetl_stream.playbook.model.layering import knobs_of
 from noetl_stream.playbook.model.step import StepDraft, read_steps
@@ -108,7 +110,8 @@ class _Compilation(NamedTuple):
 
 
 def _compiled(text: str | bytes, kinds: Kinds, limits: Limits, problems: Problems) -> _Compilation | None:
-    kinds = {**kinds, **LANGUAGE_KINDS}
+    # Not a copy: the kinds of a worker answer for those that it does not list.
+    kinds = ChainMap(dict(LANGUAGE_KINDS), cast(MutableMapping[str, KindSpec], kinds))
     source = read_source(text, problems)
     if source is None:
         return None
