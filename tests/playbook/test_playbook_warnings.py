@@ -75,8 +75,11 @@ def test_a_template_in_the_workload_is_warned_about() -> None:
     assert warning.pointer == "/workload/a/0"
 
 
-def test_a_failure_mode_of_a_step_without_loop_has_no_effect() -> None:
-    text = "- step: start\n  spec: { policy: { failure: { mode: best_effort } } }\n  tool: { kind: noop }"
+@pytest.mark.parametrize(
+    "arcs", ["[]", "[ { step: start } ]", '[ { step: start, when: "{{ ctx.go }}" }, { step: start } ]']
+)
+def test_a_wait_at_a_next_where_no_branch_can_rest_has_no_effect(arcs: str) -> None:
+    text = f"- step: start\n  next: {{ spec: {{ wait: {{ timeout_s: 60 }} }}, arcs: {arcs} }}"
     assert codes(workflow(text)) == ["no_effect"]
 
 

@@ -126,8 +126,8 @@ def _held(
     if written:
         key = written[0].removeprefix("ctx.")
         moves += f", e.g. `noetl-stream execution patch {state.execution_id} --set {key.partition('.')[0]}=…`"
-    if waiting.keeps_alive and policy is not None:
-        end = "the step fails" if policy.on_timeout == "fail" else "the token is discarded"
+    if waiting.keeps_alive and policy is not None and policy.wait is not None:
+        end = "the step fails" if policy.wait.on_timeout == "fail" else "the token is discarded"
         moves += f"; after its timeout {end}"
     else:
         moves += "; it is discarded when nothing else is active"

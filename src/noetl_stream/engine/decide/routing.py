@@ -73,7 +73,7 @@ def _close(
     plan: Plan, run: StepRun, guards: list[EvaluatedGuard], fired: list[int], tokens: Sequence[Token]
 ) -> Sequence[Fact]:
     evaluated = NextEvaluated(run.step_run_id, run.ended, guards, fired)
-    if not fired and run.error is not None and plan.failure_mode == "fail_fast":
+    if not fired and run.error is not None and plan.steps[run.step].failure_mode == "fail_fast":
         return (evaluated, ExecutionFailing(run.error, run.step, run.step_run_id))
     return (evaluated, *map(TokenEnqueued, tokens))
 

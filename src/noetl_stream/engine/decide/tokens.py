@@ -80,10 +80,10 @@ def claim(
 
 
 def _hold(state: Execution, policy: AdmitPlan, token: Token, guards: list[EvaluatedGuard]) -> Sequence[Fact]:
-    held = events.TokenHeld(token.token_id, guards, keeps_alive=policy.wait_s is not None)
-    if policy.wait_s is None:
+    held = events.TokenHeld(token.token_id, guards, keeps_alive=policy.wait is not None)
+    if policy.wait is None:
         return (held,)
-    due = due_ms(state.at_ms, policy.wait_s)
+    due = due_ms(state.at_ms, policy.wait.timeout_s)
     return (held, TimerSet(timer_of(token.token_id, "admission"), "admission", due, token.token_id))
 
 

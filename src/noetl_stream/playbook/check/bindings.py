@@ -77,6 +77,7 @@ class Visible:
         vars: The keys of ``vars``.
         results: The tasks with results.
         keychain: The keychain entries.
+        rests: Whether a branch may rest at this ``next``.
     """
 
     namespaces: frozenset[str]
@@ -87,6 +88,7 @@ class Visible:
     vars: Collection[str] = ()
     results: Collection[str] = ()
     keychain: Collection[str] = ()
+    rests: bool = False
     unambiguous: Bindings = field(default_factory=dict)
 
 
@@ -134,6 +136,7 @@ class Declarations:
             vars=written_keys(step, "vars") if step else (),
             results=own.get("results", ()),
             keychain=self._keychain,
+            rests=step is not None and step.router.wait is not None,
             unambiguous=ChainMap(unambiguous, self._unambiguous),
         )
 

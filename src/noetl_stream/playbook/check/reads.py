@@ -96,7 +96,7 @@ class Expressions:
         """Reports comparisons with a literal that can never be true (LANGUAGE §2)."""
         end = "loop.done" if visible.iter.iterators else "step.done"
         possible: dict[Path, tuple[str, ...]] = {
-            ("event", "name"): (end, "step.failed"),
+            ("event", "name"): (end, "step.failed", *(["next.timed_out"] if visible.rests else [])),
             ("event", "status"): ("success", "error"),
             ("outcome", "status"): ("ok", "error"),
         }

@@ -99,7 +99,9 @@ class Lowering:
             loop=loop,
             tasks=tasks,
             arcs=tuple(self._arcs(step)),
-            routing=step.routing,
+            routing=step.router.routing,
+            next_wait=step.router.wait,
+            failure_mode=(None if step.loop else step.failure_mode) or self.document.failure_mode,
             reads=pipeline.reads,
             desc=step.desc,
             join=step.join.tokens if step.join else None,
@@ -113,7 +115,7 @@ class Lowering:
             return None
         visible = self.declared.visible(bindings.ADMISSION, step)
         rules = tuple(AdmitRule(self.expressions.guard(when, visible), allow) for when, allow in admit.rules)
-        return AdmitPlan(rules, admit.wait_s, admit.on_timeout)
+        return AdmitPlan(rules, admit.wait)
 
     def _loop(self, loop: LoopDraft, step: StepDraft) -> LoopPlan:
         namespaces = bindings.LOOP if loop is step.loop else bindings.INNER_LOOP

@@ -23,6 +23,7 @@ from noetl_stream.playbook.plan import (
     SharedPlan,
     StepPlan,
     TaskPlan,
+    WaitPlan,
 )
 from noetl_stream.template import Guard, Template
 
@@ -84,15 +85,18 @@ def _step(step: StepPlan) -> dict[str, Any]:
         loop=None if step.loop is None else _loop(step.loop),
         tasks=[_task(task) for task in step.tasks],
         routing=step.routing if step.arcs else None,
+        wait=_wait(step.next_wait),
         arcs=[_arc(arc) for arc in step.arcs],
     )
 
 
 def _admit(admit: AdmitPlan) -> dict[str, Any]:
     rules = [{"when": _source(rule.guard), "allow": rule.allow} for rule in admit.rules]
-    return _without_empty(
-        rules=rules, wait_s=admit.wait_s, on_timeout=admit.on_timeout if admit.wait_s is not None else None
-    )
+    return _without_empty(rules=rules, wait=_wait(admit.wait))
+
+
+def _wait(wait: WaitPlan | None) -> dict[str, Any] | None:
+    return None if wait is None else asdict(wait)
 
 
 def _loop(loop: LoopPlan) -> dict[str, Any]:
@@ -162,8 +166,8 @@ def _step_lines(step: Mapping[str, Any], entry: str) -> Iterator[str]:
     admit = step.get("admit", {})
     for rule in admit.get("rules", []):
         yield f"{_INDENT}admit {_condition(rule)}: {'allow' if rule['allow'] else 'deny'}"
-    if "wait_s" in admit:
-        yield f"{_INDENT}admit waits {admit['wait_s']:g} s, then: {admit['on_timeout']}"
+    if "wait" in admit:
+        yield f"{_INDENT}admit {_waits(admit['wait'])}"
     loop = step.get("loop")
     while loop:
         outer = {name: value for name, value in loop.items() if name not in ("in", "iterator", "loop")}
@@ -174,6 +178,12 @@ def _step_lines(step: Mapping[str, Any], entry: str) -> Iterator[str]:
     for arc in step.get("arcs", []):
         args = f"  args: {_brief(arc['args'])}" if "args" in arc else ""
         yield f"{_INDENT}arc {_condition(arc, 'always')}: {arc['step']}{args}  line {arc['line']}"
+    if "wait" in step:
+        yield f"{_INDENT}next {_waits(step['wait'])}"
+
+
+def _waits(wait: Mapping[str, Any]) -> str:
+    return f"waits {wait['timeout_s']:g} s, then: {wait['on_timeout']}"
 
 
 def _task_lines(task: Mapping[str, Any]) -> Iterator[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Final, Literal
 
 from noetl_stream.playbook.diagnostics import Location, Problems, did_you_mean
@@ -10,7 +10,7 @@ from noetl_stream.playbook.kinds.spec import WORKBOOK, Kinds
 from noetl_stream.playbook.model.document import PolicyFailure, check_pool
 from noetl_stream.playbook.model.layering import Layer, knobs_of, read_layered, read_seconds, warn_unused
 from noetl_stream.playbook.model.loop import LoopDraft, read_loop
-from noetl_stream.playbook.model.policy import ActionDraft, AdmitDraft, read_admit
+from noetl_stream.playbook.model.policy import ActionDraft, AdmitDraft, NextWait, always_holds, read_admit, read_wait
 from noetl_stream.playbook.model.sections import (
     Part,
     Placeholders,
@@ -26,7 +26,7 @@ from noetl_stream.playbook.model.sections import (
 from noetl_stream.playbook.model.sugar import Item, flattened, read_construct, word_of
 from noetl_stream.playbook.model.task import TaskDraft, name_of_task, read_task
 from noetl_stream.playbook.model.workbook import Workbook
-from noetl_stream.playbook.plan import FailureMode, Join
+from noetl_stream.playbook.plan import FailureMode, Join, WaitPlan
 from noetl_stream.playbook.vocabulary import advice
 from noetl_stream.playbook.vocabulary.names import check_name, name_in_file, report_duplicate, result_name
 from noetl_stream.playbook.yaml.nodes import Mapping, Node, Scalar, Sequence, child, kind_of
@@ -98,6 +98,7 @@ class RouterSpec(Section):
     title = "`next.spec`"
 
     mode: Routing = "exclusive"
+    wait: Part = None
     policy: Annotated[Any, Reserved()] = None
 
 
@@ -120,6 +121,15 @@ class ArcDraft:
     when: Node | None
     args: Mapping | None
     at: Node
+
+
+@dataclass(frozen=True, slots=True)
+class RouterDraft:
+    """``next`` as read."""
+
+    arcs: list[ArcDraft] = field(default_factory=list)
+    routing: Routing = "exclusive"
+    wait: WaitPlan | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,8 +156,11 @@ class StepDraft:
     failure_at: Location | None
     loop: LoopDraft | None
     tasks: list[TaskDraft]
-    arcs: list[ArcDraft]
-    routing: Routing
+    router: RouterDraft
+
+    @property
+    def arcs(self) -> list[ArcDraft]:
+        return self.router.arcs
 
     @property
     def levels(self) -> list[LoopDraft]:
@@ -215,7 +228,6 @@ def _read_step(node: Node, kinds: Kinds, workbook: Workbook, layer: Layer, probl
     if step.tool is not None:
         tasks = _read_tool(step.tool, step.step, kinds, workbook, own.over(layer), problems)
     warn_unused(own, (task.kind for task in tasks), "this step", problems)
-    routing, arcs = _read_router(step.next, problems) if "next" in node.keys else ("exclusive", [])
     return StepDraft(
         name=step.step,
         at=at,
@@ -229,8 +241,7 @@ def _read_step(node: Node, kinds: Kinds, workbook: Workbook, layer: Layer, probl
         failure_at=policy.failure,
         loop=loop,
         tasks=tasks,
-        arcs=arcs,
-        routing=routing,
+        router=_read_router(step.next, problems) if "next" in node.keys else RouterDraft(),
     )
 
 
@@ -253,15 +264,20 @@ def _read_join(node: Node | None, problems: Problems) -> JoinDraft | None:
     return None
 
 
-def _read_router(node: Node, problems: Problems) -> tuple[Routing, list[ArcDraft]]:
+def _read_router(node: Node, problems: Problems) -> RouterDraft:
     if not isinstance(node, Mapping):
         message = f"`next` must be a mapping, not {kind_of(node)}"
         problems.error("next_shape", message, node, _rewritten_next(node) or advice.NEXT_HINT)
-        return "exclusive", []
+        return RouterDraft()
     router = read_section(node, Router, problems)
     spec = read_section(router.spec, RouterSpec, problems)
     found = [] if is_null(router.arcs) else entries(router.arcs, "`arcs`", problems, "write arcs: [ { step: … } ]")
-    return spec.mode, [arc for item in found if (arc := _read_arc(item, problems))]
+    arcs = [arc for item in found if (arc := _read_arc(item, problems))]
+    if not is_null(spec.wait) and len(arcs) == len(found) and (not arcs or any(always_holds(arc.when) for arc in arcs)):
+        why = "an arc always fires" if arcs else "there are no arcs"
+        hint = "remove it, or give every arc a `when`: a branch rests only while no arc fires"
+        problems.warn("no_effect", f"`wait` has no effect: {why}", spec.wait, hint)
+    return RouterDraft(arcs, spec.mode, read_wait(spec.wait, NextWait, problems))
 
 
 def _read_arc(node: Node, problems: Problems) -> ArcDraft | None:

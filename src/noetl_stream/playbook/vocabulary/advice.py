@@ -272,6 +272,7 @@ NEXT: Final = {
     "mode": RejectedKey("`mode` belongs under `spec`", _EXCLUSIVE),
     "step": RejectedKey("`step` belongs in an arc", f"write {_ARCS}"),
     "when": RejectedKey("`when` belongs in an arc", f"write {_ARCS}"),
+    "wait": _belongs("wait", "under `spec`", "next: { spec: { wait: { timeout_s: 3600 } }, arcs: [ … ] }"),
 }
 
 EXECUTOR: Final = {
