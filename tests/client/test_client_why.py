@@ -403,7 +403,7 @@ def test_the_rule_that_decided_a_failure_is_named(policy: str, clause: str) -> N
 
 
 def test_a_failure_without_a_task_says_what_failed() -> None:
-    scenario = Scenario(GATE.replace("ctx.approved | default(false)", "ctx.approved"))
+    scenario = Scenario(GATE.replace("ctx.approved | default(false)", "workload.approved"))
     scenario.start()
     scenario.done("work")
     found = why(scenario)

@@ -95,8 +95,7 @@ def iteration_names(outermost: LoopPlan, path: Path, chain: Sequence[Any], count
 
 
 def arc_scope(plan: Plan, state: Execution, run: StepRun) -> Scope:
-    """The scope of the arcs of an ended step run."""
-    value = state.steps.get(run.step) if run.error is None else None
+    """The scope of the arcs of an ended step run; ``event.result`` is its own, whatever ran since."""
     loop = run.loop
     counts = (
         {"count": loop.count, "ok": loop.ok, "failed": loop.failed, "skipped": loop.count - loop.ok - loop.failed}
@@ -106,7 +105,7 @@ def arc_scope(plan: Plan, state: Execution, run: StepRun) -> Scope:
     event = event_view(
         name=run.ended,
         step=run.step,
-        result=value.outcome.result if value is not None else None,
+        result=run.value.outcome.result if run.value is not None else None,
         error=run.error,
         loop=counts,
     )

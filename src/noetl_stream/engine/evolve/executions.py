@@ -137,6 +137,7 @@ def _finished(state: Execution, fact: events.ExecutionFinished) -> Execution:
         outcome=fact.outcome,
         tokens={},
         runs={},
+        resting={},
         assignments={},
         suspensions={},
         timers={},

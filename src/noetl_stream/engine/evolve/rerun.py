@@ -55,8 +55,8 @@ def _step_reused(state: Execution, fact: events.StepReused) -> Execution:
     loop = None
     if counts is not None:
         loop = LoopState([], counts.count, True, 1, ok=counts.ok, failed=counts.failed, skipped=counts.skipped)
-    state = with_run(state, replace(run, ended=fact.ended, error=fact.error, vars=fact.vars, loop=loop))
     value = fact.value
+    state = with_run(state, replace(run, ended=fact.ended, value=value, error=fact.error, vars=fact.vars, loop=loop))
     steps = without(state.steps, run.step) if value is None else {**state.steps, run.step: value}
     return replace(state, steps=steps)
 

@@ -69,10 +69,10 @@ def end_step(
         loop = run.loop
         result = loop_result(loop, state.execution_id, run.step_run_id) if loop is not None else Outcome("ok").result
         value = StepValue(Outcome("ok", result))
-        ended = replace(run, ended="loop.done")
+        ended = replace(run, ended="loop.done", value=value)
     else:
         value = step_value(progress)
-        ended = replace(run, ended="step.done")
+        ended = replace(run, ended="step.done", value=value)
     return replace(with_run(state, ended), steps={**state.steps, run.step: value})
 
 

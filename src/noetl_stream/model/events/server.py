@@ -320,6 +320,24 @@ class NextEvaluated(Fact, frozen=True, tag="next.evaluated"):
     fired: list[int] = []
 
 
+class NextResting(Fact, frozen=True, tag="next.resting"):
+    """No arc fires yet: the branch waits for a change of ``ctx`` or of a step's result (LANGUAGE §7)."""
+
+    kind: ClassVar = Kind("next", "paused")
+
+    step_run_id: str
+    event: str
+    guards: list[EvaluatedGuard] = []
+
+
+class NextTimedOut(Fact, frozen=True, tag="next.timed_out"):
+    """A resting branch has waited as long as it may: its arcs are evaluated a last time."""
+
+    kind: ClassVar = Kind("next")
+
+    step_run_id: str
+
+
 class ExecutionFinished(Fact, frozen=True, tag="execution.finished"):
     """The final result of an execution, inline or by reference, is in ``outcome.result``."""
 

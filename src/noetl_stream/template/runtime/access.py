@@ -136,7 +136,7 @@ def not_found_error(value: Any, path: tuple[Any, ...], references: References) -
     if isinstance(unwrapped, Mapping):
         close = closest(key, (name for name in unwrapped if isinstance(name, str))) if isinstance(key, str) else None
         hint = f"did you mean `{written_path((*path[:-1], close))}`?" if close else None
-        return EvaluationFailure(f"`{written}` is undefined", hint=hint)
+        return EvaluationFailure(f"`{written}` is undefined", hint=hint, missing=written)
     if isinstance(unwrapped, list | str) and type(key) is int:
         return EvaluationFailure(f"`{written}` is undefined: the length is {len(unwrapped)}")
     return EvaluationFailure(f"`{written}` is undefined: {kind_of(unwrapped)} has no such key")
