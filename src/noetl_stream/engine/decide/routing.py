@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from noetl_stream.engine.choices import Choice, is_current, made
+from noetl_stream.engine.choices import NO_SCOPE, Choice, is_current, made
 from noetl_stream.engine.decide import Rules
 from noetl_stream.engine.decide.executions import on_ctx
 from noetl_stream.engine.scope import arc_scope, expression_failure
@@ -61,7 +61,8 @@ def arcs_of(plan: Plan, state: Execution, run: StepRun) -> Choice:
     """Which arcs of an ended step run fire, and with which ``args``."""
     step = plan.steps[run.step]
     options = [step.arcs[index] for index in _open_arcs(step, run)]
-    scope = arc_scope(plan, state, run)
+    has_templates = any(arc.guard is not None or arc.args.source for arc in options)
+    scope = arc_scope(plan, state, run) if has_templates else NO_SCOPE
     return Choice(options, scope, first=step.routing == "exclusive", waits=step.next_wait is not None)
 
 
