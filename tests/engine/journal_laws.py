@@ -14,6 +14,8 @@ BEGINNINGS: Final = (
     events.TokenClaimed,
     events.TokenHeld,
     events.NextEvaluated,
+    events.NextResting,
+    events.NextTimedOut,
     events.StepResumed,
     events.TimerSet,
     events.TimerFired,
@@ -101,12 +103,16 @@ def _injected(enqueued: list[events.TokenEnqueued]) -> int:
 
 
 def check_step_runs(scenario: Scenario) -> None:
-    """Each step run has exactly one end, which is routed once, before anything else happens to it."""
+    """Each step run has exactly one end, which is routed once, at once or after its branch has rested once."""
     facts = list(recorded_facts(scenario))
     claimed = [fact.step_run_id for fact in facts if isinstance(fact, events.TokenClaimed)]
     assert len(set(claimed)) == len(claimed)
     ends: dict[str, list[str]] = defaultdict(list)
     routed: dict[str, list[str]] = defaultdict(list)
+    rested = [fact.step_run_id for fact in facts if isinstance(fact, events.NextResting)]
+    timed_out = [fact.step_run_id for fact in facts if isinstance(fact, events.NextTimedOut)]
+    assert len(set(rested)) == len(rested) and len(set(timed_out)) == len(timed_out) and set(timed_out) <= set(rested)
+    reused = {fact.step_run_id for fact in facts if isinstance(fact, events.StepReused)}
     for fact in facts:
         inner = isinstance(fact, events.LoopDone) and fact.path
         if isinstance(fact, events.StepDone | events.StepFailed | events.LoopDone) and not inner:
@@ -114,7 +120,9 @@ def check_step_runs(scenario: Scenario) -> None:
         elif isinstance(fact, events.StepReused):
             ends[fact.step_run_id].append(fact.ended)
         elif isinstance(fact, events.NextEvaluated):
-            routed[fact.step_run_id].append(fact.event)
+            over = fact.step_run_id in timed_out or (fact.event == "next.timed_out" and fact.step_run_id in reused)
+            assert (fact.event == "next.timed_out") == over
+            routed[fact.step_run_id] += ends[fact.step_run_id] if over else [fact.event]
     cut_short = is_cut_short(scenario)
     for step_run_id in claimed:
         if not cut_short:
