@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Final
 
 from noetl_stream.model import events
@@ -39,6 +40,7 @@ def check_journal(scenario: Scenario) -> None:
     check_loops(scenario)
     check_pauses(scenario)
     check_waits(scenario)
+    check_late_patches(scenario)
     assert scenario.replayed() == scenario.state, "the journal alone gives another state"
     assert scenario.decided_again() == scenario.journal, "the same inputs give other decisions"
 
@@ -68,6 +70,15 @@ def check_the_end(scenario: Scenario) -> None:
     later = [entry.recorded.fact for entry in scenario.journal[from_on:]]
     begun = [fact for fact in later if isinstance(fact, events.StepScheduled) and fact.issue == 1]
     assert not begun, "a step was begun although the execution was ending"
+
+
+def check_late_patches(scenario: Scenario) -> None:
+    """From the request of a cancel on, no task changes ``ctx``, and an event says so of each that would."""
+    cancels = [at for at, name in enumerate(scenario.names) if name == "execution.cancel_requested"]
+    later = [entry.recorded.fact for entry in scenario.journal[cancels[0] :]] if cancels else []
+    for fact, following in pairwise(later):
+        if isinstance(fact, events.TaskProcessed) and (fact.set_ctx or fact.set_shared):
+            assert isinstance(following, events.CtxPatchDiscarded), f"{fact} after the cancel"
 
 
 def recorded_facts(scenario: Scenario) -> Iterator[events.Fact]:

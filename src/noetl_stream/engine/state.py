@@ -133,9 +133,10 @@ class Assignment(msgspec.Struct, frozen=True, gc=False):
     """A command that is owed or suspended. ``run`` is the run it is bound to, ``next_number`` that run's next event.
 
     ``progress`` holds the pipelines that have begun, by the iteration's path key; ``cancelling`` is why the server
-    cancels it. ``segment`` counts suspensions. ``waits`` holds the iterations still waiting, ``answers`` the outcomes
-    of those that are not (``None``: the end of a delay), both by path key. ``paused``: it can resume without an answer
-    (``step.suspended``). ``paging``: it only pages out the items of the level inside ``path``.
+    cancels it, and ``discards_patches`` whether its patches are still applied. ``segment`` counts suspensions.
+    ``waits`` holds the iterations still waiting, ``answers`` the outcomes of those that are not (``None``: the end of a
+    delay), both by path key. ``paused``: it can resume without an answer (``step.suspended``). ``paging``: it only
+    pages out the items of the level inside ``path``.
     """
 
     command_id: str
@@ -145,6 +146,7 @@ class Assignment(msgspec.Struct, frozen=True, gc=False):
     run: RunId | None = None
     next_number: int = 0
     cancelling: str = ""
+    discards_patches: bool = False
     progress: dict[str, Progress] = {}
     segment: int = 0
     waits: dict[str, Wait] = {}
@@ -186,7 +188,7 @@ class Execution(msgspec.Struct, frozen=True, gc=False):
     """The state of one execution after the entry at ``position``, whose time was ``at_ms``.
 
     ``ctx``: ``ctx_version`` is the position of its last change, ``writers`` who last changed each key, and when;
-    ``overwrote`` an overwrite still to be reported. ``requests`` are the client requests taken so far.
+    ``ctx_notice`` what is still to be reported of a task's patch. ``requests`` are the client requests taken so far.
 
     Waiting: ``resting`` are branches at a ``next``, by step run; ``suspensions`` are suspended commands, ``children``
     the executions they wait for, ``orphaned`` the outcomes of children that nothing waited for at that moment;
@@ -229,7 +231,7 @@ class Execution(msgspec.Struct, frozen=True, gc=False):
     waves: dict[str, int] = {}
     writers: dict[str, tuple[str, int]] = {}
     requests: frozenset[str] = frozenset()
-    overwrote: events.CtxOverwrote | None = None
+    ctx_notice: events.CtxOverwrote | events.CtxPatchDiscarded | None = None
     step_runs: int = 0
     discarded: int = 0
     evaluated: bool = False

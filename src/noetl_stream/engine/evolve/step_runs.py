@@ -140,11 +140,13 @@ def _cancelled(state: Execution, fact: events.StepCancelled) -> Execution:
     if assignment is None:
         suspended = state.suspensions.get(fact.command_id)
         return state if suspended is None else drop_assignment(state, suspended)
-    if assignment.cancelling:
+    if assignment.cancelling and assignment.discards_patches >= fact.discards_patches:
         return state
-    if assignment.run is not None:
-        return with_assignment(state, replace(assignment, cancelling=fact.reason))
-    return drop_assignment(state, assignment)
+    if assignment.run is None:
+        return drop_assignment(state, assignment)
+    reason = assignment.cancelling or fact.reason
+    cancelled = replace(assignment, cancelling=reason, discards_patches=fact.discards_patches)
+    return with_assignment(state, cancelled)
 
 
 Classification = Literal["next", "duplicate", "gap", "stale", "unknown"]

@@ -130,13 +130,17 @@ class StepScheduled(Fact, frozen=True, tag="step.scheduled"):
 
 
 class StepCancelled(Fact, frozen=True, tag="step.cancelled"):
-    """The server cancels this command (fail-fast loops, an execution that ends)."""
+    """The server cancels this command (fail-fast loops, an execution that ends).
+
+    ``discards_patches``: what its tasks set in ``ctx`` from here on is not applied (LANGUAGE §9 *Cancel*).
+    """
 
     kind: ClassVar = Kind("step", "error", bounded=True)
 
     step_run_id: str
     command_id: str
     reason: str
+    discards_patches: bool = False
 
 
 class StepResumed(Fact, frozen=True, tag="step.resumed"):
@@ -288,6 +292,15 @@ class ExecutionResumed(Fact, frozen=True, tag="execution.resumed"):
 
 class CtxOverwrote(Fact, frozen=True, tag="ctx.overwrote"):
     """The preceding task set keys that another step run changed since its own began (LANGUAGE §5)."""
+
+    kind: ClassVar = Kind("ctx")
+
+    step_run_id: str
+    keys: list[str]
+
+
+class CtxPatchDiscarded(Fact, frozen=True, tag="ctx.patch_discarded"):
+    """The preceding task would have set keys, but the execution is being cancelled: they are as they were."""
 
     kind: ClassVar = Kind("ctx")
 
