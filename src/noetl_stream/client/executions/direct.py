@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from noetl_stream.client.access import Recorded, unrecorded
 from noetl_stream.client.executions.delete import delete_execution
 from noetl_stream.client.executions.documents import (
+    awaited,
     error_of,
     event_document,
     execution_document,
@@ -23,6 +24,7 @@ from noetl_stream.client.executions.run_workers import RunWorkers
 from noetl_stream.client.executions.step_runs import iterations_page, step_runs
 from noetl_stream.client.executions.submit import Client, RequestRefused, Requests, ask_of
 from noetl_stream.client.paging import page_of, page_size, read_cursor
+from noetl_stream.engine.replay import replay
 from noetl_stream.errors import (
     Conflict,
     NoetlError,
@@ -58,9 +60,10 @@ from noetl_stream.ports.operations.executions import (
     ResultDocument,
     Start,
     StepRunDocument,
+    WaitDocument,
     WhyDocument,
 )
-from noetl_stream.ports.store import ExecutionRow, ListingFilter, Store
+from noetl_stream.ports.store import ExecutionRow, ListingFilter, Store, StoredEvent
 
 PATIENCE_S: Final = 30.0
 """How long a request may stay unanswered before it fails."""
@@ -153,7 +156,14 @@ class DirectExecutions:
         row = await self._row(execution_id)
         is_short = row.position <= DESCRIBED_EVENTS
         journal = await self._store.journal(execution_id, 0, None if is_short else 1)
-        return execution_document(row, journal, self._ports.clock.now_ms(), is_whole=is_short)
+        waits = await self._waits(row, journal) if is_short and row.finished_ms is None else ()
+        return execution_document(row, journal, self._ports.clock.now_ms(), is_whole=is_short, waits=waits)
+
+    async def _waits(self, row: ExecutionRow, journal: Sequence[StoredEvent]) -> Sequence[WaitDocument]:
+        state = replay(row.execution_id, journal)
+        if state is None or not (state.tokens or state.resting or state.suspensions):
+            return ()
+        return list(awaited(state, await self._plan(row)))
 
     async def wait(self, execution_id: str, timeout_s: float) -> ExecutionDocument:
         await self._row(execution_id)
@@ -220,11 +230,7 @@ class DirectExecutions:
 
         row = await self._row(execution_id)
         journal = await self._store.journal(execution_id)
-        playbook = await self._store.playbook(row.digest)
-        plan = None
-        if playbook is not None:
-            with contextlib.suppress(PlaybookRefused):
-                plan = await self._checking.plan(playbook.source, row.path)
+        plan = await self._plan(row)
         around = Environment(await self._store.now_ms())
         if row.finished_ms is None:
             around = await observe(self._cluster, self._store, row, journal, around.now_ms)
@@ -280,6 +286,17 @@ class DirectExecutions:
         if row.finished_ms is None:
             raise Conflict(f"execution {execution_id} has not ended: its status is {row.status}")
         return row
+
+    async def _plan(self, row: ExecutionRow) -> Plan | None:
+        """The plan of its playbook; ``None`` if that does not compile here."""
+        known = self._checking.known(row.digest)
+        if known is not None:
+            return known
+        playbook = await self._store.playbook(row.digest)
+        if playbook is not None:
+            with contextlib.suppress(PlaybookRefused):
+                return await self._checking.plan(playbook.source, row.path)
+        return None
 
     def _patience(self, execution_id: str) -> Callable[[], Awaitable[None]]:
         if self._unanswered is not None:
