@@ -63,7 +63,7 @@ class Lowering:
         if document.result is not None:
             visible = self.declared.visible(bindings.RESULT, None)
             result = self.expressions.value(document.result, visible, on_server=True)
-        return Plan(
+        plan = Plan(
             digest=digest,
             name=document.name,
             path=document.path,
@@ -80,6 +80,8 @@ class Lowering:
             reaches=reach_of_joins(steps),
             labels=MappingProxyType(document.labels),
         )
+        self.expressions.warn_never_set()
+        return plan
 
     def _step(self, step: StepDraft) -> StepPlan:
         pipeline = PipelineLowering(self.declared, self.expressions, step)

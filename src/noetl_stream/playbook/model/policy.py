@@ -185,12 +185,11 @@ def read_admit(node: Node | None, problems: Problems) -> AdmitDraft | None:
 
 
 def read_wait(node: Node | None, model: type[AdmitWait], problems: Problems) -> WaitPlan | None:
-    """How long to wait at an admission or a ``next``; ``None`` if it is absent or, after reporting, has problems."""
+    """How long to wait at an admission or a ``next``, if at all; no time if, after reporting, it has problems."""
     if is_null(node):
         return None
     wait = read_section(node, model, problems)
-    timeout_s = read_seconds(wait.timeout_s, "`timeout_s`", problems)
-    return None if timeout_s is None else WaitPlan(timeout_s, wait.on_timeout)
+    return WaitPlan(read_seconds(wait.timeout_s, "`timeout_s`", problems) or 0.0, wait.on_timeout)
 
 
 def read_policy(node: Node, at: MappingKey, problems: Problems) -> PolicyDraft | None:
