@@ -19,6 +19,7 @@ from noetl_stream.client.executions.documents import (
 )
 from noetl_stream.client.executions.follow import until_begun, until_ended
 from noetl_stream.client.executions.journals import ctx_history
+from noetl_stream.client.executions.notices import Notices, notices_of, read_notices, undeclared_workload
 from noetl_stream.client.executions.prepare import PlaybookChecker, find_playbook
 from noetl_stream.client.executions.run_workers import RunWorkers
 from noetl_stream.client.executions.step_runs import iterations_page, step_runs
@@ -157,7 +158,9 @@ class DirectExecutions:
         is_short = row.position <= DESCRIBED_EVENTS
         journal = await self._store.journal(execution_id, 0, None if is_short else 1)
         waits = await self._waits(row, journal) if is_short and row.finished_ms is None else ()
-        return execution_document(row, journal, self._ports.clock.now_ms(), is_whole=is_short, waits=waits)
+        notices = await self._notices(row, journal, is_whole=is_short)
+        now_ms = self._ports.clock.now_ms()
+        return execution_document(row, journal, now_ms, waits=waits, notices=notices, is_whole=is_short)
 
     async def _waits(self, row: ExecutionRow, journal: Sequence[StoredEvent]) -> Sequence[WaitDocument]:
         state = replay(row.execution_id, journal)
@@ -177,8 +180,8 @@ class DirectExecutions:
         return ResultDocument(execution_id, row.status, result, error_of(row))
 
     async def steps(self, execution_id: str) -> list[StepRunDocument]:
-        await self._row(execution_id)
-        return await step_runs(self._store, execution_id)
+        row = await self._row(execution_id)
+        return await step_runs(self._store, execution_id, row.trace_id)
 
     async def iterations(self, execution_id: str, step_run_id: str, limit: int, cursor: str | None) -> IterationPage:
         await self._row(execution_id)
@@ -297,6 +300,20 @@ class DirectExecutions:
             with contextlib.suppress(PlaybookRefused):
                 return await self._checking.plan(playbook.source, row.path)
         return None
+
+    async def _notices(self, row: ExecutionRow, journal: Sequence[StoredEvent], *, is_whole: bool) -> Notices | None:
+        """Its notices; ``None`` for one with a long journal that has not ended, which callers poll."""
+        if is_whole:
+            notices = notices_of(journal)
+        elif row.finished_ms is not None:
+            notices = await read_notices(self._store, row)
+        else:
+            return None
+        requested = codec.decode_fact(journal[0].data) if journal else None
+        if isinstance(requested, ExecutionRequested) and requested.workload:
+            plan = await self._plan(row)
+            notices.warn(undeclared_workload(requested.workload, plan.workload) if plan is not None else ())
+        return notices
 
     def _patience(self, execution_id: str) -> Callable[[], Awaitable[None]]:
         if self._unanswered is not None:

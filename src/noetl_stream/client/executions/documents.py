@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from msgspec.structs import asdict, replace
 
+from noetl_stream.client.executions.notices import Notices
 from noetl_stream.client.executions.step_runs import summarize
 from noetl_stream.client.waiting_on import on_admission, on_join, on_next, on_wait
 from noetl_stream.engine.state import Execution
@@ -53,8 +54,9 @@ def execution_document(
     journal: Sequence[StoredEvent],
     now_ms: int,
     *,
-    is_whole: bool = True,
     waits: Sequence[WaitDocument] = (),
+    notices: Notices | None = None,
+    is_whole: bool = True,
 ) -> ExecutionDocument:
     """An execution in full.
 
@@ -62,6 +64,7 @@ def execution_document(
         journal: At least its first entry; ``steps`` and ``waits`` are ``None`` unless it ``is_whole``.
         waits: What it waits for (:func:`awaited`).
         now_ms: The duration of an execution that has not ended counts up to here.
+        notices: ``None`` if they are not known.
     """
     first = codec.decode_fact(journal[0].data) if journal else None
     requested = first if isinstance(first, ExecutionRequested) else None
@@ -76,6 +79,8 @@ def execution_document(
         ctx_version=row.ctx_version,
         position=row.position,
         discarded_tokens=row.discarded,
+        discarded=None if notices is None else notices.discarded,
+        warnings=None if notices is None else notices.warnings,
         trace_id=row.trace_id,
         principal=requested.principal if requested is not None else "",
         rerun_of=row.rerun_of,

@@ -76,6 +76,7 @@ class Visible:
         iter: The keys of ``iter``.
         vars: The keys of ``vars``.
         results: The tasks with results.
+        step: The name of the step.
         keychain: The keychain entries.
         waits: Whether tokens or branches may wait at this admission or ``next`` for what its guards read.
     """
@@ -87,6 +88,7 @@ class Visible:
     iter: IterNames = NOTHING_IN_ITER
     vars: Collection[str] = ()
     results: Collection[str] = ()
+    step: str = ""
     keychain: Collection[str] = ()
     waits: bool = False
     unambiguous: Bindings = field(default_factory=dict)
@@ -140,6 +142,7 @@ class Declarations:
             iter=names,
             vars=written_keys(step, "vars") if step else (),
             results=own.get("results", ()),
+            step=step.name if step else "",
             keychain=self._keychain,
             waits=step is not None and _waits(step, namespaces),
             unambiguous=ChainMap(unambiguous, self._unambiguous),

@@ -103,7 +103,7 @@ class Lowering:
             arcs=tuple(self._arcs(step)),
             routing=step.router.routing,
             next_wait=step.router.wait,
-            failure_mode=(None if step.loop else step.failure_mode) or self.document.failure_mode,
+            failure_mode=(None if step.loop else step.failure.mode) or self.document.failure_mode,
             reads=pipeline.reads,
             desc=step.desc,
             join=step.join.tokens if step.join else None,
@@ -126,14 +126,16 @@ class Lowering:
         if loop.max_in_flight is not None:
             written = self.expressions.value(loop.max_in_flight, visible, on_server=True)
             limit = written if loop.mode == "parallel" else limit
+        mode = loop.failure.mode or step.failure.mode or "fail_fast"
         return LoopPlan(
             items=EMPTY if loop.items is None else self.expressions.value(loop.items, visible, on_server=True),
             iterator=loop.iterator or "",
             mode=loop.mode,
             placement=loop.placement,
-            failure_mode=loop.failure_mode or step.failure_mode or "fail_fast",
+            failure_mode=mode,
             max_in_flight=limit,
             inner=self._loop(loop.inner, step) if loop.inner else None,
+            tolerated=(loop.failure.tolerated or step.failure.tolerated) if mode == "best_effort" else None,
         )
 
     def _arcs(self, step: StepDraft) -> Iterator[ArcPlan]:
