@@ -118,7 +118,7 @@ def _settle(
             retried = _decide_or_await(retry_waiting, plan, state)
             pending.extendleft(reversed(retried))
             ahead = len(retried)
-            if not retried and not any(isinstance(one, _BEGINS_TO_WAIT) for one in pending):
+            if not retried and not (pending and any(isinstance(one, _BEGINS_TO_WAIT) for one in pending)):
                 tried = _admission_inputs(state)
         if not pending and plan is not None:
             if catching_up and (undecided := _decide_or_await(pending_decisions, plan, state)):
