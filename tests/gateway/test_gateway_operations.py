@@ -28,6 +28,9 @@ async def test_an_approval_is_started_held_explained_patched_and_completed(api: 
     held = await start(api, path="examples/approval", workload={"amount": 250})
     why = (await api.call("explainExecution", execution_id=held)).body
     assert why["status"] == "waiting"
+    [wait] = (await api.call("getExecution", execution_id=held)).body["waits"]
+    assert wait["waiting_on"] == why["reasons"][0]["waiting_on"]
+    assert (wait["waiting_on"]["ctx"], wait["waiting_on"]["timer"]["purpose"]) == (["decision"], "admission")
     read = await api.call("getCtx", execution_id=held)
     reason = {
         "X-Reason": "spoke%20with%20M%C3%BCller",
