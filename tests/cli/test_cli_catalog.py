@@ -48,7 +48,7 @@ def test_registering_prints_path_version_and_digest(shared_home: Path, playbook:
     digest = hashlib.sha256(file.read_bytes()).hexdigest()
     assert (found.returncode, found.stderr) == (0, "")
     head, row = found.stdout.splitlines()
-    assert head.split() == ["path", "version", "revision", "digest", "registered", "labels"]
+    assert head.split() == ["path", "version", "revision", "digest", "kind", "registered", "labels"]
     assert row.split()[:4] == ["reg/one", "1.0", "1", digest[:12]]
     assert row.split()[-2:] == ["prod=true", "tier=1"]
     (again,) = only_json(noetl("playbook", "register", file, "--home", shared_home, "-o", "json"))
@@ -57,6 +57,7 @@ def test_registering_prints_path_version_and_digest(shared_home: Path, playbook:
     assert again == {
         "path": "reg/one", "version": "1.0", "revision": 1, "digest": digest, "name": "one", "known_as": "1.0",
         "description": "Says hi", "labels": {"prod": True, "tier": 1}, "tags": ["a"], "created": False,
+        "kind": "Playbook",
     }  # fmt: skip
 
 

@@ -22,6 +22,7 @@ from noetl_stream.cli.playbook.source import (
     print_diagnostics,
     read_playbook,
     read_text,
+    registrable,
     runnable_plan,
 )
 from noetl_stream.errors import Conflict, NotFound, UsageError
@@ -41,8 +42,9 @@ Sources = Sequence[tuple[Path, bytes]]
 def register(files: tuple[Path, ...], output: str, target: Target) -> None:
     """Register FILES in the catalog.
 
-    Each is registered at the path and version of its metadata. All files are checked first: if one has errors, none is
-    registered. They are registered in the given order, up to the first that is rejected.
+    They are playbooks, or schemas of results (kind: Schema). Each is registered at the path and version of its
+    metadata. All files are checked first: if one has errors, none is registered. They are registered in the given
+    order, up to the first that is rejected.
 
     \b
     A registered metadata.version never changes: a different text is rejected.
@@ -65,9 +67,9 @@ def _check_here(sources: Sources) -> None:
     from noetl_stream.client.playbooks import entry_of
 
     for file, source in sources:
-        plan = runnable_plan(str(file), source)
+        document = registrable(str(file), source)
         try:
-            entry_of(source.decode(), plan, registered_ms=0, registered_by="")
+            entry_of(source.decode(), document, registered_ms=0, registered_by="")
         except UsageError as error:
             raise UsageError(f"{file}: {error.message}", hint=error.hint) from None
 
@@ -96,7 +98,7 @@ async def _register(session: Session, sources: Sources, registered: list[Registe
 def list_playbooks(
     prefix: str, labels: tuple[str, ...], limit: int, after: str | None, output: str, target: Target
 ) -> None:
-    """List the registered playbooks.
+    """List the registered playbooks and schemas.
 
     They are sorted by path, each as it was registered last. `-o name` prints only the paths.
     """
@@ -253,6 +255,7 @@ COLUMNS: Columns = {
     "version": "version",
     "revision": "revision",
     "digest": lambda entry: entry.digest[:DIGEST_SHOWN],
+    "kind": "kind",
     "registered": "registered",
     "labels": _labels,
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -17,9 +18,10 @@ from noetl_stream.cli.playbook.catalog import delete, diff, get, list_playbooks,
 from noetl_stream.cli.playbook.source import read_playbook
 from noetl_stream.errors import UsageError
 from noetl_stream.model.limits import Limits, operator_limits
-from noetl_stream.playbook.compile.compiler import check
+from noetl_stream.playbook.compile.compiler import check, check_document
 from noetl_stream.playbook.diagnostics import Diagnostic
 from noetl_stream.playbook.kinds.spec import Kinds, unchecked_kind
+from noetl_stream.playbook.plan import Plan
 from noetl_stream.playbook.schema import playbook_schema
 from noetl_stream.settings.environment import kinds_off, limit_settings
 from noetl_stream.tools.registry import kinds_of, load_tools
@@ -51,8 +53,9 @@ for command in (register, list_playbooks, get, versions, show, diff, delete):
 def check_files(ctx: click.Context, files: tuple[Path, ...], extra: str, output: str, target: Target) -> None:
     """Check FILES for errors.
 
-    Reports every problem with its line, column and a hint. Uses the tool kinds installed here; with --url or --context,
-    the gateway checks with its own.
+    Reports every problem with its line, column and a hint. Playbooks are checked with the schemas among FILES. Uses the
+    tool kinds installed here; with --url or --context, the gateway checks with its own, and with the schemas of the
+    catalog.
 
     \b
     Exit code: 0 no errors (there may be warnings)    2 at least one error
@@ -63,7 +66,7 @@ def check_files(ctx: click.Context, files: tuple[Path, ...], extra: str, output:
         results = with_session(target, lambda session: _check_remotely(session, files))
     else:
         kinds, limits = _accepted(extra)
-        results = {str(file): _check_file(file, kinds, limits) for file in files}
+        results = _check_files(files, kinds, limits)
     if output == "json":
         print_json([_as_json(name, found) for name, found in results.items()])
     else:
@@ -112,22 +115,42 @@ async def _check_remotely(session: Session, files: Sequence[Path]) -> dict[str, 
     return found
 
 
-def _check_file(file: Path, kinds: Kinds, limits: Limits) -> Sequence[Diagnostic]:
-    try:
-        return check(read_playbook(file), kinds, file=str(file), limits=limits).diagnostics
-    except UsageError as error:
-        return [
-            Diagnostic(
-                severity="error",
-                code="file_unreadable",
-                message=error.message.removeprefix(f"{file}: "),
-                hint=error.hint,
-                file=str(file),
-                line=1,
-                column=1,
-                pointer="",
-            )
-        ]
+def _check_files(files: Sequence[Path], kinds: Kinds, limits: Limits) -> dict[str, Sequence[Diagnostic]]:
+    found: dict[str, Sequence[Diagnostic]] = {}
+    naming: dict[Path, Plan] = {}
+    schemas: dict[str, dict[str, Any]] = {}
+    for file in files:
+        try:
+            checked = check_document(read_playbook(file), kinds, file=str(file), limits=limits)
+        except UsageError as error:
+            found[str(file)] = [_unreadable(file, error)]
+            continue
+        found[str(file)] = checked.diagnostics
+        if checked.schema is not None:
+            path, version = checked.schema.path, checked.schema.version
+            schemas |= dict.fromkeys([path, *([f"{path}@{version}"] if version else [])], checked.schema.content)
+        elif checked.plan is not None and checked.plan.named_schemas:
+            naming[file] = checked.plan
+    for file, plan in naming.items():
+        known = {address: schemas[address] for address in plan.named_schemas if address in schemas}
+        if known:
+            found[str(file)] = check(
+                read_playbook(file), kinds, file=str(file), limits=limits, schemas=known
+            ).diagnostics
+    return found
+
+
+def _unreadable(file: Path, error: UsageError) -> Diagnostic:
+    return Diagnostic(
+        severity="error",
+        code="file_unreadable",
+        message=error.message.removeprefix(f"{file}: "),
+        hint=error.hint,
+        file=str(file),
+        line=1,
+        column=1,
+        pointer="",
+    )
 
 
 def _passed(found: Sequence[Diagnostic]) -> bool:

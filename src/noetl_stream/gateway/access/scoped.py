@@ -6,7 +6,7 @@ if it did not exist. Lists leave both out.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeVar, cast
 
 from msgspec.structs import replace
@@ -133,8 +133,8 @@ class ScopedPlaybooks:
         self._playbooks = playbooks
         self._scope = scope
 
-    async def check(self, source: bytes, name: str) -> CheckedDocument:
-        return await self._playbooks.check(source, name)
+    async def check(self, source: bytes, name: str, paths: Sequence[str] = ()) -> CheckedDocument:
+        return await self._playbooks.check(source, name, self._scope.paths)
 
     async def require_text(self, source: bytes, name: str) -> None:
         """Raises :class:`~noetl_stream.errors.Forbidden` for a path outside; a text with errors is refused later."""

@@ -72,6 +72,7 @@ class Visible:
         bindings: Bare names and their paths.
         shadowed: All paths of bare names that are declared more than once.
         unambiguous: ``bindings`` with ``None`` for the names in ``shadowed``.
+        step: The step around the place.
         elsewhere: Paths of names of this step that cannot be read here.
         iter: The keys of ``iter``.
         vars: The keys of ``vars``.
@@ -88,6 +89,7 @@ class Visible:
     results: Collection[str] = ()
     keychain: Collection[str] = ()
     unambiguous: Bindings = field(default_factory=dict)
+    step: StepDraft | None = None
 
 
 class Declarations:
@@ -135,6 +137,7 @@ class Declarations:
             results=own.get("results", ()),
             keychain=self._keychain,
             unambiguous=ChainMap(unambiguous, self._unambiguous),
+            step=step,
         )
 
     def _own(self, step: StepDraft, names: IterNames) -> dict[str, Names]:

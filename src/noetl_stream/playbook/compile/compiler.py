@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import Protocol
+from typing import Any, Protocol
 
 from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
 from noetl_stream.playbook.check.bindings import Declarations
@@ -19,19 +21,27 @@ from noetl_stream.playbook.model.layering import knobs_of
 from noetl_stream.playbook.model.step import read_steps
 from noetl_stream.playbook.model.workbook import read_workbook
 from noetl_stream.playbook.plan import Plan
-from noetl_stream.playbook.yaml.source import read_source
+from noetl_stream.playbook.results.document import SchemaDocument, is_schema, read_schema_document
+from noetl_stream.playbook.yaml.source import PlaybookSource, read_source
 
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """The result of a check: a plan unless there are errors, and all diagnostics in file order."""
+    """The result of a check: a plan, or the schema of a schema document, unless there are errors; and all diagnostics
+    in file order.
+    """
 
     plan: Plan | None
     diagnostics: tuple[Diagnostic, ...]
+    schema: SchemaDocument | None = None
 
     @property
     def ok(self) -> bool:
-        return self.plan is not None
+        return self.document is not None
+
+    @property
+    def document(self) -> Plan | SchemaDocument | None:
+        return self.plan or self.schema
 
     def require_plan(self) -> Plan:
         """The plan.
@@ -50,7 +60,18 @@ class Checker(Protocol):
     def __call__(self, text: str | bytes, kinds: Kinds, *, file: str = ..., limits: Limits = ...) -> CheckResult: ...
 
 
-def check(text: str | bytes, kinds: Kinds, *, file: str = "<playbook>", limits: Limits = DEFAULT_LIMITS) -> CheckResult:
+Schemas = Mapping[str, dict[str, Any]]
+"""JSON Schemas by their address in the catalog."""
+
+
+def check(
+    text: str | bytes,
+    kinds: Kinds,
+    *,
+    file: str = "<playbook>",
+    limits: Limits = DEFAULT_LIMITS,
+    schemas: Schemas | None = None,
+) -> CheckResult:
     """Checks and compiles a playbook. Never raises for bad input; all problems are in the diagnostics.
 
     Args:
@@ -58,27 +79,47 @@ def check(text: str | bytes, kinds: Kinds, *, file: str = "<playbook>", limits: 
         kinds: The installed tool kinds.
         file: The file name in diagnostics.
         limits: The operator's limits, which the playbook may lower.
+        schemas: The registered ones of those that it names; ``None`` if the catalog was not asked.
     """
     problems = Problems(file)
-    try:
-        plan = _plan(text, {**kinds, **LANGUAGE_KINDS}, limits, problems)
-    except TooManyProblems:
-        plan = None
+    plan = None
+    with suppress(TooManyProblems):
+        source = read_source(text, problems)
+        if source is not None:
+            plan = _plan(source, digest_of(text), {**kinds, **LANGUAGE_KINDS}, limits, schemas, problems)
     return CheckResult(None if problems.has_errors else plan, problems.sorted())
 
 
-def _plan(text: str | bytes, kinds: Kinds, limits: Limits, problems: Problems) -> Plan | None:
+def check_document(
+    text: str | bytes,
+    kinds: Kinds,
+    *,
+    file: str = "<playbook>",
+    limits: Limits = DEFAULT_LIMITS,
+    schemas: Schemas | None = None,
+) -> CheckResult:
+    """:func:`check` for any document of the catalog: a playbook or a schema (LANGUAGE §15)."""
+    problems = Problems(file)
     source = read_source(text, problems)
-    if source is None:
-        return None
+    if source is None or not is_schema(source.root):
+        return check(text, kinds, file=file, limits=limits, schemas=schemas)
+    schema = None
+    with suppress(TooManyProblems):
+        schema = read_schema_document(source.root, digest_of(text), problems)
+    return CheckResult(None, problems.sorted(), None if problems.has_errors else schema)
+
+
+def _plan(
+    source: PlaybookSource, digest: str, kinds: Kinds, limits: Limits, schemas: Schemas | None, problems: Problems
+) -> Plan:
     document = read_document(source.root, knobs_of(kinds), limits, problems)
     workbook = read_workbook(document.workbook, kinds, problems)
     steps = read_steps(document.workflow, kinds, workbook, document.layer, problems)
     declared = Declarations(document, steps)
     check_workflow(document, steps, problems)
     templates = Templates(source.text, problems, document.limits)
-    lowering = Lowering(document, declared, Expressions(templates, declared, kinds, problems))
-    plan = lowering.plan(digest_of(text), steps)
+    expressions = Expressions(templates, declared, kinds, problems, schemas)
+    plan = Lowering(document, declared, expressions).plan(digest, steps)
     warn_of_dead_arcs(plan, steps, problems)
     check_unused(workbook, templates, problems)
     return plan
