@@ -13,13 +13,13 @@ from noetl_stream.tools.contract import ToolCall, ToolFailure
 class Inputs(BaseModel):
     """Inputs of a kind. Strict: text never becomes a number (LANGUAGE §1)."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    model_config = ConfigDict(defer_build=True, extra="forbid", strict=True, frozen=True)
 
 
 class Knobs(BaseModel):
     """A kind's own keys under ``spec``."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    model_config = ConfigDict(defer_build=True, extra="forbid", strict=True, frozen=True)
 
 
 Model = TypeVar("Model", bound=BaseModel)

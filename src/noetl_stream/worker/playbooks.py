@@ -10,7 +10,7 @@ from noetl_stream.lru import LruCache
 from noetl_stream.model import codec
 from noetl_stream.model.limits import UNBOUNDED
 from noetl_stream.model.messages import CatalogQuestion, PlaybookQuestion
-from noetl_stream.playbook.compile.compiler import Checker, check
+from noetl_stream.playbook.compile.compiler import Checker, check_again
 from noetl_stream.playbook.diagnostics import InvalidPlaybook
 from noetl_stream.playbook.kinds.spec import Kinds
 from noetl_stream.playbook.plan import Plan
@@ -34,7 +34,7 @@ class PlaybookUnknown(NoetlError):
 class PlanClient:
     """Asks servers for ``{"source": …, "path": …}`` on :data:`~noetl_stream.ports.subjects.ASK_PLAYBOOK`."""
 
-    def __init__(self, kinds: Kinds, *, kept: int = PLANS_KEPT, checker: Checker = check) -> None:
+    def __init__(self, kinds: Kinds, *, kept: int = PLANS_KEPT, checker: Checker = check_again) -> None:
         self._kinds = kinds
         self._checker = checker
         self._plans: LruCache[str, Plan] = LruCache(kept)

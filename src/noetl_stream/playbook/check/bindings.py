@@ -72,11 +72,11 @@ class Visible:
         bindings: Bare names and their paths.
         shadowed: All paths of bare names that are declared more than once.
         unambiguous: ``bindings`` with ``None`` for the names in ``shadowed``.
-        step: The step around the place.
         elsewhere: Paths of names of this step that cannot be read here.
         iter: The keys of ``iter``.
         vars: The keys of ``vars``.
         results: The tasks with results.
+        step: The name of the step.
         keychain: The keychain entries.
     """
 
@@ -87,9 +87,9 @@ class Visible:
     iter: IterNames = NOTHING_IN_ITER
     vars: Collection[str] = ()
     results: Collection[str] = ()
+    step: str = ""
     keychain: Collection[str] = ()
     unambiguous: Bindings = field(default_factory=dict)
-    step: StepDraft | None = None
 
 
 class Declarations:
@@ -135,9 +135,9 @@ class Declarations:
             iter=names,
             vars=written_keys(step, "vars") if step else (),
             results=own.get("results", ()),
+            step=step.name if step else "",
             keychain=self._keychain,
             unambiguous=ChainMap(unambiguous, self._unambiguous),
-            step=step,
         )
 
     def _own(self, step: StepDraft, names: IterNames) -> dict[str, Names]:

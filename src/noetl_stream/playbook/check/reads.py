@@ -150,6 +150,8 @@ class Expressions:
         name = read.path[depth]
         if name in known:
             return True
+        if read.path[:2] == ("token", "args"):
+            else_hint = f"write `{'.'.join(read.path[1:])}`"
         hint = did_you_mean(name, known) or else_hint or (f"known: {listed(sorted(known))}" if known else None)
         self._problems.error(code, message.format(name), read.at, hint)
         return False

@@ -46,15 +46,16 @@ class ResultReads:
         return None if read is None or unknown is None else (read, unknown)
 
     def _read(self, path: Path, visible: Visible) -> ReadResult | None:
+        around = self._steps.get(visible.step)
         match path:
-            case ("results", name, *keys) if visible.step is not None:
-                task = _task_of(visible.step, name)
+            case ("results", name, *keys) if around is not None:
+                task = _task_of(around, name)
             case ("steps", name, "results", task_name, *keys) if name in self._steps:
                 task = _task_of(self._steps[name], task_name)
             case ("steps", name, *keys) if name in self._steps:
                 task = _last_task(self._steps[name])
-            case ("event", "result", *keys) if visible.step is not None:
-                task = _last_task(visible.step)
+            case ("event", "result", *keys) if around is not None:
+                task = _last_task(around)
             case _:
                 return None
         return ReadResult(task, tuple(keys)) if task is not None and keys else None

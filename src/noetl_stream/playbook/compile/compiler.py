@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
 from noetl_stream.playbook.check.bindings import Declarations
+from noetl_stream.playbook.check.code import check_code
 from noetl_stream.playbook.check.reads import Expressions
 from noetl_stream.playbook.check.templates import Templates
 from noetl_stream.playbook.check.workflow import check_unused, check_workflow, warn_of_dead_arcs
@@ -55,7 +56,7 @@ class CheckResult:
 
 
 class Checker(Protocol):
-    """Checks playbooks: :func:`check`, or a cache of its results."""
+    """Checks playbooks: :func:`check`, :func:`check_again`, or a cache of their results."""
 
     def __call__(self, text: str | bytes, kinds: Kinds, *, file: str = ..., limits: Limits = ...) -> CheckResult: ...
 
@@ -74,6 +75,8 @@ def check(
 ) -> CheckResult:
     """Checks and compiles a playbook. Never raises for bad input; all problems are in the diagnostics.
 
+    Nothing in it is run.
+
     Args:
         text: The YAML, as text or bytes.
         kinds: The installed tool kinds.
@@ -82,12 +85,20 @@ def check(
         schemas: The registered ones of those that it names; ``None`` if the catalog was not asked.
     """
     problems = Problems(file)
-    plan = None
-    with suppress(TooManyProblems):
-        source = read_source(text, problems)
-        if source is not None:
-            plan = _plan(source, digest_of(text), {**kinds, **LANGUAGE_KINDS}, limits, schemas, problems)
-    return CheckResult(None if problems.has_errors else plan, problems.sorted())
+    source = read_source(text, problems)
+    return _checked(source, text, kinds, problems, limits=limits, schemas=schemas)
+
+
+def check_again(
+    text: str | bytes, kinds: Kinds, *, file: str = "<playbook>", limits: Limits = DEFAULT_LIMITS
+) -> CheckResult:
+    """:func:`check` for servers and workers, which compile what was checked when it came in.
+
+    Code is not parsed again: that costs time, and an execution that began does not end because of code that it may
+    never reach.
+    """
+    problems = Problems(file)
+    return _checked(read_source(text, problems), text, kinds, problems, limits=limits, reads_code=False)
 
 
 def check_document(
@@ -102,26 +113,54 @@ def check_document(
     problems = Problems(file)
     source = read_source(text, problems)
     if source is None or not is_schema(source.root):
-        return check(text, kinds, file=file, limits=limits, schemas=schemas)
+        return _checked(source, text, kinds, problems, limits=limits, schemas=schemas)
     schema = None
     with suppress(TooManyProblems):
         schema = read_schema_document(source.root, digest_of(text), problems)
     return CheckResult(None, problems.sorted(), None if problems.has_errors else schema)
 
 
-def _plan(
-    source: PlaybookSource, digest: str, kinds: Kinds, limits: Limits, schemas: Schemas | None, problems: Problems
-) -> Plan:
-    document = read_document(source.root, knobs_of(kinds), limits, problems)
-    workbook = read_workbook(document.workbook, kinds, problems)
-    steps = read_steps(document.workflow, kinds, workbook, document.layer, problems)
+class _Given(NamedTuple):
+    """What a playbook is checked with."""
+
+    kinds: Kinds
+    limits: Limits
+    schemas: Schemas | None
+    reads_code: bool
+
+
+def _checked(
+    source: PlaybookSource | None,
+    text: str | bytes,
+    kinds: Kinds,
+    problems: Problems,
+    *,
+    limits: Limits,
+    schemas: Schemas | None = None,
+    reads_code: bool = True,
+) -> CheckResult:
+    plan = None
+    with suppress(TooManyProblems):
+        if source is not None:
+            given = _Given({**kinds, **LANGUAGE_KINDS}, limits, schemas, reads_code)
+            plan = _plan(source, digest_of(text), given, problems)
+    return CheckResult(None if problems.has_errors else plan, problems.sorted())
+
+
+def _plan(source: PlaybookSource, digest: str, given: _Given, problems: Problems) -> Plan:
+    document = read_document(source.root, knobs_of(given.kinds), given.limits, problems)
+    workbook = read_workbook(document.workbook, given.kinds, problems)
+    steps = read_steps(document.workflow, given.kinds, workbook, document.layer, problems)
     declared = Declarations(document, steps)
     check_workflow(document, steps, problems)
     templates = Templates(source.text, problems, document.limits)
-    expressions = Expressions(templates, declared, kinds, problems, schemas)
+    expressions = Expressions(templates, declared, given.kinds, problems, given.schemas)
     plan = Lowering(document, declared, expressions).plan(digest, steps)
     warn_of_dead_arcs(plan, steps, problems)
     check_unused(workbook, templates, problems)
+    if given.reads_code:
+        unused = [entry.draft for entry in workbook.unused().values() if entry.draft]
+        check_code([*(task for step in steps for task in step.tasks), *unused], source.text, problems)
     return plan
 
 

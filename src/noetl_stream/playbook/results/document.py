@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from noetl_stream.playbook.diagnostics import BareLocation, Position, Problems
 from noetl_stream.playbook.model.document import check_kind, read_metadata
-from noetl_stream.playbook.model.sections import Part, Required, Section, is_null, read_section
+from noetl_stream.playbook.model.sections import Part, Required, Section, is_null, read_section, recovered
 from noetl_stream.playbook.results.schema import read_json_schema
 from noetl_stream.playbook.yaml.nodes import Mapping, Node
 
@@ -36,6 +36,7 @@ class SchemaDocument:
 
 def read_schema_document(root: Node, digest: str, problems: Problems) -> SchemaDocument | None:
     """The document; ``None``, after reporting, if its schema has problems."""
+    root = recovered(root, SchemaRoot, problems)
     top = read_section(root, SchemaRoot, problems, at=BareLocation(Position(1, 1)))
     check_kind(root, "Schema", problems)
     metadata = read_metadata(top.metadata, problems)

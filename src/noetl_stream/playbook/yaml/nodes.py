@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from noetl_stream.playbook.diagnostics import Position
@@ -74,6 +74,23 @@ class Mapping:
             {name: key for name, key in self.keys.items() if name not in names},
             {name: value for name, value in self.values.items() if name not in names},
         )
+
+    def moved(self, name: str, place: tuple[str, ...]) -> Mapping | None:
+        """The mapping with a key's value at the path ``place``; ``None`` if something stands there or in the way."""
+        return self.without({name}).with_value(place, self.keys[name], self.values[name])
+
+    def with_value(self, place: tuple[str, ...], key: MappingKey, value: Node) -> Mapping | None:
+        """The mapping with ``value``, which is written at ``key``, at the free path ``place``; else ``None``."""
+        name, *rest = place
+        here = self.values.get(name)
+        placed: Node | None = value if here is None else None
+        if rest:
+            scope = Mapping(key.mark, key.pointer) if here is None or here.plain() is None else here
+            placed = scope.with_value(tuple(rest), key, value) if isinstance(scope, Mapping) else None
+        if placed is None:
+            return None
+        keys = {**self.keys, name: self.keys.get(name) or MappingKey(name, key.mark, key.pointer)}
+        return replace(self, keys=keys, values={**self.values, name: placed})
 
 
 Node = Scalar | Sequence | Mapping
