@@ -162,6 +162,16 @@ def test_show_compiled_gives_the_plan(shared_home: Path, catalog: Callable[..., 
     assert lines[2].startswith("  task say_task")
 
 
+def test_explain_leads_each_name_back_to_its_line(playbook: Write) -> None:
+    file = playbook(text_of("show/explained"))
+    head, *rows = noetl("playbook", "explain", file).stdout.splitlines()
+    assert head.split() == ["line", "what", "name", "about", "origin"]
+    assert any(row.split()[1:4] == ["task", "say.say_task", "noop"] for row in rows)
+    found = only_json(noetl("playbook", "explain", file, "-o", "json"))
+    assert {one["name"] for one in found["names"]} >= {"say", "say.say_task"}
+    assert found["command_subjects"] == {"say": "noetl.commands.default.5.EXECUTION.COMMAND"}
+
+
 def test_show_compiled_of_a_broken_file_gives_its_diagnostics(playbook: Write) -> None:
     file = playbook(text_of("show/broken") + "stray: 1\n")
     assert noetl("playbook", "show", file).stdout == file.read_text()
@@ -290,7 +300,7 @@ def test_the_first_command_of_a_new_home_may_be_one_of_the_catalog(fresh_home: P
     assert noetl("playbook", "list", "-o", "name", "--home", fresh_home).stdout == "new/one\n"
 
 
-@pytest.mark.parametrize("command", ["register", "list", "versions", "show", "diff"])
+@pytest.mark.parametrize("command", ["register", "list", "versions", "show", "explain", "diff"])
 def test_every_command_has_a_help_that_reads_as_documentation(command: str) -> None:
     found = noetl("playbook", command, "--help")
     assert found.returncode == 0

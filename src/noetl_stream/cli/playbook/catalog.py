@@ -27,9 +27,12 @@ from noetl_stream.cli.playbook.source import (
 )
 from noetl_stream.errors import Conflict, NotFound, UsageError
 from noetl_stream.playbook.compile.compiler import digest_of
+from noetl_stream.playbook.diagnostics import Problems
+from noetl_stream.playbook.yaml.source import read_source
 from noetl_stream.ports.catalog import Address, read_address
 from noetl_stream.ports.operations.documents import plain
 from noetl_stream.ports.operations.playbooks import PlaybookDocument, RegisteredDocument
+from noetl_stream.ports.subjects import command_subject
 
 DIGEST_SHOWN = 12
 Sources = Sequence[tuple[Path, bytes]]
@@ -179,6 +182,37 @@ def show(playbook: str, compiled: bool, output: str, target: Target) -> None:
 
 
 @click.command()
+@click.argument("playbook", metavar="PATH[@VERSION]|FILE")
+@output_option("text", "json")
+@target_options
+def explain(playbook: str, output: str, target: Target) -> None:
+    """Show which line each name of a running playbook comes from.
+
+    Events and messages name what a playbook does not: tasks generated from choose, while and until, rules by their
+    number, iterations by their path, timers by their purpose. `-o json` adds the subjects that commands are sent to.
+    """
+    from noetl_stream.playbook.compile.explain import explained
+
+    (text,) = _texts(target, [playbook])
+    plan = runnable_plan(text.name, text.source)
+    source = read_source(text.source, Problems(text.name))
+    assert source is not None  # it compiled
+    names = [one._asdict() for one in explained(plan, source.root)]
+    if output == "json":
+        subjects = {step.name: command_subject(step.pool, "EXECUTION", "COMMAND") for step in plan.steps.values()}
+        print_json(
+            {
+                "path": plan.path,
+                "digest": plan.digest,
+                "names": names,
+                "command_subjects": subjects,
+            }
+        )
+    else:
+        print_documents(names, "table", EXPLAINED, "name")
+
+
+@click.command()
 @click.argument("before", metavar="A")
 @click.argument("after", metavar="B")
 @output_option("text", "json")
@@ -259,6 +293,9 @@ COLUMNS: Columns = {
     "registered": "registered",
     "labels": _labels,
 }
+
+
+EXPLAINED: Columns = {"line": "line", "what": "what", "name": "name", "about": "about", "origin": "origin"}
 
 
 def _print_entries(entries: Sequence[PlaybookDocument], output: str) -> None:

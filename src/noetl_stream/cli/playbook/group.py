@@ -14,7 +14,7 @@ from noetl_stream.cli.base.options import output_option
 from noetl_stream.cli.base.output import print_json, print_source, say
 from noetl_stream.cli.base.session import Session, with_session
 from noetl_stream.cli.base.target import Target, target_options
-from noetl_stream.cli.playbook.catalog import delete, diff, get, list_playbooks, register, show, versions
+from noetl_stream.cli.playbook.catalog import delete, diff, explain, get, list_playbooks, register, show, versions
 from noetl_stream.cli.playbook.source import read_playbook
 from noetl_stream.errors import UsageError
 from noetl_stream.model.limits import Limits, operator_limits
@@ -40,7 +40,7 @@ def playbook() -> None:
     """
 
 
-for command in (register, list_playbooks, get, versions, show, diff, delete):
+for command in (register, list_playbooks, get, versions, show, explain, diff, delete):
     playbook.add_command(command)
 
 
