@@ -15,8 +15,9 @@ from noetl_stream.client.paging import page_of, page_size, read_cursor
 from noetl_stream.errors import Conflict, NotFound, UsageError
 from noetl_stream.model.envelope import iso
 from noetl_stream.model.paths import covers
+from noetl_stream.playbook.check.calls import PlaybookCall
 from noetl_stream.playbook.compile.view import compiled_view
-from noetl_stream.playbook.diagnostics import Problems
+from noetl_stream.playbook.diagnostics import Diagnostic, Problems
 from noetl_stream.playbook.plan import Plan
 from noetl_stream.playbook.results.document import SchemaDocument
 from noetl_stream.playbook.yaml.nodes import Mapping as MappingNode
@@ -28,6 +29,7 @@ from noetl_stream.ports.catalog import (
     Catalog,
     CatalogEntry,
     KindTaken,
+    VersionAmbiguous,
     VersionTaken,
     find_entry,
     find_versions,
@@ -48,6 +50,8 @@ from noetl_stream.ports.operations.playbooks import (
 from noetl_stream.ports.store import Store
 
 PART_HINT = "up to 256 printable characters except white space and `@`"
+MAX_CALLS_LOOKED_UP = 100
+"""Calls of other playbooks that a check looks up in the catalog."""
 NO_NEWLINE = "\n\\ No newline at end of file\n"
 
 
@@ -77,12 +81,13 @@ class DirectPlaybooks:
             schemas = await self._schemas(checked.plan.named_schemas, paths)
             checked = await self._checking.check_document(source, name, schemas)
         document = checked.document
+        unknown = await self._unregistered(checked.calls, name)
         return CheckedDocument(
             ok=checked.ok,
             path=document.path if document else None,
             version=document.version if document else None,
             digest=document.digest if document else None,
-            diagnostics=list(checked.diagnostics),
+            diagnostics=sorted([*checked.diagnostics, *unknown]),
         )
 
     async def _schemas(self, addresses: Iterable[str], paths: Sequence[str]) -> dict[str, dict[str, Any]]:
@@ -146,6 +151,25 @@ class DirectPlaybooks:
         async with self._recorded("deletePlaybook", path, by):
             entry = await find_entry(self._catalog, _address(path, version))
             await self._catalog.delete(entry.path, None if version is None else entry.revision)
+
+    async def _unregistered(self, calls: Sequence[PlaybookCall], file: str) -> list[Diagnostic]:
+        """A warning for each call of a playbook that the catalog does not have."""
+        found: list[Diagnostic] = []
+        known: dict[tuple[str, str | None], bool] = {}
+        for call in calls[:MAX_CALLS_LOOKED_UP]:
+            address = (call.path, call.version)
+            if address not in known:
+                known[address] = await self._is_registered(*address)
+            if not known[address]:
+                found.append(call.missing(file))
+        return found
+
+    async def _is_registered(self, path: str, version: str | None) -> bool:
+        try:
+            entry = await self._catalog.resolve(path, version)
+            return entry is not None and entry.kind == PLAYBOOK
+        except VersionAmbiguous:
+            return True
 
     async def _plan(self, path: str, version: str | None) -> Plan:
         entry = await find_entry(self._catalog, _address(path, version), PLAYBOOK)

@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import ChainMap
+from collections.abc import Mapping, MutableMapping
 from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, cast
 
 from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
 from noetl_stream.playbook.check.bindings import Declarations
+from noetl_stream.playbook.check.calls import PlaybookCall, calls_of
 from noetl_stream.playbook.check.code import check_code
 from noetl_stream.playbook.check.reads import Expressions
 from noetl_stream.playbook.check.templates import Templates
 from noetl_stream.playbook.check.workflow import check_unused, check_workflow, warn_of_dead_arcs
 from noetl_stream.playbook.compile.lowering import Lowering
 from noetl_stream.playbook.diagnostics import Diagnostic, InvalidPlaybook, Problems, TooManyProblems
-from noetl_stream.playbook.kinds.spec import LANGUAGE_KINDS, Kinds
-from noetl_stream.playbook.model.document import read_document
+from noetl_stream.playbook.kinds.spec import LANGUAGE_KINDS, Kinds, KindSpec
+from noetl_stream.playbook.model.document import ParsedPlaybook, read_document
 from noetl_stream.playbook.model.layering import knobs_of
-from noetl_stream.playbook.model.step import read_steps
+from noetl_stream.playbook.model.step import StepDraft, read_steps
+from noetl_stream.playbook.model.task import TaskDraft
 from noetl_stream.playbook.model.workbook import read_workbook
 from noetl_stream.playbook.plan import Plan
 from noetl_stream.playbook.results.document import SchemaDocument, is_schema, read_schema_document
@@ -28,12 +31,13 @@ from noetl_stream.playbook.yaml.source import PlaybookSource, read_source
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """The result of a check: a plan, or the schema of a schema document, unless there are errors; and all diagnostics
-    in file order.
+    """The result of a check: a plan, or the schema of a schema document, unless there are errors; all diagnostics in
+    file order; and the calls to look up in a catalog.
     """
 
     plan: Plan | None
     diagnostics: tuple[Diagnostic, ...]
+    calls: tuple[PlaybookCall, ...] = ()
     schema: SchemaDocument | None = None
 
     @property
@@ -85,8 +89,7 @@ def check(
         schemas: The registered ones of those that it names; ``None`` if the catalog was not asked.
     """
     problems = Problems(file)
-    source = read_source(text, problems)
-    return _checked(source, text, kinds, problems, limits=limits, schemas=schemas)
+    return _checked(_Text(read_source(text, problems), digest_of(text)), kinds, limits, schemas, problems)
 
 
 def check_again(
@@ -98,7 +101,12 @@ def check_again(
     never reach.
     """
     problems = Problems(file)
-    return _checked(read_source(text, problems), text, kinds, problems, limits=limits, reads_code=False)
+    try:
+        compilation = _compiled(_Text(read_source(text, problems), digest_of(text)), kinds, limits, None, problems)
+    except TooManyProblems:
+        compilation = None
+    plan = None if compilation is None or problems.has_errors else compilation.plan
+    return CheckResult(plan, problems.sorted())
 
 
 def check_document(
@@ -111,57 +119,66 @@ def check_document(
 ) -> CheckResult:
     """:func:`check` for any document of the catalog: a playbook or a schema (LANGUAGE §15)."""
     problems = Problems(file)
-    source = read_source(text, problems)
+    source, digest = read_source(text, problems), digest_of(text)
     if source is None or not is_schema(source.root):
-        return _checked(source, text, kinds, problems, limits=limits, schemas=schemas)
+        return _checked(_Text(source, digest), kinds, limits, schemas, problems)
     schema = None
     with suppress(TooManyProblems):
-        schema = read_schema_document(source.root, digest_of(text), problems)
-    return CheckResult(None, problems.sorted(), None if problems.has_errors else schema)
+        schema = read_schema_document(source.root, digest, problems)
+    return CheckResult(None, problems.sorted(), schema=None if problems.has_errors else schema)
 
 
-class _Given(NamedTuple):
-    """What a playbook is checked with."""
+class _Text(NamedTuple):
+    """A text as read, if it is YAML, and its digest."""
 
-    kinds: Kinds
-    limits: Limits
-    schemas: Schemas | None
-    reads_code: bool
+    source: PlaybookSource | None
+    digest: str
 
 
-def _checked(
-    source: PlaybookSource | None,
-    text: str | bytes,
-    kinds: Kinds,
-    problems: Problems,
-    *,
-    limits: Limits,
-    schemas: Schemas | None = None,
-    reads_code: bool = True,
-) -> CheckResult:
-    plan = None
-    with suppress(TooManyProblems):
-        if source is not None:
-            given = _Given({**kinds, **LANGUAGE_KINDS}, limits, schemas, reads_code)
-            plan = _plan(source, digest_of(text), given, problems)
-    return CheckResult(None if problems.has_errors else plan, problems.sorted())
+def _checked(text: _Text, kinds: Kinds, limits: Limits, schemas: Schemas | None, problems: Problems) -> CheckResult:
+    calls: tuple[PlaybookCall, ...] = ()
+    plan: Plan | None = None
+    try:
+        compilation = _compiled(text, kinds, limits, schemas, problems)
+        if compilation is not None:
+            plan, calls = compilation.plan, tuple(calls_of(compilation.document, compilation.steps))
+            check_code(compilation.tasks, compilation.source, problems)
+    except TooManyProblems:
+        plan = None
+    return CheckResult(None if problems.has_errors else plan, problems.sorted(), calls)
 
 
-def _plan(source: PlaybookSource, digest: str, given: _Given, problems: Problems) -> Plan:
-    document = read_document(source.root, knobs_of(given.kinds), given.limits, problems)
-    workbook = read_workbook(document.workbook, given.kinds, problems)
-    steps = read_steps(document.workflow, given.kinds, workbook, document.layer, problems)
+class _Compilation(NamedTuple):
+    """A playbook as read and as compiled; ``tasks`` include those of unused workbook entries."""
+
+    source: str
+    document: ParsedPlaybook
+    steps: list[StepDraft]
+    tasks: list[TaskDraft]
+    plan: Plan
+
+
+def _compiled(
+    text: _Text, kinds: Kinds, limits: Limits, schemas: Schemas | None, problems: Problems
+) -> _Compilation | None:
+    # Not a copy: the kinds of a worker answer for those that it does not list.
+    kinds = ChainMap(dict(LANGUAGE_KINDS), cast(MutableMapping[str, KindSpec], kinds))
+    source = text.source
+    if source is None:
+        return None
+    document = read_document(source.root, knobs_of(kinds), limits, problems)
+    workbook = read_workbook(document.workbook, kinds, problems)
+    steps = read_steps(document.workflow, kinds, workbook, document.layer, problems)
     declared = Declarations(document, steps)
     check_workflow(document, steps, problems)
     templates = Templates(source.text, problems, document.limits)
-    expressions = Expressions(templates, declared, given.kinds, problems, given.schemas)
-    plan = Lowering(document, declared, expressions).plan(digest, steps)
+    lowering = Lowering(document, declared, Expressions(templates, declared, kinds, problems, schemas))
+    plan = lowering.plan(text.digest, steps)
     warn_of_dead_arcs(plan, steps, problems)
     check_unused(workbook, templates, problems)
-    if given.reads_code:
-        unused = [entry.draft for entry in workbook.unused().values() if entry.draft]
-        check_code([*(task for step in steps for task in step.tasks), *unused], source.text, problems)
-    return plan
+    unused = [entry.draft for entry in workbook.unused().values() if entry.draft]
+    tasks = [*(task for step in steps for task in step.tasks), *unused]
+    return _Compilation(source.text, document, steps, tasks, plan)
 
 
 def compile_playbook(text: str, kinds: Kinds, *, file: str = "<playbook>", limits: Limits = DEFAULT_LIMITS) -> Plan:
