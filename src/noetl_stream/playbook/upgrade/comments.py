@@ -78,10 +78,17 @@ class Comments:
         taken.before, taken.end = [], ""
         return found
 
+    def entries_in(self, node: Any) -> Iterator[tuple[Any, Key]]:
+        """Every entry of a value, at any depth, as container and key."""
+        if isinstance(node, CommentedMap | CommentedSeq):
+            for key in list(node) if isinstance(node, CommentedMap) else range(len(node)):
+                yield node, key
+                yield from self.entries_in(node[key])
+
     def said_of(self, root: CommentedMap) -> list[str]:
         """Every comment that is written, in no order."""
         said = [*self.head, *self.tail]
-        for container, key in _places(root):
+        for container, key in self.entries_in(root):
             remark = self.at(container, key)
             said += [*remark.before, remark.end]
         return said
@@ -179,13 +186,6 @@ def _entries(node: Any) -> Iterator[_Entry]:
         column = place[1] - (0 if isinstance(node, CommentedMap) else 2)
         yield _Entry(place[0], column, node, key)
         yield from _entries(node[key])
-
-
-def _places(node: Any) -> Iterator[tuple[Any, Key]]:
-    if isinstance(node, CommentedMap | CommentedSeq):
-        for key in list(node) if isinstance(node, CommentedMap) else range(len(node)):
-            yield node, key
-            yield from _places(node[key])
 
 
 def _strip(node: Any) -> None:
