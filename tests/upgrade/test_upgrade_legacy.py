@@ -110,8 +110,8 @@ async def test_an_older_example_does_what_it_did(name: str, engine: LocalEngine,
     if "database:" in text:
         workload["database"] = str(folder / "events.duckdb")
 
-    status, result = await engine.run(upgraded(text).text, workload)
+    ended = await engine.run(upgraded(text).text, workload)
 
-    assert status == "completed"
-    assert name not in RESULTS or result == RESULTS[name]
+    assert ended.status == "completed"
+    assert name not in RESULTS or ended.result == RESULTS[name]
     assert api.asked == [*(pages[:1] if retries else []), *pages]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from noetl_stream.adapters.memory.catalog import MemoryCatalog
 from noetl_stream.adapters.memory.store import MemoryStore
 from noetl_stream.client.executions.submit import Client, Requests, Submission
 from noetl_stream.model import codec, events
+from noetl_stream.model.outcome import Outcome
 from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.sealed_blobs import SealedBlobs
 from noetl_stream.server.parts import ServerTimes
@@ -29,6 +31,14 @@ PATIENCE_S = 60.0
 SLOTS = 4
 
 
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How an execution ended: ``result``, or the kind of its error."""
+
+    status: str
+    result: Any
+
+
 class LocalEngine:
     """Executes playbooks to their end."""
 
@@ -37,8 +47,8 @@ class LocalEngine:
         self._store = store
         self._client = Client(Requests(broker.event_log, SIGNER), SealedBlobs(broker.blobs, OBJECT_KEYS), broker.bus)
 
-    async def run(self, source: str, workload: Mapping[str, Any] | None = None) -> tuple[str, Any]:
-        """Runs a playbook. Returns its status, and its result or the kind of its error."""
+    async def run(self, source: str, workload: Mapping[str, Any] | None = None) -> Ended:
+        """Runs a playbook to its end."""
         submission = Submission.new(source, "tests/upgraded", dict(workload or {}), self._broker.clock)
         follower = await self._client.follow(submission.execution_id).open()
         try:
@@ -50,8 +60,11 @@ class LocalEngine:
         rows = await self._store.journal(submission.execution_id)
         facts = [codec.decode_fact(row.data) for row in rows]
         [finished] = [fact for fact in facts if isinstance(fact, events.ExecutionFinished)]
-        error, result = finished.outcome.error, finished.outcome.result
-        return finished.status, codec.decode_json(result.value) if error is None else error.kind
+        return Ended(finished.status, _result_of(finished.outcome))
+
+
+def _result_of(outcome: Outcome) -> Any:
+    return codec.decode_json(outcome.result.value) if outcome.error is None else outcome.error.kind
 
 
 def local_tools(folder: Path) -> dict[str, Tool]:

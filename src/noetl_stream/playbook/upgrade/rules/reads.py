@@ -121,7 +121,9 @@ def declared(draft: Draft) -> frozenset[str]:
 
 def _writes(node: Any) -> Iterator[CommentedMap]:
     """Every `set_…` mapping in a collection."""
-    for key, value in node.items() if isinstance(node, CommentedMap) else enumerate(node or ()):
+    if not isinstance(node, CommentedMap | CommentedSeq):
+        return
+    for key, value in node.items() if isinstance(node, CommentedMap) else enumerate(node):
         if isinstance(value, CommentedMap) and isinstance(key, str) and key.startswith("set_"):
             yield value
         elif isinstance(value, CommentedMap | CommentedSeq):
