@@ -10,10 +10,11 @@ from msgspec.structs import replace
 from why_scenarios import HEAD, SERVED, WORKER, reasons, why
 
 from noetl_stream.client import why as client_why
+from noetl_stream.client.executions.tolerated import tolerated_text
 from noetl_stream.client.why.answer import explain
 from noetl_stream.client.why.reason import Environment
 from noetl_stream.errors import NotFound
-from noetl_stream.model.events import CancelRequested, PauseRequested, TaskProcessed, TaskStarted
+from noetl_stream.model.events import CancelRequested, PauseRequested, TaskProcessed, TaskStarted, ToleratedFailures
 from noetl_stream.model.outcome import ErrorInfo, Outcome
 from noetl_stream.testing.scenario.scenario import Scenario, parked, rerun
 
@@ -470,3 +471,40 @@ def test_a_token_that_was_taken_over_has_its_step_and_time() -> None:
     again = rerun(scenario, step="right")
     found = reasons(again)["join"]
     assert found.step == "both" and found.since is not None and found.details["arrived"] == ["left"]
+
+
+def test_failed_iterations_that_were_tolerated_are_said_with_the_first() -> None:
+    steps = """
+workflow:
+  - step: fetch
+    spec: {policy: {failure: {mode: best_effort}}}
+    loop: {in: [1, 2, 3], iterator: n, spec: {mode: parallel}}
+    tool: {kind: noop}
+"""
+    scenario = Scenario(HEAD + steps)
+    scenario.start()
+    scenario.done("fetch", index=0)
+    scenario.failed("fetch", "http_status", "404 Not Found", index=2)
+    scenario.failed("fetch", "timeout", "too slow", index=1)
+    found = why(scenario)
+    assert found.summary == "The execution completed, 2 of 3 iterations of fetch failed. (and 1 more)"
+    (_, tolerated) = found.reasons
+    assert (tolerated.kind, tolerated.step, tolerated.iteration) == ("tolerated", "fetch", [2])
+    assert tolerated.sentence == (
+        "2 of 3 iterations of fetch failed, as `failure.mode: best_effort` tolerates; "
+        "the first, 2: http_status: 404 Not Found."
+    )
+    assert tolerated.details["failed"] == 2 and tolerated.details["error"]["kind"] == "http_status"
+
+
+@pytest.mark.parametrize(
+    ("failures", "text"),
+    [
+        (ToleratedFailures("fetch", 200, 4, 4), "4 of 200 iterations of fetch failed"),
+        (ToleratedFailures("fetch", 1, 1, 1), "1 of 1 iteration of fetch failed"),
+        (ToleratedFailures("fetch", 10, 2, 7), "2 of 10 iterations of fetch failed, 7 innermost iterations"),
+        (ToleratedFailures("fetch", 10, 0, 1), "1 innermost iteration of fetch failed"),
+    ],
+)
+def test_tolerated_failures_in_words(failures: ToleratedFailures, text: str) -> None:
+    assert tolerated_text(failures) == text

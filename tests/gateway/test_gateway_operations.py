@@ -48,6 +48,14 @@ async def test_an_approval_is_started_held_explained_patched_and_completed(api: 
     assert result.body["result"] == {"order": "1001", "paid": 250}
 
 
+async def test_an_undeclared_workload_key_is_a_warning_in_the_answer_to_the_start(api: Described) -> None:
+    body = {"playbook": APPROVAL, "workload": {"amuont": 250}}
+    started = await api.call("startExecution", query=LONG, body=body)
+    [warning] = started.body["warnings"]
+    assert (warning["kind"], started.body["discarded"]) == ("undeclared_workload", [])
+    assert warning["message"].endswith("did you mean `workload.amount`?")
+
+
 async def test_an_execution_is_looked_at_from_all_sides_and_forgotten(api: Described) -> None:
     ended = await api.call("startExecution", query=LONG, body={"playbook": LOOP})
     assert (ended.status, ended.body["status"]) == (200, "completed")

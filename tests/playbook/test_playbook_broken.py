@@ -100,6 +100,7 @@ def test_diagnostics_are_in_file_order() -> None:
         ("executor_problems", "unknown_key", "did you mean `max_task_runs`?"),
         ("executor_problems", "unknown_step", "did you mean `start`?"),
         ("step_unknown_key", "unknown_key", "did you mean `tool`?"),
+        ("misspelt_keys_are_read_on", "unknown_key", "did you mean `kind`?"),
         ("task_inputs", "unknown_key", "did you mean `params`?"),
         ("task_kinds", "unknown_kind", "did you mean `http`?"),
         ("rules_directives", "unknown_task", "did you mean `second`?"),
@@ -136,4 +137,4 @@ def test_set_ctx_in_a_parallel_loop_names_set_shared() -> None:
 def test_a_task_name_in_an_arc_is_explained() -> None:
     text = (FOLDER / "template_wrong_namespace_in_arc.yaml").read_text(encoding="utf-8")
     [problem] = [item for item in check(text, KINDS).diagnostics if item.code == "unbound_name"]
-    assert problem.hint and "steps.<step>.results.fetch" in problem.hint
+    assert problem.hint and "steps.start.results.fetch" in problem.hint

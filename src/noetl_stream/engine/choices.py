@@ -54,6 +54,10 @@ _BYTES_DECODED_PER_OPERATION: Final = 128
 _VIEWS_PER_OPERATION: Final = 16
 
 
+NO_SCOPE: Final = Scope({})
+"""For a choice without templates."""
+
+
 class Option(Protocol):
     """``guard`` is ``None`` for an option that always holds; ``label`` names ``value`` in errors."""
 

@@ -17,7 +17,7 @@ from noetl_stream.engine.decide.loops import in_pages
 from noetl_stream.engine.evolve.dispatch import evolve
 from noetl_stream.engine.evolve.step_runs import contributions_of
 from noetl_stream.engine.replay import JournalRow, recorded_facts
-from noetl_stream.engine.state import Execution, RecordedFact
+from noetl_stream.engine.state import Execution, LoopState, RecordedFact
 from noetl_stream.model import codec, events
 from noetl_stream.model.events import Fact, Rerun, ReusedFact, Token
 from noetl_stream.model.ids import derive
@@ -288,5 +288,11 @@ def _ended(
         others={task: each for task, each in results.items() if task != last},
         error=run.error,
         vars=run.vars,
-        loop=events.LoopCounts(loop.count, loop.ok, loop.failed, loop.skipped) if loop is not None else None,
+        loop=None
+        if loop is None
+        else events.LoopCounts(loop.count, loop.ok, loop.failed, loop.skipped, loop.failed_leaves),
     )
+
+
+def _counts(loop: LoopState) -> events.LoopCounts:
+    return events.LoopCounts(loop.count, loop.ok, loop.failed, loop.skipped, loop.failed_leaves)

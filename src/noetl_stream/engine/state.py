@@ -91,6 +91,7 @@ class LoopState(msgspec.Struct, frozen=True, gc=False):
 
     ``done`` is a bitmap of ended iterations at and above ``low``; everything below ``low`` has ended. ``results`` is a
     linked list ``(index, payload, rest)`` of at most ``limits.max_inline_bytes``; ``None`` and ``spilled`` above that.
+    ``failed_leaves`` counts failures at any depth, without those that are due to an inner one.
     ``inner`` holds the running loops of the level inside, by index. A long list has ``pages`` in place of ``items``;
     nothing follows from the pages until the level has ``begun``. ``local``: a worker runs the level as a whole.
     """
@@ -105,6 +106,7 @@ class LoopState(msgspec.Struct, frozen=True, gc=False):
     ok: int = 0
     failed: int = 0
     skipped: int = 0
+    failed_leaves: int = 0
     first_error: ErrorInfo | None = None
     results: tuple[Any, ...] | None = None
     results_bytes: int = 2
@@ -180,7 +182,7 @@ class Execution(msgspec.Struct, frozen=True, gc=False):
 
     Waiting: ``suspensions`` are suspended commands, ``children`` the executions they wait for, ``orphaned`` the
     outcomes of children that nothing waited for at that moment; ``signals`` the queued ones, by name. ``waves`` counts
-    the firings of each join.
+    the firings of each join. ``tolerated`` are failed iterations, by step.
 
     ``broken`` is an error of the fold that has yet to fail the execution; ``paused_at_ms`` is 0 while not paused;
     ``awaited`` is the reference to be resolved before the next decision, ``resolved`` the values resolved so far, the
@@ -221,6 +223,7 @@ class Execution(msgspec.Struct, frozen=True, gc=False):
     overwrote: events.CtxOverwrote | None = None
     step_runs: int = 0
     discarded: int = 0
+    tolerated: dict[str, events.ToleratedFailures] = {}
     evaluated: bool = False
     refused: list[dict[str, Any]] = []
     broken: ErrorInfo | None = None

@@ -121,6 +121,7 @@ class LoopProgress(msgspec.Struct, frozen=True, omit_defaults=True):
     above: list[int] = []
     ok: int = 0
     failed: int = 0
+    failed_leaves: int = 0
     first_error: ErrorInfo | None = None
     items: list[Any] | None = None
     pages: list[Page] = []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from decimal import Decimal
 from typing import Any, Literal
 
 from noetl_stream.model.events import SharedOperation
@@ -101,8 +102,25 @@ class TaskPlan:
 
 
 @dataclass(frozen=True, slots=True)
+class Tolerated:
+    """How many iterations of a level may fail: a number, or ``percent`` of them."""
+
+    most: Decimal
+    percent: bool = False
+
+    def is_exceeded(self, failed: int, count: int) -> bool:
+        return failed * 100 > self.most * count if self.percent else failed > self.most
+
+    def __str__(self) -> str:
+        return f"{self.most}%" if self.percent else str(self.most)
+
+
+@dataclass(frozen=True, slots=True)
 class LoopPlan:
-    """One level of a loop; ``inner`` is the level inside. Levels inside a ``local`` one are local (LANGUAGE §6)."""
+    """One level of a loop; ``inner`` is the level inside. Levels inside a ``local`` one are local (LANGUAGE §6).
+
+    ``tolerated`` is ``None`` if any number may fail, and in a level that stops at the first failure.
+    """
 
     items: Template
     iterator: str
@@ -111,6 +129,7 @@ class LoopPlan:
     failure_mode: FailureMode
     max_in_flight: Template
     inner: LoopPlan | None = None
+    tolerated: Tolerated | None = None
 
 
 @dataclass(frozen=True, slots=True)

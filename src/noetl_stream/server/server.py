@@ -20,7 +20,7 @@ from noetl_stream.errors import (
 from noetl_stream.model.events import ExecutionRequested
 from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
 from noetl_stream.model.messages import Report, Request
-from noetl_stream.playbook.compile.compiler import Checker, check
+from noetl_stream.playbook.compile.compiler import Checker, check_again
 from noetl_stream.playbook.kinds.spec import Kinds
 from noetl_stream.ports import subjects
 from noetl_stream.ports.event_log import ReportedMessage
@@ -56,7 +56,7 @@ class Server(ServerParts):
         kinds: Kinds,
         times: ServerTimes | None = None,
         limits: Limits = DEFAULT_LIMITS,
-        checker: Checker = check,
+        checker: Checker = check_again,
     ) -> None:
         plans = PlanCache(ports.store, ports.blobs, kinds, limits, checker)
         super().__init__(owner, ports, plans, times or ServerTimes())

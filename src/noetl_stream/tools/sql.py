@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import datetime
 import ipaddress
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -57,18 +58,19 @@ class SqlKnobs(Knobs):
     max_rows: int = Field(default=MAX_ROWS, gt=0, description="Rows that a statement may return; more are an error.")
 
 
-def check_params(params: Params, named: Iterable[Iterable[str]]) -> None:
+def check_params(params: Params, statements: Sequence[tuple[str, Iterable[str]]]) -> None:
     """Checks the parameters against those that the statements use, by name or by position from 1.
 
     Args:
-        named: The parameters that each statement uses.
+        statements: Each statement's text, and the parameters that it uses.
 
     Raises:
-        ToolFailure: ``invalid_input`` if one is missing, or unused, which suggests a misspelling.
+        ToolFailure: ``invalid_input`` if one is missing, or unused, which suggests a misspelling or a placeholder in
+            the style of another driver.
     """
     given = _given(params)
     used: set[str] = set()
-    for number, names in enumerate(named, start=1):
+    for number, (_, names) in enumerate(statements, start=1):
         for name in names:
             used.add(name)
             if name not in given:
@@ -76,7 +78,8 @@ def check_params(params: Params, named: Iterable[Iterable[str]]) -> None:
     unused = [name for name in given if name not in used]
     if unused:
         shown = f"params.{unused[0]}" if isinstance(params, dict) else f"params[{int(unused[0]) - 1}]"
-        raise invalid_input(f"{shown}: no statement uses ${unused[0]}")
+        foreign = _foreign_placeholder(unused[0], [text for text, _ in statements])
+        raise invalid_input(f"{shown}: no statement uses ${unused[0]}{foreign}")
 
 
 def value_of(params: Params, name: str) -> Any:
@@ -88,6 +91,16 @@ def _given(params: Params) -> list[str]:
     if isinstance(params, list):
         return [str(position) for position in range(1, len(params) + 1)]
     return list(params or ())
+
+
+def _foreign_placeholder(name: str, texts: Iterable[str]) -> str:
+    """Where the parameter stands in the style of another driver, for the message; empty if nowhere."""
+    named = (f"%({name})s", f":{name}", f"@{name}")
+    for number, text in enumerate(texts, start=1):
+        for written in ("%s", "?") if name.isdecimal() else named:
+            if re.search(rf"(?<![\w:@?]){re.escape(written)}(?!\w)", text):
+                return f"; statement {number} writes {written}, and parameters are written ${name}"
+    return ""
 
 
 def _missing(params: Params, number: int, name: str) -> ToolFailure:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -19,6 +20,7 @@ from noetl_stream.cli.playbook.source import read_playbook
 from noetl_stream.cli.playbook.upgrade import upgrade_files
 from noetl_stream.errors import UsageError
 from noetl_stream.model.limits import Limits
+from noetl_stream.playbook.check.calls import paths_missing
 from noetl_stream.playbook.compile.compiler import check
 from noetl_stream.playbook.diagnostics import Diagnostic
 from noetl_stream.playbook.kinds.spec import Kinds
@@ -41,14 +43,17 @@ for command in (register, list_playbooks, get, versions, show, diff, delete, upg
 @playbook.command("check")
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
 @kinds_option
+@click.option("--strict", is_flag=True, help="Make every warning an error.")
 @output_option("text", "json")
 @target_options
 @click.pass_context
-def check_files(ctx: click.Context, files: tuple[Path, ...], extra: str, output: str, target: Target) -> None:
+def check_files(
+    ctx: click.Context, files: tuple[Path, ...], extra: str, strict: bool, output: str, target: Target
+) -> None:
     """Check FILES for errors.
 
-    Reports every problem with its line, column and a hint. Uses the tool kinds installed here; with --url or --context,
-    the gateway checks with its own.
+    Reports every problem with its line, column and a hint, and runs nothing. Uses the tool kinds installed here; with
+    --url or --context, the gateway checks with its own, and looks up in its catalog the playbooks that they call.
 
     \b
     Exit code: 0 no errors (there may be warnings)    2 at least one error
@@ -60,6 +65,8 @@ def check_files(ctx: click.Context, files: tuple[Path, ...], extra: str, output:
     else:
         kinds, limits = accepted(extra)
         results = {str(file): _check_file(file, kinds, limits) for file in files}
+    if strict:
+        results = {name: [replace(one, severity="error") for one in found] for name, found in results.items()}
     if output == "json":
         print_json([_as_json(name, found) for name, found in results.items()])
     else:
@@ -95,11 +102,15 @@ def schema(file: Path | None, extra: str) -> None:
 
 
 async def _check_remotely(session: Session, files: Sequence[Path]) -> dict[str, Sequence[Diagnostic]]:
-    found: dict[str, Sequence[Diagnostic]] = {}
-    for file in files:
-        checked = await session.operations.playbooks.check(read_playbook(file), str(file))
-        found[str(file)] = checked.diagnostics
-    return found
+    texts = {str(file): read_playbook(file) for file in files}
+    checked = {name: await session.operations.playbooks.check(text, name) for name, text in texts.items()}
+    given = {one.path for one in checked.values()}
+    results: dict[str, Sequence[Diagnostic]] = {}
+    for name, found in checked.items():
+        # A playbook among the files will be registered with its caller.
+        among = {one for one, path in paths_missing(found.diagnostics, texts[name]).items() if path in given}
+        results[name] = [one for one in found.diagnostics if one not in among]
+    return results
 
 
 def _check_file(file: Path, kinds: Kinds, limits: Limits) -> Sequence[Diagnostic]:

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from msgspec.structs import asdict, replace
 
+from noetl_stream.client.executions.notices import Notices
 from noetl_stream.client.executions.step_runs import summarize
 from noetl_stream.engine.replay import replay
 from noetl_stream.engine.state import Execution
@@ -47,13 +48,19 @@ def listed_document(row: ListedExecution | ExecutionRow) -> ListedExecutionDocum
 
 
 def execution_document(
-    row: ExecutionRow, journal: Sequence[StoredEvent], now_ms: int, *, is_whole: bool = True
+    row: ExecutionRow,
+    journal: Sequence[StoredEvent],
+    now_ms: int,
+    *,
+    notices: Notices | None = None,
+    is_whole: bool = True,
 ) -> ExecutionDocument:
     """An execution in full.
 
     Args:
         journal: At least its first entry; ``steps`` and ``waits`` are ``None`` unless it ``is_whole``.
         now_ms: The duration of an execution that has not ended counts up to here.
+        notices: ``None`` if they are not known.
     """
     first = codec.decode_fact(journal[0].data) if journal else None
     requested = first if isinstance(first, ExecutionRequested) else None
@@ -70,6 +77,8 @@ def execution_document(
         ctx_version=row.ctx_version,
         position=row.position,
         discarded_tokens=row.discarded,
+        discarded=None if notices is None else notices.discarded,
+        warnings=None if notices is None else notices.warnings,
         trace_id=row.trace_id,
         principal=requested.principal if requested is not None else "",
         rerun_of=row.rerun_of,

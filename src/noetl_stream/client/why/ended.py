@@ -7,11 +7,12 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from noetl_stream.client.executions.tolerated import tolerated_text
 from noetl_stream.client.why.journal import Failed, JournalHistory, Routed
 from noetl_stream.client.why.reason import guard_document, reason, values_text
 from noetl_stream.engine.scope import arc_scope
 from noetl_stream.engine.state import Execution
-from noetl_stream.model.events import CancelRequested
+from noetl_stream.model.events import CancelRequested, ToleratedFailures
 from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.playbook.plan import Plan, TaskPlan
 from noetl_stream.ports.operations.executions import ReasonDocument
@@ -20,15 +21,36 @@ from noetl_stream.ports.operations.executions import ReasonDocument
 def why_ended(history: JournalHistory, state: Execution, plan: Plan | None) -> Sequence[ReasonDocument]:
     """The reasons, the decisive one first."""
     if state.status == "completed":
-        reasons = [reason("completed", "The execution completed.", "", state.at_ms)]
+        failed = [tolerated_text(failures) for failures in state.tolerated.values()]
+        reasons = [reason("completed", f"The execution completed{', '.join(['', *failed])}.", "", state.at_ms)]
     elif state.status == "cancelled":
         reasons = [_cancelled(history, state)]
     else:
         reasons = list(_failed(history, state, plan))
+    reasons += (_tolerated(history, failures) for failures in state.tolerated.values())
     for step, why in history.discarded:
         text = f"A token for step `{step}` was discarded: {why}."
         reasons.append(reason("discarded", text, "", step=step))
     return reasons
+
+
+def _tolerated(history: JournalHistory, failures: ToleratedFailures) -> ReasonDocument:
+    first = history.failed_iterations.get(failures.step)
+    shown = f"; the first, {'.'.join(map(str, first.path))}: {_described(first.error)}" if first is not None else ""
+    text = f"{tolerated_text(failures)}, as `failure.mode: best_effort` tolerates{shown}."
+    return reason(
+        kind="tolerated",
+        sentence=text,
+        moves="set failure.tolerated to fail the loop if more than so many do",
+        step=failures.step,
+        iteration=first.path if first is not None else (),
+        details={
+            "count": failures.count,
+            "failed": failures.failed,
+            "failed_leaves": failures.failed_leaves,
+            "error": _document(first.error) if first is not None else None,
+        },
+    )
 
 
 def _cancelled(history: JournalHistory, state: Execution) -> ReasonDocument:

@@ -15,6 +15,7 @@ from noetl_stream.model.events import (
     ExecutionFailing,
     ExecutionReused,
     Fact,
+    LoopIterationFailed,
     LoopIterationStarted,
     NextEvaluated,
     PauseRequested,
@@ -65,7 +66,7 @@ class Failed:
 
 @dataclass(slots=True)
 class JournalHistory:
-    """The facts that reasons need, by the id of what they are about."""
+    """The facts that reasons need, by the id of what they are about; of failed iterations the first of each step."""
 
     state: Execution | None = None
     begun_ms: int = 0
@@ -73,6 +74,7 @@ class JournalHistory:
     steps: dict[str, str] = field(default_factory=dict)
     commands: dict[str, Command] = field(default_factory=dict)
     failed: dict[str, Failed] = field(default_factory=dict)
+    failed_iterations: dict[str, LoopIterationFailed] = field(default_factory=dict)
     routed: dict[str, Routed] = field(default_factory=dict)
     discarded: list[tuple[str, str]] = field(default_factory=list)
     requests: dict[type[ClientRequest], tuple[ClientRequest, int]] = field(default_factory=dict)
@@ -139,6 +141,8 @@ def _note_report(
         case TaskStarted():
             command.task, command.attempt = fact.task, fact.attempt
             command.task_ms, command.next_ms = at_ms, 0
+        case LoopIterationFailed():
+            history.failed_iterations.setdefault(history.steps.get(step_run_id, ""), fact)
         case TaskProcessed(do="fail"):
             history.failed[step_run_id] = Failed(fact, command_id)
         case TaskProcessed():

@@ -14,7 +14,7 @@ from noetl_stream.model.ids import derive, timer_of
 from noetl_stream.model.limits import Limits
 from noetl_stream.model.messages import FORMAT
 from noetl_stream.model.outcome import ErrorInfo, Outcome
-from noetl_stream.model.status import Rejection
+from noetl_stream.model.status import EndStatus, Rejection
 from noetl_stream.playbook.plan import Plan
 
 
@@ -91,9 +91,14 @@ def end_when_stopped(state: Execution) -> Sequence[Fact]:
     if state.assignments:
         return ()
     if state.failing is not None:
-        return (events.ExecutionFinished("failed", Outcome("error", error=state.failing), state.discarded),)
+        return (finished(state, "failed", Outcome("error", error=state.failing)),)
     error = ErrorInfo("cancelled", state.cancelling)
-    return (events.ExecutionFinished("cancelled", Outcome("error", error=error), state.discarded),)
+    return (finished(state, "cancelled", Outcome("error", error=error)),)
+
+
+def finished(state: Execution, status: EndStatus, outcome: Outcome) -> Fact:
+    """The end of the execution, with what it tells people about the way there."""
+    return events.ExecutionFinished(status, outcome, state.discarded, list(state.tolerated.values()))
 
 
 def deep_merge(base: Any, over: Any) -> Any:

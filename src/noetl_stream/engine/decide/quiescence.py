@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from noetl_stream.engine.choices import MAX_CHOICES, RESULT, Choice, EvaluationNeeded, Rendering, is_current, made
-from noetl_stream.engine.decide.executions import end_when_stopped, on_ctx
+from noetl_stream.engine.decide.executions import end_when_stopped, finished, on_ctx
 from noetl_stream.engine.decide.joins import break_deadlock, fire_complete, fire_if_enough
 from noetl_stream.engine.decide.loops import move_loop
 from noetl_stream.engine.decide.routing import route
@@ -14,7 +14,7 @@ from noetl_stream.engine.decide.tokens import admit, begin, enter
 from noetl_stream.engine.scope import expression_failure, result_scope
 from noetl_stream.engine.state import Execution
 from noetl_stream.model import codec
-from noetl_stream.model.events import ExecutionFinished, Fact, TokenDiscarded
+from noetl_stream.model.events import Fact, TokenDiscarded
 from noetl_stream.model.outcome import ErrorInfo, Outcome, Payload
 from noetl_stream.playbook.plan import Plan
 from noetl_stream.template import Template
@@ -106,11 +106,11 @@ def result_of(plan: Plan, state: Execution, result: Template) -> Choice:
 
 
 def _completed(state: Execution, result: Payload) -> Fact:
-    return ExecutionFinished("completed", Outcome("ok", result), state.discarded)
+    return finished(state, "completed", Outcome("ok", result))
 
 
 def _broken(state: Execution, error: ErrorInfo) -> Fact:
-    return ExecutionFinished("failed", Outcome("error", error=error), state.discarded)
+    return finished(state, "failed", Outcome("error", error=error))
 
 
 def pending_decisions(plan: Plan, state: Execution) -> Sequence[Fact]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from noetl_stream.engine.choices import Choice, made
+from noetl_stream.engine.choices import NO_SCOPE, Choice, made
 from noetl_stream.engine.decide import Rules
 from noetl_stream.engine.decide.executions import on_ctx
 from noetl_stream.engine.scope import arc_scope, expression_failure
@@ -50,7 +50,9 @@ def arcs_of(plan: Plan, state: Execution, run: StepRun) -> Choice:
     """Which arcs of an ended step run fire, and with which ``args``."""
     step = plan.steps[run.step]
     options = [step.arcs[index] for index in _open_arcs(step, run)]
-    return Choice(options, arc_scope(plan, state, run), first=step.routing == "exclusive")
+    has_templates = any(arc.guard is not None or arc.args.source for arc in options)
+    scope = arc_scope(plan, state, run) if has_templates else NO_SCOPE
+    return Choice(options, scope, first=step.routing == "exclusive")
 
 
 def _open_arcs(step: StepPlan, run: StepRun) -> Sequence[int]:

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from noetl_stream.engine.evolve import Rules, with_assignment, with_run, without
 from noetl_stream.engine.evolve.ctx import reduce_all, with_ctx
-from noetl_stream.engine.evolve.loops import end_iteration, loop_at, loop_result, start_level, with_loop
+from noetl_stream.engine.evolve.loops import end_iteration, loop_at, loop_result, named_items, start_level, with_loop
 from noetl_stream.engine.state import Assignment, Execution, LoopState, RecordedFact, StepRun
 from noetl_stream.model import events
 from noetl_stream.model.ids import timer_of
@@ -70,10 +70,25 @@ def end_step(
         result = loop_result(loop, state.execution_id, run.step_run_id) if loop is not None else Outcome("ok").result
         value = StepValue(Outcome("ok", result))
         ended = replace(run, ended="loop.done")
+        state = state if loop is None else tolerate(state, run.step, loop)
     else:
         value = step_value(progress)
         ended = replace(run, ended="step.done")
     return replace(with_run(state, ended), steps={**state.steps, run.step: value})
+
+
+def tolerate(state: Execution, step: str, loop: LoopState) -> Execution:
+    """Counts the failed iterations of a loop that ended well."""
+    if not loop.failed_leaves:
+        return state
+    so_far = state.tolerated.get(step) or events.ToleratedFailures(step, 0)
+    together = events.ToleratedFailures(
+        step,
+        so_far.count + loop.count,
+        so_far.failed + loop.failed,
+        so_far.failed_leaves + loop.failed_leaves,
+    )
+    return replace(state, tolerated={**state.tolerated, step: together})
 
 
 def _loop_done(state: Execution, fact: events.LoopDone) -> Execution:
@@ -125,7 +140,8 @@ def _scheduled(state: Execution, fact: events.StepScheduled) -> Execution:
     run = state.runs.get(fact.step_run_id)
     if run is None or run.ended or state.ending:
         return state
-    level = None if fact.items is None else LoopState(fact.items, len(fact.items), True, fact.max_in_flight)
+    items = named_items(state, run, fact.source) or fact.items
+    level = None if items is None else LoopState(items, len(items), True, fact.max_in_flight)
     after = start_level(run, fact.path, level, local=True)
     if after is None:
         return state

@@ -285,6 +285,8 @@ def _result_form(fact: events.TaskProcessed) -> str:
 
 
 def _items_form(fact: events.LoopStarted | events.LoopPagedOut) -> str:
+    if isinstance(fact, events.LoopStarted) and fact.source:
+        return "names its items: only the server does"
     if fact.max_in_flight < 1 or not 0 <= fact.count <= _MOST:
         return "has invalid counts"
     if fact.pages and not _adds_up(fact.pages, fact.count):

@@ -114,7 +114,8 @@ class StepScheduled(Fact, frozen=True, tag="step.scheduled"):
     """A command is owed to a worker. ``issue`` above 1: it is reissued, for ``reason``.
 
     ``items`` are those of a local loop (``None`` without one, or if paged out), of which ``max_in_flight`` may run at
-    once. ``paging``: the command evaluates ``in`` of the level inside the iteration ``path`` and pages its items out.
+    once; ``source`` names them instead if they are a value of ``workload`` or ``ctx``. ``paging``: the command
+    evaluates ``in`` of the level inside the iteration ``path`` and pages its items out.
     """
 
     kind: ClassVar = Kind("step", bounded=True)
@@ -127,6 +128,7 @@ class StepScheduled(Fact, frozen=True, tag="step.scheduled"):
     items: list[Any] | None = None
     max_in_flight: int = 1
     paging: bool = False
+    source: list[str | int] = []
 
 
 class StepCancelled(Fact, frozen=True, tag="step.cancelled"):
@@ -151,7 +153,7 @@ class StepResumed(Fact, frozen=True, tag="step.resumed"):
 
 
 class LoopPaged(Fact, frozen=True, tag="loop.paged"):
-    """The next items of a loop with a long list."""
+    """The next items of a loop with a long list. Earlier versions recorded it; now such a list is paged out."""
 
     kind: ClassVar = Kind("loop", bounded=True)
 
@@ -320,6 +322,18 @@ class NextEvaluated(Fact, frozen=True, tag="next.evaluated"):
     fired: list[int] = []
 
 
+class ToleratedFailures(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """Iterations that failed in loops of ``step`` that ended well, all its runs together.
+
+    ``count`` and ``failed`` are of the outermost level; ``failed_leaves`` as in :class:`.LoopDone`.
+    """
+
+    step: str
+    count: int
+    failed: int = 0
+    failed_leaves: int = 0
+
+
 class ExecutionFinished(Fact, frozen=True, tag="execution.finished"):
     """The final result of an execution, inline or by reference, is in ``outcome.result``."""
 
@@ -328,6 +342,7 @@ class ExecutionFinished(Fact, frozen=True, tag="execution.finished"):
     status: EndStatus
     outcome: Outcome
     discarded: int = 0
+    tolerated: list[ToleratedFailures] = []
 
 
 class PlaybookProcessed(Fact, frozen=True, tag="playbook.processed"):
@@ -343,6 +358,7 @@ class LoopCounts(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     ok: int = 0
     failed: int = 0
     skipped: int = 0
+    failed_leaves: int = 0
 
 
 class StepPatched(Fact, frozen=True, tag="step.patched"):

@@ -76,6 +76,7 @@ class Visible:
         iter: The keys of ``iter``.
         vars: The keys of ``vars``.
         results: The tasks with results.
+        step: The name of the step.
         keychain: The keychain entries.
     """
 
@@ -86,6 +87,7 @@ class Visible:
     iter: IterNames = NOTHING_IN_ITER
     vars: Collection[str] = ()
     results: Collection[str] = ()
+    step: str = ""
     keychain: Collection[str] = ()
     unambiguous: Bindings = field(default_factory=dict)
 
@@ -133,6 +135,7 @@ class Declarations:
             iter=names,
             vars=written_keys(step, "vars") if step else (),
             results=own.get("results", ()),
+            step=step.name if step else "",
             keychain=self._keychain,
             unambiguous=ChainMap(unambiguous, self._unambiguous),
         )

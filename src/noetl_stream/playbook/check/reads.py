@@ -26,7 +26,7 @@ FAILURE_KEYS: Final = frozenset(["name", "status", "error"])
 _FIELDS: Final = {
     "error": [field.name for field in msgspec.structs.fields(ErrorInfo)],
     "meta": [field.name for field in msgspec.structs.fields(Meta)],
-    "loop": ["count", "ok", "failed", "skipped"],
+    "loop": ["count", "ok", "failed", "skipped", "failed_leaves"],
     **HELPER_FIELDS,
 }
 """All fields of the blocks of ``outcome`` and ``event``."""
@@ -119,6 +119,8 @@ class Expressions:
         name = read.path[depth]
         if name in known:
             return True
+        if read.path[:2] == ("token", "args"):
+            else_hint = f"write `{'.'.join(read.path[1:])}`"
         hint = did_you_mean(name, known) or else_hint or (f"known: {listed(sorted(known))}" if known else None)
         self._problems.error(code, message.format(name), read.at, hint)
         return False

@@ -158,7 +158,8 @@ def _hint_for(name: str, visible: Visible) -> str | None:
     """A suggestion for an unbound name."""
     match visible.elsewhere.get(name):
         case ("results", task):
-            return f"outside its step, read the task's result as `steps.<step>.results.{task}` or `event.result`"
+            kept = f"steps.{visible.step}.results.{task}"
+            return f"outside the pipeline, write `{kept}`, or `event.result` for the last task"
         case None:
             return advice.BARE_NAMES.get(name) or did_you_mean(name, [*visible.bindings, *visible.namespaces])
         case path:

@@ -122,14 +122,16 @@ class Lowering:
         if loop.max_in_flight is not None:
             written = self.expressions.value(loop.max_in_flight, visible, on_server=True)
             limit = written if loop.mode == "parallel" else limit
+        mode = loop.failure.mode or step.failure.mode or "fail_fast"
         return LoopPlan(
             items=EMPTY if loop.items is None else self.expressions.value(loop.items, visible, on_server=True),
             iterator=loop.iterator or "",
             mode=loop.mode,
             placement=loop.placement,
-            failure_mode=loop.failure_mode or step.failure_mode or "fail_fast",
+            failure_mode=mode,
             max_in_flight=limit,
             inner=self._loop(loop.inner, step) if loop.inner else None,
+            tolerated=(loop.failure.tolerated or step.failure.tolerated) if mode == "best_effort" else None,
         )
 
     def _arcs(self, step: StepDraft) -> Iterator[ArcPlan]:

@@ -101,6 +101,7 @@ def _loop(loop: LoopPlan) -> dict[str, Any]:
         mode=loop.mode,
         exec=loop.placement,
         failure_mode=loop.failure_mode,
+        tolerated=None if loop.tolerated is None else str(loop.tolerated),
         max_in_flight=_source(loop.max_in_flight),
         loop=None if loop.inner is None else _loop(loop.inner),
     ) | {"in": _source(loop.items)}

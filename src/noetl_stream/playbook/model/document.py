@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from collections.abc import Mapping as MappingOf
 from dataclasses import dataclass
 from typing import Annotated, Any, Final, Literal
@@ -29,11 +29,12 @@ from noetl_stream.playbook.model.sections import (
     mistyped,
     pairs,
     read_section,
+    recovered,
 )
 from noetl_stream.playbook.plan import FailureMode, KeychainPlan
 from noetl_stream.playbook.vocabulary import advice
 from noetl_stream.playbook.vocabulary.names import check_identifier, report_duplicate
-from noetl_stream.playbook.yaml.nodes import Mapping, Node, Scalar, child, holds_template
+from noetl_stream.playbook.yaml.nodes import Mapping, Node, Scalar, Sequence, child, holds_template
 
 API_VERSION: Final = "noetl.io/v2"
 POOL: Final = re.compile(r"[A-Za-z0-9_-]{1,64}\Z")
@@ -129,6 +130,7 @@ class PolicyResults(Section):
 
 class PolicyFailure(Section):
     title = "`policy.failure`"
+    rejected = advice.EXECUTOR_FAILURE
     example = "write failure: { mode: fail_fast } or { mode: best_effort }"
 
     mode: FailureMode | None = None
@@ -166,7 +168,7 @@ class ParsedPlaybook:
     workflow: Node | None
     workbook: Node | None
 
-    def entry_among(self, names: Sequence[str]) -> str | None:
+    def entry_among(self, names: Collection[str]) -> str | None:
         """The step that receives the first token: ``entry_step``, else ``start``, else the first (LANGUAGE §1)."""
         return self.entry or ("start" if "start" in names else next(iter(names), None))
 
@@ -178,16 +180,18 @@ def read_document(root: Node, knobs: Collection[str], operator: Limits, problems
         knobs: The ``spec`` keys of the installed kinds.
         operator: The operator's limits, which a playbook may lower.
     """
+    root = recovered(_with_indentation(root, problems), Root, problems)
     top = read_section(root, Root, problems, at=BareLocation(Position(1, 1)))
     if isinstance(root, Mapping):
         _check_version(root, top, problems)
     metadata = _metadata(top.metadata, problems)
-    executor = read_section(top.executor, Executor, problems)
-    spec, layer = read_layered(executor.spec, ExecutorSpec, knobs, problems)
-    policy = read_section(spec.policy, ExecutorPolicy, problems)
+    executor = read_section(recovered(top.executor, Executor, problems), Executor, problems)
+    executor_spec = recovered(executor.spec, ExecutorSpec, problems, knobs)
+    spec, layer = read_layered(executor_spec, ExecutorSpec, knobs, problems)
+    policy = read_section(recovered(spec.policy, ExecutorPolicy, problems), ExecutorPolicy, problems)
     defaults = read_section(policy.defaults, PolicyDefaults, problems)
     limits = _limits(policy.limits, operator, problems)
-    check_pool(spec.pool, executor.spec, problems)
+    check_pool(spec.pool, executor_spec, problems)
     _check_result(spec.result, problems)
     return ParsedPlaybook(
         name=metadata.name,
@@ -196,7 +200,7 @@ def read_document(root: Node, knobs: Collection[str], operator: Limits, problems
         labels=metadata.labels or {},
         pool=spec.pool,
         entry=spec.entry_step,
-        entry_at=child(executor.spec, "entry_step"),
+        entry_at=child(executor_spec, "entry_step"),
         result=spec.result,
         layer=layer.over(Layer(read_timeouts(defaults.timeouts, problems))),
         timeout_s=read_seconds(spec.timeout_s, "`timeout_s`", problems),
@@ -211,6 +215,25 @@ def read_document(root: Node, knobs: Collection[str], operator: Limits, problems
     )
 
 
+def _with_indentation(root: Node, problems: Problems) -> Node:
+    """The root without the keys of a step whose lines have lost their indentation, after reporting the first."""
+    names = list(root.keys) if isinstance(root, Mapping) else []
+    behind = names[names.index("workflow") + 1 :] if "workflow" in names else []
+    if not isinstance(root, Mapping) or not advice.KEYS_OF_STEPS & set(behind):
+        return root
+    lost = [name for name in behind if name in advice.INSIDE_A_STEP]
+    first = root.keys[lost[0]]
+    message = f"lost indentation: `{first.name}` belongs to a step, but stands at the root"
+    hint = f"indent this line and those below it: `{first.name}` goes below the `step` of its `- step: …`"
+    problems.error("lost_indentation", message, first, hint)
+    # All else that this makes of the file would be noise.
+    problems.retract("yaml_duplicate_key", root.keys["workflow"].mark)
+    steps = root.values["workflow"]
+    for step in steps.items[-1:] if isinstance(steps, Sequence) else ():
+        problems.mark_unreadable((child(step, "step") or step).pointer)
+    return root.without({*lost})
+
+
 def _check_version(root: Mapping, top: Root, problems: Problems) -> None:
     version, kind = root.get("apiVersion"), root.get("kind")
     if version is not None and top.apiVersion is not None and top.apiVersion != API_VERSION:
@@ -222,6 +245,7 @@ def _check_version(root: Mapping, top: Root, problems: Problems) -> None:
 
 
 def _metadata(node: Node | None, problems: Problems) -> Metadata:
+    node = recovered(node, Metadata, problems)
     metadata = read_section(node, Metadata, problems)
     for name in ("name", "path"):
         value = child(node, name)

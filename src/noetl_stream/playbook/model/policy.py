@@ -21,6 +21,7 @@ from noetl_stream.playbook.model.sections import (
     mistyped,
     pairs,
     read_section,
+    recovered,
 )
 from noetl_stream.playbook.plan import Backoff, Directive, OnTimeout
 from noetl_stream.playbook.vocabulary import advice
@@ -171,7 +172,7 @@ def read_admit(node: Node | None, problems: Problems) -> AdmitDraft | None:
     """``step.spec.policy.admit``, if present."""
     if is_null(node):
         return None
-    admit = read_section(node, Admit, problems)
+    admit = read_section(recovered(node, Admit, problems), Admit, problems)
     rules = read_rules(admit.rules, problems)
     wait = read_section(admit.wait, AdmitWait, problems)
     drafts = [(rule.when, read_section(rule.then, Allow, problems).allow) for rule in rules]
@@ -188,6 +189,7 @@ def read_policy(node: Node, at: MappingKey, problems: Problems) -> PolicyDraft |
         message = f"a task's policy must be a mapping with `rules`, not {kind_of(node)}"
         problems.error("policy_shape", message, node, advice.POLICY_HINT)
         return None
+    node = recovered(node, TaskPolicy, problems)
     if is_null(node.get("rules")):
         problems.error("policy_shape", "a task's policy needs `rules`", at, advice.POLICY_HINT)
     policy = read_section(node, TaskPolicy, problems)
@@ -227,6 +229,7 @@ def read_rules(
             else_seen = otherwise
             drafts.append(_read_else(item, otherwise, problems))
             continue
+        item = recovered(item, model, problems)
         rule = read_section(item, model, problems)
         if rule.when is None:
             message = f"{model.title} needs `when` or `else`"
@@ -269,17 +272,19 @@ def _read_else(item: Mapping, key: MappingKey, problems: Problems) -> RuleDraft:
         return RuleDraft(None, item.values["then"], item)
     if not isinstance(inner, Mapping) or "then" not in inner.keys:
         problems.error("else_without_then", "`else` needs `then`", key, advice.ELSE_HINT)
-        return RuleDraft(None, None, item)
+        has_action = isinstance(inner, Mapping) and "do" in inner.keys
+        return RuleDraft(None, inner if has_action else None, item)
     return RuleDraft(None, read_section(inner, Else, problems).then, item)
 
 
 def _read_action(rule: RuleDraft, problems: Problems) -> ActionDraft | None:
     if rule.then is None:
         return None
-    then = read_section(rule.then, Then, problems)
-    if not isinstance(rule.then, Mapping):
+    node = recovered(rule.then, Then, problems)
+    then = read_section(node, Then, problems)
+    if not isinstance(node, Mapping):
         return None
-    _check_action(then, rule.then, problems)
+    _check_action(then, node, problems)
     writes = {name: _read_writes(getattr(then, f"set_{name}"), name, problems) for name in ("ctx", "iter", "vars")}
     return ActionDraft(
         when=rule.when,
@@ -290,7 +295,7 @@ def _read_action(rule: RuleDraft, problems: Problems) -> ActionDraft | None:
         delay=then.delay,
         max_delay_s=300.0 if then.max_delay is None else float(then.max_delay),
         to=then.to,
-        to_node=rule.then.get("to"),
+        to_node=node.get("to"),
         writes=writes,
         shared=_read_shared(then.set_shared, problems),
     )

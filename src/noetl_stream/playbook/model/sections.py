@@ -15,7 +15,7 @@ from typing import Annotated, Any, ClassVar, Final, TypeVar, get_args
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic.fields import FieldInfo
 
-from noetl_stream.playbook.diagnostics import Location, Problems, did_you_mean, listed
+from noetl_stream.playbook.diagnostics import Location, Problems, did_you_mean, listed, misspelt
 from noetl_stream.playbook.vocabulary.advice import RejectedKey
 from noetl_stream.playbook.yaml.nodes import Mapping, MappingKey, Node, Scalar, Sequence, descend, kind_of
 
@@ -61,7 +61,7 @@ class Section(BaseModel):
     ``title`` names the mapping in messages, ``example`` is a hint that shows one, ``rejected`` are keys with a hint.
     """
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, arbitrary_types_allowed=True)
+    model_config = ConfigDict(defer_build=True, extra="forbid", strict=True, frozen=True, arbitrary_types_allowed=True)
 
     title: ClassVar[str] = "here"
     example: ClassVar[str | None] = None
@@ -127,13 +127,37 @@ def read_section(
     return model.model_construct(**parts, **_valid(node, model, values, problems))
 
 
+N = TypeVar("N", Mapping, Node, Node | None)
+
+
+def recovered(node: N, model: type[Section], problems: Problems, layered: Collection[str] = ()) -> N:
+    """``node`` with its misspelt, older and misplaced keys where they belong, after reporting them.
+
+    What they hold is then checked like the rest. A key whose place is taken stays, for :func:`read_section` to report.
+    """
+    known = keys_of(model)
+    for name in [name for name in node.keys if name not in known] if isinstance(node, Mapping) else ():
+        advice = model.rejected.get(name)
+        word = None if advice or name in layered else misspelt(name, known)
+        place = advice.place if advice else (word,) if word else ()
+        if place and isinstance(node, Mapping) and (moved := node.moved(name, place)):
+            refuse_key(node.keys[name], model, problems)
+            node = moved
+    return node
+
+
+def keys_of(model: type[Section]) -> list[str]:
+    """The keys that a section has."""
+    return [field.alias or name for name, field in model.model_fields.items()]
+
+
 def refuse_key(key: MappingKey, model: type[Section], problems: Problems) -> None:
     """Reports a key that its mapping does not accept."""
     advice = model.rejected.get(key.name)
     if advice:
         advice.report(key, problems)
         return
-    known = [field.alias or name for name, field in model.model_fields.items()]
+    known = keys_of(model)
     hint = did_you_mean(key.name, known) or f"known keys: {listed(known)}"
     problems.error("unknown_key", f"unknown key `{key.name}` in {model.title}", key, hint)
 

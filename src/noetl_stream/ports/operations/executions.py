@@ -117,9 +117,26 @@ class WaitDocument(Document, frozen=True):
     until: Time | None
 
 
+class DiscardedTokenDocument(Document, frozen=True):
+    """A token that went no further (LANGUAGE §4)."""
+
+    token: str
+    step: str
+    reason: str
+
+
+class WarningDocument(Document, frozen=True):
+    """Something that may not be what its author meant. ``kind`` is stable."""
+
+    kind: str
+    message: str
+    step: str | None
+
+
 class ExecutionDocument(ListedExecutionDocument, frozen=True):
     """An execution. A ``result`` that is kept by reference is ``{"$reference": …}``: ``…/result`` has it. ``steps`` and
-    ``waits`` are null where the journal is long: ``…/steps`` and ``…/why`` have them.
+    ``waits`` are null where the journal is long: ``…/steps`` and ``…/why`` have them. ``discarded`` and ``warnings``
+    have the first 100 each, and are null where the journal is long and the execution has not ended.
     """
 
     result: Any
@@ -127,6 +144,8 @@ class ExecutionDocument(ListedExecutionDocument, frozen=True):
     ctx_version: int
     position: int
     discarded_tokens: int
+    discarded: list[DiscardedTokenDocument] | None
+    warnings: list[WarningDocument] | None
     trace_id: str
     principal: str
     rerun_of: str | None
@@ -145,20 +164,25 @@ class ResultDocument(Document, frozen=True):
 
 
 class TokenDocument(Document, frozen=True):
-    """What has brought a step to run."""
+    """What has brought a step to run. ``lineage``: by join step, the last firing that it descends from."""
 
     token_id: str
     cause: Literal["start", "arc", "join", "injected", "rerun"]
     args: dict[str, Any]
     from_step: str | None
     from_step_run_id: str | None
+    trace_id: str
+    lineage: dict[str, int]
 
 
 class LoopCountsDocument(Document, frozen=True):
+    """How the iterations of a loop ended. ``failed_leaves`` counts failures at any depth, each where it began."""
+
     count: int
     ok: int
     failed: int
     skipped: int
+    failed_leaves: int
 
 
 class StepRunDocument(Document, frozen=True):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import linecache
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
@@ -31,9 +32,24 @@ def compile_program(source: str, filename: str) -> Program:
     Raises:
         SyntaxError: The source does not parse.
     """
+    program = _compiled(source, filename)
+    remember_lines(source, filename)
+    return program
+
+
+def syntax_error(source: str) -> SyntaxError | None:
+    """Why ``source`` does not compile, or ``None``. Does not run it, and keeps nothing."""
+    with warnings.catch_warnings(action="ignore"):
+        try:
+            _compiled(source, "<code>")
+        except SyntaxError as error:
+            return error
+    return None
+
+
+def _compiled(source: str, filename: str) -> Program:
     try:
         tree = ast.parse(source, filename)
-        remember_lines(source, filename)
         if not any(isinstance(node, ast.Return) for node in _own_nodes(tree)):
             return Program(compile(tree, filename, "exec", dont_inherit=True), returns=False)
         return Program(_with_return(source, tree, filename), returns=True)
