@@ -66,7 +66,7 @@ class DirectPlaybooks:
         self._checking = checking
 
     async def check(self, source: bytes, name: str) -> CheckedDocument:
-        checked = await self._checking.check(source, name)
+        checked = await self._checking.check(source, name, proves=True)
         plan = checked.plan
         return CheckedDocument(
             ok=checked.ok,

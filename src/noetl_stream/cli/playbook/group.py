@@ -114,7 +114,7 @@ async def _check_remotely(session: Session, files: Sequence[Path]) -> dict[str, 
 
 def _check_file(file: Path, kinds: Kinds, limits: Limits) -> Sequence[Diagnostic]:
     try:
-        return check(read_playbook(file), kinds, file=str(file), limits=limits).diagnostics
+        return check(read_playbook(file), kinds, file=str(file), limits=limits, proves=True).diagnostics
     except UsageError as error:
         return [
             Diagnostic(

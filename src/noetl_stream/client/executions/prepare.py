@@ -42,9 +42,13 @@ class PlaybookChecker:
         for plan in plans:
             self._plans.put(plan.digest, plan)
 
-    async def check(self, source: str | bytes, name: str) -> CheckResult:
-        """The diagnostics and the plan of a text. Runs in another thread, since it may take long."""
-        return await asyncio.to_thread(check, source, self._kinds, file=name, limits=self._limits)
+    async def check(self, source: str | bytes, name: str, *, proves: bool = False) -> CheckResult:
+        """The diagnostics and the plan of a text. Runs in another thread, since it may take long.
+
+        Args:
+            proves: Whether to explore what its steps can do together.
+        """
+        return await asyncio.to_thread(check, source, self._kinds, file=name, limits=self._limits, proves=proves)
 
     async def plan(self, source: str, name: str) -> Plan:
         """The plan of a text.

@@ -18,6 +18,7 @@ from noetl_stream.playbook.model.document import read_document
 from noetl_stream.playbook.model.layering import knobs_of
 from noetl_stream.playbook.model.step import read_steps
 from noetl_stream.playbook.model.workbook import read_workbook
+from noetl_stream.playbook.net.prove import prove
 from noetl_stream.playbook.plan import Plan
 from noetl_stream.playbook.yaml.source import read_source
 
@@ -50,7 +51,14 @@ class Checker(Protocol):
     def __call__(self, text: str | bytes, kinds: Kinds, *, file: str = ..., limits: Limits = ...) -> CheckResult: ...
 
 
-def check(text: str | bytes, kinds: Kinds, *, file: str = "<playbook>", limits: Limits = DEFAULT_LIMITS) -> CheckResult:
+def check(
+    text: str | bytes,
+    kinds: Kinds,
+    *,
+    file: str = "<playbook>",
+    limits: Limits = DEFAULT_LIMITS,
+    proves: bool = False,
+) -> CheckResult:
     """Checks and compiles a playbook. Never raises for bad input; all problems are in the diagnostics.
 
     Args:
@@ -58,16 +66,17 @@ def check(text: str | bytes, kinds: Kinds, *, file: str = "<playbook>", limits: 
         kinds: The installed tool kinds.
         file: The file name in diagnostics.
         limits: The operator's limits, which the playbook may lower.
+        proves: Whether to explore what its steps can do together, for warnings only; may take a second.
     """
     problems = Problems(file)
     try:
-        plan = _plan(text, {**kinds, **LANGUAGE_KINDS}, limits, problems)
+        plan = _plan(text, {**kinds, **LANGUAGE_KINDS}, limits, problems, proves=proves)
     except TooManyProblems:
         plan = None
     return CheckResult(None if problems.has_errors else plan, problems.sorted())
 
 
-def _plan(text: str | bytes, kinds: Kinds, limits: Limits, problems: Problems) -> Plan | None:
+def _plan(text: str | bytes, kinds: Kinds, limits: Limits, problems: Problems, *, proves: bool) -> Plan | None:
     source = read_source(text, problems)
     if source is None:
         return None
@@ -81,6 +90,8 @@ def _plan(text: str | bytes, kinds: Kinds, limits: Limits, problems: Problems) -
     plan = lowering.plan(digest_of(text), steps)
     warn_of_dead_arcs(plan, steps, problems)
     check_unused(workbook, templates, problems)
+    if proves and not problems.has_errors:
+        prove(plan, steps, problems)
     return plan
 
 
