@@ -14,6 +14,7 @@ from noetl_stream.cli.base.output import print_json, print_source, say
 from noetl_stream.cli.base.session import Session, with_session
 from noetl_stream.cli.base.target import Target, target_options
 from noetl_stream.cli.playbook.catalog import delete, diff, get, list_playbooks, register, show, versions
+from noetl_stream.cli.playbook.graph import graph
 from noetl_stream.cli.playbook.source import read_playbook
 from noetl_stream.errors import UsageError
 from noetl_stream.model.limits import Limits, operator_limits
@@ -38,7 +39,7 @@ def playbook() -> None:
     """
 
 
-for command in (register, list_playbooks, get, versions, show, diff, delete):
+for command in (register, list_playbooks, get, versions, show, graph, diff, delete):
     playbook.add_command(command)
 
 

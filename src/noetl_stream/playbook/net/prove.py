@@ -31,10 +31,9 @@ class Arrivals(NamedTuple):
 def prove(plan: Plan, steps: list[StepDraft], problems: Problems) -> None:
     """Reports what the net of a plan proves. The plan must have no errors."""
     questions = Questions()
-    writers = _writers(steps)
     failing: dict[str, Arrivals] = {}
     while True:
-        reached = reach_of(plan, writers, frozenset(failing))
+        reached = reach_of(plan, frozenset(failing))
         found = {step: arrivals for step, arrivals in _unsatisfied(reached, questions) if step not in failing}
         if not found:
             break
@@ -51,16 +50,6 @@ def prove(plan: Plan, steps: list[StepDraft], problems: Problems) -> None:
         unexplored = "; ".join(dict.fromkeys(questions.unanswered))
         message = f"not explored within {MAX_MARKINGS} markings (max_markings): {unexplored}"
         problems.warn("not_explored", message, steps[0].at, "move part of the workflow to another playbook")
-
-
-def _writers(steps: list[StepDraft]) -> dict[str, set[str]]:
-    """By key of ``ctx``, the steps whose rules set it or contribute to it."""
-    writers: dict[str, set[str]] = {}
-    for step in steps:
-        for rule in step.rules:
-            for key in (*(key for key, _ in rule.writes.get("ctx", ())), *(shared.key for shared in rule.shared)):
-                writers.setdefault(key.name, set()).add(step.name)
-    return writers
 
 
 def _unsatisfied(reached: Reach, questions: Questions) -> Iterator[tuple[str, Arrivals]]:

@@ -6,7 +6,7 @@ because of them (a cyclic wait); so the steps known to run grow from the entry u
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from noetl_stream.playbook.diagnostics import Firing
@@ -44,13 +44,13 @@ def firing_of(flow: Flow, step: str, outcome: Outcome, *, repeats: bool = False)
     return Firing(step, outcome.event, line, to=flow.targets(step, outcome), repeats=repeats)
 
 
-def reach_of(plan: Plan, writers: Mapping[str, Iterable[str]], failing: frozenset[str]) -> Reach:
+def reach_of(plan: Plan, failing: frozenset[str] = frozenset()) -> Reach:
     """What runs of a plan reach.
 
     Args:
-        writers: For each key of ``ctx`` that rules set, the steps that do.
         failing: Steps whose join always fails.
     """
+    writers = _writers(plan)
     runs: frozenset[str] = frozenset()
     while True:
         unset = frozenset(key for key, steps in writers.items() if runs.isdisjoint(steps))
@@ -61,6 +61,16 @@ def reach_of(plan: Plan, writers: Mapping[str, Iterable[str]], failing: frozense
         if found == runs:
             return Reach(flow, arrived, runs)
         runs = found
+
+
+def _writers(plan: Plan) -> dict[str, set[str]]:
+    """By key of ``ctx``, the steps whose rules set it or contribute to it."""
+    writers: dict[str, set[str]] = {}
+    for step in plan.steps.values():
+        for rule in (rule for task in step.tasks if task.policy for rule in task.policy.rules):
+            for key in (*rule.set_ctx, *rule.set_shared):
+                writers.setdefault(key, set()).add(step.name)
+    return writers
 
 
 def _arrived(flow: Flow) -> dict[str, tuple[str, Outcome] | None]:
