@@ -126,7 +126,7 @@ def _finished(graph: Graph, after: Mapping[str, Sequence[str]]) -> list[str]:
 
 
 def _chain(index: int, edge: Edge, row_of: Mapping[str, int]) -> list[Key]:
-    """A step, the bends, and the other step, downward. An arc to its own step has one bend, beside the step."""
+    """A step, the bends, and the other step, downward. An arc to its own step has one bend, below it."""
     ends = sorted((edge.source, edge.target), key=lambda step: row_of[step])
     upper, lower = (row_of[step] for step in ends)
     bends: list[Key] = [(index, row) for row in range(upper + 1, max(lower, upper + 2))]
@@ -221,10 +221,8 @@ def _line(edge: Edge, chain: Sequence[Key], places: Mapping[Key, Point], boxes: 
     label_at = places[_label_bend(edge, chain)]
     source, target = boxes[edge.source], boxes[edge.target]
     if edge.source == edge.target:
-        x, y = source.x + source.width / 2, source.y
-        out, back = (x, y - PADDING / 2), (x, y + PADDING / 2)
-        beside = (x + GAP / 2, y)
-        return Line(edge, (out, beside, back), label_at)
+        bottom, aside = source.y + source.height / 2, source.width / 4
+        return Line(edge, ((source.x + aside, bottom), label_at, (source.x - aside, bottom)), label_at)
     bends = [places[key] for key in chain[1:-1]]
     if edge.source == chain[0]:
         start, end = source.y + source.height / 2, target.y - target.height / 2
