@@ -95,16 +95,24 @@ class _Proof:
         before = reversed_arcs(arcs_of(self.steps.values()))
         by_arcs = reach([flow.plan.entry], arcs_of(self.steps.values()))
         for name in sorted(by_arcs - arrived.keys()):
-            behind = [source for source in before[name] if source in arrived]
+            running = [source for source in before[name] if source in self.reached.runs]
             why = f"it comes only after {listed(dict.fromkeys(before[name]))}"
-            if behind:
-                arcs = flow.plan.steps[behind[0]].arcs
-                line = next(arc.line for arc in arcs if arc.step == name)
-                why = f"the arc of `{behind[0]}` on line {line} never fires"
-            path = self.reached.path_to(behind[0]) if behind else []
+            if running:
+                line = next(arc.line for arc in flow.plan.steps[running[0]].arcs if arc.step == name)
+                why = f"the arc of `{running[0]}` on line {line} never fires"
+            path = self.reached.path_to(self._nearest(name, before))
             hint = "correct the guards of the arcs that lead there, or remove the step"
             message = f"no run reaches step `{name}`: {why}"
             self.problems.warn("unreachable_step", message, self.steps[name].at, hint, path)
+
+    def _nearest(self, name: str, before: Mapping[str, list[str]]) -> str:
+        """The step that tokens reach from which the fewest arcs lead to this one."""
+        pending = [name]
+        for step in pending:
+            if step in self.reached.arrived:
+                return step
+            pending += (source for source in before[step] if source not in pending)
+        raise AssertionError(f"no arcs lead to {name}")
 
     def _closed(self, name: str) -> None:
         policy = self.reached.flow.plan.steps[name].admit
