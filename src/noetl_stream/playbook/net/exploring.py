@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
 from noetl_stream.playbook.diagnostics import Firing
 from noetl_stream.playbook.net.petri import Exploration
 from noetl_stream.playbook.net.reach import Reach
-from noetl_stream.playbook.net.unfold import Place, TooLarge, Unfolding
+from noetl_stream.playbook.net.unfold import Place, TooLarge, Unfolding, can_move_in_turn
 
 MAX_MARKINGS: Final = 20_000
 """Markings explored for one playbook."""
@@ -35,12 +35,24 @@ class Questions:
         Args:
             question: What is asked, in words, in case it stays unanswered.
         """
+        return self._explored(lambda: Unfolding(reach, steps), question)
+
+    def arrivals(self, reach: Reach, join: str, question: str) -> Iterator[tuple[Tokens, Explored]]:
+        """The markings before a join fires; also those after it, if its own tokens may come back."""
+        if can_move_in_turn(reach, join):
+            return self._explored(lambda: Unfolding(reach, [join], ends_at=join), question, in_turn=True)
+        return self.markings(reach, [join], question)
+
+    def _explored(
+        self, unfold: Callable[[], Unfolding], question: str, *, in_turn: bool = False
+    ) -> Iterator[tuple[Tokens, Explored]]:
         try:
-            net = Unfolding(reach, steps)
+            net = unfold()
         except TooLarge:
             self.unanswered.append(question)
             return
-        exploration = Exploration(net.transitions, net.start, min(self._left, MAX_MARKINGS_PER_QUESTION))
+        most = min(self._left, MAX_MARKINGS_PER_QUESTION)
+        exploration = Exploration(net.transitions, net.start, most, in_turn=in_turn)
         try:
             for tokens in exploration:
                 yield tokens, exploration

@@ -15,7 +15,6 @@ from noetl_stream.playbook.diagnostics import Firing, Problems, listed
 from noetl_stream.playbook.model.step import StepDraft
 from noetl_stream.playbook.net.cycles import Cycle, cycles_of, has_exit, left_behind, round_of
 from noetl_stream.playbook.net.exploring import MAX_MARKINGS, Questions, firings
-from noetl_stream.playbook.net.petri import OMEGA
 from noetl_stream.playbook.net.reach import Reach, reach_of
 from noetl_stream.playbook.plan import Plan
 from noetl_stream.playbook.yaml.nodes import MappingKey
@@ -55,14 +54,15 @@ def prove(plan: Plan, steps: list[StepDraft], problems: Problems) -> None:
 def _unsatisfied(reached: Reach, questions: Questions) -> Iterator[tuple[str, Arrivals]]:
     """The joins of a number of tokens for which fewer arrive in every run, with the path to the most of them."""
     for name in reached.arrived:
-        if not isinstance(reached.flow.plan.steps[name].join, int):
+        wanted = reached.flow.plan.steps[name].join
+        if not isinstance(wanted, int):
             continue
         arrivals = Arrivals(0, [])
-        for tokens, exploration in questions.markings(reached, [name], f"whether the join of `{name}` can fire"):
+        for tokens, exploration in questions.arrivals(reached, name, f"whether the join of `{name}` can fire"):
             here = {place.phase: count for place, count in tokens.items() if place.step == name}
-            if here.keys() & {"run", "gate"}:
+            if here.keys() & {"run", "gate"} or here.get("join", 0) >= wanted:
                 break
-            if arrivals.most < here.get("join", 0) < OMEGA:
+            if arrivals.most < here.get("join", 0):
                 arrivals = Arrivals(int(here["join"]), firings(exploration.path_to(tokens)))
         else:
             if arrivals.most and exploration.is_complete:
@@ -111,7 +111,7 @@ class _Proof:
         for step in pending:
             if step in self.reached.arrived:
                 return step
-            pending += (source for source in before[step] if source not in pending)
+            pending += (source for source in before.get(step, ()) if source not in pending)
         raise AssertionError(f"no arcs lead to {name}")
 
     def _closed(self, name: str) -> None:

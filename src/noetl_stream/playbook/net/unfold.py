@@ -42,16 +42,20 @@ class Unfolding:
 
     ``start`` is its first marking. Firings without a label change no step run.
 
+    Args:
+        ends_at: A step whose join does not fire.
+
     Raises:
         TooLarge: it has too many transitions.
     """
 
-    def __init__(self, reach: Reach, targets: Iterable[str]) -> None:
+    def __init__(self, reach: Reach, targets: Iterable[str], ends_at: str | None = None) -> None:
         self._flow: Final = reach.flow
         self._plan: Final = reach.flow.plan
         self._reaches: Final = reach.flow.plan.reaches
         self.steps: Final = _ancestors(reach, targets)
-        self._counting: Final = frozenset(step for step in self.steps if _wanted(self._plan.steps[step]))
+        self._counting: Final = frozenset(step for step in self.steps if _wanted(self._plan.steps[step])) - {ends_at}
+        self._ends_at: Final = ends_at
         first = self._enter(self._plan.entry, frozenset())
         self.start: Final[dict[Place, int]] = {} if first is None else {first: 1}
         self.transitions: Final = self._closed()
@@ -110,7 +114,8 @@ class Unfolding:
                 yield Transition(firing_of(self._flow, place.step, outcome), {place: 1}, _counted(sent))
 
     def _joins(self, places: Sequence[Place]) -> Iterator[Arrow]:
-        for step in dict.fromkeys(place.step for place in places if place.phase == "join"):
+        joins = dict.fromkeys(place.step for place in places if place.phase == "join" and place.step != self._ends_at)
+        for step in joins:
             waiting = [place for place in places if place.phase == "join" and place.step == step]
             others = [place for place in places if place not in waiting]
             firing = _JoinFiring(step, waiting, self._late_places(step, waiting, others))
@@ -163,7 +168,7 @@ def _alone(
     coming = frozenset(place for place in others if step in reaches.get(place.step, ()))
     active = frozenset(place for place in others if place.phase != "join")
     # Of joins that wait for each other, the oldest fires when nothing else is active.
-    waits_for_joins = any(place.phase == "join" for place in coming)
+    waits_for_joins = any(place.phase == "join" and place.step in reaches.get(step, ()) for place in coming)
     for size in range(1, len(waiting) + 1):
         for present in combinations(waiting, size):
             absent = frozenset(waiting) - set(present)
@@ -191,6 +196,20 @@ def _require_room(transitions: Sequence[Arrow]) -> None:
 def is_running(place: Place) -> bool:
     """Whether the tokens of a place are runs of its step."""
     return place.phase == "run"
+
+
+def can_move_in_turn(reach: Reach, join: str) -> bool:
+    """Whether the tokens on the way to a join go their ways independently, whatever their order: nothing repeats, and
+    no other join fires without some of them.
+    """
+    steps = _ancestors(reach, [join])
+    if any(_wanted(reach.flow.plan.steps[step]) for step in steps - {join}):
+        return False
+    waiting = {step: steps.intersection(reach.flow.successors(step)) for step in steps}
+    while last := [step for step, following in waiting.items() if following.isdisjoint(waiting)]:
+        for step in last:
+            del waiting[step]
+    return not waiting
 
 
 def _wanted(step: StepPlan) -> int | None:
