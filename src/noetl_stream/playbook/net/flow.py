@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain, combinations
+from itertools import combinations
 from typing import Any, Final
 
 from noetl_stream.playbook.net.knowledge import UNKNOWN, Facts, are_opposite, ended
@@ -66,16 +66,21 @@ def flow_of(plan: Plan, facts: Facts, failing: frozenset[str]) -> Flow:
     Args:
         failing: Steps whose join always fails: they never run, but their failure may be routed.
     """
-    outcomes = {}
-    dead: set[tuple[str, int]] = set()
-    for step in plan.steps.values():
-        found = list(dict.fromkeys(_outcomes(step, facts, is_failing=step.name in failing)))
-        outcomes[step.name] = found
-        fired = set(chain.from_iterable(outcome.arcs for outcome in found))
-        dead.update((step.name, index) for index in range(len(step.arcs)) if index not in fired)
-    sources = _sources(plan, dead)
+    outcomes = {
+        step.name: list(dict.fromkeys(_outcomes(step, facts, is_failing=step.name in failing)))
+        for step in plan.steps.values()
+    }
+    sources = _sources(plan, _dead(plan, outcomes))
     admits = {step.name: _admits(plan, step, facts, sources[step.name]) for step in plan.steps.values()}
-    return Flow(plan, facts, outcomes, admits, frozenset(dead))
+    for name in (name for name, admitted in admits.items() if admitted is False):
+        outcomes[name] = [outcome for outcome in outcomes[name] if outcome.event == "step.failed"]
+    return Flow(plan, facts, outcomes, admits, _dead(plan, outcomes))
+
+
+def _dead(plan: Plan, outcomes: Mapping[str, Sequence[Outcome]]) -> frozenset[tuple[str, int]]:
+    """The arcs that are in no outcome."""
+    every = {(step.name, index) for step in plan.steps.values() for index in range(len(step.arcs))}
+    return frozenset(every - {(step, index) for step in outcomes for one in outcomes[step] for index in one.arcs})
 
 
 def _outcomes(step: StepPlan, facts: Facts, *, is_failing: bool) -> Iterator[Outcome]:
@@ -159,7 +164,7 @@ def _contradicts(step: StepPlan, opened: Sequence[int], chosen: set[int]) -> boo
     )
 
 
-def _sources(plan: Plan, dead: set[tuple[str, int]]) -> dict[str, list[Mapping[str, Any]]]:
+def _sources(plan: Plan, dead: frozenset[tuple[str, int]]) -> dict[str, list[Mapping[str, Any]]]:
     """By step, what ``token`` may be in its admission."""
     sources: dict[str, set[str | None]] = {name: set() for name in plan.steps}
     sources[plan.entry].add(None)

@@ -79,8 +79,6 @@ def _arrived(flow: Flow) -> dict[str, tuple[str, Outcome] | None]:
     pending = [entry]
     for step in pending:
         for outcome in flow.outcomes[step]:
-            if flow.admits[step] is False and outcome.event != "step.failed":
-                continue
             for target in flow.targets(step, outcome):
                 if target not in arrived:
                     arrived[target] = (step, outcome)
