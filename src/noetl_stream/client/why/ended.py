@@ -41,9 +41,9 @@ def _tolerated(history: JournalHistory, failures: ToleratedFailures) -> ReasonDo
     shown = f"; the first, {'.'.join(map(str, first.path))}: {_described(first.error)}" if first is not None else ""
     text = f"{tolerated_text(failures)}, as `failure.mode: best_effort` tolerates{shown}."
     return reason(
-        kind="tolerated",
-        sentence=text,
-        moves="set failure.tolerated to fail the loop if more than so many do",
+        "tolerated",
+        text,
+        "set failure.tolerated to fail the loop if more than so many do",
         step=failures.step,
         iteration=first.path if first is not None else (),
         details={

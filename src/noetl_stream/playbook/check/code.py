@@ -15,16 +15,22 @@ from noetl_stream.playbook.yaml.positions import InText
 
 MAX_PARSED_CHARS: Final = 65_536
 """Characters of one text that is parsed. A longer one is left to the run."""
+MAX_PARSED_IN_ALL: Final = 2 * MAX_PARSED_CHARS
+"""Characters of all texts of a playbook that are parsed. Those behind are left to the run."""
 
 
 def check_code(tasks: Iterable[TaskDraft], source: str, problems: Problems) -> None:
     """Reports code that does not parse. Rendered text is known only when it is rendered, and left out."""
     parsed: set[tuple[CodeCheck, Scalar]] = set()
+    chars = 0
     for name, parse, text in (found for task in tasks for found in _code_of(task)):
         place = replace(text, pointer="")
         if (parse, place) in parsed:
             continue
         parsed.add((parse, place))
+        chars += len(text.plain())
+        if chars > MAX_PARSED_IN_ALL:
+            return
         for problem in parse(text.plain()):
             at = InText(source, text, problem.line, problem.column)
             report = problems.error if problem.severity == "error" else problems.warn

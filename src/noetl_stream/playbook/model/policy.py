@@ -18,10 +18,12 @@ from noetl_stream.playbook.model.sections import (
     Section,
     entries,
     is_null,
+    keys_of,
     mistyped,
     pairs,
     read_section,
     recovered,
+    respelt,
 )
 from noetl_stream.playbook.plan import Backoff, Directive, OnTimeout, WaitPlan
 from noetl_stream.playbook.vocabulary import advice
@@ -175,7 +177,7 @@ def read_admit(node: Node | None, problems: Problems) -> AdmitDraft | None:
     """``step.spec.policy.admit``, if present."""
     if is_null(node):
         return None
-    admit = read_section(recovered(node, Admit, problems), Admit, problems)
+    admit = read_section(node, Admit, problems)
     rules = read_rules(admit.rules, problems)
     drafts = [(rule.when, read_section(rule.then, Allow, problems).allow) for rule in rules]
     admits_all = bool(rules) and rules[-1].when is None and all(allow for _, allow in drafts)
@@ -230,6 +232,7 @@ def read_rules(
         if not isinstance(item, Mapping):
             mistyped(item, model.title, "a mapping", problems)
             continue
+        item = respelt(item, ["else"], keys_of(model), model.title, problems)
         otherwise = item.keys.get("else")
         if otherwise is None and else_seen is not None:
             problems.error("else_not_last", f"{model.title} after `else` can never match", item, "put `else` last")
@@ -360,6 +363,7 @@ def _read_shared(node: Node | None, problems: Problems) -> list[SharedDraft]:
             what = f"`{key.name}` of `set_shared`"
             mistyped(entry, what, "a mapping with `op`", problems, f"write {key.name}: {SHARED_EXAMPLE}")
             continue
+        entry = recovered(entry, SharedEntry, problems)
         shared = read_section(entry, SharedEntry, problems)
         if shared.op is not None:
             _check_value(shared.op, entry, problems)

@@ -224,7 +224,7 @@ def _read_step(node: Node, kinds: Kinds, workbook: Workbook, layer: Layer, probl
     step_spec = recovered(step.spec, StepSpec, problems, knobs)
     spec, own = read_layered(step_spec, StepSpec, knobs, problems)
     check_pool(spec.pool, step_spec, problems)
-    policy = read_section(recovered(spec.policy, StepPolicy, problems), StepPolicy, problems)
+    policy = read_section(spec.policy, StepPolicy, problems)
     lifecycle = read_section(policy.lifecycle, Lifecycle, problems)
     read_section(policy.emit, Emit, problems)
     loop = read_loop(step.loop, node.keys["loop"], knobs, problems) if "loop" in node.keys else None
@@ -289,8 +289,8 @@ def _read_router(node: Node, problems: Problems) -> RouterDraft:
         message = f"`next` must be a mapping, not {kind_of(node)}"
         problems.error("next_shape", message, node, _rewritten_next(node) or advice.NEXT_HINT)
         return RouterDraft([arc for item in _listed_targets(node) if (arc := _read_arc(item, problems))])
-    router = read_section(recovered(node, Router, problems), Router, problems)
-    spec = read_section(recovered(router.spec, RouterSpec, problems), RouterSpec, problems)
+    router = read_section(node, Router, problems)
+    spec = read_section(router.spec, RouterSpec, problems)
     found = [] if is_null(router.arcs) else entries(router.arcs, "`arcs`", problems, "write arcs: [ { step: … } ]")
     arcs = [arc for item in found if (arc := _read_arc(item, problems))]
     if not is_null(spec.wait) and len(arcs) == len(found) and (not arcs or any(always_holds(arc.when) for arc in arcs)):

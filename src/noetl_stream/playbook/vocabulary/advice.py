@@ -97,8 +97,6 @@ ROOT: Final = {
 
 KEYS_OF_STEPS: Final = frozenset(["tool", "next", "loop"])
 """At the root, behind ``workflow``, they have lost their indentation."""
-INSIDE_A_STEP: Final = KEYS_OF_STEPS | {"spec", "policy", "admit", "rules", "when", "then", "else", "arcs", "args"}
-"""Words that have lost theirs with them."""
 
 STEP: Final = {
     "when": _STEP_WHEN,
