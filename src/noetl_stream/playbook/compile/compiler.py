@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol, cast
 from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
 from noetl_stream.playbook.check.bindings import Declarations
 from noetl_stream.playbook.check.calls import PlaybookCall, calls_of
-from noetl_stream.playbook.check.code import check_code
+from noetl_stream.playbook.check.code import check_code, check_params
 from noetl_stream.playbook.check.reads import Expressions
 from noetl_stream.playbook.check.templates import Templates
 from noetl_stream.playbook.check.workflow import check_unused, check_workflow, warn_of_dead_arcs
@@ -77,6 +77,7 @@ def check(text: str | bytes, kinds: Kinds, *, file: str = "<playbook>", limits: 
         if compilation is not None:
             plan, calls = compilation.plan, tuple(calls_of(compilation.document, compilation.steps))
             check_code(compilation.tasks, compilation.source, problems)
+            check_params((task for step in compilation.steps for task in step.tasks), problems)
     except TooManyProblems:
         plan = None
     return CheckResult(None if problems.has_errors else plan, problems.sorted(), calls)
