@@ -46,6 +46,10 @@ class PlaybookChecker:
         """The diagnostics and the plan of a text. Runs in another thread, since it may take long."""
         return await asyncio.to_thread(check, source, self._kinds, file=name, limits=self._limits)
 
+    def known(self, digest: str) -> Plan | None:
+        """A plan that was compiled before."""
+        return self._plans.get(digest)
+
     async def plan(self, source: str, name: str) -> Plan:
         """The plan of a text.
 

@@ -56,7 +56,7 @@ def warn_of_dead_arcs(plan: Plan, steps: list[StepDraft], problems: Problems) ->
     """Warns of exclusive arcs after one that always fires, except failure arcs (LANGUAGE §7)."""
     for step in steps:
         certain = next((arc for arc in step.arcs if always_holds(arc.when)), None)
-        if certain is None or step.routing == "inclusive" or problems.has_errors:
+        if certain is None or step.router.routing == "inclusive" or problems.has_errors:
             continue
         after = step.arcs.index(certain) + 1
         message = f"this arc never fires: the arc on line {certain.at.mark.line} always does"
@@ -99,10 +99,6 @@ def _warn_no_effect(step: StepDraft, problems: Problems) -> None:
     for node in _tolerated_in_vain(step):
         message = "`tolerated` has no effect: no level of a loop that it is about is best_effort"
         problems.warn("no_effect", message, node, "write failure: { mode: best_effort, tolerated: … }")
-    if step.loop is None and step.failure.mode == "best_effort" and step.failure_at is not None:
-        message = "`failure.mode` has no effect on a step without a loop"
-        hint = "handle the failure with an arc, or set executor.spec.policy.failure.mode"
-        problems.warn("no_effect", message, step.failure_at, hint)
     if step.timeout_s is not None and not step.tasks:
         message = "`lifecycle.timeout_s` has no effect on a step without `tool`"
         problems.warn("no_effect", message, step.at, "remove it, or use `deadline_s`")

@@ -25,7 +25,7 @@ from noetl_stream.playbook.model.sections import (
     recovered,
     respelt,
 )
-from noetl_stream.playbook.plan import Backoff, Directive, OnTimeout
+from noetl_stream.playbook.plan import Backoff, Directive, OnTimeout, WaitPlan
 from noetl_stream.playbook.vocabulary import advice
 from noetl_stream.playbook.vocabulary.names import check_identifier
 from noetl_stream.playbook.yaml.nodes import Mapping, MappingKey, Node, Scalar, Sequence, holds_template, kind_of
@@ -105,6 +105,10 @@ class AdmitWait(Section):
     on_timeout: OnTimeout = "fail"
 
 
+class NextWait(AdmitWait):
+    title = "`next.spec.wait`"
+
+
 class SharedEntry(Section):
     title = "a key of `set_shared`"
     rejected = advice.SHARED
@@ -124,11 +128,10 @@ class RuleDraft:
 
 @dataclass(frozen=True, slots=True)
 class AdmitDraft:
-    """Admission as read: conditions, each with whether to allow; ``wait_s`` is ``None`` without ``wait``."""
+    """Admission as read: conditions, each with whether to allow."""
 
     rules: list[tuple[Node | None, bool]]
-    wait_s: float | None
-    on_timeout: OnTimeout
+    wait: WaitPlan | None
 
 
 Write = tuple[MappingKey, Node]
@@ -176,13 +179,20 @@ def read_admit(node: Node | None, problems: Problems) -> AdmitDraft | None:
         return None
     admit = read_section(node, Admit, problems)
     rules = read_rules(admit.rules, problems)
-    wait = read_section(admit.wait, AdmitWait, problems)
     drafts = [(rule.when, read_section(rule.then, Allow, problems).allow) for rule in rules]
     admits_all = bool(rules) and rules[-1].when is None and all(allow for _, allow in drafts)
     if admits_all and admit.wait is not None:
         hint = "remove it, or add a rule that denies: only denied tokens wait"
         problems.warn("no_effect", "`wait` has no effect: the rules admit every token", admit.wait, hint)
-    return AdmitDraft(drafts, read_seconds(wait.timeout_s, "`timeout_s`", problems), wait.on_timeout)
+    return AdmitDraft(drafts, read_wait(admit.wait, AdmitWait, problems))
+
+
+def read_wait(node: Node | None, model: type[AdmitWait], problems: Problems) -> WaitPlan | None:
+    """How long to wait at an admission or a ``next``, if at all; no time if, after reporting, it has problems."""
+    if is_null(node):
+        return None
+    wait = read_section(node, model, problems)
+    return WaitPlan(read_seconds(wait.timeout_s, "`timeout_s`", problems) or 0.0, wait.on_timeout)
 
 
 def read_policy(node: Node, at: MappingKey, problems: Problems) -> PolicyDraft | None:

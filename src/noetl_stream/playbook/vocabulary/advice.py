@@ -301,6 +301,7 @@ NEXT: Final = {
     "mode": RejectedKey("`mode` belongs under `spec`", _EXCLUSIVE, place=("spec", "mode")),
     "step": RejectedKey("`step` belongs in an arc", f"write {_ARCS}"),
     "when": RejectedKey("`when` belongs in an arc", f"write {_ARCS}"),
+    "wait": _belongs("wait", "under `spec`", "next: { spec: { wait: { timeout_s: 3600 } }, arcs: [ … ] }"),
 }
 
 PLUGINS: Final = {"quantum": "noetl-stream-quantum"}
