@@ -189,6 +189,8 @@ class StepRun(msgspec.Struct, frozen=True, gc=False):
 class Execution(msgspec.Struct, frozen=True, gc=False):
     """The state of one execution after the entry at ``position``, whose time was ``at_ms``.
 
+    ``schemas`` are the digests of the schemas that its playbook names, by address.
+
     ``ctx``: ``ctx_version`` is the position of its last change, ``writers`` who last changed each key, and when;
     ``ctx_notice`` what is still to be reported of a task's patch. ``requests`` are the client requests taken so far.
 
@@ -218,6 +220,7 @@ class Execution(msgspec.Struct, frozen=True, gc=False):
     principal: str = ""
     limits: Limits = Limits()
     workload: dict[str, Any] = {}
+    schemas: dict[str, str] = {}
     ctx: dict[str, Any] = {}
     ctx_bytes: int = 2
     steps: dict[str, StepValue] = {}

@@ -78,6 +78,8 @@ ERROR_KINDS: dict[str, str] = {
     "http_status": "the response status was 400 or above",
     "sql": "the database rejected a statement",
     "result_not_json": "the result holds something JSON cannot represent",
+    "schema_mismatch": "the result does not match the task's schema; `code` is the JSON pointer",
+    "schema_unavailable": "the schema of the result could not be loaded",
     "result_too_large": "the result exceeds a limit",
     "output_too_large": "a response was cut off at its limit",
     "credential": "a credential is missing or unusable",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from noetl_stream.engine.decide import Rules
 from noetl_stream.engine.evolve.ctx import patched
@@ -112,24 +112,33 @@ def deep_merge(base: Any, over: Any) -> Any:
 
 def _requested(plan: Plan, state: Execution, fact: events.ExecutionRequested) -> Sequence[Fact]:
     token = events.Token(derive(state.execution_id, "start"), plan.entry, "start")
-    return _start(plan, state, fact, deep_merge(plan.workload, fact.workload), events.TokenEnqueued(token))
+    pinned = _Pinned(deep_merge(plan.workload, fact.workload), dict(plan.schemas))
+    return _start(plan, state, fact, pinned, events.TokenEnqueued(token))
 
 
 def _reused(plan: Plan, state: Execution, fact: events.ExecutionReused) -> Sequence[Fact]:
     """A rerun starts where its original was before the chosen step run."""
     if fact.token is None or state.request is None:
         return ()
-    return _start(plan, state, state.request, fact.workload, events.TokenEnqueued(fact.token, fact.joined))
+    pinned = _Pinned(fact.workload, fact.schemas)
+    return _start(plan, state, state.request, pinned, events.TokenEnqueued(fact.token, fact.joined))
 
 
 def _rerun_refused(plan: Plan, state: Execution, fact: events.RerunRefused) -> Sequence[Fact]:
     return refuse([{"code": fact.code, "message": fact.reason}], fact.reason, "rerun_refused")
 
 
+class _Pinned(NamedTuple):
+    """What an execution starts with, as ``execution.started`` pins it."""
+
+    workload: dict[str, Any]
+    schemas: dict[str, str]
+
+
 def _start(
-    plan: Plan, state: Execution, request: events.ExecutionRequested, workload: dict[str, Any], first: Fact
+    plan: Plan, state: Execution, request: events.ExecutionRequested, pinned: _Pinned, first: Fact
 ) -> Sequence[Fact]:
-    problem = _problem_of(plan, request, workload)
+    problem = _problem_of(plan, request, pinned.workload)
     if problem is not None:
         return refuse([{"code": problem.code, "message": problem.text}], problem.text)
     started = events.ExecutionStarted(
@@ -137,9 +146,10 @@ def _start(
         path=plan.path,
         version=plan.version,
         format=FORMAT,
-        workload=workload,
+        workload=pinned.workload,
         limits=plan.limits,
         trace_id=request.trace_id,
+        schemas=pinned.schemas,
     )
     facts: list[Fact] = [events.ExecutionEvaluated(True), started]
     if request.ctx:

@@ -33,6 +33,7 @@ def _started(state: Execution, fact: events.ExecutionStarted) -> Execution:
         version=fact.version,
         workload=fact.workload,
         limits=fact.limits,
+        schemas=fact.schemas,
         request=None,
     )
 

@@ -37,7 +37,9 @@ class ExecutionEvaluated(Fact, frozen=True, tag="execution.evaluated"):
 
 
 class ExecutionStarted(Fact, frozen=True, tag="execution.started"):
-    """Pins what all later decisions read: digest, merged workload, limits, engine format."""
+    """Pins what all later decisions read: digest, merged workload, limits, engine format; and the digests of the
+    schemas that the playbook names in the catalog, by address.
+    """
 
     kind: ClassVar = Kind("workflow")
 
@@ -48,6 +50,7 @@ class ExecutionStarted(Fact, frozen=True, tag="execution.started"):
     workload: dict[str, Any]
     limits: Limits = Limits()
     trace_id: str = ""
+    schemas: dict[str, str] = {}
 
 
 class TokenEnqueued(Fact, frozen=True, tag="token.enqueued"):
@@ -440,7 +443,7 @@ class ExecutionReused(Fact, frozen=True, tag="execution.reused"):
     """A server input: what a rerun reuses of the execution ``of``, in journal order.
 
     It is recorded in full, so that a replay needs no other execution; a long one is split into pages, numbered from 0.
-    The last page has the chosen ``token``, the tokens it was ``joined`` from, and the ``workload``.
+    The last page has the chosen ``token``, the tokens it was ``joined`` from, the ``workload`` and the ``schemas``.
     """
 
     kind: ClassVar = Kind("workflow", "success", ends_halt=True)
@@ -451,6 +454,7 @@ class ExecutionReused(Fact, frozen=True, tag="execution.reused"):
     token: Token | None = None
     joined: list[str] = []
     workload: dict[str, Any] = {}
+    schemas: dict[str, str] = {}
 
 
 class RerunRefused(Fact, frozen=True, tag="execution.rerun_refused"):

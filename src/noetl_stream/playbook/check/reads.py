@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
-from typing import Final
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any, Final
 
 import msgspec
 
 from noetl_stream.model.outcome import ErrorInfo, Meta
 from noetl_stream.playbook.check.bindings import ADMISSION, ARC, Declarations, IterNames, Path, Visible
+from noetl_stream.playbook.check.results import ResultReads
 from noetl_stream.playbook.check.templates import ReadLocations, TemplateRead, Templates
 from noetl_stream.playbook.diagnostics import Problems, did_you_mean, listed, nearest
 from noetl_stream.playbook.kinds.spec import Kinds, KindSpec
+from noetl_stream.playbook.model.task import TaskDraft
 from noetl_stream.playbook.plan import Reads
 from noetl_stream.playbook.yaml.nodes import Node
 from noetl_stream.template import Guard, Template
@@ -44,12 +46,21 @@ _CARRIED: Final = ("workload", "ctx", "steps")
 class Expressions:
     """Compiles templates and guards, and checks what they read."""
 
-    def __init__(self, templates: Templates, declared: Declarations, kinds: Kinds, problems: Problems) -> None:
+    def __init__(
+        self,
+        templates: Templates,
+        declared: Declarations,
+        kinds: Kinds,
+        problems: Problems,
+        registered: Mapping[str, Any] | None = None,
+    ) -> None:
         self._templates = templates
         self._declared = declared
         self._problems = problems
         self._ctx: list[tuple[TemplateRead, bool]] = []
         self._awaited: set[str] = set()
+        self._registered = registered
+        self._results = ResultReads(declared.steps, registered or {})
         self._helpers = {spec.helper for spec in kinds.values() if spec.helper} | HELPER_FIELDS.keys()
 
     def value(self, node: Node, visible: Visible, kind: KindSpec | None = None, *, on_server: bool = False) -> Template:
@@ -121,6 +132,26 @@ class Expressions:
                     self._never_set(read, "vars", key, visible.vars)
                 case _:
                     pass
+            self._check_result(read, visible)
+
+    def check_schema(self, task: TaskDraft) -> None:
+        """Warns of a schema that is not registered, as far as the catalog was asked."""
+        schema, at = task.schema, task.schema_at
+        if schema is None or at is None or self._registered is None or not schema.address:
+            return
+        if schema.address not in self._registered:
+            message = f"no schema `{schema.address}` in the catalog"
+            self._problems.warn("unknown_schema", message, at, "register it before the playbook is run")
+
+    def _check_result(self, read: TemplateRead, visible: Visible) -> None:
+        found = self._results.unknown(read.path, visible)
+        if found is None:
+            return
+        (task, keys), (depth, declared) = found
+        inside = f" in `{'.'.join(keys[:depth])}`" if depth else ""
+        message = f"the schema of task `{task.name}`'s result has no `{keys[depth]}`{inside}"
+        hint = did_you_mean(keys[depth], declared) or (f"it has {listed(declared)}" if declared else "it is no mapping")
+        self._problems.warn("unknown_result_key", message, read.at, hint)
 
     def _check_comparisons(self, guard: Guard, places: ReadLocations, visible: Visible) -> None:
         """Reports comparisons with a literal that can never be true (LANGUAGE §2)."""

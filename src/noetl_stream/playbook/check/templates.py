@@ -16,7 +16,6 @@ from noetl_stream.playbook.yaml.nodes import Mapping, Node, Scalar, descend, kin
 from noetl_stream.playbook.yaml.positions import InText
 from noetl_stream.template import Guard, Template, TemplateFinding, TemplateProblem, compile_guard, compile_template
 from noetl_stream.template.compile.parsing import place_of
-from noetl_stream.template.runtime.scope import NAMESPACES
 
 T = TypeVar("T")
 
@@ -26,9 +25,8 @@ MAX_CODE_CHARS: Final = 65_536
 _CODE: Final = re.compile(r"\{\{.*?(?:\}\}|\Z)|\{%.*?(?:%\}|\Z)", re.DOTALL)
 _NO_NAMES: Final[frozenset[str]] = frozenset()
 
-_NAMESPACE: Final = "|".join(sorted(NAMESPACES))
 _KEY: Final = r"\.\s*(\w+)|\[\s*'([^']*)'\s*\]|\[\s*\"([^\"]*)\"\s*\]"
-_PATH: Final = re.compile(rf"\b({_NAMESPACE})\b((?:\s*(?:{_KEY}))*)")
+_PATH: Final = re.compile(rf"\b([A-Za-z_]\w*)\b((?:\s*(?:{_KEY}))*)")
 
 
 class ReadLocations:
@@ -39,8 +37,11 @@ class ReadLocations:
         self._node = node
 
     def of(self, path: Path) -> Location:
-        """The first place of ``path``, else of a longer path that starts with it, else the value itself."""
-        return self._places.get(path, self._node)
+        """The first place of ``path``, else of a longer path that starts with it, else of its bare name with keys, else
+        the value itself.
+        """
+        bare = path[1:] if len(path) > 2 else path
+        return self._places.get(path) or self._places.get(bare) or self._node
 
     @cached_property
     def _places(self) -> dict[Path, Location]:

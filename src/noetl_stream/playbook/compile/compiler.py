@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import ChainMap
-from collections.abc import MutableMapping
+from collections.abc import Mapping, MutableMapping
+from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import NamedTuple, Protocol, cast
+from typing import Any, NamedTuple, Protocol, cast
 
 from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
 from noetl_stream.playbook.check.bindings import Declarations
@@ -24,22 +25,28 @@ from noetl_stream.playbook.model.step import StepDraft, read_steps
 from noetl_stream.playbook.model.task import TaskDraft
 from noetl_stream.playbook.model.workbook import read_workbook
 from noetl_stream.playbook.plan import Plan
-from noetl_stream.playbook.yaml.source import read_source
+from noetl_stream.playbook.results.document import SchemaDocument, is_schema, read_schema_document
+from noetl_stream.playbook.yaml.source import PlaybookSource, read_source
 
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """The result of a check: a plan unless there are errors, all diagnostics in file order, and the calls to look up in
-    a catalog.
+    """The result of a check: a plan, or the schema of a schema document, unless there are errors; all diagnostics in
+    file order; and the calls to look up in a catalog.
     """
 
     plan: Plan | None
     diagnostics: tuple[Diagnostic, ...]
     calls: tuple[PlaybookCall, ...] = ()
+    schema: SchemaDocument | None = None
 
     @property
     def ok(self) -> bool:
-        return self.plan is not None
+        return self.document is not None
+
+    @property
+    def document(self) -> Plan | SchemaDocument | None:
+        return self.plan or self.schema
 
     def require_plan(self) -> Plan:
         """The plan.
@@ -58,7 +65,18 @@ class Checker(Protocol):
     def __call__(self, text: str | bytes, kinds: Kinds, *, file: str = ..., limits: Limits = ...) -> CheckResult: ...
 
 
-def check(text: str | bytes, kinds: Kinds, *, file: str = "<playbook>", limits: Limits = DEFAULT_LIMITS) -> CheckResult:
+Schemas = Mapping[str, dict[str, Any]]
+"""JSON Schemas by their address in the catalog."""
+
+
+def check(
+    text: str | bytes,
+    kinds: Kinds,
+    *,
+    file: str = "<playbook>",
+    limits: Limits = DEFAULT_LIMITS,
+    schemas: Schemas | None = None,
+) -> CheckResult:
     """Checks and compiles a playbook. Never raises for bad input; all problems are in the diagnostics.
 
     Nothing in it is run.
@@ -68,19 +86,10 @@ def check(text: str | bytes, kinds: Kinds, *, file: str = "<playbook>", limits: 
         kinds: The installed tool kinds.
         file: The file name in diagnostics.
         limits: The operator's limits, which the playbook may lower.
+        schemas: The registered ones of those that it names; ``None`` if the catalog was not asked.
     """
     problems = Problems(file)
-    calls: tuple[PlaybookCall, ...] = ()
-    plan: Plan | None = None
-    try:
-        compilation = _compiled(text, kinds, limits, problems)
-        if compilation is not None:
-            plan, calls = compilation.plan, tuple(calls_of(compilation.document, compilation.steps))
-            check_code(compilation.tasks, compilation.source, problems)
-            check_params((task for step in compilation.steps for task in step.tasks), problems)
-    except TooManyProblems:
-        plan = None
-    return CheckResult(None if problems.has_errors else plan, problems.sorted(), calls)
+    return _checked(_Text(read_source(text, problems), digest_of(text)), kinds, limits, schemas, problems)
 
 
 def check_again(
@@ -93,11 +102,51 @@ def check_again(
     """
     problems = Problems(file)
     try:
-        compilation = _compiled(text, kinds, limits, problems)
+        compilation = _compiled(_Text(read_source(text, problems), digest_of(text)), kinds, limits, None, problems)
     except TooManyProblems:
         compilation = None
     plan = None if compilation is None or problems.has_errors else compilation.plan
     return CheckResult(plan, problems.sorted())
+
+
+def check_document(
+    text: str | bytes,
+    kinds: Kinds,
+    *,
+    file: str = "<playbook>",
+    limits: Limits = DEFAULT_LIMITS,
+    schemas: Schemas | None = None,
+) -> CheckResult:
+    """:func:`check` for any document of the catalog: a playbook or a schema (LANGUAGE §15)."""
+    problems = Problems(file)
+    source, digest = read_source(text, problems), digest_of(text)
+    if source is None or not is_schema(source.root):
+        return _checked(_Text(source, digest), kinds, limits, schemas, problems)
+    schema = None
+    with suppress(TooManyProblems):
+        schema = read_schema_document(source.root, digest, problems)
+    return CheckResult(None, problems.sorted(), schema=None if problems.has_errors else schema)
+
+
+class _Text(NamedTuple):
+    """A text as read, if it is YAML, and its digest."""
+
+    source: PlaybookSource | None
+    digest: str
+
+
+def _checked(text: _Text, kinds: Kinds, limits: Limits, schemas: Schemas | None, problems: Problems) -> CheckResult:
+    calls: tuple[PlaybookCall, ...] = ()
+    plan: Plan | None = None
+    try:
+        compilation = _compiled(text, kinds, limits, schemas, problems)
+        if compilation is not None:
+            plan, calls = compilation.plan, tuple(calls_of(compilation.document, compilation.steps))
+            check_code(compilation.tasks, compilation.source, problems)
+            check_params((task for step in compilation.steps for task in step.tasks), problems)
+    except TooManyProblems:
+        plan = None
+    return CheckResult(None if problems.has_errors else plan, problems.sorted(), calls)
 
 
 class _Compilation(NamedTuple):
@@ -110,10 +159,12 @@ class _Compilation(NamedTuple):
     plan: Plan
 
 
-def _compiled(text: str | bytes, kinds: Kinds, limits: Limits, problems: Problems) -> _Compilation | None:
+def _compiled(
+    text: _Text, kinds: Kinds, limits: Limits, schemas: Schemas | None, problems: Problems
+) -> _Compilation | None:
     # Not a copy: the kinds of a worker answer for those that it does not list.
     kinds = ChainMap(dict(LANGUAGE_KINDS), cast(MutableMapping[str, KindSpec], kinds))
-    source = read_source(text, problems)
+    source = text.source
     if source is None:
         return None
     document = read_document(source.root, knobs_of(kinds), limits, problems)
@@ -122,8 +173,8 @@ def _compiled(text: str | bytes, kinds: Kinds, limits: Limits, problems: Problem
     declared = Declarations(document, steps)
     check_workflow(document, steps, problems)
     templates = Templates(source.text, problems, document.limits)
-    lowering = Lowering(document, declared, Expressions(templates, declared, kinds, problems))
-    plan = lowering.plan(digest_of(text), steps)
+    lowering = Lowering(document, declared, Expressions(templates, declared, kinds, problems, schemas))
+    plan = lowering.plan(text.digest, steps)
     warn_of_dead_arcs(plan, steps, problems)
     check_unused(workbook, templates, problems)
     unused = [entry.draft for entry in workbook.unused().values() if entry.draft]

@@ -109,6 +109,7 @@ class Lowering:
             join=step.join.tokens if step.join else None,
             timeout_s=step.timeout_s,
             deadline_s=step.deadline_s,
+            schemas=frozenset(task.schema.address for task in tasks if task.schema and task.schema.address),
         )
 
     def _admit(self, step: StepDraft) -> AdmitPlan | None:
@@ -174,6 +175,7 @@ class PipelineLowering:
 
     def task(self, task: TaskDraft) -> TaskPlan:
         """The plan of a task."""
+        self._expressions.check_schema(task)
         inputs = self._expressions.value(task.inputs, self._inputs, task.kind)
         self._read.update(inputs.reads)
         verbatim = {name: node.plain() for name, node in task.verbatim.items()}
@@ -190,6 +192,7 @@ class PipelineLowering:
             knobs=task.knobs,
             timeouts=task.timeouts,
             policy=PolicyPlan(tuple(rules), task.policy.on_unmatched) if task.policy else None,
+            schema=task.schema,
             origin=task.origin,
         )
 

@@ -122,6 +122,7 @@ def _task(task: TaskPlan) -> dict[str, Any]:
         inputs={**(_source(task.inputs) or {}), **task.verbatim},
         knobs=dict(task.knobs),
         timeout=_without_empty(**asdict(task.timeouts)),
+        schema=None if task.schema is None else task.schema.address or task.schema.content,
         policy=None if task.policy is None else _policy(task.policy),
     )
 

@@ -43,6 +43,7 @@ POOL: Final = re.compile(r"[A-Za-z0-9_-]{1,64}\Z")
 """Pool names. They become part of a subject and of a consumer's name (DESIGN §1)."""
 
 _KEYCHAIN_KEYS: Final = frozenset(["name", "kind"])
+_REGISTER: Final = "register it, and name it in a task: spec: { result: { schema: { path: … } } }"
 _KEYCHAIN_EXAMPLE: Final = "write { name: …, kind: credential }"
 
 
@@ -184,9 +185,8 @@ def read_document(root: Node, knobs: Collection[str], operator: Limits, problems
     """
     root = recovered(_with_indentation(root, problems), Root, problems)
     top = read_section(root, Root, problems, at=BareLocation(Position(1, 1)))
-    if isinstance(root, Mapping):
-        _check_version(root, top, problems)
-    metadata = _metadata(top.metadata, problems)
+    check_kind(root, "Playbook", problems)
+    metadata = read_metadata(top.metadata, problems)
     executor = read_section(top.executor, Executor, problems)
     executor_spec = recovered(executor.spec, ExecutorSpec, problems, knobs)
     spec, layer = read_layered(executor_spec, ExecutorSpec, knobs, problems)
@@ -236,17 +236,20 @@ def _with_indentation(root: Node, problems: Problems) -> Node:
     return root.without(lost)
 
 
-def _check_version(root: Mapping, top: Root, problems: Problems) -> None:
-    version, kind = root.get("apiVersion"), root.get("kind")
-    if version is not None and top.apiVersion is not None and top.apiVersion != API_VERSION:
+def check_kind(root: Node, wanted: str, problems: Problems) -> None:
+    """Reports another ``apiVersion`` or ``kind``."""
+    version, kind = child(root, "apiVersion"), child(root, "kind")
+    if isinstance(version, Scalar) and isinstance(version.value, str) and version.value != API_VERSION:
         hint = "write `apiVersion: noetl.io/v2`; playbooks of older dialects must be rewritten"
-        problems.error("invalid_value", f"`apiVersion` must be `{API_VERSION}`, not `{top.apiVersion}`", version, hint)
-    if kind is not None and top.kind is not None and top.kind != "Playbook":
-        near = did_you_mean(top.kind, ["Playbook"])
-        problems.error("invalid_value", f"`kind` must be `Playbook`, not `{top.kind}`", kind, near)
+        message = f"`apiVersion` must be `{API_VERSION}`, not `{version.value}`"
+        problems.error("invalid_value", message, version, hint)
+    if isinstance(kind, Scalar) and isinstance(kind.value, str) and kind.value != wanted:
+        near = _REGISTER if kind.value == "Schema" else did_you_mean(kind.value, [wanted])
+        problems.error("invalid_value", f"`kind` must be `{wanted}`, not `{kind.value}`", kind, near)
 
 
-def _metadata(node: Node | None, problems: Problems) -> Metadata:
+def read_metadata(node: Node | None, problems: Problems) -> Metadata:
+    """The name and address of a document in the catalog."""
     node = recovered(node, Metadata, problems)
     metadata = read_section(node, Metadata, problems)
     for name in ("name", "path"):

@@ -5,32 +5,51 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping as MappingOf
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from noetl_stream.playbook.diagnostics import MAX_DIAGNOSTICS, Location, Problems, did_you_mean, listed, misspelt
 from noetl_stream.playbook.kinds.inputs import check_against, spellings
 from noetl_stream.playbook.kinds.spec import Kinds, KindSpec
 from noetl_stream.playbook.model.layering import Layer, overlay, read_timeouts
 from noetl_stream.playbook.model.policy import PolicyDraft, read_policy
-from noetl_stream.playbook.model.sections import is_null, mistyped, report_lost_indentation, respelt, text_of
+from noetl_stream.playbook.model.sections import (
+    Part,
+    Required,
+    Section,
+    is_null,
+    mistyped,
+    read_section,
+    report_lost_indentation,
+    respelt,
+    text_of,
+)
 from noetl_stream.playbook.plan import Timeouts
+from noetl_stream.playbook.results.schema import ResultSchema, read_result_schema
 from noetl_stream.playbook.vocabulary import advice
 from noetl_stream.playbook.vocabulary.names import check_name
 from noetl_stream.playbook.yaml.nodes import Mapping, MappingKey, Node, Scalar, Sequence, extend_pointer, holds_template
 
 LANGUAGE_KEYS: Final = frozenset(["name", "kind", "spec"])
-_SPEC_KEYS: Final = frozenset(["policy", "timeout"])
+_SPEC_KEYS: Final = frozenset(["policy", "timeout", "result"])
 _SCOPE_IN_CODE: Final = re.compile(
     r"\{\{[-\s]*(?:workload|ctx|iter|args|vars|steps|results|execution_id|keychain|_prev)\b[^{}]*\}\}"
 )
 
 
+class ResultSpec(Section):
+    title = "`spec.result`"
+    example = "write result: { schema: { type: object, … } }"
+
+    schema_: Annotated[Part, Required()] = Field(None, alias="schema")
+
+
 @dataclass(frozen=True, slots=True)
 class TaskDraft:
     """A task as read. ``kind`` is ``None`` if unknown. ``inputs`` are rendered, ``verbatim`` nodes never are.
-    ``knobs`` and ``timeouts`` are the effective ones, merged over those of the outer scopes."""
+    ``knobs`` and ``timeouts`` are the effective ones, merged over those of the outer scopes. ``schema`` is that of its
+    result, ``schema_at`` where it stands."""
 
     name: str
     kind: KindSpec | None
@@ -41,6 +60,8 @@ class TaskDraft:
     timeouts: Timeouts
     policy: PolicyDraft | None
     origin: str = ""
+    schema: ResultSchema | None = None
+    schema_at: Node | None = None
 
 
 def read_task(
@@ -60,6 +81,7 @@ def read_task(
     at: Location = node.get("name") or node.get("kind") or node
     spec = _spec_of_task(node, kind, problems)
     policy = spec.get("policy")
+    schema_at = read_section(spec.get("result"), ResultSpec, problems).schema_
     nothing = Mapping(node.mark, node.pointer)
     inputs, verbatim = _read_inputs(node, kind, at, problems, require_all) if kind else (nothing, {})
     return TaskDraft(
@@ -71,6 +93,8 @@ def read_task(
         knobs=_read_knobs(spec, kind, layer, at, problems) if kind else {},
         timeouts=overlay(layer.timeouts, read_timeouts(spec.get("timeout"), problems)),
         policy=read_policy(policy, spec.keys["policy"], problems) if policy is not None else None,
+        schema=None if is_null(schema_at) else read_result_schema(schema_at, problems),
+        schema_at=schema_at,
     )
 
 
