@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from noetl_stream.client.executions.documents import awaited
+from noetl_stream.client.executions.documents import GUARD_OPERATIONS, WAITS_EXPLAINED, awaited
+from noetl_stream.client.waiting_on import BYTES_PER_OPERATION
 from noetl_stream.model.envelope import iso
 from noetl_stream.ports.operations.documents import plain
 from noetl_stream.ports.operations.executions import AwaitedJoinDocument, GuardDocument
@@ -103,6 +104,24 @@ def test_without_a_plan_guards_are_shown_as_they_were_recorded() -> None:
     branch, join = awaited(scenario.execution, None)
     assert branch.waiting_on.guards == [GuardDocument("{{ ctx.approved }}", False, {}, ["ctx.approved"], None)]
     assert join.waiting_on.join == AwaitedJoinDocument(None, ["start"], [])
+
+
+def test_the_guards_of_many_waits_are_shown_within_bounds() -> None:
+    scenario = Scenario(RESTING.replace("[{step: ask}, {step: both}]", f"[{', '.join(['{step: ask}'] * 60)}]"))
+    scenario.start()
+    branches = list(awaited(scenario.execution, scenario.plan))
+    assert [len(branch.waiting_on.guards) for branch in branches] == [1] * WAITS_EXPLAINED + [0] * 10
+    assert {branch.waiting_on.timer is not None for branch in branches} == {True}
+
+
+def test_what_is_shown_of_values_is_paid_for() -> None:
+    held = ", ".join(["{step: gate}"] * 50)
+    playbook = PLAYBOOK.replace("[{step: ear}, {step: gate}, {step: naps}, {step: tries}]", f"[{held}]")
+    scenario = Scenario(playbook.replace("ctx.open | default(false)", "ctx.open == 'yes'"))
+    scenario.start(ctx={"open": "x" * 4000})
+    shown = [wait.waiting_on.guards[0].values["ctx.open"] for wait in awaited(scenario.execution, scenario.plan)]
+    assert shown[0] == "x" * 4000 and shown[-1] == "(too much to show here)"
+    assert sum(map(len, shown)) < GUARD_OPERATIONS * BYTES_PER_OPERATION
 
 
 def test_an_execution_that_got_what_it_waited_for_is_not_named() -> None:

@@ -25,6 +25,9 @@ from noetl_stream.template.runtime.evaluation import NoValue, value_at
 VALUE_BYTES: Final = 4 * 1024
 """A guard's value is shown up to this size, as JSON."""
 
+BYTES_PER_OPERATION: Final = 8
+"""What is shown counts as template work, so that the budget of an answer bounds its size."""
+
 
 def on_admission(state: Execution, plan: Plan | None, waiting: WaitingToken) -> WaitingOnDocument:
     """What a held token waits on; without a plan, its guards as they were when it was held."""
@@ -47,6 +50,11 @@ def on_next(state: Execution, plan: Plan | None, step_run_id: str) -> WaitingOnD
     step, scope = plan.steps[run.step], arc_scope(plan, state, run)
     guards = [guard_document(arc.guard, scope, to=arc.step) for arc in step.arcs if arc.guard is not None]
     return _on_guards(guards, timer, step.next_wait)
+
+
+def on_timer(state: Execution, timer_id: str) -> WaitingOnDocument:
+    """What something waits on whose guards are not shown."""
+    return _on_guards((), state.timers.get(timer_id), None)
 
 
 def on_join(state: Execution, plan: Plan | None, step: str) -> WaitingOnDocument:
@@ -83,16 +91,25 @@ def guard_document(guard: Guard, scope: Scope, *, to: str | None = None) -> Guar
         name = ".".join(path)
         try:
             found = value_at(path, scope)
+            if isinstance(found, NoValue):
+                missing.append(name)
+            else:
+                values[name] = _shown(found, scope)
         except ReferenceNeeded as needed:
-            found = f"({needed.reference.size} bytes, stored by reference)"
+            values[name] = f"({needed.reference.size} bytes, stored by reference)"
         except OverBudget:
-            found = "(too much to show here)"
-        if isinstance(found, NoValue):
-            missing.append(name)
-        else:
-            size = len(codec.encode(found))
-            values[name] = found if size <= VALUE_BYTES else f"({size} bytes)"
+            values[name] = "(too much to show here)"
+            break
     return GuardDocument(guard.source, _holds(guard, scope), values, missing, to)
+
+
+def _shown(value: Any, scope: Scope) -> Any:
+    size = len(codec.encode(value))
+    if size > VALUE_BYTES:
+        return f"({size} bytes)"
+    if scope.budget is not None:
+        scope.budget.spend(size // BYTES_PER_OPERATION)
+    return value
 
 
 def _holds(guard: Guard, scope: Scope) -> bool | None:
