@@ -15,6 +15,7 @@ from noetl_stream.playbook.plan import Plan, WaitPlan
 from noetl_stream.ports.operations.executions import (
     AwaitedChildDocument,
     AwaitedJoinDocument,
+    AwaitedPoolDocument,
     GuardDocument,
     TimerDocument,
     WaitingOnDocument,
@@ -24,6 +25,8 @@ from noetl_stream.template.runtime.evaluation import NoValue, value_at
 
 VALUE_BYTES: Final = 4 * 1024
 """A guard's value is shown up to this size, as JSON."""
+
+COMMANDS_SHOWN: Final = 50
 
 BYTES_PER_OPERATION: Final = 8
 """What is shown counts as template work, so that the budget of an answer bounds its size."""
@@ -64,6 +67,12 @@ def on_join(state: Execution, plan: Plan | None, step: str) -> WaitingOnDocument
     if plan is None:
         return WaitingOnDocument(join=AwaitedJoinDocument(None, here, []))
     return WaitingOnDocument(join=AwaitedJoinDocument(plan.steps[step].join, here, list(_coming(state, plan, step))))
+
+
+def on_pool(plan: Plan | None, step: str, command_ids: Sequence[str]) -> WaitingOnDocument:
+    """What the queued commands of a step wait on."""
+    pool = None if plan is None else AwaitedPoolDocument(plan.steps[step].pool)
+    return WaitingOnDocument(commands=list(command_ids[:COMMANDS_SHOWN]), pool=pool)
 
 
 def on_wait(state: Execution, command_id: str, wait: Wait, children: Mapping[str, str] = {}) -> WaitingOnDocument:

@@ -9,7 +9,7 @@ from msgspec.structs import asdict, replace
 
 from noetl_stream.client.executions.notices import Notices
 from noetl_stream.client.executions.step_runs import summarize
-from noetl_stream.client.waiting_on import on_admission, on_join, on_next, on_timer, on_wait
+from noetl_stream.client.waiting_on import on_admission, on_join, on_next, on_pool, on_timer, on_wait
 from noetl_stream.engine.state import Execution
 from noetl_stream.errors import BlobMissing, NotFound
 from noetl_stream.model import codec
@@ -152,12 +152,21 @@ WAITS_EXPLAINED: Final = 50
 
 
 def awaited(state: Execution, plan: Plan | None) -> Iterator[WaitDocument]:
-    """Everything that an execution waits for, besides workers (LANGUAGE §4, §7, §8).
+    """Everything that an execution waits for (LANGUAGE §4, §7, §8); a command that a worker has is no wait.
 
     Args:
         plan: ``None`` if the playbook does not compile here. Guards are then shown as they were recorded.
     """
     state = replace(state, budget=Budget(GUARD_OPERATIONS))
+    queued: dict[str, list[str]] = {}
+    for assignment in state.assignments.values():
+        run = state.runs.get(assignment.step_run_id)
+        if assignment.run is None and run is not None:
+            queued.setdefault(run.step, []).append(assignment.command_id)
+    for step, command_ids in queued.items():
+        waiting_on = on_pool(plan, step, command_ids)
+        pool = waiting_on.pool
+        yield _wait(step, "a worker" if pool is None else f"a worker of pool {pool.pool}", waiting_on)
     held = [waiting for waiting in state.tokens.values() if waiting.held]
     for number, waiting in enumerate(held):
         token, explained = waiting.token, number < WAITS_EXPLAINED
