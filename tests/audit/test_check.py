@@ -54,6 +54,12 @@ def test_a_misspelt_kind_is_a_misspelt_key_and_hides_nothing() -> None:
     ]
 
 
+def test_params_that_no_statement_uses_are_reported_with_their_placeholder() -> None:
+    (problem,) = problems_of("m11_sql_params")
+    text = "params.n: no statement uses $n; statement 1 writes %(n)s, and parameters are written $n"
+    assert (problem.severity, problem.line, problem.message) == ("error", 6, text)
+
+
 @pytest.mark.parametrize(
     ("name", "hint"),
     [

@@ -184,6 +184,34 @@ def test_of_many_texts_the_last_are_left_to_the_run() -> None:
     assert len(problems(tasks)) == MAX_PARSED_IN_ALL // MAX_PARSED_CHARS
 
 
+@pytest.mark.parametrize("kind", ["postgres", "duckdb"])
+@pytest.mark.parametrize(
+    ("sql", "params", "message"),
+    [
+        (
+            "select %(n)s as n",
+            {"n": "{{ workload.n }}"},
+            "params.n: no statement uses $n; statement 1 writes %(n)s, and parameters are written $n",
+        ),
+        (["select $a", "select $b"], {"a": 1}, "statement 2 uses $b, but params has a"),
+        ("select $1, $2", [1], "statement 1 uses $2, but params is a list of 1"),
+        ("select $a", None, "statement 1 uses $a, but the task has no params"),
+        (["select $a", "select $b"], {"a": 1, "b": [1]}, None),
+        ("select $a", "{{ workload.n }}", None),
+        ("select {{ workload.n }}", {"a": 1}, None),
+        ("select ($a", {"b": 1}, None),
+    ],
+)
+def test_params_that_no_run_can_bind_are_an_error(kind: str, sql: Any, params: Any, message: str | None) -> None:
+    auth = {"auth": "db"} if kind == "postgres" else {}
+    task = {"kind": kind, "command": sql, **auth, **({} if params is None else {"params": params})}
+    text = f"{HEAD}  - step: start\n    tool: {json.dumps(task)}"
+    found = [one.message for one in check(text, KINDS).diagnostics if one.code == "invalid_value"]
+    is_readable = kind == "postgres" or "%" not in str(sql)
+    assert found == ([] if message is None or not is_readable else [message])
+    assert message is None or check_again(text, KINDS).ok
+
+
 def test_nothing_is_run(tmp_path: Path) -> None:
     file = tmp_path / "made"
     assert of_code("python", f"open({str(file)!r}, 'w').close()") == []

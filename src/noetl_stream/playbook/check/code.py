@@ -37,6 +37,18 @@ def check_code(tasks: Iterable[TaskDraft], source: str, problems: Problems) -> N
             report("code_syntax", f"`{name}`: {problem.message}", at, problem.hint)
 
 
+def check_params(tasks: Iterable[TaskDraft], problems: Problems) -> None:
+    """Reports params that their code does not name, and the other way round, which every run would refuse."""
+    for task in tasks:
+        if task.kind is None or task.kind.params_error is None:
+            continue
+        known = spellings(task.kind.inputs)
+        given = {known[name]: node for name, node in task.inputs.values.items() if name in known}
+        reason = task.kind.params_error({field: node.plain() for field, node in given.items()})
+        if reason is not None:
+            problems.error("invalid_value", reason, given.get("params") or task.at)
+
+
 def _code_of(task: TaskDraft) -> Iterator[tuple[str, CodeCheck, Scalar]]:
     """The code of a task: the input's name, its parser, and the text."""
     if task.kind is None or not task.kind.code:
