@@ -32,6 +32,12 @@ from noetl_stream.template import Budget
 MAX_LOADED_BYTES: Final = 16 * 1024 * 1024
 """A larger result is shown as its reference, so that many of them do not fill the memory of this process."""
 
+GUARD_OPERATIONS: Final = 20_000
+"""What the guards of all waits may cost together. Those that cost more are shown without their values."""
+
+WAITS_EXPLAINED: Final = 50
+"""Of how many held tokens, and of how many resting branches, the guards are shown."""
+
 
 def listed_document(row: ListedExecution | ExecutionRow) -> ListedExecutionDocument:
     """An execution in a list. ``duration_s`` is ``None`` until it has ended."""
@@ -141,14 +147,6 @@ async def loaded_result(row: ExecutionRow, store: Store, blobs: Blobs) -> Any:
         return codec.decode_json(await read_object(blobs, reference))
     except BlobMissing as error:
         raise NotFound(f"the result of execution {row.execution_id} is lost: {error.message}") from None
-
-
-GUARD_OPERATIONS: Final = 20_000
-"""What the guards of all waits may cost together. Those that cost more are shown without their values."""
-
-
-WAITS_EXPLAINED: Final = 50
-"""Of how many held tokens, and of how many resting branches, the guards are shown."""
 
 
 def awaited(state: Execution, plan: Plan | None) -> Iterator[WaitDocument]:
