@@ -70,7 +70,7 @@ def concurrent_steps(steps: list[StepDraft], wanted: Collection[str]) -> dict[st
     for fork in steps:
         if fork.router.routing != "inclusive":
             continue
-        targets = [to for to in dict.fromkeys(arcs[fork.name]) if to in arcs]
+        targets = [to for to in arcs[fork.name] if to in arcs]
         for here, others in _concurrent_regions(targets, regions, reaches, joins):
             for index in _bits(here):
                 concurrent[names[index]] |= others

@@ -9,7 +9,7 @@ from typing import Final
 
 from noetl_stream.playbook.check import bindings
 from noetl_stream.playbook.check.bindings import Path, Visible
-from noetl_stream.playbook.check.graph import MAX_JOINS, arcs_of, concurrent_steps, reach
+from noetl_stream.playbook.check.graph import MAX_JOINS, arcs_of, reach
 from noetl_stream.playbook.check.templates import Templates
 from noetl_stream.playbook.diagnostics import Problems, did_you_mean, listed
 from noetl_stream.playbook.model.document import ParsedPlaybook
@@ -152,7 +152,7 @@ def _warn_unreachable(document: ParsedPlaybook, steps: list[StepDraft], problems
 
 
 def _check_writes(steps: list[StepDraft], problems: Problems) -> None:
-    """Reports keys that rules must not write, and warns of keys that two steps may write at the same time."""
+    """Reports keys that rules must not write."""
     writers: dict[str, dict[str, MappingKey]] = {}
     for step in steps:
         _check_read_only(step, problems)
@@ -161,7 +161,6 @@ def _check_writes(steps: list[StepDraft], problems: Problems) -> None:
             writers.setdefault(key.name, {}).setdefault(step.name, key)
     for step in steps:
         _check_both_ways(step, writers, problems)
-    _warn_competing(steps, writers, problems)
 
 
 def _check_read_only(step: StepDraft, problems: Problems) -> None:
@@ -198,23 +197,6 @@ def _check_both_ways(step: StepDraft, writers: Writers, problems: Problems) -> N
             line = next(iter(writers[key.name].values())).mark.line
             message = f"`{key.name}` is set with `set_shared` here and with `set_ctx` on line {line}"
             problems.error("conflicting_keys", message, key, "rename one, or use set_shared in both places")
-
-
-def _warn_competing(steps: list[StepDraft], writers: Writers, problems: Problems) -> None:
-    """Concurrent steps that set the same key of ``ctx``: fold order decides (LANGUAGE §5)."""
-    contested = {name: by_step for name, by_step in writers.items() if len(by_step) > 1}
-    if not contested:
-        return
-    concurrent = concurrent_steps(steps, {step for by_step in contested.values() for step in by_step})
-    for name, by_step in contested.items():
-        earlier: set[str] = set()
-        for step_name, key in by_step.items():
-            other = next((one for one in concurrent[step_name] if one in earlier), None)
-            if other is not None:
-                both = f"`{other}` and `{step_name}` may run at the same time and both set `ctx.{name}`"
-                hint = "set different keys, run the steps in sequence, or use set_shared in both"
-                problems.warn("competing_writes", f"{both}: the last one wins", key, hint)
-            earlier.add(step_name)
 
 
 def _written(step: StepDraft, namespace: str) -> Iterator[MappingKey]:
