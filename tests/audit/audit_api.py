@@ -18,7 +18,9 @@ PAGE: Final = {"data": [{"id": 1}], "paging": {"hasMore": False, "page": 1, "pag
 
 
 class AuditApi(ThreadingHTTPServer):
-    """Answers ``/api/v1/users`` with a page, ``/boom`` with 500, and ``/api/v1/flaky?page=2`` at first with 429."""
+    """Answers ``/api/v1/users`` with a page, ``/big?kb=`` with rows of 1 KB, ``/boom`` with 500, and
+    ``/api/v1/flaky?page=2`` at first with 429.
+    """
 
     daemon_threads = True
 
@@ -42,6 +44,9 @@ class _Answer(BaseHTTPRequestHandler):
         again = self.server.asked.count(self.path) > 1
         if address.path == "/boom":
             self._send(500, {"error": "always broken"})
+        elif address.path == "/big":
+            count = int(parse_qs(address.query)["kb"][0])
+            self._send(200, {"rows": [{"i": i, "text": "x" * 1000} for i in range(count)]})
         elif address.path == "/api/v1/flaky" and parse_qs(address.query).get("page") == ["2"] and not again:
             self._send(429, {"error": "slow down"}, {"retry-after": "1"})
         else:

@@ -125,13 +125,19 @@ def check_step_runs(scenario: Scenario) -> None:
 
 
 def check_loops(scenario: Scenario) -> None:
-    """At every level: no iteration ends twice, and the counts of a level are those of its own iterations."""
+    """At every level: no iteration ends twice, and the counts of a level are those of its own iterations; the leaves
+    that failed are those of all levels inside.
+    """
     of_command = {fact.command_id: fact.step_run_id for fact in scenario.facts(events.StepScheduled)}
     good: dict[tuple[str, Path], int] = Counter()
     bad: dict[tuple[str, Path], int] = Counter()
     ended: Counter[tuple[str, Path]] = Counter()
+    leaves: dict[str, list[Path]] = defaultdict(list)
+    levels: set[tuple[str, Path]] = set()
     for recorded, _ in scenario.journal:
         fact = recorded.fact
+        if isinstance(fact, events.LoopStarted):
+            levels.add((fact.step_run_id, fact.path))
         if not isinstance(fact, events.LoopIterationDone | events.LoopIterationFailed | events.LoopDone):
             continue
         step_run_id = (
@@ -140,11 +146,19 @@ def check_loops(scenario: Scenario) -> None:
         if isinstance(fact, events.LoopDone):
             assert fact.count == fact.ok + fact.failed + fact.skipped
             assert (fact.ok, fact.failed) == (good[step_run_id, fact.path], bad[step_run_id, fact.path])
+            inside = [path for path in leaves[step_run_id] if path[: len(fact.path)] == fact.path]
+            assert fact.failed_leaves == len(inside)
+        elif isinstance(fact, events.LoopIterationFailed) and (step_run_id, fact.path) not in levels:
+            leaves[step_run_id] += [fact.path] if fact.error.kind != "cancelled" else []
         if fact.path:
             around = step_run_id, fact.path[:-1]
             ended[step_run_id, fact.path] += 1
             (bad if isinstance(fact, events.LoopIterationFailed) else good)[around] += 1
     assert set(ended.values()) <= {1}, "an iteration ended twice"
+    (end,) = scenario.facts(events.ExecutionFinished)
+    loops = [fact for fact in scenario.facts(events.LoopDone) if not fact.path]
+    if not is_cut_short(scenario) and "execution.reused" not in scenario.names:
+        assert sum(one.failed_leaves for one in end.tolerated) == sum(fact.failed_leaves for fact in loops)
 
 
 def check_pauses(scenario: Scenario) -> None:

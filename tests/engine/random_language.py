@@ -116,6 +116,8 @@ class _Writer:
         depth = self.random.choice([1, 1, 2, 2, 3])
         source = self.random.choice(["deep", "deep", "pairs", "none", "broken"])
         items, local = f"workload.{source}", False
+        if source != "pairs" and self.chance(0.5):
+            items += "[:]"  # an equal list, but not the one that the journal has
         levels = []
         for iterator in "abc"[:depth]:
             mode, place = self.random.choice(["sequential", "parallel"]), self.random.choice(["local", "distributed"])
@@ -126,6 +128,8 @@ class _Writer:
             if self.confluent or self.chance(0.5):
                 failure = "best_effort" if self.confluent else self.random.choice(["fail_fast", "best_effort"])
                 spec["policy"] = {"failure": {"mode": failure}}
+                if failure == "best_effort" and self.chance(0.3):
+                    spec["policy"]["failure"]["tolerated"] = self.random.choice([0, 1, "50%", "100%"])
             levels.append({"in": f"{{{{ {items} }}}}", "iterator": iterator, "spec": spec})
             items = f"{iterator}.value" if source == "pairs" and iterator == "a" else iterator
         return levels

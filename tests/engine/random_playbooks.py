@@ -56,7 +56,9 @@ def _loop(random: Random) -> dict[str, Any]:
         spec["max_in_flight"] = random.choice([1, 2, 3, "{{ workload.few | length }}"])
     if random.random() < 0.5:
         spec["policy"] = {"failure": {"mode": random.choice(["fail_fast", "best_effort"])}}
-    items = random.choice(["few", "more", "more", "pairs", "none"] if random.random() < 0.95 else ["few[0]"])
+        if spec["policy"]["failure"]["mode"] == "best_effort" and random.random() < 0.3:
+            spec["policy"]["failure"]["tolerated"] = random.choice([0, 1, "50%"])
+    items = random.choice(["few", "more", "more", "pairs", "none", "more[:]"] if random.random() < 0.95 else ["few[0]"])
     return {"in": f"{{{{ workload.{items} }}}}", "iterator": "item", "spec": spec}
 
 

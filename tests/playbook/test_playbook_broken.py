@@ -107,8 +107,16 @@ def test_diagnostics_are_in_file_order() -> None:
         ("rules_directives", "invalid_value", "did you mean `continue`?"),
         ("next_problems", "unknown_step", "did you mean `start`?"),
         ("template_reads_unknown", "unknown_task", "did you mean `first`?"),
-        ("next_is_text", "next_shape", "write next: { arcs: [ { step: start } ] }"),
-        ("next_is_a_list", "next_shape", "write next: { arcs: [ { step: start, … } ] }"),
+        (
+            "next_is_text",
+            "next_shape",
+            "write next: { arcs: [ { step: start } ] }; `noetl-stream playbook upgrade` rewrites older forms",
+        ),
+        (
+            "next_is_a_list",
+            "next_shape",
+            "write next: { arcs: [ { step: start, … } ] }; `noetl-stream playbook upgrade` rewrites older forms",
+        ),
         ("loop_problems", "wrong_type", 'write in: "{{ workload.items }}"'),
         ("yaml_unquoted_template", "yaml_key", 'quote the template: "{{ … }}"'),
         ("yaml_key_not_text", "yaml_key", 'quote it: "1"'),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from msgspec.structs import asdict
@@ -13,8 +13,9 @@ from noetl_stream.client.executions.prepare import PlaybookChecker
 from noetl_stream.client.paging import page_of, page_size, read_cursor
 from noetl_stream.errors import Conflict, NotFound, UsageError
 from noetl_stream.model.envelope import iso
+from noetl_stream.playbook.check.calls import PlaybookCall
 from noetl_stream.playbook.compile.view import compiled_view
-from noetl_stream.playbook.diagnostics import Problems
+from noetl_stream.playbook.diagnostics import Diagnostic, Problems
 from noetl_stream.playbook.plan import Plan
 from noetl_stream.playbook.yaml.nodes import Mapping as MappingNode
 from noetl_stream.playbook.yaml.source import read_source
@@ -22,6 +23,7 @@ from noetl_stream.ports.catalog import (
     Address,
     Catalog,
     CatalogEntry,
+    VersionAmbiguous,
     VersionTaken,
     find_entry,
     find_versions,
@@ -42,6 +44,8 @@ from noetl_stream.ports.operations.playbooks import (
 from noetl_stream.ports.store import Store
 
 PART_HINT = "up to 256 printable characters except white space and `@`"
+MAX_CALLS_LOOKED_UP = 100
+"""Calls of other playbooks that a check looks up in the catalog."""
 NO_NEWLINE = "\n\\ No newline at end of file\n"
 
 
@@ -68,12 +72,13 @@ class DirectPlaybooks:
     async def check(self, source: bytes, name: str) -> CheckedDocument:
         checked = await self._checking.check(source, name)
         plan = checked.plan
+        unknown = await self._unregistered(checked.calls, name)
         return CheckedDocument(
             ok=checked.ok,
             path=plan.path if plan else None,
             version=plan.version if plan else None,
             digest=plan.digest if plan else None,
-            diagnostics=list(checked.diagnostics),
+            diagnostics=sorted([*checked.diagnostics, *unknown]),
         )
 
     async def register(self, source: bytes, name: str, by: str) -> RegisteredDocument:
@@ -121,6 +126,24 @@ class DirectPlaybooks:
         async with self._recorded("deletePlaybook", path, by):
             entry = await find_entry(self._catalog, _address(path, version))
             await self._catalog.delete(entry.path, None if version is None else entry.revision)
+
+    async def _unregistered(self, calls: Sequence[PlaybookCall], file: str) -> list[Diagnostic]:
+        """A warning for each call of a playbook that the catalog does not have."""
+        found: list[Diagnostic] = []
+        known: dict[tuple[str, str | None], bool] = {}
+        for call in calls[:MAX_CALLS_LOOKED_UP]:
+            address = (call.path, call.version)
+            if address not in known:
+                known[address] = await self._is_registered(*address)
+            if not known[address]:
+                found.append(call.missing(file))
+        return found
+
+    async def _is_registered(self, path: str, version: str | None) -> bool:
+        try:
+            return await self._catalog.resolve(path, version) is not None
+        except VersionAmbiguous:
+            return True
 
     async def _plan(self, path: str, version: str | None) -> Plan:
         entry = await find_entry(self._catalog, _address(path, version))

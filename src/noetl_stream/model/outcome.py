@@ -88,6 +88,7 @@ ERROR_KINDS: dict[str, str] = {
     "refused": "the remote end refused the operation",
     "forbidden_address": "the address is not public, and the operator has not allowed it, or has denied it",
     "not_allowed": "the worker's operator does not allow it",
+    "not_installed": "the worker has no tool of the task's kind",
     "cancelled": "the run was cancelled",
     "expression_error": "a template or guard could not be evaluated",
     "retries_exhausted": "a retry rule matched after its last attempt",

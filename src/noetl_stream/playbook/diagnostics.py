@@ -21,6 +21,12 @@ MISSPELT: Final = 0.8
 """How alike a misspelt key and the known one are, from 0 to 1: ``knd`` and ``kind``, not ``args`` and ``arcs``."""
 
 
+OLDER_FORMS: Final = frozenset(
+    ["legacy_syntax", "root_vars", "step_when", "next_shape", "policy_shape", "control_outside_policy", "misplaced_key"]
+)
+"""Codes of what an older dialect wrote, which ``playbook upgrade`` rewrites (LANGUAGE §16)."""
+
+
 @dataclass(frozen=True, slots=True, order=True)
 class Position:
     """A place in a text. Both numbers start at 1; columns count characters."""
@@ -122,7 +128,7 @@ class Problems:
 
     def sorted(self) -> tuple[Diagnostic, ...]:
         """All diagnostics, in file order."""
-        found = sorted(self._found.values())
+        found = _with_converter(sorted(self._found.values()))
         if self.is_truncated:
             severity: Severity = "error" if self.has_errors else "warning"
             message = f"more than {MAX_DIAGNOSTICS} problems (max_diagnostics); the rest are not listed"
@@ -146,6 +152,15 @@ class Problems:
         found = Diagnostic(severity, code, message, hint, file=self.file, line=line, column=column, pointer=at.pointer)
         # An aliased part is read once per alias, but is in the file once.
         self._found.setdefault((code, line, column, message), found)
+
+
+def _with_converter(found: list[Diagnostic]) -> list[Diagnostic]:
+    """The first of an older dialect names the command that rewrites them all."""
+    first = next((index for index, one in enumerate(found) if one.code in OLDER_FORMS), None)
+    if first is not None:
+        hint = f"{found[first].hint or 'rewrite it'}; `noetl-stream playbook upgrade` rewrites older forms"
+        found[first] = replace(found[first], hint=hint)
+    return found
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str | None:

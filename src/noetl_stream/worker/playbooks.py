@@ -12,7 +12,7 @@ from noetl_stream.model.limits import UNBOUNDED
 from noetl_stream.model.messages import CatalogQuestion, PlaybookQuestion
 from noetl_stream.playbook.compile.compiler import Checker, check_again
 from noetl_stream.playbook.diagnostics import InvalidPlaybook
-from noetl_stream.playbook.kinds.spec import Kinds
+from noetl_stream.playbook.kinds.spec import Kinds, KindSpec, unchecked_kind
 from noetl_stream.playbook.plan import Plan
 from noetl_stream.ports import subjects
 from noetl_stream.worker.asker import Asker
@@ -24,18 +24,34 @@ class PlanUnknown(NoetlError):
 
 
 class PlanUnusable(NoetlError):
-    """The playbook does not compile on this worker: a tool kind is missing, or the versions differ."""
+    """The playbook does not compile on this worker, since the versions differ."""
+
+
+class KindMissing(NoetlError):
+    """The worker has no tool of a kind that the step needs."""
 
 
 class PlaybookUnknown(NoetlError):
     """The catalog has no such playbook, or the version is ambiguous; the message comes from the server."""
 
 
+class _KindsElsewhere(dict[str, KindSpec]):
+    """The kinds of this worker, and any other: a server has checked the playbook, and its other steps may have a pool
+    whose workers have the plugin.
+    """
+
+    def __contains__(self, kind: object) -> bool:
+        return True
+
+    def __missing__(self, kind: str) -> KindSpec:
+        return unchecked_kind(kind)
+
+
 class PlanClient:
     """Asks servers for ``{"source": …, "path": …}`` on :data:`~noetl_stream.ports.subjects.ASK_PLAYBOOK`."""
 
     def __init__(self, kinds: Kinds, *, kept: int = PLANS_KEPT, checker: Checker = check_again) -> None:
-        self._kinds = kinds
+        self._kinds = _KindsElsewhere(kinds)
         self._checker = checker
         self._plans: LruCache[str, Plan] = LruCache(kept)
         self._loads: SharedLoads[str, Plan] = SharedLoads()

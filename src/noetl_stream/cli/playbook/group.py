@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -14,19 +15,16 @@ from noetl_stream.cli.base.output import print_json, print_source, say
 from noetl_stream.cli.base.session import Session, with_session
 from noetl_stream.cli.base.target import Target, target_options
 from noetl_stream.cli.playbook.catalog import delete, diff, get, list_playbooks, register, show, versions
+from noetl_stream.cli.playbook.kinds import accepted, kinds_option
 from noetl_stream.cli.playbook.source import read_playbook
+from noetl_stream.cli.playbook.upgrade import upgrade_files
 from noetl_stream.errors import UsageError
-from noetl_stream.model.limits import Limits, operator_limits
+from noetl_stream.model.limits import Limits
+from noetl_stream.playbook.check.calls import paths_missing
 from noetl_stream.playbook.compile.compiler import check
 from noetl_stream.playbook.diagnostics import Diagnostic
-from noetl_stream.playbook.kinds.spec import Kinds, unchecked_kind
+from noetl_stream.playbook.kinds.spec import Kinds
 from noetl_stream.playbook.schema import playbook_schema
-from noetl_stream.settings.environment import kinds_off, limit_settings
-from noetl_stream.tools.registry import kinds_of, load_tools
-
-kinds_option = click.option(
-    "--kinds", "extra", default="", metavar="KIND,…", help="Accept these tool kinds although they are not installed."
-)
 
 
 @click.group()
@@ -38,21 +36,24 @@ def playbook() -> None:
     """
 
 
-for command in (register, list_playbooks, get, versions, show, diff, delete):
+for command in (register, list_playbooks, get, versions, show, diff, delete, upgrade_files):
     playbook.add_command(command)
 
 
 @playbook.command("check")
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
 @kinds_option
+@click.option("--strict", is_flag=True, help="Make every warning an error.")
 @output_option("text", "json")
 @target_options
 @click.pass_context
-def check_files(ctx: click.Context, files: tuple[Path, ...], extra: str, output: str, target: Target) -> None:
+def check_files(
+    ctx: click.Context, files: tuple[Path, ...], extra: str, strict: bool, output: str, target: Target
+) -> None:
     """Check FILES for errors.
 
-    Reports every problem with its line, column and a hint. Uses the tool kinds installed here; with --url or --context,
-    the gateway checks with its own.
+    Reports every problem with its line, column and a hint, and runs nothing. Uses the tool kinds installed here; with
+    --url or --context, the gateway checks with its own, and looks up in its catalog the playbooks that they call.
 
     \b
     Exit code: 0 no errors (there may be warnings)    2 at least one error
@@ -62,8 +63,10 @@ def check_files(ctx: click.Context, files: tuple[Path, ...], extra: str, output:
             raise UsageError("--kinds needs a local check", hint="a gateway uses the tool kinds of its workers")
         results = with_session(target, lambda session: _check_remotely(session, files))
     else:
-        kinds, limits = _accepted(extra)
+        kinds, limits = accepted(extra)
         results = {str(file): _check_file(file, kinds, limits) for file in files}
+    if strict:
+        results = {name: [replace(one, severity="error") for one in found] for name, found in results.items()}
     if output == "json":
         print_json([_as_json(name, found) for name, found in results.items()])
     else:
@@ -88,7 +91,7 @@ def schema(file: Path | None, extra: str) -> None:
     \b
       # yaml-language-server: $schema=playbook.schema.json
     """
-    text = json.dumps(playbook_schema(*_accepted(extra)), ensure_ascii=False, indent=2) + "\n"
+    text = json.dumps(playbook_schema(*accepted(extra)), ensure_ascii=False, indent=2) + "\n"
     if file is None:
         print_source(text)
         return
@@ -98,18 +101,16 @@ def schema(file: Path | None, extra: str) -> None:
         raise UsageError(f"{file}: cannot be written: {error.strerror}") from None
 
 
-def _accepted(extra: str) -> tuple[Kinds, Limits]:
-    """The tool kinds installed here, with those switched off by the environment, and of ``--kinds``; its limits."""
-    foreign = {kind: unchecked_kind(kind) for kind in map(str.strip, extra.split(",")) if kind}
-    return {**foreign, **kinds_of(load_tools(), kinds_off())}, operator_limits(limit_settings())
-
-
 async def _check_remotely(session: Session, files: Sequence[Path]) -> dict[str, Sequence[Diagnostic]]:
-    found: dict[str, Sequence[Diagnostic]] = {}
-    for file in files:
-        checked = await session.operations.playbooks.check(read_playbook(file), str(file))
-        found[str(file)] = checked.diagnostics
-    return found
+    texts = {str(file): read_playbook(file) for file in files}
+    checked = {name: await session.operations.playbooks.check(text, name) for name, text in texts.items()}
+    given = {one.path for one in checked.values()}
+    results: dict[str, Sequence[Diagnostic]] = {}
+    for name, found in checked.items():
+        # A playbook among the files will be registered with its caller.
+        among = {one for one, path in paths_missing(found.diagnostics, texts[name]).items() if path in given}
+        results[name] = [one for one in found.diagnostics if one not in among]
+    return results
 
 
 def _check_file(file: Path, kinds: Kinds, limits: Limits) -> Sequence[Diagnostic]:

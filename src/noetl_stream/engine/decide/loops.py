@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from noetl_stream.engine.evolve.loops import items_of
+from noetl_stream.engine.evolve.loops import items_of, named_items
 from noetl_stream.engine.scope import expression_failure, loop_scope
 from noetl_stream.engine.state import Execution, LoopState, StepRun
 from noetl_stream.model import codec, events
@@ -31,8 +31,11 @@ def open_loop(plan: Plan, state: Execution, run: StepRun, level: LoopPlan, path:
     limits = state.limits
     if path and run.unattended >= limits.max_decisions_per_fact:
         return (_page_out(run, path),)
+    scope = loop_scope(plan, state, run, path)
     try:
-        items, at_once = loop_items(level, loop_scope(plan, state, run, path), limits.max_in_flight)
+        named = named_items(state, run, level.items.path)
+        items = loop_items(level, scope) if named is None else named
+        at_once = loop_window(level, scope, limits.max_in_flight)
     except ReferenceNeeded as needed:
         # The list of a large result is likely to be large. An inner level opens too often to ask a worker each time.
         most = limits.max_resolve_bytes if path else min(limits.max_resolve_bytes, limits.max_inline_bytes)
@@ -43,26 +46,20 @@ def open_loop(plan: Plan, state: Execution, run: StepRun, level: LoopPlan, path:
         return (_page_out(run, path),)
     except ExpressionError as error:
         return (_failed(run, expression_failure("loop", error), path),)
-    count, named = len(items), level.items.path
-    source = list(named) if items and named[:1] in _RECORDED else []
-    if not source and len(codec.encode(items)) > most_inline(limits):
+    if named is None and len(codec.encode(items)) > most_inline(limits):
         return (_page_out(run, path),)
+    inline, source = (items, []) if named is None else ([], list(level.items.path))
     if level.placement == "distributed" or not items:  # an empty loop completes at once, without a worker
-        inline = [] if source else items
-        return (events.LoopStarted(run.step_run_id, count, inline, at_once, path=path, source=source),)
+        return (events.LoopStarted(run.step_run_id, len(items), inline, at_once, path=path, source=source),)
     scheduled = events.StepScheduled(
         run.step_run_id,
         command_of(run.step_run_id, path),
         path,
-        items=None if source else items,
+        items=inline or None,
         max_in_flight=at_once,
         source=source,
     )
     return (scheduled,)
-
-
-_RECORDED: Final = (("workload",), ("ctx",))
-"""Namespaces whose values the journal holds already."""
 
 
 def most_inline(limits: Limits) -> int:
@@ -70,19 +67,19 @@ def most_inline(limits: Limits) -> int:
     return min(limits.max_inline_bytes, limits.max_loop_items_bytes)
 
 
-def loop_items(level: LoopPlan, scope: Scope, max_in_flight: int) -> tuple[list[Any], int]:
-    """The items of a level, and how many iterations may run at once.
+def loop_items(level: LoopPlan, scope: Scope) -> list[Any]:
+    """The items of a level.
 
     Raises:
-        ExpressionError: ``in`` or ``max_in_flight`` cannot be evaluated, or has the wrong type.
-        ReferenceNeeded: one of them reads a result kept by reference.
+        ExpressionError: ``in`` cannot be evaluated, or has the wrong type.
+        ReferenceNeeded: it reads a result kept by reference.
     """
     value = render(level.items, scope)
     items = items_of(value)
     if items is None:
         text = f"must be a list or a mapping, not {type(value).__name__}"
         raise ExpressionError(text, expression=str(level.items.source))
-    return items, loop_window(level, scope, max_in_flight)
+    return items
 
 
 def loop_window(level: LoopPlan, scope: Scope, max_in_flight: int) -> int:

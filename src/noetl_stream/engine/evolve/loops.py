@@ -23,15 +23,19 @@ def items_of(value: Any) -> list[Any] | None:
     return value if isinstance(value, list) else None
 
 
-def named_items(state: Execution, run: StepRun, source: Sequence[str | int]) -> list[Any]:
-    """The items at this path of ``workload``, or of ``ctx`` as the step run sees it now. They are not copied: no value
-    of the state ever changes.
+def named_items(state: Execution, run: StepRun, source: Sequence[str | int]) -> list[Any] | None:
+    """The items at this path of ``workload``, or of ``ctx`` as the step run sees it now; ``None`` if it is another path
+    or leads to none. They are not copied: no value of the state ever changes.
     """
-    root, *keys = source
-    value: Any = state.workload if root == "workload" else {**run.ctx, **run.patches}
-    for key in keys:
-        value = value[key]
-    return items_of(value) or []
+    value: Any = {"workload": state.workload, "ctx": {**run.ctx, **run.patches}}
+    if not source or source[0] not in value:
+        return None
+    for key in source:
+        try:
+            value = value[key]
+        except (LookupError, TypeError):
+            return None
+    return items_of(value)
 
 
 def loop_at(loop: LoopState | None, path: Path) -> LoopState | None:
@@ -144,7 +148,7 @@ def _started(state: Execution, fact: events.LoopStarted) -> Execution:
     run = state.runs.get(fact.step_run_id)
     if run is None or run.ended:
         return state
-    items = named_items(state, run, fact.source) if fact.source else fact.items
+    items = named_items(state, run, fact.source) or fact.items
     level = LoopState(items, fact.count, False, fact.max_in_flight)
     begun = start_level(run, fact.path, level, local=False)
     return state if begun is None else with_run(state, begun)

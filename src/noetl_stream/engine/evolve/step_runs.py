@@ -140,7 +140,7 @@ def _scheduled(state: Execution, fact: events.StepScheduled) -> Execution:
     run = state.runs.get(fact.step_run_id)
     if run is None or run.ended or state.ending:
         return state
-    items = named_items(state, run, fact.source) if fact.source else fact.items
+    items = named_items(state, run, fact.source) or fact.items
     level = None if items is None else LoopState(items, len(items), True, fact.max_in_flight)
     after = start_level(run, fact.path, level, local=True)
     if after is None:

@@ -48,9 +48,9 @@ def open_level(
         ReferenceNeeded: one of them reads a result kept by reference.
     """
     try:
-        if before is not None:
-            return OpenedLevel(before.items or [], loop_window(level, scope, limits.max_in_flight), tuple(before.pages))
-        return OpenedLevel(*loop_items(level, scope, limits.max_in_flight))
+        items = loop_items(level, scope) if before is None else before.items or []
+        at_once = loop_window(level, scope, limits.max_in_flight)
+        return OpenedLevel(items, at_once, tuple(before.pages) if before is not None else ())
     except ExpressionError as error:
         return expression_failure("loop", error)
 

@@ -26,7 +26,7 @@ FAILURE_KEYS: Final = frozenset(["name", "status", "error"])
 _FIELDS: Final = {
     "error": [field.name for field in msgspec.structs.fields(ErrorInfo)],
     "meta": [field.name for field in msgspec.structs.fields(Meta)],
-    "loop": ["count", "ok", "failed", "skipped"],
+    "loop": ["count", "ok", "failed", "skipped", "failed_leaves"],
     **HELPER_FIELDS,
 }
 """All fields of the blocks of ``outcome`` and ``event``."""

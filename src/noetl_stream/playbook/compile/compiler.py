@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+from collections import ChainMap
+from collections.abc import MutableMapping
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import Protocol
+from typing import NamedTuple, Protocol, cast
 
 from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
 from noetl_stream.playbook.check.bindings import Declarations
+from noetl_stream.playbook.check.calls import PlaybookCall, calls_of
 from noetl_stream.playbook.check.code import check_code
 from noetl_stream.playbook.check.reads import Expressions
 from noetl_stream.playbook.check.templates import Templates
 from noetl_stream.playbook.check.workflow import check_unused, check_workflow, warn_of_dead_arcs
 from noetl_stream.playbook.compile.lowering import Lowering
 from noetl_stream.playbook.diagnostics import Diagnostic, InvalidPlaybook, Problems, TooManyProblems
-from noetl_stream.playbook.kinds.spec import LANGUAGE_KINDS, Kinds
-from noetl_stream.playbook.model.document import read_document
+from noetl_stream.playbook.kinds.spec import LANGUAGE_KINDS, Kinds, KindSpec
+from noetl_stream.playbook.model.document import ParsedPlaybook, read_document
 from noetl_stream.playbook.model.layering import knobs_of
-from noetl_stream.playbook.model.step import read_steps
+from noetl_stream.playbook.model.step import StepDraft, read_steps
+from noetl_stream.playbook.model.task import TaskDraft
 from noetl_stream.playbook.model.workbook import read_workbook
 from noetl_stream.playbook.plan import Plan
 from noetl_stream.playbook.yaml.source import read_source
@@ -25,10 +29,13 @@ from noetl_stream.playbook.yaml.source import read_source
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """The result of a check: a plan unless there are errors, and all diagnostics in file order."""
+    """The result of a check: a plan unless there are errors, all diagnostics in file order, and the calls to look up in
+    a catalog.
+    """
 
     plan: Plan | None
     diagnostics: tuple[Diagnostic, ...]
+    calls: tuple[PlaybookCall, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -62,7 +69,17 @@ def check(text: str | bytes, kinds: Kinds, *, file: str = "<playbook>", limits: 
         file: The file name in diagnostics.
         limits: The operator's limits, which the playbook may lower.
     """
-    return _checked(text, kinds, Problems(file), limits, reads_code=True)
+    problems = Problems(file)
+    calls: tuple[PlaybookCall, ...] = ()
+    plan: Plan | None = None
+    try:
+        compilation = _compiled(text, kinds, limits, problems)
+        if compilation is not None:
+            plan, calls = compilation.plan, tuple(calls_of(compilation.document, compilation.steps))
+            check_code(compilation.tasks, compilation.source, problems)
+    except TooManyProblems:
+        plan = None
+    return CheckResult(None if problems.has_errors else plan, problems.sorted(), calls)
 
 
 def check_again(
@@ -73,18 +90,28 @@ def check_again(
     Code is not parsed again: that costs time, and an execution that began does not end because of code that it may
     never reach.
     """
-    return _checked(text, kinds, Problems(file), limits, reads_code=False)
-
-
-def _checked(text: str | bytes, kinds: Kinds, problems: Problems, limits: Limits, *, reads_code: bool) -> CheckResult:
+    problems = Problems(file)
     try:
-        plan = _plan(text, {**kinds, **LANGUAGE_KINDS}, limits, problems, reads_code=reads_code)
+        compilation = _compiled(text, kinds, limits, problems)
     except TooManyProblems:
-        plan = None
-    return CheckResult(None if problems.has_errors else plan, problems.sorted())
+        compilation = None
+    plan = None if compilation is None or problems.has_errors else compilation.plan
+    return CheckResult(plan, problems.sorted())
 
 
-def _plan(text: str | bytes, kinds: Kinds, limits: Limits, problems: Problems, *, reads_code: bool) -> Plan | None:
+class _Compilation(NamedTuple):
+    """A playbook as read and as compiled; ``tasks`` include those of unused workbook entries."""
+
+    source: str
+    document: ParsedPlaybook
+    steps: list[StepDraft]
+    tasks: list[TaskDraft]
+    plan: Plan
+
+
+def _compiled(text: str | bytes, kinds: Kinds, limits: Limits, problems: Problems) -> _Compilation | None:
+    # Not a copy: the kinds of a worker answer for those that it does not list.
+    kinds = ChainMap(dict(LANGUAGE_KINDS), cast(MutableMapping[str, KindSpec], kinds))
     source = read_source(text, problems)
     if source is None:
         return None
@@ -98,10 +125,9 @@ def _plan(text: str | bytes, kinds: Kinds, limits: Limits, problems: Problems, *
     plan = lowering.plan(digest_of(text), steps)
     warn_of_dead_arcs(plan, steps, problems)
     check_unused(workbook, templates, problems)
-    if reads_code:
-        unused = [entry.draft for entry in workbook.unused().values() if entry.draft]
-        check_code([*(task for step in steps for task in step.tasks), *unused], source.text, problems)
-    return plan
+    unused = [entry.draft for entry in workbook.unused().values() if entry.draft]
+    tasks = [*(task for step in steps for task in step.tasks), *unused]
+    return _Compilation(source.text, document, steps, tasks, plan)
 
 
 def compile_playbook(text: str, kinds: Kinds, *, file: str = "<playbook>", limits: Limits = DEFAULT_LIMITS) -> Plan:

@@ -189,6 +189,8 @@ def _unix_ms(time: str | float) -> int:
     return round(parsed.timestamp() * 1000)
 
 
+PLAYBOOK: Final = KindSpec("playbook", PlaybookInputs, NoKnobs)
+
 WORKBOOK: Final = KindSpec("workbook", WorkbookInputs, AnyInputs)
 """Takes the knobs of the entry's kind."""
 
@@ -197,7 +199,7 @@ GENERATED: Final = KindSpec("noop", LanguageInputs, NoKnobs)
 
 LANGUAGE_KINDS: Final[Kinds] = {
     "wait": KindSpec("wait", WaitInputs, NoKnobs, combination_error=wait_combination_error),
-    "playbook": KindSpec("playbook", PlaybookInputs, NoKnobs),
+    "playbook": PLAYBOOK,
     "workbook": WORKBOOK,
 }
 """Always known, whatever tools are installed."""

@@ -140,6 +140,15 @@ def descend(node: Node, path: tuple[str | int, ...]) -> Node:
     return node
 
 
+def node_at(root: Node, pointer: str) -> Node | None:
+    """The part of ``root`` at a JSON pointer (RFC 6901)."""
+    node: Node | None = root
+    for part in pointer.split("/")[1:]:
+        key = part.replace("~1", "/").replace("~0", "~")
+        node = child(node, int(key) if isinstance(node, Sequence) and key.isdecimal() else key)
+    return node
+
+
 def extend_pointer(pointer: str, step: str | int) -> str:
     """The JSON pointer (RFC 6901) of a part."""
     return f"{pointer}/{str(step).replace('~', '~0').replace('/', '~1')}"

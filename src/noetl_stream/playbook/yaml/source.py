@@ -19,7 +19,16 @@ from ruamel.yaml.scanner import Scanner, ScannerError
 from ruamel.yaml.tokens import DirectiveToken, TagToken
 
 from noetl_stream.playbook.diagnostics import BareLocation, Position, Problems, TooManyProblems
-from noetl_stream.playbook.yaml.nodes import Mapping, MappingKey, Node, Plain, Scalar, Sequence, extend_pointer, kind_of
+from noetl_stream.playbook.yaml.nodes import (
+    Mapping,
+    MappingKey,
+    Node,
+    Plain,
+    Scalar,
+    Sequence,
+    extend_pointer,
+    kind_of,
+)
 from noetl_stream.playbook.yaml.positions import mark_of
 
 MAX_PLAYBOOK_BYTES: Final = 512 * 1024

@@ -191,6 +191,16 @@ def _loops() -> Iterator[Job]:
     ]
     yield Job("broken_loop", playbook("broken_loop", steps), "completed", "mended")
 
+    policy = {"failure": {"mode": "best_effort", "tolerated": "50%"}}
+    loop = {"in": "{{ workload.failures }}", "iterator": "failures", "spec": {"mode": "parallel", "policy": policy}}
+    ended = {"arcs": [{"step": "said", "args": {"failed": "{{ event.loop.failed_leaves }}"}}]}
+    steps = [
+        {"step": "try", "loop": loop, "tool": work("fine", 0.8, failures="{{ iter.failures }}"), "next": ended},
+        {"step": "said", "tool": work({"failed": "{{ args.failed }}", "of": "{{ try }}"})},
+    ]
+    text = playbook("tolerant", steps, workload={"failures": [0, 9, 0, 9]})
+    yield Job("tolerant", text, "completed", {"failed": 2, "of": ["fine", None, "fine", None]})
+
     inner = {"in": "{{ iter.row }}", "iterator": "n", "spec": {"mode": "parallel", "max_in_flight": 2}}
     loop = {"in": [[1, 2, 3], [], [4]], "iterator": "row", "spec": {"mode": "parallel"}, "loop": inner}
     append = _continue(set_shared={"all": {"op": "append", "value": "{{ outcome.result }}"}})

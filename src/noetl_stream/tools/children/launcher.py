@@ -75,6 +75,7 @@ class Launcher:
     Args:
         environment: Variables of all children, visible to playbook code. Default: :data:`ENVIRONMENT`.
         server: The module that children without a program run (see :class:`Setup`). The zygote has imported it.
+        preload: Further modules that the zygote imports first, so that children have them; they must start no thread.
     """
 
     def __init__(
@@ -83,8 +84,9 @@ class Launcher:
         environment: Mapping[str, str] = ENVIRONMENT,
         *,
         server: str | None = None,
+        preload: Sequence[str] = (),
     ) -> None:
-        self._setup = Setup(settings, server)
+        self._setup = Setup(settings, server, tuple(preload))
         self._environment = environment
         self._zygote: _Zygote | None = None
         self._ending: set[asyncio.Task[Any]] = set()

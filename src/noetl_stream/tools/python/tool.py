@@ -94,6 +94,7 @@ class PythonTool:
             worker's settings and credentials. Default: only ``PATH`` and ``LANG``.
         max_children: Child processes at the same time; further runs wait. Default: the number of processors, at least
             :data:`MIN_CHILDREN`.
+        preload: See :class:`Launcher`.
     """
 
     spec = KindSpec(
@@ -112,11 +113,13 @@ class PythonTool:
         *,
         environment: Mapping[str, str] = ENVIRONMENT,
         max_children: int | None = None,
+        preload: Sequence[str] = (),
     ) -> None:
         settings = settings or ChildSettings()
         max_children = max_children or max(MIN_CHILDREN, os.cpu_count() or 1)
         self._isolation = settings.isolation
-        self._pool = ChildPool(Launcher(settings, environment, server=child.__name__), max_children=max_children)
+        launcher = Launcher(settings, environment, server=child.__name__, preload=preload)
+        self._pool = ChildPool(launcher, max_children=max_children)
 
     @classmethod
     def configured(cls, settings: ToolSettings) -> PythonTool:
@@ -144,7 +147,8 @@ class PythonTool:
         failed = answer.error
         if failed is None:
             return ToolResult(answer.result, output=answer.output)
-        raise ToolFailure.of(failed.pop("kind"), failed.pop("message"), helper=failed, output=answer.output)
+        kind, message, code = failed.pop("kind"), failed.pop("message"), failed.pop("code", None)
+        raise ToolFailure.of(kind, message, code=code, helper=failed, output=answer.output)
 
     async def close(self) -> None:
         """Kills the child processes."""
