@@ -8,7 +8,7 @@ schema that recurses along two ways would take exponential time.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, Literal, NamedTuple
 from urllib.parse import unquote
 
@@ -28,6 +28,9 @@ Pointers = Counter[str]
 
 Label = tuple[Literal["property", "index", "names"], str]
 """A kind of part: a property or an index by name (``""``: any other), or the names of the properties."""
+
+ITEM: Final = "[]"
+"""Any item of a list, in a path of keys."""
 
 _ROOT: Final = Counter([""])
 _LISTED: Final = ("allOf", "anyOf", "oneOf")
@@ -77,14 +80,17 @@ class Walk:
                     seen.add(key)
                     waiting.append(part)
 
-    def unknown(self, path: Collection[str]) -> Unknown | None:
-        """Where a path of keys leaves the schema; ``None`` if it does not, as far as the schema says."""
+    def unknown(self, path: Sequence[str]) -> Unknown | None:
+        """Where a path of keys and :data:`ITEM` leaves the schema; ``None`` if it does not, as far as it says."""
         at = _ROOT
         for depth, key in enumerate(path):
             before, applied = at, self._closure(at)
-            at = self._parts(applied, ("property", key), is_sure=True)
+            label: Label = ("index", "") if key == ITEM else ("property", key)
+            at = self._parts(applied, label, is_sure=True)
             if at:
                 continue
+            if key == ITEM:
+                return None
             if any(map(self._is_open, applied)):
                 return None
             declared = {name for pointer in applied for name in _mapping(self._at(pointer), "properties")}
@@ -180,7 +186,8 @@ class Walk:
                 yield extend_pointer(f"{pointer}/prefixItems", name)
             elif "items" in schema:
                 yield f"{pointer}/items"
-            yield from (f"{pointer}/{word}" for word in ("unevaluatedItems", "contains") if word in schema)
+            if not is_sure:
+                yield from (f"{pointer}/{word}" for word in ("unevaluatedItems", "contains") if word in schema)
 
     def _is_open(self, pointer: str) -> bool:
         """Whether the subschema lets a value have keys that it does not name, on purpose or by not naming any."""
