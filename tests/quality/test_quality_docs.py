@@ -13,7 +13,8 @@ from noetl_stream.playbook.compile.compiler import check_document
 from noetl_stream.tools.registry import kinds_of, load_tools
 
 ROOT = Path(__file__).resolve().parents[2]
-DOCUMENTS = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "benchmarks").glob("*.md")])
+PAGES = [*(ROOT / "docs").rglob("*.md"), *(ROOT / "benchmarks").glob("*.md"), *(ROOT / "plugins").glob("*/README.md")]
+DOCUMENTS = sorted([ROOT / "README.md", *PAGES])
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
 

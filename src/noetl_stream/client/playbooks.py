@@ -76,10 +76,10 @@ class DirectPlaybooks:
         self._checking = checking
 
     async def check(self, source: bytes, name: str, paths: Sequence[str] = ()) -> CheckedDocument:
-        checked = await self._checking.check_document(source, name)
+        checked = await self._checking.check_document(source, name, proves=True)
         if checked.plan is not None and checked.plan.named_schemas:
             schemas = await self._schemas(checked.plan.named_schemas, paths)
-            checked = await self._checking.check_document(source, name, schemas)
+            checked = await self._checking.check_document(source, name, schemas, proves=True)
         document = checked.document
         unknown = await self._unregistered(checked.calls, name)
         return CheckedDocument(

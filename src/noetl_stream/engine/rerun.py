@@ -291,9 +291,7 @@ def _ended(
         others={task: each for task, each in results.items() if task != last},
         error=run.error,
         vars=run.vars,
-        loop=None
-        if loop is None
-        else events.LoopCounts(loop.count, loop.ok, loop.failed, loop.skipped, loop.failed_leaves),
+        loop=None if loop is None else _counts(loop),
     )
 
 

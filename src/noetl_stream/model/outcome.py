@@ -98,6 +98,7 @@ ERROR_KINDS: dict[str, str] = {
     "limit_exceeded": "a named limit of the engine was reached",
     "lease_exhausted": "the command was delivered too often without ending",
     "admission_timeout": "a token exceeded admit.wait at its step's admission",
+    "routing_timeout": "no arc fired within next.spec.wait of its step",
     "too_many_failures": "more iterations of a loop failed than failure.tolerated allows",
     "join_unsatisfied": "fewer tokens can still arrive than the join needs",
     "child_failed": "the called playbook failed or was cancelled",

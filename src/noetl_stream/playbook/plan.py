@@ -30,12 +30,19 @@ class AdmitRule:
 
 
 @dataclass(frozen=True, slots=True)
+class WaitPlan:
+    """How long a held token or a resting branch keeps the execution alive, and what follows (LANGUAGE §4, §7)."""
+
+    timeout_s: float
+    on_timeout: OnTimeout = "fail"
+
+
+@dataclass(frozen=True, slots=True)
 class AdmitPlan:
-    """Admission rules. ``wait_s`` is how long a held token keeps the execution alive (LANGUAGE §4)."""
+    """Admission rules. With ``wait`` a token that they deny keeps the execution alive."""
 
     rules: tuple[AdmitRule, ...]
-    wait_s: float | None = None
-    on_timeout: OnTimeout = "fail"
+    wait: WaitPlan | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,8 +176,10 @@ class Reads:
 class StepPlan:
     """A step. ``admit`` is ``None`` without an admission policy; ``tasks`` is empty for a step that only routes.
 
-    ``timeout_s`` runs from the first ``step.started``, ``deadline_s`` from when the token was enqueued. ``schemas`` are
-    the addresses of those of its tasks that stand in the catalog.
+    ``timeout_s`` runs from the first ``step.started``, ``deadline_s`` from when the token was enqueued. With
+    ``next_wait`` a branch rests at ``next`` until an arc fires. ``failure_mode`` decides on a failure that no arc
+    handles; that of iterations stands in ``loop`` (LANGUAGE §7). ``schemas`` are the addresses of those of its tasks
+    that stand in the catalog.
     """
 
     name: str
@@ -181,6 +190,8 @@ class StepPlan:
     tasks: tuple[TaskPlan, ...] = ()
     arcs: tuple[ArcPlan, ...] = ()
     routing: Literal["exclusive", "inclusive"] = "exclusive"
+    next_wait: WaitPlan | None = None
+    failure_mode: FailureMode = "fail_fast"
     reads: Reads = Reads()
     desc: str = ""
     join: Join | None = None

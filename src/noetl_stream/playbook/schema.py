@@ -115,6 +115,7 @@ PARTS: Final[Mapping[tuple[type[Section], str], Schema]] = {
     (step.Lifecycle, "deadline_s"): _or_null(_SECONDS),
     (step.Router, "spec"): _section(step.RouterSpec),
     (step.Router, "arcs"): _list(ref("Arc")),
+    (step.RouterSpec, "wait"): _section(policy.NextWait),
     (step.Arc, "when"): ref("guard"),
     (step.Arc, "args"): {"type": ["object", "null"]},
     (loop.Loop, "in_"): {"anyOf": [{"type": ["array", "object"]}, ref("expression")]},
@@ -131,6 +132,7 @@ PARTS: Final[Mapping[tuple[type[Section], str], Schema]] = {
     (policy.Admit, "rules"): _ladder(policy.Rule, ref("Allow")),
     (policy.Admit, "wait"): _section(policy.AdmitWait),
     (policy.AdmitWait, "timeout_s"): _SECONDS,
+    (policy.NextWait, "timeout_s"): _SECONDS,
     (policy.TaskPolicy, "rules"): _ladder(policy.Rule, ref("Then")),
     (policy.Rule, "when"): ref("guard"),
     (policy.Rule, "then"): {},
@@ -219,9 +221,7 @@ RULES: Final[Mapping[type[Section], Schema]] = {
 LAYERED: Final = (document.ExecutorSpec, step.StepSpec, loop.LoopSpec)
 """Sections that may also hold task knobs, which are checked in the tasks (LANGUAGE §1 *Layering*)."""
 
-_PLAIN: Final = (
-    document.PolicyFailure, document.PolicyResults, policy.Allow, step.Emit, step.RouterSpec, NamedSchema
-)  # fmt: skip
+_PLAIN: Final = (document.PolicyFailure, document.PolicyResults, policy.Allow, step.Emit, NamedSchema)
 """Sections fully described by their model."""
 
 SECTIONS: Final = tuple(dict.fromkeys([model for model, _ in (*PARTS, *VALUES)] + list(_PLAIN)))

@@ -166,7 +166,7 @@ def show(playbook: str, compiled: bool, output: str, target: Target) -> None:
     The text is printed unchanged. `-o json` adds its catalog entry. --compiled prints the plan instead: with defaults
     applied, tasks generated, and the line of each.
     """
-    (text,) = _texts(target, [playbook])
+    (text,) = texts_of(target, [playbook])
     if compiled:
         from noetl_stream.playbook.compile.view import compiled_text, compiled_view
 
@@ -193,7 +193,7 @@ def explain(playbook: str, output: str, target: Target) -> None:
     """
     from noetl_stream.playbook.compile.explain import explained
 
-    (text,) = _texts(target, [playbook])
+    (text,) = texts_of(target, [playbook])
     plan = runnable_plan(text.name, text.source)
     source = read_source(text.source, Problems(text.name))
     assert source is not None  # it compiled
@@ -229,7 +229,7 @@ def diff(ctx: click.Context, before: str, after: str, output: str, target: Targe
     """
     from noetl_stream.client.playbooks import changed_steps, unified_diff
 
-    old, new = _texts(target, [before, after])
+    old, new = texts_of(target, [before, after])
     same = old.source == new.source
     if output == "json":
         steps = changed_steps(old.source, new.source)
@@ -240,7 +240,7 @@ def diff(ctx: click.Context, before: str, after: str, output: str, target: Targe
     ctx.exit(ExitCode.COMPLETED if same else ExitCode.FAILED)
 
 
-def _texts(target: Target, arguments: Sequence[str]) -> list[PlaybookText]:
+def texts_of(target: Target, arguments: Sequence[str]) -> list[PlaybookText]:
     """The texts of files and addresses. Files alone do not need the catalog."""
     given = [file_or_address(argument) for argument in arguments]
     found = {one: read_text(one) for one in given if isinstance(one, Path)}

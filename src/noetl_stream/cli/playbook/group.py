@@ -16,6 +16,7 @@ from noetl_stream.cli.base.output import print_json, print_source, say
 from noetl_stream.cli.base.session import Session, with_session
 from noetl_stream.cli.base.target import Target, target_options
 from noetl_stream.cli.playbook.catalog import delete, diff, explain, get, list_playbooks, register, show, versions
+from noetl_stream.cli.playbook.graph import graph
 from noetl_stream.cli.playbook.kinds import accepted, kinds_option
 from noetl_stream.cli.playbook.source import read_playbook
 from noetl_stream.cli.playbook.upgrade import upgrade_files
@@ -38,7 +39,7 @@ def playbook() -> None:
     """
 
 
-for command in (register, list_playbooks, get, versions, show, explain, diff, delete, upgrade_files):
+for command in (register, list_playbooks, get, versions, show, explain, graph, diff, delete, upgrade_files):
     playbook.add_command(command)
 
 

@@ -99,9 +99,8 @@ def print_diagnostics(found: Sequence[Diagnostic], name: str) -> None:
 
 def runnable_plan(name: str, source: bytes | str) -> Plan:
     """The plan of a playbook, whose diagnostics go to stderr; errors end the command with :attr:`ExitCode.INVALID`."""
-    plan = _valid(
-        check(source, kinds_of(load_tools(), kinds_off()), file=name, limits=operator_limits(limit_settings()))
-    )
+    kinds, limits = kinds_of(load_tools(), kinds_off()), operator_limits(limit_settings())
+    plan = _valid(check(source, kinds, file=name, limits=limits, proves=True))
     assert isinstance(plan, Plan)
     return plan
 

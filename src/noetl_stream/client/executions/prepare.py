@@ -46,12 +46,18 @@ class PlaybookChecker:
         """The diagnostics and the plan of a text. Runs in another thread, since it may take long."""
         return await asyncio.to_thread(check, source, self._kinds, file=name, limits=self._limits)
 
-    async def check_document(self, source: bytes, name: str, schemas: Schemas | None = None) -> CheckResult:
+    def known(self, digest: str) -> Plan | None:
+        """A plan that was compiled before."""
+        return self._plans.get(digest)
+
+    async def check_document(
+        self, source: bytes, name: str, schemas: Schemas | None = None, *, proves: bool = False
+    ) -> CheckResult:
         """:meth:`check` for any document of the catalog; ``schemas`` as for
         :func:`~noetl_stream.playbook.compile.compiler.check`.
         """
         return await asyncio.to_thread(
-            check_document, source, self._kinds, file=name, limits=self._limits, schemas=schemas
+            check_document, source, self._kinds, file=name, limits=self._limits, schemas=schemas, proves=proves
         )
 
     async def plan(self, source: str, name: str) -> Plan:

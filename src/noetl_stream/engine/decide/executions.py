@@ -75,15 +75,17 @@ def refuse(diagnostics: list[dict[str, Any]], reason: str, kind: str = "invalid_
 
 
 def on_ctx(state: Execution) -> Sequence[Fact]:
-    """What follows from a change of ``ctx``: a warning about overwritten keys; failure if it is too large."""
+    """What follows from a task's patch, or another change of ``ctx``: what is to be said about its keys; failure if
+    ``ctx`` is too large.
+    """
     if state.ending:
-        return ()
+        return (state.ctx_notice,) if isinstance(state.ctx_notice, events.CtxPatchDiscarded) else ()
     if state.broken is not None and not state.halted:
         return (events.ExecutionFailing(state.broken),)
     if state.ctx_bytes > state.limits.max_ctx_bytes and not state.halted:
         text = f"ctx has {state.ctx_bytes} bytes; limits.max_ctx_bytes is {state.limits.max_ctx_bytes}"
         return (events.ExecutionFailing(ErrorInfo("limit_exceeded", text)),)
-    return () if state.overwrote is None else (state.overwrote,)
+    return () if state.ctx_notice is None else (state.ctx_notice,)
 
 
 def end_when_stopped(state: Execution) -> Sequence[Fact]:
@@ -215,10 +217,11 @@ def _failing(plan: Plan, state: Execution, fact: events.ExecutionFailing) -> Seq
 def _stop(state: Execution, reason: str) -> Sequence[Fact]:
     """Stops everything that an execution has started, before it ends."""
     facts: list[Fact] = [events.TokenDiscarded(token_id, reason) for token_id in state.tokens]
+    discards = bool(state.cancelling)
     facts += (
-        events.StepCancelled(assignment.step_run_id, assignment.command_id, reason)
+        events.StepCancelled(assignment.step_run_id, assignment.command_id, reason, discards)
         for assignment in state.commands
-        if not assignment.cancelling
+        if not assignment.cancelling or (discards and not assignment.discards_patches)
     )
     facts += _order_children(state, "cancel", reason)
     if state.assignments:

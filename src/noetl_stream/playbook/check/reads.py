@@ -8,10 +8,10 @@ from typing import Any, Final
 import msgspec
 
 from noetl_stream.model.outcome import ErrorInfo, Meta
-from noetl_stream.playbook.check.bindings import Declarations, IterNames, Path, Visible
+from noetl_stream.playbook.check.bindings import ADMISSION, ARC, Declarations, IterNames, Path, Visible
 from noetl_stream.playbook.check.results import ResultReads
 from noetl_stream.playbook.check.templates import ReadLocations, TemplateRead, Templates
-from noetl_stream.playbook.diagnostics import Problems, did_you_mean, listed
+from noetl_stream.playbook.diagnostics import Problems, did_you_mean, listed, nearest
 from noetl_stream.playbook.kinds.spec import Kinds, KindSpec
 from noetl_stream.playbook.model.task import TaskDraft
 from noetl_stream.playbook.plan import Reads
@@ -35,6 +35,11 @@ _FIELDS: Final = {
 
 _DECLARE: Final = "declare it under `keychain`, or read it in an earlier `kind: secrets` task"
 
+_WAIT: Final = (
+    "to wait for a patch from outside, write wait: { timeout_s: 3600 } in the step's `admit`, or in the `next.spec` of "
+    "the step before"
+)
+
 _CARRIED: Final = ("workload", "ctx", "steps")
 
 
@@ -52,6 +57,8 @@ class Expressions:
         self._templates = templates
         self._declared = declared
         self._problems = problems
+        self._ctx: list[tuple[TemplateRead, bool]] = []
+        self._awaited: set[str] = set()
         self._registered = registered
         self._results = ResultReads(declared.steps, registered or {})
         self._helpers = {spec.helper for spec in kinds.values() if spec.helper} | HELPER_FIELDS.keys()
@@ -64,7 +71,9 @@ class Expressions:
             on_server: Whether the server renders it, which allows expressions only (LANGUAGE §2).
         """
         template = self._templates.template(node, visible, on_server=on_server)
-        self._check(template.paths, self._templates.places(node), visible, kind)
+        places = self._templates.places(node)
+        self._check(template.paths, places, visible, kind)
+        self._note_ctx(template.paths, places)
         return template
 
     def guard(self, node: Node | None, visible: Visible, kind: KindSpec | None = None) -> Guard | None:
@@ -74,7 +83,28 @@ class Expressions:
             places = self._templates.places(node)
             self._check(guard.paths, places, visible, kind)
             self._check_comparisons(guard, places, visible)
+            decides = visible.namespaces in (ADMISSION, ARC)
+            self._note_ctx(guard.paths, places, decides=decides, waits=visible.waits)
         return guard
+
+    def warn_never_set(self) -> None:
+        """Warns of keys of ``ctx`` that nothing sets or waits for, after all templates: those that the guards of an
+        admission or an arc read, and elsewhere those that are close to a name that exists (LANGUAGE §4).
+        """
+        known = sorted({*self._declared.ctx, *self._awaited, *self._templates.unbound})
+        for read, decides in self._ctx:
+            key = read.path[1]
+            near = None if key in known else nearest(key, known)
+            if key not in known and (decides or near):
+                hint = f"did you mean `ctx.{near}`?" if near else _WAIT
+                self._problems.warn("never_set", f"nothing in this playbook sets `ctx.{key}`", read.at, hint)
+
+    def _note_ctx(
+        self, paths: Iterable[Path], places: ReadLocations, *, decides: bool = False, waits: bool = False
+    ) -> None:
+        found = {path[:2] for path in paths if path[0] == "ctx" and len(path) > 1}
+        self._awaited |= {key for _, key in found} if waits else set()
+        self._ctx += ((TemplateRead(path, places), decides) for path in sorted(found))
 
     def _check(self, paths: Iterable[Path], places: ReadLocations, visible: Visible, kind: KindSpec | None) -> None:
         """Reports names that can never have a value."""
@@ -128,7 +158,7 @@ class Expressions:
         """Reports comparisons with a literal that can never be true (LANGUAGE §2)."""
         end = "loop.done" if visible.iter.iterators else "step.done"
         possible: dict[Path, tuple[str, ...]] = {
-            ("event", "name"): (end, "step.failed"),
+            ("event", "name"): (end, "step.failed", *(["next.timed_out"] if visible.waits else [])),
             ("event", "status"): ("success", "error"),
             ("outcome", "status"): ("ok", "error"),
         }

@@ -70,13 +70,18 @@ class TemplateRead:
 
 
 class Templates:
-    """Compiles the templates of one file within its limits."""
+    """Compiles the templates of one file within its limits.
+
+    Attributes:
+        unbound: The bare names found so far that are bound to nothing.
+    """
 
     def __init__(self, source: str, problems: Problems, limits: Limits) -> None:
         self._source = source
         self._problems = problems
         self._limits = limits
         self._code_chars = 0
+        self.unbound: Final[set[str]] = set()
 
     def template(self, node: Node, visible: Visible, *, on_server: bool = False) -> Template:
         """The value of ``node`` as a template; an empty one, after reporting, if it has problems."""
@@ -128,6 +133,7 @@ class Templates:
         for problem in failure.problems:
             hint = problem.hint
             if problem.name is not None:
+                self.unbound.add(problem.name)
                 hint = _hint_for(problem.name, visible) or hint
             self._problems.error(problem.code, problem.message, self._place(node, problem), hint)
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol, cast
 from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
 from noetl_stream.playbook.check.bindings import Declarations
 from noetl_stream.playbook.check.calls import PlaybookCall, calls_of
-from noetl_stream.playbook.check.code import check_code
+from noetl_stream.playbook.check.code import check_code, check_params
 from noetl_stream.playbook.check.reads import Expressions
 from noetl_stream.playbook.check.templates import Templates
 from noetl_stream.playbook.check.workflow import check_unused, check_workflow, warn_of_dead_arcs
@@ -24,6 +24,7 @@ from noetl_stream.playbook.model.layering import knobs_of
 from noetl_stream.playbook.model.step import StepDraft, read_steps
 from noetl_stream.playbook.model.task import TaskDraft
 from noetl_stream.playbook.model.workbook import read_workbook
+from noetl_stream.playbook.net.prove import prove
 from noetl_stream.playbook.plan import Plan
 from noetl_stream.playbook.results.document import SchemaDocument, is_schema, read_schema_document
 from noetl_stream.playbook.yaml.source import PlaybookSource, read_source
@@ -76,6 +77,7 @@ def check(
     file: str = "<playbook>",
     limits: Limits = DEFAULT_LIMITS,
     schemas: Schemas | None = None,
+    proves: bool = False,
 ) -> CheckResult:
     """Checks and compiles a playbook. Never raises for bad input; all problems are in the diagnostics.
 
@@ -87,9 +89,11 @@ def check(
         file: The file name in diagnostics.
         limits: The operator's limits, which the playbook may lower.
         schemas: The registered ones of those that it names; ``None`` if the catalog was not asked.
+        proves: Whether to explore what its steps can do together, for warnings only; may take a second.
     """
     problems = Problems(file)
-    return _checked(_Text(read_source(text, problems), digest_of(text)), kinds, limits, schemas, problems)
+    read = _Text(read_source(text, problems), digest_of(text))
+    return _checked(read, kinds, limits, schemas, problems, proves=proves)
 
 
 def check_again(
@@ -116,12 +120,13 @@ def check_document(
     file: str = "<playbook>",
     limits: Limits = DEFAULT_LIMITS,
     schemas: Schemas | None = None,
+    proves: bool = False,
 ) -> CheckResult:
     """:func:`check` for any document of the catalog: a playbook or a schema (LANGUAGE §15)."""
     problems = Problems(file)
     source, digest = read_source(text, problems), digest_of(text)
     if source is None or not is_schema(source.root):
-        return _checked(_Text(source, digest), kinds, limits, schemas, problems)
+        return _checked(_Text(source, digest), kinds, limits, schemas, problems, proves=proves)
     schema = None
     with suppress(TooManyProblems):
         schema = read_schema_document(source.root, digest, problems)
@@ -135,7 +140,9 @@ class _Text(NamedTuple):
     digest: str
 
 
-def _checked(text: _Text, kinds: Kinds, limits: Limits, schemas: Schemas | None, problems: Problems) -> CheckResult:
+def _checked(
+    text: _Text, kinds: Kinds, limits: Limits, schemas: Schemas | None, problems: Problems, *, proves: bool
+) -> CheckResult:
     calls: tuple[PlaybookCall, ...] = ()
     plan: Plan | None = None
     try:
@@ -143,6 +150,9 @@ def _checked(text: _Text, kinds: Kinds, limits: Limits, schemas: Schemas | None,
         if compilation is not None:
             plan, calls = compilation.plan, tuple(calls_of(compilation.document, compilation.steps))
             check_code(compilation.tasks, compilation.source, problems)
+            check_params((task for step in compilation.steps for task in step.tasks), problems)
+            if proves and not problems.has_errors:
+                prove(plan, compilation.steps, problems)
     except TooManyProblems:
         plan = None
     return CheckResult(None if problems.has_errors else plan, problems.sorted(), calls)

@@ -65,9 +65,12 @@ def _server_names(step: StepPlan, node: Node | None) -> Iterator[ExplainedName]:
         line = _line(node, *policy, "admit", "rules", number)
         about = f"{condition} → {'allow' if rule.allow else 'deny'}"
         yield ExplainedName(f"{step.name}.admit.rules[{number}]", "admission", line, about)
-    if step.admit is not None and step.admit.wait_s is not None:
+    if step.admit is not None and step.admit.wait is not None:
         line = _line(node, *policy, "admit", "wait")
         yield ExplainedName(f"{step.name}.admission", "timer", line, "end of admit.wait, for each held token")
+    if step.next_wait is not None:
+        line = _line(node, "next", "spec", "wait")
+        yield ExplainedName(f"{step.name}.next", "timer", line, "end of next.spec.wait, for each resting branch")
     if step.timeout_s is not None:
         line = _line(node, *policy, "lifecycle", "timeout_s")
         yield ExplainedName(f"{step.name}.step", "timer", line, "timeout of the step run, from its first step.started")

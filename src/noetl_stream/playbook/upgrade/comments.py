@@ -28,11 +28,16 @@ Key = str | int
 
 
 @dataclass(frozen=True, slots=True)
-class Indent:
-    """Columns that a nested mapping, and the dashes of a nested sequence, stand to the right of their key."""
+class Layout:
+    """How a file is laid out.
+
+    ``mapping`` and ``dash`` are the columns that a nested mapping, and the dashes of a nested sequence, stand to the
+    right of their key. ``spaced``: `{ a: 1 }` rather than `{a: 1}`.
+    """
 
     mapping: int = 2
     dash: int = 2
+    spaced: bool = True
 
 
 @dataclass(slots=True)
@@ -78,19 +83,26 @@ class Comments:
         taken.before, taken.end = [], ""
         return found
 
+    def entries_in(self, node: Any) -> Iterator[tuple[Any, Key]]:
+        """Every entry of a value, at any depth, as container and key."""
+        if isinstance(node, CommentedMap | CommentedSeq):
+            for key in list(node) if isinstance(node, CommentedMap) else range(len(node)):
+                yield node, key
+                yield from self.entries_in(node[key])
+
     def said_of(self, root: CommentedMap) -> list[str]:
         """Every comment that is written, in no order."""
         said = [*self.head, *self.tail]
-        for container, key in _places(root):
+        for container, key in self.entries_in(root):
             remark = self.at(container, key)
             said += [*remark.before, remark.end]
         return said
 
-    def attach(self, root: CommentedMap, indent: Indent) -> None:
+    def attach(self, root: CommentedMap, layout: Layout) -> None:
         """Gives the remarks to ruamel, which writes them."""
         _strip(root)
         root.ca.comment = [None, _lines(self.head, 0)] if self.head else None
-        _attach(self, root, 0, indent)
+        _attach(self, root, 0, layout)
 
 
 def read_comments(text: str, tree: Node, root: CommentedMap) -> Comments:
@@ -181,13 +193,6 @@ def _entries(node: Any) -> Iterator[_Entry]:
         yield from _entries(node[key])
 
 
-def _places(node: Any) -> Iterator[tuple[Any, Key]]:
-    if isinstance(node, CommentedMap | CommentedSeq):
-        for key in list(node) if isinstance(node, CommentedMap) else range(len(node)):
-            yield node, key
-            yield from _places(node[key])
-
-
 def _strip(node: Any) -> None:
     if isinstance(node, CommentedMap | CommentedSeq):
         node.ca.comment = None
@@ -197,7 +202,7 @@ def _strip(node: Any) -> None:
             _strip(inner)
 
 
-def _attach(comments: Comments, node: Any, column: int, indent: Indent) -> None:
+def _attach(comments: Comments, node: Any, column: int, layout: Layout) -> None:
     """Attaches the remarks in a collection, whose keys or dashes begin at ``column``."""
     if not isinstance(node, CommentedMap | CommentedSeq) or node.fa.flow_style():
         return
@@ -216,8 +221,8 @@ def _attach(comments: Comments, node: Any, column: int, indent: Indent) -> None:
         end = _token(f"{remark.end}\n", 0) if remark.end else None
         if before or end:
             node.ca.items[key] = [end, before, None, None] if is_list else [None, before, end, None]
-        inside = indent.mapping if isinstance(value, CommentedMap) or is_list else indent.dash
-        _attach(comments, value, column + (2 if is_list else inside), indent)
+        inside = layout.mapping if isinstance(value, CommentedMap) or is_list else layout.dash
+        _attach(comments, value, column + (2 if is_list else inside), layout)
 
 
 def _add(remark: Remark, said: list[str]) -> None:

@@ -15,8 +15,8 @@ Replaced = tuple[int, str] | None
 
 Rewrite = Callable[[Path], Replaced]
 
-_TEMPLATE: Final = re.compile(r"(\{\{-?|\{%-?)(.*?)(-?\}\}|-?%\})", re.DOTALL)
-_WHOLE: Final = re.compile(r"\s*\{\{-?((?:(?!\}\}|\{\{).)*?)-?\}\}\s*\Z", re.DOTALL)
+_TEMPLATE: Final = re.compile(r"(\{\{|\{%)((?:[^%}]|\}(?!\})|%(?!\}))*+)")
+"""The opening and the code of a template, which its end, or that of the text, ends."""
 _TOKEN: Final = re.compile(
     r"""'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*"|[A-Za-z_]\w*|\d[\w.]*|\s+|==|!=|<=|>=|//|\*\*|.""", re.DOTALL
 )
@@ -43,17 +43,21 @@ def has_template(value: object) -> bool:
 
 def expression_in(value: object) -> str | None:
     """The expression of a text that is exactly one; ``None`` for anything else."""
-    found = _WHOLE.match(value) if isinstance(value, str) else None
-    return found[1].strip() if found else None
+    text = value.strip() if isinstance(value, str) else ""
+    if not (text.startswith("{{") and text.endswith("}}")):
+        return None
+    inner = text.removeprefix("{{").removesuffix("}}").removeprefix("-").removesuffix("-")
+    return None if "{{" in inner or "}}" in inner else inner.strip()
 
 
 def rewritten(text: str, rewrite: Rewrite) -> str:
     """A text with the paths in its templates rewritten."""
+    return with_code(text, lambda code: rewritten_expression(code, rewrite))
 
-    def inside(match: re.Match[str]) -> str:
-        return match[1] + rewritten_expression(match[2], rewrite) + match[3]
 
-    return _TEMPLATE.sub(inside, text)
+def with_code(text: str, change: Callable[[str], str]) -> str:
+    """A text with the code of each of its templates changed."""
+    return _TEMPLATE.sub(lambda match: match[1] + change(match[2]), text)
 
 
 def rewritten_expression(expression: str, rewrite: Rewrite) -> str:

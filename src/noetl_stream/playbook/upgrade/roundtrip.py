@@ -8,6 +8,7 @@ alone.
 from __future__ import annotations
 
 import io
+import re
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from typing import Any, Final
@@ -18,12 +19,14 @@ from ruamel.yaml.emitter import Emitter
 from ruamel.yaml.events import MappingEndEvent
 
 from noetl_stream.playbook.diagnostics import Problems
-from noetl_stream.playbook.upgrade.comments import Comments, Indent, read_comments
+from noetl_stream.playbook.upgrade.comments import Comments, Layout, read_comments
 from noetl_stream.playbook.yaml.nodes import Node
 from noetl_stream.playbook.yaml.source import read_source
 
 _WIDTH: Final = 1_000_000
 """Lines are never folded."""
+_SPACED: Final = re.compile(r"(?<![{$])\{ ")
+_TIGHT: Final = re.compile(r"(?<![{$])\{\w")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,12 +39,12 @@ class RoundTrip:
     text: str
     root: CommentedMap
     comments: Comments
-    indent: Indent
+    layout: Layout
     unchanged: str
 
     def written(self) -> str:
         """The text of what ``root`` now is."""
-        new = _dump(self.root, self.comments, self.indent)
+        new = _dump(self.root, self.comments, self.layout)
         if new == self.unchanged:
             return self.text
         merged = _merge(self.text, self.unchanged, new)
@@ -50,10 +53,10 @@ class RoundTrip:
 
 def open_playbook(text: str, tree: Node) -> RoundTrip:
     """A playbook of ``text``, which has been read as ``tree`` without problems."""
-    root = _yaml(Indent()).load(text)
-    indent = _indent_of(text, root)
+    root = _yaml(Layout()).load(text)
+    layout = _layout_of(text, root)
     comments = read_comments(text, tree, root)
-    return RoundTrip(text, root, comments, indent, _dump(root, comments, indent))
+    return RoundTrip(text, root, comments, layout, _dump(root, comments, layout))
 
 
 class _SpacedEmitter(Emitter):
@@ -70,21 +73,22 @@ class _SpacedEmitter(Emitter):
         super().expect_flow_mapping_key()
 
 
-def _yaml(indent: Indent) -> YAML:
+def _yaml(layout: Layout) -> YAML:
     yaml = YAML()
-    yaml.Emitter = _SpacedEmitter
+    if layout.spaced:
+        yaml.Emitter = _SpacedEmitter
     yaml.brace_single_entry_mapping_in_flow_sequence = True
     yaml.preserve_quotes = True
     yaml.width = _WIDTH
     yaml.allow_unicode = True
-    yaml.indent(mapping=indent.mapping, sequence=indent.dash + 2, offset=indent.dash)
+    yaml.indent(mapping=layout.mapping, sequence=layout.dash + 2, offset=layout.dash)
     return yaml
 
 
-def _dump(root: CommentedMap, comments: Comments, indent: Indent) -> str:
-    comments.attach(root, indent)
+def _dump(root: CommentedMap, comments: Comments, layout: Layout) -> str:
+    comments.attach(root, layout)
     text = io.StringIO()
-    _yaml(indent).dump(root, text)
+    _yaml(layout).dump(root, text)
     tail = "".join(f"{line}\n" for line in comments.tail)
     return text.getvalue() + tail
 
@@ -94,8 +98,8 @@ def _plain(text: str) -> Any:
     return None if source is None else source.root.plain()
 
 
-def _indent_of(text: str, root: CommentedMap) -> Indent:
-    """The indentation of the first mapping and the first sequence inside another one."""
+def _layout_of(text: str, root: CommentedMap) -> Layout:
+    """The indentation of the first mapping and the first sequence inside another one, and how most braces look."""
     lines = text.split("\n")
     mapping = dash = None
     pending: list[tuple[Any, int]] = [(root, 0)]
@@ -114,7 +118,8 @@ def _indent_of(text: str, root: CommentedMap) -> Indent:
                 if isinstance(node, CommentedMap) and dash is None:
                     dash = inner - column
             pending.append((value, inner))
-    return Indent(mapping or 2, 2 if dash is None else dash)
+    spaced, tight = len(_SPACED.findall(text)), len(_TIGHT.findall(text))
+    return Layout(mapping or 2, 2 if dash is None else dash, spaced >= tight)
 
 
 def _merge(text: str, unchanged: str, new: str) -> str:

@@ -127,7 +127,8 @@ def _leave_to_a_person(draft: Draft, found: Sequence[Diagnostic]) -> bool:
         if one.code not in OLDER_FORMS or one.severity != "error" or not one.pointer:
             continue
         places = list(_along(draft.root, one.pointer))
-        if not any(line.startswith(MARK) for place in places for line in draft.comments.at(*place).before):
+        around = [*places, *draft.comments.entries_in(places[-1][0][places[-1][1]])]
+        if not any(line.startswith(MARK) for place in around for line in draft.comments.at(*place).before):
             draft.decide(*places[-1], one.message)
             is_any = True
     return is_any

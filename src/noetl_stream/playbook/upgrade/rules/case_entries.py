@@ -22,9 +22,10 @@ _PHASES: Final[dict[str, Phase]] = {
     **dict.fromkeys(("step.exit", "step.done", "loop.done", "loop.exit", "worker.done"), "exit"),
     **dict.fromkeys(("step.failed", "step.error", "call.error", "call.failed"), "failed"),
 }
-_EVENT: Final = re.compile(r"event\.(?:name|type)\s*==\s*(['\"])([\w.]+)\1\Z")
-_EVENT_BEHIND: Final = re.compile(r"(['\"])([\w.]+)\1\s*==\s*event\.(?:name|type)\Z")
-_EVENT_AMONG: Final = re.compile(r"event\.(?:name|type)\s+in\s+[\[(](.*)[\])]\Z", re.DOTALL)
+_EVENT: Final = re.compile(r"event\.(?:name|type)\s*==\s*['\"]([\w.]+)['\"]\Z")
+_EVENT_BEHIND: Final = re.compile(r"['\"]([\w.]+)['\"]\s*==\s*event\.(?:name|type)\Z")
+_EVENT_AMONG: Final = re.compile(r"event\.(?:name|type)\s+in\s+(?=[\[(])")
+_QUOTED: Final = re.compile(r"['\"]([\w.]+)['\"]")
 _OF_A_CALL: Final = frozenset(["response", "error"])
 
 
@@ -94,9 +95,9 @@ def _phase_of(expression: str) -> tuple[Phase, list[str]]:
 def _events_in(part: str) -> list[str] | None:
     found = _EVENT.match(part) or _EVENT_BEHIND.match(part)
     if found:
-        return [found[2]]
+        return [found[1]]
     among = _EVENT_AMONG.match(part)
-    return re.findall(r"['\"]([\w.]+)['\"]", among[1]) if among else None
+    return _QUOTED.findall(part[among.end() :]) if among else None
 
 
 def _actions(then: Any) -> list[tuple[str, Any]]:

@@ -24,7 +24,7 @@ from noetl_stream.playbook.upgrade.expressions import (
 from noetl_stream.playbook.upgrade.rules.case_entries import Entry, Unreadable, read_entry, targets_of
 from noetl_stream.playbook.upgrade.rules.policies import ERROR, close_rules, retry_rule, rules_of
 from noetl_stream.playbook.upgrade.rules.reads import in_arc, in_policy
-from noetl_stream.playbook.upgrade.rules.routing import Branch, as_router, ladder
+from noetl_stream.playbook.upgrade.rules.routing import GuardedTargets, as_router, ladder
 from noetl_stream.playbook.upgrade.rules.steps import all_of, pipeline_of
 from noetl_stream.playbook.upgrade.rules.storage import reads_result, sink_task
 from noetl_stream.playbook.upgrade.rules.values import returning
@@ -300,14 +300,14 @@ class _Lowering:
         result = "event.result"
         if task is not None and (self.sinks or any("result" in entry.words for entry in self.entries)):
             result = f"steps.{self.step.get('step')}.results.{task.get('name')}"
-        branches: list[Branch] = []
+        branches: list[GuardedTargets] = []
         said: list[list[str]] = []
         for entry in self.entries:
             for value in entry.all_of("next"):
                 targets = targets_of(value, entry.line)
                 for target in targets:
                     self._in_arc(target, kind, result)
-                branches.append(Branch(self._guard(entry, kind, result), targets))
+                branches.append(GuardedTargets(self._guard(entry, kind, result), targets))
                 said.append([] if task is not None and entry.words - {"next"} else entry.said)
         if not branches:
             return
@@ -315,9 +315,9 @@ class _Lowering:
             router = as_router(self.draft, self.step)
             arcs = [arc for arc in router.get("arcs") or () if isinstance(arc, CommentedMap)]
             if all("when" not in arc for arc in arcs):
-                branches.append(Branch(None, arcs))
+                branches.append(GuardedTargets(None, arcs))
             else:
-                branches += [Branch(expression_in(arc.get("when")), [arc]) for arc in arcs]
+                branches += [GuardedTargets(expression_in(arc.get("when")), [arc]) for arc in arcs]
             self.draft.remove(self.step, "next")
         router = ladder(branches, line)
         first = 0

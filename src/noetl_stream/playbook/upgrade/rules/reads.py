@@ -18,12 +18,13 @@ from noetl_stream.playbook.upgrade.expressions import (
     paths_in,
     renamed,
     rewritten_expression,
+    with_code,
 )
 
 SQL: Final = frozenset(["postgres", "duckdb"])
 _COMMAND: Final = re.compile(r"command_(\d+)\Z")
-_STATUS: Final = re.compile(r"(outcome\.status\s*(?:==|!=)\s*)(['\"])(success|done|completed|failed|failure)\2")
-_EVENT_STATUS: Final = re.compile(r"(event\.status\s*(?:==|!=)\s*)(['\"])(ok|done|completed|failed|failure)\2")
+_STATUS: Final = re.compile(r"(outcome\.status\s*(?:==|!=)\s*)(['\"])(success|done|completed|failed|failure)(?=['\"])")
+_EVENT_STATUS: Final = re.compile(r"(event\.status\s*(?:==|!=)\s*)(['\"])(ok|done|completed|failed|failure)(?=['\"])")
 _IS_THERE: Final = re.compile(
     r"(?<![\w.])(response|error)\s*(?:is\s+(not\s+)?(?:defined|none|None)\b|(==|!=)\s*(?:None|none|null)\b)"
 )
@@ -96,7 +97,7 @@ def _there(expression: str, namespace: str, good: str) -> str:
 
 
 def _outcome_status(match: re.Match[str]) -> str:
-    return f"{match[1]}{match[2]}{'error' if match[3].startswith('fail') else 'ok'}{match[2]}"
+    return f"{match[1]}{match[2]}{'error' if match[3].startswith('fail') else 'ok'}"
 
 
 def declared(draft: Draft) -> frozenset[str]:
@@ -121,7 +122,9 @@ def declared(draft: Draft) -> frozenset[str]:
 
 def _writes(node: Any) -> Iterator[CommentedMap]:
     """Every `set_…` mapping in a collection."""
-    for key, value in node.items() if isinstance(node, CommentedMap) else enumerate(node or ()):
+    if not isinstance(node, CommentedMap | CommentedSeq):
+        return
+    for key, value in node.items() if isinstance(node, CommentedMap) else enumerate(node):
         if isinstance(value, CommentedMap) and isinstance(key, str) and key.startswith("set_"):
             yield value
         elif isinstance(value, CommentedMap | CommentedSeq):
@@ -165,7 +168,7 @@ def _arc_words(kind: str, end: str, *, is_older: bool) -> Callable[[str], str]:
 
 
 def _event_status(match: re.Match[str]) -> str:
-    return f"{match[1]}{match[2]}{'error' if match[3].startswith('fail') else 'success'}{match[2]}"
+    return f"{match[1]}{match[2]}{'error' if match[3].startswith('fail') else 'success'}"
 
 
 def _event_names(text: str, end: str) -> str:
@@ -182,7 +185,7 @@ def _each_expression(node: Any, change: Callable[[str], str]) -> int:
     changes = 0
     for key, value in list(node.items()) if isinstance(node, CommentedMap) else enumerate(list(node)):
         if isinstance(value, str) and has_template(value):
-            text = re.sub(r"(\{\{-?|\{%-?)(.*?)(-?\}\}|-?%\})", lambda m: m[1] + change(m[2]) + m[3], value, flags=re.S)
+            text = with_code(value, change)
             if text != value:
                 node[key] = like(value, text)
                 changes += 1

@@ -13,7 +13,7 @@ from noetl_stream.playbook.upgrade.rules.steps import all_of, none_of, pipeline_
 _BRANCH: Final = ("then", "else")
 
 
-class Branch(NamedTuple):
+class GuardedTargets(NamedTuple):
     """Where it goes on if a condition holds; ``when`` is ``None`` for every other case."""
 
     when: str | None
@@ -91,19 +91,19 @@ def arc_of(entry: Any, line: int) -> CommentedMap:
     return entry if isinstance(entry, CommentedMap) else made({"step": entry}, line)
 
 
-def _branch(entry: Any, line: int) -> Branch:
+def _branch(entry: Any, line: int) -> GuardedTargets:
     if not isinstance(entry, CommentedMap):
-        return Branch(None, [arc_of(entry, line)])
+        return GuardedTargets(None, [arc_of(entry, line)])
     if "else" in entry:
         inner = entry["else"]
         inner = inner.get("then", inner) if isinstance(inner, CommentedMap) and "step" not in inner else inner
-        return Branch(None, _targets(inner, line))
+        return GuardedTargets(None, _targets(inner, line))
     when = entry.get("when")
     condition = expression_in(when) if isinstance(when, str) else None
     if "then" in entry:
-        return Branch(condition, _targets(entry["then"], line))
+        return GuardedTargets(condition, _targets(entry["then"], line))
     arc = made({key: value for key, value in entry.items() if key != "when"}, line_of(entry) or line)
-    return Branch(condition, [arc])
+    return GuardedTargets(condition, [arc])
 
 
 def _targets(value: Any, line: int) -> list[CommentedMap]:
@@ -112,7 +112,7 @@ def _targets(value: Any, line: int) -> list[CommentedMap]:
     return [arc_of(one, line) for one in (value if isinstance(value, CommentedSeq) else [value])]
 
 
-def ladder(branches: list[Branch], line: int) -> CommentedMap:
+def ladder(branches: list[GuardedTargets], line: int) -> CommentedMap:
     """A router that takes the first branch whose condition holds.
 
     A branch with several targets needs `mode: inclusive`, in which each guard excludes the branches before.

@@ -218,20 +218,18 @@ def step_when(draft: Draft) -> None:
         spec = step.get("spec")
         if isinstance(spec, CommentedMap) and "when" in spec and "when" not in step:
             draft.move(spec, "when", step)
-        word = next((word for word in ("when", "expr") if word in step), None)
-        if word is None:
-            continue
-        if _admits(step):
-            draft.decide(step, word, f"the step has `{word}` and `admit`: write one admission policy")
-            continue
-        draft.changed((step, word), f"`{word}` of a step is a rule of `spec.policy.admit`")
-        line = line_of(step, word)
-        if "spec" not in step:
-            step.insert(list(step).index(word), "spec", made({}, line, block=True))
-        rule = made({"when": step[word], "then": {"allow": True}}, line, block=True)
-        policy = section(step, "spec", "policy", at=line)
-        policy["admit"] = made({"rules": [rule]}, line, block=True)
-        draft.remove(step, word, heir=(step, "spec"))
+        for word in [word for word in ("when", "expr") if word in step]:
+            if _admits(step):
+                draft.decide(step, word, f"the step has `{word}` and `admit`: write one admission policy")
+                continue
+            draft.changed((step, word), f"`{word}` of a step is a rule of `spec.policy.admit`")
+            line = line_of(step, word)
+            if "spec" not in step:
+                step.insert(list(step).index(word), "spec", made({}, line, block=True))
+            rule = made({"when": step[word], "then": {"allow": True}}, line, block=True)
+            policy = section(step, "spec", "policy", at=line)
+            policy["admit"] = made({"rules": [rule]}, line, block=True)
+            draft.remove(step, word, heir=(step, "spec"))
 
 
 def _admits(step: CommentedMap) -> bool:
