@@ -100,6 +100,11 @@ def test_a_long_chain_of_references_is_refused() -> None:
     assert "references lead to one another" in found.message
 
 
+def test_a_schema_with_many_alternatives_of_many_keys_is_refused() -> None:
+    many = [{"properties": {f"p{n}_{m}": {} for m in range(12)}} for n in range(500)]
+    assert "combinations of subschemas" in only(checked(json.dumps({"anyOf": many}))).message
+
+
 def test_a_tree_is_no_such_schema() -> None:
     side = "{ $ref: '#/$defs/node' }"
     tree = f"{{ $ref: '#/$defs/node', $defs: {{ node: {{ properties: {{ left: {side}, right: {side} }} }} }} }}"

@@ -17,8 +17,8 @@ from noetl_stream.playbook.yaml.nodes import extend_pointer
 
 MAX_APPLIED: Final = 1_000
 """Subschemas that may apply to one value, each counted once for each way that leads to it."""
-MAX_FOLLOWED: Final = 50_000
-"""Subschemas that are followed to find out."""
+MAX_FOLLOWED: Final = 200_000
+"""Parts of values that subschemas are followed into, to find out."""
 
 MAX_DEPTH: Final = 100
 """Subschemas around one another that apply to one value."""
@@ -67,13 +67,17 @@ class Walk:
         waiting, seen, followed = deque([_ROOT]), {frozenset(_ROOT.items())}, 0
         while waiting:
             applied = self._closure(waiting.popleft())
-            followed += len(applied)
             place = next(iter(applied), "")
             if applied.total() > MAX_APPLIED:
-                raise SchemaRefused(f"more than {MAX_APPLIED:,} subschemas can apply to one value", place)
+                raise SchemaRefused(
+                    f"more than {MAX_APPLIED:,} subschemas can apply to one value (max_schema_applied)", place
+                )
+            labels = list(self._labels(applied))
+            followed += len(applied) * len(labels)
             if followed > MAX_FOLLOWED:
-                raise SchemaRefused(f"the schema has more than {MAX_FOLLOWED:,} combinations of subschemas", place)
-            for label in self._labels(applied):
+                message = f"the schema has more than {MAX_FOLLOWED:,} combinations of subschemas (max_schema_followed)"
+                raise SchemaRefused(message, place)
+            for label in labels:
                 part = self._parts(applied, label, is_sure=False)
                 key = frozenset(part.items())
                 if part and key not in seen:
@@ -115,13 +119,15 @@ class Walk:
         for pointer, times in pointers.items():
             for other, count in self._applied_by(pointer, frozenset()).items():
                 found[other] += times * count
+            if len(found) > MAX_APPLIED:
+                break
         return found
 
     def _applied_by(self, pointer: str, around: frozenset[str]) -> Pointers:
         if pointer in around:
             raise SchemaRefused("the subschema refers to itself without going into the value", pointer)
         if len(around) > MAX_DEPTH:
-            raise SchemaRefused(f"more than {MAX_DEPTH} references lead to one another", pointer)
+            raise SchemaRefused(f"more than {MAX_DEPTH} references lead to one another (max_schema_depth)", pointer)
         known = self._applied.get(pointer)
         if known is None:
             known = Counter([pointer])
