@@ -24,3 +24,6 @@ BROKEN_WORKERS: Final = times(60)
 
 REQUESTS: Final = times(2)
 """Generated requests of each kind to each operation of the HTTP API."""
+
+PETRI_NETS: Final = times(40)
+"""Seeds of random Petri nets that are explored by a library of Petri nets as well."""

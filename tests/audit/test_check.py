@@ -54,6 +54,12 @@ def test_a_misspelt_kind_is_a_misspelt_key_and_hides_nothing() -> None:
     ]
 
 
+def test_params_that_no_statement_uses_are_reported_with_their_placeholder() -> None:
+    (problem,) = problems_of("m11_sql_params")
+    text = "params.n: no statement uses $n; statement 1 writes %(n)s, and parameters are written $n"
+    assert (problem.severity, problem.line, problem.message) == ("error", 6, text)
+
+
 @pytest.mark.parametrize(
     ("name", "hint"),
     [
@@ -70,3 +76,11 @@ def test_a_misspelt_kind_is_a_misspelt_key_and_hides_nothing() -> None:
 )
 def test_the_hint_says_what_to_write(name: str, hint: str) -> None:
     assert problems_of(name)[0].hint == hint
+
+
+def test_a_mistake_in_every_section_is_shown_in_one_run() -> None:
+    lines = (HERE / "every_section.yaml").read_text().splitlines()
+    planted = {number for number, line in enumerate(lines, 1) if line.endswith((" # wrong", "-- wrong"))}
+    shown = {problem.line for problem in problems_of("every_section")}
+    assert (sorted(planted - shown), sorted(shown - planted)) == ([], [])
+    assert len(planted) > 40

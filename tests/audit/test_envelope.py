@@ -76,14 +76,6 @@ def test_m06_says_which_keys_the_result_has() -> None:
     assert text in scenario.error.message
 
 
-@pytest.mark.xdist_group("stack")
-def test_m11_names_the_statement_and_its_placeholder_style(shared_home: Path) -> None:
-    found = noetl("run", AUDIT / "m11_sql_params.yaml", "--home", shared_home)
-    text = "params.n: no statement uses $n; statement 1 writes %(n)s, and parameters are written $n"
-    assert found.returncode == 1
-    assert f"invalid_input in task start_task: {text}" in found.stderr.splitlines()
-
-
 def test_c20_an_arc_without_a_guard_does_not_handle_a_failure() -> None:
     scenario = scenario_of("c20_arc_without_when_after_failure")
     scenario.failed("start", "http_status", "500")

@@ -5,11 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from cli_program import HEAD, ONE_STEP, only_json
 from warm_program import noetl
 
 WRONG = HEAD + "metadata: {name: a, path: b}\nworkflow:\n  - step: start\n    tool: {kind: nooop}\n"
 FOREIGN = HEAD + "metadata: {name: a, path: b}\nworkflow:\n  - step: start\n    tool: {kind: snowflake, query: x}\n"
+
+ENDLESS = (
+    HEAD
+    + """metadata: {name: a, path: b}
+workflow:
+  - step: start
+    next: { arcs: [ { step: again } ] }
+  - step: again
+    next: { arcs: [ { step: again } ] }
+"""
+)
 
 
 def test_a_good_file_is_ok(one_step: Path) -> None:
@@ -33,9 +46,27 @@ def test_json_gives_one_object_a_file_with_its_diagnostics(playbook: Callable[..
     assert first == {"file": str(good), "ok": True, "diagnostics": []}
     assert second["ok"] is False
     assert set(second["diagnostics"][0]) == {
-        "severity", "code", "message", "hint", "file", "line", "column", "pointer",
+        "severity", "code", "message", "hint", "file", "line", "column", "pointer", "path",
     }  # fmt: skip
     assert second["diagnostics"][0]["line"] == 6
+
+
+def test_what_is_proved_comes_with_the_path_to_it_as_text_and_as_json(playbook: Callable[..., Path]) -> None:
+    file = playbook(ENDLESS)
+    found = noetl("playbook", "check", file)
+    assert found.returncode == 0
+    assert "  path: start → again; again and again: again → again\n" in found.stdout
+    [checked] = only_json(noetl("playbook", "check", "-o", "json", file))
+    assert [firing["repeats"] for firing in checked["diagnostics"][0]["path"]] == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("form", "begins"), [("mermaid", "flowchart TD"), ("dot", "digraph playbook {"), ("svg", "<svg "), ("json", "{")]
+)
+def test_a_playbook_is_drawn_in_each_form(playbook: Callable[..., Path], form: str, begins: str) -> None:
+    found = noetl("playbook", "graph", playbook(ENDLESS), "-o", form)
+    assert found.returncode == 0 and found.stdout.startswith(begins)
+    assert "again" in found.stdout
 
 
 def test_kinds_that_are_installed_elsewhere_can_be_accepted(playbook: Callable[..., Path]) -> None:

@@ -1,4 +1,5 @@
-"""Small random playbooks that always check: chains, branches, loops, failure arcs, held tokens, retries, jumps."""
+"""Small random playbooks that always check: chains, branches that may rest, loops, failure arcs, held tokens, retries,
+jumps."""
 
 from __future__ import annotations
 
@@ -46,6 +47,8 @@ def _step(random: Random, index: int, names: list[str]) -> dict[str, Any]:
         mode = random.choice(["exclusive", "inclusive", "inclusive"])
         arcs = [_arc(random, index, names, loop is not None) for _ in range(arcs_wanted)]
         step["next"] = {"spec": {"mode": mode}, "arcs": arcs}
+        if random.random() < 0.2:
+            step["next"]["spec"]["wait"] = {"timeout_s": 5, "on_timeout": random.choice(["fail", "discard"])}
     return step
 
 

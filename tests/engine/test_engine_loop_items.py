@@ -14,7 +14,7 @@ from noetl_stream.engine.evolve.worker_facts import malformed
 from noetl_stream.engine.state import Execution, LoopState, RecordedFact
 from noetl_stream.model.codec import encode
 from noetl_stream.model.events import Fact, LoopPaged, LoopPagedOut, LoopStarted, StepScheduled
-from noetl_stream.testing.scenario.scenario import Scenario
+from noetl_stream.testing.scenario.scenario import Scenario, rerun
 
 PLACES = ["mode: sequential", "mode: parallel", "mode: parallel, exec: local", "mode: sequential, exec: distributed"]
 ROWS = [{"n": n, "text": "y" * 20_000} for n in range(5)]
@@ -196,3 +196,15 @@ def test_a_paged_level_keeps_no_item_in_the_state() -> None:
     scenario.done("start")
     (run,) = scenario.execution.runs.values()
     assert isinstance(run.loop, LoopState) and run.loop.items == [] and run.loop.count == 5
+
+
+@pytest.mark.parametrize("items", ['"{{ ctx.rows }}"', '"{{ ctx.rows | reverse }}"'], ids=["named", "stored"])
+def test_a_rerun_evaluates_the_items_of_its_loop_again(items: str) -> None:
+    original = over(items, ctx={"rows": ROWS})
+    work_off(original)
+    again = rerun(original, "start")
+    work_off(again)
+    assert again.result == original.result
+    pages = [page.reference for fact in again.facts(LoopPagedOut) for page in fact.pages]
+    assert {page.execution_id for page in pages} <= {again.execution_id}
+    check_journal(again)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from engine_scenarios import HEAD, started
+from engine_scenarios import BEST_EFFORT, HEAD, started
 from journal_laws import check_journal
 
 from noetl_stream.model.events import (
@@ -89,6 +89,13 @@ def test_too_many_failures_are_routed_like_any_failure() -> None:
     scenario = failing(started(playbook(f"{BEST}, tolerated: 1", next_step=arcs)), *first(2))
     assert [fact.event for fact in scenario.facts(NextEvaluated)] == ["step.failed"]
     assert scenario.working == [("after", None)]
+
+
+def test_too_many_failures_follow_the_failure_mode_of_the_executor() -> None:
+    too_many = playbook(f"{BEST}, tolerated: 1")
+    assert failing(started(too_many), *first(2)).status == "failed"
+    quiet = failing(started(too_many, BEST_EFFORT), *first(2))
+    assert quiet.status == "completed" and [fact.fired for fact in quiet.facts(NextEvaluated)] == [[]]
 
 
 def nested(outer: str, inner: str, policy: str = "") -> Scenario:

@@ -28,8 +28,8 @@ def pipeline(tool: str, root: str = "") -> str:
     return workflow("- step: start\n  tool:\n" + indent(dedent(tool).strip("\n"), "    "), root)
 
 
-def checked(text: str) -> CheckResult:
-    return check(text, KINDS)
+def checked(text: str, *, proves: bool = False) -> CheckResult:
+    return check(text, KINDS, proves=proves)
 
 
 def plan_of(text: str) -> Plan:
@@ -45,8 +45,8 @@ def task_of(text: str, index: int = 0) -> TaskPlan:
 
 
 def found(text: str, code: str) -> list[Diagnostic]:
-    """The diagnostics with this code."""
-    return [item for item in checked(text).diagnostics if item.code == code]
+    """The diagnostics with this code, what the net proves included."""
+    return [item for item in checked(text, proves=True).diagnostics if item.code == code]
 
 
 def codes(text: str) -> list[str]:

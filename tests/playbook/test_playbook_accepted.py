@@ -11,7 +11,7 @@ from playbook_kinds import KINDS
 from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
 from noetl_stream.playbook.compile.compiler import CheckResult, check, compile_playbook, digest_of
 from noetl_stream.playbook.compile.view import compiled_view
-from noetl_stream.playbook.plan import Plan, Timeouts
+from noetl_stream.playbook.plan import Plan, Timeouts, WaitPlan
 
 FOLDER = Path(__file__).with_name("accepted")
 
@@ -78,7 +78,7 @@ def test_every_key_of_the_document_reaches_the_plan() -> None:
 def test_the_plan_of_a_step_holds_its_admission_and_the_levels_of_its_loop() -> None:
     step = load("everything").steps["gather"]
     assert step.admit is not None
-    assert (step.admit.wait_s, step.admit.on_timeout) == (60.0, "discard")
+    assert step.admit.wait == WaitPlan(60.0, "discard")
     assert [rule.allow for rule in step.admit.rules] == [True, False]
     assert step.loop is not None and step.loop.inner is not None
     assert (step.loop.iterator, step.loop.inner.iterator) == ("page", "part")
@@ -348,19 +348,41 @@ def test_templates_are_bound_by_the_limits_of_their_playbook() -> None:
 
 
 @pytest.mark.parametrize(
-    ("wait", "wait_s", "on_timeout"),
+    ("wait", "plan"),
     [
-        ("", None, "fail"),
-        ("wait: { timeout_s: 0.5 }", 0.5, "fail"),
-        ("wait: { timeout_s: 3600, on_timeout: discard }", 3600.0, "discard"),
+        ("null", None),
+        ("{ timeout_s: 0.5 }", WaitPlan(0.5)),
+        ("{ timeout_s: 3600, on_timeout: discard }", WaitPlan(3600.0, "discard")),
     ],
 )
-def test_a_held_token_waits_as_long_as_admission_says(wait: str, wait_s: float | None, on_timeout: str) -> None:
+def test_a_held_token_and_a_resting_branch_wait_as_long_as_their_place_says(wait: str, plan: WaitPlan | None) -> None:
     rules = 'rules: [ { when: "{{ ctx.go }}", then: { allow: true } } ]'
-    admit = f"{{ {rules}, {wait} }}".replace(", }", " }")
-    text = f"- step: start\n  spec: {{ policy: {{ admit: {admit} }} }}\n  tool: {{ kind: noop }}"
-    plan = start_of(workflow(text)).admit
-    assert plan is not None and (plan.wait_s, plan.on_timeout) == (wait_s, on_timeout)
+    admit = f"spec: {{ policy: {{ admit: {{ {rules}, wait: {wait} }} }} }}"
+    router = f'next: {{ spec: {{ wait: {wait} }}, arcs: [ {{ step: start, when: "{{{{ ctx.go }}}}" }} ] }}'
+    step = start_of(workflow(f"- step: start\n  {admit}\n  {router}"))
+    assert step.admit is not None and (step.admit.wait, step.next_wait) == (plan, plan)
+
+
+def test_an_arc_of_a_next_that_waits_may_ask_whether_the_time_is_over() -> None:
+    arc = """{ step: start, when: "{{ event.name == 'next.timed_out' }}" }"""
+    assert checked(workflow(f"- step: start\n  next: {{ spec: {{ wait: {{ timeout_s: 1 }} }}, arcs: [ {arc} ] }}")).ok
+    assert found(workflow(f"- step: start\n  next: {{ arcs: [ {arc} ] }}"), "impossible_comparison")
+
+
+@pytest.mark.parametrize(
+    ("executor", "step", "mode"),
+    [
+        ("best_effort", "", "best_effort"),
+        ("best_effort", "fail_fast", "fail_fast"),
+        ("fail_fast", "best_effort", "best_effort"),
+    ],
+)
+def test_a_step_without_a_loop_has_its_own_failure_mode_else_the_executors(executor: str, step: str, mode: str) -> None:
+    own = f"spec: {{ policy: {{ failure: {{ mode: {step} }} }} }}, " if step else ""
+    root = f"executor: {{ spec: {{ policy: {{ failure: {{ mode: {executor} }} }} }} }}\n"
+    plain, looping = f"{own}tool: {{ kind: noop }}", f"{own}loop: {{ in: [], iterator: x }}, tool: {{ kind: noop }}"
+    assert start_of(workflow(f"- {{ step: start, {plain} }}", root)).failure_mode == mode
+    assert start_of(workflow(f"- {{ step: start, {looping} }}", root)).failure_mode == executor
 
 
 def test_more_in_flight_than_the_limit_is_refused_by_the_name_of_the_limit() -> None:

@@ -63,8 +63,7 @@ def test_the_view_has_the_settings_of_the_document_and_its_steps() -> None:
     assert (start["routing"], [arc["step"] for arc in start["arcs"]]) == ("inclusive", ["left", "right"])
     assert left["admit"] == {
         "rules": [{"when": "{{ ctx.approved | default(false) }}", "allow": True}],
-        "wait_s": 3600.0,
-        "on_timeout": "discard",
+        "wait": {"timeout_s": 3600.0, "on_timeout": "discard"},
     }
     assert (right["loop"]["iterator"], right["loop"]["loop"]["in"]) == ("outer", "{{ iter.outer }}")
     assert right["tasks"][0]["policy"]["rules"][0]["set_shared"] == {"seen": {"op": "count"}}

@@ -19,8 +19,8 @@ from noetl_stream.tools.registry import kinds_of, load_tools
 
 PAGE = DOCS / "reference" / "playbook.md"
 TEXT = PAGE.read_text(encoding="utf-8")
-TESTED_ELSEWHERE = {"tasks", "values"}
-"""Blocks of the pages about tools and templates, which are not parts of playbooks."""
+TESTED_ELSEWHERE = {"tasks", "values", "findings"}
+"""Blocks of the pages about tools and templates, which are not parts of playbooks, and about findings."""
 
 BLOCKS = [part for page in sorted(DOCS.rglob("*.md")) for part in parts(page) if part.name not in TESTED_ELSEWHERE]
 INSTALLED = {**KINDS, **kinds_of(load_tools())}
@@ -32,7 +32,7 @@ def test_a_block_of_the_documents_is_accepted_without_a_word(block: Part) -> Non
     if "auth: warehouse" in text:
         keychain = next(part.text for part in parts(PAGE) if part.name == "keychain")
         text = text.replace("workflow:", f"{keychain}workflow:")
-    assert [item.render() for item in check(text, INSTALLED, file=block.page).diagnostics] == []
+    assert [item.render() for item in check(text, INSTALLED, file=block.page, proves=True).diagnostics] == []
 
 
 def test_the_reference_shows_every_part_of_a_playbook() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from noetl_stream.playbook.check.code import MAX_PARSED_CHARS
+from noetl_stream.playbook.check.code import MAX_PARSED_CHARS, MAX_PARSED_IN_ALL
 from noetl_stream.playbook.compile.compiler import check, check_again
 from noetl_stream.playbook.diagnostics import Diagnostic
 from noetl_stream.tools.postgres.syntax import COMMANDS
@@ -59,13 +59,14 @@ def test_python_that_does_not_parse_is_an_error_at_its_line() -> None:
         "def main(a):\n    return a",
         "async def main():\n    return 1",
         "result = {{ 1, 2 }} if False else f'{execution_id}'",
+        "-" * 60_000 + "1",  # how deep code may be nested depends on the process
     ],
 )
 def test_python_that_runs_is_no_problem(code: str) -> None:
     assert of_code("python", code) == []
 
 
-@pytest.mark.parametrize("code", ["break", "yield 1", "x = (", "return 1 +", "\0", "-" * 60_000 + "1", "(" * 5_000])
+@pytest.mark.parametrize("code", ["break", "yield 1", "x = (", "return 1 +", "\0", "(" * 5_000])
 def test_python_that_cannot_run_is_an_error_however_it_is_wrong(code: str) -> None:
     checked = check(
         HEAD + f"  - step: start\n    tool: {json.dumps({'kind': 'python', 'code': code})}", KINDS
@@ -175,6 +176,40 @@ def test_a_long_text_is_left_to_the_run(kind: str, wrong: str) -> None:
     comment = "#" if kind == "python" else "--"
     assert of_code(kind, f"{wrong}\n{comment} {'x' * 100}") != []
     assert of_code(kind, f"{wrong}\n{comment} {'x' * MAX_PARSED_CHARS}") == []
+
+
+def test_of_many_texts_the_last_are_left_to_the_run() -> None:
+    long = f"# {'x' * (MAX_PARSED_CHARS - 10)}\n("
+    tasks = "\n".join(f"- {json.dumps({'kind': 'python', 'code': f'{long} {n}'})}" for n in range(4))
+    assert len(problems(tasks)) == MAX_PARSED_IN_ALL // MAX_PARSED_CHARS
+
+
+@pytest.mark.parametrize("kind", ["postgres", "duckdb"])
+@pytest.mark.parametrize(
+    ("sql", "params", "message"),
+    [
+        (
+            "select %(n)s as n",
+            {"n": "{{ workload.n }}"},
+            "params.n: no statement uses $n; statement 1 writes %(n)s, and parameters are written $n",
+        ),
+        (["select $a", "select $b"], {"a": 1}, "statement 2 uses $b, but params has a"),
+        ("select $1, $2", [1], "statement 1 uses $2, but params is a list of 1"),
+        ("select $a", None, "statement 1 uses $a, but the task has no params"),
+        (["select $a", "select $b"], {"a": 1, "b": [1]}, None),
+        ("select $a", "{{ workload.n }}", None),
+        ("select {{ workload.n }}", {"a": 1}, None),
+        ("select ($a", {"b": 1}, None),
+    ],
+)
+def test_params_that_no_run_can_bind_are_an_error(kind: str, sql: Any, params: Any, message: str | None) -> None:
+    auth = {"auth": "db"} if kind == "postgres" else {}
+    task = {"kind": kind, "command": sql, **auth, **({} if params is None else {"params": params})}
+    text = f"{HEAD}  - step: start\n    tool: {json.dumps(task)}"
+    found = [one.message for one in check(text, KINDS).diagnostics if one.code == "invalid_value"]
+    is_readable = kind == "postgres" or "%" not in str(sql)
+    assert found == ([] if message is None or not is_readable else [message])
+    assert message is None or check_again(text, KINDS).ok
 
 
 def test_nothing_is_run(tmp_path: Path) -> None:

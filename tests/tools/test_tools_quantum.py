@@ -17,6 +17,7 @@ from noetl_stream.playbook.schema import playbook_schema
 from noetl_stream.settings.tools import ToolSettings
 from noetl_stream.tools.contract import ToolFailure, ToolResult
 from noetl_stream.tools.registry import create_tools, kinds_of, load_tools
+from noetl_stream_quantum import aer
 from noetl_stream_quantum.settings import QuantumSettings
 from noetl_stream_quantum.tool import QuantumInputs, QuantumKnobs, QuantumTool
 
@@ -168,6 +169,16 @@ async def test_a_job_waits_for_the_one_before_and_cancelling_that_makes_room(qua
     assert (await quantum(action="poll", job=waiting))["status"] == "queued"
     assert (await quantum(action="cancel", job=endless))["status"] == "cancelled"
     assert (await quantum.until("done", waiting))["seed"] == 11
+
+
+async def test_a_worker_takes_so_many_jobs_and_no_more(quantum: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(aer, "MAX_JOBS", 2)
+    endless = await quantum(action="submit", circuit=ENDLESS, seed=21)
+    waiting = await quantum(action="submit", circuit=BELL, seed=22)
+    assert (await quantum.failure(action="submit", circuit=BELL, seed=23))[:2] == ("refused", "max_jobs")
+    await quantum(action="cancel", job=endless)
+    assert (await quantum.until("done", waiting))["seed"] == 22
+    assert (await quantum(action="submit", circuit=BELL, seed=23))["status"] == "queued"
 
 
 async def test_cancelling_a_run_ends_its_simulation(quantum: Runner) -> None:

@@ -95,14 +95,13 @@ def iteration_names(outermost: LoopPlan, path: Path, chain: Sequence[Any], count
 
 
 def arc_scope(plan: Plan, state: Execution, run: StepRun) -> Scope:
-    """The scope of the arcs of an ended step run."""
-    value = state.steps.get(run.step) if run.error is None else None
+    """The scope of the arcs of an ended step run; ``event.result`` is its own, whatever ran since."""
     loop = run.loop
     counts = None if loop is None else _loop_counts(loop)
     event = event_view(
         name=run.ended,
         step=run.step,
-        result=value.outcome.result if value is not None else None,
+        result=run.value.outcome.result if run.value is not None else None,
         error=run.error,
         loop=counts,
     )

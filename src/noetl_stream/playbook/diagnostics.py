@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from itertools import islice
 from typing import Any, Final, Literal, Protocol
@@ -54,8 +54,30 @@ class BareLocation:
 
 
 @dataclass(frozen=True, slots=True)
+class Firing:
+    """One firing on a path that shows a problem: how a run of a step ended, and where tokens went.
+
+    Attributes:
+        step: The step.
+        event: ``step.done``, ``loop.done``, ``step.failed``, ``next.timed_out``, or ``token.joined`` for its join.
+        line: Of the step.
+        to: The steps that got a token.
+        repeats: Whether it belongs to the part of the path that may repeat for ever.
+    """
+
+    step: str
+    event: str
+    line: int
+    to: tuple[str, ...]
+    repeats: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Diagnostic:
-    """One problem of one file. ``line`` and ``column`` start at 1; ``pointer`` is a JSON pointer into the document."""
+    """One problem of one file. ``line`` and ``column`` start at 1; ``pointer`` is a JSON pointer into the document.
+
+    ``path`` is a shortest sequence of firings that shows the problem, where one does.
+    """
 
     severity: Severity
     code: str
@@ -65,15 +87,17 @@ class Diagnostic:
     line: int
     column: int
     pointer: str
+    path: tuple[Firing, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """The diagnostic as a plain mapping, keyed by attribute name."""
-        return {name: getattr(self, name) for name in self.__slots__}
+        return {name: getattr(self, name) for name in self.__slots__} | {"path": [asdict(one) for one in self.path]}
 
     def render(self) -> str:
-        """``file:line:column: error[code]: message``, then the hint on its own line."""
+        """``file:line:column: error[code]: message``, then the hint and the path, each on its own line."""
         text = f"{self.file}:{self.line}:{self.column}: {self.severity}[{self.code}]: {self.message}"
-        return f"{text}\n  hint: {self.hint}" if self.hint else text
+        hint = f"\n  hint: {self.hint}" if self.hint else ""
+        return f"{text}{hint}\n  path: {path_text(self.path)}" if self.path else f"{text}{hint}"
 
     def __lt__(self, other: Diagnostic) -> bool:
         return self._rank < other._rank
@@ -81,6 +105,20 @@ class Diagnostic:
     @property
     def _rank(self) -> tuple[str, int, int, str, str, str]:
         return (self.file, self.line, self.column, self.severity, self.code, self.message)
+
+
+def path_text(path: Iterable[Firing]) -> str:
+    """A path on one line: ``start → a, b; a → end; again and again: …``."""
+    parts = {repeats: [_firing_text(one) for one in path if one.repeats is repeats] for repeats in (False, True)}
+    again = f"again and again: {'; '.join(parts[True])}" if parts[True] else ""
+    return "; ".join(filter(None, (*parts[False], again)))
+
+
+def _firing_text(firing: Firing) -> str:
+    if firing.event == "token.joined":
+        return f"{firing.step} joins"
+    event = {"step.failed": " fails", "next.timed_out": " times out"}.get(firing.event, "")
+    return f"{firing.step}{event} → {', '.join(firing.to)}" if firing.to else f"{firing.step}{event or ' ends'}"
 
 
 class InvalidPlaybook(NoetlError):
@@ -113,8 +151,8 @@ class Problems:
     def error(self, code: str, message: str, at: Location, hint: str | None = None) -> None:
         self._add("error", code, message, at, hint)
 
-    def warn(self, code: str, message: str, at: Location, hint: str | None = None) -> None:
-        self._add("warning", code, message, at, hint)
+    def warn(self, code: str, message: str, at: Location, hint: str | None = None, path: Iterable[Firing] = ()) -> None:
+        self._add("warning", code, message, at, hint, tuple(path))
 
     def mark_unreadable(self, pointer: str) -> None:
         """Marks the value there as unreadable and drops later problems at it: they would only be consequences."""
@@ -138,7 +176,9 @@ class Problems:
             found.append(last)
         return tuple(found)
 
-    def _add(self, severity: Severity, code: str, message: str, at: Location, hint: str | None) -> None:
+    def _add(
+        self, severity: Severity, code: str, message: str, at: Location, hint: str | None, path: tuple[Firing, ...] = ()
+    ) -> None:
         if at.pointer in self._unreadable and not code.startswith("yaml_"):
             return
         self.has_errors = self.has_errors or severity == "error"
@@ -149,7 +189,9 @@ class Problems:
             return
         mark = at.mark
         line, column = mark.line, mark.column
-        found = Diagnostic(severity, code, message, hint, file=self.file, line=line, column=column, pointer=at.pointer)
+        found = Diagnostic(
+            severity, code, message, hint, file=self.file, line=line, column=column, pointer=at.pointer, path=path
+        )
         # An aliased part is read once per alias, but is in the file once.
         self._found.setdefault((code, line, column, message), found)
 

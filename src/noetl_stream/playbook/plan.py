@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from noetl_stream.model.events import SharedOperation
 from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
+from noetl_stream.playbook.results.schema import ResultSchema
 from noetl_stream.template import Guard, Template
 
 Directive = Literal["continue", "retry", "jump", "break", "fail"]
@@ -29,12 +30,19 @@ class AdmitRule:
 
 
 @dataclass(frozen=True, slots=True)
+class WaitPlan:
+    """How long a held token or a resting branch keeps the execution alive, and what follows (LANGUAGE §4, §7)."""
+
+    timeout_s: float
+    on_timeout: OnTimeout = "fail"
+
+
+@dataclass(frozen=True, slots=True)
 class AdmitPlan:
-    """Admission rules. ``wait_s`` is how long a held token keeps the execution alive (LANGUAGE §4)."""
+    """Admission rules. With ``wait`` a token that they deny keeps the execution alive."""
 
     rules: tuple[AdmitRule, ...]
-    wait_s: float | None = None
-    on_timeout: OnTimeout = "fail"
+    wait: WaitPlan | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +90,7 @@ class Timeouts:
 class TaskPlan:
     """A task. ``inputs`` renders to a mapping; ``verbatim`` holds inputs that are never rendered (python ``code``).
 
+    ``schema`` is that of the result.
     ``origin`` names the construct or workbook entry a generated task comes from; ``""`` for a task in the file.
     """
 
@@ -93,6 +102,7 @@ class TaskPlan:
     knobs: Mapping[str, Any] = field(default_factory=dict)
     timeouts: Timeouts = Timeouts()
     policy: PolicyPlan | None = None
+    schema: ResultSchema | None = None
     origin: str = ""
 
     @property
@@ -166,7 +176,10 @@ class Reads:
 class StepPlan:
     """A step. ``admit`` is ``None`` without an admission policy; ``tasks`` is empty for a step that only routes.
 
-    ``timeout_s`` runs from the first ``step.started``, ``deadline_s`` from when the token was enqueued.
+    ``timeout_s`` runs from the first ``step.started``, ``deadline_s`` from when the token was enqueued. With
+    ``next_wait`` a branch rests at ``next`` until an arc fires. ``failure_mode`` decides on a failure that no arc
+    handles; that of iterations stands in ``loop`` (LANGUAGE §7). ``schemas`` are the addresses of those of its tasks
+    that stand in the catalog.
     """
 
     name: str
@@ -177,11 +190,14 @@ class StepPlan:
     tasks: tuple[TaskPlan, ...] = ()
     arcs: tuple[ArcPlan, ...] = ()
     routing: Literal["exclusive", "inclusive"] = "exclusive"
+    next_wait: WaitPlan | None = None
+    failure_mode: FailureMode = "fail_fast"
     reads: Reads = Reads()
     desc: str = ""
     join: Join | None = None
     timeout_s: float | None = None
     deadline_s: float | None = None
+    schemas: frozenset[str] = frozenset()
 
     def task_index(self, name: str) -> int:
         """Index of the task ``name`` in the pipeline."""
@@ -204,7 +220,8 @@ class Plan:
 
     ``reaches`` maps each step to the joining steps reachable from it by one or more arcs, guards ignored; empty unless
     some step joins. ``reference_first`` sends every result over 1 KiB to the object store. ``labels`` are
-    ``metadata.labels``, scalars by name.
+    ``metadata.labels``, scalars by name. ``schemas`` are the digests, by address, of the schemas it names in the
+    catalog; empty until an execution is about to start.
     """
 
     digest: str
@@ -222,3 +239,9 @@ class Plan:
     keychain: Mapping[str, KeychainPlan] = field(default_factory=dict)
     reaches: Mapping[str, frozenset[str]] = field(default_factory=dict)
     labels: Mapping[str, Any] = field(default_factory=dict)
+    schemas: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def named_schemas(self) -> frozenset[str]:
+        """The addresses of the schemas it names in the catalog."""
+        return frozenset(address for step in self.steps.values() for address in step.schemas)

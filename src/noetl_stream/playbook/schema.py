@@ -19,15 +19,14 @@ from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
 from noetl_stream.playbook.kinds.inputs import spellings
 from noetl_stream.playbook.kinds.keychain import installed_kinds
 from noetl_stream.playbook.kinds.spec import LANGUAGE_KINDS, Kinds, KindSpec
-from noetl_stream.playbook.model import document, layering, loop, policy, step, sugar, workbook
+from noetl_stream.playbook.model import document, layering, loop, policy, step, sugar, task, workbook
 from noetl_stream.playbook.model.sections import PartMark, Required, Reserved, Section
+from noetl_stream.playbook.results.schema import DIALECT, KEYWORDS, NamedSchema
 from noetl_stream.playbook.vocabulary import advice
 from noetl_stream.playbook.vocabulary.names import MAX_NAME_CHARS
 from noetl_stream.template.runtime.scope import NAMESPACES
 
 Schema: TypeAlias = dict[str, Any]
-
-DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 
 HOLDS_TEMPLATE: Final[Schema] = {
     "description": "Text with a template, or a list or mapping that holds one at any depth.",
@@ -78,6 +77,10 @@ def _ladder(rule: type[Section], then: Schema) -> Schema:
     return _list({"type": "object", "if": {"required": ["else"]}, "then": only_else, "else": rung}, 1)
 
 
+_JSON_SCHEMA: Final[Schema] = {
+    "type": "object",
+    "propertyNames": {"anyOf": [{"enum": sorted(KEYWORDS)}, {"pattern": "^x-"}]},
+}
 _IN_FLIGHT: Final = _number_or_template({"type": "integer", "minimum": 1})
 
 PARTS: Final[Mapping[tuple[type[Section], str], Schema]] = {
@@ -112,6 +115,7 @@ PARTS: Final[Mapping[tuple[type[Section], str], Schema]] = {
     (step.Lifecycle, "deadline_s"): _or_null(_SECONDS),
     (step.Router, "spec"): _section(step.RouterSpec),
     (step.Router, "arcs"): _list(ref("Arc")),
+    (step.RouterSpec, "wait"): _section(policy.NextWait),
     (step.Arc, "when"): ref("guard"),
     (step.Arc, "args"): {"type": ["object", "null"]},
     (loop.Loop, "in_"): {"anyOf": [{"type": ["array", "object"]}, ref("expression")]},
@@ -128,6 +132,7 @@ PARTS: Final[Mapping[tuple[type[Section], str], Schema]] = {
     (policy.Admit, "rules"): _ladder(policy.Rule, ref("Allow")),
     (policy.Admit, "wait"): _section(policy.AdmitWait),
     (policy.AdmitWait, "timeout_s"): _SECONDS,
+    (policy.NextWait, "timeout_s"): _SECONDS,
     (policy.TaskPolicy, "rules"): _ladder(policy.Rule, ref("Then")),
     (policy.Rule, "when"): ref("guard"),
     (policy.Rule, "then"): {},
@@ -148,6 +153,7 @@ PARTS: Final[Mapping[tuple[type[Section], str], Schema]] = {
     (sugar.UntilEntry, "until"): ref("Round"),
     (sugar.Round, "when"): ref("guard"),
     (sugar.Round, "do"): ref("tasks"),
+    (task.ResultSpec, "schema_"): {"anyOf": [ref("NamedSchema"), _JSON_SCHEMA]},
     (workbook.WorkbookTasks, "tasks"): {
         "type": ["object", "null"], "propertyNames": ref("name"), "additionalProperties": ref("workbook_task")
     },
@@ -215,7 +221,7 @@ RULES: Final[Mapping[type[Section], Schema]] = {
 LAYERED: Final = (document.ExecutorSpec, step.StepSpec, loop.LoopSpec)
 """Sections that may also hold task knobs, which are checked in the tasks (LANGUAGE §1 *Layering*)."""
 
-_PLAIN: Final = (document.PolicyFailure, document.PolicyResults, policy.Allow, step.Emit, step.RouterSpec)
+_PLAIN: Final = (document.PolicyFailure, document.PolicyResults, policy.Allow, step.Emit, NamedSchema)
 """Sections fully described by their model."""
 
 SECTIONS: Final = tuple(dict.fromkeys([model for model, _ in (*PARTS, *VALUES)] + list(_PLAIN)))
@@ -343,6 +349,7 @@ def _task_schemas(kind: KindSpec) -> dict[str, Schema]:
     beside = {key: known[target] for key, target in kind.beside.items()}
     own = {**beside, "name": ref("name"), "kind": {"const": name}, "spec": ref(f"spec_{name}")}
     spec = {**_refused(advice.TASK_SPEC, knobs), **knobs, "policy": ref("TaskPolicy"), "timeout": ref("timeout")}
+    spec["result"] = _section(task.ResultSpec)
     return {
         **needed,
         **knobs_needed,

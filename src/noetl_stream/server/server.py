@@ -41,6 +41,7 @@ from noetl_stream.server.parts import ServerParts, ServerPorts, ServerTimes
 from noetl_stream.server.plan_cache import PlanCache
 from noetl_stream.server.reconcile import Reconciler
 from noetl_stream.server.responder import RequestResponder
+from noetl_stream.server.schemas import with_schemas
 from noetl_stream.server.tick import PendingTick
 
 log = logging.getLogger(__name__)
@@ -174,6 +175,8 @@ class Server(ServerParts):
         grants = self.ports.grants.current() if self.ports.grants is not None else None
         caller = await self._caller_of(request) if grants is not None else None
         plan = granted(known.plan, grants, caller)
+        if request.rerun is None:  # which has the schemas of its original
+            plan = await with_schemas(plan, self.ports.catalog, grants)
         self.executions.begin(execution_id, await with_credentials(plan, self.ports.secrets, grants))
         return known.row
 

@@ -7,7 +7,7 @@ import datetime
 import ipaddress
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -18,6 +18,9 @@ from noetl_stream.tools.convert import Conversions, NotJson, to_json
 from noetl_stream.tools.inputs import Inputs, Knobs, invalid_input
 
 MAX_ROWS: Final = 100_000
+_TEMPLATE: Final = re.compile(r"\{[{%#]")
+MAX_COMPARED_CHARS: Final = 16_384
+"""Characters of SQL that `check` compares with the task's params."""
 
 SQL_INPUTS: Final = frozenset(["command", "query", "commands"])
 """The names of the input with the statements."""
@@ -80,6 +83,27 @@ def check_params(params: Params, statements: Sequence[tuple[str, Iterable[str]]]
         shown = f"params.{unused[0]}" if isinstance(params, dict) else f"params[{int(unused[0]) - 1}]"
         foreign = _foreign_placeholder(unused[0], [text for text, _ in statements])
         raise invalid_input(f"{shown}: no statement uses ${unused[0]}{foreign}")
+
+
+def params_error(inputs: Mapping[str, Any], named: Callable[[str], Sequence[tuple[str, Iterable[str]]]]) -> str | None:
+    """What :func:`check_params` would refuse, as far as it is known before the inputs are rendered.
+
+    Args:
+        inputs: By field, with their templates as written.
+        named: The statements of a text, each with the parameters that it uses; ``ValueError`` if it does not parse.
+    """
+    command, params = inputs.get("command"), inputs.get("params")
+    texts: list[Any] = command if isinstance(command, list) else [command]
+    known = all(isinstance(text, str) and not _TEMPLATE.search(text) for text in texts)
+    if not known or sum(map(len, texts)) > MAX_COMPARED_CHARS or not isinstance(params, dict | list | None):
+        return None
+    try:
+        check_params(params, [statement for text in texts for statement in named(text)])
+    except ToolFailure as failure:
+        return failure.error.message
+    except ValueError:
+        return None
+    return None
 
 
 def value_of(params: Params, name: str) -> Any:

@@ -75,7 +75,7 @@ class PlanClient:
 
     async def _ask(self, digest: str, asker: Asker) -> Plan:
         answer = await asker.ask(subjects.ASK_PLAYBOOK, PlaybookQuestion(asker.command))
-        source, path = _read(answer, digest)
+        source, path = read_answer(answer, "playbook", digest)
         try:
             plan = self._checker(source, self._kinds, file=path, limits=UNBOUNDED).require_plan()
         except InvalidPlaybook as error:
@@ -86,16 +86,21 @@ class PlanClient:
         return plan
 
 
-def _read(body: bytes, digest: str) -> tuple[str, str]:
+def read_answer(body: bytes, what: str, digest: str) -> tuple[str, str]:
+    """The source and path of the playbook or schema that was asked for.
+
+    Raises:
+        PlanUnknown: the answer has none.
+    """
     try:
         answer = codec.decode_json(body)
     except PayloadRefused as error:
-        raise PlanUnknown(f"cannot read the answer for playbook {digest}: {error.message}") from None
+        raise PlanUnknown(f"cannot read the answer for {what} {digest}: {error.message}") from None
     source = answer.get("source") if isinstance(answer, dict) else None
     if isinstance(answer, dict) and "refused" in answer:
-        raise PlanUnknown(f"playbook {digest}: {answer['refused']}")
+        raise PlanUnknown(f"{what} {digest}: {answer['refused']}")
     if not isinstance(source, str):
-        raise PlanUnknown(f"playbook {digest} is unknown to the servers")
+        raise PlanUnknown(f"{what} {digest} is unknown to the servers")
     return source, str(answer.get("path") or digest)
 
 

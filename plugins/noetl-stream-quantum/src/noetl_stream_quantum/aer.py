@@ -16,7 +16,7 @@ from noetl_stream.tools.python.function import ChildFunction
 from noetl_stream_quantum.program import Counts, JobState, Request
 from noetl_stream_quantum.settings import QuantumSettings
 
-MAX_JOBS: Final = 1_000
+MAX_JOBS: Final = 256
 """Jobs that wait or run."""
 MAX_KEPT_BYTES: Final = 64 * 1024 * 1024
 """Counts that are kept for polls. What was dropped is simulated again."""
@@ -122,11 +122,10 @@ class SimulatorJob:
     """A simulation in the background. It waits for one of ``slots`` and may then take ``max_s`` seconds."""
 
     def __init__(self, simulate: Callable[[], Awaitable[Counts]], slots: asyncio.Semaphore, max_s: float) -> None:
-        self._simulate = simulate
         self._slots = slots
         self._max_s = max_s
         self._is_running = False
-        self._task = asyncio.get_running_loop().create_task(self._run())
+        self._task = asyncio.get_running_loop().create_task(self._run(simulate))
         self._task.add_done_callback(lambda done: done.cancelled() or done.exception())  # nobody may ever poll it
 
     @property
@@ -150,12 +149,12 @@ class SimulatorJob:
         self._task.cancel()
         await asyncio.wait([self._task])
 
-    async def _run(self) -> bytes:
+    async def _run(self, simulate: Callable[[], Awaitable[Counts]]) -> bytes:
         async with self._slots:
             self._is_running = True
             try:
                 async with asyncio.timeout(self._max_s):
-                    return msgspec.json.encode(await self._simulate())
+                    return msgspec.json.encode(await simulate())
             except TimeoutError:
                 message = f"the job took longer than {self._max_s:g} s (NOETL_TOOL_QUANTUM, max_job_s)"
                 raise ToolFailure.of("timeout", message, code="max_job_s") from None

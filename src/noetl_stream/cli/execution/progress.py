@@ -110,6 +110,10 @@ class ProgressFold:
             shown.state = "failed" if isinstance(fact, events.StepFailed) else "done"
             why = f": {fact.error.kind}: {fact.error.message}" if isinstance(fact, events.StepFailed) else ""
             return f"{step}: {shown.state}{why}"
+        if isinstance(fact, events.NextResting):
+            return f"{step}: rests at next"
+        if isinstance(fact, events.NextTimedOut):
+            return f"{step}: rested at next until its time was over"
         return None
 
     def _processed(self, target: str, shown: StepProgress, fact: events.TaskProcessed) -> str | None:

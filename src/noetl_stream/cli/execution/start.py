@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 import click
+import msgspec
 from msgspec.structs import replace
 
 from noetl_stream.cli.base.exit_codes import ExitCode
@@ -198,7 +199,7 @@ async def started(session: Session, wanted: Start, name: str, ids: RequestIds | 
     try:
         begun = await session.operations.executions.start(wanted, session.by, ids)
     except PlaybookRefused as refused:
-        print_diagnostics([Diagnostic(**one) for one in refused.diagnostics], name)
+        print_diagnostics(msgspec.convert(refused.diagnostics, list[Diagnostic]), name)
         raise click.exceptions.Exit(ExitCode.INVALID) from None
     except NotFound as error:
         raise not_there(name, error) if wanted.path is not None else error from None

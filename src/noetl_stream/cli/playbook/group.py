@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -14,16 +15,18 @@ from noetl_stream.cli.base.options import output_option
 from noetl_stream.cli.base.output import print_json, print_source, say
 from noetl_stream.cli.base.session import Session, with_session
 from noetl_stream.cli.base.target import Target, target_options
-from noetl_stream.cli.playbook.catalog import delete, diff, get, list_playbooks, register, show, versions
+from noetl_stream.cli.playbook.catalog import delete, diff, explain, get, list_playbooks, register, show, versions
+from noetl_stream.cli.playbook.graph import graph
 from noetl_stream.cli.playbook.kinds import accepted, kinds_option
 from noetl_stream.cli.playbook.source import read_playbook
 from noetl_stream.cli.playbook.upgrade import upgrade_files
 from noetl_stream.errors import UsageError
 from noetl_stream.model.limits import Limits
 from noetl_stream.playbook.check.calls import paths_missing
-from noetl_stream.playbook.compile.compiler import check
+from noetl_stream.playbook.compile.compiler import check, check_document
 from noetl_stream.playbook.diagnostics import Diagnostic
 from noetl_stream.playbook.kinds.spec import Kinds
+from noetl_stream.playbook.plan import Plan
 from noetl_stream.playbook.schema import playbook_schema
 
 
@@ -36,7 +39,7 @@ def playbook() -> None:
     """
 
 
-for command in (register, list_playbooks, get, versions, show, diff, delete, upgrade_files):
+for command in (register, list_playbooks, get, versions, show, explain, graph, diff, delete, upgrade_files):
     playbook.add_command(command)
 
 
@@ -52,8 +55,9 @@ def check_files(
 ) -> None:
     """Check FILES for errors.
 
-    Reports every problem with its line, column and a hint, and runs nothing. Uses the tool kinds installed here; with
-    --url or --context, the gateway checks with its own, and looks up in its catalog the playbooks that they call.
+    Reports every problem with its line, column and a hint, and runs nothing. Uses the tool kinds installed here, and
+    the schemas among FILES; with --url or --context, the gateway checks with its own, and looks up in its catalog the
+    playbooks that they call and the schemas that they name.
 
     \b
     Exit code: 0 no errors (there may be warnings)    2 at least one error
@@ -64,7 +68,7 @@ def check_files(
         results = with_session(target, lambda session: _check_remotely(session, files))
     else:
         kinds, limits = accepted(extra)
-        results = {str(file): _check_file(file, kinds, limits) for file in files}
+        results = _check_files(files, kinds, limits)
     if strict:
         results = {name: [replace(one, severity="error") for one in found] for name, found in results.items()}
     if output == "json":
@@ -113,22 +117,40 @@ async def _check_remotely(session: Session, files: Sequence[Path]) -> dict[str, 
     return results
 
 
-def _check_file(file: Path, kinds: Kinds, limits: Limits) -> Sequence[Diagnostic]:
-    try:
-        return check(read_playbook(file), kinds, file=str(file), limits=limits).diagnostics
-    except UsageError as error:
-        return [
-            Diagnostic(
-                severity="error",
-                code="file_unreadable",
-                message=error.message.removeprefix(f"{file}: "),
-                hint=error.hint,
-                file=str(file),
-                line=1,
-                column=1,
-                pointer="",
-            )
-        ]
+def _check_files(files: Sequence[Path], kinds: Kinds, limits: Limits) -> dict[str, Sequence[Diagnostic]]:
+    found: dict[str, Sequence[Diagnostic]] = {}
+    naming: dict[Path, Plan] = {}
+    schemas: dict[str, dict[str, Any]] = {}
+    for file in files:
+        try:
+            checked = check_document(read_playbook(file), kinds, file=str(file), limits=limits)
+        except UsageError as error:
+            found[str(file)] = [_unreadable(file, error)]
+            continue
+        found[str(file)] = checked.diagnostics
+        if checked.schema is not None:
+            path, version = checked.schema.path, checked.schema.version
+            schemas |= dict.fromkeys([path, *([f"{path}@{version}"] if version else [])], checked.schema.content)
+        elif checked.plan is not None and checked.plan.named_schemas:
+            naming[file] = checked.plan
+    for file, plan in naming.items():
+        if plan.named_schemas <= schemas.keys():
+            checked = check(read_playbook(file), kinds, file=str(file), limits=limits, schemas=schemas)
+            found[str(file)] = checked.diagnostics
+    return found
+
+
+def _unreadable(file: Path, error: UsageError) -> Diagnostic:
+    return Diagnostic(
+        severity="error",
+        code="file_unreadable",
+        message=error.message.removeprefix(f"{file}: "),
+        hint=error.hint,
+        file=str(file),
+        line=1,
+        column=1,
+        pointer="",
+    )
 
 
 def _passed(found: Sequence[Diagnostic]) -> bool:

@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple
 from noetl_stream.client.access import Recorded, unrecorded
 from noetl_stream.client.executions.delete import delete_execution
 from noetl_stream.client.executions.documents import (
+    awaited,
     error_of,
     event_document,
     execution_document,
@@ -24,6 +25,7 @@ from noetl_stream.client.executions.run_workers import RunWorkers
 from noetl_stream.client.executions.step_runs import iterations_page, step_runs
 from noetl_stream.client.executions.submit import Client, RequestRefused, Requests, ask_of
 from noetl_stream.client.paging import page_of, page_size, read_cursor
+from noetl_stream.engine.replay import replay
 from noetl_stream.errors import (
     Conflict,
     NoetlError,
@@ -59,6 +61,7 @@ from noetl_stream.ports.operations.executions import (
     ResultDocument,
     Start,
     StepRunDocument,
+    WaitDocument,
     WhyDocument,
 )
 from noetl_stream.ports.store import ExecutionRow, ListingFilter, Store, StoredEvent
@@ -154,9 +157,16 @@ class DirectExecutions:
         row = await self._row(execution_id)
         is_short = row.position <= DESCRIBED_EVENTS
         journal = await self._store.journal(execution_id, 0, None if is_short else 1)
+        waits = await self._waits(row, journal) if is_short and row.finished_ms is None else ()
         notices = await self._notices(row, journal, is_whole=is_short)
         now_ms = self._ports.clock.now_ms()
-        return execution_document(row, journal, now_ms, notices=notices, is_whole=is_short)
+        return execution_document(row, journal, now_ms, waits=waits, notices=notices, is_whole=is_short)
+
+    async def _waits(self, row: ExecutionRow, journal: Sequence[StoredEvent]) -> Sequence[WaitDocument]:
+        state = replay(row.execution_id, journal)
+        if state is None or not (state.tokens or state.resting or state.suspensions):
+            return ()
+        return list(awaited(state, await self._plan(row)))
 
     async def wait(self, execution_id: str, timeout_s: float) -> ExecutionDocument:
         await self._row(execution_id)
@@ -281,7 +291,10 @@ class DirectExecutions:
         return row
 
     async def _plan(self, row: ExecutionRow) -> Plan | None:
-        """The plan of its playbook, if that compiles here."""
+        """The plan of its playbook; ``None`` if that does not compile here."""
+        known = self._checking.known(row.digest)
+        if known is not None:
+            return known
         playbook = await self._store.playbook(row.digest)
         if playbook is not None:
             with contextlib.suppress(PlaybookRefused):

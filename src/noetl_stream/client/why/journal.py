@@ -18,6 +18,7 @@ from noetl_stream.model.events import (
     LoopIterationFailed,
     LoopIterationStarted,
     NextEvaluated,
+    NextResting,
     PauseRequested,
     ReferenceAwaited,
     StepScheduled,
@@ -50,7 +51,7 @@ class Command:
 
 @dataclass(frozen=True, slots=True)
 class Routed:
-    """A routing in which no arc fired for a failure, and the state before it."""
+    """A routing in which no arc fired for a failure or after a rest, and the state before it."""
 
     before: Execution
     fact: NextEvaluated
@@ -115,7 +116,9 @@ def _note(history: JournalHistory, before: Execution, fact: Fact, at_ms: int) ->
             history.discarded.append((history.steps.get(fact.token_id, ""), fact.reason))
         case StepScheduled():
             history.commands[fact.command_id] = Command(at_ms)
-        case NextEvaluated(event="step.failed", fired=[]):
+        case NextResting():
+            history.tokens_ms[fact.step_run_id] = at_ms
+        case NextEvaluated(event="step.failed" | "next.timed_out", fired=[]):
             history.routed[fact.step_run_id] = Routed(before, fact)
             history.failed_run = fact.step_run_id
         case ExecutionFailing():

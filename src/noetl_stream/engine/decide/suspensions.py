@@ -87,6 +87,8 @@ def _timer_fired(plan: Plan, state: Execution, fact: events.TimerFired) -> Seque
         return (events.ExecutionFailing(ErrorInfo("timeout", text)),)
     if fact.purpose == "admission":
         return _admission_over(plan, state, fact.subject)
+    if fact.purpose == "next":
+        return (events.NextTimedOut(fact.subject),) if fact.subject in state.resting else ()
     if fact.purpose == "deadline":
         return _deadline_over(plan, state, fact.subject)
     run = state.runs.get(fact.subject)
@@ -99,10 +101,11 @@ def _timer_fired(plan: Plan, state: Execution, fact: events.TimerFired) -> Seque
 def _admission_over(plan: Plan, state: Execution, token_id: str) -> Sequence[Fact]:
     waiting = state.tokens.get(token_id)
     policy = plan.steps[waiting.token.step].admit if waiting is not None else None
-    if waiting is None or policy is None or policy.wait_s is None:
+    wait = policy.wait if policy is not None else None
+    if waiting is None or wait is None:
         return ()
-    text = f"step {waiting.token.step} did not admit its token within admit.wait.timeout_s ({policy.wait_s:g} s)"
-    if policy.on_timeout == "discard":
+    text = f"step {waiting.token.step} did not admit its token within admit.wait.timeout_s ({wait.timeout_s:g} s)"
+    if wait.on_timeout == "discard":
         return (events.TokenDiscarded(token_id, text),)
     return (claim(state, token_id, refused=ErrorInfo("admission_timeout", text)),)
 

@@ -61,7 +61,9 @@ def admit(plan: Plan, state: Execution, waiting: WaitingToken) -> Sequence[Fact]
             failure = expression_failure(f"admission of {token.step}", evaluated.error)
             return (events.ExecutionFailing(failure, token.step, failed_token=token.token_id),)
         guards = [
-            EvaluatedGuard(rule.guard.source if rule.guard is not None else "else", held, index)
+            EvaluatedGuard(
+                rule.guard.source if rule.guard is not None else "else", held, index, evaluated.waits_for.get(index, "")
+            )
             for index, (rule, held) in enumerate(zip(policy.rules, evaluated.guards, strict=False))
         ]
         if not _is_allowed(policy, evaluated):
@@ -80,16 +82,16 @@ def claim(
 
 
 def _hold(state: Execution, policy: AdmitPlan, token: Token, guards: list[EvaluatedGuard]) -> Sequence[Fact]:
-    held = events.TokenHeld(token.token_id, guards, keeps_alive=policy.wait_s is not None)
-    if policy.wait_s is None:
+    held = events.TokenHeld(token.token_id, guards, keeps_alive=policy.wait is not None)
+    if policy.wait is None:
         return (held,)
-    due = due_ms(state.at_ms, policy.wait_s)
+    due = due_ms(state.at_ms, policy.wait.timeout_s)
     return (held, TimerSet(timer_of(token.token_id, "admission"), "admission", due, token.token_id))
 
 
 def admission_of(plan: Plan, state: Execution, token: Token, policy: AdmitPlan) -> Choice:
     """Which rule of the policy admits or refuses the token: the first that holds."""
-    return Choice(policy.rules, admission_scope(plan, state, token))
+    return Choice(policy.rules, admission_scope(plan, state, token), waits=policy.wait is not None)
 
 
 def _is_allowed(policy: AdmitPlan, evaluated: Evaluated) -> bool:

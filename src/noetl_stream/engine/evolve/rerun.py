@@ -67,8 +67,8 @@ def _step_reused(state: Execution, fact: events.StepReused) -> Execution:
         )
         if fact.ended == "loop.done":
             state = tolerate(state, run.step, loop)
-    state = with_run(state, replace(run, ended=fact.ended, error=fact.error, vars=fact.vars, loop=loop))
     value = fact.value
+    state = with_run(state, replace(run, ended=fact.ended, value=value, error=fact.error, vars=fact.vars, loop=loop))
     steps = without(state.steps, run.step) if value is None else {**state.steps, run.step: value}
     return replace(state, steps=steps)
 

@@ -69,11 +69,11 @@ def end_step(
         loop = run.loop
         result = loop_result(loop, state.execution_id, run.step_run_id) if loop is not None else Outcome("ok").result
         value = StepValue(Outcome("ok", result))
-        ended = replace(run, ended="loop.done")
+        ended = replace(run, ended="loop.done", value=value)
         state = state if loop is None else tolerate(state, run.step, loop)
     else:
         value = step_value(progress)
-        ended = replace(run, ended="step.done")
+        ended = replace(run, ended="step.done", value=value)
     return replace(with_run(state, ended), steps={**state.steps, run.step: value})
 
 
@@ -156,11 +156,13 @@ def _cancelled(state: Execution, fact: events.StepCancelled) -> Execution:
     if assignment is None:
         suspended = state.suspensions.get(fact.command_id)
         return state if suspended is None else drop_assignment(state, suspended)
-    if assignment.cancelling:
+    if assignment.cancelling and assignment.discards_patches >= fact.discards_patches:
         return state
-    if assignment.run is not None:
-        return with_assignment(state, replace(assignment, cancelling=fact.reason))
-    return drop_assignment(state, assignment)
+    if assignment.run is None:
+        return drop_assignment(state, assignment)
+    reason = assignment.cancelling or fact.reason
+    cancelled = replace(assignment, cancelling=reason, discards_patches=fact.discards_patches)
+    return with_assignment(state, cancelled)
 
 
 Classification = Literal["next", "duplicate", "gap", "stale", "unknown"]

@@ -6,7 +6,7 @@ if it did not exist. Lists leave both out.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeVar, cast
 
 from msgspec.structs import replace
@@ -134,9 +134,11 @@ class ScopedPlaybooks:
         self._playbooks = playbooks
         self._scope = scope
 
-    async def check(self, source: bytes, name: str) -> CheckedDocument:
-        """Says nothing of called playbooks outside: whether they are registered is not for everyone to know."""
-        checked = await self._playbooks.check(source, name)
+    async def check(self, source: bytes, name: str, paths: Sequence[str] = ()) -> CheckedDocument:
+        """Says nothing of called playbooks outside: whether they are registered is not for everyone to know. Schemas
+        outside are not looked up.
+        """
+        checked = await self._playbooks.check(source, name, self._scope.paths)
         hidden = {one for one, path in paths_missing(checked.diagnostics, source).items() if not self._scope.has(path)}
         return replace(checked, diagnostics=[one for one in checked.diagnostics if one not in hidden])
 

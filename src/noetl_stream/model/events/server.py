@@ -37,7 +37,9 @@ class ExecutionEvaluated(Fact, frozen=True, tag="execution.evaluated"):
 
 
 class ExecutionStarted(Fact, frozen=True, tag="execution.started"):
-    """Pins what all later decisions read: digest, merged workload, limits, engine format."""
+    """Pins what all later decisions read: digest, merged workload, limits, engine format; and the digests of the
+    schemas that the playbook names in the catalog, by address.
+    """
 
     kind: ClassVar = Kind("workflow")
 
@@ -48,6 +50,7 @@ class ExecutionStarted(Fact, frozen=True, tag="execution.started"):
     workload: dict[str, Any]
     limits: Limits = Limits()
     trace_id: str = ""
+    schemas: dict[str, str] = {}
 
 
 class TokenEnqueued(Fact, frozen=True, tag="token.enqueued"):
@@ -132,13 +135,17 @@ class StepScheduled(Fact, frozen=True, tag="step.scheduled"):
 
 
 class StepCancelled(Fact, frozen=True, tag="step.cancelled"):
-    """The server cancels this command (fail-fast loops, an execution that ends)."""
+    """The server cancels this command (fail-fast loops, an execution that ends).
+
+    ``discards_patches``: what its tasks set in ``ctx`` from here on is not applied (LANGUAGE §9 *Cancel*).
+    """
 
     kind: ClassVar = Kind("step", "error", bounded=True)
 
     step_run_id: str
     command_id: str
     reason: str
+    discards_patches: bool = False
 
 
 class StepResumed(Fact, frozen=True, tag="step.resumed"):
@@ -153,7 +160,7 @@ class StepResumed(Fact, frozen=True, tag="step.resumed"):
 
 
 class LoopPaged(Fact, frozen=True, tag="loop.paged"):
-    """The next items of a loop with a long list. Earlier versions recorded it; now such a list is paged out."""
+    """The next items of a loop with a long list. Only earlier versions record it."""
 
     kind: ClassVar = Kind("loop", bounded=True)
 
@@ -297,6 +304,15 @@ class CtxOverwrote(Fact, frozen=True, tag="ctx.overwrote"):
     keys: list[str]
 
 
+class CtxPatchDiscarded(Fact, frozen=True, tag="ctx.patch_discarded"):
+    """The preceding task would have set keys, but the execution is being cancelled: they are as they were."""
+
+    kind: ClassVar = Kind("ctx")
+
+    step_run_id: str
+    keys: list[str]
+
+
 class ExecutionFailing(Fact, frozen=True, tag="execution.failing"):
     """An unhandled failure: tokens are discarded, running work is cancelled, then the execution ends.
 
@@ -320,6 +336,24 @@ class NextEvaluated(Fact, frozen=True, tag="next.evaluated"):
     event: str
     guards: list[EvaluatedGuard] = []
     fired: list[int] = []
+
+
+class NextResting(Fact, frozen=True, tag="next.resting"):
+    """No arc fires yet: the branch waits for a change of ``ctx`` or of a step's result (LANGUAGE §7)."""
+
+    kind: ClassVar = Kind("next", "paused")
+
+    step_run_id: str
+    event: str
+    guards: list[EvaluatedGuard] = []
+
+
+class NextTimedOut(Fact, frozen=True, tag="next.timed_out"):
+    """A resting branch has waited as long as it may: its arcs are evaluated a last time."""
+
+    kind: ClassVar = Kind("next")
+
+    step_run_id: str
 
 
 class ToleratedFailures(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
@@ -409,7 +443,7 @@ class ExecutionReused(Fact, frozen=True, tag="execution.reused"):
     """A server input: what a rerun reuses of the execution ``of``, in journal order.
 
     It is recorded in full, so that a replay needs no other execution; a long one is split into pages, numbered from 0.
-    The last page has the chosen ``token``, the tokens it was ``joined`` from, and the ``workload``.
+    The last page has the chosen ``token``, the tokens it was ``joined`` from, the ``workload`` and the ``schemas``.
     """
 
     kind: ClassVar = Kind("workflow", "success", ends_halt=True)
@@ -420,6 +454,7 @@ class ExecutionReused(Fact, frozen=True, tag="execution.reused"):
     token: Token | None = None
     joined: list[str] = []
     workload: dict[str, Any] = {}
+    schemas: dict[str, str] = {}
 
 
 class RerunRefused(Fact, frozen=True, tag="execution.rerun_refused"):

@@ -78,6 +78,7 @@ class Visible:
         results: The tasks with results.
         step: The name of the step.
         keychain: The keychain entries.
+        waits: Whether tokens or branches may wait at this admission or ``next`` for what its guards read.
     """
 
     namespaces: frozenset[str]
@@ -89,6 +90,7 @@ class Visible:
     results: Collection[str] = ()
     step: str = ""
     keychain: Collection[str] = ()
+    waits: bool = False
     unambiguous: Bindings = field(default_factory=dict)
 
 
@@ -97,6 +99,10 @@ class Declarations:
 
     ``ctx``, ``workload`` and ``steps`` are readable everywhere, so they are bound once; each place adds the names of
     its own step.
+
+    Attributes:
+        steps: The steps by name.
+        ctx: The keys of ``ctx`` that rules set.
     """
 
     def __init__(self, document: ParsedPlaybook, steps: list[StepDraft]) -> None:
@@ -108,6 +114,7 @@ class Declarations:
             "workload": _paths("workload", document.workload),
             "steps": _paths("steps", self.steps),
         }
+        self.ctx: Final = self._common["ctx"].keys()
         self._args: dict[str, dict[str, Path]] = {}
         for step in steps:
             for arc in step.arcs:
@@ -137,12 +144,19 @@ class Declarations:
             results=own.get("results", ()),
             step=step.name if step else "",
             keychain=self._keychain,
+            waits=step is not None and _waits(step, namespaces),
             unambiguous=ChainMap(unambiguous, self._unambiguous),
         )
 
     def _own(self, step: StepDraft, names: IterNames) -> dict[str, Names]:
         results = _paths("results", step.results)
         return {"args": self._args.get(step.name, {}), "iter": names.bare, "results": results}
+
+
+def _waits(step: StepDraft, namespaces: frozenset[str]) -> bool:
+    if namespaces == ADMISSION:
+        return step.admit is not None and step.admit.wait is not None
+    return namespaces == ARC and step.router.wait is not None
 
 
 def _paths(namespace: str, names: Iterable[str]) -> dict[str, Path]:

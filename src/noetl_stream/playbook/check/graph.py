@@ -68,9 +68,9 @@ def concurrent_steps(steps: list[StepDraft], wanted: Collection[str]) -> dict[st
     reaches = {name: reached & joins for name, reached in reach_of_joins(steps).items()}
     concurrent = dict.fromkeys(names, 0)
     for fork in steps:
-        if fork.routing != "inclusive":
+        if fork.router.routing != "inclusive":
             continue
-        targets = [to for to in dict.fromkeys(arcs[fork.name]) if to in arcs]
+        targets = [to for to in arcs[fork.name] if to in arcs]
         for here, others in _concurrent_regions(targets, regions, reaches, joins):
             for index in _bits(here):
                 concurrent[names[index]] |= others

@@ -9,7 +9,7 @@ from typing import Final
 
 from noetl_stream.playbook.check import bindings
 from noetl_stream.playbook.check.bindings import Path, Visible
-from noetl_stream.playbook.check.graph import MAX_JOINS, arcs_of, concurrent_steps, reach
+from noetl_stream.playbook.check.graph import MAX_JOINS, arcs_of, reach
 from noetl_stream.playbook.check.templates import Templates
 from noetl_stream.playbook.diagnostics import Problems, did_you_mean, listed
 from noetl_stream.playbook.model.document import ParsedPlaybook
@@ -56,7 +56,7 @@ def warn_of_dead_arcs(plan: Plan, steps: list[StepDraft], problems: Problems) ->
     """Warns of exclusive arcs after one that always fires, except failure arcs (LANGUAGE §7)."""
     for step in steps:
         certain = next((arc for arc in step.arcs if always_holds(arc.when)), None)
-        if certain is None or step.routing == "inclusive" or problems.has_errors:
+        if certain is None or step.router.routing == "inclusive" or problems.has_errors:
             continue
         after = step.arcs.index(certain) + 1
         message = f"this arc never fires: the arc on line {certain.at.mark.line} always does"
@@ -99,10 +99,6 @@ def _warn_no_effect(step: StepDraft, problems: Problems) -> None:
     for node in _tolerated_in_vain(step):
         message = "`tolerated` has no effect: no level of a loop that it is about is best_effort"
         problems.warn("no_effect", message, node, "write failure: { mode: best_effort, tolerated: … }")
-    if step.loop is None and step.failure.mode == "best_effort" and step.failure_at is not None:
-        message = "`failure.mode` has no effect on a step without a loop"
-        hint = "handle the failure with an arc, or set executor.spec.policy.failure.mode"
-        problems.warn("no_effect", message, step.failure_at, hint)
     if step.timeout_s is not None and not step.tasks:
         message = "`lifecycle.timeout_s` has no effect on a step without `tool`"
         problems.warn("no_effect", message, step.at, "remove it, or use `deadline_s`")
@@ -156,7 +152,7 @@ def _warn_unreachable(document: ParsedPlaybook, steps: list[StepDraft], problems
 
 
 def _check_writes(steps: list[StepDraft], problems: Problems) -> None:
-    """Reports keys that rules must not write, and warns of keys that two steps may write at the same time."""
+    """Reports keys that rules must not write."""
     writers: dict[str, dict[str, MappingKey]] = {}
     for step in steps:
         _check_read_only(step, problems)
@@ -165,7 +161,6 @@ def _check_writes(steps: list[StepDraft], problems: Problems) -> None:
             writers.setdefault(key.name, {}).setdefault(step.name, key)
     for step in steps:
         _check_both_ways(step, writers, problems)
-    _warn_competing(steps, writers, problems)
 
 
 def _check_read_only(step: StepDraft, problems: Problems) -> None:
@@ -202,23 +197,6 @@ def _check_both_ways(step: StepDraft, writers: Writers, problems: Problems) -> N
             line = next(iter(writers[key.name].values())).mark.line
             message = f"`{key.name}` is set with `set_shared` here and with `set_ctx` on line {line}"
             problems.error("conflicting_keys", message, key, "rename one, or use set_shared in both places")
-
-
-def _warn_competing(steps: list[StepDraft], writers: Writers, problems: Problems) -> None:
-    """Concurrent steps that set the same key of ``ctx``: fold order decides (LANGUAGE §5)."""
-    contested = {name: by_step for name, by_step in writers.items() if len(by_step) > 1}
-    if not contested:
-        return
-    concurrent = concurrent_steps(steps, {step for by_step in contested.values() for step in by_step})
-    for name, by_step in contested.items():
-        earlier: set[str] = set()
-        for step_name, key in by_step.items():
-            other = next((one for one in concurrent[step_name] if one in earlier), None)
-            if other is not None:
-                both = f"`{other}` and `{step_name}` may run at the same time and both set `ctx.{name}`"
-                hint = "set different keys, run the steps in sequence, or use set_shared in both"
-                problems.warn("competing_writes", f"{both}: the last one wins", key, hint)
-            earlier.add(step_name)
 
 
 def _written(step: StepDraft, namespace: str) -> Iterator[MappingKey]:

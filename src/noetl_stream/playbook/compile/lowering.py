@@ -63,7 +63,7 @@ class Lowering:
         if document.result is not None:
             visible = self.declared.visible(bindings.RESULT, None)
             result = self.expressions.value(document.result, visible, on_server=True)
-        return Plan(
+        plan = Plan(
             digest=digest,
             name=document.name,
             path=document.path,
@@ -80,6 +80,8 @@ class Lowering:
             reaches=reach_of_joins(steps),
             labels=MappingProxyType(document.labels),
         )
+        self.expressions.warn_never_set()
+        return plan
 
     def _step(self, step: StepDraft) -> StepPlan:
         pipeline = PipelineLowering(self.declared, self.expressions, step)
@@ -99,12 +101,15 @@ class Lowering:
             loop=loop,
             tasks=tasks,
             arcs=tuple(self._arcs(step)),
-            routing=step.routing,
+            routing=step.router.routing,
+            next_wait=step.router.wait,
+            failure_mode=(None if step.loop else step.failure.mode) or self.document.failure_mode,
             reads=pipeline.reads,
             desc=step.desc,
             join=step.join.tokens if step.join else None,
             timeout_s=step.timeout_s,
             deadline_s=step.deadline_s,
+            schemas=frozenset(task.schema.address for task in tasks if task.schema and task.schema.address),
         )
 
     def _admit(self, step: StepDraft) -> AdmitPlan | None:
@@ -113,7 +118,7 @@ class Lowering:
             return None
         visible = self.declared.visible(bindings.ADMISSION, step)
         rules = tuple(AdmitRule(self.expressions.guard(when, visible), allow) for when, allow in admit.rules)
-        return AdmitPlan(rules, admit.wait_s, admit.on_timeout)
+        return AdmitPlan(rules, admit.wait)
 
     def _loop(self, loop: LoopDraft, step: StepDraft) -> LoopPlan:
         namespaces = bindings.LOOP if loop is step.loop else bindings.INNER_LOOP
@@ -170,6 +175,7 @@ class PipelineLowering:
 
     def task(self, task: TaskDraft) -> TaskPlan:
         """The plan of a task."""
+        self._expressions.check_schema(task)
         inputs = self._expressions.value(task.inputs, self._inputs, task.kind)
         self._read.update(inputs.reads)
         verbatim = {name: node.plain() for name, node in task.verbatim.items()}
@@ -186,6 +192,7 @@ class PipelineLowering:
             knobs=task.knobs,
             timeouts=task.timeouts,
             policy=PolicyPlan(tuple(rules), task.policy.on_unmatched) if task.policy else None,
+            schema=task.schema,
             origin=task.origin,
         )
 

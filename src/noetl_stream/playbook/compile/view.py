@@ -16,6 +16,7 @@ from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
 from noetl_stream.playbook.plan import (
     AdmitPlan,
     ArcPlan,
+    FailureMode,
     LoopPlan,
     Plan,
     PolicyPlan,
@@ -23,6 +24,7 @@ from noetl_stream.playbook.plan import (
     SharedPlan,
     StepPlan,
     TaskPlan,
+    WaitPlan,
 )
 from noetl_stream.template import Guard, Template
 
@@ -45,7 +47,7 @@ def compiled_view(plan: Plan) -> dict[str, Any]:
         limits=_lowered_limits(plan.limits),
         result=_source(plan.result),
         keychain={name: {"kind": entry.kind, "line": entry.line} for name, entry in plan.keychain.items()},
-        steps=[_step(step) for step in plan.steps.values()],
+        steps=[_step(step, plan.failure_mode) for step in plan.steps.values()],
     )
 
 
@@ -71,7 +73,7 @@ def _source(template: Template | Guard | None) -> Any:
     return None if template is None else template.source
 
 
-def _step(step: StepPlan) -> dict[str, Any]:
+def _step(step: StepPlan, usual: FailureMode) -> dict[str, Any]:
     return _without_empty(
         step=step.name,
         line=step.line,
@@ -80,19 +82,23 @@ def _step(step: StepPlan) -> dict[str, Any]:
         join=step.join,
         timeout_s=step.timeout_s,
         deadline_s=step.deadline_s,
+        failure_mode=step.failure_mode if step.failure_mode != usual else None,
         admit=None if step.admit is None else _admit(step.admit),
         loop=None if step.loop is None else _loop(step.loop),
         tasks=[_task(task) for task in step.tasks],
         routing=step.routing if step.arcs else None,
+        wait=_wait(step.next_wait),
         arcs=[_arc(arc) for arc in step.arcs],
     )
 
 
 def _admit(admit: AdmitPlan) -> dict[str, Any]:
     rules = [{"when": _source(rule.guard), "allow": rule.allow} for rule in admit.rules]
-    return _without_empty(
-        rules=rules, wait_s=admit.wait_s, on_timeout=admit.on_timeout if admit.wait_s is not None else None
-    )
+    return _without_empty(rules=rules, wait=_wait(admit.wait))
+
+
+def _wait(wait: WaitPlan | None) -> dict[str, Any] | None:
+    return None if wait is None else asdict(wait)
 
 
 def _loop(loop: LoopPlan) -> dict[str, Any]:
@@ -116,6 +122,7 @@ def _task(task: TaskPlan) -> dict[str, Any]:
         inputs={**(_source(task.inputs) or {}), **task.verbatim},
         knobs=dict(task.knobs),
         timeout=_without_empty(**asdict(task.timeouts)),
+        schema=None if task.schema is None else task.schema.address or task.schema.content,
         policy=None if task.policy is None else _policy(task.policy),
     )
 
@@ -155,7 +162,7 @@ def _arc(arc: ArcPlan) -> dict[str, Any]:
 
 
 def _step_lines(step: Mapping[str, Any], entry: str) -> Iterator[str]:
-    marks = {name: step.get(name) for name in ("pool", "join", "timeout_s", "deadline_s")}
+    marks = {name: step.get(name) for name in ("pool", "join", "timeout_s", "deadline_s", "failure_mode")}
     if step.get("routing") == "inclusive":
         marks["routing"] = "inclusive"
     first = "  (entry)" if step["step"] == entry else ""
@@ -163,8 +170,8 @@ def _step_lines(step: Mapping[str, Any], entry: str) -> Iterator[str]:
     admit = step.get("admit", {})
     for rule in admit.get("rules", []):
         yield f"{_INDENT}admit {_condition(rule)}: {'allow' if rule['allow'] else 'deny'}"
-    if "wait_s" in admit:
-        yield f"{_INDENT}admit waits {admit['wait_s']:g} s, then: {admit['on_timeout']}"
+    if "wait" in admit:
+        yield f"{_INDENT}admit {_waits(admit['wait'])}"
     loop = step.get("loop")
     while loop:
         outer = {name: value for name, value in loop.items() if name not in ("in", "iterator", "loop")}
@@ -175,6 +182,12 @@ def _step_lines(step: Mapping[str, Any], entry: str) -> Iterator[str]:
     for arc in step.get("arcs", []):
         args = f"  args: {_brief(arc['args'])}" if "args" in arc else ""
         yield f"{_INDENT}arc {_condition(arc, 'always')}: {arc['step']}{args}  line {arc['line']}"
+    if "wait" in step:
+        yield f"{_INDENT}next {_waits(step['wait'])}"
+
+
+def _waits(wait: Mapping[str, Any]) -> str:
+    return f"waits {wait['timeout_s']:g} s, then: {wait['on_timeout']}"
 
 
 def _task_lines(task: Mapping[str, Any]) -> Iterator[str]:

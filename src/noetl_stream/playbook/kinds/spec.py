@@ -33,6 +33,9 @@ class CodeProblem:
 CodeCheck = Callable[[str], Iterable[CodeProblem]]
 """Reads code without running it."""
 
+InputsCheck = Callable[[Mapping[str, Any]], str | None]
+"""Why inputs do not fit each other, or ``None``: called with those given, by field, with their templates as written."""
+
 
 @dataclass(frozen=True, slots=True)
 class KindSpec:
@@ -48,6 +51,7 @@ class KindSpec:
             §12 *Synonyms*).
         statements: Inputs that hold SQL, under every name. A template in one is a warning: use a parameter.
         code: What reads the code of an input, by its field. It gets texts without templates, of a bounded length.
+        params_error: Compares the code with the input ``params``, which its error is about.
         helper: Name of the kind's block in ``outcome`` (``http``, ``pg``, ``py``), or ``None``.
         reads_scope: Whether the tool itself sees ``workload``, ``ctx`` and ``iter`` (python).
         combination_error: Called with the names of the given inputs; returns an error message if they do not go
@@ -62,6 +66,7 @@ class KindSpec:
     beside: Mapping[str, str] = field(default_factory=dict, hash=False)
     statements: frozenset[str] = frozenset()
     code: Mapping[str, CodeCheck] = field(default_factory=dict, hash=False)
+    params_error: InputsCheck | None = None
     helper: str | None = None
     reads_scope: bool = False
     combination_error: Callable[[Collection[str]], str | None] | None = None

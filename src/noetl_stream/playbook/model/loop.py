@@ -150,7 +150,7 @@ def read_loop(
         _check_iterator(loop.iterator, iterator_at, outer, problems)
     loop_spec = recovered(loop.spec, LoopSpec, problems, knobs)
     spec, layer = read_layered(loop_spec, LoopSpec, knobs, problems)
-    policy = read_section(recovered(spec.policy, LoopPolicy, problems), LoopPolicy, problems)
+    policy = read_section(spec.policy, LoopPolicy, problems)
     _check_agreement(loop_spec, spec.policy, problems)
     _check_items(loop.in_, problems)
     mode = spec.mode or policy.mode or "sequential"

@@ -18,12 +18,14 @@ from noetl_stream.playbook.model.sections import (
     Section,
     entries,
     is_null,
+    keys_of,
     mistyped,
     pairs,
     read_section,
     recovered,
+    respelt,
 )
-from noetl_stream.playbook.plan import Backoff, Directive, OnTimeout
+from noetl_stream.playbook.plan import Backoff, Directive, OnTimeout, WaitPlan
 from noetl_stream.playbook.vocabulary import advice
 from noetl_stream.playbook.vocabulary.names import check_identifier
 from noetl_stream.playbook.yaml.nodes import Mapping, MappingKey, Node, Scalar, Sequence, holds_template, kind_of
@@ -103,6 +105,10 @@ class AdmitWait(Section):
     on_timeout: OnTimeout = "fail"
 
 
+class NextWait(AdmitWait):
+    title = "`next.spec.wait`"
+
+
 class SharedEntry(Section):
     title = "a key of `set_shared`"
     rejected = advice.SHARED
@@ -122,11 +128,10 @@ class RuleDraft:
 
 @dataclass(frozen=True, slots=True)
 class AdmitDraft:
-    """Admission as read: conditions, each with whether to allow; ``wait_s`` is ``None`` without ``wait``."""
+    """Admission as read: conditions, each with whether to allow."""
 
     rules: list[tuple[Node | None, bool]]
-    wait_s: float | None
-    on_timeout: OnTimeout
+    wait: WaitPlan | None
 
 
 Write = tuple[MappingKey, Node]
@@ -172,15 +177,22 @@ def read_admit(node: Node | None, problems: Problems) -> AdmitDraft | None:
     """``step.spec.policy.admit``, if present."""
     if is_null(node):
         return None
-    admit = read_section(recovered(node, Admit, problems), Admit, problems)
+    admit = read_section(node, Admit, problems)
     rules = read_rules(admit.rules, problems)
-    wait = read_section(admit.wait, AdmitWait, problems)
     drafts = [(rule.when, read_section(rule.then, Allow, problems).allow) for rule in rules]
     admits_all = bool(rules) and rules[-1].when is None and all(allow for _, allow in drafts)
     if admits_all and admit.wait is not None:
         hint = "remove it, or add a rule that denies: only denied tokens wait"
         problems.warn("no_effect", "`wait` has no effect: the rules admit every token", admit.wait, hint)
-    return AdmitDraft(drafts, read_seconds(wait.timeout_s, "`timeout_s`", problems), wait.on_timeout)
+    return AdmitDraft(drafts, read_wait(admit.wait, AdmitWait, problems))
+
+
+def read_wait(node: Node | None, model: type[AdmitWait], problems: Problems) -> WaitPlan | None:
+    """How long to wait at an admission or a ``next``, if at all; no time if, after reporting, it has problems."""
+    if is_null(node):
+        return None
+    wait = read_section(node, model, problems)
+    return WaitPlan(read_seconds(wait.timeout_s, "`timeout_s`", problems) or 0.0, wait.on_timeout)
 
 
 def read_policy(node: Node, at: MappingKey, problems: Problems) -> PolicyDraft | None:
@@ -220,6 +232,7 @@ def read_rules(
         if not isinstance(item, Mapping):
             mistyped(item, model.title, "a mapping", problems)
             continue
+        item = respelt(item, ["else"], keys_of(model), model.title, problems)
         otherwise = item.keys.get("else")
         if otherwise is None and else_seen is not None:
             problems.error("else_not_last", f"{model.title} after `else` can never match", item, "put `else` last")
@@ -350,6 +363,7 @@ def _read_shared(node: Node | None, problems: Problems) -> list[SharedDraft]:
             what = f"`{key.name}` of `set_shared`"
             mistyped(entry, what, "a mapping with `op`", problems, f"write {key.name}: {SHARED_EXAMPLE}")
             continue
+        entry = recovered(entry, SharedEntry, problems)
         shared = read_section(entry, SharedEntry, problems)
         if shared.op is not None:
             _check_value(shared.op, entry, problems)

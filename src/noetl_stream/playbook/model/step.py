@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Final, Literal
 
 from noetl_stream.playbook.diagnostics import Location, Problems, did_you_mean
@@ -11,7 +11,7 @@ from noetl_stream.playbook.kinds.spec import WORKBOOK, Kinds
 from noetl_stream.playbook.model.document import check_pool
 from noetl_stream.playbook.model.layering import Layer, knobs_of, read_layered, read_seconds, warn_unused
 from noetl_stream.playbook.model.loop import FailureDraft, LoopDraft, read_failure, read_loop
-from noetl_stream.playbook.model.policy import ActionDraft, AdmitDraft, read_admit
+from noetl_stream.playbook.model.policy import ActionDraft, AdmitDraft, NextWait, always_holds, read_admit, read_wait
 from noetl_stream.playbook.model.sections import (
     Part,
     Placeholders,
@@ -35,7 +35,7 @@ from noetl_stream.playbook.model.task import (
     with_rules_of_eval,
 )
 from noetl_stream.playbook.model.workbook import Workbook
-from noetl_stream.playbook.plan import Join
+from noetl_stream.playbook.plan import Join, WaitPlan
 from noetl_stream.playbook.vocabulary import advice
 from noetl_stream.playbook.vocabulary.names import check_name, name_in_file, report_duplicate, result_name
 from noetl_stream.playbook.yaml.nodes import Mapping, MappingKey, Node, Scalar, Sequence, child, kind_of
@@ -107,6 +107,7 @@ class RouterSpec(Section):
     title = "`next.spec`"
 
     mode: Routing = "exclusive"
+    wait: Part = None
     policy: Annotated[Any, Reserved()] = None
 
 
@@ -132,6 +133,15 @@ class ArcDraft:
 
 
 @dataclass(frozen=True, slots=True)
+class RouterDraft:
+    """``next`` as read."""
+
+    arcs: list[ArcDraft] = field(default_factory=list)
+    routing: Routing = "exclusive"
+    wait: WaitPlan | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class JoinDraft:
     """How many tokens a step waits for; ``at`` is the node that says so."""
 
@@ -152,11 +162,13 @@ class StepDraft:
     deadline_s: float | None
     admit: AdmitDraft | None
     failure: FailureDraft
-    failure_at: Location | None
     loop: LoopDraft | None
     tasks: list[TaskDraft]
-    arcs: list[ArcDraft]
-    routing: Routing
+    router: RouterDraft
+
+    @property
+    def arcs(self) -> list[ArcDraft]:
+        return self.router.arcs
 
     @property
     def levels(self) -> list[LoopDraft]:
@@ -212,7 +224,7 @@ def _read_step(node: Node, kinds: Kinds, workbook: Workbook, layer: Layer, probl
     step_spec = recovered(step.spec, StepSpec, problems, knobs)
     spec, own = read_layered(step_spec, StepSpec, knobs, problems)
     check_pool(spec.pool, step_spec, problems)
-    policy = read_section(recovered(spec.policy, StepPolicy, problems), StepPolicy, problems)
+    policy = read_section(spec.policy, StepPolicy, problems)
     lifecycle = read_section(policy.lifecycle, Lifecycle, problems)
     read_section(policy.emit, Emit, problems)
     loop = read_loop(step.loop, node.keys["loop"], knobs, problems) if "loop" in node.keys else None
@@ -225,7 +237,6 @@ def _read_step(node: Node, kinds: Kinds, workbook: Workbook, layer: Layer, probl
     if step.tool is not None:
         tasks = _read_tool(step.tool, step.step, kinds, workbook, own.over(layer), problems)
     warn_unused(own, (task.kind for task in tasks), "this step", problems)
-    routing, arcs = _read_router(step.next, problems) if "next" in node.keys else ("exclusive", [])
     return StepDraft(
         name=step.step,
         at=at,
@@ -236,11 +247,9 @@ def _read_step(node: Node, kinds: Kinds, workbook: Workbook, layer: Layer, probl
         deadline_s=read_seconds(lifecycle.deadline_s, "`deadline_s`", problems),
         admit=read_admit(policy.admit, problems),
         failure=read_failure(policy.failure, problems),
-        failure_at=policy.failure,
         loop=loop,
         tasks=tasks,
-        arcs=arcs,
-        routing=routing,
+        router=_read_router(step.next, problems) if "next" in node.keys else RouterDraft(),
     )
 
 
@@ -275,15 +284,20 @@ def _read_join(node: Node | None, problems: Problems) -> JoinDraft | None:
     return None
 
 
-def _read_router(node: Node, problems: Problems) -> tuple[Routing, list[ArcDraft]]:
+def _read_router(node: Node, problems: Problems) -> RouterDraft:
     if not isinstance(node, Mapping):
         message = f"`next` must be a mapping, not {kind_of(node)}"
         problems.error("next_shape", message, node, _rewritten_next(node) or advice.NEXT_HINT)
-        return "exclusive", [arc for item in _listed_targets(node) if (arc := _read_arc(item, problems))]
-    router = read_section(recovered(node, Router, problems), Router, problems)
-    spec = read_section(recovered(router.spec, RouterSpec, problems), RouterSpec, problems)
+        return RouterDraft([arc for item in _listed_targets(node) if (arc := _read_arc(item, problems))])
+    router = read_section(node, Router, problems)
+    spec = read_section(router.spec, RouterSpec, problems)
     found = [] if is_null(router.arcs) else entries(router.arcs, "`arcs`", problems, "write arcs: [ { step: … } ]")
-    return spec.mode, [arc for item in found if (arc := _read_arc(item, problems))]
+    arcs = [arc for item in found if (arc := _read_arc(item, problems))]
+    if not is_null(spec.wait) and len(arcs) == len(found) and (not arcs or any(always_holds(arc.when) for arc in arcs)):
+        why = "an arc always fires" if arcs else "there are no arcs"
+        hint = "remove it, or give every arc a `when`: a branch rests only while no arc fires"
+        problems.warn("no_effect", f"`wait` has no effect: {why}", spec.wait, hint)
+    return RouterDraft(arcs, spec.mode, read_wait(spec.wait, NextWait, problems))
 
 
 def _read_arc(node: Node, problems: Problems) -> ArcDraft | None:

@@ -5,32 +5,51 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping as MappingOf
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
-from noetl_stream.playbook.diagnostics import Location, Problems, did_you_mean, listed, misspelt
+from noetl_stream.playbook.diagnostics import MAX_DIAGNOSTICS, Location, Problems, did_you_mean, listed, misspelt
 from noetl_stream.playbook.kinds.inputs import check_against, spellings
 from noetl_stream.playbook.kinds.spec import Kinds, KindSpec
 from noetl_stream.playbook.model.layering import Layer, overlay, read_timeouts
 from noetl_stream.playbook.model.policy import PolicyDraft, read_policy
-from noetl_stream.playbook.model.sections import is_null, mistyped, text_of
+from noetl_stream.playbook.model.sections import (
+    Part,
+    Required,
+    Section,
+    is_null,
+    mistyped,
+    read_section,
+    report_lost_indentation,
+    respelt,
+    text_of,
+)
 from noetl_stream.playbook.plan import Timeouts
+from noetl_stream.playbook.results.schema import ResultSchema, read_result_schema
 from noetl_stream.playbook.vocabulary import advice
 from noetl_stream.playbook.vocabulary.names import check_name
 from noetl_stream.playbook.yaml.nodes import Mapping, MappingKey, Node, Scalar, Sequence, extend_pointer, holds_template
 
 LANGUAGE_KEYS: Final = frozenset(["name", "kind", "spec"])
-_SPEC_KEYS: Final = frozenset(["policy", "timeout"])
+_SPEC_KEYS: Final = frozenset(["policy", "timeout", "result"])
 _SCOPE_IN_CODE: Final = re.compile(
     r"\{\{[-\s]*(?:workload|ctx|iter|args|vars|steps|results|execution_id|keychain|_prev)\b[^{}]*\}\}"
 )
 
 
+class ResultSpec(Section):
+    title = "`spec.result`"
+    example = "write result: { schema: { type: object, … } }"
+
+    schema_: Annotated[Part, Required()] = Field(None, alias="schema")
+
+
 @dataclass(frozen=True, slots=True)
 class TaskDraft:
     """A task as read. ``kind`` is ``None`` if unknown. ``inputs`` are rendered, ``verbatim`` nodes never are.
-    ``knobs`` and ``timeouts`` are the effective ones, merged over those of the outer scopes."""
+    ``knobs`` and ``timeouts`` are the effective ones, merged over those of the outer scopes. ``schema`` is that of its
+    result, ``schema_at`` where it stands."""
 
     name: str
     kind: KindSpec | None
@@ -41,6 +60,8 @@ class TaskDraft:
     timeouts: Timeouts
     policy: PolicyDraft | None
     origin: str = ""
+    schema: ResultSchema | None = None
+    schema_at: Node | None = None
 
 
 def read_task(
@@ -58,8 +79,9 @@ def read_task(
     node = in_place(node, kind, problems)
     name = name_of_task(node, synthetic, problems)
     at: Location = node.get("name") or node.get("kind") or node
-    spec = _spec_of_task(node, problems)
+    spec = _spec_of_task(node, kind, problems)
     policy = spec.get("policy")
+    schema_at = read_section(spec.get("result"), ResultSpec, problems).schema_
     nothing = Mapping(node.mark, node.pointer)
     inputs, verbatim = _read_inputs(node, kind, at, problems, require_all) if kind else (nothing, {})
     return TaskDraft(
@@ -71,6 +93,8 @@ def read_task(
         knobs=_read_knobs(spec, kind, layer, at, problems) if kind else {},
         timeouts=overlay(layer.timeouts, read_timeouts(spec.get("timeout"), problems)),
         policy=read_policy(policy, spec.keys["policy"], problems) if policy is not None else None,
+        schema=None if is_null(schema_at) else read_result_schema(schema_at, problems),
+        schema_at=schema_at,
     )
 
 
@@ -109,6 +133,7 @@ def _read_inputs(
 
 def unlabelled(node: Mapping, problems: Problems) -> Mapping:
     """``{fetch: {kind: …}}`` as ``{name: fetch, kind: …}``; anything else as it is (LANGUAGE §3 *Tasks*)."""
+    node = _with_label(node, problems)
     label = label_of_task(node)
     if label is None:
         return node
@@ -124,35 +149,40 @@ def unlabelled(node: Mapping, problems: Problems) -> Mapping:
     return replace(task, keys={**keys, **rest.keys}, values={"name": name, **rest.values})
 
 
+def _with_label(node: Mapping, problems: Problems) -> Mapping:
+    """The task under its label, after reporting that its keys stand beside it."""
+    names = list(node.keys)
+    if names[1:2] != ["kind"] or names[0] in LANGUAGE_KEYS or not is_null(node.values[names[0]]):
+        return node
+    label = names[0]
+    report_lost_indentation(node.keys["kind"], f"`{label}`", f"indent it below `{label}`", problems)
+    return replace(node.only({label}), values={label: node.without({label})})
+
+
 def label_of_task(node: Mapping) -> MappingKey | None:
     """The label of a task written under one: its only key, whose value is a mapping with ``kind`` (misspelt, too)."""
     if len(node.keys) != 1:
         return None
     (label,), (value,) = node.keys.values(), node.values.values()
-    is_task = isinstance(value, Mapping) and bool({"kind", "type"} & value.keys.keys() or _misspelt_kind(value))
+    is_task = isinstance(value, Mapping) and any(
+        misspelt(name, ["kind", "type"]) for name in list(value.keys)[:MAX_DIAGNOSTICS]
+    )
     return label if is_task else None
 
 
 def _with_kind(node: Mapping, problems: Problems) -> Mapping:
-    """The task with its ``kind`` under that key, after reporting another spelling."""
-    name = "type" if "type" in node.keys else _misspelt_kind(node)
-    if "kind" in node.keys or name is None:
-        return node
-    if name == "type":
-        advice.TASK[name].report(node.keys[name], problems)
-    else:
-        message = f"unknown key `{name}` in a task"
-        problems.error("unknown_key", message, node.keys[name], did_you_mean(name, ["kind"]))
-    return node.moved(name, ("kind",)) or node
-
-
-def _misspelt_kind(task: Mapping) -> str | None:
-    return next((name for name in task.keys if name not in advice.TASK and misspelt(name, ["kind"])), None)
+    """The task with its ``kind`` under that key, after reporting another one."""
+    if "kind" not in node.keys and "type" in node.keys:
+        advice.TASK["type"].report(node.keys["type"], problems)
+        return node.moved("type", ("kind",)) or node
+    return respelt(node, ["kind"], advice.TASK, "a task", problems)
 
 
 def in_place(node: Mapping, kind: KindSpec | None, problems: Problems) -> Mapping:
     """The task with what belongs under ``spec`` there, after reporting what must not stand beside ``kind``."""
     inputs = spellings(kind.inputs) if kind else {}
+    if kind and not _is_free(kind.inputs):
+        node = respelt(node, LANGUAGE_KEYS, {**inputs, **kind.beside, **advice.TASK}, "a task", problems)
     for name, target in kind.beside.items() if kind else ():
         if name in node.keys:
             moved = node.moved(name, ("spec", target))
@@ -221,10 +251,15 @@ def name_of_task(node: Mapping, synthetic: str, problems: Problems) -> str:
     return synthetic
 
 
-def _spec_of_task(node: Mapping, problems: Problems) -> Mapping:
+def _is_free(model: type[BaseModel]) -> bool:
+    return model.model_config.get("extra") == "allow"
+
+
+def _spec_of_task(node: Mapping, kind: KindSpec | None, problems: Problems) -> Mapping:
     spec = node.get("spec")
     if isinstance(spec, Mapping):
-        return spec
+        known = None if kind is None or _is_free(kind.knobs) else {**spellings(kind.knobs), **advice.TASK_SPEC}
+        return spec if known is None else respelt(spec, _SPEC_KEYS, known, "a task's `spec`", problems)
     if spec is not None and not is_null(spec):
         mistyped(spec, "`spec`", "a mapping", problems)
     return Mapping(node.mark, node.pointer)

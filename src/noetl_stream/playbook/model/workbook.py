@@ -15,7 +15,16 @@ from noetl_stream.playbook.diagnostics import Location, Problems, did_you_mean, 
 from noetl_stream.playbook.kinds.inputs import spellings
 from noetl_stream.playbook.kinds.spec import WORKBOOK, Kinds, KindSpec
 from noetl_stream.playbook.model.layering import Layer, merged
-from noetl_stream.playbook.model.sections import Part, Required, Section, is_null, mistyped, pairs, read_section
+from noetl_stream.playbook.model.sections import (
+    Part,
+    Required,
+    Section,
+    is_null,
+    mistyped,
+    pairs,
+    read_section,
+    recovered,
+)
 from noetl_stream.playbook.model.sugar import word_of
 from noetl_stream.playbook.model.task import LANGUAGE_KEYS, TaskDraft, in_place, label_of_task, read_task, unlabelled
 from noetl_stream.playbook.vocabulary.names import check_name, report_duplicate
@@ -104,7 +113,7 @@ def read_workbook(node: Node | None, kinds: Kinds, problems: Problems) -> Workbo
 def _listed(node: Node | None, problems: Problems) -> list[tuple[str, Location, Node]]:
     if isinstance(node, Sequence):
         found: list[tuple[str, Location, Node]] = []
-        for item in node.items:
+        for item in (recovered(item, ListedEntry, problems) for item in node.items):
             entry = read_section(item, ListedEntry, problems)
             if entry.name and entry.tool is not None and isinstance(item, Mapping):
                 found.append((entry.name, item.values["name"], entry.tool))

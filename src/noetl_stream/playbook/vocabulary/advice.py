@@ -97,8 +97,6 @@ ROOT: Final = {
 
 KEYS_OF_STEPS: Final = frozenset(["tool", "next", "loop"])
 """At the root, behind ``workflow``, they have lost their indentation."""
-INSIDE_A_STEP: Final = KEYS_OF_STEPS | {"spec", "policy", "admit", "rules", "when", "then", "else", "arcs", "args"}
-"""Words that have lost theirs with them."""
 
 STEP: Final = {
     "when": _STEP_WHEN,
@@ -303,6 +301,7 @@ NEXT: Final = {
     "mode": RejectedKey("`mode` belongs under `spec`", _EXCLUSIVE, place=("spec", "mode")),
     "step": RejectedKey("`step` belongs in an arc", f"write {_ARCS}"),
     "when": RejectedKey("`when` belongs in an arc", f"write {_ARCS}"),
+    "wait": _belongs("wait", "under `spec`", "next: { spec: { wait: { timeout_s: 3600 } }, arcs: [ … ] }"),
 }
 
 PLUGINS: Final = {"quantum": "noetl-stream-quantum"}

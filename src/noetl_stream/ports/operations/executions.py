@@ -107,6 +107,76 @@ class StepSummaryDocument(Document, frozen=True):
     retries: int
 
 
+class GuardDocument(Document, frozen=True):
+    """A guard that would end a wait, with what it reads now: ``values`` by path, and the paths that are ``missing``.
+
+    ``holds`` is null if it cannot be evaluated, or only at too high a cost. ``to`` is the step that an arc leads to.
+    """
+
+    when: str
+    holds: bool | None
+    values: dict[str, Any]
+    missing: list[str]
+    to: str | None
+
+
+class TimerDocument(Document, frozen=True):
+    """A timer that would end a wait. ``on_timeout``: what follows at an admission or a ``next``."""
+
+    purpose: Literal["wait", "admission", "next", "step", "deadline", "execution", "grace"]
+    due: Time
+    on_timeout: Literal["fail", "discard"] | None
+
+
+class AwaitedChildDocument(Document, frozen=True):
+    """A called execution; ``status`` is null where it was not asked for."""
+
+    execution_id: str
+    path: str
+    status: str | None
+
+
+class AwaitedJoinDocument(Document, frozen=True):
+    """The steps whose tokens have ``arrived`` at a join, and what can still reach it."""
+
+    tokens: Literal["all", "any"] | int | None
+    arrived: list[str]
+    coming: list[str]
+
+
+class AwaitedPoolDocument(Document, frozen=True):
+    """The workers of the pool of a command, and how many commands are ``queued`` there; null if that is not known."""
+
+    pool: str
+    workers: int
+    slots: int
+    busy: int
+    queued: int | None
+
+
+class WaitingOnDocument(Document, frozen=True, omit_defaults=True):
+    """What would end a wait; only what applies is there. ``ctx`` and ``steps`` are the keys and steps that the guards
+    read, ``commands`` the commands that have to end, ``request`` what someone has to ask for, ``choices`` the tokens
+    and step runs whose templates are evaluated by another process.
+    """
+
+    guards: list[GuardDocument] = msgspec.field(default_factory=list)
+    ctx: list[str] = msgspec.field(default_factory=list)
+    steps: list[str] = msgspec.field(default_factory=list)
+    timer: TimerDocument | None = None
+    signal: str | None = None
+    child: AwaitedChildDocument | None = None
+    join: AwaitedJoinDocument | None = None
+    commands: list[str] = msgspec.field(default_factory=list)
+    worker: str | None = None
+    pool: AwaitedPoolDocument | None = None
+    request: Literal["resume"] | None = None
+    reference: str | None = None
+    choices: list[str] = msgspec.field(default_factory=list)
+    execution: str | None = None
+    partition: int | None = None
+
+
 class WaitDocument(Document, frozen=True):
     """Something it waits for. ``until``: when the wait times out."""
 
@@ -115,6 +185,7 @@ class WaitDocument(Document, frozen=True):
     iteration: list[int]
     what: str = msgspec.field(name="for")
     until: Time | None
+    waiting_on: WaitingOnDocument = WaitingOnDocument()
 
 
 class DiscardedTokenDocument(Document, frozen=True):
@@ -264,7 +335,9 @@ class AcceptedDocument(Document, frozen=True, omit_defaults=True):
 
 
 class ReasonDocument(Document, frozen=True):
-    """``kind`` is stable; ``sentence`` describes it, ``moves`` says what would move it."""
+    """``kind`` is stable; ``sentence`` describes it, ``moves`` says what would move it, ``waiting_on`` the same for
+    programs; null for what has ended.
+    """
 
     kind: str
     sentence: str
@@ -275,6 +348,7 @@ class ReasonDocument(Document, frozen=True):
     task: str | None
     iteration: list[int]
     details: dict[str, Any]
+    waiting_on: WaitingOnDocument | None = None
 
 
 class WhyDocument(Document, frozen=True):

@@ -134,7 +134,8 @@ def not_found_error(value: Any, path: tuple[Any, ...], references: References) -
     """The error for ``path``, whose last key ``value`` does not have."""
     unwrapped, key, written = unwrap(value, references), path[-1], written_path(path)
     if isinstance(unwrapped, Mapping):
-        return EvaluationFailure(f"`{written}` is undefined", hint=missing_key_hint(unwrapped, path))
+        hint = missing_key_hint(unwrapped, path)
+        return EvaluationFailure(f"`{written}` is undefined", hint=hint, missing=written)
     if isinstance(unwrapped, list | str) and type(key) is int:
         return EvaluationFailure(f"`{written}` is undefined: the length is {len(unwrapped)}")
     hint = f"write `{written_path(path[:-1])}`" if key == "data" and unwrapped is not None else None

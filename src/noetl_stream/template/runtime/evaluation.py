@@ -93,7 +93,7 @@ class Expression:
 
     def _error(self, error: Exception) -> ExpressionError:
         if isinstance(error, EvaluationFailure):
-            return ExpressionError(error.message, expression=self.text, hint=error.hint)
+            return ExpressionError(error.message, expression=self.text, hint=error.hint, missing=error.missing)
         if isinstance(error, RecursionError):
             message = "the value or the template is nested too deeply"
         elif isinstance(error, MemoryError):

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache
-from typing import Final
+from typing import Any, Final
 
 import duckdb
 
 from noetl_stream.playbook.kinds.spec import CodeProblem
+from noetl_stream.tools import sql
 
 MAX_PARSED_CHARS: Final = 16_384
 """Characters of SQL that is parsed: DuckDB's parser takes kilobytes for each level of nesting."""
@@ -40,6 +41,20 @@ def syntax_problems(text: str) -> Iterator[CodeProblem]:
         yield _problem(text, str(error))
     except duckdb.Error:
         return
+
+
+def params_error(inputs: Mapping[str, Any]) -> str | None:
+    """Why the params are not those of the SQL, as far as that is known before the run."""
+    return sql.params_error(inputs, _named)
+
+
+def _named(text: str) -> list[tuple[str, list[str]]]:
+    try:
+        with _parsing:
+            statements = _connection().extract_statements(text)
+    except duckdb.Error as error:
+        raise ValueError("does not parse") from error
+    return [(one.query, [str(name) for name in one.named_parameters]) for one in statements]
 
 
 def _problem(text: str, error: str) -> CodeProblem:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -82,6 +82,12 @@ def _problems_of(text: str) -> Iterable[CodeProblem]:
     return syntax_problems(text)
 
 
+def _params_error(inputs: Mapping[str, Any]) -> str | None:
+    from noetl_stream.tools.duckdb.syntax import params_error
+
+    return params_error(inputs)
+
+
 class DuckdbTool:
     """Runs each task in a thread and in its own database, without access to files and the network.
 
@@ -95,6 +101,7 @@ class DuckdbTool:
         knobs=DuckdbKnobs,
         statements=SQL_INPUTS,
         code={"command": _problems_of},
+        params_error=_params_error,
     )
 
     def __init__(self, settings: ToolSettings | None = None) -> None:

@@ -41,9 +41,6 @@ class PoolShare(Inputs):
     )
 
 
-_WHOLE_POOL: Final = PoolShare()
-
-
 class ConnectionPools:
     """The pools of one worker, created on first use.
 
@@ -65,11 +62,10 @@ class ConnectionPools:
         """
         credential, reach = await credential_of(call, auth), await reach_of(call, auth)
         address = address_of(auth, credential, is_operators=reach is Reach.OWN)
-        share = share or _WHOLE_POOL
         pool = await self._pool((address, reach))
-        size = min(share.max_size, MAX_CONNECTIONS)
+        size = min(share.max_size, MAX_CONNECTIONS) if share else MAX_CONNECTIONS
         places = self._places.setdefault(((address, reach), size), asyncio.Semaphore(size))
-        timeout_s = share.timeout_s or call.timeouts.connect or DEFAULT_CONNECT_TIMEOUT_S
+        timeout_s = (share and share.timeout_s) or call.timeouts.connect or DEFAULT_CONNECT_TIMEOUT_S
         connection = await _acquire(pool, places, auth, timeout_s)
         try:
             yield connection

@@ -6,11 +6,12 @@ is worse than none. Errors are what it cannot read, or the tool refuses.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
 
 from noetl_stream.playbook.diagnostics import did_you_mean
 from noetl_stream.playbook.kinds.spec import CodeProblem
+from noetl_stream.tools import sql
 from noetl_stream.tools.postgres.statements import leading_word, refusal, split_statements, unfinished
 
 COMMANDS: Final = frozenset([
@@ -37,6 +38,17 @@ def syntax_problems(text: str) -> Iterator[CodeProblem]:
         elif word is not None and word.lower() not in COMMANDS:
             message = f"no statement of Postgres begins with `{word}`"
             yield CodeProblem(message, line, severity="warning", hint=did_you_mean(word, sorted(COMMANDS)))
+
+
+def params_error(inputs: Mapping[str, Any]) -> str | None:
+    """Why the params are not those of the SQL, as far as that is known before the run."""
+    return sql.params_error(inputs, _named)
+
+
+def _named(text: str) -> list[tuple[str, list[str]]]:
+    if unfinished(text) is not None:
+        raise ValueError("does not parse")
+    return [(one.text, [parameter.name for parameter in one.parameters]) for one in split_statements(text)]
 
 
 def _place_of(text: str, offset: int) -> tuple[int, int]:

@@ -21,7 +21,7 @@ from noetl_stream.tools.postgres.failures import failures_translated
 from noetl_stream.tools.postgres.params import bind_value
 from noetl_stream.tools.postgres.pool import ConnectionPools, PoolShare
 from noetl_stream.tools.postgres.statements import SqlStatement, refusal, split_statements
-from noetl_stream.tools.postgres.syntax import syntax_problems
+from noetl_stream.tools.postgres.syntax import params_error, syntax_problems
 
 if TYPE_CHECKING:
     from asyncpg.prepared_stmt import PreparedStatement
@@ -64,6 +64,7 @@ class PostgresTool:
         knobs=PostgresKnobs,
         statements=sql.SQL_INPUTS,
         code={"command": syntax_problems},
+        params_error=params_error,
         helper="pg",
     )
 

@@ -32,29 +32,33 @@ def compile_program(source: str, filename: str) -> Program:
     Raises:
         SyntaxError: The source does not parse.
     """
-    program = _compiled(source, filename)
+    try:
+        program = _compiled(source, filename)
+    except (ValueError, RecursionError, MemoryError) as error:
+        raise SyntaxError(str(error) or "nested too deeply") from None
     remember_lines(source, filename)
     return program
 
 
 def syntax_error(source: str) -> SyntaxError | None:
-    """Why ``source`` does not compile, or ``None``. Does not run it, and keeps nothing."""
+    """Why ``source`` compiles nowhere, or ``None``. Does not run it, and keeps nothing."""
     with warnings.catch_warnings(action="ignore"):
         try:
             _compiled(source, "<code>")
         except SyntaxError as error:
             return error
+        except ValueError as error:
+            return SyntaxError(str(error))
+        except (RecursionError, MemoryError):
+            return None  # how deep it may be nested depends on the process
     return None
 
 
 def _compiled(source: str, filename: str) -> Program:
-    try:
-        tree = ast.parse(source, filename)
-        if not any(isinstance(node, ast.Return) for node in _own_nodes(tree)):
-            return Program(compile(tree, filename, "exec", dont_inherit=True), returns=False)
-        return Program(_with_return(source, tree, filename), returns=True)
-    except (ValueError, RecursionError, MemoryError) as error:
-        raise SyntaxError(str(error) or "nested too deeply") from None
+    tree = ast.parse(source, filename)
+    if not any(isinstance(node, ast.Return) for node in _own_nodes(tree)):
+        return Program(compile(tree, filename, "exec", dont_inherit=True), returns=False)
+    return Program(_with_return(source, tree, filename), returns=True)
 
 
 def remember_lines(source: str, filename: str) -> None:

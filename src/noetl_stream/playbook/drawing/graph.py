@@ -1,0 +1,132 @@
+"""What a drawing of a playbook shows: its steps and arcs, and which of them no run reaches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any, Final, Literal
+
+from noetl_stream.playbook.net.knowledge import Facts, ended
+from noetl_stream.playbook.net.reach import Reach, reach_of
+from noetl_stream.playbook.plan import ArcPlan, Plan, StepPlan
+
+SHOWN_CHARS: Final = 40
+"""Characters of a guard that a label shows."""
+
+ArcKind = Literal["always", "guarded", "failure", "never"]
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A step.
+
+    Attributes:
+        kinds: Of its tasks, in order.
+        loop: Its levels, outermost first, such as ``city, parallel``.
+        join: How many tokens it waits for, as written; ``None`` without a join.
+        admission: Whether rules admit its tokens.
+        waits: What may wait for something outside: its ``admission``, its ``next``.
+        routing: How its arcs fire.
+        is_entry, is_reached: Whether runs begin with it, and whether any run reaches it.
+    """
+
+    step: str
+    line: int
+    kinds: tuple[str, ...]
+    loop: tuple[str, ...]
+    join: str | None
+    admission: bool
+    waits: tuple[str, ...]
+    routing: str
+    is_entry: bool
+    is_reached: bool
+
+    @property
+    def lines(self) -> list[str]:
+        """Its label: the name, then what there is to say of it."""
+        shown = [self.step]
+        if self.kinds:
+            counted = {kind: self.kinds.count(kind) for kind in self.kinds}
+            shown.append(", ".join(f"{kind} ×{count}" if count > 1 else kind for kind, count in counted.items()))
+        shown += [f"for each {level}" for level in self.loop]
+        marks = [f"joins {self.join}"] if self.join else []
+        marks += ["admission"] if self.admission else []
+        marks += ["waits at next"] if "next" in self.waits else []
+        return [*shown, " · ".join(marks)] if marks else shown
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """An arc and its guard as written; its kind is ``failure`` if it fires only then, ``never`` if in no run."""
+
+    source: str
+    target: str
+    when: str | None
+    kind: ArcKind
+    line: int
+
+    @property
+    def label(self) -> str:
+        """Its guard without the braces, cut to :data:`SHOWN_CHARS`."""
+        text = "" if self.when is None else " ".join(self.when.strip().removeprefix("{{").removesuffix("}}").split())
+        return text if len(text) <= SHOWN_CHARS else f"{text[: SHOWN_CHARS - 1]}…"
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """The steps and arcs of a playbook, in file order."""
+
+    path: str
+    digest: str
+    nodes: tuple[Node, ...]
+    edges: tuple[Edge, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """``path``, ``digest``, ``steps`` and ``arcs``, whose ends are ``from`` and ``to``."""
+        arcs = [
+            {"from": edge.source, "to": edge.target, "when": edge.when, "kind": edge.kind, "line": edge.line}
+            for edge in self.edges
+        ]
+        return {"path": self.path, "digest": self.digest, "steps": list(map(asdict, self.nodes)), "arcs": arcs}
+
+
+def graph_of(plan: Plan) -> Graph:
+    """The graph of a plan."""
+    reach = reach_of(plan)
+    nodes = tuple(_node(plan, step, reach) for step in plan.steps.values())
+    return Graph(plan.path, plan.digest, nodes, tuple(_edges(plan, reach)))
+
+
+def _node(plan: Plan, step: StepPlan, reach: Reach) -> Node:
+    levels, level = [], step.loop
+    while level is not None:
+        levels.append(level)
+        level = level.inner
+    waits = [name for name, wait in (("admission", step.admit and step.admit.wait), ("next", step.next_wait)) if wait]
+    return Node(
+        step=step.name,
+        line=step.line,
+        kinds=tuple(task.kind for task in step.tasks),
+        loop=tuple(f"{level.iterator}, {level.mode}" for level in levels),
+        join=None if step.join is None else str(step.join),
+        admission=step.admit is not None,
+        waits=tuple(waits),
+        routing=step.routing,
+        is_entry=step.name == plan.entry,
+        is_reached=step.name in reach.runs,
+    )
+
+
+def _edges(plan: Plan, reach: Reach) -> Iterator[Edge]:
+    for step in plan.steps.values():
+        for index, arc in enumerate(step.arcs):
+            is_dead = step.name not in reach.arrived or (step.name, index) in reach.flow.dead
+            when = None if arc.guard is None else arc.guard.source
+            yield Edge(step.name, arc.step, when, "never" if is_dead else _kind(step, arc), arc.line)
+
+
+def _kind(step: StepPlan, arc: ArcPlan) -> ArcKind:
+    done = ended("loop.done" if step.loop is not None else "step.done", step.name)
+    if arc.handles_failure and Facts().value(arc.guard, event=done) is False:
+        return "failure"
+    return "always" if arc.guard is None else "guarded"

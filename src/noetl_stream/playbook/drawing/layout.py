@@ -1,0 +1,232 @@
+"""A layered layout: steps in rows from the entry down, and guards in the rows between them (Sugiyama's method).
+
+Arcs that lead back are drawn upward. Each row is ordered so that few lines cross, then moved so that they are straight.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+from statistics import fmean
+from typing import Final
+
+from noetl_stream.errors import UsageError
+from noetl_stream.playbook.drawing.graph import Edge, Graph, Node
+
+MAX_POINTS: Final = 4000
+"""Steps and bends of one picture."""
+
+CHAR_WIDTH: Final = 7.2
+LINE_HEIGHT: Final = 16.0
+PADDING: Final = 12.0
+GAP: Final = 28.0
+ROW_GAP: Final = 20.0
+
+_SWEEPS: Final = 60
+
+Key = str | tuple[int, int]
+"""A step, or a bend: the index of its arc, and the row."""
+
+Rows = Sequence[list[Key]]
+Near = Mapping[Key, Sequence[Key]]
+Sizes = Mapping[Key, tuple[float, float]]
+Point = tuple[float, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """A step: its centre, width and height."""
+
+    node: Node
+    x: float
+    y: float
+    width: float
+    height: float
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """An arc: the points from its source to its target, and the centre of its label."""
+
+    edge: Edge
+    points: tuple[Point, ...]
+    label_at: Point
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """A picture; lengths are in pixels."""
+
+    width: float
+    height: float
+    boxes: tuple[Box, ...]
+    lines: tuple[Line, ...]
+
+
+def laid_out(graph: Graph) -> Layout:
+    """The positions of steps and arcs.
+
+    Raises:
+        UsageError: more than :data:`MAX_POINTS` steps and bends.
+    """
+    row_of = _rows(graph)
+    if sum(abs(row_of[edge.source] - row_of[edge.target]) for edge in graph.edges) + len(graph.nodes) > MAX_POINTS:
+        message = f"the playbook is too large for a picture: more than {MAX_POINTS} steps and bends (max_points)"
+        raise UsageError(message, hint="write it as dot, and let Graphviz draw it")
+    chains = [_chain(index, edge, row_of) for index, edge in enumerate(graph.edges)]
+    near: dict[Key, list[Key]] = {}
+    for one, other in (link for chain in chains for link in pairwise(chain)):
+        near.setdefault(one, []).append(other)
+        near.setdefault(other, []).append(one)
+    sizes = _sizes(graph, chains)
+    rows = _ordered(graph, row_of, chains, near)
+    across, down = _columns(rows, near, sizes), _heights(rows, sizes)
+    places: dict[Key, Point] = {key: (across[key], down[row]) for row, keys in enumerate(rows) for key in keys}
+    boxes = {node.step: Box(node, *places[node.step], *sizes[node.step]) for node in graph.nodes}
+    lines = tuple(_line(edge, chain, places, boxes) for edge, chain in zip(graph.edges, chains, strict=True))
+    right = max(across[key] + sizes[key][0] / 2 for key in across)
+    bottom = max(box.y + box.height / 2 for box in boxes.values())
+    return Layout(right + GAP, bottom + GAP, tuple(boxes.values()), lines)
+
+
+def _rows(graph: Graph) -> dict[str, int]:
+    """The row of each step: even, and below the steps whose arcs lead to it, except those that lead back."""
+    after: dict[str, list[str]] = {node.step: [] for node in graph.nodes}
+    for edge in graph.edges:
+        after[edge.source].append(edge.target)
+    finished = _finished(graph, after)
+    place = {step: index for index, step in enumerate(finished)}
+    row_of = dict.fromkeys(after, 0)
+    for step in reversed(finished):
+        for target in after[step]:
+            # In a depth-first search, only an arc that leads back ends at a step that is finished later.
+            if place[target] < place[step]:
+                row_of[target] = max(row_of[target], row_of[step] + 2)
+    return row_of
+
+
+def _finished(graph: Graph, after: Mapping[str, Sequence[str]]) -> list[str]:
+    """The steps in the order in which a depth-first search from the entry is done with them."""
+    finished: list[str] = []
+    seen: set[str] = set()
+    for node in sorted(graph.nodes, key=lambda node: not node.is_entry):
+        pending: list[tuple[str, Iterator[str]]] = []
+        step: str | None = node.step
+        while step is not None or pending:
+            if step is not None and step not in seen:
+                seen.add(step)
+                pending.append((step, iter(after[step])))
+            current, targets = pending[-1] if pending else ("", iter(()))
+            step = next((target for target in targets if target not in seen), None)
+            if step is None and pending:
+                finished.append(current)
+                pending.pop()
+    return finished
+
+
+def _chain(index: int, edge: Edge, row_of: Mapping[str, int]) -> list[Key]:
+    """A step, the bends, and the other step, downward. An arc to its own step has one bend, below it."""
+    ends = sorted((edge.source, edge.target), key=lambda step: row_of[step])
+    upper, lower = (row_of[step] for step in ends)
+    bends: list[Key] = [(index, row) for row in range(upper + 1, max(lower, upper + 2))]
+    return [ends[0], *bends] if edge.source == edge.target else [ends[0], *bends, ends[1]]
+
+
+def _label_bend(edge: Edge, chain: Sequence[Key]) -> Key:
+    """The bend next to the source of an arc."""
+    return chain[1] if edge.source == chain[0] else chain[-2]
+
+
+def _sizes(graph: Graph, chains: Sequence[Sequence[Key]]) -> dict[Key, tuple[float, float]]:
+    sizes: dict[Key, tuple[float, float]] = {}
+    for node in graph.nodes:
+        width = max(map(len, node.lines)) * CHAR_WIDTH + 2 * PADDING
+        sizes[node.step] = (width, len(node.lines) * LINE_HEIGHT + PADDING)
+    for edge, chain in zip(graph.edges, chains, strict=True):
+        label = _label_bend(edge, chain)
+        for key in chain:
+            if not isinstance(key, str):
+                sizes[key] = (len(edge.label) * CHAR_WIDTH if key == label else 0, LINE_HEIGHT)
+    return sizes
+
+
+def _ordered(graph: Graph, row_of: Mapping[str, int], chains: Sequence[Sequence[Key]], near: Near) -> list[list[Key]]:
+    """The rows, each ordered by the mean place of what its elements are connected with in the row before."""
+    count = max(
+        max(row_of.values()) + 1, *(key[1] + 1 for chain in chains for key in chain if not isinstance(key, str)), 1
+    )
+    rows: list[list[Key]] = [[] for _ in range(count)]
+    for node in graph.nodes:
+        rows[row_of[node.step]].append(node.step)
+    for chain in chains:
+        for key in chain:
+            if not isinstance(key, str):
+                rows[key[1]].append(key)
+    for sweep in range(_SWEEPS):
+        downward = sweep % 2 == 0
+        for above, ordered in pairwise(rows if downward else rows[::-1]):
+            place = {key: index for index, key in enumerate(above)}
+            means = {}
+            for index, key in enumerate(ordered):
+                linked = [place[other] for other in near.get(key, ()) if other in place]
+                means[key] = fmean(linked or [index])
+            ordered.sort(key=means.__getitem__)
+    return rows
+
+
+def _columns(rows: Rows, near: Near, sizes: Sizes) -> dict[Key, float]:
+    """The centres: as close to the mean of what each element is connected with as its neighbours allow."""
+    across: dict[Key, float] = {}
+    for row in rows:
+        across |= dict(zip(row, _offsets(row, sizes), strict=True))
+    for sweep in range(_SWEEPS):
+        for row in rows if sweep % 2 == 0 else reversed(rows):
+            wanted = [fmean([across[other] for other in near.get(key, ())] or [across[key]]) for key in row]
+            across |= dict(zip(row, _spaced(wanted, _offsets(row, sizes)), strict=True))
+    left = min(across[key] - sizes[key][0] / 2 for key in across)
+    return {key: x - left + GAP for key, x in across.items()}
+
+
+def _offsets(row: Sequence[Key], sizes: Sizes) -> list[float]:
+    """The centres of a row's elements with the least space between them."""
+    gaps = [(sizes[one][0] + sizes[other][0]) / 2 + GAP for one, other in pairwise(row)]
+    return list(accumulate(gaps, initial=0.0))[: len(row)]
+
+
+def _spaced(wanted: Sequence[float], offsets: Sequence[float]) -> list[float]:
+    """The positions closest to those wanted, at least as far apart as the offsets (isotonic regression)."""
+    blocks: list[tuple[float, int]] = []
+    for target, offset in zip(wanted, offsets, strict=True):
+        mean, count = target - offset, 1
+        while blocks and blocks[-1][0] > mean:
+            before, size = blocks.pop()
+            mean, count = (mean * count + before * size) / (count + size), count + size
+        blocks.append((mean, count))
+    shifts = [mean for mean, count in blocks for _ in range(count)]
+    return [shift + offset for shift, offset in zip(shifts, offsets, strict=True)]
+
+
+def _heights(rows: Rows, sizes: Sizes) -> list[float]:
+    """The centre of each row."""
+    centres, bottom = [], GAP
+    for row in rows:
+        height = max((sizes[key][1] for key in row), default=0.0)
+        centres.append(bottom + height / 2)
+        bottom += height + ROW_GAP
+    return centres
+
+
+def _line(edge: Edge, chain: Sequence[Key], places: Mapping[Key, Point], boxes: Mapping[str, Box]) -> Line:
+    label_at = places[_label_bend(edge, chain)]
+    source, target = boxes[edge.source], boxes[edge.target]
+    if edge.source == edge.target:
+        bottom, aside = source.y + source.height / 2, source.width / 4
+        return Line(edge, ((source.x + aside, bottom), label_at, (source.x - aside, bottom)), label_at)
+    bends = [places[key] for key in chain[1:-1]]
+    if edge.source == chain[0]:
+        start, end = source.y + source.height / 2, target.y - target.height / 2
+    else:
+        bends.reverse()
+        start, end = source.y - source.height / 2, target.y + target.height / 2
+    return Line(edge, ((source.x, start), *bends, (target.x, end)), label_at)

@@ -1,0 +1,68 @@
+"""The cycles of a workflow: those without an exit, and those that may leave tokens behind in each round."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from noetl_stream.playbook.diagnostics import Firing
+from noetl_stream.playbook.net.flow import Flow
+from noetl_stream.playbook.net.reach import Reach, firing_of
+
+Cycle = frozenset[str]
+
+
+def cycles_of(reach: Reach) -> Iterator[Cycle]:
+    """The strongly connected components in which a token can return, in the order in which runs reach them."""
+    after = {step: _closure(reach.flow, step) for step in reach.arrived}
+    seen: set[str] = set()
+    for step in reach.arrived:
+        if step in after[step] and step not in seen:
+            cycle = frozenset(other for other in after[step] if step in after[other])
+            seen |= cycle
+            yield cycle
+
+
+def has_exit(flow: Flow, cycle: Cycle) -> bool:
+    """Whether a token in the cycle can leave it or end there without a failure that ends the execution."""
+    for step in cycle:
+        if flow.admits[step] is not True or flow.plan.steps[step].join not in (None, "all"):
+            return True
+        if any(cycle.isdisjoint(flow.targets(step, outcome)) for outcome in flow.outcomes[step]):
+            return True
+    return False
+
+
+def left_behind(flow: Flow, cycle: Cycle) -> frozenset[str]:
+    """The steps that get tokens beside the one that stays in the cycle."""
+    found: set[str] = set()
+    for step in cycle:
+        for outcome in flow.outcomes[step]:
+            targets = flow.targets(step, outcome)
+            if len(targets) > 1 and not cycle.isdisjoint(targets):
+                found.update(targets)
+    return frozenset(found)
+
+
+def round_of(flow: Flow, cycle: Cycle, first: str) -> list[Firing]:
+    """A shortest way once round the cycle."""
+    came: dict[str, list[Firing]] = {}
+    pending = [first]
+    for step in pending:
+        for outcome in flow.outcomes[step]:
+            for target in cycle.intersection(flow.targets(step, outcome)):
+                if target not in came:
+                    came[target] = [*came.get(step, ()), firing_of(flow, step, outcome, repeats=True)]
+                    pending.append(target)
+    return came[first]
+
+
+def _closure(flow: Flow, start: str) -> dict[str, None]:
+    """The steps that a token can reach from a step, by one or more arcs."""
+    found: dict[str, None] = {}
+    pending = [start]
+    while pending:
+        for target in flow.successors(pending.pop()):
+            if target not in found:
+                found[target] = None
+                pending.append(target)
+    return found

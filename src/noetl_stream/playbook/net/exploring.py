@@ -1,0 +1,67 @@
+"""Questions to the net of a workflow, answered within one bound on markings for all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Final
+
+from noetl_stream.playbook.diagnostics import Firing
+from noetl_stream.playbook.net.petri import Exploration
+from noetl_stream.playbook.net.reach import Reach
+from noetl_stream.playbook.net.unfold import Place, TooLarge, Unfolding, can_move_in_turn
+
+MAX_MARKINGS: Final = 20_000
+"""Markings explored for one playbook."""
+MAX_MARKINGS_PER_QUESTION: Final = 4_000
+
+Explored = Exploration[Place, Firing | None]
+Tokens = Mapping[Place, float]
+
+
+class Questions:
+    """Explores nets as long as markings are left.
+
+    Attributes:
+        unanswered: The questions for which there were too few.
+    """
+
+    def __init__(self, most: int = MAX_MARKINGS) -> None:
+        self._left = most
+        self.unanswered: Final[list[str]] = []
+
+    def markings(self, reach: Reach, steps: Iterable[str], question: str) -> Iterator[tuple[Tokens, Explored]]:
+        """The markings of the part of the net that leads to ``steps``, nearest first, until the caller has an answer.
+
+        Args:
+            question: What is asked, in words, in case it stays unanswered.
+        """
+        return self._explored(lambda: Unfolding(reach, steps), question)
+
+    def arrivals(self, reach: Reach, join: str, question: str) -> Iterator[tuple[Tokens, Explored]]:
+        """The markings before a join fires; also those after it, if its own tokens may come back."""
+        if can_move_in_turn(reach, join):
+            return self._explored(lambda: Unfolding(reach, [join], ends_at=join), question, in_turn=True)
+        return self.markings(reach, [join], question)
+
+    def _explored(
+        self, unfold: Callable[[], Unfolding], question: str, *, in_turn: bool = False
+    ) -> Iterator[tuple[Tokens, Explored]]:
+        try:
+            net = unfold()
+        except TooLarge:
+            self.unanswered.append(question)
+            return
+        most = min(self._left, MAX_MARKINGS_PER_QUESTION)
+        exploration = Exploration(net.transitions, net.start, most, in_turn=in_turn)
+        try:
+            for tokens in exploration:
+                yield tokens, exploration
+            if not exploration.is_complete:
+                self.unanswered.append(question)
+        finally:
+            self._left = max(self._left - exploration.size, 0)
+
+
+def firings(labels: Iterable[Firing | None]) -> list[Firing]:
+    """The firings that a path shows."""
+    return [label for label in labels if label is not None]

@@ -1,0 +1,201 @@
+"""What can follow each step: which arcs fire together when it ends, guards unknown unless they are certain.
+
+Source: LANGUAGE §4, §7. More may follow here than ever does, since a guard that reads data may hold or not; never less.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any, Final
+
+from noetl_stream.playbook.net.knowledge import UNKNOWN, Facts, are_opposite, ended
+from noetl_stream.playbook.plan import AdmitRule, ArcPlan, Plan, StepPlan
+
+MAX_OPEN_ARCS: Final = 4
+"""Arcs of one inclusive router whose guards are unknown and of which all combinations are tried. Of more, the
+combinations are none, each one and all: those from which most tokens and fewest tokens follow."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What may follow a step run.
+
+    Attributes:
+        event: What ended it: ``step.done``, ``loop.done``, ``step.failed`` or ``next.timed_out``.
+        arcs: Indexes of the arcs that fire together; without any, the branch ends.
+        rests: Whether the branch rests first, at a router with ``wait``.
+    """
+
+    event: str
+    arcs: tuple[int, ...]
+    rests: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """The possible outcomes of every step, and how its admission decides.
+
+    Attributes:
+        outcomes: By step. A failure that ends the execution is not listed.
+        admits: By step, whether a token is admitted: ``None`` if it depends on data.
+        dead: Arcs that never fire, by step and index.
+    """
+
+    plan: Plan
+    facts: Facts
+    outcomes: Mapping[str, Sequence[Outcome]]
+    admits: Mapping[str, bool | None]
+    dead: frozenset[tuple[str, int]]
+
+    def targets(self, step: str, outcome: Outcome) -> tuple[str, ...]:
+        """The steps that an outcome sends tokens to."""
+        return tuple(self.plan.steps[step].arcs[index].step for index in outcome.arcs)
+
+    def successors(self, step: str) -> dict[str, None]:
+        """The steps that can get a token from a step, in the order of its arcs."""
+        return dict.fromkeys(
+            arc.step for index, arc in enumerate(self.plan.steps[step].arcs) if (step, index) not in self.dead
+        )
+
+
+def flow_of(plan: Plan, facts: Facts, failing: frozenset[str]) -> Flow:
+    """The flow of a plan.
+
+    Args:
+        failing: Steps whose join always fails: they never run, but their failure may be routed.
+    """
+    outcomes = {
+        step.name: list(dict.fromkeys(_outcomes(step, facts, is_failing=step.name in failing)))
+        for step in plan.steps.values()
+    }
+    sources = _sources(plan, _dead(plan, outcomes))
+    admits = {step.name: _admits(plan, step, facts, sources[step.name]) for step in plan.steps.values()}
+    for name in (name for name, admitted in admits.items() if admitted is False):
+        outcomes[name] = [outcome for outcome in outcomes[name] if outcome.event == "step.failed"]
+    return Flow(plan, facts, outcomes, admits, _dead(plan, outcomes))
+
+
+def _dead(plan: Plan, outcomes: Mapping[str, Sequence[Outcome]]) -> frozenset[tuple[str, int]]:
+    """The arcs that are in no outcome."""
+    every = {(step.name, index) for step in plan.steps.values() for index in range(len(step.arcs))}
+    return frozenset(every - {(step, index) for step in outcomes for one in outcomes[step] for index in one.arcs})
+
+
+def _outcomes(step: StepPlan, facts: Facts, *, is_failing: bool) -> Iterator[Outcome]:
+    done = "loop.done" if step.loop is not None else "step.done"
+    if not is_failing:
+        yield from _routed(step, facts, done, range(len(step.arcs)))
+    if _can_fail(step):
+        handling = [index for index, arc in enumerate(step.arcs) if arc.handles_failure]
+        for outcome in _routed(step, facts, "step.failed", handling):
+            if outcome.arcs or step.failure_mode == "best_effort":
+                yield outcome
+
+
+def _can_fail(step: StepPlan) -> bool:
+    times_out = step.admit is not None and step.admit.wait is not None and step.admit.wait.on_timeout == "fail"
+    return bool(step.tasks) or isinstance(step.join, int) or step.deadline_s is not None or times_out
+
+
+def _routed(step: StepPlan, facts: Facts, event: str, indexes: Sequence[int]) -> Iterator[Outcome]:
+    """The outcomes after one event, of the arcs that are candidates then."""
+    known = _values(step, facts, event, indexes)
+    wait = step.next_wait if event != "step.failed" else None
+    for fired in _combinations(step, indexes, known):
+        if fired or wait is None:
+            yield Outcome(event, fired)
+    if wait is None or () not in set(_combinations(step, indexes, known)):
+        return
+    for fired in _combinations(step, indexes, known):  # when a fact has changed `ctx` or a result
+        if fired:
+            yield Outcome(event, fired, rests=True)
+    late = _values(step, facts, "next.timed_out", indexes)
+    for fired in _combinations(step, indexes, late):
+        if fired or wait.on_timeout == "discard" or step.failure_mode == "best_effort":
+            yield Outcome("next.timed_out", fired, rests=True)
+
+
+def _values(step: StepPlan, facts: Facts, event: str, indexes: Iterable[int]) -> dict[int, bool | None]:
+    if step.next_wait is not None:
+        facts = Facts(unrun=facts.unrun)  # what is not set yet may come from outside (LANGUAGE §4)
+    seen = ended(event, step.name)
+    return {index: facts.value(step.arcs[index].guard, event=seen) for index in indexes}
+
+
+def _combinations(
+    step: StepPlan, indexes: Sequence[int], known: Mapping[int, bool | None]
+) -> Iterator[tuple[int, ...]]:
+    """Which arcs may fire together; the empty tuple if it may be none."""
+    possible = [index for index in indexes if known[index] is not False]
+    if step.routing == "exclusive":
+        passed: list[ArcPlan] = []
+        for index in possible:
+            arc = step.arcs[index]
+            yield (index,)
+            if known[index] or any(are_opposite(arc.guard, one.guard) for one in passed):
+                return
+            passed.append(arc)
+        yield ()
+        return
+    certain = [index for index in possible if known[index]]
+    opened = [index for index in possible if known[index] is None]
+    for chosen in _subsets(opened):
+        if not _contradicts(step, opened, set(chosen)):
+            yield tuple(sorted((*certain, *chosen)))
+
+
+def _subsets(indexes: Sequence[int]) -> Iterator[tuple[int, ...]]:
+    sizes: Iterable[int] = range(len(indexes), -1, -1)
+    if len(indexes) > MAX_OPEN_ARCS:
+        sizes = (len(indexes), 1, 0)
+    for size in sizes:
+        yield from combinations(indexes, size)
+
+
+def _contradicts(step: StepPlan, opened: Sequence[int], chosen: set[int]) -> bool:
+    """Whether both or neither of two opposite guards would hold."""
+    if len(opened) > MAX_OPEN_ARCS:
+        return False
+    return any(
+        (one in chosen) == (other in chosen) and are_opposite(step.arcs[one].guard, step.arcs[other].guard)
+        for one, other in combinations(opened, 2)
+    )
+
+
+def _sources(plan: Plan, dead: frozenset[tuple[str, int]]) -> dict[str, list[Mapping[str, Any]]]:
+    """By step, what ``token`` may be in its admission."""
+    sources: dict[str, set[str | None]] = {name: set() for name in plan.steps}
+    sources[plan.entry].add(None)
+    for step in plan.steps.values():
+        for index, arc in enumerate(step.arcs):
+            if (step.name, index) not in dead:
+                sources[arc.step].add(None if plan.steps[arc.step].join is not None else step.name)
+    # A person may inject a token into any step, so its cause is never certain.
+    return {name: [{"from_step": one, "cause": UNKNOWN} for one in found] for name, found in sources.items()}
+
+
+def _admits(plan: Plan, step: StepPlan, facts: Facts, sources: Sequence[Mapping[str, Any]]) -> bool | None:
+    policy = step.admit
+    if policy is None:
+        return True
+    if policy.wait is not None:
+        facts = Facts(unrun=facts.unrun)
+    decided = {
+        _decision([facts.value(rule.guard, token=token) for rule in policy.rules], policy.rules) for token in sources
+    }
+    return decided.pop() if len(decided) == 1 else None
+
+
+def _decision(values: Sequence[bool | None], rules: Sequence[AdmitRule]) -> bool | None:
+    """What the first rule that holds says; ``None`` if that depends on data."""
+    possible = set()
+    for value, rule in zip(values, rules, strict=True):
+        if value is not False:
+            possible.add(rule.allow)
+        if value:
+            break
+    else:
+        possible.add(False)
+    return possible.pop() if len(possible) == 1 else None

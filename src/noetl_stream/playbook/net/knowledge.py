@@ -1,0 +1,111 @@
+"""What is known of a guard before anything runs: true, false, or neither.
+
+A guard is evaluated with the values that are certain; one that reads another value is unknown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from jinja2 import nodes
+
+from noetl_stream.model.outcome import Payload, Reference
+from noetl_stream.template import ABSENT, Budget, ExpressionError, Guard, OverBudget, ReferenceNeeded, Scope, holds
+from noetl_stream.template.compile.evaluators import ENVIRONMENT
+from noetl_stream.template.compile.parsing import TextError, parse
+from noetl_stream.template.runtime.scope import LazyResult, OutcomeEnvelope
+
+UNKNOWN: Final = LazyResult(Payload(reference=Reference("", "unknown", 0)))
+"""A value of which nothing is known: reading it raises :class:`ReferenceNeeded`."""
+
+_SPENT_PER_GUARD: Final = 10_000
+_OPPOSITES: Final = {"eq": "ne", "ne": "eq", "lt": "gteq", "gteq": "lt", "gt": "lteq", "lteq": "gt", "in": "notin"}
+
+
+class Partial(dict[str, Any]):
+    """A namespace of which some keys are known; the others are :data:`UNKNOWN`, except those known to be undefined."""
+
+    def __init__(self, known: Mapping[str, Any], undefined: Collection[str] = ()) -> None:
+        super().__init__(known)
+        self._undefined = undefined
+
+    def __missing__(self, key: str) -> Any:
+        if key in self._undefined:
+            raise KeyError(key)
+        return UNKNOWN
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What is certain where guards are evaluated.
+
+    Attributes:
+        unset: Keys of ``ctx`` that nothing can have set.
+        unrun: Steps that cannot have run.
+    """
+
+    unset: frozenset[str] = frozenset()
+    unrun: frozenset[str] = frozenset()
+
+    def value(self, guard: Guard | None, **namespaces: Mapping[str, Any]) -> bool | None:
+        """The guard's value in all runs; ``None`` if it depends. An omitted guard is true.
+
+        Args:
+            namespaces: ``event`` or ``token``, where the guard can read it.
+        """
+        if guard is None:
+            return True
+        if any(key is None and name not in namespaces for name, key in guard.reads):
+            return None  # a namespace as a whole, or by a computed key
+        known: dict[str, Any] = {name: UNKNOWN for name, _ in guard.reads}
+        known["ctx"] = Partial({}, self.unset)
+        known["steps"] = Partial(dict.fromkeys(self.unrun, ABSENT))
+        try:
+            return holds(guard, Scope(known | namespaces, budget=Budget(_SPENT_PER_GUARD)))
+        except (ReferenceNeeded, ExpressionError, OverBudget):
+            return None
+
+
+def ended(name: str, step: str) -> Mapping[str, Any]:
+    """``event`` as far as it is known when ``step`` has ended, by the event's name."""
+    failed = name == "step.failed"
+    return OutcomeEnvelope(
+        name=name,
+        step=step,
+        status="error" if failed else "success",
+        result=ABSENT if failed else UNKNOWN,
+        error=UNKNOWN if failed else ABSENT,
+        loop=UNKNOWN,
+    )
+
+
+def are_opposite(one: Guard | None, other: Guard | None) -> bool:
+    """Whether exactly one of two guards holds, as their texts show: ``a`` and ``not a``, ``a < b`` and ``a >= b``."""
+    if one is None or other is None:
+        return False
+    first, second = _expression(one), _expression(other)
+    if first is None or second is None:
+        return False
+    return nodes.Not(first) == second or nodes.Not(second) == first or _opposite_of(first) == second
+
+
+def _expression(guard: Guard) -> nodes.Expr | None:
+    """The syntax tree of the guard's expression."""
+    try:
+        body = parse(ENVIRONMENT, guard.source).body
+    except TextError:
+        return None
+    outputs = body[0].nodes if len(body) == 1 and isinstance(body[0], nodes.Output) else []
+    only = [node for node in outputs if not isinstance(node, nodes.TemplateData)]
+    return only[0] if len(only) == 1 else None
+
+
+def _opposite_of(expression: nodes.Expr) -> nodes.Expr | None:
+    """The comparison that holds when this one does not; ``None`` for what is no comparison of two values."""
+    if not isinstance(expression, nodes.Compare) or len(expression.ops) != 1:
+        return None
+    [operand] = expression.ops
+    opposites = _OPPOSITES | {"notin": "in"}
+    return nodes.Compare(expression.expr, [nodes.Operand(opposites[operand.op], operand.expr)])

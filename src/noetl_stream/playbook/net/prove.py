@@ -1,0 +1,189 @@
+"""What exploring the net of a playbook proves about its runs: findings, each with a path of firings that shows it.
+
+Guards that read data may hold or not: a finding of what *can* happen is true for some data, one of what *never* happens
+for all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from noetl_stream.playbook.check.graph import arcs_of, concurrent_steps, reach, reversed_arcs
+from noetl_stream.playbook.diagnostics import Firing, Problems, listed
+from noetl_stream.playbook.model.step import StepDraft
+from noetl_stream.playbook.net.cycles import Cycle, cycles_of, has_exit, left_behind, round_of
+from noetl_stream.playbook.net.exploring import MAX_MARKINGS, Questions, firings
+from noetl_stream.playbook.net.reach import Reach, reach_of
+from noetl_stream.playbook.plan import Plan
+from noetl_stream.playbook.yaml.nodes import MappingKey
+
+
+class Arrivals(NamedTuple):
+    """The most tokens that wait at a join at once, and a path to them."""
+
+    most: int
+    path: list[Firing]
+
+
+def prove(plan: Plan, steps: list[StepDraft], problems: Problems) -> None:
+    """Reports what the net of a plan proves. The plan must have no errors."""
+    questions = Questions()
+    failing: dict[str, Arrivals] = {}
+    while True:
+        reached = reach_of(plan, frozenset(failing))
+        found = {step: arrivals for step, arrivals in _unsatisfied(reached, questions) if step not in failing}
+        if not found:
+            break
+        failing |= found
+    proof = _Proof(reached, {step.name: step for step in steps}, questions, problems)
+    for step, arrivals in failing.items():
+        proof.join_never_fires(step, arrivals)
+    proof.unreached()
+    for cycle in cycles_of(reached):
+        proof.endless(cycle)
+        proof.piling_up(cycle)
+    proof.competing()
+    if questions.unanswered:
+        unexplored = "; ".join(dict.fromkeys(questions.unanswered))
+        message = f"not explored within {MAX_MARKINGS} markings (max_markings): {unexplored}"
+        problems.warn("not_explored", message, steps[0].at, "move part of the workflow to another playbook")
+
+
+def _unsatisfied(reached: Reach, questions: Questions) -> Iterator[tuple[str, Arrivals]]:
+    """The joins of a number of tokens for which fewer arrive in every run, with the path to the most of them."""
+    for name in reached.arrived:
+        wanted = reached.flow.plan.steps[name].join
+        if not isinstance(wanted, int):
+            continue
+        arrivals = Arrivals(0, [])
+        for tokens, exploration in questions.arrivals(reached, name, f"whether the join of `{name}` can fire"):
+            here = {place.phase: count for place, count in tokens.items() if place.step == name}
+            if here.keys() & {"run", "gate"} or here.get("join", 0) >= wanted:
+                break
+            if arrivals.most < here.get("join", 0):
+                arrivals = Arrivals(int(here["join"]), firings(exploration.path_to(tokens)))
+        else:
+            if arrivals.most and exploration.is_complete:
+                yield name, arrivals
+
+
+@dataclass(frozen=True, slots=True)
+class _Proof:
+    """Reports findings about what is reached."""
+
+    reached: Reach
+    steps: Mapping[str, StepDraft]
+    questions: Questions
+    problems: Problems
+
+    def join_never_fires(self, name: str, arrivals: Arrivals) -> None:
+        step = self.steps[name]
+        assert step.join is not None
+        wanted = f"it waits for {step.join.tokens} tokens, and at most {arrivals.most} can arrive"
+        hint = "its runs fail with join_unsatisfied; write join: all for as many as arrive"
+        message = f"the join of `{name}` never fires: {wanted}"
+        self.problems.warn("join_never_fires", message, step.join.at, hint, arrivals.path)
+
+    def unreached(self) -> None:
+        """Closed admissions, and the steps that no run reaches although arcs lead there."""
+        flow, arrived = self.reached.flow, self.reached.arrived
+        for name in arrived:
+            if flow.admits[name] is False:
+                self._closed(name)
+        before = reversed_arcs(arcs_of(self.steps.values()))
+        by_arcs = reach([flow.plan.entry], arcs_of(self.steps.values()))
+        for name in sorted(by_arcs - arrived.keys()):
+            running = [source for source in before[name] if source in self.reached.runs]
+            why = f"it comes only after {listed(dict.fromkeys(before[name]))}"
+            if running:
+                line = next(arc.line for arc in flow.plan.steps[running[0]].arcs if arc.step == name)
+                why = f"the arc of `{running[0]}` on line {line} never fires"
+            path = self.reached.path_to(self._nearest(name, before))
+            hint = "correct the guards of the arcs that lead there, or remove the step"
+            message = f"no run reaches step `{name}`: {why}"
+            self.problems.warn("unreachable_step", message, self.steps[name].at, hint, path)
+
+    def _nearest(self, name: str, before: Mapping[str, list[str]]) -> str:
+        """The step that tokens reach from which the fewest arcs lead to this one."""
+        pending = [name]
+        for step in pending:
+            if step in self.reached.arrived:
+                return step
+            pending += (source for source in before.get(step, ()) if source not in pending)
+        raise AssertionError(f"no arcs lead to {name}")
+
+    def _closed(self, name: str) -> None:
+        policy = self.reached.flow.plan.steps[name].admit
+        assert policy is not None
+        message = f"nothing in this playbook opens the admission of `{name}`: every token is held, then "
+        ends = "the step fails" if policy.wait is not None and policy.wait.on_timeout == "fail" else "it is discarded"
+        hint = "let an earlier step set what its rules read; for what comes from outside, add `admit.wait`"
+        at = self.steps[name].at
+        self.problems.warn("admission_never_opens", message + ends, at, hint, self.reached.path_to(name))
+
+    def endless(self, cycle: Cycle) -> None:
+        """A cycle that a token never leaves."""
+        flow = self.reached.flow
+        if has_exit(flow, cycle):
+            return
+        first = next(step for step in self.reached.arrived if step in cycle)
+        around = round_of(flow, cycle, first)
+        steps = " → ".join([*(f"`{firing.step}`" for firing in around), f"`{first}`"])
+        message = f"the cycle {steps} has no exit: only a failure, a cancel or a timeout ends it"
+        hint = "give an arc that leads back a guard, or add an arc out of the cycle before it"
+        path = [*self.reached.path_to(first), *around]
+        self.problems.warn("endless_cycle", message, self.steps[first].at, hint, path)
+
+    def piling_up(self, cycle: Cycle) -> None:
+        """A cycle in which each round leaves tokens behind."""
+        left = left_behind(self.reached.flow, cycle)
+        if not left:
+            return
+        question = f"whether tokens pile up in the cycle of {listed(sorted(cycle))}"
+        for _, exploration in self.questions.markings(self.reached, cycle | left, question):
+            growth = exploration.growth
+            if growth is not None:
+                again = [replace(firing, repeats=True) for firing in firings(growth.cycle)]
+                names = list(dict.fromkeys(place.step for place in growth.places))
+                message = f"tokens can pile up at {listed(names)} without bound: each round of the cycle adds one"
+                hint = "join the branches before the arc that leads back, or guard it so that the rounds end"
+                at = self.steps[again[0].step].at
+                self.problems.warn("tokens_pile_up", message, at, hint, [*firings(growth.path), *again])
+                return
+
+    def competing(self) -> None:
+        """Steps that set the same key of ``ctx`` and may run at the same time: fold order decides (LANGUAGE §5)."""
+        contested = {name: by_step for name, by_step in self._set_keys().items() if len(by_step) > 1}
+        wanted = {name for by_step in contested.values() for name in by_step}
+        together = concurrent_steps(list(self.steps.values()), wanted)
+        paths: dict[tuple[str, str], list[Firing] | None] = {}
+        for name, by_step in contested.items():
+            earlier: set[str] = set()
+            for step, key in by_step.items():
+                for other in (one for one in together[step] if one in earlier):
+                    if (other, step) not in paths:
+                        paths[other, step] = self._path_to_both(other, step)
+                    if (path := paths[other, step]) is not None:
+                        both = f"`{other}` and `{step}` may run at the same time and both set `ctx.{name}`"
+                        hint = "set different keys, run the steps in sequence, or use set_shared in both"
+                        self.problems.warn("competing_writes", f"{both}: the last one wins", key, hint, path)
+                        break
+                earlier.add(step)
+
+    def _set_keys(self) -> dict[str, dict[str, MappingKey]]:
+        """The keys of ``ctx`` that rules set, by name and step, in file order."""
+        keys: dict[str, dict[str, MappingKey]] = {}
+        for step in self.steps.values():
+            for rule in step.rules:
+                for key, _ in rule.writes.get("ctx", ()):
+                    keys.setdefault(key.name, {}).setdefault(step.name, key)
+        return keys
+
+    def _path_to_both(self, one: str, other: str) -> list[Firing] | None:
+        question = f"whether `{one}` and `{other}` may run at the same time"
+        for tokens, exploration in self.questions.markings(self.reached, [one, other], question):
+            if {one, other} <= {place.step for place in tokens if place.phase == "run"}:
+                return firings(exploration.path_to(tokens))
+        return None

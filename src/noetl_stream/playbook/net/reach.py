@@ -1,0 +1,86 @@
+"""Which steps can run at all, as the least solution: a step runs only if what it needs can come from steps that run.
+
+A guard that reads a key of ``ctx`` which only steps behind it set, or the result of a step behind it, cannot hold
+because of them (a cyclic wait); so the steps known to run grow from the entry until nothing is added.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from noetl_stream.playbook.diagnostics import Firing
+from noetl_stream.playbook.net.flow import Flow, Outcome, flow_of
+from noetl_stream.playbook.net.knowledge import Facts
+from noetl_stream.playbook.plan import Plan
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """The steps that runs reach.
+
+    Attributes:
+        arrived: Steps that a token can reach, in order of distance, each with the step and outcome that sends it there
+            on a shortest path; ``None`` for the entry.
+        runs: Those of them that can run, and not only be held or refused.
+    """
+
+    flow: Flow
+    arrived: Mapping[str, tuple[str, Outcome] | None]
+    runs: frozenset[str]
+
+    def path_to(self, step: str) -> list[Firing]:
+        """A shortest sequence of firings that brings a token to a step."""
+        path: list[Firing] = []
+        while (came := self.arrived[step]) is not None:
+            step, outcome = came
+            path.append(firing_of(self.flow, step, outcome))
+        return path[::-1]
+
+
+def firing_of(flow: Flow, step: str, outcome: Outcome, *, repeats: bool = False) -> Firing:
+    """An outcome as an element of a path."""
+    line = flow.plan.steps[step].line
+    return Firing(step, outcome.event, line, to=flow.targets(step, outcome), repeats=repeats)
+
+
+def reach_of(plan: Plan, failing: frozenset[str] = frozenset()) -> Reach:
+    """What runs of a plan reach.
+
+    Args:
+        failing: Steps whose join always fails.
+    """
+    writers = _writers(plan)
+    runs: frozenset[str] = frozenset()
+    while True:
+        unset = frozenset(key for key, steps in writers.items() if runs.isdisjoint(steps))
+        facts = Facts(unset=unset, unrun=frozenset(plan.steps) - runs)
+        flow = flow_of(plan, facts, failing)
+        arrived = _arrived(flow)
+        found = frozenset(step for step in arrived if flow.admits[step] is not False and step not in failing)
+        if found == runs:
+            return Reach(flow, arrived, runs)
+        runs = found
+
+
+def _writers(plan: Plan) -> dict[str, set[str]]:
+    """By key of ``ctx``, the steps whose rules set it or contribute to it."""
+    writers: dict[str, set[str]] = {}
+    for step in plan.steps.values():
+        for rule in (rule for task in step.tasks if task.policy for rule in task.policy.rules):
+            for key in (*rule.set_ctx, *rule.set_shared):
+                writers.setdefault(key, set()).add(step.name)
+    return writers
+
+
+def _arrived(flow: Flow) -> dict[str, tuple[str, Outcome] | None]:
+    entry = flow.plan.entry
+    arrived: dict[str, tuple[str, Outcome] | None] = {entry: None}
+    pending = [entry]
+    for step in pending:
+        for outcome in flow.outcomes[step]:
+            for target in flow.targets(step, outcome):
+                if target not in arrived:
+                    arrived[target] = (step, outcome)
+                    pending.append(target)
+    return arrived

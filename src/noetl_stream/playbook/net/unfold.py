@@ -1,0 +1,241 @@
+"""The workflow as a net: tokens of the workflow are tokens of the net, and places say where they are.
+
+Only what matters to some steps is unfolded: a token that can reach none of them any more is left out. A token that an
+``any`` or ``<n>`` join has fired without is *late* there, and absorbed when it arrives (LANGUAGE §7); so a place is a
+phase, a step, and the joins for which its tokens are late.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import combinations, combinations_with_replacement, islice
+from typing import Final, Literal, NamedTuple
+
+from noetl_stream.playbook.diagnostics import Firing
+from noetl_stream.playbook.net.petri import Transition
+from noetl_stream.playbook.net.reach import Reach, firing_of
+from noetl_stream.playbook.plan import StepPlan
+
+MAX_TRANSITIONS: Final = 3000
+"""Transitions of one net."""
+
+Joins = frozenset[str]
+
+
+class Place(NamedTuple):
+    """Where tokens are: before admission, at a join, in a run of the step, or resting at its ``next``."""
+
+    phase: Literal["gate", "join", "run", "rest"]
+    step: str
+    late: Joins = frozenset()
+
+
+Arrow = Transition[Place, Firing | None]
+
+
+class TooLarge(Exception):
+    """The net has more than :data:`MAX_TRANSITIONS` transitions."""
+
+
+class Unfolding:
+    """The net of the steps from which one of ``targets`` can be reached.
+
+    ``start`` is its first marking. Firings without a label change no step run.
+
+    Args:
+        ends_at: A step whose join does not fire.
+
+    Raises:
+        TooLarge: it has too many transitions.
+    """
+
+    def __init__(self, reach: Reach, targets: Iterable[str], ends_at: str | None = None) -> None:
+        self._flow: Final = reach.flow
+        self._plan: Final = reach.flow.plan
+        self._reaches: Final = reach.flow.plan.reaches
+        self.steps: Final = _ancestors(reach, targets)
+        self._counting: Final = frozenset(step for step in self.steps if _wanted(self._plan.steps[step])) - {ends_at}
+        self._ends_at: Final = ends_at
+        first = self._enter(self._plan.entry, frozenset())
+        self.start: Final[dict[Place, int]] = {} if first is None else {first: 1}
+        self.transitions: Final = self._closed()
+
+    def _closed(self) -> Sequence[Arrow]:
+        """All transitions: those of single tokens, followed from place to place, then those of joins, as long as these
+        lead to new places.
+        """
+        single: list[Arrow] = []
+        places: dict[Place, None] = {}
+        pending = list(self.start)
+        while True:
+            for place in pending:
+                if place not in places:
+                    places[place] = None
+                    found = [] if place.phase == "join" else list(self._ended(place))
+                    single += found
+                    pending += _following(found)
+                    _require_room(single)
+            joining = list(islice(self._joins(list(places)), MAX_TRANSITIONS + 1))
+            _require_room([*single, *joining])
+            pending = [place for place in _following(joining) if place not in places]
+            if not pending:
+                return [*single, *joining]
+
+    def _enter(self, step: str, late: Joins, *, is_merged: bool = False) -> Place | None:
+        """Where a token goes that reaches a step; ``None`` if it is absorbed or does not matter."""
+        if step not in self.steps:
+            return None
+        joins = self._plan.steps[step].join is not None and not is_merged
+        if joins and step in late:
+            return None
+        late &= self._ahead(step)
+        if joins:
+            return Place("join", step, late)
+        return Place("run" if self._flow.admits[step] else "gate", step, late)
+
+    def _ahead(self, step: str) -> Joins:
+        return self._reaches.get(step, frozenset()) & self._counting
+
+    def _ended(self, place: Place) -> Iterator[Arrow]:
+        step, phase = self._plan.steps[place.step], place.phase
+        outcomes = self._flow.outcomes[place.step]
+        if phase == "gate":
+            if self._flow.admits[place.step] is None:
+                yield Transition(None, {place: 1}, {Place("run", place.step, place.late): 1})
+            wait = step.admit.wait if step.admit is not None else None
+            if wait is None or wait.on_timeout == "discard":
+                yield Transition(None, {place: 1}, {})
+        if phase == "run" and any(outcome.rests for outcome in outcomes):
+            yield Transition(None, {place: 1}, {Place("rest", place.step, place.late): 1})
+        for outcome in outcomes:
+            may_fail_at_gate = phase == "gate" and outcome.event == "step.failed"
+            if may_fail_at_gate or (phase != "gate" and outcome.rests == (phase == "rest")):
+                sent = [self._enter(to, place.late) for to in self._flow.targets(place.step, outcome)]
+                yield Transition(firing_of(self._flow, place.step, outcome), {place: 1}, _counted(sent))
+
+    def _joins(self, places: Sequence[Place]) -> Iterator[Arrow]:
+        joins = dict.fromkeys(place.step for place in places if place.phase == "join" and place.step != self._ends_at)
+        for step in joins:
+            waiting = [place for place in places if place.phase == "join" and place.step == step]
+            others = [place for place in places if place not in waiting]
+            firing = _JoinFiring(step, waiting, self._late_places(step, waiting, others))
+            wanted = _wanted(self._plan.steps[step])
+            if wanted is not None:
+                for taken in islice(combinations_with_replacement(waiting, wanted), MAX_TRANSITIONS):
+                    yield self._merged(firing, _counted(taken))
+            # Otherwise it fires once no other token can reach it; with too few for a number of tokens, it fails.
+            for present, unless in _alone(step, waiting, others, self._reaches):
+                takes = dict.fromkeys(present, 1)
+                if wanted is None:
+                    yield self._merged(firing, takes, unless)
+                else:
+                    yield from self._failed(firing, takes, unless)
+
+    def _late_places(self, step: str, waiting: Sequence[Place], others: Sequence[Place]) -> dict[Place, Place | None]:
+        """Where tokens go when a join fires without them: those at the join vanish, those on the way are late."""
+        moves: dict[Place, Place | None] = dict.fromkeys(waiting)
+        for place in others if step in self._counting else ():
+            if step in self._ahead(place.step) and step not in place.late:
+                moves[place] = place._replace(late=place.late | {step})
+        return moves
+
+    def _merged(self, firing: _JoinFiring, takes: dict[Place, int], unless: frozenset[Place] = frozenset()) -> Arrow:
+        to = self._enter(firing.step, _late_of(takes, firing.step), is_merged=True)
+        label = Firing(firing.step, "token.joined", self._plan.steps[firing.step].line, to=(firing.step,))
+        return Transition(label, takes, _counted([to]), unless, firing.moves)
+
+    def _failed(self, firing: _JoinFiring, takes: dict[Place, int], unless: frozenset[Place]) -> Iterator[Arrow]:
+        late = _late_of(takes, firing.step)
+        for outcome in self._flow.outcomes[firing.step]:
+            if outcome.event == "step.failed":
+                sent = [self._enter(to, late) for to in self._flow.targets(firing.step, outcome)]
+                label = firing_of(self._flow, firing.step, outcome)
+                yield Transition(label, takes, _counted(sent), unless, firing.moves)
+
+
+class _JoinFiring(NamedTuple):
+    """What all firings of a join have in common."""
+
+    step: str
+    waiting: Sequence[Place]
+    moves: dict[Place, Place | None]
+
+
+def _alone(
+    step: str, waiting: Sequence[Place], others: Sequence[Place], reaches: Mapping[str, Joins]
+) -> Iterator[tuple[tuple[Place, ...], frozenset[Place]]]:
+    """The places from which a join may take what is there, and those that must be empty then."""
+    coming = frozenset(place for place in others if step in reaches.get(place.step, ()))
+    active = frozenset(place for place in others if place.phase != "join")
+    # Of joins that wait for each other, the oldest fires when nothing else is active.
+    waits_for_joins = any(place.phase == "join" and place.step in reaches.get(step, ()) for place in coming)
+    for size in range(1, len(waiting) + 1):
+        for present in combinations(waiting, size):
+            absent = frozenset(waiting) - set(present)
+            yield present, coming | absent
+            if waits_for_joins:
+                yield present, active | absent
+
+
+def _late_of(places: Iterable[Place], fired: str) -> Joins:
+    """The joins for which the token that a join merges is late: those for which all that it merges are."""
+    return frozenset.intersection(*(place.late for place in places)) - {fired}
+
+
+def _following(transitions: Iterable[Arrow]) -> Iterator[Place]:
+    for transition in transitions:
+        yield from transition.puts
+        yield from (place for place in transition.moves.values() if place is not None)
+
+
+def _require_room(transitions: Sequence[Arrow]) -> None:
+    if len(transitions) > MAX_TRANSITIONS:
+        raise TooLarge
+
+
+def is_running(place: Place) -> bool:
+    """Whether the tokens of a place are runs of its step."""
+    return place.phase == "run"
+
+
+def can_move_in_turn(reach: Reach, join: str) -> bool:
+    """Whether the tokens on the way to a join go their ways independently, whatever their order: nothing repeats, and
+    no other join fires without some of them.
+    """
+    steps = _ancestors(reach, [join])
+    if any(_wanted(reach.flow.plan.steps[step]) for step in steps - {join}):
+        return False
+    waiting = {step: steps.intersection(reach.flow.successors(step)) for step in steps}
+    while last := [step for step, following in waiting.items() if following.isdisjoint(waiting)]:
+        for step in last:
+            del waiting[step]
+    return not waiting
+
+
+def _wanted(step: StepPlan) -> int | None:
+    """The number of tokens that an ``any`` or ``<n>`` join waits for."""
+    return 1 if step.join == "any" else step.join if isinstance(step.join, int) else None
+
+
+def _counted(places: Iterable[Place | None]) -> dict[Place, int]:
+    counts: dict[Place, int] = {}
+    for place in places:
+        if place is not None:
+            counts[place] = counts.get(place, 0) + 1
+    return counts
+
+
+def _ancestors(reach: Reach, targets: Iterable[str]) -> frozenset[str]:
+    """The targets and every reached step that can reach one of them."""
+    before: dict[str, list[str]] = {}
+    for step in reach.arrived:
+        for target in reach.flow.successors(step):
+            before.setdefault(target, []).append(step)
+    found: set[str] = set()
+    pending = [step for step in targets if step in reach.arrived]
+    while pending:
+        step = pending.pop()
+        if step not in found:
+            found.add(step)
+            pending += before.get(step, ())
+    return frozenset(found)

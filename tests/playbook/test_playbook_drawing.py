@@ -1,0 +1,144 @@
+"""Drawings of playbooks: every step and arc is there, nothing overlaps, and no text of a playbook is read as markup."""
+
+from __future__ import annotations
+
+from itertools import combinations
+from pathlib import Path
+from random import Random
+from xml.etree import ElementTree
+
+import pytest
+from playbook_building import plan_of, workflow
+from test_playbook_net import playbook_of
+
+from noetl_stream.errors import UsageError
+from noetl_stream.playbook.compile.compiler import compile_playbook
+from noetl_stream.playbook.drawing.graph import Graph, graph_of
+from noetl_stream.playbook.drawing.layout import laid_out
+from noetl_stream.playbook.drawing.svg import svg
+from noetl_stream.playbook.drawing.text import dot, mermaid
+from noetl_stream.tools.registry import kinds_of, load_tools
+
+SVG = "{http://www.w3.org/2000/svg}"
+PLAYBOOKS = sorted((Path(__file__).parents[2] / "playbooks").glob("*.yaml"))
+
+APPROVAL = workflow("""
+- step: start
+  next:
+    arcs:
+      - { step: pay, when: "{{ ctx.approved == 'yes' }}" }
+      - { step: tell, when: "{{ event.status == 'error' }}" }
+      - { step: never, when: "{{ 1 == 2 }}" }
+  tool: [ { name: ask, kind: http, url: a }, { name: read, kind: http, url: b } ]
+- step: pay
+  spec: { join: all, policy: { admit: { rules: [ { when: "{{ ctx.open }}", then: { allow: true } } ] } } }
+  loop: { in: [1], iterator: bill }
+  tool: { kind: noop }
+  next: { arcs: [ { step: start } ] }
+- step: tell
+  tool: { kind: noop }
+- step: never
+  tool: { kind: noop }
+""")
+
+
+def drawn(text: str) -> Graph:
+    return graph_of(plan_of(text))
+
+
+def texts(picture: str) -> list[str]:
+    return [element.text or "" for element in ElementTree.fromstring(picture).iter(f"{SVG}text")]
+
+
+def test_json_has_the_steps_and_arcs_with_what_is_known_of_them() -> None:
+    shown = drawn(APPROVAL).to_json()
+    assert shown["path"] == "tests/test"
+    assert shown["steps"][1] == {
+        "step": "pay",
+        "line": 12,
+        "kinds": ("noop",),
+        "loop": ("bill, sequential",),
+        "join": "all",
+        "admission": True,
+        "waits": (),
+        "routing": "exclusive",
+        "is_entry": False,
+        "is_reached": True,
+    }
+    assert [(arc["from"], arc["to"], arc["kind"]) for arc in shown["arcs"]] == [
+        ("start", "pay", "guarded"),
+        ("start", "tell", "failure"),
+        ("start", "never", "never"),
+        ("pay", "start", "always"),
+    ]
+
+
+def test_mermaid_shows_steps_by_ids_of_its_own_and_escapes_guards() -> None:
+    assert mermaid(drawn(APPROVAL)).splitlines() == [
+        "flowchart TD",
+        '  s0(["start<br/>http ×2"])',
+        '  s1{{"pay<br/>noop<br/>for each bill, sequential<br/>joins all · admission"}}',
+        '  s2["tell<br/>noop"]',
+        '  s3["never<br/>noop"]',
+        '  s0 -->|"ctx.approved #61;#61; #39;yes#39;"| s1',
+        '  s0 -.->|"event.status #61;#61; #39;error#39;"| s2',
+        '  s0 -.-x|"1 #61;#61; 2"| s3',
+        "  s1 --> s0",
+        "  classDef unreached stroke-dasharray:4 4,color:#777",
+        "  class s3 unreached",
+    ]
+
+
+def test_dot_quotes_every_name_and_guard() -> None:
+    text = dot(
+        drawn(workflow('- step: start\n  next: { arcs: [ { step: start, when: "{{ ctx.a == \'\\\\\\"x\' }}" } ] }'))
+    )
+    assert '"start" -> "start" [label="ctx.a == \'\\\\\\"x\'"]' in text
+
+
+def test_svg_shows_the_names_the_kinds_and_the_guards() -> None:
+    shown = texts(svg(drawn(APPROVAL)))
+    assert {"start", "http ×2", "joins all · admission", "ctx.approved == 'yes'"} <= set(shown)
+
+
+def test_svg_escapes_what_a_guard_says() -> None:
+    guard = "{{ ctx.a == '</text><script>&\\u0001' }}"
+    picture = svg(drawn(workflow(f'- step: start\n  next: {{ arcs: [ {{ step: start, when: "{guard}" }} ] }}')))
+    assert "ctx.a == '</text><script>" in texts(picture)[0]
+    assert "<script" not in picture
+
+
+@pytest.mark.parametrize("file", PLAYBOOKS, ids=lambda file: file.stem)
+def test_every_example_is_drawn_whole(file: Path) -> None:
+    plan = compile_playbook(file.read_text(), kinds_of(load_tools()))
+    picture = svg(graph_of(plan))
+    assert set(plan.steps) <= set(texts(picture))
+    assert picture.count("marker-end") == sum(len(step.arcs) for step in plan.steps.values())
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_no_two_steps_overlap_and_all_are_inside(seed: int) -> None:
+    random = Random(seed)
+    names = ["start", *(f"step_{index}" for index in range(random.randint(1, 25)))]
+    lines = [f"{name} > {' '.join(random.sample(names, random.randint(0, min(3, len(names)))))}" for name in names]
+    layout = laid_out(drawn(playbook_of(*lines)))
+    for one, other in combinations(layout.boxes, 2):
+        assert (
+            abs(one.x - other.x) >= (one.width + other.width) / 2
+            or abs(one.y - other.y) >= (one.height + other.height) / 2
+        )
+    for box in layout.boxes:
+        assert box.x - box.width / 2 >= 0 and box.x + box.width / 2 <= layout.width
+        assert box.y - box.height / 2 >= 0 and box.y + box.height / 2 <= layout.height
+
+
+def test_a_playbook_that_is_too_large_for_a_picture_is_refused_but_written_as_dot() -> None:
+    graph = drawn(playbook_of(*_ladder(80)))
+    with pytest.raises(UsageError, match="max_points"):
+        svg(graph)
+    assert dot(graph).count("->") == len(graph.edges)
+
+
+def _ladder(count: int) -> list[str]:
+    """Steps of which each leads to the next and to the last."""
+    return [*(f"s{index} > s{index + 1} s{count}" for index in range(count)), f"s{count} >"]

@@ -1,0 +1,196 @@
+"""What the net of a playbook proves: findings, each with a path of firings that shows it (LANGUAGE §4, §5, §7)."""
+
+from __future__ import annotations
+
+import pytest
+from playbook_building import checked, workflow
+
+from noetl_stream.playbook.diagnostics import Diagnostic, path_text
+
+PROVED = {
+    *("admission_never_opens", "competing_writes", "endless_cycle", "join_never_fires"),
+    *("not_explored", "tokens_pile_up", "unreachable_step"),
+}
+
+
+def findings(*lines: str) -> list[Diagnostic]:
+    """What is proved of steps written one a line: ``NAME [join=N] [sets=KEY] [allow=GUARD] > TARGET[:GUARD] …``.
+
+    ``>>`` makes the router inclusive. A guard is written without braces and spaces; ``~`` stands for a space.
+    """
+    return [one for one in checked(playbook_of(*lines), proves=True).diagnostics if one.code in PROVED]
+
+
+def playbook_of(*lines: str) -> str:
+    return workflow("\n".join(map(_step, lines)))
+
+
+def _step(line: str) -> str:
+    head, _, targets = line.replace(">>", ">").partition(">")
+    name, *options = head.split()
+    given = dict(option.split("=", 1) for option in options)
+    text = [f"- step: {name}"]
+    spec = [f"join: {given['join']}"] if "join" in given else []
+    if "allow" in given:
+        wait = ", wait: { timeout_s: 60 }" if "wait" in given else ""
+        spec.append(
+            f"policy: {{ admit: {{ rules: [ {{ when: {_guard(given['allow'])}, then: {{ allow: true }} }} ]{wait} }} }}"
+        )
+    if spec:
+        text.append(f"  spec: {{ {', '.join(spec)} }}")
+    if "routes" not in given:
+        sets = f", set_ctx: {{ {given['sets']}: 1 }}" if "sets" in given else ""
+        rule = f"{{ else: {{ then: {{ do: continue{sets} }} }} }}"
+        text.append(f"  tool: {{ kind: noop, spec: {{ policy: {{ rules: [ {rule} ] }} }} }}")
+    arcs = [arc.partition(":") for arc in targets.split()]
+    written = [f"{{ step: {to}{f', when: {_guard(when)}' if when else ''} }}" for to, _, when in arcs]
+    rests = f", wait: {{ timeout_s: 60, on_timeout: {given['rests']} }}" if "rests" in given else ""
+    mode = "inclusive" if ">>" in line else "exclusive"
+    text.append(f"  next: {{ spec: {{ mode: {mode}{rests} }}, arcs: [ {', '.join(written)} ] }}")
+    return "\n".join(text)
+
+
+def _guard(text: str) -> str:
+    return f'"{{{{ {text.replace("~", " ")} }}}}"'
+
+
+def shown(*lines: str) -> list[tuple[str, str]]:
+    """The code and the path of each finding."""
+    return [(one.code, path_text(one.path)) for one in findings(*lines)]
+
+
+@pytest.mark.parametrize(
+    ("lines", "messages"),
+    [
+        (["start > a", "a > b:1==2", "b >"], ["`b`: the arc of `a` on line 10 never fires"]),
+        (["start > a:ctx.x b:not~ctx.x c", "a >", "b >", "c >"], ["`c`: the arc of `start` on line 7 never fires"]),
+        (["start > a:ctx.n<3 b:ctx.n>=3 c", "a >", "b >", "c >"], ["`c`: the arc of `start` on line 7 never fires"]),
+        (
+            ["start routes=1 > a:event.status=='error' b", "a >", "b >"],
+            ["`a`: the arc of `start` on line 6 never fires"],
+        ),
+        (["start > a:event.status=='error' b", "a >", "b >"], []),
+        (["start > a:steps.a~is~not~none b", "a >", "b >"], ["`a`: the arc of `start` on line 7 never fires"]),
+        (
+            ["start > a:ctx.late|default(false) b", "a > c", "b >", "c sets=late >"],
+            ["`a`: the arc of `start` on line 7 never fires", "`c`: it comes only after `a`"],
+        ),
+        (["start > a:ctx.late|default(false) b", "a >", "b sets=late > start"], []),
+        (["start > a:ctx.outside|default(false) b", "a >", "b >"], []),
+        (["start rests=fail > a:ctx.late|default(false)", "a sets=late >"], []),
+    ],
+)
+def test_a_step_is_unreachable_if_the_guards_of_the_arcs_to_it_never_hold(
+    lines: list[str], messages: list[str]
+) -> None:
+    found = [one.message for one in findings(*lines) if one.code == "unreachable_step"]
+    assert found == [f"no run reaches step {message}" for message in messages]
+
+
+def test_the_path_to_an_unreachable_step_leads_to_the_arc_that_never_fires() -> None:
+    [finding] = findings("start > a", "a > b:1==2", "b >")
+    assert path_text(finding.path) == "start → a"
+
+
+@pytest.mark.parametrize(
+    ("lines", "paths"),
+    [
+        (["start > a", "a allow=1==2 >"], ["start → a"]),
+        (["start > a", "a allow=token.from_step=='b' >", "b >"], ["start → a"]),
+        (["start > a", "a allow=token.from_step=='start' >"], []),
+        (["start > a", "a allow=token.cause=='injected' >"], []),
+        (["start > a", "a allow=ctx.done|default(false) > b", "b sets=done >"], ["start → a"]),
+        (["start > a", "a allow=ctx.done|default(false) wait=1 > b", "b sets=done >"], []),
+        (["start >> a b", "a allow=ctx.done|default(false) >", "b sets=done >"], []),
+        (["start > a", "a allow=ctx.round|default(0)<3 sets=round > a:ctx.round<3"], []),
+        (["start > a", "a allow=ctx.outside|default(false) >"], []),
+    ],
+)
+def test_an_admission_never_opens_if_only_steps_behind_it_would_open_it(lines: list[str], paths: list[str]) -> None:
+    assert [path for code, path in shown(*lines) if code == "admission_never_opens"] == paths
+
+
+@pytest.mark.parametrize(
+    ("lines", "paths"),
+    [
+        (["start >> a b", "a > j", "b > j", "j join=3 >"], ["start → a, b; a → j; b → j"]),
+        (["start >> a b", "a > j", "b > j", "j join=2 >"], []),
+        (["start > a:ctx.x b", "a > j", "b > j", "j join=2 >"], ["start → a; a → j"]),
+        (["start >> a:ctx.x b:not~ctx.x", "a > j", "b > j", "j join=2 >"], ["start → a; a → j"]),
+        (
+            ["start >> a b c", "a > k", "b > k", "c > j", "k join=all > j", "j join=3 >"],
+            ["start → a, b, c; a → k; b → k; c → j; k joins; k → j"],
+        ),
+        (["start >> a b", "a > j", "b > j", "j join=any >"], []),
+        (
+            ["start >> a b c", "a > k", "b > k", "c > j", "k join=any > j", "j join=3 >"],
+            ["start → a, b, c; a → k; c → j; k joins; k → j"],
+        ),
+        (["start > a", "a > a:ctx.x j", "j join=2 >"], ["start → a; a → j"]),
+        (["start >> start:ctx.more j", "j join=5 >"], []),
+        (["start >> j j", "j join=2 >"], []),
+    ],
+)
+def test_a_join_never_fires_if_fewer_tokens_can_arrive_than_it_waits_for(lines: list[str], paths: list[str]) -> None:
+    assert [path for code, path in shown(*lines) if code == "join_never_fires"] == paths
+
+
+def test_what_comes_after_a_join_that_never_fires_is_unreachable_but_its_failure_may_be_handled() -> None:
+    steps = ["start > j", "j join=2 > a b:event.status=='error'", "a >", "b >"]
+    assert [(one.code, one.message.split("`")[1]) for one in findings(*steps)] == [
+        ("join_never_fires", "j"),
+        ("unreachable_step", "a"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("lines", "paths"),
+    [
+        (["start >> start end", "end >"], ["again and again: start → start, end"]),
+        (["start > a", "a >> b c", "b > a:ctx.more", "c >"], ["start → a; again and again: a → b, c; b → a"]),
+        (["start > a", "a >> b c", "b > j", "c > j", "j join=all > a:ctx.more"], []),
+        (
+            ["start > a", "a >> b c", "b > j", "c > j", "j join=any > a:ctx.more"],
+            ["start → a; again and again: a → b, c; b → j; j joins; j → a"],
+        ),
+        (["start > a", "a > b:ctx.x c", "b > a", "c >"], []),
+        (["start >> a b", "a > a:ctx.more", "b >"], []),
+    ],
+)
+def test_tokens_pile_up_if_a_round_of_a_cycle_leaves_one_behind(lines: list[str], paths: list[str]) -> None:
+    assert [path for code, path in shown(*lines) if code == "tokens_pile_up"] == paths
+
+
+@pytest.mark.parametrize(
+    ("lines", "paths"),
+    [
+        (["start > a", "a > b", "b > a"], ["start → a; again and again: a → b; b → a"]),
+        (["start > a:ctx.x b:not~ctx.x", "a > start", "b > start"], ["again and again: start → a; a → start"]),
+        (["start > a", "a > b:event.status=='success'", "b > a"], ["start → a; again and again: a → b; b → a"]),
+        (["start > a", "a > a:ctx.more"], []),
+        (["start > a", "a > end:ctx.done a", "end >"], []),
+        (["start > a", "a > end:event.status=='error' a", "end >"], []),
+        (["start > a", "a > a:ctx.more end", "end > a"], ["start → a; again and again: a → a"]),
+        (["start rests=fail > start:ctx.go"], ["again and again: start → start"]),
+        (["start rests=discard > start:ctx.go"], []),
+    ],
+)
+def test_a_cycle_has_no_exit_if_every_outcome_leads_round_again(lines: list[str], paths: list[str]) -> None:
+    assert [path for code, path in shown(*lines) if code == "endless_cycle"] == paths
+
+
+@pytest.mark.parametrize(
+    ("lines", "paths"),
+    [
+        (["start >> a b", "a > c", "b > d", "c sets=k >", "d sets=k >"], ["start → a, b; a → c; b → d"]),
+        (["start >> a:ctx.x b:not~ctx.x", "a sets=k >", "b sets=k >"], []),
+        (["start >> a b:1==2", "a sets=k >", "b sets=k >"], []),
+        (
+            ["start >> a b", "a sets=k rests=fail > c:ctx.go", "b > d:steps.a~is~defined", "c >", "d sets=k >"],
+            ["start → a, b; b → d"],
+        ),
+        (["start >> a b", "a > j", "b > j", "j join=any sets=k > z", "z sets=k >"], []),
+    ],
+)
+def test_steps_compete_only_if_a_run_brings_both_to_work_at_once(lines: list[str], paths: list[str]) -> None:
+    assert [path for code, path in shown(*lines) if code == "competing_writes"] == paths
