@@ -16,8 +16,10 @@ from noetl_stream.playbook.net.petri import Transition
 from noetl_stream.playbook.net.reach import Reach, firing_of
 from noetl_stream.playbook.plan import StepPlan
 
-MAX_TRANSITIONS: Final = 3000
+MAX_TRANSITIONS: Final = 2000
 """Transitions of one net."""
+MAX_COUNTING: Final = 4
+"""Joins of one net that absorb tokens: each may double the number of places."""
 
 Joins = frozenset[str]
 
@@ -34,7 +36,7 @@ Arrow = Transition[Place, Firing | None]
 
 
 class TooLarge(Exception):
-    """The net has more than :data:`MAX_TRANSITIONS` transitions."""
+    """The net has more than :data:`MAX_TRANSITIONS` transitions or :data:`MAX_COUNTING` joins that absorb."""
 
 
 class Unfolding:
@@ -46,7 +48,7 @@ class Unfolding:
         ends_at: A step whose join does not fire.
 
     Raises:
-        TooLarge: it has too many transitions.
+        TooLarge: it is.
     """
 
     def __init__(self, reach: Reach, targets: Iterable[str], ends_at: str | None = None) -> None:
@@ -56,6 +58,8 @@ class Unfolding:
         self.steps: Final = _ancestors(reach, targets)
         self._counting: Final = frozenset(step for step in self.steps if _wanted(self._plan.steps[step])) - {ends_at}
         self._ends_at: Final = ends_at
+        if len(self._counting) > MAX_COUNTING:
+            raise TooLarge
         first = self._enter(self._plan.entry, frozenset())
         self.start: Final[dict[Place, int]] = {} if first is None else {first: 1}
         self.transitions: Final = self._closed()
@@ -117,7 +121,7 @@ class Unfolding:
         joins = dict.fromkeys(place.step for place in places if place.phase == "join" and place.step != self._ends_at)
         for step in joins:
             waiting = [place for place in places if place.phase == "join" and place.step == step]
-            others = [place for place in places if place not in waiting]
+            others = [place for place in places if place.phase != "join" or place.step != step]
             firing = _JoinFiring(step, waiting, self._late_places(step, waiting, others))
             wanted = _wanted(self._plan.steps[step])
             if wanted is not None:
