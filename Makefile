@@ -7,7 +7,7 @@ EFFORT ?= 50
 # Container images often set it, and then every process compiles all that it imports, for half a second.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test verify check docs wheel sbom lock clean
+.PHONY: help demo test verify bench check docs wheel sbom lock clean
 
 help:  ## Show these targets
 	@sed -n 's/^\([a-z]*\):.*## /\1: /p' Makefile
@@ -21,6 +21,9 @@ test: .venv/ready  ## Run the tests; under 8 minutes on two cores
 verify: .venv/ready  ## Run all tests, the random ones with EFFORT times the cases; takes hours
 	$(BIN)/python scripts/verify.py --effort $(EFFORT)
 
+bench: .venv/ready  ## Measure this beside Restate, which npm and pip install into build/peers
+	$(BIN)/python benchmarks/peers/beside.py
+
 check: .venv/ready  ## Check format, style, types and imports
 	$(BIN)/ruff format --check . && $(BIN)/ruff check . && $(BIN)/mypy && $(BIN)/lint-imports
 
@@ -30,8 +33,10 @@ docs: .venv/ready  ## Build the documentation site into build/docs/site
 LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --no-annotate --generate-hashes \
 	--custom-compile-command "make lock" pyproject.toml
 
-wheel: .venv/ready  ## Build the wheel of a release into dist/
-	$(BIN)/python -m hatchling build --target wheel
+wheel: .venv/ready  ## Build the wheels of a release into dist/: the program and its plugins
+	for package in . plugins/*; do \
+		(cd $$package && $(CURDIR)/$(BIN)/python -m hatchling build --target wheel --directory $(CURDIR)/dist) || exit; \
+	done
 
 sbom: .venv/ready  ## Write the bill of materials of a release into dist/ (CycloneDX)
 	rm -rf build/sbom && $(BIN)/uv venv --quiet build/sbom
@@ -47,7 +52,7 @@ lock: .venv/ready  ## Lock the newest versions that pyproject.toml allows
 	@python=$$(scripts/find-python) && "$$python" scripts/environment.py runtime
 	@touch $@
 
-.venv/ready: pyproject.toml requirements-dev.lock
+.venv/ready: pyproject.toml requirements-dev.lock $(wildcard plugins/*/pyproject.toml)
 	@python=$$(scripts/find-python) && "$$python" scripts/environment.py development
 	@touch .venv/runtime $@
 

@@ -47,10 +47,10 @@ PLAYBOOK: Final = """
 apiVersion: noetl.io/v2
 kind: Playbook
 metadata: { name: loop-cost, path: benchmarks/loop-cost }
-workload: { items: 0 }
+workload: { numbers: [] }
 workflow:
 - step: each
-  loop: { in: "{{ range(workload.items) | list }}", iterator: n, spec: { mode: parallel, max_in_flight: 20 } }
+  loop: { in: "{{ workload.numbers }}", iterator: n, spec: { mode: parallel, max_in_flight: 20 } }
   tool:
     name: work
     kind: noop
@@ -66,7 +66,7 @@ class Loop:
         self.owed: deque[str] = deque()
         self.state: Execution | None = None
         self.started_s = time.process_time()
-        self._fold(RecordedFact(ExecutionRequested("request-1", plan.digest, workload={"items": items})))
+        self._fold(RecordedFact(ExecutionRequested("request-1", plan.digest, workload={"numbers": [*range(items)]})))
 
     def run(self) -> Execution:
         """Reports every iteration. Returns the final state."""

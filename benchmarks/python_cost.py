@@ -14,9 +14,12 @@ import json
 import subprocess
 import sys
 import time
+from collections.abc import Coroutine
 from pathlib import Path
 from statistics import median, quantiles
 from typing import Any, Final
+
+import uvloop
 
 from noetl_stream.playbook.plan import Timeouts
 from noetl_stream.tools.contract import ToolCall
@@ -50,23 +53,30 @@ def call(number: int) -> ToolCall:
 async def seconds_of(tool: PythonTool, runs: int) -> list[float]:
     """Of each run, after some to warm up."""
     taken = []
-    for number in range(runs + 20):
+    for made in [call(number) for number in range(runs + 20)]:
         began = time.perf_counter()
-        await tool.run(call(number))
+        await tool.run(made)
         taken.append(time.perf_counter() - began)
+        await asyncio.sleep(0)  # a worker's loop turns between two runs too
     await tool.close()
     return taken[20:]
 
 
 def measure() -> dict[str, list[float]]:
     """Seconds of each run of this checkout."""
-    taken = {"warm": asyncio.run(seconds_of(PythonTool(), RUNS))}
+    taken = {"warm": _run(seconds_of(PythonTool(), RUNS))}
     if "settings" in inspect.signature(PythonTool).parameters:
         from noetl_stream.settings.children import ChildSettings
 
         tool = PythonTool(ChildSettings(isolation="execution"))
-        taken["a child for each execution"] = asyncio.run(seconds_of(tool, NEW_CHILDREN))
+        taken["a child for each execution"] = _run(seconds_of(tool, NEW_CHILDREN))
     return taken
+
+
+def _run(work: Coroutine[Any, Any, list[float]]) -> list[float]:
+    """On the event loop that workers have."""
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(work)
 
 
 def measured_in(checkout: Path) -> dict[str, list[float]]:

@@ -78,6 +78,8 @@ def build(root: Path, folder: Path) -> Path:
         copy = folder / "pages" / page.path
         copy.parent.mkdir(parents=True, exist_ok=True)
         copy.write_text(FENCE.sub(r"```\1", with_sources(root, folder / "pages", page)), encoding="utf-8")
+    for picture in docs.rglob("*.svg"):
+        shutil.copyfile(picture, folder / "pages" / picture.relative_to(docs))
     config = (docs / "zensical.toml").read_text(encoding="utf-8")
     entries = ",\n".join(f"  {entry(section)}" for section in sections)
     (folder / "zensical.toml").write_text(config.replace("nav = []", f'nav = [\n  "index.md",\n{entries},\n]'))

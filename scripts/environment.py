@@ -23,6 +23,9 @@ PYTHON = VENV / "bin" / "python"
 UV = VENV / "uv"
 """Where uv is installed if it is not on the PATH."""
 
+PLUGINS = sorted(str(path.parent.relative_to(ROOT)) for path in ROOT.glob("plugins/*/pyproject.toml"))
+"""The packages of this repository beside the program, for its tests."""
+
 RUNTIME_LOCK = ROOT / "requirements.lock"
 DEVELOPMENT_LOCK = ROOT / "requirements-dev.lock"
 
@@ -85,7 +88,8 @@ def installations(kind: str) -> list[list[str | Path]]:
     """
     ours: list[str | Path] = ["--no-deps", "--editable", "."]
     if kind == "development":
-        return [["--no-deps", "--require-hashes", "-r", DEVELOPMENT_LOCK], ours]
+        plugins: list[str | Path] = [word for folder in PLUGINS for word in ("--editable", folder)]
+        return [["--no-deps", "--require-hashes", "-r", DEVELOPMENT_LOCK], [*ours, *plugins]]
     # The demonstration reads a file of vega-datasets, without its dependencies.
     return [["--no-deps", "--require-hashes", "-r", RUNTIME_LOCK], [*ours, pinned("vega-datasets")]]
 

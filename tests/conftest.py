@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -14,6 +15,9 @@ from cli_program import NOETL, environment, noetl
 from effort import times
 from homes import folder_for_home, shared_files
 from noetl_stream.local.processes import choose_port
+
+# Ten thousand collected tests are objects that each collection of garbage would look at.
+gc.set_threshold(100_000, 20, 20)
 
 settings.register_profile("effort", max_examples=times(30), deadline=None)
 settings.load_profile("effort")
@@ -35,6 +39,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if item.get_closest_marker("xdist_group") is None:
             item.add_marker(pytest.mark.xdist_group(item.path.stem))
     items.sort(key=_start_order)
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
 
 
 def _start_order(item: pytest.Item) -> int:

@@ -9,10 +9,10 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 
 
-def build_wheel(folder: Path) -> Path:
-    """Builds it into the folder, with the build backend that is installed here."""
+def build_wheel(folder: Path, project: Path = ROOT) -> Path:
+    """Builds it, or that of another project, into the folder, with the build backend that is installed here."""
     command = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(folder)]
-    built = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
+    built = subprocess.run(command, cwd=project, capture_output=True, text=True, timeout=120)
     assert built.returncode == 0, built.stderr
-    (wheel,) = folder.glob("*.whl")
+    (wheel,) = folder.glob(f"{project.name.replace('-', '_') if project != ROOT else 'noetl_stream'}-*.whl")
     return wheel

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from noetl_stream import wiring
-from noetl_stream.adapters.gateway.sign_in import sign_in_link
 from noetl_stream.adapters.nats.connection import NatsConnection
 from noetl_stream.concurrency import end_tasks, first_done
 from noetl_stream.local.gateway import announced, ensure_token
@@ -263,6 +262,8 @@ async def _invite(
     url = await listening
     if stack.embedded is None or token is None:
         return
+    from noetl_stream.adapters.gateway.sign_in import sign_in_link  # only gateways need an HTTP client
+
     with announced(stack.embedded.address.home, url):
         echo(f"sign in: {await sign_in_link(_reachable(url), token, connected.clock)}")
         await asyncio.Event().wait()

@@ -172,6 +172,14 @@ async def test_a_path_below_is_served_as_without_paths(scoped: Operations, clock
     assert await BY_PATH[verb](scoped, "team/a/x") == await BY_PATH[verb](twin.operations, "team/a/x")
 
 
+async def test_a_check_does_not_say_which_playbooks_elsewhere_are_registered(scoped: Operations) -> None:
+    called = ("team/a/x", "team/a/nothing", "other/x", "other/nothing")
+    calls = "".join(f"      - {{ kind: playbook, path: {path} }}\n" for path in called)
+    text = playbook("team/a/caller").partition("    tool:")[0] + "    tool:\n" + calls
+    checked = await scoped.playbooks.check(text.encode(), "text")
+    assert [one.message for one in checked.diagnostics] == ["no playbook `team/a/nothing` is registered"]
+
+
 # The feed
 
 

@@ -41,6 +41,11 @@ async def test_an_invalid_url_is_a_usage_error() -> None:
         await NatsConnection.open("nats://host:port", name="test", connect_timeout_s=5)
 
 
+async def test_a_websocket_url_is_a_usage_error() -> None:
+    with pytest.raises(UsageError, match="is a WebSocket url"):
+        await NatsConnection.open("nats://127.0.0.1,wss://host", name="test")
+
+
 async def test_a_refused_login_is_reported_at_once_and_without_the_password(
     own_nats: NatsServer, tmp_path: Path
 ) -> None:

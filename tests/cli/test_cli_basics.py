@@ -52,10 +52,12 @@ def test_the_short_help_loads_no_library_that_costs_time() -> None:
         assert f"'{costly}'" not in loaded, costly
 
 
-def test_a_run_loads_no_library_of_a_tool_it_does_not_use() -> None:
-    program = "import sys, noetl_stream.cli.execution.start\nprint(sorted(sys.modules))"
+@pytest.mark.parametrize("modules", ["cli.execution.start", "cli.processes, noetl_stream.hosting"])
+def test_a_run_and_a_server_load_no_library_of_a_tool_they_do_not_use(modules: str) -> None:
+    program = f"import sys, noetl_stream.{modules}\nprint(sorted(sys.modules))"
     found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
-    assert "'duckdb'" not in found.stdout
+    for costly in ("duckdb", "aiohttp"):
+        assert f"'{costly}'" not in found.stdout, costly
 
 
 def test_version_names_the_parts_it_runs_on() -> None:

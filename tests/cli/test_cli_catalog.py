@@ -48,7 +48,7 @@ def test_registering_prints_path_version_and_digest(shared_home: Path, playbook:
     digest = hashlib.sha256(file.read_bytes()).hexdigest()
     assert (found.returncode, found.stderr) == (0, "")
     head, row = found.stdout.splitlines()
-    assert head.split() == ["path", "version", "revision", "digest", "registered", "labels"]
+    assert head.split() == ["path", "version", "revision", "digest", "kind", "registered", "labels"]
     assert row.split()[:4] == ["reg/one", "1.0", "1", digest[:12]]
     assert row.split()[-2:] == ["prod=true", "tier=1"]
     (again,) = only_json(noetl("playbook", "register", file, "--home", shared_home, "-o", "json"))
@@ -57,6 +57,7 @@ def test_registering_prints_path_version_and_digest(shared_home: Path, playbook:
     assert again == {
         "path": "reg/one", "version": "1.0", "revision": 1, "digest": digest, "name": "one", "known_as": "1.0",
         "description": "Says hi", "labels": {"prod": True, "tier": 1}, "tags": ["a"], "created": False,
+        "kind": "Playbook",
     }  # fmt: skip
 
 
@@ -159,6 +160,16 @@ def test_show_compiled_gives_the_plan(shared_home: Path, catalog: Callable[..., 
     assert lines[0].startswith("playbook show/plan")
     assert lines[1].startswith("step say")
     assert lines[2].startswith("  task say_task")
+
+
+def test_explain_leads_each_name_back_to_its_line(playbook: Write) -> None:
+    file = playbook(text_of("show/explained"))
+    head, *rows = noetl("playbook", "explain", file).stdout.splitlines()
+    assert head.split() == ["line", "what", "name", "about", "origin"]
+    assert any(row.split()[1:4] == ["task", "say.say_task", "noop"] for row in rows)
+    found = only_json(noetl("playbook", "explain", file, "-o", "json"))
+    assert {one["name"] for one in found["names"]} >= {"say", "say.say_task"}
+    assert found["command_subjects"] == {"say": "noetl.commands.default.5.EXECUTION.COMMAND"}
 
 
 def test_show_compiled_of_a_broken_file_gives_its_diagnostics(playbook: Write) -> None:
@@ -289,7 +300,7 @@ def test_the_first_command_of_a_new_home_may_be_one_of_the_catalog(fresh_home: P
     assert noetl("playbook", "list", "-o", "name", "--home", fresh_home).stdout == "new/one\n"
 
 
-@pytest.mark.parametrize("command", ["register", "list", "versions", "show", "diff"])
+@pytest.mark.parametrize("command", ["register", "list", "versions", "show", "explain", "diff"])
 def test_every_command_has_a_help_that_reads_as_documentation(command: str) -> None:
     found = noetl("playbook", command, "--help")
     assert found.returncode == 0

@@ -81,5 +81,16 @@ def test_a_kind_that_is_switched_off_here_is_a_warning(playbook: Callable[..., P
     assert "warning[kind_off]: the operator has switched off tasks of kind `python`" in found.stdout
 
 
+def test_strictly_every_warning_is_an_error(playbook: Callable[..., Path]) -> None:
+    file = playbook(
+        HEAD + "metadata: {name: a, path: b}\nworkload: {a: '{{ b }}'}\nworkflow: [{step: s, tool: {kind: noop}}]\n"
+    )
+    lax, strict = noetl("playbook", "check", file), noetl("playbook", "check", "--strict", file)
+    assert (lax.returncode, strict.returncode) == (0, 2)
+    assert lax.stdout.replace("warning[", "error[").removesuffix(f"{file}: ok\n") == strict.stdout
+    (found,) = only_json(noetl("playbook", "check", "--strict", "-o", "json", file))
+    assert (found["ok"], [one["severity"] for one in found["diagnostics"]]) == (False, ["error"])
+
+
 def test_no_file_at_all_is_a_usage_error() -> None:
     assert noetl("playbook", "check").returncode == 2

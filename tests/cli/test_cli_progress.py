@@ -18,6 +18,8 @@ from noetl_stream.model.events import (
     LoopIterationDone,
     LoopIterationFailed,
     LoopStarted,
+    NextResting,
+    NextTimedOut,
     StepDone,
     StepReused,
     TaskProcessed,
@@ -83,6 +85,13 @@ def test_a_rerun_says_how_much_it_reuses_and_knows_the_tokens_it_took_over() -> 
     lines = fold.take(ProgressUpdate(ExecutionReused("original", entries), None))
     assert lines == ["reused 1 step run of execution original"]
     assert fold.take(CLAIMED) == ["greet: started"]
+
+
+def test_a_branch_that_rests_is_reported_and_so_is_the_end_of_its_time() -> None:
+    fold = ProgressFold()
+    rested = [ProgressUpdate(NextResting("run1", "step.done"), None), ProgressUpdate(NextTimedOut("run1"), None)]
+    lines = [fold.take(news) for news in (ENQUEUED, CLAIMED, DONE, *rested)][3:]
+    assert lines == [["greet: rests at next"], ["greet: rested at next until its time was over"]]
 
 
 def test_a_wait_is_reported_once(capsys: pytest.CaptureFixture[str]) -> None:

@@ -50,7 +50,9 @@ def test_json_output_is_one_object_of_the_promised_shape(shared_home: Path, one_
     found = noetl("run", one_step, "--home", shared_home, "-o", "json")
     assert (found.returncode, found.stderr) == (0, "")
     ended = only_json(found)
-    assert list(ended) == ["execution_id", "path", "status", "result", "ctx", "duration_s", "steps", "error"]
+    of_all = ["execution_id", "path", "status", "result", "ctx", "duration_s", "steps"]
+    assert list(ended) == [*of_all, "discarded", "warnings", "error"]
+    assert (ended["discarded"], ended["warnings"]) == ([], [])
     assert (ended["path"], ended["status"], ended["error"]) == ("tests/one", "completed", None)
     assert ended["result"] == {"hello": "world", "deep": {"left": 1, "right": 2}}
     assert [list(step) for step in ended["steps"]] == [["step", "runs", "status", "duration_s"]]

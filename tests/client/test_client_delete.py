@@ -42,6 +42,17 @@ async def test_an_ended_execution_is_forgotten_with_its_objects(stage: ClientSta
     assert len((await stage.executions.page(ExecutionFilter(), 10, None)).items) == 1
 
 
+async def test_it_is_forgotten_with_the_items_of_its_loops(stage: ClientStage) -> None:
+    rows = {"in": "{{ range(20000) | list | batch(9999) | list }}", "iterator": "n", "spec": {"mode": "parallel"}}
+    loop = {"in": [1], "iterator": "batch", "loop": rows}
+    ended = await stage.run(playbook("stored", [{"step": "all", "loop": loop, "tool": work("{{ n | length }}")}]))
+    pages = [key for key in stage.broker.blobs.keys if key.startswith(f"{ended.execution_id}/")]
+    assert (ended.result, len(pages)) == ([[9999, 9999, 2]], 1)
+    await stage.executions.delete(ended.execution_id, BY)
+    with pytest.raises(BlobMissing):
+        await stage.blobs.get(pages[0])
+
+
 async def test_one_that_has_not_ended_stays(stage: ClientStage) -> None:
     started = await stage.executions.start(Start(playbook=HEARS), BY)
     with pytest.raises(Conflict, match="has not ended"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import AsyncIterator
+from typing import Any
 
 import msgspec
 import pytest
@@ -13,12 +14,13 @@ from noetl_stream.adapters.memory.store import MemoryFeed
 from noetl_stream.client.executions import run_workers
 from noetl_stream.client.feed.live import LiveFeed
 from noetl_stream.model import codec
-from noetl_stream.model.envelope import EventDocument
+from noetl_stream.model.envelope import EventDocument, envelope
 from noetl_stream.model.events import EvaluatedGuard, StepFailed
 from noetl_stream.model.ids import RunId, report_id
 from noetl_stream.model.messages import Report
 from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.playbook.compile.compiler import digest_of
+from noetl_stream.ports.operations.documents import plain
 from noetl_stream.ports.operations.executions import RerunOptions, Start
 from noetl_stream.ports.operations.feed import FeedEvent
 from noetl_stream.testing.keys import capability_of
@@ -210,6 +212,24 @@ async def test_every_token_is_produced_by_one_event_and_consumed_by_one(stage: C
         assert (other.tokens_consumed, other.tokens_produced) == (None, None)
 
 
+async def test_tokens_have_their_trace_and_their_lineage(stage: ClientStage) -> None:
+    original = await stage.run(VARIED)
+    again = await stage.executions.rerun(original.execution_id, RerunOptions("both"), BY)
+    await stage.executions.wait(again.execution_id, 60)
+    for execution in (original, again):
+        facts = [event.data for event in await journal_of(stage, execution.execution_id)]
+        tokens = [one["token"] for fact in facts for one in (fact, *fact.get("entries", ())) if "token" in one]
+        lineages = {token["step"]: token["lineage"] for token in tokens}
+        assert lineages["start"] == lineages["here"] == lineages["there"] == {}
+        assert {token["trace_id"] for token in tokens} == {execution.trace_id}
+        runs = await stage.executions.steps(execution.execution_id)
+        assert [run.token.lineage for run in runs] == [lineages[run.step] for run in runs]
+        assert {run.token.trace_id for run in runs} == {execution.trace_id}
+    assert {run.step: run.token.lineage for run in await stage.executions.steps(original.execution_id)}["both"] == {
+        "both": 1
+    }
+
+
 async def test_what_a_rerun_takes_over_says_its_tokens_in_one_event(stage: ClientStage) -> None:
     original = await stage.run(VARIED)
     again = await stage.executions.rerun(original.execution_id, RerunOptions("both"), BY)
@@ -259,3 +279,32 @@ async def test_guards_stand_with_text_and_value_where_any_was_evaluated(stage: C
 
 async def test_every_event_has_the_digest_of_the_playbook_it_follows(stage: ClientStage) -> None:
     assert {event.digest for event in await varied(stage)} == {digest_of(VARIED)}
+
+
+# --- histories of earlier versions ------------------------------------------------------------------------------------
+
+OK = b'"outcome": {"status": "ok"}'
+TOKEN = b'{"token": {"token_id": "t", "step": "s", "cause": "start"}}'
+
+
+def of_earlier_version(name: str, data: bytes) -> EventDocument:
+    row = {"step_run_id": None, "report_id": None, "data": data, "trace_id": "trace"}
+    return envelope(execution_id="e", position=1, name=name, source="server", at_ms=0, **row)
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "shown"),
+    [
+        ("token.enqueued", TOKEN, {"tokens_produced": ["t"], "tokens_consumed": None, "entity_id": "t"}),
+        ("task.processed", b'{"task": "call", %b}' % OK, {"task": "call", "attempt": 1, "iteration": None}),
+        ("next.evaluated", b'{"step_run_id": "r", "event": "step.done"}', {"guards": None, "step_run_id": "r"}),
+        ("execution.finished", b'{"status": "completed", %b}' % OK, {"actor": "server", "status": "success"}),
+    ],
+)
+def test_an_event_of_an_earlier_version_has_every_field(name: str, data: bytes, shown: dict[str, Any]) -> None:
+    assert shown.items() <= plain(of_earlier_version(name, data)).items()
+
+
+def test_a_token_of_an_earlier_version_has_trace_and_lineage() -> None:
+    token = of_earlier_version("token.enqueued", TOKEN).data["token"]
+    assert token == {"token_id": "t", "step": "s", "cause": "start", "trace_id": "trace", "lineage": {}}

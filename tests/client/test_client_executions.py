@@ -200,7 +200,7 @@ async def test_iterations_come_page_by_page(stage: ClientStage) -> None:
     tool = {**work("{{ iter.n * 2 }}"), "takes_s": "{{ 5 - iter.n % 5 }}"}
     ended = await stage.run(playbook("loops", [{"step": "all", "loop": loop, "tool": tool}]))
     (step,) = await stage.executions.steps(ended.execution_id)
-    assert step.loop == LoopCountsDocument(count=25, ok=25, failed=0, skipped=0)
+    assert step.loop == LoopCountsDocument(count=25, ok=25, failed=0, skipped=0, failed_leaves=0)
     seen, cursor = [], None
     while True:
         page = await stage.executions.iterations(ended.execution_id, step.step_run_id, 3, cursor)

@@ -30,6 +30,37 @@ async def test_a_check_says_what_is_wrong_and_stores_nothing(stage: ClientStage)
     assert (await stage.playbooks.page("", {}, 10, None)).items == []
 
 
+async def test_a_called_playbook_that_is_not_registered_is_a_warning(stage: ClientStage) -> None:
+    await register(stage, FLOW)
+    calls = [
+        {"path": "simulation/flow"},
+        {"path": "/simulation/flow", "version": "1"},
+        {"path": "simulation/flow", "version": "2.0"},
+        {"path": "simulation/nothing"},
+        {"path": "simulation/caller"},
+        {"path": "{{ workload.path }}"},
+    ]
+    tool = [{"name": f"call{number}", "kind": "playbook", **call} for number, call in enumerate(calls)]
+    caller = playbook("caller", [{"step": "start", "tool": tool}], workload={"path": ""})
+    checked = await stage.playbooks.check(caller.encode(), "caller.yaml")
+    assert [(one.severity, one.code, one.message, one.pointer) for one in checked.diagnostics] == [
+        (
+            "warning",
+            "unregistered_playbook",
+            "no playbook `simulation/flow@2.0` is registered",
+            "/workflow/0/tool/2/path",
+        ),
+        (
+            "warning",
+            "unregistered_playbook",
+            "no playbook `simulation/nothing` is registered",
+            "/workflow/0/tool/3/path",
+        ),
+    ]
+    assert checked.ok
+    assert (await register(stage, caller)).created
+
+
 async def test_a_registered_playbook_is_shown_with_its_text(stage: ClientStage) -> None:
     entry = await register(stage, FLOW)
     assert (entry.created, entry.revision, entry.registered_by) == (True, 1, BY)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -27,6 +28,7 @@ TWO = playbook("two", [{"step": "start", "tool": work(1, 3.0), "next": then("end
 HEARS = playbook(
     "hears", [{"step": "ear", "tool": [{"name": "hear", "kind": "wait", "signal": "go", "timeout_s": 60}]}]
 )
+C70 = Path(__file__).parents[1] / "audit" / "c70_pool_nobody.yaml"
 SHOWN = ["start: started", "start: done", "end: started", "end: done"]
 
 
@@ -43,8 +45,11 @@ class RunSession:
     async def _ensure(self) -> None:
         self.ensured += 1
 
-    async def run(self, source: str, timeout_s: float | None = None) -> ExecutionDocument | ExitCode:
-        return await run_in(self.session, Start(playbook=source), "file.yaml", timeout_s=timeout_s, output="text")
+    async def run(
+        self, source: str, timeout_s: float | None = None, output: str = "text", **wanted: Any
+    ) -> ExecutionDocument | ExitCode:
+        start = Start(playbook=source, **wanted)
+        return await run_in(self.session, start, "file.yaml", timeout_s=timeout_s, output=output)
 
 
 @pytest.fixture
@@ -87,6 +92,33 @@ async def test_while_nothing_moves_it_is_said_why_and_seen_to_that_a_server_is_t
     assert await runner.run(HEARS, timeout_s=10) == ExitCode.TIMEOUT
     assert runner.ensured >= 2, "not only once"
     assert "waiting: Task `hear` of step `ear` waits for the signal `go`" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("output", ["text", "json"])
+async def test_a_pool_that_no_worker_serves_is_named_within_three_seconds(
+    runner: RunSession, capsys: pytest.CaptureFixture[str], output: str
+) -> None:
+    assert await runner.run(C70.read_text(), timeout_s=3, output=output) == ExitCode.TIMEOUT
+    shown = capsys.readouterr()
+    text = "waiting: Step `start`: 1 command in the queue of pool `gpu`, but no worker of that pool is running."
+    assert (shown.out, shown.err.splitlines().count(text)) == ("", 1)
+
+
+async def test_json_output_says_nothing_of_a_wait_that_is_the_playbooks_own(
+    runner: RunSession, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert await runner.run(HEARS, timeout_s=10, output="json") == ExitCode.TIMEOUT
+    assert "waiting" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("output", ["text", "json"])
+async def test_a_key_that_the_playbook_does_not_declare_is_named_before_it_runs(
+    runner: RunSession, capsys: pytest.CaptureFixture[str], output: str
+) -> None:
+    takes = playbook("takes", [{"step": "ear", "tool": work(1, 5.0)}], workload={"name": "x"})
+    await runner.run(takes, output=output, workload={"nmae": "y"})
+    text = "warning: `workload.nmae` is not declared by the playbook; did you mean `workload.name`?"
+    assert capsys.readouterr().err.splitlines()[0] == text
 
 
 async def test_a_wait_that_ends_early_prints_where_to_look(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from noetl_stream.client.executions.documents import awaited
 from noetl_stream.model.envelope import iso
+from noetl_stream.ports.operations.documents import plain
+from noetl_stream.ports.operations.executions import AwaitedJoinDocument, GuardDocument
 from noetl_stream.testing.scenario.scenario import Scenario
 
 PLAYBOOK = """
@@ -47,7 +49,7 @@ def waiting() -> Scenario:
 def test_everything_that_waits_is_named_with_its_end() -> None:
     scenario = waiting()
     began_ms = scenario.now_ms
-    found = {(wait.step, *wait.iteration): wait for wait in awaited(scenario.execution)}
+    found = {(wait.step, *wait.iteration): wait for wait in awaited(scenario.execution, scenario.plan)}
     assert {key: (wait.task, wait.what) for key, wait in found.items()} == {
         ("ear",): ("hear", "signal go"),
         ("gate",): (None, "admission"),
@@ -60,14 +62,57 @@ def test_everything_that_waits_is_named_with_its_end() -> None:
     ]
 
 
+def test_each_wait_says_what_would_end_it() -> None:
+    scenario = waiting()
+    found = {(wait.step, *wait.iteration): wait.waiting_on for wait in awaited(scenario.execution, scenario.plan)}
+    gate, ear, nap = found["gate",], found["ear",], found["naps", 0]
+    assert [guard.missing for guard in gate.guards] == [["ctx.open"]] and gate.ctx == ["open"]
+    assert gate.timer is not None and (gate.timer.purpose, gate.timer.on_timeout) == ("admission", "fail")
+    assert ear.signal == "go" and ear.timer is not None
+    assert plain(nap) == {"timer": {"purpose": "wait", "due": iso(scenario.now_ms + 10_000), "on_timeout": None}}
+
+
+RESTING = """
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: {name: rests, path: tests/rests}
+workflow:
+  - step: start
+    next: {spec: {mode: inclusive}, arcs: [{step: ask}, {step: both}]}
+  - step: ask
+    next: {spec: {wait: {timeout_s: 60}}, arcs: [{step: both, when: "{{ ctx.approved }}"}]}
+  - step: both
+    spec: {join: all}
+    tool: {kind: noop}
+"""
+
+
+def test_a_resting_branch_and_the_join_it_holds_back_are_named() -> None:
+    scenario = Scenario(RESTING)
+    scenario.start()
+    branch, join = awaited(scenario.execution, scenario.plan)
+    assert (branch.step, branch.what, branch.until) == ("ask", "next", iso(scenario.now_ms + 60_000))
+    assert plain(branch.waiting_on)["ctx"] == ["approved"]
+    assert (join.step, join.what) == ("both", "join")
+    assert join.waiting_on.join == AwaitedJoinDocument("all", ["start"], ["a branch that rests at `ask`"])
+
+
+def test_without_a_plan_guards_are_shown_as_they_were_recorded() -> None:
+    scenario = Scenario(RESTING)
+    scenario.start()
+    branch, join = awaited(scenario.execution, None)
+    assert branch.waiting_on.guards == [GuardDocument("{{ ctx.approved }}", False, {}, ["ctx.approved"], None)]
+    assert join.waiting_on.join == AwaitedJoinDocument(None, ["start"], [])
+
+
 def test_an_execution_that_got_what_it_waited_for_is_not_named() -> None:
     scenario = waiting()
     scenario.signal("go")
-    assert "ear" not in {wait.step for wait in awaited(scenario.execution)}
+    assert "ear" not in {wait.step for wait in awaited(scenario.execution, scenario.plan)}
 
 
 def test_an_execution_that_has_ended_waits_for_nothing() -> None:
     scenario = waiting()
     scenario.cancel()
     assert scenario.status == "cancelled"
-    assert list(awaited(scenario.execution)) == []
+    assert list(awaited(scenario.execution, scenario.plan)) == []

@@ -7,14 +7,23 @@ from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
-from why_scenarios import HEAD, SERVED, WORKER, reasons, why
+from why_scenarios import HEAD, SERVED, WORKER, reasons, waiting_on, why
 
 from noetl_stream.client import why as client_why
+from noetl_stream.client.executions.tolerated import tolerated_text
 from noetl_stream.client.why.answer import explain
 from noetl_stream.client.why.reason import Environment
 from noetl_stream.errors import NotFound
-from noetl_stream.model.events import CancelRequested, PauseRequested, TaskProcessed, TaskStarted
+from noetl_stream.model.events import CancelRequested, PauseRequested, TaskProcessed, TaskStarted, ToleratedFailures
 from noetl_stream.model.outcome import ErrorInfo, Outcome
+from noetl_stream.ports.operations.executions import (
+    AwaitedChildDocument,
+    AwaitedJoinDocument,
+    AwaitedPoolDocument,
+    GuardDocument,
+    TimerDocument,
+    WaitingOnDocument,
+)
 from noetl_stream.testing.scenario.scenario import Scenario, parked, rerun
 
 STEP = HEAD + "workflow: [{step: work, tool: {name: act, kind: noop}}]\n"
@@ -81,7 +90,9 @@ def test_a_command_in_a_full_pool_waits_for_a_slot() -> None:
     scenario.start()
     found = reasons(scenario, workers=[replace(WORKER, busy=4)])["slot"]
     assert "1 worker with 4 slots, all busy" in found.sentence
-    assert found.details | {"slots": 4, "busy": 4, "workers": 1} == found.details
+    waits = waiting_on(scenario, "slot", workers=[replace(WORKER, busy=4)])
+    assert waits.pool == AwaitedPoolDocument("default", workers=1, slots=4, busy=4, queued=None)
+    assert waits.commands == list(scenario.execution.assignments)
 
 
 def test_a_command_that_was_issued_again_says_so() -> None:
@@ -138,8 +149,61 @@ def test_a_guard_sees_what_a_patch_has_changed() -> None:
     scenario.start(workload={"stage": "test"})
     scenario.done("work")
     scenario.patch(approved=True)
-    (guard,) = reasons(scenario)["admission"].details["guards"]
-    assert guard["values"] == {"ctx.approved": True, "workload.stage": "test"} and guard["holds"] is False
+    waits = waiting_on(scenario, "admission")
+    (guard,) = waits.guards
+    assert guard.values == {"ctx.approved": True, "workload.stage": "test"} and guard.holds is False
+    assert (waits.ctx, waits.timer and waits.timer.on_timeout) == (["approved"], "fail")
+
+
+RESTS = (
+    HEAD
+    + """
+workflow:
+  - step: ask
+    next:
+      spec: {wait: {timeout_s: 60, on_timeout: discard}}
+      arcs:
+        - {step: pay, when: "{{ ctx.approved == true and workload.limit > 3 }}"}
+        - {step: pay, when: "{{ event.name == 'next.timed_out' and ctx.note is defined }}"}
+  - {step: pay, tool: {kind: noop}}
+workload: {limit: 5}
+"""
+)
+
+
+def test_a_resting_branch_shows_the_guards_of_its_arcs_and_what_they_read() -> None:
+    scenario = Scenario(RESTS)
+    scenario.start()
+    found = reasons(scenario)["next"]
+    assert found.step == "ask" and found.since is not None
+    assert "rests at `next` of step `ask`" in found.sentence and "to `pay`" in found.sentence
+    assert "(workload.limit is 5, ctx.approved is missing, event.name" in found.sentence
+    assert "execution patch execution-1 --set approved=…" in found.moves and "or the branch ends" in found.moves
+    waits = waiting_on(scenario, "next")
+    assert waits.guards[0] == GuardDocument(
+        "{{ ctx.approved == true and workload.limit > 3 }}", None, {"workload.limit": 5}, ["ctx.approved"], "pay"
+    )
+    assert (waits.ctx, waits.steps) == (["approved", "note"], [])
+    assert waits.timer == TimerDocument("next", found.until or "", "discard")
+
+
+def test_a_branch_that_rested_too_long_shows_the_arcs_that_did_not_fire() -> None:
+    scenario = Scenario(RESTS.replace(", on_timeout: discard", ""))
+    scenario.start()
+    scenario.wait(60)
+    found = why(scenario)
+    assert "The execution failed in step `ask`: routing_timeout" in found.summary
+    first, second = [one for one in found.reasons if one.kind == "arc"]
+    assert "ctx.approved is missing" in first.sentence
+    assert 'event.name is "next.timed_out"' in second.sentence
+
+
+def test_a_long_value_is_not_shown() -> None:
+    scenario = Scenario(GATE)
+    scenario.start(workload={"stage": "x" * 5000})
+    scenario.done("work")
+    (guard,) = waiting_on(scenario, "admission").guards
+    assert guard.values == {"workload.stage": "(5002 bytes)"}
 
 
 def test_a_token_that_may_not_wait_is_held_while_others_live() -> None:
@@ -173,7 +237,7 @@ def test_a_join_names_who_has_come_and_who_has_not() -> None:
     assert found.sentence == (
         "Step `both` waits for its branches (`join: all`): 1 token arrived, from `left`; missing: running step `right`."
     )
-    assert found.details == {"arrived": ["left"], "coming": ["running step `right`"]}
+    assert waiting_on(scenario, "join").join == AwaitedJoinDocument("all", ["left"], ["running step `right`"])
 
 
 def test_a_timer_says_when_it_is_due() -> None:
@@ -217,9 +281,10 @@ def test_a_child_is_named_with_its_status() -> None:
     scenario = waits_for("kind: playbook, path: tests/child")
     (child,) = scenario.execution.children
     found = reasons(scenario, children={child: "waiting"})["child"]
-    assert found.details == {"execution_id": child, "status": "waiting"}
+    awaited = AwaitedChildDocument(child, "tests/child", "waiting")
+    assert waiting_on(scenario, "child", children={child: "waiting"}).child == awaited
     assert f"execution why {child}" in found.moves
-    assert reasons(scenario)["child"].details["status"] == "not begun"
+    assert "(not begun)" in reasons(scenario)["child"].sentence
 
 
 def test_a_pause_says_who_and_what_still_runs() -> None:
@@ -286,7 +351,7 @@ workflow:
     scenario.start()
     scenario.done("work", {"ready": True})
     found = reasons(scenario)["reference"]
-    assert "is still loading" in found.sentence and found.details["key"]
+    assert "is still loading" in found.sentence and waiting_on(scenario, "reference").reference
     scenario.lose()
     assert why(scenario).status == "failed"
 
@@ -325,8 +390,8 @@ workflow:
 """
     )
     scenario.start()
-    (guard,) = reasons(scenario)["admission"].details["guards"]
-    assert guard["holds"] is None
+    (guard,) = waiting_on(scenario, "admission").guards
+    assert guard.holds is None
 
 
 def test_a_partition_without_a_server_comes_first() -> None:
@@ -403,7 +468,7 @@ def test_the_rule_that_decided_a_failure_is_named(policy: str, clause: str) -> N
 
 
 def test_a_failure_without_a_task_says_what_failed() -> None:
-    scenario = Scenario(GATE.replace("ctx.approved | default(false)", "ctx.approved"))
+    scenario = Scenario(GATE.replace("ctx.approved | default(false)", "workload.approved"))
     scenario.start()
     scenario.done("work")
     found = why(scenario)
@@ -445,7 +510,7 @@ def test_an_execution_that_is_not_there_is_an_error() -> None:
 
 def test_every_kind_of_reason_is_documented() -> None:
     written = "".join(file.read_text() for file in Path(client_why.__file__).parent.glob("*.py"))
-    given = set(re.findall(r'reason\(\s*"(\w+)"', written)) | {"held", "admission", "refused", "failed"}
+    given = set(re.findall(r'reason\(\s*(?:kind=)?"(\w+)"', written)) | {"held", "admission", "refused", "failed"}
     table = (Path(__file__).parents[2] / "docs" / "reference" / "why.md").read_text().partition("## While it lives")[2]
     assert given == set(re.findall(r"^\| `(\w+)`", table, re.MULTILINE))
 
@@ -458,7 +523,8 @@ def test_a_rerun_that_has_yet_to_read_its_original_says_so() -> None:
     scenario.failed("both")
     again = parked(scenario)
     found = reasons(again)["rerun"]
-    assert found.details == {"execution_id": scenario.execution_id} and scenario.execution_id in found.sentence
+    assert found.waiting_on == WaitingOnDocument(execution=scenario.execution_id)
+    assert scenario.execution_id in found.sentence
 
 
 def test_a_token_that_was_taken_over_has_its_step_and_time() -> None:
@@ -469,4 +535,44 @@ def test_a_token_that_was_taken_over_has_its_step_and_time() -> None:
     scenario.done("both")
     again = rerun(scenario, step="right")
     found = reasons(again)["join"]
-    assert found.step == "both" and found.since is not None and found.details["arrived"] == ["left"]
+    assert found.step == "both" and found.since is not None
+    assert found.waiting_on is not None and found.waiting_on.join == AwaitedJoinDocument(
+        "all", ["left"], ["running step `right`"]
+    )
+
+
+def test_failed_iterations_that_were_tolerated_are_said_with_the_first() -> None:
+    steps = """
+workflow:
+  - step: fetch
+    spec: {policy: {failure: {mode: best_effort}}}
+    loop: {in: [1, 2, 3], iterator: n, spec: {mode: parallel}}
+    tool: {kind: noop}
+"""
+    scenario = Scenario(HEAD + steps)
+    scenario.start()
+    scenario.done("fetch", index=0)
+    scenario.failed("fetch", "http_status", "404 Not Found", index=2)
+    scenario.failed("fetch", "timeout", "too slow", index=1)
+    found = why(scenario)
+    assert found.summary == "The execution completed, 2 of 3 iterations of fetch failed. (and 1 more)"
+    (_, tolerated) = found.reasons
+    assert (tolerated.kind, tolerated.step, tolerated.iteration) == ("tolerated", "fetch", [2])
+    assert tolerated.sentence == (
+        "2 of 3 iterations of fetch failed, as `failure.mode: best_effort` tolerates; "
+        "the first, 2: http_status: 404 Not Found."
+    )
+    assert tolerated.details["failed"] == 2 and tolerated.details["error"]["kind"] == "http_status"
+
+
+@pytest.mark.parametrize(
+    ("failures", "text"),
+    [
+        (ToleratedFailures("fetch", 200, 4, 4), "4 of 200 iterations of fetch failed"),
+        (ToleratedFailures("fetch", 1, 1, 1), "1 of 1 iteration of fetch failed"),
+        (ToleratedFailures("fetch", 10, 2, 7), "2 of 10 iterations of fetch failed, 7 innermost iterations"),
+        (ToleratedFailures("fetch", 10, 0, 1), "1 innermost iteration of fetch failed"),
+    ],
+)
+def test_tolerated_failures_in_words(failures: ToleratedFailures, text: str) -> None:
+    assert tolerated_text(failures) == text

@@ -7,7 +7,7 @@ from typing import Any
 from noetl_stream.client.why.answer import explain
 from noetl_stream.client.why.reason import Environment
 from noetl_stream.ports.operations.cluster import PartitionDocument, WorkerDocument
-from noetl_stream.ports.operations.executions import ReasonDocument, WhyDocument
+from noetl_stream.ports.operations.executions import ReasonDocument, WaitingOnDocument, WhyDocument
 from noetl_stream.testing.scenario.scenario import Scenario
 from noetl_stream.testing.scenario.scripted_run import WORKER as RUNNER
 
@@ -26,7 +26,16 @@ metadata: {name: why, path: tests/why}
 def why(scenario: Scenario, **around: Any) -> WhyDocument:
     """The answer, with one worker alive unless ``around`` says otherwise."""
     given = {"workers": [WORKER], "partition": SERVED, **around}
-    return explain(scenario.execution_id, scenario.rows(), scenario.plan, Environment(scenario.now_ms, **given))
+    found = explain(scenario.execution_id, scenario.rows(), scenario.plan, Environment(scenario.now_ms, **given))
+    assert all((one.waiting_on is None) == scenario.execution.ended for one in found.reasons if one.kind != "unknown")
+    return found
+
+
+def waiting_on(scenario: Scenario, kind: str, **around: Any) -> WaitingOnDocument:
+    """What its reason of this kind waits on."""
+    found = reasons(scenario, **around)[kind].waiting_on
+    assert found is not None
+    return found
 
 
 def reasons(scenario: Scenario, **around: Any) -> dict[str, ReasonDocument]:

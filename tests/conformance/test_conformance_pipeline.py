@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from engine_scenarios import started
 
-from noetl_stream.model.events import LoopIterationDone, LoopIterationFailed, TaskProcessed, TaskStarted
+from noetl_stream.model.events import LoopIterationDone, LoopIterationFailed, LoopStarted, TaskProcessed, TaskStarted
 from noetl_stream.testing.scenario.scenario import Scenario
 
 
@@ -140,11 +140,43 @@ def test_synthetic_names_are_those_of_jumps_events_and_results() -> None:
     assert scenario.result == {"first": 2}
 
 
-@pytest.mark.parametrize("delay", ["{{ 'soon' }}", "{{ workload.wait }}"])
-def test_a_number_that_is_other_text_is_an_error_that_shows_it(delay: str) -> None:
+def retried_after(delay: str, wait: str) -> Scenario:
+    """A task that has failed once, with a retry after ``delay``; ``wait`` is the workload."""
     rule = f'{{when: "{{{{ outcome.error }}}}", then: {{do: retry, attempts: 2, delay: "{delay}"}}}}'
     scenario = started(
-        f"- step: start\n  tool: {{kind: noop, spec: {{policy: {{rules: [{rule}]}}}}}}\n", "workload: {wait: soon}\n"
+        f"- step: start\n  tool: {{kind: noop, spec: {{policy: {{rules: [{rule}]}}}}}}\n",
+        f"workload: {{wait: {wait}}}\n",
     )
     scenario.failed("start")
+    return scenario
+
+
+@pytest.mark.parametrize(
+    ("text", "least_s"), [("1", 1), ("007", 7), (" 2 ", 2), ("0.5", 0.5), ("+3", 3), ("1e1", 10), ("0", 0)]
+)
+def test_text_that_is_a_number_is_that_number(text: str, least_s: float) -> None:
+    processed = retried_after("{{ workload.wait }}", f"'{text}'").facts(TaskProcessed)[0]
+    assert processed.do == "retry"
+    assert least_s <= processed.delay_s <= 1.1 * least_s
+
+
+@pytest.mark.parametrize("width", ["'2'", "2"])
+def test_a_width_from_text_is_that_number(width: str) -> None:
+    spec = '{mode: parallel, max_in_flight: "{{ workload.width }}"}'
+    step = f"- step: start\n  loop: {{in: [1, 2, 3], iterator: n, spec: {spec}}}\n  tool: {{kind: noop}}\n"
+    scenario = started(step, f"workload: {{width: {width}}}\n")
+    assert scenario.facts(LoopStarted)[0].max_in_flight == 2
+
+
+@pytest.mark.parametrize("text", ["soon", "1 2", "-1", "1e999", "NaN", "0x10", "Wed, 21 Oct 2026 07:28:00 GMT", ""])
+def test_a_number_that_is_other_text_is_an_error_that_shows_it(text: str) -> None:
+    scenario = retried_after("{{ workload.wait }}", f"'{text}'")
+    shown = "-1" if text == "-1" else repr(text)
+    assert scenario.error.kind == "expression_error"
+    assert f"delay is {shown}, not a number of seconds" in scenario.error.message
+    assert "(the task itself ended with exception: it broke)" in scenario.error.message
+
+
+def test_a_template_that_gives_other_text_is_such_an_error() -> None:
+    scenario = retried_after("{{ 'soon' }}", "soon")
     assert scenario.error.kind == "expression_error" and "'soon'" in scenario.error.message

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Final
 
 from noetl_stream.model import events
@@ -14,6 +15,8 @@ BEGINNINGS: Final = (
     events.TokenClaimed,
     events.TokenHeld,
     events.NextEvaluated,
+    events.NextResting,
+    events.NextTimedOut,
     events.StepResumed,
     events.TimerSet,
     events.TimerFired,
@@ -37,6 +40,7 @@ def check_journal(scenario: Scenario) -> None:
     check_loops(scenario)
     check_pauses(scenario)
     check_waits(scenario)
+    check_late_patches(scenario)
     assert scenario.replayed() == scenario.state, "the journal alone gives another state"
     assert scenario.decided_again() == scenario.journal, "the same inputs give other decisions"
 
@@ -66,6 +70,15 @@ def check_the_end(scenario: Scenario) -> None:
     later = [entry.recorded.fact for entry in scenario.journal[from_on:]]
     begun = [fact for fact in later if isinstance(fact, events.StepScheduled) and fact.issue == 1]
     assert not begun, "a step was begun although the execution was ending"
+
+
+def check_late_patches(scenario: Scenario) -> None:
+    """From the request of a cancel on, no task changes ``ctx``, and an event says so of each that would."""
+    cancels = [at for at, name in enumerate(scenario.names) if name == "execution.cancel_requested"]
+    later = [entry.recorded.fact for entry in scenario.journal[cancels[0] :]] if cancels else []
+    for fact, following in pairwise(later):
+        if isinstance(fact, events.TaskProcessed) and (fact.set_ctx or fact.set_shared):
+            assert isinstance(following, events.CtxPatchDiscarded), f"{fact} after the cancel"
 
 
 def recorded_facts(scenario: Scenario) -> Iterator[events.Fact]:
@@ -101,12 +114,16 @@ def _injected(enqueued: list[events.TokenEnqueued]) -> int:
 
 
 def check_step_runs(scenario: Scenario) -> None:
-    """Each step run has exactly one end, which is routed once, before anything else happens to it."""
+    """Each step run has exactly one end, which is routed once, at once or after its branch has rested once."""
     facts = list(recorded_facts(scenario))
     claimed = [fact.step_run_id for fact in facts if isinstance(fact, events.TokenClaimed)]
     assert len(set(claimed)) == len(claimed)
     ends: dict[str, list[str]] = defaultdict(list)
     routed: dict[str, list[str]] = defaultdict(list)
+    rested = [fact.step_run_id for fact in facts if isinstance(fact, events.NextResting)]
+    timed_out = [fact.step_run_id for fact in facts if isinstance(fact, events.NextTimedOut)]
+    assert len(set(rested)) == len(rested) and len(set(timed_out)) == len(timed_out) and set(timed_out) <= set(rested)
+    reused = {fact.step_run_id for fact in facts if isinstance(fact, events.StepReused)}
     for fact in facts:
         inner = isinstance(fact, events.LoopDone) and fact.path
         if isinstance(fact, events.StepDone | events.StepFailed | events.LoopDone) and not inner:
@@ -114,7 +131,9 @@ def check_step_runs(scenario: Scenario) -> None:
         elif isinstance(fact, events.StepReused):
             ends[fact.step_run_id].append(fact.ended)
         elif isinstance(fact, events.NextEvaluated):
-            routed[fact.step_run_id].append(fact.event)
+            over = fact.step_run_id in timed_out or (fact.event == "next.timed_out" and fact.step_run_id in reused)
+            assert (fact.event == "next.timed_out") == over
+            routed[fact.step_run_id] += ends[fact.step_run_id] if over else [fact.event]
     cut_short = is_cut_short(scenario)
     for step_run_id in claimed:
         if not cut_short:
@@ -125,13 +144,19 @@ def check_step_runs(scenario: Scenario) -> None:
 
 
 def check_loops(scenario: Scenario) -> None:
-    """At every level: no iteration ends twice, and the counts of a level are those of its own iterations."""
+    """At every level: no iteration ends twice, and the counts of a level are those of its own iterations; the leaves
+    that failed are those of all levels inside.
+    """
     of_command = {fact.command_id: fact.step_run_id for fact in scenario.facts(events.StepScheduled)}
     good: dict[tuple[str, Path], int] = Counter()
     bad: dict[tuple[str, Path], int] = Counter()
     ended: Counter[tuple[str, Path]] = Counter()
+    leaves: dict[str, list[Path]] = defaultdict(list)
+    levels: set[tuple[str, Path]] = set()
     for recorded, _ in scenario.journal:
         fact = recorded.fact
+        if isinstance(fact, events.LoopStarted):
+            levels.add((fact.step_run_id, fact.path))
         if not isinstance(fact, events.LoopIterationDone | events.LoopIterationFailed | events.LoopDone):
             continue
         step_run_id = (
@@ -140,11 +165,19 @@ def check_loops(scenario: Scenario) -> None:
         if isinstance(fact, events.LoopDone):
             assert fact.count == fact.ok + fact.failed + fact.skipped
             assert (fact.ok, fact.failed) == (good[step_run_id, fact.path], bad[step_run_id, fact.path])
+            inside = [path for path in leaves[step_run_id] if path[: len(fact.path)] == fact.path]
+            assert fact.failed_leaves == len(inside)
+        elif isinstance(fact, events.LoopIterationFailed) and (step_run_id, fact.path) not in levels:
+            leaves[step_run_id] += [fact.path] if fact.error.kind != "cancelled" else []
         if fact.path:
             around = step_run_id, fact.path[:-1]
             ended[step_run_id, fact.path] += 1
             (bad if isinstance(fact, events.LoopIterationFailed) else good)[around] += 1
     assert set(ended.values()) <= {1}, "an iteration ended twice"
+    (end,) = scenario.facts(events.ExecutionFinished)
+    loops = [fact for fact in scenario.facts(events.LoopDone) if not fact.path]
+    if not is_cut_short(scenario) and "execution.reused" not in scenario.names:
+        assert sum(one.failed_leaves for one in end.tolerated) == sum(fact.failed_leaves for fact in loops)
 
 
 def check_pauses(scenario: Scenario) -> None:

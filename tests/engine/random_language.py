@@ -1,5 +1,5 @@
-"""Random playbooks over the whole language, which always check: joins, admission that waits, nested loops, reducers,
-suspensions, calls, timeouts, failure arcs, cycles.
+"""Random playbooks over the whole language, which always check: joins, admission that waits, branches that rest, nested
+loops, reducers, suspensions, calls, timeouts, failure arcs, cycles.
 """
 
 from __future__ import annotations
@@ -79,8 +79,11 @@ class _Writer:
             step["tool"] = [self.task(index, number, bool(levels), parallel) for number in range(count)]
         if arcs:
             mode = self.random.choice(["exclusive", "inclusive", "inclusive"]) if index else "inclusive"
-            written = [self.arc(index, bool(levels)) for _ in range(arcs)]
+            rests = self.chance(0.3)
+            written = [self.arc(index, bool(levels), rests) for _ in range(arcs)]
             step["next"] = {"spec": {"mode": mode}, "arcs": written}
+            if rests:
+                step["next"]["spec"]["wait"] = self.wait()
         return step
 
     def policy(self, index: int) -> dict[str, Any]:
@@ -90,12 +93,19 @@ class _Writer:
         if not self.confluent and self.chance(0.15):
             name = self.random.choice(["timeout_s", "deadline_s"])
             policy["lifecycle"] = {name: self.random.choice([3, 30, 300])}
+        if not self.confluent and self.chance(0.15):
+            policy["failure"] = {"mode": self.random.choice(["fail_fast", "best_effort"])}
         return policy
+
+    def wait(self) -> dict[str, Any]:
+        return {"timeout_s": self.random.choice([2, 40]), "on_timeout": self.random.choice(["fail", "discard"])}
 
     def admission(self, index: int) -> dict[str, Any]:
         guards = ["{{ token.cause == 'arc' }}", "{{ workload.flag }}"]
+        waits = self.chance(0.4)
         if not self.confluent:
             key = self.random.choice(KEYS)
+            guards += [f"{{{{ ctx.{key} > 0 }}}}", f"{{{{ not ctx.{key} }}}}"] if waits else []
             guards += [f"{{{{ ctx.{key} | default(0) > 0 }}}}", f"{{{{ ctx.{key} is defined }}}}"]
             if index:
                 guards.append(f"{{{{ s{index - 1} is not none }}}}")
@@ -105,9 +115,8 @@ class _Writer:
         if self.chance(0.4):
             rules.append({"else": {"then": {"allow": self.chance(0.6)}}})
         admit: dict[str, Any] = {"rules": rules}
-        if self.chance(0.4):
-            on_timeout = self.random.choice(["fail", "discard"])
-            admit["wait"] = {"timeout_s": self.random.choice([2, 40]), "on_timeout": on_timeout}
+        if waits:
+            admit["wait"] = self.wait()
         return admit
 
     # --- loops --------------------------------------------------------------------------------------------------------
@@ -116,6 +125,8 @@ class _Writer:
         depth = self.random.choice([1, 1, 2, 2, 3])
         source = self.random.choice(["deep", "deep", "pairs", "none", "broken"])
         items, local = f"workload.{source}", False
+        if source != "pairs" and self.chance(0.5):
+            items += "[:]"  # an equal list, but not the one that the journal has
         levels = []
         for iterator in "abc"[:depth]:
             mode, place = self.random.choice(["sequential", "parallel"]), self.random.choice(["local", "distributed"])
@@ -126,6 +137,8 @@ class _Writer:
             if self.confluent or self.chance(0.5):
                 failure = "best_effort" if self.confluent else self.random.choice(["fail_fast", "best_effort"])
                 spec["policy"] = {"failure": {"mode": failure}}
+                if failure == "best_effort" and self.chance(0.3):
+                    spec["policy"]["failure"]["tolerated"] = self.random.choice([0, 1, "50%", "100%"])
             levels.append({"in": f"{{{{ {items} }}}}", "iterator": iterator, "spec": spec})
             items = f"{iterator}.value" if source == "pairs" and iterator == "a" else iterator
         return levels
@@ -194,7 +207,7 @@ class _Writer:
 
     # --- routing ------------------------------------------------------------------------------------------------------
 
-    def arc(self, index: int, loops: bool) -> dict[str, Any]:
+    def arc(self, index: int, loops: bool, rests: bool) -> dict[str, Any]:
         back = not self.confluent and (index + 1 == len(self.names) or self.chance(0.15))
         later = self.names[index + 1 :]
         arc: dict[str, Any] = {"step": self.names[self.random.randint(0, index)] if back else self.random.choice(later)}
@@ -214,6 +227,9 @@ class _Writer:
         key = self.random.choice(KEYS)
         if not self.confluent:
             guards += [f"{{{{ ctx.{key} | default(0) > 0 }}}}", "{{ vars.seen | default(0) > 0 }}"]
+        if rests:
+            guards += ["{{ event.name == 'next.timed_out' }}", "{{ event.name != 'step.failed' and workload.flag }}"]
+            guards += [] if self.confluent else [f"{{{{ ctx.{key} > 0 }}}}", f"{{{{ not ctx.{key} }}}}"] * 2
         guard = self.random.choice(guards)
         if not self.confluent and self.chance(0.02):
             guard = "{{ ctx.never + 1 > 0 }}"

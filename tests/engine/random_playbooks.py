@@ -1,4 +1,5 @@
-"""Small random playbooks that always check: chains, branches, loops, failure arcs, held tokens, retries, jumps."""
+"""Small random playbooks that always check: chains, branches that may rest, loops, failure arcs, held tokens, retries,
+jumps."""
 
 from __future__ import annotations
 
@@ -46,6 +47,8 @@ def _step(random: Random, index: int, names: list[str]) -> dict[str, Any]:
         mode = random.choice(["exclusive", "inclusive", "inclusive"])
         arcs = [_arc(random, index, names, loop is not None) for _ in range(arcs_wanted)]
         step["next"] = {"spec": {"mode": mode}, "arcs": arcs}
+        if random.random() < 0.2:
+            step["next"]["spec"]["wait"] = {"timeout_s": 5, "on_timeout": random.choice(["fail", "discard"])}
     return step
 
 
@@ -56,7 +59,9 @@ def _loop(random: Random) -> dict[str, Any]:
         spec["max_in_flight"] = random.choice([1, 2, 3, "{{ workload.few | length }}"])
     if random.random() < 0.5:
         spec["policy"] = {"failure": {"mode": random.choice(["fail_fast", "best_effort"])}}
-    items = random.choice(["few", "more", "more", "pairs", "none"] if random.random() < 0.95 else ["few[0]"])
+        if spec["policy"]["failure"]["mode"] == "best_effort" and random.random() < 0.3:
+            spec["policy"]["failure"]["tolerated"] = random.choice([0, 1, "50%"])
+    items = random.choice(["few", "more", "more", "pairs", "none", "more[:]"] if random.random() < 0.95 else ["few[0]"])
     return {"in": f"{{{{ workload.{items} }}}}", "iterator": "item", "spec": spec}
 
 

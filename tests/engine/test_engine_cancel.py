@@ -8,9 +8,11 @@ import pytest
 from engine_scenarios import limits, started
 
 from noetl_stream.engine.evolve.ctx import merge_patch
+from noetl_stream.engine.replay import replay
 from noetl_stream.engine.state import RecordedFact
 from noetl_stream.model.events import (
     CancelRequested,
+    CtxPatchDiscarded,
     CtxPatched,
     ExecutionFinished,
     NextEvaluated,
@@ -23,7 +25,7 @@ from noetl_stream.model.events import (
     TokenEnqueued,
     TokenInjected,
 )
-from noetl_stream.testing.scenario.scenario import AskRefused, Scenario
+from noetl_stream.testing.scenario.scenario import AskRefused, Scenario, rerun
 
 TWO = """
 - step: start
@@ -106,22 +108,73 @@ def test_a_failing_execution_waits_for_the_grace_too() -> None:
     assert scenario.status == "failed"
 
 
-def test_a_patch_a_task_still_makes_is_recorded_and_decides_nothing() -> None:
-    scenario = started(
-        """
-        - step: start
-          tool:
-          - {name: one, kind: noop, spec: {policy: {rules: [{else: {then: {do: continue, set_ctx: {k: 1}}}}]}}}
-          - {name: two, kind: noop}
-        """
-    )
+PATCHING = """
+- step: start
+  tool:
+  - name: one
+    kind: noop
+    spec: {policy: {rules: [{else: {then: {do: continue, set_ctx: {k: 1}, set_shared: {n: {op: count}}}}}]}}
+  - {name: two, kind: noop}
+"""
+
+
+def test_a_patch_that_a_task_still_makes_is_recorded_and_not_applied_and_an_event_says_so() -> None:
+    scenario = started(PATCHING)
     run = scenario.take("start")
     run.begin()
     scenario.cancel()
     run.answer()
-    assert scenario.names[-1] == "task.processed"
-    run.stop()
-    assert scenario.status == "cancelled"
+    assert scenario.names[-2:] == ["task.processed", "ctx.patch_discarded"]
+    assert scenario.facts(CtxPatchDiscarded) == [CtxPatchDiscarded(run.command.step_run_id, ["k", "n"])]
+    assert scenario.ctx == {}
+    run.answer()
+    assert (scenario.status, scenario.ctx) == ("cancelled", {})
+
+
+def test_a_rerun_that_reuses_a_step_run_that_ended_after_the_cancel_has_its_patches() -> None:
+    scenario = started(PATCHING + "- step: other\n  tool: {kind: noop}\n")
+    scenario.inject("other")
+    run = scenario.take("start")
+    run.begin()
+    scenario.take("other").begin()
+    scenario.cancel()
+    run.finish()
+    scenario.wait(60)
+    assert (scenario.status, scenario.ctx) == ("cancelled", {})
+    assert rerun(scenario, "other").ctx == {"k": 1, "n": 1}
+
+
+def test_so_are_patches_of_an_iteration_that_its_loop_had_cancelled_before() -> None:
+    scenario = started(
+        """
+        - step: start
+          loop: {in: [1, 2], iterator: x, spec: {mode: parallel}}
+          tool: {name: t, kind: noop, spec: {policy: {rules: [
+            {when: "{{ outcome.status == 'error' }}", then: {do: fail}},
+            {else: {then: {do: continue, set_shared: {n: {op: count}}}}}]}}}
+        """
+    )
+    run = scenario.take("start", index=0)
+    run.begin()
+    scenario.failed("start", index=1)
+    scenario.cancel()
+    run.answer()
+    assert scenario.facts(CtxPatchDiscarded) == [CtxPatchDiscarded(run.command.step_run_id, ["n"])]
+
+
+def test_patches_of_a_history_without_that_event_are_applied_as_they_were() -> None:
+    scenario = started(PATCHING)
+    run = scenario.take("start")
+    run.begin()
+    scenario.cancel()
+    run.answer()
+    rows = [
+        row._replace(data=row.data.replace(b',"discards_patches":true', b""))
+        for row in scenario.rows()
+        if row.name != "ctx.patch_discarded"
+    ]
+    before = replay(scenario.execution_id, rows)
+    assert before is not None and before.ctx == {"k": 1, "n": 1}
 
 
 # --- what can be asked ------------------------------------------------------------------------------------------------

@@ -120,6 +120,16 @@ def test_best_effort_ends_the_branch_and_the_others_continue() -> None:
     assert scenario.facts(StepCancelled) == []
 
 
+def test_the_failure_mode_of_a_step_decides_for_its_own_unhandled_failure() -> None:
+    scenario = started(
+        BRANCHES.replace("- step: a\n", "- step: a\n  spec: {policy: {failure: {mode: best_effort}}}\n", 1)
+    )
+    scenario.failed("a")
+    assert (scenario.working, scenario.facts(StepCancelled)) == ([("b", None)], [])
+    scenario.failed("b")
+    assert (scenario.status, scenario.error.kind) == ("failed", "exception")
+
+
 def test_best_effort_completes_although_every_branch_failed() -> None:
     scenario = started("- step: start\n  tool: {kind: noop}\n", BEST_EFFORT)
     scenario.failed("start")

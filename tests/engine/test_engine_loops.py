@@ -124,7 +124,8 @@ def test_the_operators_limit_bounds_max_in_flight() -> None:
 
 def test_a_mapping_gives_items_of_key_and_value() -> None:
     scenario = loop(items='"{{ workload.pairs }}"', root="workload: {pairs: {a: 1, b: 2}}\n")
-    assert scenario.facts(LoopStarted)[0].items == [{"key": "a", "value": 1}, {"key": "b", "value": 2}]
+    items = [{"key": "a", "value": 1}, {"key": "b", "value": 2}]
+    assert [scenario.take("start", index=index).command.chain for index in range(2)] == [[item] for item in items]
 
 
 @pytest.mark.parametrize("value", ['"text"', "7", "null", "true"])
@@ -201,7 +202,8 @@ def test_a_local_loop_ends_with_one_routed_loop_done_of_its_worker() -> None:
 
 @pytest.mark.parametrize("spec", [PARALLEL, DISTRIBUTED, "mode: sequential"])
 def test_best_effort_runs_all_and_ends_with_loop_done_whose_counts_add_up(spec: str) -> None:
-    guard = "event.loop == {'count': 3, 'ok': 2, 'failed': 1, 'skipped': 0} and event.name == 'loop.done'"
+    counts = "{'count': 3, 'ok': 2, 'failed': 1, 'skipped': 0, 'failed_leaves': 1}"
+    guard = f"event.loop == {counts} and event.name == 'loop.done'"
     arcs = f'{{step: after, when: "{{{{ {guard} }}}}", args: {{got: "{{{{ start }}}}"}}}}'
     scenario = loop(spec=spec + BEST, arcs=arcs)
     if spec == "mode: sequential":
@@ -246,7 +248,7 @@ def test_fail_fast_ends_with_step_failed_when_those_in_flight_have_ended() -> No
     assert (failed.error.kind, failed.error.index) == ("connection", 1)
     assert scenario.take("rescue").command.args == {
         "at": 1,
-        "loop": {"count": 3, "ok": 0, "failed": 1, "skipped": 2},
+        "loop": {"count": 3, "ok": 0, "failed": 1, "skipped": 2, "failed_leaves": 1},
     }
 
 
@@ -296,7 +298,8 @@ def test_an_iteration_that_still_succeeds_after_it_was_cancelled_counts_as_ok() 
     run.begin()
     scenario.failed("start", index=1)
     run.finish()
-    assert scenario.take("rescue").command.args["loop"] == {"count": 3, "ok": 1, "failed": 1, "skipped": 1}
+    counts = {"count": 3, "ok": 1, "failed": 1, "skipped": 1, "failed_leaves": 1}
+    assert scenario.take("rescue").command.args["loop"] == counts
 
 
 # --- state between iterations -----------------------------------------------------------------------------------------
@@ -370,7 +373,8 @@ def test_one_iteration_kept_by_reference_makes_the_whole_result_one() -> None:
 
 def test_a_loop_state_does_not_grow_with_the_iterations_that_have_ended() -> None:
     root = "executor: {spec: {policy: {limits: {max_inline_bytes: 60}}}}\n"
-    scenario = loop('"{{ range(300) | list }}"', PARALLEL + ", max_in_flight: 4", root=root)
+    numbers = {"numbers": list(range(300))}
+    scenario = loop('"{{ ctx.numbers }}"', PARALLEL + ", max_in_flight: 4", root=root, ctx=numbers)
     widest = 0
     for index in range(300):
         scenario.done("start", index, index=index)

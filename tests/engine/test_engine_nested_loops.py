@@ -12,14 +12,11 @@ import pytest
 from engine_scenarios import limits, started
 
 from noetl_stream.engine.advance import advance
-from noetl_stream.engine.decide.loops import PAGE_BYTES
 from noetl_stream.engine.state import LoopState, RecordedFact
 from noetl_stream.model.codec import encode
 from noetl_stream.model.events import (
     LoopDone,
     LoopIterationFailed,
-    LoopPaged,
-    LoopStarted,
     NextEvaluated,
     Path,
     StepCancelled,
@@ -194,7 +191,7 @@ def test_levels_that_are_all_empty_end_at_once(outer: str, inner: str) -> None:
     scenario = nested(outer, inner, items="[[], [], []]", arcs='{step: after, args: {loop: "{{ event.loop }}"}}')
     assert scenario.working == [("after", None)]
     command = scenario.take("after").command
-    assert command.args == {"loop": {"count": 3, "ok": 3, "failed": 0, "skipped": 0}}
+    assert command.args == {"loop": {"count": 3, "ok": 3, "failed": 0, "skipped": 0, "failed_leaves": 0}}
     assert [fact.path for fact in scenario.facts(LoopDone)] == [(0,), (1,), (2,), ()]
 
 
@@ -262,7 +259,7 @@ def test_fail_fast_inside_best_effort_loses_the_row_and_no_other(outer: str, inn
     scenario = nested(outer + BEST, inner, items="[[1, 2], [3], [4, 5]]", arcs=arcs)
     rows((0, 0), (2, 1))(scenario)
     assert scenario.take("after").command.args == {
-        "loop": {"count": 3, "ok": 1, "failed": 2, "skipped": 0},
+        "loop": {"count": 3, "ok": 1, "failed": 2, "skipped": 0, "failed_leaves": 2},
         "got": [None, [{"at": [1, 0], "cell": 3}], None],
     }
     failed = [fact for fact in scenario.facts(LoopIterationFailed) if len(fact.path) == 1]
@@ -358,28 +355,6 @@ def test_nothing_of_an_inner_loop_that_has_ended_stays_behind() -> None:
 # --- long and large ---------------------------------------------------------------------------------------------------
 
 
-def test_pages_hold_all_items_in_order_and_each_iteration_finds_its_own() -> None:
-    scenario = started(
-        """
-        - step: start
-          loop: {in: "{{ workload.rows }}", iterator: row, spec: {mode: parallel, max_in_flight: 1}}
-          tool: {kind: noop}
-        """,
-        "workload: {rows: []}\n",
-        workload={"rows": [{"n": n, "text": "y" * 90_000} for n in range(7)]},
-    )
-    (start,), pages = scenario.facts(LoopStarted), scenario.facts(LoopPaged)
-    assert start.count == 7
-    entries = [start.items, *(page.items for page in pages)]
-    assert list(map(len, entries)) == [2, 2, 2, 1]
-    assert all(len(encode(items)) <= PAGE_BYTES for items in entries)
-    assert scenario.replayed() == scenario.state
-    for n in range(7):
-        assert scenario.take("start", index=n).command.chain[0]["n"] == n
-        scenario.done("start", n, index=n)
-    assert scenario.result == list(range(7))
-
-
 @pytest.mark.parametrize("inner", [PARALLEL, SEQUENTIAL])
 def test_a_large_nested_result_is_a_reference_that_leads_to_the_same_list(inner: str) -> None:
     scenario = nested(PARALLEL, inner, root=limits(max_inline_bytes=60))
@@ -432,10 +407,11 @@ def test_the_state_of_a_loop_does_not_depend_on_how_many_iterations_have_ended()
     scenario = started(
         """
         - step: start
-          loop: {in: "{{ range(2000) | list }}", iterator: n, spec: {mode: parallel, max_in_flight: 3}}
+          loop: {in: "{{ ctx.numbers }}", iterator: n, spec: {mode: parallel, max_in_flight: 3}}
           tool: {kind: noop, args: {n: "{{ n }}"}}
         """,
         limits(max_inline_bytes=64),
+        ctx={"numbers": list(range(2000))},
     )
 
     def grown(loop: LoopState) -> tuple[int, int, int]:
@@ -460,11 +436,12 @@ def test_a_late_iteration_costs_as_many_calls_as_an_early_one(inner: str) -> Non
     scenario = started(
         f"""
         - step: start
-          loop: {{in: "{{{{ range(400) | list }}}}", iterator: n, spec: {{mode: parallel, max_in_flight: 4}}{inner}}}
+          loop: {{in: "{{{{ ctx.numbers }}}}", iterator: n, spec: {{mode: parallel, max_in_flight: 4}}{inner}}}
           tool: {{name: work, kind: noop, spec: {{policy: {{rules: [
             {{else: {{then: {{do: continue, set_shared: {shared}}}}}}}]}}}}}}
         """,
         limits(max_inline_bytes=200),
+        ctx={"numbers": list(range(400))},
     )
 
     def calls_of(index: int) -> int:

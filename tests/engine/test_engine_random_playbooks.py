@@ -80,7 +80,7 @@ def test_order_does_not_matter_where_it_cannot(seeds: range) -> None:
 
 LONG = Limits()
 SHORT = structs.replace(LONG, max_resolve_bytes=1, max_loop_items_bytes=1)
-"""With these every loop over anything is paged out by a worker."""
+"""With these every loop over anything that the journal does not have is paged out by a worker."""
 
 
 def test_paging_of_loops_changes_no_end_under_any_disturbance() -> None:
@@ -96,7 +96,8 @@ def test_the_random_playbooks_are_all_valid_and_of_many_kinds() -> None:
     assert all(check(text, installed_kinds()).ok for text in texts)
     words = (
         "parallel sequential local distributed best_effort fail_fast admit inclusive jump retry set_ctx set_vars "
-        "set_shared join any for_s signal playbook timeout_s deadline_s on_timeout loop max_inline_bytes"
+        "tolerated set_shared join any for_s signal playbook timeout_s deadline_s on_timeout loop max_inline_bytes"
     )
+    assert any("next.timed_out" in text for text in texts)
     for word in words.split():
         assert any(f'"{word}"' in text for text in texts), word

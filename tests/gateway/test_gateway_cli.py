@@ -24,6 +24,9 @@ TRAP = {"NOETL_NATS_URL": "nats://127.0.0.1:1", "NOETL_POSTGRES_DSN": "postgresq
 """Who touches NATS or Postgres fails."""
 
 
+ONLY_NOOP = "workflow: [ { step: start, tool: { kind: noop } } ]\n"
+
+
 class Said(NamedTuple):
     code: int | None
     out: str
@@ -140,6 +143,29 @@ async def test_the_exit_code_is_the_executions(stage: GatewayStage, tmp_path: Pa
     assert wrong.err.startswith(f"{tmp_path / 'wrong.yaml'}:") and "error[" in wrong.err
     checked = await noetl(stage, "playbook", "check", str(tmp_path / "wrong.yaml"), "--url", stage.url)
     assert (checked.code, checked.out) == (2, wrong.err)
+
+
+async def test_a_check_looks_up_what_is_called_and_strictly_that_is_an_error(
+    stage: GatewayStage, tmp_path: Path
+) -> None:
+    called = tmp_path / "called.yaml"
+    called.write_text(FAILS)
+    caller = tmp_path / "caller.yaml"
+    call = "workflow: [ { step: start, tool: { kind: playbook, path: examples/called } } ]\n"
+    caller.write_text(FAILS.partition("metadata")[0] + "metadata: { name: caller, path: examples/caller }\n" + call)
+    called.write_text(caller.read_text().partition("workflow")[0].replace("caller", "called") + ONLY_NOOP)
+    found = await noetl(stage, "playbook", "check", str(caller))
+    assert (found.code, found.out) == (0, f"{caller}: ok\n")
+    found = await noetl(stage, "playbook", "check", str(caller), "--url", stage.url)
+    warning = f"{caller}:5:58: warning[unregistered_playbook]: no playbook `examples/called` is registered"
+    assert (found.code, found.out.splitlines()[0]) == (0, warning)
+    found = await noetl(stage, "playbook", "check", str(caller), "--url", stage.url, "--strict")
+    assert (found.code, found.out.splitlines()[0]) == (2, warning.replace("warning[", "error["))
+    found = await noetl(stage, "playbook", "check", str(caller), str(called), "--url", stage.url, "--strict")
+    assert (found.code, found.out) == (0, f"{caller}: ok\n{called}: ok\n")
+    await noetl(stage, "playbook", "register", str(called))
+    found = await noetl(stage, "playbook", "check", str(caller), "--url", stage.url, "--strict")
+    assert (found.code, found.out) == (0, f"{caller}: ok\n")
 
 
 async def test_a_forbidden_caller_gets_the_context_and_the_required_role(tmp_path: Path) -> None:

@@ -28,6 +28,9 @@ async def test_an_approval_is_started_held_explained_patched_and_completed(api: 
     held = await start(api, path="examples/approval", workload={"amount": 250})
     why = (await api.call("explainExecution", execution_id=held)).body
     assert why["status"] == "waiting"
+    [wait] = (await api.call("getExecution", execution_id=held)).body["waits"]
+    assert wait["waiting_on"] == why["reasons"][0]["waiting_on"]
+    assert (wait["waiting_on"]["ctx"], wait["waiting_on"]["timer"]["purpose"]) == (["decision"], "admission")
     read = await api.call("getCtx", execution_id=held)
     reason = {
         "X-Reason": "spoke%20with%20M%C3%BCller",
@@ -48,12 +51,20 @@ async def test_an_approval_is_started_held_explained_patched_and_completed(api: 
     assert result.body["result"] == {"order": "1001", "paid": 250}
 
 
+async def test_an_undeclared_workload_key_is_a_warning_in_the_answer_to_the_start(api: Described) -> None:
+    body = {"playbook": APPROVAL, "workload": {"amuont": 250}}
+    started = await api.call("startExecution", query=LONG, body=body)
+    [warning] = started.body["warnings"]
+    assert (warning["kind"], started.body["discarded"]) == ("undeclared_workload", [])
+    assert warning["message"].endswith("did you mean `workload.amount`?")
+
+
 async def test_an_execution_is_looked_at_from_all_sides_and_forgotten(api: Described) -> None:
     ended = await api.call("startExecution", query=LONG, body={"playbook": LOOP})
     assert (ended.status, ended.body["status"]) == (200, "completed")
     execution_id = ended.body["execution_id"]
     [run] = (await api.call("listSteps", execution_id=execution_id)).body["items"]
-    assert run["loop"] == {"count": 3, "ok": 3, "failed": 0, "skipped": 0}
+    assert run["loop"] == {"count": 3, "ok": 3, "failed": 0, "skipped": 0, "failed_leaves": 0}
     at = {"execution_id": execution_id, "step_run_id": run["step_run_id"]}
     first = await api.call("listIterations", query={"limit": 2}, **at)
     assert [item["path"] for item in first.body["items"]] == [[0], [1]]

@@ -70,6 +70,19 @@ async def the_sums_are_stored(stage: Stage, ended: Ended) -> None:
     assert rows == ended.result["cities"]
 
 
+async def no_outcome_is_in_the_journal(stage: Stage, ended: Ended) -> None:
+    journal = await stage.connected.store.journal(ended.execution_id)
+    assert max(len(row.data) for row in journal) < INLINE_BYTES
+
+
+async def all_circuits_ran(stage: Stage, ended: Ended) -> None:
+    assert [(step.step, step.status) for step in ended.steps] == [
+        ("angles", "done"),
+        ("sweep", "done"),
+        ("chart", "done"),
+    ]
+
+
 async def the_large_result_went_by_reference(stage: Stage, ended: Ended) -> None:
     journal = await stage.connected.store.journal(ended.execution_id)
     assert max(len(row.data) for row in journal) < INLINE_BYTES

@@ -23,6 +23,7 @@ TUTORIALS = ROOT / "docs" / "tutorials"
 TESTED_ELSEWHERE = {
     "use-http.md": "gateway/test_gateway_docs.py",
     "own-servers.md": "journeys/test_journey_tutorials.py",
+    "write-a-tool-kind.md": "journeys/test_journey_tool_kind.py",
 }
 """They need what a stack of one's own does not have."""
 

@@ -19,6 +19,8 @@ PLAYBOOKS = sorted(path.stem for path in FOLDER.glob("*.yaml"))
 ARCHIVE = str(SHARED_FILES / "adr.tar.gz")
 NO_ARCHIVE = f"{ARCHIVE}.not"
 ADR = ROOT / "docs" / "adr"
+CHART = ROOT / "docs" / "how-to" / "quantum-sweep.svg"
+"""What the page about quantum circuits shows; if another version of Aer draws other numbers, it is to be made anew."""
 
 
 async def approve(stage: Stage, execution_id: str) -> None:
@@ -98,6 +100,17 @@ SCENARIOS = {
     ),
     "large_results": Scenario(
         "large_results", {"trips": 20000, "customers": 3}, check=checks.the_large_result_went_by_reference
+    ),
+    "quantum_job": Scenario(
+        "quantum_job",
+        {"shots": 30000, "equal": 30000, "longest_row": 15},
+        {"pause_s": 0.1},
+        check=checks.no_outcome_is_in_the_journal,
+    ),
+    "quantum_sweep": Scenario(
+        "quantum_sweep",
+        {"circuits": 64, "largest_error": 0.024, "chart": CHART.read_text()},
+        check=checks.all_circuits_ran,
     ),
     "secrets": Scenario("secrets", {"accepted": "1001"}, check=checks.no_secret_is_in_the_journal),
     "rate_limit": Scenario(

@@ -10,6 +10,7 @@ from playbook_kinds import KINDS
 
 from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
 from noetl_stream.playbook.compile.compiler import CheckResult, check, compile_playbook, digest_of
+from noetl_stream.playbook.compile.view import compiled_view
 from noetl_stream.playbook.plan import Plan, Timeouts, WaitPlan
 
 FOLDER = Path(__file__).with_name("accepted")
@@ -109,6 +110,20 @@ def test_a_single_tool_is_named_after_its_step() -> None:
 
 def test_a_single_tool_keeps_its_own_name() -> None:
     assert task_of(workflow("- step: start\n  tool: { name: only, kind: noop }")).name == "only"
+
+
+def test_a_task_under_its_label_is_the_task_of_that_name() -> None:
+    labelled = """
+        - fetch: { kind: http, url: a }
+        - { name: count, kind: noop, args: { rows: "{{ fetch.data }}" } }
+        - choose: [ { when: true, then: [ store: { kind: noop, name: store } ] } ]
+    """
+    named = """
+        - { name: fetch, kind: http, url: a }
+        - { name: count, kind: noop, args: { rows: "{{ fetch.data }}" } }
+        - choose: [ { when: true, then: [ { name: store, kind: noop } ] } ]
+    """
+    assert compiled_view(plan_of(pipeline(labelled)))["steps"] == compiled_view(plan_of(pipeline(named)))["steps"]
 
 
 def test_unnamed_tasks_are_named_by_their_place() -> None:

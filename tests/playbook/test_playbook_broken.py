@@ -100,14 +100,23 @@ def test_diagnostics_are_in_file_order() -> None:
         ("executor_problems", "unknown_key", "did you mean `max_task_runs`?"),
         ("executor_problems", "unknown_step", "did you mean `start`?"),
         ("step_unknown_key", "unknown_key", "did you mean `tool`?"),
+        ("misspelt_keys_are_read_on", "unknown_key", "did you mean `kind`?"),
         ("task_inputs", "unknown_key", "did you mean `params`?"),
         ("task_kinds", "unknown_kind", "did you mean `http`?"),
         ("rules_directives", "unknown_task", "did you mean `second`?"),
         ("rules_directives", "invalid_value", "did you mean `continue`?"),
         ("next_problems", "unknown_step", "did you mean `start`?"),
         ("template_reads_unknown", "unknown_task", "did you mean `first`?"),
-        ("next_is_text", "next_shape", "write next: { arcs: [ { step: start } ] }"),
-        ("next_is_a_list", "next_shape", "write next: { arcs: [ { step: start, … } ] }"),
+        (
+            "next_is_text",
+            "next_shape",
+            "write next: { arcs: [ { step: start } ] }; `noetl-stream playbook upgrade` rewrites older forms",
+        ),
+        (
+            "next_is_a_list",
+            "next_shape",
+            "write next: { arcs: [ { step: start, … } ] }; `noetl-stream playbook upgrade` rewrites older forms",
+        ),
         ("loop_problems", "wrong_type", 'write in: "{{ workload.items }}"'),
         ("yaml_unquoted_template", "yaml_key", 'quote the template: "{{ … }}"'),
         ("yaml_key_not_text", "yaml_key", 'quote it: "1"'),
@@ -128,4 +137,4 @@ def test_set_ctx_in_a_parallel_loop_names_set_shared() -> None:
 def test_a_task_name_in_an_arc_is_explained() -> None:
     text = (FOLDER / "template_wrong_namespace_in_arc.yaml").read_text(encoding="utf-8")
     [problem] = [item for item in check(text, KINDS).diagnostics if item.code == "unbound_name"]
-    assert problem.hint and "steps.<step>.results.fetch" in problem.hint
+    assert problem.hint and "steps.start.results.fetch" in problem.hint

@@ -59,7 +59,7 @@ def test_diagnostics_sort_by_position_with_or_without_hints() -> None:
 
 
 def test_an_invalid_playbook_is_raised_with_all_its_diagnostics() -> None:
-    text = workflow("- step: start\n  toool: 1\n  nxt: 2\n  tool: { kind: noop }")
+    text = workflow("- step: start\n  toool: 1\n  zzz: 2\n  tool: { kind: noop }")
     with pytest.raises(InvalidPlaybook) as caught:
         compile_playbook(text, KINDS, file="flow.yaml")
     assert isinstance(caught.value, NoetlError)

@@ -79,7 +79,7 @@ OLDER = [
     ("vars: {}", "set_vars"),
     ("next: start", "arcs"),
     ("sink: {}", "task that writes"),
-    ("tool: { fetch: { kind: noop } }", "name: fetch"),
+    ("tool: { fetch: { kind: noop } }", "tool: [ { fetch:"),
 ]
 
 

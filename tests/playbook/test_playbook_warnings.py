@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from playbook_building import checked, codes, found, pipeline, playbook, workflow
 
@@ -10,6 +12,9 @@ from noetl_stream.playbook.diagnostics import MAX_DIAGNOSTICS
 
 def with_rules(rules: str, extra: str = "") -> str:
     return pipeline(f"- {{ kind: noop, spec: {{ policy: {{ {extra} rules: [ {rules} ] }} }} }}")
+
+
+SETS = "spec: { policy: { rules: [ { else: { then: { do: continue, set_ctx: { approved: true } } } } ] } }"
 
 
 def rule(when: str, do: str = "fail") -> str:
@@ -86,6 +91,49 @@ def test_a_wait_at_a_next_where_no_branch_can_rest_has_no_effect(arcs: str) -> N
 def test_a_name_that_nothing_sets_is_warned_about() -> None:
     text = pipeline('- { kind: noop, args: { a: "{{ iter.pgae | default(1) }}", b: "{{ vars.seen }}" } }')
     assert codes(text) == ["never_set", "never_set"]
+
+
+NEVER_SET = "nothing in this playbook sets `ctx.approved`"
+
+
+def admitted(when: str, wait: str = "") -> str:
+    rules = f'rules: [ {{ when: "{when}", then: {{ allow: true }} }} ]'
+    return f"- step: start\n  spec: {{ policy: {{ admit: {{ {rules}{wait} }} }} }}\n  tool: {{ kind: noop }}\n"
+
+
+def routed(when: str, wait: str = "") -> str:
+    return f'- step: start\n  next: {{ spec: {{ {wait} }}, arcs: [ {{ step: start, when: "{when}" }} ] }}\n'
+
+
+@pytest.mark.parametrize("guarded", [admitted, routed])
+@pytest.mark.parametrize("when", ["{{ ctx.approved == true }}", "{{ ctx.approved | default(false) }}"])
+def test_a_guard_that_reads_a_key_of_ctx_that_nothing_sets_is_warned_about(
+    guarded: Callable[..., str], when: str
+) -> None:
+    [warning] = found(workflow(guarded(when)), "never_set")
+    assert warning.message == NEVER_SET and warning.hint is not None
+    assert "`admit`" in warning.hint and "`next.spec`" in warning.hint
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        admitted("{{ ctx.approved }}", ", wait: { timeout_s: 60 }"),
+        routed("{{ ctx.approved }}", "wait: { timeout_s: 60 }"),
+        routed("{{ ctx.approved }}")
+        + admitted("{{ ctx.approved }}", ", wait: { timeout_s: 60 }").replace("start", "b"),
+        routed("{{ ctx.approved }}").replace("  next", f"  tool: {{ kind: noop, {SETS} }}\n  next"),
+    ],
+    ids=["admit.wait", "next.spec.wait", "another waits for it", "a rule sets it"],
+)
+def test_a_key_that_is_waited_for_or_set_is_not(steps: str) -> None:
+    assert "never_set" not in codes(workflow(steps))
+
+
+def test_a_misspelt_key_of_ctx_is_found_wherever_it_is_read() -> None:
+    tool = f'{{ kind: noop, {SETS}, args: {{ a: "{{{{ ctx.aproved }}}}", b: "{{{{ ctx.other }}}}" }} }}'
+    [warning] = found(pipeline(f"- {tool}"), "never_set")
+    assert (warning.message, warning.hint) == (NEVER_SET.replace("app", "ap"), "did you mean `ctx.approved`?")
 
 
 def test_the_keys_a_loop_sets_can_be_read() -> None:

@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from noetl_stream.playbook.compile.compiler import check
+from noetl_stream.playbook.compile.compiler import check_document
 from noetl_stream.tools.registry import kinds_of, load_tools
 
 ROOT = Path(__file__).resolve().parents[2]
-DOCUMENTS = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "benchmarks").glob("*.md")])
+PAGES = [*(ROOT / "docs").rglob("*.md"), *(ROOT / "benchmarks").glob("*.md"), *(ROOT / "plugins").glob("*/README.md")]
+DOCUMENTS = sorted([ROOT / "README.md", *PAGES])
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
 
@@ -62,7 +63,7 @@ def test_every_link_into_a_page_leads_to_a_heading(path: Path) -> None:
 
 @pytest.mark.parametrize(("name", "text"), whole_playbooks())
 def test_every_whole_playbook_checks(name: str, text: str) -> None:
-    assert [d.render() for d in check(text, kinds_of(load_tools()), file=name).diagnostics] == []
+    assert [d.render() for d in check_document(text, kinds_of(load_tools()), file=name).diagnostics] == []
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import sysconfig
 import tomllib
-from importlib.metadata import requires
+from importlib.metadata import requires, version
 from pathlib import Path
 
 import pytest
@@ -53,6 +53,19 @@ def test_the_locks_agree_and_allow_what_the_project_does() -> None:
         requirement = Requirement(text)
         (pin,) = Requirement(development[canonicalize_name(requirement.name)]).specifier
         assert requirement.specifier.contains(pin.version), text
+
+
+def test_the_development_lock_holds_what_the_plugins_need() -> None:
+    development = pins("requirements-dev.lock")
+    projects = [tomllib.loads(file.read_text())["project"] for file in ROOT.glob("plugins/*/pyproject.toml")]
+    needed = [Requirement(text) for project in projects for text in project["dependencies"]]
+    for requirement in needed:
+        if requirement.name == "noetl-stream":
+            assert requirement.specifier.contains(version("noetl-stream"))
+            continue
+        (pin,) = Requirement(development[canonicalize_name(requirement.name)]).specifier
+        assert requirement.specifier.contains(pin.version), requirement
+    assert len(needed) > len(projects) > 0
 
 
 @pytest.mark.parametrize("lock", ["requirements.lock", "requirements-dev.lock"])

@@ -277,27 +277,37 @@ DOORS: dict[str, tuple[list[dict[str, Any]], Any]] = {
         ],
         3,
     ),
-    "in of a distributed loop": (
+    "in of an inner distributed loop": (
         [
             {"step": "big", "tool": work(LARGE), "next": {"arcs": [{"step": "each"}]}},
             {
                 "step": "each",
-                "loop": {"in": "{{ big[:3] }}", "iterator": "one", "spec": {"mode": "parallel"}},
+                "loop": {
+                    "in": [1],
+                    "iterator": "batch",
+                    "spec": {"mode": "parallel"},
+                    "loop": {"in": "{{ big[:3] }}", "iterator": "one", "spec": {"mode": "parallel"}},
+                },
                 "tool": work("{{ iter.one.n }}"),
             },
         ],
-        [0, 1, 2],
+        [[0, 1, 2]],
     ),
-    "in of a local loop": (
+    "in of an inner local loop": (
         [
             {"step": "big", "tool": work(LARGE), "next": {"arcs": [{"step": "each"}]}},
             {
                 "step": "each",
-                "loop": {"in": "{{ big[:3] }}", "iterator": "one", "spec": {"mode": "sequential"}},
+                "loop": {
+                    "in": [1],
+                    "iterator": "batch",
+                    "spec": {"mode": "parallel"},
+                    "loop": {"in": "{{ big[:3] }}", "iterator": "one", "spec": {"mode": "sequential"}},
+                },
                 "tool": work("{{ iter.one.n }}"),
             },
         ],
-        [0, 1, 2],
+        [[0, 1, 2]],
     ),
     "admission": (
         [

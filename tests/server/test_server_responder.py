@@ -18,6 +18,7 @@ from noetl_stream.ports.catalog import CatalogEntry
 from noetl_stream.ports.subjects import ASK_CATALOG, ASK_PLAYBOOK, ASK_RESULT
 from noetl_stream.testing.conformance.catalog import registered
 from noetl_stream.testing.keys import CAPABILITIES
+from noetl_stream.testing.simulation.work import playbook, work
 from noetl_stream.worker.playbooks import PinnedPlaybook, PlanClient, PlanUnknown, PlaybookUnknown, pin_playbook
 
 NESTED = "etl/airports.daily"
@@ -179,3 +180,18 @@ async def test_a_registered_playbook_is_found_by_its_digest(stage: Stage) -> Non
     known = await server.plans.load(entry.digest)
     assert known.row is not None
     assert known.row.source == "a: 1"
+
+
+async def test_a_worker_gets_the_schemas_its_execution_names_and_no_others(stage: Stage) -> None:
+    await stage.server()
+    schema = "apiVersion: noetl.io/v2\nkind: Schema\nmetadata: { name: a, path: schemas/a }\nspec: {}\n"
+    named = await registered(stage.catalog, schema, "schemas/a", kind="Schema")
+    other = await registered(stage.catalog, schema + "# other\n", "schemas/b", kind="Schema")
+    spec = {"result": {"schema": {"path": "schemas/a"}}}
+    command = await taken(stage, playbook("typed", [{"step": "start", "tool": {**work(1), "spec": spec}}]))
+    assert command.schemas == {"schemas/a": named.digest}
+    shown = ShownCommand.of(command)
+    answer = await answer_to(stage, command, ASK_PLAYBOOK, PlaybookQuestion(shown, named.digest))
+    assert answer["source"] == schema
+    refused = await answer_to(stage, command, ASK_PLAYBOOK, PlaybookQuestion(shown, other.digest))
+    assert "names no schema" in refused["refused"]

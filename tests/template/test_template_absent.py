@@ -152,7 +152,7 @@ def test_an_empty_list_has_no_first_element() -> None:
 
 
 def test_a_misspelt_key_gets_a_did_you_mean() -> None:
-    assert failure("{{ ctx.totl }}").hint == "did you mean `ctx.total`?"
+    assert failure("{{ workload.ulr }}").hint == "did you mean `workload.url`?"
 
 
 def test_fields_an_error_may_lack_are_absent() -> None:

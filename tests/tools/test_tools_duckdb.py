@@ -302,11 +302,16 @@ async def test_a_task_cancelled_before_its_thread_began_does_nothing(run: Runner
     assert (await run("select 1 as a"))["rows"] == [{"a": 1}]
 
 
+async def test_a_database_in_memory_may_be_named_as_duckdb_does(run: Runner) -> None:
+    assert (await run("create table t as select 1 as a; select a from t", database=":memory:"))["rows"] == [{"a": 1}]
+    assert (await run.failure("select a from t", database=":memory:")).error.kind == "sql"
+
+
 @pytest.mark.parametrize(
     ("inputs", "message"),
     [
         ({}, "command: field required"),
-        ({"command": "select 1", "database": ":memory:"}, "database: must be a file"),
+        ({"command": "select 1", "database": ":memory:x"}, "database: must be a file"),
         ({"command": "select 1", "attach": {"pg": {"auth": "db"}}}, "attach.pg.tables: field required"),
         ({"command": "select 1", "attach": {"pg": {"auth": "db", "tables": []}}}, "attach.pg.tables: list should have"),
         (

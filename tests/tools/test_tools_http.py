@@ -139,6 +139,7 @@ async def test_params_join_those_of_the_url(api: Api, send: Any) -> None:
     [
         ({"json": {"a": [1]}}, '{"a":[1]}', "application/json"),
         ({"payload": "text"}, '"text"', "application/json"),
+        ({"data": {"a": 1}}, '{"a":1}', "application/json"),
         ({"body": {"a": 1}}, '{"a":1}', "application/json"),
         ({"body": "text é"}, "text é", "text/plain; charset=utf-8"),
         ({"form": {"a": 1, "b": ["x", "y z"], "c": None}}, "a=1&b=x&b=y+z", "application/x-www-form-urlencoded"),
@@ -381,6 +382,7 @@ async def test_cookies_are_not_kept(api: Api, send: Any) -> None:
             "url: must not contain a user or password, which logs would show; use auth",
         ),
         ({"url": "http://h/", "endpoint": "http://h/"}, "endpoint: is the same input as url; remove one"),
+        ({"url": "http://h/", "json": 1, "data": 1}, "data: is the same input as json; remove one"),
         ({"url": "http://h/", "json": 1, "body": 2}, "more than one body: json, body; keep one"),
         ({"url": "http://h/", "headers": {"X": "a\r\nB: c"}}, "headers.X: the value contains a line break"),
         ({"url": "http://h/", "headers": {"a b": "c"}}, "headers: invalid name 'a b'"),

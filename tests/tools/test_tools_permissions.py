@@ -247,3 +247,20 @@ workflow:
     )
     done = noetl("run", playbook, "--home", shared_home, "-o", "json")
     assert f"port {shared_gateway_port} is closed to tasks by the worker's operator" in done.stdout
+
+
+def test_the_settings_of_a_plugin_s_kind_are_a_json_object() -> None:
+    given = {"NOETL_TOOL_QUANTUM": '{"max_qubits": 28}', "NOETL_TOOL_OFF": ""}
+    settings = Settings.from_environment(HOME | given).tools("nats://nats.local", embedded=False)
+    assert settings.own == {"quantum": {"max_qubits": 28}}
+    for value in ("28", "max_qubits=28"):
+        with pytest.raises(UsageError, match="NOETL_TOOL_QUANTUM is not a JSON object"):
+            Settings.from_environment(HOME | {"NOETL_TOOL_QUANTUM": value})
+
+
+@pytest.mark.parametrize("kind", ["noop", "lamp"])
+def test_settings_of_a_kind_that_has_none_are_an_error(kind: str) -> None:
+    with pytest.raises(
+        UsageError, match=f"NOETL_TOOL_{kind.upper()} sets a kind that is not installed or has no settings"
+    ):
+        create_tools({"noop": NoopTool}, ToolSettings(own={kind: {}}))

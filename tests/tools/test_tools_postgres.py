@@ -17,7 +17,7 @@ from noetl_stream.playbook.plan import Timeouts
 from noetl_stream.settings.egress import EgressRules
 from noetl_stream.tools.contract import ToolCall, ToolFailure
 from noetl_stream.tools.egress import Egress
-from noetl_stream.tools.postgres.pool import ConnectionPools
+from noetl_stream.tools.postgres.pool import ConnectionPools, PoolShare
 from noetl_stream.tools.postgres.tool import PostgresTool
 
 _numbers = itertools.count()
@@ -497,6 +497,18 @@ async def test_a_connection_that_is_cut_is_a_connection_error_and_the_next_task_
 
 async def test_many_tasks_share_a_few_connections(run: Runner) -> None:
     assert await asyncio.gather(*(run.value("$n::int", {"n": n}) for n in range(30))) == list(range(30))
+
+
+async def test_tasks_with_a_pool_wait_for_its_connections_as_long_as_it_says(run: Runner) -> None:
+    inputs = {"auth": "db", "command": "select 1 as a", "pool": {"max_size": 1, "timeout_s": 0.01}}
+    async with run.pools.connection(run.call({}), "db", PoolShare(max_size=1)):
+        with pytest.raises(ToolFailure) as failed:
+            await run.tool.run(run.call(inputs))
+        assert await run.value("1") == 1  # other tasks do not share it
+    assert (failed.value.error.kind, failed.value.error.message) == ("timeout", "no database connection within 0.01 s")
+    patient = {**inputs, "pool": {"max_size": 1}}
+    done = await asyncio.gather(*(run.tool.run(run.call(patient)) for _ in range(3)))
+    assert [one.result["rows"] for one in done] == [[{"a": 1}]] * 3
 
 
 async def test_a_credential_may_be_a_mapping(run: Runner, postgres_dsn: str) -> None:

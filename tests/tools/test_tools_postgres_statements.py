@@ -123,7 +123,7 @@ def test_nothing_is_lost_or_made_up(parts: list[str]) -> None:
 )
 def test_parameters_and_statements_must_fit(params: Any, named: list[list[str]], message: str) -> None:
     with pytest.raises(ToolFailure) as failed:
-        check_params(params, named)
+        check_params(params, [("", names) for names in named])
     assert failed.value.error.kind == "invalid_input"
     assert failed.value.error.message == message
 
@@ -138,6 +138,32 @@ def test_parameters_and_statements_must_fit(params: Any, named: list[list[str]],
     ],
 )
 def test_each_statement_takes_those_it_names(params: Any, named: list[list[str]]) -> None:
-    check_params(params, named)
+    statements = [("", names) for names in named]
+    check_params(params, statements)
     with pytest.raises(ToolFailure, match=f"statement {len(named) + 1} uses"):
-        check_params(params, [*named, ["3"]])
+        check_params(params, [*statements, ("", ["3"])])
+
+
+@pytest.mark.parametrize(
+    ("params", "statement", "written"),
+    [
+        ({"n": 1}, "select %(n)s as n", "%(n)s"),
+        ({"n": 1}, "select :n", ":n"),
+        ({"n": 1}, "select @n", "@n"),
+        ([1], "select %s", "%s"),
+        ([1], "select ?", "?"),
+    ],
+)
+def test_a_placeholder_of_another_driver_is_named_with_its_statement(params: Any, statement: str, written: str) -> None:
+    name = "n" if isinstance(params, dict) else "1"
+    with pytest.raises(ToolFailure) as failed:
+        check_params(params, [("select 1", []), (statement, [])])
+    text = f"no statement uses ${name}; statement 2 writes {written}, and parameters are written ${name}"
+    assert failed.value.error.message.endswith(text)
+
+
+@pytest.mark.parametrize("statement", ["select '1'::n", "select :names", "select a ?| b", "select 1"])
+def test_other_sql_is_not_taken_for_such_a_placeholder(statement: str) -> None:
+    with pytest.raises(ToolFailure) as failed:
+        check_params({"n": 1}, [(statement, [])])
+    assert failed.value.error.message == "params.n: no statement uses $n"

@@ -117,7 +117,7 @@ async def test_a_best_effort_loop_runs_all_items_and_counts_failures(stage: Stag
     await stage.issue(stage.command(stage.plan(BEST_EFFORT), items=["a", "b", "c"]))
     assert inputs_of(stage.puppet.calls, "item") == ["a", "b", "c"]
     assert [fact.path for fact in stage.facts if isinstance(fact, LoopIterationFailed)] == [(1,)]
-    assert stage.facts[-1] == LoopDone("steprun-1", 3, ok=2, failed=1, skipped=0)
+    assert stage.facts[-1] == LoopDone("steprun-1", 3, ok=2, failed=1, skipped=0, failed_leaves=1)
 
 
 async def test_later_iterations_of_a_sequential_loop_see_the_patches_of_earlier_ones(stage: Stage) -> None:

@@ -170,7 +170,7 @@ async def test_best_effort_continues_after_an_iteration_whose_inner_loop_cannot_
     cities = [{"name": "x"}, *CITIES[1:]]
     await run(stage, nested(outer=best_effort), cities)
     assert [fact.path for fact in stage.facts if isinstance(fact, LoopIterationFailed)] == [(0,)]
-    assert stage.facts[-1] == LoopDone("steprun-1", 2, 1, 1, 0)
+    assert stage.facts[-1] == LoopDone("steprun-1", 2, 1, 1, 0, failed_leaves=1)
     assert inputs_of(stage.puppet.calls, "hotel") == ["y0"]
 
 
@@ -240,8 +240,8 @@ async def test_an_inner_level_may_continue_where_the_outer_one_does_not(stage: S
     await run(stage, nested(inner="{policy: {failure: {mode: best_effort}}}"))
     assert inputs_of(stage.puppet.calls, "hotel") == ["x0", "x1", "y0"]
     dones = [fact for fact in stage.facts if isinstance(fact, LoopDone)]
-    assert dones[0] == LoopDone("steprun-1", 2, ok=1, failed=1, skipped=0, path=(0,))
-    assert dones[-1] == LoopDone("steprun-1", 2, ok=2, failed=0, skipped=0)
+    assert dones[0] == LoopDone("steprun-1", 2, ok=1, failed=1, skipped=0, path=(0,), failed_leaves=1)
+    assert dones[-1] == LoopDone("steprun-1", 2, ok=2, failed=0, skipped=0, failed_leaves=1)
 
 
 async def test_the_outer_level_may_continue_where_the_inner_one_does_not(stage: Stage) -> None:
@@ -251,7 +251,7 @@ async def test_the_outer_level_may_continue_where_the_inner_one_does_not(stage: 
     assert inputs_of(stage.puppet.calls, "hotel") == ["x0", "y0"]
     failures = [fact.path for fact in stage.facts if isinstance(fact, LoopIterationFailed)]
     assert failures == [(0, 0), (0,)]
-    assert stage.facts[-1] == LoopDone("steprun-1", 2, ok=1, failed=1, skipped=0)
+    assert stage.facts[-1] == LoopDone("steprun-1", 2, ok=1, failed=1, skipped=0, failed_leaves=1)
 
 
 async def test_a_failure_cancels_iterations_of_other_branches(stage: Stage) -> None:

@@ -214,7 +214,7 @@ async def test_a_lost_page_fails_its_iterations_as_the_loop_says(stage: Stage) -
     best = EACH % "{mode: sequential, policy: {failure: {mode: best_effort}}}"
     await stage.issue(stage.command(stage.plan(best), items=[], pages=pages))
     assert inputs_of(stage.puppet.calls, "item") == ["b"]
-    assert stage.facts[-1] == LoopDone("steprun-1", 2, 1, 1, 0)
+    assert stage.facts[-1] == LoopDone("steprun-1", 2, 1, 1, 0, failed_leaves=1)
     await stage.issue(stage.command(stage.plan(SEQUENTIAL), "command-2", items=[], pages=pages))
     failed = stage.facts[-1]
     assert isinstance(failed, StepFailed) and (failed.error.kind, failed.error.index) == ("result_lost", 0)

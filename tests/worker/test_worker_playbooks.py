@@ -7,6 +7,7 @@ import pytest
 from worker_stage import Stage, playbook
 
 from noetl_stream.model import codec
+from noetl_stream.model.events import StepDone, StepFailed
 from noetl_stream.model.messages import StepCommand
 from noetl_stream.playbook.compile.compiler import digest_of
 from noetl_stream.playbook.plan import Plan
@@ -122,8 +123,26 @@ async def test_a_source_that_is_not_of_the_digest_is_refused(stage: Stage, plans
 
 
 async def test_a_playbook_that_does_not_compile_here_says_why(stage: Stage) -> None:
-    source = playbook("- step: start\n  tool: {kind: elsewhere}\n")
+    source = playbook("- step: start\n  tool: {kind: noop, of_a_later_version: 1}\n")
     await Server(stage, source).start()
     asking = PlanClient(KINDS)
-    with pytest.raises(PlanUnusable, match="elsewhere"):
+    with pytest.raises(PlanUnusable, match="of_a_later_version"):
         await load(stage, asking, digest_of(source))
+
+
+@pytest.mark.parametrize(("step", "kind"), [("start", None), ("glow", "not_installed")])
+async def test_only_the_steps_that_need_a_missing_kind_fail(stage: Stage, step: str, kind: str | None) -> None:
+    source = playbook(
+        "- step: start\n  tool: {kind: noop}\n- step: glow\n  tool: {kind: lamp, room: attic, spec: {watts: 5}}\n"
+    )
+    await Server(stage, source).start()
+    await stage.start(plans=PlanClient(KINDS))
+    digest = digest_of(source)
+    await stage.issue(StepCommand(digest, "execution-1", 0, "steprun-1", step, digest, "default"))
+    await stage.until(lambda: stage.names and stage.names[-1] in ("step.done", "step.failed"))
+    failed = stage.facts[-1]
+    if kind is None:
+        assert isinstance(failed, StepDone)
+    else:
+        assert isinstance(failed, StepFailed) and failed.error.kind == kind
+        assert "worker-1 has no tool of kind lamp; install the plugin of that kind there, or" in failed.error.message

@@ -153,7 +153,7 @@ async def test_a_step_that_needs_a_kind_the_worker_lacks_fails_and_names_the_kin
     await stage.start()
     await stage.issue(stage.command(plan))
     (failed,) = stage.facts
-    assert isinstance(failed, StepFailed) and failed.error.kind == "internal"
+    assert isinstance(failed, StepFailed) and failed.error.kind == "not_installed"
     assert "puppet" in failed.error.message
     assert await stage.queued() == set()
 

@@ -5,7 +5,6 @@ The examples are in ``playbooks/`` of the source tree, and in ``noetl_stream/exa
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
 from collections.abc import Mapping
@@ -20,7 +19,8 @@ from click.shell_completion import CompletionItem
 import noetl_stream
 from noetl_stream.cli.base.options import form_option
 from noetl_stream.cli.base.output import columns_of, print_documents, print_source, say
-from noetl_stream.errors import NotFound, UsageError
+from noetl_stream.cli.base.project import write_project
+from noetl_stream.errors import NotFound
 
 PROJECT_FOLDER: Final = "playbooks"
 """Where the first lines of examples say that their files are."""
@@ -182,7 +182,8 @@ def init(folder: Path, name: str) -> None:
     files exists, nothing is written. Prints the path of each new file.
     """
     found = read_example(name)
-    _write(folder, _project(found))
+    hint = "choose another DIR, or print only the playbook: `noetl-stream example show NAME`"
+    write_project(folder, _project(found), hint=hint)
     where = "" if folder == Path() else f"cd {shlex.quote(str(folder))} && "
     say(f"next: {where}{found.run.splitlines()[0]}", err=True)
 
@@ -196,22 +197,3 @@ def _project(example: Example) -> Mapping[str, str]:
         "README.md": README.format(**{**example._asdict(), "needs": needs}),
         ".gitignore": GITIGNORE,
     }
-
-
-def _write(folder: Path, project: Mapping[str, str]) -> None:
-    """Writes all files, or none if one exists."""
-    existing = [str(folder / path) for path in project if os.path.lexists(folder / path)]
-    if existing:
-        raise UsageError(
-            f"nothing written, because these files exist: {', '.join(existing)}",
-            hint="choose another DIR, or print only the playbook: `noetl-stream example show NAME`",
-        )
-    for path, text in project.items():
-        file = folder / path
-        try:
-            file.parent.mkdir(parents=True, exist_ok=True)
-            with file.open("x", encoding="utf-8") as written:
-                written.write(text)
-        except OSError as error:
-            raise UsageError(f"{file}: cannot be written: {error.strerror}") from None
-        say(file)

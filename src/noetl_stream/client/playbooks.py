@@ -3,25 +3,33 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from msgspec.structs import asdict
 
 from noetl_stream.client.access import Recorded, unrecorded
-from noetl_stream.client.executions.prepare import PlaybookChecker
+from noetl_stream.client.executions.prepare import PlaybookChecker, refusal_of
 from noetl_stream.client.paging import page_of, page_size, read_cursor
 from noetl_stream.errors import Conflict, NotFound, UsageError
 from noetl_stream.model.envelope import iso
+from noetl_stream.model.paths import covers
+from noetl_stream.playbook.check.calls import PlaybookCall
 from noetl_stream.playbook.compile.view import compiled_view
-from noetl_stream.playbook.diagnostics import Problems
+from noetl_stream.playbook.diagnostics import Diagnostic, Problems
 from noetl_stream.playbook.plan import Plan
+from noetl_stream.playbook.results.document import SchemaDocument
 from noetl_stream.playbook.yaml.nodes import Mapping as MappingNode
 from noetl_stream.playbook.yaml.source import read_source
 from noetl_stream.ports.catalog import (
+    PLAYBOOK,
+    SCHEMA,
     Address,
     Catalog,
     CatalogEntry,
+    KindTaken,
+    VersionAmbiguous,
     VersionTaken,
     find_entry,
     find_versions,
@@ -42,6 +50,8 @@ from noetl_stream.ports.operations.playbooks import (
 from noetl_stream.ports.store import Store
 
 PART_HINT = "up to 256 printable characters except white space and `@`"
+MAX_CALLS_LOOKED_UP = 100
+"""Calls of other playbooks that a check looks up in the catalog."""
 NO_NEWLINE = "\n\\ No newline at end of file\n"
 
 
@@ -65,24 +75,44 @@ class DirectPlaybooks:
         self._clock = ports.clock
         self._checking = checking
 
-    async def check(self, source: bytes, name: str) -> CheckedDocument:
-        checked = await self._checking.check(source, name, proves=True)
-        plan = checked.plan
+    async def check(self, source: bytes, name: str, paths: Sequence[str] = ()) -> CheckedDocument:
+        checked = await self._checking.check_document(source, name, proves=True)
+        if checked.plan is not None and checked.plan.named_schemas:
+            schemas = await self._schemas(checked.plan.named_schemas, paths)
+            checked = await self._checking.check_document(source, name, schemas, proves=True)
+        document = checked.document
+        unknown = await self._unregistered(checked.calls, name)
         return CheckedDocument(
             ok=checked.ok,
-            path=plan.path if plan else None,
-            version=plan.version if plan else None,
-            digest=plan.digest if plan else None,
-            diagnostics=list(checked.diagnostics),
+            path=document.path if document else None,
+            version=document.version if document else None,
+            digest=document.digest if document else None,
+            diagnostics=sorted([*checked.diagnostics, *unknown]),
         )
 
+    async def _schemas(self, addresses: Iterable[str], paths: Sequence[str]) -> dict[str, dict[str, Any]]:
+        """The registered ones, by address."""
+        found: dict[str, dict[str, Any]] = {}
+        for text in addresses:
+            address = read_address(text)
+            if address is None or not covers(paths, address.path):
+                continue
+            with suppress(NotFound, UsageError):
+                entry = await find_entry(self._catalog, address, SCHEMA)
+                checked = await self._checking.check_document((await self._source(entry)).encode(), text)
+                if checked.schema is not None:
+                    found[text] = checked.schema.content
+        return found
+
     async def register(self, source: bytes, name: str, by: str) -> RegisteredDocument:
-        plan = self._checking.plan_of(await self._checking.check(source, name), name)
+        checked = await self._checking.check_document(source, name)
+        if checked.document is None:
+            raise refusal_of(checked, name)
         text = source.decode()
-        wanted = entry_of(text, plan, registered_ms=self._clock.now_ms(), registered_by=by)
+        wanted = entry_of(text, checked.document, registered_ms=self._clock.now_ms(), registered_by=by)
         try:
             entry = await self._catalog.register(wanted, text)
-        except VersionTaken as error:
+        except (VersionTaken, KindTaken) as error:
             raise Conflict(error.message, hint=error.hint) from None
         is_new = (entry.registered_ms, entry.registered_by) == (wanted.registered_ms, by)
         return RegisteredDocument(**asdict(entry_document(entry)), created=is_new)
@@ -122,8 +152,27 @@ class DirectPlaybooks:
             entry = await find_entry(self._catalog, _address(path, version))
             await self._catalog.delete(entry.path, None if version is None else entry.revision)
 
+    async def _unregistered(self, calls: Sequence[PlaybookCall], file: str) -> list[Diagnostic]:
+        """A warning for each call of a playbook that the catalog does not have."""
+        found: list[Diagnostic] = []
+        known: dict[tuple[str, str | None], bool] = {}
+        for call in calls[:MAX_CALLS_LOOKED_UP]:
+            address = (call.path, call.version)
+            if address not in known:
+                known[address] = await self._is_registered(*address)
+            if not known[address]:
+                found.append(call.missing(file))
+        return found
+
+    async def _is_registered(self, path: str, version: str | None) -> bool:
+        try:
+            entry = await self._catalog.resolve(path, version)
+            return entry is not None and entry.kind == PLAYBOOK
+        except VersionAmbiguous:
+            return True
+
     async def _plan(self, path: str, version: str | None) -> Plan:
-        entry = await find_entry(self._catalog, _address(path, version))
+        entry = await find_entry(self._catalog, _address(path, version), PLAYBOOK)
         return await self._checking.plan(await self._source(entry), f"{entry.path}@{entry.known_as}")
 
     async def _source(self, entry: CatalogEntry) -> str:
@@ -146,6 +195,7 @@ def entry_document(entry: CatalogEntry) -> PlaybookDocument:
         registered_by=entry.registered_by,
         registered=iso(entry.registered_ms),
         known_as=entry.known_as,
+        kind=entry.kind,
     )
 
 
@@ -156,30 +206,33 @@ def _address(path: str, version: str | None) -> Address:
     return found
 
 
-def entry_of(source: str, plan: Plan, *, registered_ms: int, registered_by: str) -> CatalogEntry:
-    """The catalog entry of a text that compiled to ``plan``: its address, and its ``metadata`` (LANGUAGE §1).
+def entry_of(source: str, document: Plan | SchemaDocument, *, registered_ms: int, registered_by: str) -> CatalogEntry:
+    """The catalog entry of a text that was read as ``document``: its address, and its ``metadata`` (LANGUAGE §1).
 
     Raises:
         UsageError: its path or version contains characters with another meaning in addresses.
     """
-    if not is_path(plan.path):
-        raise UsageError(f"{plan.path!r} is not a valid path", hint=f"use names separated by `/`, {PART_HINT}")
-    if plan.version is not None and not is_version(plan.version):
-        raise UsageError(f"{plan.version!r} is not a valid version", hint=f"use {PART_HINT}, not beginning with `#`")
-    read = read_source(source, Problems(plan.path))
+    if not is_path(document.path):
+        raise UsageError(f"{document.path!r} is not a valid path", hint=f"use names separated by `/`, {PART_HINT}")
+    if document.version is not None and not is_version(document.version):
+        raise UsageError(
+            f"{document.version!r} is not a valid version", hint=f"use {PART_HINT}, not beginning with `#`"
+        )
+    read = read_source(source, Problems(document.path))
     assert read is not None  # it compiled
     metadata = read.root.plain()["metadata"]
     return CatalogEntry(
-        path=plan.path,
-        version=plan.version,
+        path=document.path,
+        version=document.version,
         revision=0,
-        digest=plan.digest,
-        name=plan.name,
+        digest=document.digest,
+        name=document.name,
         description=metadata.get("description"),
         labels=metadata.get("labels") or {},
         tags=metadata.get("tags") or [],
         registered_ms=registered_ms,
         registered_by=registered_by,
+        kind=PLAYBOOK if isinstance(document, Plan) else SCHEMA,
     )
 
 

@@ -16,7 +16,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias
 from noetl_stream.engine.choices import EvaluationNeeded
 from noetl_stream.engine.decide import Rules, executions, routing, suspensions, tokens
 from noetl_stream.engine.decide.executions import is_redundant, refuse, rejection_of
-from noetl_stream.engine.decide.quiescence import move_on, pending_decisions, retry_held
+from noetl_stream.engine.decide.quiescence import move_on, pending_decisions, retry_waiting
 from noetl_stream.engine.effects import Effect, effects_of
 from noetl_stream.engine.evolve.dispatch import evolve
 from noetl_stream.engine.evolve.step_runs import classify
@@ -30,6 +30,9 @@ from noetl_stream.playbook.plan import Plan
 from noetl_stream.template import ReferenceNeeded
 
 _Inputs: TypeAlias = tuple[object, object]
+
+_BEGINS_TO_WAIT: Final = (events.TokenHeld, events.NextResting)
+"""While one is pending, what was tried does not include it: its guards were evaluated before the last facts."""
 
 
 class Advanced(NamedTuple):
@@ -102,17 +105,21 @@ def _settle(
     """Folds the pending facts and everything that follows from them.
 
     Args:
-        tried: What admission saw when held tokens were last retried; ``None`` forces a retry.
+        tried: What guards saw when what waits was last retried; ``None`` forces a retry.
         catching_up: Whether decisions were skipped because the execution was halted.
     """
     journal: list[Fact] = []
     steps = 0
+    ahead = 0  # pending facts of what was last retried: they are folded before anything else is
     while True:
-        if plan is not None and (tried is None or tried[0] is not state.ctx or tried[1] is not state.steps):
-            # Tokens already held are retried before newly routed ones.
-            retried = _decide_or_await(retry_held, plan, state)
+        changed = tried is None or tried[0] is not state.ctx or tried[1] is not state.steps
+        if plan is not None and changed and not ahead:
+            # What already waits is retried before newly routed tokens.
+            retried = _decide_or_await(retry_waiting, plan, state)
             pending.extendleft(reversed(retried))
-            tried = tried if retried else _admission_inputs(state)
+            ahead = len(retried)
+            if not retried and not (pending and any(isinstance(one, _BEGINS_TO_WAIT) for one in pending)):
+                tried = _admission_inputs(state)
         if not pending and plan is not None:
             if catching_up and (undecided := _decide_or_await(pending_decisions, plan, state)):
                 steps = 0
@@ -122,6 +129,7 @@ def _settle(
         if not pending:
             return state, journal
         fact = pending.popleft()
+        ahead -= ahead > 0
         after = evolve(state, RecordedFact(fact), state.execution_id)
         if after is state or after is None:
             continue
@@ -146,7 +154,7 @@ def _has_no_consequences(fact: Fact) -> bool:
 
 
 def _admission_inputs(state: Execution) -> _Inputs:
-    """The variable part of what admission guards read."""
+    """The variable part of what the guards of admission and arcs read."""
     return state.ctx, state.steps
 
 

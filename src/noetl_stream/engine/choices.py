@@ -54,6 +54,10 @@ _BYTES_DECODED_PER_OPERATION: Final = 128
 _VIEWS_PER_OPERATION: Final = 16
 
 
+NO_SCOPE: Final = Scope({})
+"""For a choice without templates."""
+
+
 class Option(Protocol):
     """``guard`` is ``None`` for an option that always holds; ``label`` names ``value`` in errors."""
 
@@ -74,11 +78,15 @@ class Rendering(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """Options in order. ``first``: only the first that holds is chosen."""
+    """Options in order. ``first``: only the first that holds is chosen.
+
+    ``waits``: a guard that reads a key of ``ctx`` that is not there does not hold yet (LANGUAGE §4).
+    """
 
     options: Sequence[Option]
     scope: Scope
     first: bool = True
+    waits: bool = False
 
 
 class EvaluationNeeded(Exception):
@@ -103,6 +111,7 @@ class Question(msgspec.Struct, frozen=True, omit_defaults=True):
     options: list[OptionText]
     first: bool
     own: PackedScope
+    waits: bool = False
 
 
 class Questions(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -134,13 +143,19 @@ def make(choice: Choice) -> Evaluated:
         OverBudget: it costs more than is left of the budget of its scope.
     """
     guards: list[bool] = []
+    waits_for: dict[int, str] = {}
     chosen: list[Option] = []
     scope = choice.scope
     try:
         if scope.budget is not None:
             scope.budget.spend(len(scope.namespaces.get("steps", ())) // _VIEWS_PER_OPERATION)
         for option in choice.options:
-            held = option.guard is None or evaluate(holds, option.guard, scope, option.guard.source)
+            try:
+                held = option.guard is None or evaluate(holds, option.guard, scope, option.guard.source)
+            except ExpressionError as error:
+                if not (choice.waits and error.missing.startswith("ctx.")):
+                    raise
+                held, waits_for[len(guards)] = False, error.missing
             guards.append(held)
             if held:
                 chosen.append(option)
@@ -149,7 +164,7 @@ def make(choice: Choice) -> Evaluated:
         values = [evaluate(render, one.value, scope, one.label) for one in chosen if one.value is not None]
     except ExpressionError as error:
         return Evaluated(guards, error=str(error))
-    return Evaluated(guards, values)
+    return Evaluated(guards, values, waits_for=waits_for)
 
 
 def made(
@@ -228,7 +243,8 @@ def ask(choices: dict[str, Choice], limits: Limits) -> Questions | None:
         reads = {read for template in templates for read in template.reads}
         all_reads |= reads
         options = [OptionText(index_of(one.guard), index_of(one.value), one.label) for one in choice.options]
-        questions[choice_id] = Question(options, choice.first, pack(choice.scope.namespaces, _OWN, reads))
+        own = pack(choice.scope.namespaces, _OWN, reads)
+        questions[choice_id] = Question(options, choice.first, own, choice.waits)
     scope = next(iter(choices.values())).scope
     shared = pack(scope.namespaces, _SHARED, all_reads)
     packed = [shared, *(question.own for question in questions.values())]
@@ -247,7 +263,7 @@ def answer(questions: Questions) -> Answers:
         scope = Scope(shared | unpack(question.own), questions.references, questions.limits)
         options = [_option(option, templates) for option in question.options]
         try:
-            evaluated = make(Choice(options, scope, question.first))
+            evaluated = make(Choice(options, scope, question.first, question.waits))
         except ReferenceNeeded as needed:
             return Answers(chosen, needed.reference)
         size = len(codec.encode(evaluated))

@@ -260,6 +260,7 @@ def build_command(plan: Plan, state: Execution, assignment: Assignment) -> StepC
         steps=_read(run.steps, reads.steps),
         vars=run.vars,
         limits=state.limits,
+        schemas=_read(state.schemas, step.schemas),
         trace_id=state.trace_id,
         principal=state.principal,
         segment=assignment.segment,

@@ -21,7 +21,7 @@ from noetl_stream.model.messages import Progress
 from noetl_stream.model.outcome import ErrorInfo, Outcome
 from noetl_stream.playbook.plan import Backoff, RulePlan, SharedPlan, StepPlan, TaskPlan
 from noetl_stream.playbook.vocabulary.names import result_name
-from noetl_stream.template import ExpressionError, Scope, Template, holds, render
+from noetl_stream.template import ExpressionError, Scope, Template, holds, render, render_number
 
 DEFAULT_RULE: Final = -1
 """The ``rule`` of a decision that no rule of the policy made."""
@@ -149,7 +149,7 @@ def _contributions(plans: Mapping[str, SharedPlan], scope: Scope) -> dict[str, S
 
 
 def _delay_s(rule: RulePlan, ran: TaskProcessed, scope: Scope, seed: str) -> float:
-    base_s = DEFAULT_DELAY_S if rule.delay_s is None else render(rule.delay_s, scope)
+    base_s = DEFAULT_DELAY_S if rule.delay_s is None else render_number(rule.delay_s, scope)
     if isinstance(base_s, bool) or not isinstance(base_s, int | float) or not 0 <= base_s < float("inf"):
         raise ExpressionError(f"delay is {base_s!r}, not a number of seconds")
     after_s = ran.outcome.error.retry_after_s if ran.outcome.error else None

@@ -17,7 +17,7 @@ from noetl_stream.engine.decide.loops import in_pages
 from noetl_stream.engine.evolve.dispatch import evolve
 from noetl_stream.engine.evolve.step_runs import contributions_of
 from noetl_stream.engine.replay import JournalRow, recorded_facts
-from noetl_stream.engine.state import Execution, RecordedFact
+from noetl_stream.engine.state import Execution, LoopState, RecordedFact
 from noetl_stream.model import codec, events
 from noetl_stream.model.events import Fact, Rerun, ReusedFact, Token
 from noetl_stream.model.ids import derive
@@ -68,7 +68,8 @@ def _pages(
     *others, last = enumerate(pages)
     for number, page in others:
         yield events.ExecutionReused(rerun.of, page, number)
-    yield events.ExecutionReused(rerun.of, last[1], last[0], token, joined, original.workload)
+    pinned = {"workload": original.workload, "schemas": original.schemas}
+    yield events.ExecutionReused(rerun.of, last[1], last[0], token, joined, **pinned)
 
 
 class _Lineage:
@@ -190,6 +191,7 @@ class JournalSummary:
         status: ``None`` if the execution has not ended.
         failing: The fact that failed it, if any.
         workload: The workload it started with, defaults included.
+        schemas: The digests of the schemas it started with, by address.
 
     Raises:
         NotReady: if the journal was written by a newer format.
@@ -202,6 +204,7 @@ class JournalSummary:
         self.status: str | None = None
         self.failing: events.ExecutionFailing | None = None
         self.workload: dict[str, Any] = {}
+        self.schemas: dict[str, str] = {}
         self._state: Execution | None = None
         self._is_ending = False
         self._discarded: list[events.TokenDiscarded] = []
@@ -222,7 +225,7 @@ class JournalSummary:
         if isinstance(fact, events.ExecutionRequested):
             self.digest = fact.digest
         elif isinstance(fact, events.ExecutionStarted):
-            self.workload = fact.workload
+            self.workload, self.schemas = fact.workload, fact.schemas
         elif before is not None:
             self.facts += self._done(before, after, recorded)
 
@@ -288,5 +291,9 @@ def _ended(
         others={task: each for task, each in results.items() if task != last},
         error=run.error,
         vars=run.vars,
-        loop=events.LoopCounts(loop.count, loop.ok, loop.failed, loop.skipped) if loop is not None else None,
+        loop=None if loop is None else _counts(loop),
     )
+
+
+def _counts(loop: LoopState) -> events.LoopCounts:
+    return events.LoopCounts(loop.count, loop.ok, loop.failed, loop.skipped, loop.failed_leaves)

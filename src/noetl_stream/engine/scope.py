@@ -95,23 +95,29 @@ def iteration_names(outermost: LoopPlan, path: Path, chain: Sequence[Any], count
 
 
 def arc_scope(plan: Plan, state: Execution, run: StepRun) -> Scope:
-    """The scope of the arcs of an ended step run."""
-    value = state.steps.get(run.step) if run.error is None else None
+    """The scope of the arcs of an ended step run; ``event.result`` is its own, whatever ran since."""
     loop = run.loop
-    counts = (
-        {"count": loop.count, "ok": loop.ok, "failed": loop.failed, "skipped": loop.count - loop.ok - loop.failed}
-        if loop is not None
-        else None
-    )
+    counts = None if loop is None else _loop_counts(loop)
     event = event_view(
         name=run.ended,
         step=run.step,
-        result=value.outcome.result if value is not None else None,
+        result=run.value.outcome.result if run.value is not None else None,
         error=run.error,
         loop=counts,
     )
     seen = _live(plan, state) | {"args": run.token.args, "vars": run.vars, "event": event}
     return Scope(seen, state.resolved, state.limits, state.budget)
+
+
+def _loop_counts(loop: LoopState) -> dict[str, int]:
+    skipped = loop.count - loop.ok - loop.failed
+    return {
+        "count": loop.count,
+        "ok": loop.ok,
+        "failed": loop.failed,
+        "skipped": skipped,
+        "failed_leaves": loop.failed_leaves,
+    }
 
 
 def result_scope(plan: Plan, state: Execution) -> Scope:

@@ -50,14 +50,22 @@ class WaitingToken(msgspec.Struct, frozen=True, gc=False):
     """A token that no step run has consumed yet.
 
     Held: admission was denied, with these guards; ``keeps_alive`` if it may wait there (``admit.wait``). Joining: it
-    waits at the join of its step.
+    waits at the join of its step. ``arrived`` is the position at which it was enqueued.
     """
 
     token: Token
+    arrived: int = 0
     held: bool = False
     guards: tuple[events.EvaluatedGuard, ...] = ()
     keeps_alive: bool = False
     joining: bool = False
+
+
+class RestingBranch(msgspec.Struct, frozen=True, gc=False):
+    """A branch that waits at ``next`` since this position, when its guards had these values (LANGUAGE §7)."""
+
+    arrived: int
+    guards: tuple[events.EvaluatedGuard, ...]
 
 
 class Evaluation(msgspec.Struct, frozen=True, gc=False):
@@ -91,6 +99,7 @@ class LoopState(msgspec.Struct, frozen=True, gc=False):
 
     ``done`` is a bitmap of ended iterations at and above ``low``; everything below ``low`` has ended. ``results`` is a
     linked list ``(index, payload, rest)`` of at most ``limits.max_inline_bytes``; ``None`` and ``spilled`` above that.
+    ``failed_leaves`` counts failures at any depth, without those that are due to an inner one.
     ``inner`` holds the running loops of the level inside, by index. A long list has ``pages`` in place of ``items``;
     nothing follows from the pages until the level has ``begun``. ``local``: a worker runs the level as a whole.
     """
@@ -105,6 +114,7 @@ class LoopState(msgspec.Struct, frozen=True, gc=False):
     ok: int = 0
     failed: int = 0
     skipped: int = 0
+    failed_leaves: int = 0
     first_error: ErrorInfo | None = None
     results: tuple[Any, ...] | None = None
     results_bytes: int = 2
@@ -125,9 +135,10 @@ class Assignment(msgspec.Struct, frozen=True, gc=False):
     """A command that is owed or suspended. ``run`` is the run it is bound to, ``next_number`` that run's next event.
 
     ``progress`` holds the pipelines that have begun, by the iteration's path key; ``cancelling`` is why the server
-    cancels it. ``segment`` counts suspensions. ``waits`` holds the iterations still waiting, ``answers`` the outcomes
-    of those that are not (``None``: the end of a delay), both by path key. ``paused``: it can resume without an answer
-    (``step.suspended``). ``paging``: it only pages out the items of the level inside ``path``.
+    cancels it, and ``discards_patches`` whether its patches are still applied. ``segment`` counts suspensions.
+    ``waits`` holds the iterations still waiting, ``answers`` the outcomes of those that are not (``None``: the end of a
+    delay), both by path key. ``paused``: it can resume without an answer (``step.suspended``). ``paging``: it only
+    pages out the items of the level inside ``path``.
     """
 
     command_id: str
@@ -137,6 +148,7 @@ class Assignment(msgspec.Struct, frozen=True, gc=False):
     run: RunId | None = None
     next_number: int = 0
     cancelling: str = ""
+    discards_patches: bool = False
     progress: dict[str, Progress] = {}
     segment: int = 0
     waits: dict[str, Wait] = {}
@@ -150,7 +162,8 @@ class StepRun(msgspec.Struct, frozen=True, gc=False):
 
     ``patches`` are the ``ctx`` keys it has set itself; ``shared`` the contributions of its loop's iterations to shared
     keys, a linked list ``(path, position, key, value, rest)``. ``ended`` is the name of the event it ended with, until
-    that is routed, ``error`` the error of a failure. ``claimed_at`` is a position, ``started_ms`` 0 before the start.
+    that is routed, ``value`` its result then, ``error`` the error of a failure. ``claimed_at`` is a position,
+    ``started_ms`` 0 before the start.
     ``unattended`` counts the iterations that ended since a worker last ended one, mostly empty inner loops.
     """
 
@@ -165,6 +178,7 @@ class StepRun(msgspec.Struct, frozen=True, gc=False):
     shared: tuple[Path, int, str, SharedValue, Any] | None = None
     shared_bytes: int = 0
     ended: str = ""
+    value: StepValue | None = None
     error: ErrorInfo | None = None
     refused: ErrorInfo | None = None
     claimed_at: int = 0
@@ -175,12 +189,15 @@ class StepRun(msgspec.Struct, frozen=True, gc=False):
 class Execution(msgspec.Struct, frozen=True, gc=False):
     """The state of one execution after the entry at ``position``, whose time was ``at_ms``.
 
-    ``ctx``: ``ctx_version`` is the position of its last change, ``writers`` who last changed each key, and when;
-    ``overwrote`` an overwrite still to be reported. ``requests`` are the client requests taken so far.
+    ``schemas`` are the digests of the schemas that its playbook names, by address.
 
-    Waiting: ``suspensions`` are suspended commands, ``children`` the executions they wait for, ``orphaned`` the
-    outcomes of children that nothing waited for at that moment; ``signals`` the queued ones, by name. ``waves`` counts
-    the firings of each join.
+    ``ctx``: ``ctx_version`` is the position of its last change, ``writers`` who last changed each key, and when;
+    ``ctx_notice`` what is still to be reported of a task's patch. ``requests`` are the client requests taken so far.
+
+    Waiting: ``resting`` are branches at a ``next``, by step run; ``suspensions`` are suspended commands, ``children``
+    the executions they wait for, ``orphaned`` the outcomes of children that nothing waited for at that moment;
+    ``signals`` the queued ones, by name. ``waves`` counts the firings of each join. ``tolerated`` are failed
+    iterations, by step.
 
     ``broken`` is an error of the fold that has yet to fail the execution; ``paused_at_ms`` is 0 while not paused;
     ``awaited`` is the reference to be resolved before the next decision, ``resolved`` the values resolved so far, the
@@ -203,12 +220,14 @@ class Execution(msgspec.Struct, frozen=True, gc=False):
     principal: str = ""
     limits: Limits = Limits()
     workload: dict[str, Any] = {}
+    schemas: dict[str, str] = {}
     ctx: dict[str, Any] = {}
     ctx_bytes: int = 2
     steps: dict[str, StepValue] = {}
     ends: dict[str, Payload] = {}
     tokens: dict[str, WaitingToken] = {}
     runs: dict[str, StepRun] = {}
+    resting: dict[str, RestingBranch] = {}
     assignments: dict[str, Assignment] = {}
     suspensions: dict[str, Assignment] = {}
     timers: dict[str, Timer] = {}
@@ -218,9 +237,10 @@ class Execution(msgspec.Struct, frozen=True, gc=False):
     waves: dict[str, int] = {}
     writers: dict[str, tuple[str, int]] = {}
     requests: frozenset[str] = frozenset()
-    overwrote: events.CtxOverwrote | None = None
+    ctx_notice: events.CtxOverwrote | events.CtxPatchDiscarded | None = None
     step_runs: int = 0
     discarded: int = 0
+    tolerated: dict[str, events.ToleratedFailures] = {}
     evaluated: bool = False
     refused: list[dict[str, Any]] = []
     broken: ErrorInfo | None = None
@@ -278,5 +298,5 @@ class Execution(msgspec.Struct, frozen=True, gc=False):
             return self.status
         if self.paused_at_ms:
             return "paused"
-        waits = self.suspensions or any(waiting.keeps_alive for waiting in self.tokens.values())
+        waits = self.suspensions or self.resting or any(waiting.keeps_alive for waiting in self.tokens.values())
         return "waiting" if waits and not self.assignments else "running"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Annotated, Any, Final, cast
 
@@ -66,7 +67,7 @@ def envelope(
     """One event, made of its journal row.
 
     Args:
-        data: The fact, whose fields become the envelope's ``data`` unchanged.
+        data: The fact, whose fields become the envelope's ``data``; its tokens as :func:`shown_token` has them.
         digest: Of the playbook that the execution is pinned to.
         worker: Who reported it, where that is known.
     """
@@ -75,6 +76,9 @@ def envelope(
     kind = KINDS[name].kind
     is_task = kind.entity == "task"
     consumed, produced = _tokens(name, fields)
+    for one in (fields, *fields.get("entries", ())):
+        if isinstance(token := one.get("token"), dict):
+            one["token"] = shown_token(token, trace_id)
     return EventDocument(
         event_id=f"{execution_id}.{position}",
         execution_id=execution_id,
@@ -99,6 +103,13 @@ def envelope(
         digest=digest,
         data=fields,
     )
+
+
+def shown_token(token: Mapping[str, Any], trace_id: str) -> dict[str, Any]:
+    """A token's fields as people read them: with its trace, and its ``waves`` as ``lineage`` (LANGUAGE §13 *Token*)."""
+    shown = {**token, "trace_id": trace_id, "lineage": token.get("waves", {})}
+    shown.pop("waves", None)
+    return shown
 
 
 def iso(at_ms: int) -> str:

@@ -44,11 +44,12 @@ class Limits(msgspec.Struct, frozen=True, omit_defaults=True):
     Attributes:
         max_inline_bytes: A larger result is kept in the object store. A larger error, outcome block, signal or
             execution result is an error.
-        max_resolve_bytes: A result in the object store that the server reads for a guard or `args`. A larger one that
-            `in` reads, and a longer list of a distributed loop, is paged by a worker.
+        max_resolve_bytes: A result in the object store that the server reads for a guard or `args`, or for the `in` of
+            an inner loop.
         max_ctx_bytes: `ctx` as a whole.
         max_workload_bytes: The merged `workload`.
-        max_loop_items_bytes: Items of a local loop that one command carries. A longer list is paged by a worker.
+        max_loop_items_bytes: Items of a loop that one event holds, at most `max_inline_bytes`. A longer list is paged
+            by a worker.
         max_loop_pages: Pages of one loop, of 256 KiB of items each.
         max_shared_bytes: Contributions of one step run's `set_shared` until they are folded.
         max_reused_bytes: What a rerun reuses of its original.
@@ -79,7 +80,7 @@ class Limits(msgspec.Struct, frozen=True, omit_defaults=True):
     max_resolve_bytes: int = 4 * 1024 * 1024
     max_ctx_bytes: int = 1024 * 1024
     max_workload_bytes: int = 1024 * 1024
-    max_loop_items_bytes: int = 512 * 1024
+    max_loop_items_bytes: int = 64 * 1024
     max_loop_pages: int = 4_096
     max_shared_bytes: int = 16 * 1024 * 1024
     max_reused_bytes: int = 32 * 1024 * 1024
@@ -130,6 +131,9 @@ class Limits(msgspec.Struct, frozen=True, omit_defaults=True):
 
 NAMES: Final = tuple(field.name for field in msgspec.structs.fields(Limits))
 """Every limit, in the order of the documentation."""
+
+_OLDER_NAMES: Final = {"max_payload_bytes": "max_inline_bytes"}
+"""Limits of the sources by the names they have there (v10 §5.1)."""
 
 DEFAULT_LIMITS: Final = Limits()
 
@@ -189,5 +193,7 @@ def _read(text: str) -> int | float | str:
 
 
 def _known(name: str) -> str:
+    if name in _OLDER_NAMES:
+        return f"write `{_OLDER_NAMES[name]}`, the limit that it became"
     close = get_close_matches(name, NAMES, n=1)
     return f"did you mean `{close[0]}`?" if close else f"known limits: {', '.join(NAMES)}"

@@ -121,6 +121,7 @@ class LoopProgress(msgspec.Struct, frozen=True, omit_defaults=True):
     above: list[int] = []
     ok: int = 0
     failed: int = 0
+    failed_leaves: int = 0
     first_error: ErrorInfo | None = None
     items: list[Any] | None = None
     pages: list[Page] = []
@@ -161,6 +162,7 @@ class StepCommand(msgspec.Struct, frozen=True, omit_defaults=True):
     whose items were paged out. ``items`` are those of a local loop (``None`` without one), the outermost level that is
     not in ``path``, of which ``max_in_flight`` may run at once; ``pages`` their places if they were paged out.
     ``paging``: do not run that level, but page its items out.
+    ``schemas`` are the digests, by address, of the schemas in the catalog that its tasks name.
     ``principal`` is who started the execution, or the outermost one around it.
     ``segment`` counts suspensions; from the first on ``resume`` says where to continue (LANGUAGE §8).
     ``capability`` proves to servers that a worker was given this command, ``object_keys`` are the keys, current first,
@@ -190,6 +192,7 @@ class StepCommand(msgspec.Struct, frozen=True, omit_defaults=True):
     steps: dict[str, StepValue] = {}
     vars: dict[str, Any] = {}
     limits: Limits = Limits()
+    schemas: dict[str, str] = {}
     trace_id: str = ""
     principal: str = ""
     segment: int = 0
@@ -307,10 +310,11 @@ class SecretQuestion(msgspec.Struct, frozen=True):
     worker: str = ""
 
 
-class PlaybookQuestion(msgspec.Struct, frozen=True):
-    """A request for the source of the command's playbook."""
+class PlaybookQuestion(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A request for the source of the command's playbook, or of the schema with this digest that it names."""
 
     command: ShownCommand
+    schema: str = ""
 
 
 class ResultQuestion(msgspec.Struct, frozen=True):

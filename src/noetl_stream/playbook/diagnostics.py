@@ -17,6 +17,14 @@ MAX_DIAGNOSTICS: Final = 100
 """Problems listed for one file. If there are more, a last entry says so."""
 MAX_COMPARED: Final = 500
 MAX_LISTED: Final = 20
+MISSPELT: Final = 0.8
+"""How alike a misspelt key and the known one are, from 0 to 1: ``knd`` and ``kind``, not ``args`` and ``arcs``."""
+
+
+OLDER_FORMS: Final = frozenset(
+    ["legacy_syntax", "root_vars", "step_when", "next_shape", "policy_shape", "control_outside_policy", "misplaced_key"]
+)
+"""Codes of what an older dialect wrote, which ``playbook upgrade`` rewrites (LANGUAGE §16)."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -150,9 +158,15 @@ class Problems:
         """Marks the value there as unreadable and drops later problems at it: they would only be consequences."""
         self._unreadable.add(pointer)
 
+    def retract(self, code: str, after: Position) -> None:
+        """Drops the problems with ``code`` behind a position: they turned out to be consequences of another error."""
+        self._found = {
+            key: one for key, one in self._found.items() if one.code != code or Position(one.line, one.column) <= after
+        }
+
     def sorted(self) -> tuple[Diagnostic, ...]:
         """All diagnostics, in file order."""
-        found = sorted(self._found.values())
+        found = _with_converter(sorted(self._found.values()))
         if self.is_truncated:
             severity: Severity = "error" if self.has_errors else "warning"
             message = f"more than {MAX_DIAGNOSTICS} problems (max_diagnostics); the rest are not listed"
@@ -182,24 +196,38 @@ class Problems:
         self._found.setdefault((code, line, column, message), found)
 
 
+def _with_converter(found: list[Diagnostic]) -> list[Diagnostic]:
+    """The first of an older dialect names the command that rewrites them all."""
+    first = next((index for index, one in enumerate(found) if one.code in OLDER_FORMS), None)
+    if first is not None:
+        hint = f"{found[first].hint or 'rewrite it'}; `noetl-stream playbook upgrade` rewrites older forms"
+        found[first] = replace(found[first], hint=hint)
+    return found
+
+
 def did_you_mean(word: str, known: Iterable[str]) -> str | None:
     """``did you mean `x`?`` for the closest known word, or ``None``."""
     near = nearest(word, known)
     return f"did you mean `{near}`?" if near else None
 
 
-def nearest(word: str, known: Iterable[str]) -> str | None:
+def nearest(word: str, known: Iterable[str], *, likeness: float = 0.6) -> str | None:
     """The known word closest to ``word``, or ``None``. Ignores case and treats ``-`` and ``_`` alike.
 
     Compares the first :data:`MAX_COMPARED` known words only, to bound the cost.
     """
-    return _nearest(word, tuple(islice(known, MAX_COMPARED)))
+    return _nearest(word, tuple(islice(known, MAX_COMPARED)), likeness)
+
+
+def misspelt(word: str, known: Iterable[str]) -> str | None:
+    """The known word that ``word`` stands for, if they are so close that it is read in its place; or ``None``."""
+    return nearest(word, known, likeness=MISSPELT)
 
 
 @lru_cache(maxsize=MAX_DIAGNOSTICS)
-def _nearest(word: str, known: tuple[str, ...]) -> str | None:
+def _nearest(word: str, known: tuple[str, ...], likeness: float) -> str | None:
     folded = {name.lower().replace("-", "_"): name for name in known}
-    close = difflib.get_close_matches(word.lower().replace("-", "_"), folded, n=1, cutoff=0.6)
+    close = difflib.get_close_matches(word.lower().replace("-", "_"), folded, n=1, cutoff=likeness)
     return folded[close[0]] if close else None
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from decimal import Decimal
 from typing import Any, Literal
 
 from noetl_stream.model.events import SharedOperation
 from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
+from noetl_stream.playbook.results.schema import ResultSchema
 from noetl_stream.template import Guard, Template
 
 Directive = Literal["continue", "retry", "jump", "break", "fail"]
@@ -88,6 +90,7 @@ class Timeouts:
 class TaskPlan:
     """A task. ``inputs`` renders to a mapping; ``verbatim`` holds inputs that are never rendered (python ``code``).
 
+    ``schema`` is that of the result.
     ``origin`` names the construct or workbook entry a generated task comes from; ``""`` for a task in the file.
     """
 
@@ -99,6 +102,7 @@ class TaskPlan:
     knobs: Mapping[str, Any] = field(default_factory=dict)
     timeouts: Timeouts = Timeouts()
     policy: PolicyPlan | None = None
+    schema: ResultSchema | None = None
     origin: str = ""
 
     @property
@@ -108,8 +112,25 @@ class TaskPlan:
 
 
 @dataclass(frozen=True, slots=True)
+class Tolerated:
+    """How many iterations of a level may fail: a number, or ``percent`` of them."""
+
+    most: Decimal
+    percent: bool = False
+
+    def is_exceeded(self, failed: int, count: int) -> bool:
+        return failed * 100 > self.most * count if self.percent else failed > self.most
+
+    def __str__(self) -> str:
+        return f"{self.most}%" if self.percent else str(self.most)
+
+
+@dataclass(frozen=True, slots=True)
 class LoopPlan:
-    """One level of a loop; ``inner`` is the level inside. Levels inside a ``local`` one are local (LANGUAGE §6)."""
+    """One level of a loop; ``inner`` is the level inside. Levels inside a ``local`` one are local (LANGUAGE §6).
+
+    ``tolerated`` is ``None`` if any number may fail, and in a level that stops at the first failure.
+    """
 
     items: Template
     iterator: str
@@ -118,6 +139,7 @@ class LoopPlan:
     failure_mode: FailureMode
     max_in_flight: Template
     inner: LoopPlan | None = None
+    tolerated: Tolerated | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +178,8 @@ class StepPlan:
 
     ``timeout_s`` runs from the first ``step.started``, ``deadline_s`` from when the token was enqueued. With
     ``next_wait`` a branch rests at ``next`` until an arc fires. ``failure_mode`` decides on a failure that no arc
-    handles; that of iterations stands in ``loop`` (LANGUAGE §7).
+    handles; that of iterations stands in ``loop`` (LANGUAGE §7). ``schemas`` are the addresses of those of its tasks
+    that stand in the catalog.
     """
 
     name: str
@@ -174,6 +197,7 @@ class StepPlan:
     join: Join | None = None
     timeout_s: float | None = None
     deadline_s: float | None = None
+    schemas: frozenset[str] = frozenset()
 
     def task_index(self, name: str) -> int:
         """Index of the task ``name`` in the pipeline."""
@@ -196,7 +220,8 @@ class Plan:
 
     ``reaches`` maps each step to the joining steps reachable from it by one or more arcs, guards ignored; empty unless
     some step joins. ``reference_first`` sends every result over 1 KiB to the object store. ``labels`` are
-    ``metadata.labels``, scalars by name.
+    ``metadata.labels``, scalars by name. ``schemas`` are the digests, by address, of the schemas it names in the
+    catalog; empty until an execution is about to start.
     """
 
     digest: str
@@ -214,3 +239,9 @@ class Plan:
     keychain: Mapping[str, KeychainPlan] = field(default_factory=dict)
     reaches: Mapping[str, frozenset[str]] = field(default_factory=dict)
     labels: Mapping[str, Any] = field(default_factory=dict)
+    schemas: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def named_schemas(self) -> frozenset[str]:
+        """The addresses of the schemas it names in the catalog."""
+        return frozenset(address for step in self.steps.values() for address in step.schemas)

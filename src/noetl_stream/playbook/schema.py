@@ -19,15 +19,14 @@ from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
 from noetl_stream.playbook.kinds.inputs import spellings
 from noetl_stream.playbook.kinds.keychain import installed_kinds
 from noetl_stream.playbook.kinds.spec import LANGUAGE_KINDS, Kinds, KindSpec
-from noetl_stream.playbook.model import document, layering, loop, policy, step, sugar, workbook
+from noetl_stream.playbook.model import document, layering, loop, policy, step, sugar, task, workbook
 from noetl_stream.playbook.model.sections import PartMark, Required, Reserved, Section
+from noetl_stream.playbook.results.schema import DIALECT, KEYWORDS, NamedSchema
 from noetl_stream.playbook.vocabulary import advice
 from noetl_stream.playbook.vocabulary.names import MAX_NAME_CHARS
 from noetl_stream.template.runtime.scope import NAMESPACES
 
 Schema: TypeAlias = dict[str, Any]
-
-DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 
 HOLDS_TEMPLATE: Final[Schema] = {
     "description": "Text with a template, or a list or mapping that holds one at any depth.",
@@ -78,6 +77,10 @@ def _ladder(rule: type[Section], then: Schema) -> Schema:
     return _list({"type": "object", "if": {"required": ["else"]}, "then": only_else, "else": rung}, 1)
 
 
+_JSON_SCHEMA: Final[Schema] = {
+    "type": "object",
+    "propertyNames": {"anyOf": [{"enum": sorted(KEYWORDS)}, {"pattern": "^x-"}]},
+}
 _IN_FLIGHT: Final = _number_or_template({"type": "integer", "minimum": 1})
 
 PARTS: Final[Mapping[tuple[type[Section], str], Schema]] = {
@@ -106,7 +109,7 @@ PARTS: Final[Mapping[tuple[type[Section], str], Schema]] = {
     (step.StepSpec, "policy"): _section(step.StepPolicy),
     (step.StepPolicy, "admit"): _section(policy.Admit),
     (step.StepPolicy, "lifecycle"): _section(step.Lifecycle),
-    (step.StepPolicy, "failure"): _section(document.PolicyFailure),
+    (step.StepPolicy, "failure"): _section(loop.LoopFailure),
     (step.StepPolicy, "emit"): _section(step.Emit),
     (step.Lifecycle, "timeout_s"): _or_null(_SECONDS),
     (step.Lifecycle, "deadline_s"): _or_null(_SECONDS),
@@ -122,7 +125,10 @@ PARTS: Final[Mapping[tuple[type[Section], str], Schema]] = {
     (loop.LoopSpec, "timeout"): ref("timeout"),
     (loop.LoopSpec, "policy"): _section(loop.LoopPolicy),
     (loop.LoopPolicy, "max_in_flight"): _IN_FLIGHT,
-    (loop.LoopPolicy, "failure"): _section(document.PolicyFailure),
+    (loop.LoopPolicy, "failure"): _section(loop.LoopFailure),
+    (loop.LoopFailure, "tolerated"): {
+        "anyOf": [{"type": "integer", "minimum": 0}, {"type": "string", "pattern": f"^{loop.PERCENT.pattern}$"}, _NULL]
+    },
     (policy.Admit, "rules"): _ladder(policy.Rule, ref("Allow")),
     (policy.Admit, "wait"): _section(policy.AdmitWait),
     (policy.AdmitWait, "timeout_s"): _SECONDS,
@@ -147,6 +153,7 @@ PARTS: Final[Mapping[tuple[type[Section], str], Schema]] = {
     (sugar.UntilEntry, "until"): ref("Round"),
     (sugar.Round, "when"): ref("guard"),
     (sugar.Round, "do"): ref("tasks"),
+    (task.ResultSpec, "schema_"): {"anyOf": [ref("NamedSchema"), _JSON_SCHEMA]},
     (workbook.WorkbookTasks, "tasks"): {
         "type": ["object", "null"], "propertyNames": ref("name"), "additionalProperties": ref("workbook_task")
     },
@@ -214,7 +221,7 @@ RULES: Final[Mapping[type[Section], Schema]] = {
 LAYERED: Final = (document.ExecutorSpec, step.StepSpec, loop.LoopSpec)
 """Sections that may also hold task knobs, which are checked in the tasks (LANGUAGE §1 *Layering*)."""
 
-_PLAIN: Final = (document.PolicyFailure, document.PolicyResults, policy.Allow, step.Emit)
+_PLAIN: Final = (document.PolicyFailure, document.PolicyResults, policy.Allow, step.Emit, NamedSchema)
 """Sections fully described by their model."""
 
 SECTIONS: Final = tuple(dict.fromkeys([model for model, _ in (*PARTS, *VALUES)] + list(_PLAIN)))
@@ -235,7 +242,7 @@ def playbook_schema(kinds: Kinds, limits: Limits = DEFAULT_LIMITS) -> Schema:
     definitions["task_workbook"]["allOf"].append({"anyOf": [{"required": ["task"]}, {"required": ["name"]}]})
     definitions |= {
         "entry": _entry(kinds),
-        "tasks": _list(ref("entry"), 1),
+        "tasks": _list({"if": _LABELLED, "then": _labels(kinds), "else": ref("entry")}, 1),
         "workbook_task": {**_by_kind("inputs_", kinds.keys() - {"workbook"}), "not": {"required": ["name"]}},
         "keychain_entry": _by_kind("keychain_", keychain_settings),
     }
@@ -278,6 +285,19 @@ def _entry(kinds: Kinds) -> Schema:
     for word, model in reversed(sugar.WORDS.items()):
         schema = {"if": {"required": [word]}, "then": ref(model.__name__), "else": schema}
     return {"type": "object", "if": {"required": ["kind"]}, "then": _by_kind("task_", kinds), "else": schema}
+
+
+_LABELLED: Final[Schema] = {
+    "type": "object",
+    "minProperties": 1,
+    "maxProperties": 1,
+    "additionalProperties": {"type": "object", "required": ["kind"]},
+}
+"""A task under its label."""
+
+
+def _labels(kinds: Kinds) -> Schema:
+    return {"propertyNames": ref("name"), "additionalProperties": _by_kind("task_", kinds)}
 
 
 def _section_schema(model: type[Section]) -> Schema:
@@ -325,13 +345,18 @@ def _task_schemas(kind: KindSpec) -> dict[str, Schema]:
     name = kind.kind
     inputs, needed = _properties(kind.inputs, f"{name}_input_", kind.verbatim)
     knobs, knobs_needed = _properties(kind.knobs, f"{name}_knob_", None)
-    own = {"name": ref("name"), "kind": {"const": name}, "spec": ref(f"spec_{name}")}
+    known = {**knobs, "timeout": ref("timeout")}
+    beside = {key: known[target] for key, target in kind.beside.items()}
+    own = {**beside, "name": ref("name"), "kind": {"const": name}, "spec": ref(f"spec_{name}")}
     spec = {**_refused(advice.TASK_SPEC, knobs), **knobs, "policy": ref("TaskPolicy"), "timeout": ref("timeout")}
+    spec["result"] = _section(task.ResultSpec)
     return {
         **needed,
         **knobs_needed,
         f"inputs_{name}": _mapping(kind.inputs, {**_refused(advice.TASK, inputs), **inputs, **own}),
-        f"task_{name}": {"allOf": [ref(f"inputs_{name}"), *_needed(kind.inputs), *_together(kind)]},
+        f"task_{name}": {
+            "allOf": [ref(f"inputs_{name}"), *_needed(kind.inputs), *_together(kind), *_once(kind.beside)]
+        },
         f"spec_{name}": {**_mapping(kind.knobs, spec), "type": ["object", "null"]},
     }
 
@@ -423,6 +448,15 @@ def _together(kind: KindSpec) -> list[Schema]:
         return []
     sets = [names for size in range(len(fields) + 1) for names in combinations(fields, size)]
     return [{"anyOf": [_given(names, fields) for names in sets if kind.combination_error(names) is None]}]
+
+
+def _once(beside: Mapping[str, str]) -> list[Schema]:
+    """A key of ``spec`` stands there or beside ``kind``."""
+    both = [
+        {"required": [key, "spec"], "properties": {"spec": {"type": "object", "required": [target]}}}
+        for key, target in beside.items()
+    ]
+    return [{"not": {"anyOf": both}}] if both else []
 
 
 def _given(names: Collection[str], fields: Collection[str]) -> Schema:

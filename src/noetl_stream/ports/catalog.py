@@ -15,9 +15,15 @@ from noetl_stream.playbook.diagnostics import listed, nearest
 ADDRESS_FORM: Final = "PATH[@VERSION], as in `examples/airports@1.0`"
 MAX_PART_CHARACTERS: Final = 256
 SUGGESTED_AMONG: Final = 1000
+PLAYBOOK: Final = "Playbook"
+SCHEMA: Final = "Schema"
 VERSIONS_SHOWN: Final = 10
 
 _REVISION: Final = re.compile(r"#?([1-9][0-9]{0,8})")
+
+
+class KindTaken(UsageError):
+    """Documents of another kind are registered at this path."""
 
 
 class VersionTaken(UsageError):
@@ -29,10 +35,11 @@ class VersionAmbiguous(UsageError):
 
 
 class CatalogEntry(NamedTuple):
-    """A registered playbook.
+    """A registered playbook, or another document (LANGUAGE §15).
 
     Attributes:
         path: Its path, without a leading slash.
+        kind: ``Playbook`` or ``Schema``; one path has one kind.
         version: The author's ``metadata.version``, if any.
         revision: Counts registrations under the path: 1, 2, 3 …
         digest: SHA-256 of the text, in hex; executions are pinned to it.
@@ -51,6 +58,7 @@ class CatalogEntry(NamedTuple):
     tags: list[str]
     registered_ms: int
     registered_by: str
+    kind: str = PLAYBOOK
 
     @property
     def known_as(self) -> str:
@@ -72,6 +80,7 @@ class Catalog(Protocol):
 
         Raises:
             VersionTaken: the version is registered with a different text.
+            KindTaken: another kind is registered at the path.
         """
         ...
 
@@ -115,8 +124,12 @@ def registered_entry(wanted: CatalogEntry, existing: Sequence[CatalogEntry], del
 
     Raises:
         VersionTaken: the version is registered with a different text.
+        KindTaken: another kind is registered at the path.
     """
     latest = existing[0] if existing else None
+    if latest is not None and latest.kind != wanted.kind:
+        hint = "choose another path, or delete what is there first"
+        raise KindTaken(f"{wanted.path} is the path of a {latest.kind.lower()}, not a {wanted.kind.lower()}", hint=hint)
     if wanted.version is None:
         same = latest if latest is not None and latest.digest == wanted.digest else None
     else:
@@ -194,23 +207,29 @@ def is_version(text: str) -> bool:
     return _is_part(text) and not text.startswith("#")
 
 
-async def find_entry(catalog: Catalog, address: Address) -> CatalogEntry:
+async def find_entry(catalog: Catalog, address: Address, kind: str | None = None) -> CatalogEntry:
     """The entry at ``address``.
 
+    Args:
+        kind: What it must be.
+
     Raises:
-        NotRegistered: it does not exist; the hint names the nearest path, or the existing versions.
+        NotRegistered: it does not exist, or is of another kind; the hint names the nearest path, or the existing
+            versions.
         VersionAmbiguous: it names two entries.
     """
     found = await catalog.resolve(*address)
     if found is not None:
+        if kind not in (None, found.kind):
+            raise NotRegistered(f"{address} is a {found.kind.lower()}, not a {kind.lower()}")
         return found
-    entries = await find_versions(catalog, address.path)
+    entries = await find_versions(catalog, address.path, kind or PLAYBOOK)
     names = listed(entry.known_as for entry in entries[:VERSIONS_SHOWN])
     more = f" and {len(entries) - VERSIONS_SHOWN} older" if len(entries) > VERSIONS_SHOWN else ""
     raise NotRegistered(f"{address.path} has no version {address.version}", hint=f"it has {names}{more}")
 
 
-async def find_versions(catalog: Catalog, path: str) -> list[CatalogEntry]:
+async def find_versions(catalog: Catalog, path: str, kind: str = PLAYBOOK) -> list[CatalogEntry]:
     """All entries of a path, newest first; at least one.
 
     Raises:
@@ -220,9 +239,9 @@ async def find_versions(catalog: Catalog, path: str) -> list[CatalogEntry]:
     if entries:
         return entries
     known = await catalog.latest("", {}, SUGGESTED_AMONG, None)
-    near = nearest(path, (entry.path for entry in known))
+    near = nearest(path, (entry.path for entry in known if entry.kind == kind))
     hint = f"did you mean `{near}`?" if near else "`noetl-stream playbook list` lists them all"
-    raise NotRegistered(f"no playbook {path} in the catalog", hint=hint, near=near or "")
+    raise NotRegistered(f"no {kind.lower()} {path} in the catalog", hint=hint, near=near or "")
 
 
 def _is_part(text: str) -> bool:

@@ -292,6 +292,12 @@ class Store(Protocol):
         """The execution's entries by position, from the first above ``after``."""
         ...
 
+    async def events_named(
+        self, execution_id: str, names: Collection[str], after: int = 0, limit: int | None = None
+    ) -> list[StoredEvent]:
+        """Those entries of :meth:`journal` that have one of these names."""
+        ...
+
     async def journals(self, execution_ids: Collection[str]) -> dict[str, list[StoredEvent]]:
         """Whole journals of several executions."""
         ...

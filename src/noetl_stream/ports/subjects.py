@@ -95,7 +95,12 @@ class Sender(NamedTuple):
 
 def sender_of(subject: str) -> Sender:
     """The sender of an input with this subject."""
-    kind, *pool = subject.split(".")[4:]
+    return _sender(subject.split(".", 4)[4])
+
+
+@lru_cache(maxsize=1024)
+def _sender(ending: str) -> Sender:
+    kind, *pool = ending.split(".")
     return Sender(cast(InputKind, kind), *pool)
 
 

@@ -1,18 +1,19 @@
-"""Signatures: HMAC-SHA256 over texts, by a key that is derived from a ring's for one purpose (PROTOCOL §7).
+"""Signatures: keyed BLAKE2b (RFC 7693) over texts, by a key derived from a ring's for one purpose (PROTOCOL §7).
 
 A signature names its key, so that what old keys have signed still holds.
 """
 
 from __future__ import annotations
 
+import hashlib
 import hmac
 from typing import Final
 
 from noetl_stream.sealing.keys import KeyRing
 
 SEPARATOR: Final = "."
-MAC_CHARACTERS: Final = 32
-"""128 of the 256 bits, in hex: every command and every report carries one."""
+MAC_BYTES: Final = 16
+"""Every command and every report carries one, in hex."""
 
 
 class Signer:
@@ -25,7 +26,9 @@ class Signer:
     def __init__(self, keys: KeyRing, purpose: str) -> None:
         self._current = keys.current.id
         self._macs = {
-            key.id: hmac.new(hmac.digest(key.value, f"noetl {purpose}".encode(), "sha256"), digestmod="sha256")
+            key.id: hashlib.blake2b(
+                key=hmac.digest(key.value, f"noetl {purpose}".encode(), "sha256"), digest_size=MAC_BYTES
+            )
             for key in keys.all
         }
 
@@ -40,9 +43,9 @@ class Signer:
         return mac is not None and given.isascii() and hmac.compare_digest(given, _mac(mac, names, body))
 
 
-def _mac(mac: hmac.HMAC, names: tuple[str, ...], body: bytes) -> str:
+def _mac(mac: hashlib.blake2b, names: tuple[str, ...], body: bytes) -> str:
     """The number of names, and the NUL after each, tell apart what was signed: its names have none."""
     mac = mac.copy()
     text = "\0".join((str(len(names)), *names, ""))
     mac.update(text.encode(errors="replace") + body)
-    return mac.hexdigest()[:MAC_CHARACTERS]
+    return mac.hexdigest()

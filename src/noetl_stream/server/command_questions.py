@@ -28,7 +28,7 @@ from noetl_stream.playbook.plan import Plan
 from noetl_stream.ports import subjects
 from noetl_stream.ports.blobs import checksum_of, gather_iterations
 from noetl_stream.ports.bus import Handler
-from noetl_stream.ports.catalog import ADDRESS_FORM, Address, NotRegistered, find_entry, read_address
+from noetl_stream.ports.catalog import ADDRESS_FORM, PLAYBOOK, Address, NotRegistered, find_entry, read_address
 from noetl_stream.server.grants import refusal
 from noetl_stream.server.parts import ServerParts
 from noetl_stream.settings.grants import Grants
@@ -121,10 +121,18 @@ class CommandQuestions:
         return LiveCommand(cached.state, cached.plan, assignment, pool)
 
     async def _playbook(self, question: PlaybookQuestion, live: LiveCommand) -> dict[str, Any]:
+        if question.schema:
+            return await self._schema(question.schema, live)
         known = await self._plans.load(live.state.digest)
         if known.row is None:
             return {"known": False}
         return {"known": True, "source": known.row.source, "path": known.row.path}
+
+    async def _schema(self, digest: str, live: LiveCommand) -> dict[str, Any]:
+        if digest not in live.state.schemas.values():
+            raise NotAllowed(f"execution {live.state.execution_id} names no schema {digest}")
+        row = await self._ports.store.playbook(digest)
+        return {"known": False} if row is None else {"known": True, "source": row.source, "path": row.path}
 
     async def _result(self, question: ResultQuestion, live: LiveCommand) -> Reference | dict[str, Any]:
         execution_id, _, step_run_id = question.key.partition(".")
@@ -152,7 +160,7 @@ class CommandQuestions:
             reason = refusal(self._grants(), live.plan.path, "calls", address.path)
             if reason:
                 return {"known": False, "reason": reason}
-            entry = await find_entry(self._ports.catalog, address)
+            entry = await find_entry(self._ports.catalog, address, PLAYBOOK)
         except NotRegistered as error:
             is_hidden = error.near and refusal(self._grants(), live.plan.path, "calls", error.near)
             return {"known": False, "reason": error.message if is_hidden else str(error)}

@@ -9,7 +9,7 @@ from noetl_stream.engine.advance import InvalidPlan
 from noetl_stream.errors import BlobMissing
 from noetl_stream.lru import LruCache
 from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
-from noetl_stream.playbook.compile.compiler import Checker, check, digest_of
+from noetl_stream.playbook.compile.compiler import Checker, check_again, digest_of
 from noetl_stream.playbook.kinds.spec import Kinds
 from noetl_stream.playbook.plan import Plan
 from noetl_stream.ports.blobs import Blobs
@@ -34,7 +34,7 @@ class PlanCache:
     """
 
     def __init__(
-        self, store: Store, blobs: Blobs, kinds: Kinds, limits: Limits = DEFAULT_LIMITS, checker: Checker = check
+        self, store: Store, blobs: Blobs, kinds: Kinds, limits: Limits = DEFAULT_LIMITS, checker: Checker = check_again
     ) -> None:
         self._store = store
         self._blobs = blobs

@@ -20,7 +20,7 @@ from noetl_stream.errors import (
 from noetl_stream.model.events import ExecutionRequested
 from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
 from noetl_stream.model.messages import Report, Request
-from noetl_stream.playbook.compile.compiler import Checker, check
+from noetl_stream.playbook.compile.compiler import Checker, check_again
 from noetl_stream.playbook.kinds.spec import Kinds
 from noetl_stream.ports import subjects
 from noetl_stream.ports.event_log import ReportedMessage
@@ -41,6 +41,7 @@ from noetl_stream.server.parts import ServerParts, ServerPorts, ServerTimes
 from noetl_stream.server.plan_cache import PlanCache
 from noetl_stream.server.reconcile import Reconciler
 from noetl_stream.server.responder import RequestResponder
+from noetl_stream.server.schemas import with_schemas
 from noetl_stream.server.tick import PendingTick
 
 log = logging.getLogger(__name__)
@@ -56,7 +57,7 @@ class Server(ServerParts):
         kinds: Kinds,
         times: ServerTimes | None = None,
         limits: Limits = DEFAULT_LIMITS,
-        checker: Checker = check,
+        checker: Checker = check_again,
     ) -> None:
         plans = PlanCache(ports.store, ports.blobs, kinds, limits, checker)
         super().__init__(owner, ports, plans, times or ServerTimes())
@@ -174,6 +175,8 @@ class Server(ServerParts):
         grants = self.ports.grants.current() if self.ports.grants is not None else None
         caller = await self._caller_of(request) if grants is not None else None
         plan = granted(known.plan, grants, caller)
+        if request.rerun is None:  # which has the schemas of its original
+            plan = await with_schemas(plan, self.ports.catalog, grants)
         self.executions.begin(execution_id, await with_credentials(plan, self.ports.secrets, grants))
         return known.row
 

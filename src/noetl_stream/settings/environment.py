@@ -35,9 +35,11 @@ from noetl_stream.settings.tools import (
     DUCKDB_MAX_THREADS_VARIABLE,
     KEYCHAIN_FOLDERS_VARIABLE,
     KINDS_OFF_VARIABLE,
+    OWN_VARIABLE,
     ToolSettings,
     read_folders,
     read_kinds,
+    read_own,
     read_size,
 )
 
@@ -299,6 +301,7 @@ class Settings:
         egress_allow: What tasks may connect to besides the public internet; ``None`` for the default of the stack.
         egress_deny: What tasks may not connect to, whatever else allows it.
         kinds_off: The kinds whose tasks must not run.
+        tools_own: The settings of kinds that come by plugin, by kind.
         duckdb_folders: Absolute paths of the folders whose files `duckdb` tasks may use.
         duckdb_max_memory_bytes, duckdb_max_threads: What one `duckdb` task may ask for.
         keychain_folders: Absolute paths of the folders below which entries of the keychain may name files.
@@ -333,6 +336,7 @@ class Settings:
     )
     egress_deny: tuple[Destination, ...] = _setting(DENY_VARIABLE, "none", read_denied)
     kinds_off: frozenset[str] = _setting(KINDS_OFF_VARIABLE, "none", read_kinds)
+    tools_own: Mapping[str, Mapping[str, Any]] = _setting(OWN_VARIABLE, "none", read_own, is_secret=True)
     duckdb_folders: tuple[Path, ...] = _setting("NOETL_DUCKDB_PATHS", "none", read_folders)
     duckdb_max_memory_bytes: int = _setting(DUCKDB_MAX_MEMORY_VARIABLE, DEFAULT_DUCKDB_MAX_MEMORY, read_size)
     duckdb_max_threads: int = _setting(
@@ -431,6 +435,7 @@ class Settings:
             duckdb_max_memory_bytes=self.duckdb_max_memory_bytes,
             duckdb_max_threads=self.duckdb_max_threads,
             children=self.children,
+            own=self.tools_own,
         )
 
     @property

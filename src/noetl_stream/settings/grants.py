@@ -28,7 +28,7 @@ from noetl_stream.playbook.yaml.source import read_source
 log = logging.getLogger(__name__)
 
 Sort = Literal["credentials", "calls", "pools", "kinds"]
-"""What is granted: credentials by name, playbooks to call by path, worker pools and task kinds by name."""
+"""What is granted: credentials by name, playbooks to call and schemas to use by path, pools and task kinds by name."""
 
 SORTS: Final[tuple[Sort, ...]] = get_args(Sort)
 EVERYTHING: Final = "*"

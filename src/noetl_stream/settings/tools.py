@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from types import MappingProxyType
+from typing import Any, Final
 
 from noetl_stream.errors import UsageError
 from noetl_stream.settings.children import ChildSettings
 from noetl_stream.settings.egress import EgressRules
 
 KINDS_OFF_VARIABLE: Final = "NOETL_KINDS_OFF"
+OWN_PREFIX: Final = "NOETL_TOOL_"
+OWN_VARIABLE: Final = "NOETL_TOOL_<KIND>"
 KEYCHAIN_FOLDERS_VARIABLE: Final = "NOETL_KEYCHAIN_FOLDERS"
 DUCKDB_MAX_MEMORY_VARIABLE: Final = "NOETL_DUCKDB_MAX_MEMORY"
 DUCKDB_MAX_THREADS_VARIABLE: Final = "NOETL_DUCKDB_MAX_THREADS"
@@ -36,6 +40,7 @@ class ToolSettings:
         duckdb_max_memory_bytes: Memory that one `duckdb` task may ask for.
         duckdb_max_threads: Threads that one `duckdb` task may ask for.
         children: What the child processes of `python` and `shell` tasks may share and use.
+        own: The settings of kinds that come by plugin, by kind.
     """
 
     egress: EgressRules = field(default_factory=EgressRules)
@@ -45,11 +50,32 @@ class ToolSettings:
     duckdb_max_memory_bytes: int = DEFAULT_DUCKDB_MAX_MEMORY_BYTES
     duckdb_max_threads: int = DEFAULT_DUCKDB_MAX_THREADS
     children: ChildSettings = field(default_factory=ChildSettings)
+    own: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
 
 def read_kinds(variable: str, given: Mapping[str, str]) -> frozenset[str]:
     """Parses a comma-separated list of kinds. Whether they exist is checked where the kinds are known."""
     return frozenset(kind.strip().lower() for kind in given.get(variable, "").split(",") if kind.strip())
+
+
+def read_own(_variable: str, given: Mapping[str, str]) -> Mapping[str, Mapping[str, Any]]:
+    """Parses the settings of kinds that come by plugin. The kinds themselves validate them.
+
+    Raises:
+        UsageError: One is no JSON object.
+    """
+    found = {name: value for name, value in given.items() if name.startswith(OWN_PREFIX)}
+    return MappingProxyType({name[len(OWN_PREFIX) :].lower(): _read_object(name, found[name]) for name in found})
+
+
+def _read_object(variable: str, text: str) -> dict[str, Any]:
+    try:
+        read = json.loads(text)
+    except ValueError:
+        read = None
+    if not isinstance(read, dict):
+        raise UsageError(f"{variable} is not a JSON object", hint='write its settings as in {"name": 1}')
+    return read
 
 
 def read_folders(variable: str, given: Mapping[str, str]) -> tuple[Path, ...]:

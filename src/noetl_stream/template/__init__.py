@@ -3,7 +3,7 @@
 from noetl_stream.template.compile.compiler import compile_guard, compile_template, compile_text
 from noetl_stream.template.compile.findings import Bindings
 from noetl_stream.template.failures import ExpressionError, ReferenceNeeded, TemplateFinding, TemplateProblem
-from noetl_stream.template.runtime.evaluation import Guard, Template, TemplateText, holds, render
+from noetl_stream.template.runtime.evaluation import Guard, Template, TemplateText, holds, render, render_number
 from noetl_stream.template.runtime.meter import Budget, OverBudget
 from noetl_stream.template.runtime.scope import ABSENT, ResultView, Scope
 
@@ -26,4 +26,5 @@ __all__ = [
     "compile_text",
     "holds",
     "render",
+    "render_number",
 ]

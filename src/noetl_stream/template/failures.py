@@ -61,13 +61,14 @@ class ExpressionError(NoetlError):
     """A template or guard that failed to evaluate (LANGUAGE §2).
 
     ``message`` names the first undefined part, such as ``ctx.approved``, or what failed. ``expression`` is the text of
-    the template.
+    the template. ``missing`` is the path of the key that a mapping does not have, if that is why.
     """
 
-    def __init__(self, message: str, *, expression: str = "", hint: str | None = None) -> None:
+    def __init__(self, message: str, *, expression: str = "", hint: str | None = None, missing: str = "") -> None:
         text, short = shorten(expression), shorten(message, MESSAGE_CHARS)
         super().__init__(f"{short} in {text}" if text else short, hint=hint and shorten(hint, MESSAGE_CHARS))
         self.expression: Final = expression
+        self.missing: Final = missing
 
 
 class ReferenceNeeded(Exception):
@@ -81,10 +82,11 @@ class ReferenceNeeded(Exception):
 class EvaluationFailure(Exception):
     """Raised during evaluation; becomes an :class:`ExpressionError` with the expression's text."""
 
-    def __init__(self, message: str, *, hint: str | None = None) -> None:
+    def __init__(self, message: str, *, hint: str | None = None, missing: str = "") -> None:
         super().__init__(message)
         self.message: Final = message
         self.hint: Final = hint
+        self.missing: Final = missing
 
 
 def shorten(text: str, max_chars: int = SHOWN_CHARS) -> str:

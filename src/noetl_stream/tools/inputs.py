@@ -7,19 +7,27 @@ from typing import Any, Final, TypeVar
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
 
+from noetl_stream.errors import UsageError
+from noetl_stream.settings.tools import OWN_PREFIX, ToolSettings
 from noetl_stream.tools.contract import ToolCall, ToolFailure
 
 
 class Inputs(BaseModel):
     """Inputs of a kind. Strict: text never becomes a number (LANGUAGE §1)."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    model_config = ConfigDict(defer_build=True, extra="forbid", strict=True, frozen=True)
 
 
 class Knobs(BaseModel):
     """A kind's own keys under ``spec``."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    model_config = ConfigDict(defer_build=True, extra="forbid", strict=True, frozen=True)
+
+
+class OwnSettings(BaseModel):
+    """The operator's settings of a kind that comes by plugin. The class of the kind names its model as ``settings``."""
+
+    model_config = ConfigDict(defer_build=True, extra="forbid", strict=True, frozen=True)
 
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -44,6 +52,21 @@ def validated(model: type[Model], values: Mapping[str, Any]) -> Model:
 def invalid_input(message: str) -> ToolFailure:
     """The failure for an invalid input."""
     return ToolFailure.of("invalid_input", message)
+
+
+def own_settings(model: type[Model], kind: str, settings: ToolSettings) -> Model:
+    """What the operator has set for the kind with ``NOETL_TOOL_<KIND>``.
+
+    Raises:
+        UsageError: A setting is unknown or invalid.
+    """
+    try:
+        return model.model_validate(settings.own.get(kind, {}))
+    except ValidationError as error:
+        problem = error.errors(include_url=False)[0]
+        where = ".".join(str(part) for part in problem["loc"])
+        hint = f"its settings are {', '.join(model.model_fields)}"
+        raise UsageError(f"{OWN_PREFIX}{kind.upper()}: {where}: {problem['msg']}", hint=hint) from None
 
 
 def auth_field(default: Any, description: str) -> Any:

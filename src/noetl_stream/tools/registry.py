@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 
 from noetl_stream.errors import UsageError
 from noetl_stream.playbook.kinds.spec import Kinds, KindSpec
-from noetl_stream.settings.tools import KINDS_OFF_VARIABLE, ToolSettings
+from noetl_stream.settings.tools import KINDS_OFF_VARIABLE, OWN_PREFIX, ToolSettings
 from noetl_stream.tools.contract import Tool, ToolCall, ToolFailure, ToolResult
 
 GROUP: Final = "noetl_stream.tools"
@@ -29,10 +29,18 @@ ToolClass = type[Tool]
 log = logging.getLogger(__name__)
 
 
+class Source(NamedTuple):
+    """The package a kind comes from."""
+
+    name: str
+    version: str
+
+
 class InstalledTools(NamedTuple):
-    """The usable tool classes by kind, and why the others are unusable: one line each, which names the source."""
+    """The usable tool classes and their sources, by kind, and why others are unusable: a line each with the source."""
 
     tools: dict[str, ToolClass]
+    sources: dict[str, Source]
     problems: list[str]
 
 
@@ -47,17 +55,16 @@ def installed_tools(points: Iterable[EntryPoint] | None = None) -> InstalledTool
         points: The entry points to load. Default: those of :data:`GROUP`.
     """
     found = entry_points(group=GROUP) if points is None else points
-    installed = InstalledTools({}, [])
-    sources: dict[str, str] = {}
+    installed = InstalledTools({}, {}, [])
     for point in sorted(found, key=_built_in_first):
-        source = _distribution(point)
+        source = _source(point)
         try:
-            if point.name in sources:
-                raise _Unusable(f"the kind is already provided by {sources[point.name]}; uninstall one")
+            if point.name in installed.sources:
+                raise _Unusable(f"the kind is already provided by {installed.sources[point.name].name}; uninstall one")
             installed.tools[point.name] = _load(point)
-            sources[point.name] = source
+            installed.sources[point.name] = source
         except _Unusable as reason:
-            where = f"{source} (entry point {point.name} = {point.value})"
+            where = f"{source.name} (entry point {point.name} = {point.value})"
             first_line = str(reason).splitlines()[0]
             installed.problems.append(f"tool kind {point.name!r} of {where} cannot be used: {first_line}")
     return installed
@@ -94,12 +101,18 @@ def create_tools(tools: Mapping[str, ToolClass], settings: ToolSettings) -> dict
     """One tool of each class. A class method ``configured``, if present, receives the operator's settings.
 
     Raises:
-        UsageError: A kind to be switched off does not exist.
+        UsageError: A kind to be switched off or set does not exist, or a kind refuses its own settings.
     """
     unknown = sorted(settings.kinds_off - tools.keys())
     if unknown:
         hint = f"the kinds here are {', '.join(sorted(tools))}"
         raise UsageError(f"{KINDS_OFF_VARIABLE} names {unknown[0]!r}, which is no kind", hint=hint)
+    with_settings = sorted(kind for kind, tool in tools.items() if hasattr(tool, "settings"))
+    for kind in sorted(settings.own.keys() - with_settings):
+        hint = (
+            f"the kinds here that have settings are {', '.join(with_settings) or 'none'}; install the plugin of {kind}"
+        )
+        raise UsageError(f"{OWN_PREFIX}{kind.upper()} sets a kind that is not installed or has no settings", hint=hint)
     created: dict[str, Tool] = {}
     for kind, tool in tools.items():
         if kind in settings.kinds_off:
@@ -140,10 +153,10 @@ def _unusable_reason(kind: str, tool: Any) -> str | None:
     return None
 
 
-def _distribution(point: EntryPoint) -> str:
-    return point.dist.name if point.dist is not None else "an unnamed distribution"
+def _source(point: EntryPoint) -> Source:
+    return Source("an unnamed distribution", "") if point.dist is None else Source(point.dist.name, point.dist.version)
 
 
 def _built_in_first(point: EntryPoint) -> tuple[bool, str, str]:
-    source = _distribution(point)
+    source = _source(point).name
     return source != _DISTRIBUTION, source, point.name

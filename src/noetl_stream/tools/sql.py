@@ -5,8 +5,9 @@ from __future__ import annotations
 import base64
 import datetime
 import ipaddress
+import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -17,6 +18,9 @@ from noetl_stream.tools.convert import Conversions, NotJson, to_json
 from noetl_stream.tools.inputs import Inputs, Knobs, invalid_input
 
 MAX_ROWS: Final = 100_000
+_TEMPLATE: Final = re.compile(r"\{[{%#]")
+MAX_COMPARED_CHARS: Final = 16_384
+"""Characters of SQL that `check` compares with the task's params."""
 
 SQL_INPUTS: Final = frozenset(["command", "query", "commands"])
 """The names of the input with the statements."""
@@ -57,18 +61,19 @@ class SqlKnobs(Knobs):
     max_rows: int = Field(default=MAX_ROWS, gt=0, description="Rows that a statement may return; more are an error.")
 
 
-def check_params(params: Params, named: Iterable[Iterable[str]]) -> None:
+def check_params(params: Params, statements: Sequence[tuple[str, Iterable[str]]]) -> None:
     """Checks the parameters against those that the statements use, by name or by position from 1.
 
     Args:
-        named: The parameters that each statement uses.
+        statements: Each statement's text, and the parameters that it uses.
 
     Raises:
-        ToolFailure: ``invalid_input`` if one is missing, or unused, which suggests a misspelling.
+        ToolFailure: ``invalid_input`` if one is missing, or unused, which suggests a misspelling or a placeholder in
+            the style of another driver.
     """
     given = _given(params)
     used: set[str] = set()
-    for number, names in enumerate(named, start=1):
+    for number, (_, names) in enumerate(statements, start=1):
         for name in names:
             used.add(name)
             if name not in given:
@@ -76,7 +81,29 @@ def check_params(params: Params, named: Iterable[Iterable[str]]) -> None:
     unused = [name for name in given if name not in used]
     if unused:
         shown = f"params.{unused[0]}" if isinstance(params, dict) else f"params[{int(unused[0]) - 1}]"
-        raise invalid_input(f"{shown}: no statement uses ${unused[0]}")
+        foreign = _foreign_placeholder(unused[0], [text for text, _ in statements])
+        raise invalid_input(f"{shown}: no statement uses ${unused[0]}{foreign}")
+
+
+def params_error(inputs: Mapping[str, Any], named: Callable[[str], Sequence[tuple[str, Iterable[str]]]]) -> str | None:
+    """What :func:`check_params` would refuse, as far as it is known before the inputs are rendered.
+
+    Args:
+        inputs: By field, with their templates as written.
+        named: The statements of a text, each with the parameters that it uses; ``ValueError`` if it does not parse.
+    """
+    command, params = inputs.get("command"), inputs.get("params")
+    texts: list[Any] = command if isinstance(command, list) else [command]
+    known = all(isinstance(text, str) and not _TEMPLATE.search(text) for text in texts)
+    if not known or sum(map(len, texts)) > MAX_COMPARED_CHARS or not isinstance(params, dict | list | None):
+        return None
+    try:
+        check_params(params, [statement for text in texts for statement in named(text)])
+    except ToolFailure as failure:
+        return failure.error.message
+    except ValueError:
+        return None
+    return None
 
 
 def value_of(params: Params, name: str) -> Any:
@@ -88,6 +115,16 @@ def _given(params: Params) -> list[str]:
     if isinstance(params, list):
         return [str(position) for position in range(1, len(params) + 1)]
     return list(params or ())
+
+
+def _foreign_placeholder(name: str, texts: Iterable[str]) -> str:
+    """Where the parameter stands in the style of another driver, for the message; empty if nowhere."""
+    named = (f"%({name})s", f":{name}", f"@{name}")
+    for number, text in enumerate(texts, start=1):
+        for written in ("%s", "?") if name.isdecimal() else named:
+            if re.search(rf"(?<![\w:@?]){re.escape(written)}(?!\w)", text):
+                return f"; statement {number} writes {written}, and parameters are written ${name}"
+    return ""
 
 
 def _missing(params: Params, number: int, name: str) -> ToolFailure:

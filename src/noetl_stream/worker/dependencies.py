@@ -13,6 +13,7 @@ from noetl_stream.tools.contract import Tool
 from noetl_stream.worker.command.reporter import Channel
 from noetl_stream.worker.command.results import Pages
 from noetl_stream.worker.playbooks import PlanClient
+from noetl_stream.worker.schemas import Schemas
 from noetl_stream.worker.secrets.keychain import Keychain
 
 
@@ -30,3 +31,4 @@ class Dependencies:
     plans: PlanClient
     keychain: Keychain
     pages: Pages = field(default_factory=Pages)
+    schemas: Schemas = field(default_factory=Schemas)

@@ -33,6 +33,7 @@ REFERENCE_FIRST_BYTES: Final = 1024
 """The largest inline result of a playbook with ``results.reference_first``."""
 
 PLANS_KEPT: Final = 256
+SCHEMAS_KEPT: Final = 256
 
 RETURN_DELAY_S: Final = 5.0
 """The delay before a command that this worker cannot run is delivered again."""

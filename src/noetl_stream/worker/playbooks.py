@@ -10,9 +10,9 @@ from noetl_stream.lru import LruCache
 from noetl_stream.model import codec
 from noetl_stream.model.limits import UNBOUNDED
 from noetl_stream.model.messages import CatalogQuestion, PlaybookQuestion
-from noetl_stream.playbook.compile.compiler import Checker, check
+from noetl_stream.playbook.compile.compiler import Checker, check_again
 from noetl_stream.playbook.diagnostics import InvalidPlaybook
-from noetl_stream.playbook.kinds.spec import Kinds
+from noetl_stream.playbook.kinds.spec import Kinds, KindSpec, unchecked_kind
 from noetl_stream.playbook.plan import Plan
 from noetl_stream.ports import subjects
 from noetl_stream.worker.asker import Asker
@@ -24,18 +24,34 @@ class PlanUnknown(NoetlError):
 
 
 class PlanUnusable(NoetlError):
-    """The playbook does not compile on this worker: a tool kind is missing, or the versions differ."""
+    """The playbook does not compile on this worker, since the versions differ."""
+
+
+class KindMissing(NoetlError):
+    """The worker has no tool of a kind that the step needs."""
 
 
 class PlaybookUnknown(NoetlError):
     """The catalog has no such playbook, or the version is ambiguous; the message comes from the server."""
 
 
+class _KindsElsewhere(dict[str, KindSpec]):
+    """The kinds of this worker, and any other: a server has checked the playbook, and its other steps may have a pool
+    whose workers have the plugin.
+    """
+
+    def __contains__(self, kind: object) -> bool:
+        return True
+
+    def __missing__(self, kind: str) -> KindSpec:
+        return unchecked_kind(kind)
+
+
 class PlanClient:
     """Asks servers for ``{"source": …, "path": …}`` on :data:`~noetl_stream.ports.subjects.ASK_PLAYBOOK`."""
 
-    def __init__(self, kinds: Kinds, *, kept: int = PLANS_KEPT, checker: Checker = check) -> None:
-        self._kinds = kinds
+    def __init__(self, kinds: Kinds, *, kept: int = PLANS_KEPT, checker: Checker = check_again) -> None:
+        self._kinds = _KindsElsewhere(kinds)
         self._checker = checker
         self._plans: LruCache[str, Plan] = LruCache(kept)
         self._loads: SharedLoads[str, Plan] = SharedLoads()
@@ -59,7 +75,7 @@ class PlanClient:
 
     async def _ask(self, digest: str, asker: Asker) -> Plan:
         answer = await asker.ask(subjects.ASK_PLAYBOOK, PlaybookQuestion(asker.command))
-        source, path = _read(answer, digest)
+        source, path = read_answer(answer, "playbook", digest)
         try:
             plan = self._checker(source, self._kinds, file=path, limits=UNBOUNDED).require_plan()
         except InvalidPlaybook as error:
@@ -70,16 +86,21 @@ class PlanClient:
         return plan
 
 
-def _read(body: bytes, digest: str) -> tuple[str, str]:
+def read_answer(body: bytes, what: str, digest: str) -> tuple[str, str]:
+    """The source and path of the playbook or schema that was asked for.
+
+    Raises:
+        PlanUnknown: the answer has none.
+    """
     try:
         answer = codec.decode_json(body)
     except PayloadRefused as error:
-        raise PlanUnknown(f"cannot read the answer for playbook {digest}: {error.message}") from None
+        raise PlanUnknown(f"cannot read the answer for {what} {digest}: {error.message}") from None
     source = answer.get("source") if isinstance(answer, dict) else None
     if isinstance(answer, dict) and "refused" in answer:
-        raise PlanUnknown(f"playbook {digest}: {answer['refused']}")
+        raise PlanUnknown(f"{what} {digest}: {answer['refused']}")
     if not isinstance(source, str):
-        raise PlanUnknown(f"playbook {digest} is unknown to the servers")
+        raise PlanUnknown(f"{what} {digest} is unknown to the servers")
     return source, str(answer.get("path") or digest)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final, TypeVar, cast
 
 from noetl_stream.adapters.gateway.connection import GatewayConnection, GatewayRequest
@@ -45,7 +45,7 @@ class GatewayCredentials(GatewayVerbs, port=CredentialStore):
 class GatewayPlaybooks(GatewayVerbs, port=Playbooks):
     """:class:`~noetl_stream.ports.operations.playbooks.Playbooks`."""
 
-    async def check(self, source: bytes, name: str) -> CheckedDocument:
+    async def check(self, source: bytes, name: str, paths: Sequence[str] = ()) -> CheckedDocument:
         return await self._send(CheckedDocument, source, name, "playbooks", "check")
 
     async def register(self, source: bytes, name: str, by: str) -> RegisteredDocument:

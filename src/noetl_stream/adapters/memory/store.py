@@ -244,6 +244,11 @@ class MemoryStore:
         positions = sorted(position for position in rows if position > after)
         return [_columns(StoredEvent, rows[position]) for position in positions[:limit]]
 
+    async def events_named(
+        self, execution_id: str, names: Collection[str], after: int = 0, limit: int | None = None
+    ) -> list[StoredEvent]:
+        return [event for event in await self.journal(execution_id, after) if event.name in names][:limit]
+
     async def journals(self, execution_ids: Collection[str]) -> dict[str, list[StoredEvent]]:
         """See :meth:`noetl_stream.ports.store.Store.journals`. Every requested id is a key."""
         return {execution_id: await self.journal(execution_id, -1) for execution_id in execution_ids}

@@ -102,6 +102,8 @@ class NatsConnection:
             Unreachable: nothing answers there, or the server refuses the connection.
             UsageError: the url is invalid.
         """
+        if any(one.strip().startswith(("ws:", "wss:")) for one in url.split(",")):
+            raise UsageError(f"{redacted(url)!r} is a WebSocket url, which is not supported", hint="nats://host:port")
         connection = cls(url, name, nkey, identity if nkey is not None else "")
         await connection._connect(connect_timeout_s)
         fits = fast and fast_path_fits(connection.client)

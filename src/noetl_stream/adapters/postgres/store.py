@@ -146,6 +146,14 @@ class PostgresStore(Listing):
         rows = await self._database.fetch("journal", execution_id=execution_id, after=after, limit=limit)
         return [StoredEvent._make(row) for row in rows]
 
+    async def events_named(
+        self, execution_id: str, names: Collection[str], after: int = 0, limit: int | None = None
+    ) -> list[StoredEvent]:
+        rows = await self._database.fetch(
+            "events_named", execution_id=execution_id, names=list(names), after=after, limit=limit
+        )
+        return [StoredEvent._make(row) for row in rows]
+
     async def journals(self, execution_ids: Collection[str]) -> dict[str, list[StoredEvent]]:
         journals: dict[str, list[StoredEvent]] = {execution_id: [] for execution_id in execution_ids}
         for execution_id, *event in await self._database.fetch("journals", execution_ids=list(execution_ids)):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import getpass
 import secrets
 import signal
@@ -43,6 +44,7 @@ def new_id() -> str:
 
 def run_async(work: Coroutine[Any, Any, Value]) -> Value:
     """Runs ``work``, on uvloop except on Windows; SIGTERM and SIGHUP cancel it as Ctrl-C does."""
+    gc.freeze()  # what was imported so far stays until the end: no collection needs to look at it
     if sys.platform == "win32":
         return asyncio.run(work)
     import uvloop

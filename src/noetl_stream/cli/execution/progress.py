@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from noetl_stream.cli.base.output import say, say_json
 from noetl_stream.client.executions.follow import ProgressUpdate
@@ -13,6 +14,9 @@ from noetl_stream.model import codec, events
 from noetl_stream.model.envelope import EventDocument, iso
 from noetl_stream.ports.operations.executions import ReasonDocument
 from noetl_stream.ports.operations.feed import FeedEvent
+
+NOBODY: Final = frozenset({"no_worker", "no_server"})
+"""Kinds of reasons to wait that last until somebody starts a process."""
 
 
 @dataclass(slots=True)
@@ -106,6 +110,10 @@ class ProgressFold:
             shown.state = "failed" if isinstance(fact, events.StepFailed) else "done"
             why = f": {fact.error.kind}: {fact.error.message}" if isinstance(fact, events.StepFailed) else ""
             return f"{step}: {shown.state}{why}"
+        if isinstance(fact, events.NextResting):
+            return f"{step}: rests at next"
+        if isinstance(fact, events.NextTimedOut):
+            return f"{step}: rested at next until its time was over"
         return None
 
     def _processed(self, target: str, shown: StepProgress, fact: events.TaskProcessed) -> str | None:
@@ -162,7 +170,7 @@ def update_of(event: EventDocument) -> ProgressUpdate | None:
 
 
 class ProgressView:
-    """Shows an execution as it goes. This one shows nothing (``-o json``)."""
+    """Shows an execution as it goes. This one shows nothing."""
 
     def event(self, event: FeedEvent) -> None:
         """Shows an event."""
@@ -174,7 +182,20 @@ class ProgressView:
         """Stops showing."""
 
 
-class EventLines(ProgressView):
+class Stalls(ProgressView):
+    """One line on stderr when nobody takes the work; nothing else, since stdout is for a program (``-o json``)."""
+
+    def __init__(self) -> None:
+        self._shown: set[str] = set()
+
+    def waits(self, reasons: Sequence[ReasonDocument]) -> None:
+        for reason in reasons:
+            if reason.kind in NOBODY and reason.sentence not in self._shown:
+                self._shown.add(reason.sentence)
+                say(f"waiting: {reason.sentence}", err=True)
+
+
+class EventLines(Stalls):
     """One line of JSON per event (``-o jsonl``)."""
 
     def event(self, event: FeedEvent) -> None:
@@ -207,7 +228,7 @@ def progress_for(output: str, *, stderr: bool = True) -> ProgressView:
     if output == "jsonl":
         return EventLines()
     if output != "text":
-        return ProgressView()
+        return Stalls()
     if (sys.stderr if stderr else sys.stdout).isatty():
         from rich.console import Console
 

@@ -29,7 +29,7 @@ from noetl_stream.cli.execution.follow import (
 )
 from noetl_stream.cli.execution.interventions import explained
 from noetl_stream.cli.execution.progress import progress_for
-from noetl_stream.cli.execution.tables import print_ended
+from noetl_stream.cli.execution.tables import print_ended, print_warnings
 from noetl_stream.cli.execution.workload import workload_of, workload_options
 from noetl_stream.cli.playbook.source import (
     file_or_address,
@@ -44,7 +44,10 @@ from noetl_stream.playbook.diagnostics import Diagnostic
 from noetl_stream.ports.operations.documents import plain
 from noetl_stream.ports.operations.executions import ExecutionDocument, RequestIds, Start
 
-KEYS: Final = ("execution_id", "path", "status", "result", "ctx", "duration_s", "steps", "error")
+KEYS: Final = (
+    *("execution_id", "path", "status", "result", "ctx", "duration_s"),
+    *("steps", "discarded", "warnings", "error"),
+)
 STEP_KEYS: Final = ("step", "runs", "status", "duration_s")
 """What ``run -o json`` shows; ``execution get`` shows more."""
 
@@ -187,18 +190,21 @@ def wanted_of(playbook: str | None, digest: str | None = None) -> Start:
 
 
 async def started(session: Session, wanted: Start, name: str, ids: RequestIds | None = None) -> ExecutionDocument:
-    """The new execution; a playbook with errors ends the command with :attr:`ExitCode.INVALID`.
+    """The new execution, whose warnings go to stderr; a playbook with errors ends the command with
+    :attr:`ExitCode.INVALID`.
 
     Args:
         name: Of the playbook, in its diagnostics.
     """
     try:
-        return await session.operations.executions.start(wanted, session.by, ids)
+        begun = await session.operations.executions.start(wanted, session.by, ids)
     except PlaybookRefused as refused:
         print_diagnostics(msgspec.convert(refused.diagnostics, list[Diagnostic]), name)
         raise click.exceptions.Exit(ExitCode.INVALID) from None
     except NotFound as error:
         raise not_there(name, error) if wanted.path is not None else error from None
+    print_warnings(begun, err=True)
+    return begun
 
 
 async def run_in(

@@ -28,6 +28,8 @@ COLUMNS: Final[Columns] = {
 }
 LISTED: Final = ("execution_id", "status", "path", "version", "started", "duration_s")
 WAITS_SHOWN: Final = 20
+WITH_STATUS: Final = frozenset({"tolerated"})
+"""Kinds of warnings that are part of how an execution ended."""
 
 
 def print_executions(found: Sequence[ListedExecutionDocument], output: str) -> None:
@@ -42,8 +44,11 @@ def print_executions(found: Sequence[ListedExecutionDocument], output: str) -> N
 def print_execution(found: ExecutionDocument) -> None:
     """Prints an execution in full."""
     for key in ("execution_id", "path", "status", "duration_s", "rerun_of", "discarded_tokens", "error"):
-        if value := getattr(found, key):
+        if value := _status(found) if key == "status" else getattr(found, key):
             say(f"{key}: {_words(value)}")
+    for token in found.discarded or ():
+        say(f"token for {token.step} discarded: {token.reason}")
+    print_warnings(found, err=False)
     if found.steps is None:
         say(f"steps: too many to show here; run `noetl-stream execution steps {found.execution_id}`")
     else:
@@ -62,8 +67,18 @@ def print_execution(found: ExecutionDocument) -> None:
         print_result(found.result)
 
 
+def print_warnings(found: ExecutionDocument, *, err: bool) -> None:
+    """Prints the warnings of an execution, a line each, but for those that its status is shown with."""
+    for warning in found.warnings or ():
+        if warning.kind not in WITH_STATUS:
+            say(f"warning: {warning.message}", err=err)
+
+
 def print_ended(found: ExecutionDocument) -> None:
-    """Prints the result of an ended execution to stdout, and how it ended to stderr."""
+    """Prints the result of an ended execution to stdout, and how it ended to stderr.
+
+    Its warnings are those that were printed when it started (:func:`print_warnings`), and those with its status.
+    """
     if found.result is not None:
         print_result(found.result)
     if discarded := found.discarded_tokens:
@@ -74,7 +89,14 @@ def print_ended(found: ExecutionDocument) -> None:
         say(f"{error.kind}{target}: {error.message}", err=True)
     runs = sum(step.runs for step in found.steps or ())
     counted = f", {runs} step run{'' if runs == 1 else 's'}" if runs else ""
-    say(f"{found.status} in {found.duration_s:.2f} s{counted} ({found.execution_id})", err=True)
+    status = _status(found)
+    comma = "," if status != found.status else ""
+    say(f"{status}{comma} in {found.duration_s:.2f} s{counted} ({found.execution_id})", err=True)
+
+
+def _status(found: ExecutionDocument) -> str:
+    """``completed``, or ``completed, 4 of 200 iterations of fetch failed``."""
+    return ", ".join([found.status, *(one.message for one in found.warnings or () if one.kind in WITH_STATUS)])
 
 
 def _waiting(wait: WaitDocument) -> str:

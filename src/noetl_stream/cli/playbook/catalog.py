@@ -22,13 +22,17 @@ from noetl_stream.cli.playbook.source import (
     print_diagnostics,
     read_playbook,
     read_text,
+    registrable,
     runnable_plan,
 )
 from noetl_stream.errors import Conflict, NotFound, UsageError
 from noetl_stream.playbook.compile.compiler import digest_of
+from noetl_stream.playbook.diagnostics import Problems
+from noetl_stream.playbook.yaml.source import read_source
 from noetl_stream.ports.catalog import Address, read_address
 from noetl_stream.ports.operations.documents import plain
 from noetl_stream.ports.operations.playbooks import PlaybookDocument, RegisteredDocument
+from noetl_stream.ports.subjects import command_subject
 
 DIGEST_SHOWN = 12
 Sources = Sequence[tuple[Path, bytes]]
@@ -41,8 +45,9 @@ Sources = Sequence[tuple[Path, bytes]]
 def register(files: tuple[Path, ...], output: str, target: Target) -> None:
     """Register FILES in the catalog.
 
-    Each is registered at the path and version of its metadata. All files are checked first: if one has errors, none is
-    registered. They are registered in the given order, up to the first that is rejected.
+    They are playbooks, or schemas of results (kind: Schema). Each is registered at the path and version of its
+    metadata. All files are checked first: if one has errors, none is registered. They are registered in the given
+    order, up to the first that is rejected.
 
     \b
     A registered metadata.version never changes: a different text is rejected.
@@ -65,9 +70,9 @@ def _check_here(sources: Sources) -> None:
     from noetl_stream.client.playbooks import entry_of
 
     for file, source in sources:
-        plan = runnable_plan(str(file), source)
+        document = registrable(str(file), source)
         try:
-            entry_of(source.decode(), plan, registered_ms=0, registered_by="")
+            entry_of(source.decode(), document, registered_ms=0, registered_by="")
         except UsageError as error:
             raise UsageError(f"{file}: {error.message}", hint=error.hint) from None
 
@@ -96,7 +101,7 @@ async def _register(session: Session, sources: Sources, registered: list[Registe
 def list_playbooks(
     prefix: str, labels: tuple[str, ...], limit: int, after: str | None, output: str, target: Target
 ) -> None:
-    """List the registered playbooks.
+    """List the registered playbooks and schemas.
 
     They are sorted by path, each as it was registered last. `-o name` prints only the paths.
     """
@@ -177,6 +182,37 @@ def show(playbook: str, compiled: bool, output: str, target: Target) -> None:
 
 
 @click.command()
+@click.argument("playbook", metavar="PATH[@VERSION]|FILE")
+@output_option("text", "json")
+@target_options
+def explain(playbook: str, output: str, target: Target) -> None:
+    """Show which line each name of a running playbook comes from.
+
+    Events and messages name what a playbook does not: tasks generated from choose, while and until, rules by their
+    number, iterations by their path, timers by their purpose. `-o json` adds the subjects that commands are sent to.
+    """
+    from noetl_stream.playbook.compile.explain import explained
+
+    (text,) = texts_of(target, [playbook])
+    plan = runnable_plan(text.name, text.source)
+    source = read_source(text.source, Problems(text.name))
+    assert source is not None  # it compiled
+    names = [one._asdict() for one in explained(plan, source.root)]
+    if output == "json":
+        subjects = {step.name: command_subject(step.pool, "EXECUTION", "COMMAND") for step in plan.steps.values()}
+        print_json(
+            {
+                "path": plan.path,
+                "digest": plan.digest,
+                "names": names,
+                "command_subjects": subjects,
+            }
+        )
+    else:
+        print_documents(names, "table", EXPLAINED, "name")
+
+
+@click.command()
 @click.argument("before", metavar="A")
 @click.argument("after", metavar="B")
 @output_option("text", "json")
@@ -253,9 +289,13 @@ COLUMNS: Columns = {
     "version": "version",
     "revision": "revision",
     "digest": lambda entry: entry.digest[:DIGEST_SHOWN],
+    "kind": "kind",
     "registered": "registered",
     "labels": _labels,
 }
+
+
+EXPLAINED: Columns = {"line": "line", "what": "what", "name": "name", "about": "about", "origin": "origin"}
 
 
 def _print_entries(entries: Sequence[PlaybookDocument], output: str) -> None:

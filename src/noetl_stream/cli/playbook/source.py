@@ -14,9 +14,10 @@ from noetl_stream.cli.base.exit_codes import ExitCode
 from noetl_stream.cli.base.output import say
 from noetl_stream.errors import NotFound, UsageError
 from noetl_stream.model.limits import operator_limits
-from noetl_stream.playbook.compile.compiler import check
+from noetl_stream.playbook.compile.compiler import CheckResult, check, check_document
 from noetl_stream.playbook.diagnostics import Diagnostic
 from noetl_stream.playbook.plan import Plan
+from noetl_stream.playbook.results.document import SchemaDocument
 from noetl_stream.ports.catalog import ADDRESS_FORM, Address, read_address
 from noetl_stream.ports.operations.playbooks import PlaybookDocument
 from noetl_stream.settings.environment import kinds_off, limit_settings
@@ -99,9 +100,20 @@ def print_diagnostics(found: Sequence[Diagnostic], name: str) -> None:
 def runnable_plan(name: str, source: bytes | str) -> Plan:
     """The plan of a playbook, whose diagnostics go to stderr; errors end the command with :attr:`ExitCode.INVALID`."""
     kinds, limits = kinds_of(load_tools(), kinds_off()), operator_limits(limit_settings())
-    checked = check(source, kinds, file=name, limits=limits, proves=True)
+    plan = _valid(check(source, kinds, file=name, limits=limits, proves=True))
+    assert isinstance(plan, Plan)
+    return plan
+
+
+def registrable(name: str, source: bytes) -> Plan | SchemaDocument:
+    """:func:`runnable_plan` for any document of the catalog."""
+    kinds, limits = kinds_of(load_tools(), kinds_off()), operator_limits(limit_settings())
+    return _valid(check_document(source, kinds, file=name, limits=limits))
+
+
+def _valid(checked: CheckResult) -> Plan | SchemaDocument:
     for diagnostic in checked.diagnostics:
         say(diagnostic.render(), err=True)
-    if checked.plan is None:
+    if checked.document is None:
         raise click.exceptions.Exit(ExitCode.INVALID)
-    return checked.plan
+    return checked.document

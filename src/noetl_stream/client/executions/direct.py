@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from noetl_stream.client.access import Recorded, unrecorded
 from noetl_stream.client.executions.delete import delete_execution
 from noetl_stream.client.executions.documents import (
+    awaited,
     error_of,
     event_document,
     execution_document,
@@ -18,11 +19,13 @@ from noetl_stream.client.executions.documents import (
 )
 from noetl_stream.client.executions.follow import until_begun, until_ended
 from noetl_stream.client.executions.journals import ctx_history
+from noetl_stream.client.executions.notices import Notices, notices_of, read_notices, undeclared_workload
 from noetl_stream.client.executions.prepare import PlaybookChecker, find_playbook
 from noetl_stream.client.executions.run_workers import RunWorkers
 from noetl_stream.client.executions.step_runs import iterations_page, step_runs
 from noetl_stream.client.executions.submit import Client, RequestRefused, Requests, ask_of
 from noetl_stream.client.paging import page_of, page_size, read_cursor
+from noetl_stream.engine.replay import replay
 from noetl_stream.errors import (
     Conflict,
     NoetlError,
@@ -58,9 +61,10 @@ from noetl_stream.ports.operations.executions import (
     ResultDocument,
     Start,
     StepRunDocument,
+    WaitDocument,
     WhyDocument,
 )
-from noetl_stream.ports.store import ExecutionRow, ListingFilter, Store
+from noetl_stream.ports.store import ExecutionRow, ListingFilter, Store, StoredEvent
 
 PATIENCE_S: Final = 30.0
 """How long a request may stay unanswered before it fails."""
@@ -153,7 +157,16 @@ class DirectExecutions:
         row = await self._row(execution_id)
         is_short = row.position <= DESCRIBED_EVENTS
         journal = await self._store.journal(execution_id, 0, None if is_short else 1)
-        return execution_document(row, journal, self._ports.clock.now_ms(), is_whole=is_short)
+        waits = await self._waits(row, journal) if is_short and row.finished_ms is None else ()
+        notices = await self._notices(row, journal, is_whole=is_short)
+        now_ms = self._ports.clock.now_ms()
+        return execution_document(row, journal, now_ms, waits=waits, notices=notices, is_whole=is_short)
+
+    async def _waits(self, row: ExecutionRow, journal: Sequence[StoredEvent]) -> Sequence[WaitDocument]:
+        state = replay(row.execution_id, journal)
+        if state is None or not (state.tokens or state.resting or state.suspensions):
+            return ()
+        return list(awaited(state, await self._plan(row)))
 
     async def wait(self, execution_id: str, timeout_s: float) -> ExecutionDocument:
         await self._row(execution_id)
@@ -167,8 +180,8 @@ class DirectExecutions:
         return ResultDocument(execution_id, row.status, result, error_of(row))
 
     async def steps(self, execution_id: str) -> list[StepRunDocument]:
-        await self._row(execution_id)
-        return await step_runs(self._store, execution_id)
+        row = await self._row(execution_id)
+        return await step_runs(self._store, execution_id, row.trace_id)
 
     async def iterations(self, execution_id: str, step_run_id: str, limit: int, cursor: str | None) -> IterationPage:
         await self._row(execution_id)
@@ -220,11 +233,7 @@ class DirectExecutions:
 
         row = await self._row(execution_id)
         journal = await self._store.journal(execution_id)
-        playbook = await self._store.playbook(row.digest)
-        plan = None
-        if playbook is not None:
-            with contextlib.suppress(PlaybookRefused):
-                plan = await self._checking.plan(playbook.source, row.path)
+        plan = await self._plan(row)
         around = Environment(await self._store.now_ms())
         if row.finished_ms is None:
             around = await observe(self._cluster, self._store, row, journal, around.now_ms)
@@ -280,6 +289,31 @@ class DirectExecutions:
         if row.finished_ms is None:
             raise Conflict(f"execution {execution_id} has not ended: its status is {row.status}")
         return row
+
+    async def _plan(self, row: ExecutionRow) -> Plan | None:
+        """The plan of its playbook; ``None`` if that does not compile here."""
+        known = self._checking.known(row.digest)
+        if known is not None:
+            return known
+        playbook = await self._store.playbook(row.digest)
+        if playbook is not None:
+            with contextlib.suppress(PlaybookRefused):
+                return await self._checking.plan(playbook.source, row.path)
+        return None
+
+    async def _notices(self, row: ExecutionRow, journal: Sequence[StoredEvent], *, is_whole: bool) -> Notices | None:
+        """Its notices; ``None`` for one with a long journal that has not ended, which callers poll."""
+        if is_whole:
+            notices = notices_of(journal)
+        elif row.finished_ms is not None:
+            notices = await read_notices(self._store, row)
+        else:
+            return None
+        requested = codec.decode_fact(journal[0].data) if journal else None
+        if isinstance(requested, ExecutionRequested) and requested.workload:
+            plan = await self._plan(row)
+            notices.warn(undeclared_workload(requested.workload, plan.workload) if plan is not None else ())
+        return notices
 
     def _patience(self, execution_id: str) -> Callable[[], Awaitable[None]]:
         if self._unanswered is not None:

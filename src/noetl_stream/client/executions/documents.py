@@ -7,23 +7,26 @@ from typing import Any, Final
 
 from msgspec.structs import asdict, replace
 
+from noetl_stream.client.executions.notices import Notices
 from noetl_stream.client.executions.step_runs import summarize
-from noetl_stream.engine.replay import replay
+from noetl_stream.client.waiting_on import on_admission, on_join, on_next, on_wait
 from noetl_stream.engine.state import Execution
 from noetl_stream.errors import BlobMissing, NotFound
 from noetl_stream.model import codec
 from noetl_stream.model.envelope import EventDocument, envelope, iso, iso_or_none
 from noetl_stream.model.events import ExecutionRequested, Wait
-from noetl_stream.model.ids import timer_of
 from noetl_stream.model.outcome import ErrorInfo
+from noetl_stream.playbook.plan import Plan
 from noetl_stream.ports.blobs import Blobs, gather_iterations, read_object
 from noetl_stream.ports.operations.executions import (
     ExecutionDocument,
     ListedExecutionDocument,
     ParentExecutionDocument,
     WaitDocument,
+    WaitingOnDocument,
 )
 from noetl_stream.ports.store import ExecutionRow, ListedExecution, Store, StoredEvent
+from noetl_stream.template import Budget
 
 MAX_LOADED_BYTES: Final = 16 * 1024 * 1024
 """A larger result is shown as its reference, so that many of them do not fill the memory of this process."""
@@ -47,13 +50,21 @@ def listed_document(row: ListedExecution | ExecutionRow) -> ListedExecutionDocum
 
 
 def execution_document(
-    row: ExecutionRow, journal: Sequence[StoredEvent], now_ms: int, *, is_whole: bool = True
+    row: ExecutionRow,
+    journal: Sequence[StoredEvent],
+    now_ms: int,
+    *,
+    waits: Sequence[WaitDocument] = (),
+    notices: Notices | None = None,
+    is_whole: bool = True,
 ) -> ExecutionDocument:
     """An execution in full.
 
     Args:
         journal: At least its first entry; ``steps`` and ``waits`` are ``None`` unless it ``is_whole``.
+        waits: What it waits for (:func:`awaited`).
         now_ms: The duration of an execution that has not ended counts up to here.
+        notices: ``None`` if they are not known.
     """
     first = codec.decode_fact(journal[0].data) if journal else None
     requested = first if isinstance(first, ExecutionRequested) else None
@@ -61,8 +72,6 @@ def execution_document(
     listed = listed_document(row)
     if row.finished_ms is None:
         listed = replace(listed, duration_s=round(max(0, now_ms - row.started_ms) / 1000, 3))
-    state = replay(row.execution_id, journal) if is_whole and row.finished_ms is None else None
-    waits = [] if state is None else list(awaited(state))
     return ExecutionDocument(
         **asdict(listed),
         result=result_of(row),
@@ -70,12 +79,14 @@ def execution_document(
         ctx_version=row.ctx_version,
         position=row.position,
         discarded_tokens=row.discarded,
+        discarded=None if notices is None else notices.discarded,
+        warnings=None if notices is None else notices.warnings,
         trace_id=row.trace_id,
         principal=requested.principal if requested is not None else "",
         rerun_of=row.rerun_of,
         parent=None if parent is None else ParentExecutionDocument(parent.execution_id, parent.step_run_id),
         steps=summarize(journal) if is_whole else None,
-        waits=waits if is_whole else None,
+        waits=list(waits) if is_whole else None,
     )
 
 
@@ -131,21 +142,34 @@ async def loaded_result(row: ExecutionRow, store: Store, blobs: Blobs) -> Any:
         raise NotFound(f"the result of execution {row.execution_id} is lost: {error.message}") from None
 
 
-def awaited(state: Execution) -> Iterator[WaitDocument]:
-    """Everything that an execution waits for (LANGUAGE §4, §8)."""
+GUARD_OPERATIONS: Final = 20_000
+"""What the guards of all waits may cost together. Those that cost more are shown without their values."""
 
-    def until(timer_id: str) -> str | None:
-        timer = state.timers.get(timer_id)
-        return None if timer is None else iso(timer.due_ms)
 
-    for token_id, waiting in state.tokens.items():
-        if waiting.keeps_alive:
-            yield WaitDocument(waiting.token.step, None, [], "admission", until(timer_of(token_id, "admission")))
+def awaited(state: Execution, plan: Plan | None) -> Iterator[WaitDocument]:
+    """Everything that an execution waits for, besides workers (LANGUAGE §4, §7, §8).
+
+    Args:
+        plan: ``None`` if the playbook does not compile here. Guards are then shown as they were recorded.
+    """
+    state = replace(state, budget=Budget(GUARD_OPERATIONS))
+    for waiting in state.tokens.values():
+        if waiting.held:
+            yield _wait(waiting.token.step, "admission", on_admission(state, plan, waiting))
+    for step_run_id in state.resting:
+        yield _wait(state.runs[step_run_id].step, "next", on_next(state, plan, step_run_id))
+    for step in dict.fromkeys(waiting.token.step for waiting in state.tokens.values() if waiting.joining):
+        yield _wait(step, "join", on_join(state, plan, step))
     for command_id, suspended in state.suspensions.items():
         step = state.runs[suspended.step_run_id].step
         for wait in suspended.waits.values():
-            due = until(timer_of(command_id, "wait", wait.path))
-            yield WaitDocument(step, wait.task, list(wait.path), _cause(wait), due)
+            yield _wait(step, _cause(wait), on_wait(state, command_id, wait), wait)
+
+
+def _wait(step: str, what: str, waiting_on: WaitingOnDocument, wait: Wait | None = None) -> WaitDocument:
+    until = waiting_on.timer.due if waiting_on.timer is not None else None
+    task, path = (wait.task, list(wait.path)) if wait is not None else (None, [])
+    return WaitDocument(step, task, path, what, until, waiting_on)
 
 
 def _cause(wait: Wait) -> str:

@@ -9,10 +9,10 @@ from typing import Final, NamedTuple
 from noetl_stream.errors import NotFound, PlaybookRefused, UsageError
 from noetl_stream.lru import LruCache
 from noetl_stream.model.limits import Limits
-from noetl_stream.playbook.compile.compiler import CheckResult, check, digest_of
+from noetl_stream.playbook.compile.compiler import CheckResult, Schemas, check, check_document, digest_of
 from noetl_stream.playbook.kinds.spec import Kinds
 from noetl_stream.playbook.plan import Plan
-from noetl_stream.ports.catalog import Catalog, find_entry, read_address
+from noetl_stream.ports.catalog import PLAYBOOK, Catalog, find_entry, read_address
 from noetl_stream.ports.operations.executions import Start
 from noetl_stream.ports.store import Store
 
@@ -42,13 +42,23 @@ class PlaybookChecker:
         for plan in plans:
             self._plans.put(plan.digest, plan)
 
-    async def check(self, source: str | bytes, name: str, *, proves: bool = False) -> CheckResult:
-        """The diagnostics and the plan of a text. Runs in another thread, since it may take long.
+    async def check(self, source: str | bytes, name: str) -> CheckResult:
+        """The diagnostics and the plan of a text. Runs in another thread, since it may take long."""
+        return await asyncio.to_thread(check, source, self._kinds, file=name, limits=self._limits)
 
-        Args:
-            proves: Whether to explore what its steps can do together.
+    def known(self, digest: str) -> Plan | None:
+        """A plan that was compiled before."""
+        return self._plans.get(digest)
+
+    async def check_document(
+        self, source: bytes, name: str, schemas: Schemas | None = None, *, proves: bool = False
+    ) -> CheckResult:
+        """:meth:`check` for any document of the catalog; ``schemas`` as for
+        :func:`~noetl_stream.playbook.compile.compiler.check`.
         """
-        return await asyncio.to_thread(check, source, self._kinds, file=name, limits=self._limits, proves=proves)
+        return await asyncio.to_thread(
+            check_document, source, self._kinds, file=name, limits=self._limits, schemas=schemas, proves=proves
+        )
 
     async def plan(self, source: str, name: str) -> Plan:
         """The plan of a text.
@@ -71,9 +81,14 @@ class PlaybookChecker:
         """
         if checked.plan is not None:
             return checked.plan
-        first = next(one for one in checked.diagnostics if one.severity == "error")
-        found = [diagnostic.to_json() for diagnostic in checked.diagnostics]
-        raise PlaybookRefused(f"{name}:{first.line}: {first.message}", found, hint=first.hint)
+        raise refusal_of(checked, name)
+
+
+def refusal_of(checked: CheckResult, name: str) -> PlaybookRefused:
+    """Why a text with errors is refused."""
+    first = next(one for one in checked.diagnostics if one.severity == "error")
+    found = [diagnostic.to_json() for diagnostic in checked.diagnostics]
+    return PlaybookRefused(f"{name}:{first.line}: {first.message}", found, hint=first.hint)
 
 
 async def find_playbook(wanted: Start, store: Store, catalog: Catalog) -> SubmittedText:
@@ -97,7 +112,7 @@ async def find_playbook(wanted: Start, store: Store, catalog: Catalog) -> Submit
         address = read_address(text)
         if address is None:
             raise NotFound(f"{text!r} is not an address in the catalog")
-        entry = await find_entry(catalog, address)
+        entry = await find_entry(catalog, address, PLAYBOOK)
         digest, name = entry.digest, f"{entry.path}@{entry.known_as}"
     row = await store.playbook(digest)
     if row is None:

@@ -20,6 +20,7 @@ from noetl_stream.model.events import (
     ExecutionFinished,
     ExecutionReused,
     Fact,
+    LoopCounts,
     LoopDone,
     LoopIterationDone,
     LoopIterationFailed,
@@ -98,12 +99,20 @@ class _RunHistory:
     def ends(self, row: StoredEvent, status: RunStatus) -> None:
         self.finished, self.status = row.at_ms, status
 
-    def document(self) -> StepRunDocument:
+    def document(self, trace_id: str) -> StepRunDocument:
         token = self.token
         return StepRunDocument(
             step_run_id=self.step_run_id,
             step=token.step,
-            token=TokenDocument(token.token_id, token.cause, token.args, token.from_step, token.from_step_run_id),
+            token=TokenDocument(
+                token_id=token.token_id,
+                cause=token.cause,
+                args=token.args,
+                from_step=token.from_step,
+                from_step_run_id=token.from_step_run_id,
+                trace_id=trace_id,
+                lineage=token.waves,
+            ),
             status=self.status,
             claimed=iso(self.claimed_ms),
             started=iso_or_none(self.started_ms),
@@ -156,7 +165,7 @@ def _take(run: _RunHistory, fact: Any, row: StoredEvent) -> None:
         run.retries += fact.do == "retry"
         run.last = fact.outcome
     elif isinstance(fact, LoopDone) and not fact.path:
-        run.loop = LoopCountsDocument(fact.count, fact.ok, fact.failed, fact.skipped)
+        run.loop = _loop_counts(fact)
         run.ends(row, "done")
     elif isinstance(fact, StepDone):
         run.ends(row, "done")
@@ -165,17 +174,22 @@ def _take(run: _RunHistory, fact: Any, row: StoredEvent) -> None:
         run.ends(row, "cancelled" if fact.error.kind == "cancelled" else "failed")
     elif isinstance(fact, StepReused):
         run.error, run.last = fact.error, fact.outcome
-        run.loop = None if fact.loop is None else LoopCountsDocument(**msgspec.structs.asdict(fact.loop))
+        run.loop = None if fact.loop is None else _loop_counts(fact.loop)
         run.ends(row, "reused")
 
 
-async def step_runs(store: Store, execution_id: str) -> list[StepRunDocument]:
-    """The step runs in the order in which they began."""
+def _loop_counts(fact: LoopDone | LoopCounts) -> LoopCountsDocument:
+    leaves = fact.failed_leaves or fact.failed  # earlier versions did not record it
+    return LoopCountsDocument(fact.count, fact.ok, fact.failed, fact.skipped, leaves)
+
+
+async def step_runs(store: Store, execution_id: str, trace_id: str) -> list[StepRunDocument]:
+    """The step runs in the order in which they began. ``trace_id`` is that of the execution."""
     reading = _Reading()
     async for piece in pieces(store, execution_id):
         for row in piece:
             reading.take(row)
-    return [run.document() for run in reading.runs.values()]
+    return [run.document(trace_id) for run in reading.runs.values()]
 
 
 def summarize(journal: Iterable[StoredEvent]) -> list[StepSummaryDocument]:

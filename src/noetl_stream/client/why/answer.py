@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from noetl_stream.client.why.ended import why_ended
 from noetl_stream.client.why.journal import JournalHistory, read_history
 from noetl_stream.client.why.reason import Environment, reason
-from noetl_stream.client.why.waiting import commands, halted_tokens, held_tokens, joins, suspended, the_whole
+from noetl_stream.client.why.waiting import commands, halted_tokens, held_tokens, joins, resting, suspended, the_whole
 from noetl_stream.engine.state import Execution
 from noetl_stream.errors import NotFound
 from noetl_stream.model import codec
@@ -66,6 +66,7 @@ def _why_not_ended(
     if state.halted:
         reasons += halted_tokens(history, state)
     reasons += joins(history, state, plan)
+    reasons += resting(history, state, plan)
     reasons += held_tokens(history, state, plan)
     if reasons:
         return reasons

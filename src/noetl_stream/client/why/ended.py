@@ -7,28 +7,52 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from noetl_stream.client.executions.tolerated import tolerated_text
+from noetl_stream.client.waiting_on import guard_document
 from noetl_stream.client.why.journal import Failed, JournalHistory, Routed
-from noetl_stream.client.why.reason import guard_document, reason, values_text
+from noetl_stream.client.why.reason import reason, values_text
 from noetl_stream.engine.scope import arc_scope
 from noetl_stream.engine.state import Execution
-from noetl_stream.model.events import CancelRequested
+from noetl_stream.model.events import CancelRequested, ToleratedFailures
 from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.playbook.plan import Plan, TaskPlan
-from noetl_stream.ports.operations.executions import ReasonDocument
+from noetl_stream.ports.operations.documents import plain
+from noetl_stream.ports.operations.executions import GuardDocument, ReasonDocument
 
 
 def why_ended(history: JournalHistory, state: Execution, plan: Plan | None) -> Sequence[ReasonDocument]:
     """The reasons, the decisive one first."""
     if state.status == "completed":
-        reasons = [reason("completed", "The execution completed.", "", state.at_ms)]
+        failed = [tolerated_text(failures) for failures in state.tolerated.values()]
+        reasons = [reason("completed", f"The execution completed{', '.join(['', *failed])}.", "", state.at_ms)]
     elif state.status == "cancelled":
         reasons = [_cancelled(history, state)]
     else:
         reasons = list(_failed(history, state, plan))
+    reasons += (_tolerated(history, failures) for failures in state.tolerated.values())
     for step, why in history.discarded:
         text = f"A token for step `{step}` was discarded: {why}."
         reasons.append(reason("discarded", text, "", step=step))
     return reasons
+
+
+def _tolerated(history: JournalHistory, failures: ToleratedFailures) -> ReasonDocument:
+    first = history.failed_iterations.get(failures.step)
+    shown = f"; the first, {'.'.join(map(str, first.path))}: {_described(first.error)}" if first is not None else ""
+    text = f"{tolerated_text(failures)}, as `failure.mode: best_effort` tolerates{shown}."
+    return reason(
+        "tolerated",
+        text,
+        "set failure.tolerated to fail the loop if more than so many do",
+        step=failures.step,
+        iteration=first.path if first is not None else (),
+        details={
+            "count": failures.count,
+            "failed": failures.failed,
+            "failed_leaves": failures.failed_leaves,
+            "error": _document(first.error) if first is not None else None,
+        },
+    )
 
 
 def _cancelled(history: JournalHistory, state: Execution) -> ReasonDocument:
@@ -104,19 +128,19 @@ def _rule(rule: int, unmatched: bool, error: ErrorInfo | None, task: TaskPlan | 
 
 
 def _arcs(plan: Plan, state: Execution, routed: Routed, step: str) -> Iterator[ReasonDocument]:
-    """The arcs that did not catch the failure."""
+    """The arcs that did not catch the failure, or fire before the time was over."""
     run = routed.before.runs[routed.fact.step_run_id]
     scope = arc_scope(plan, replace(routed.before, budget=state.budget), run)
     for arc in plan.steps[step].arcs:
-        if arc.guard is None or not arc.handles_failure:
+        if arc.guard is None or not (arc.handles_failure or run.error is None):
             why = "its guard reads neither event.name, event.status nor event.error, so it does not handle failures"
-            guards: list[dict[str, Any]] = []
+            guards: list[GuardDocument] = []
         else:
             guards = [guard_document(arc.guard, scope)]
             values = values_text(guards)
             why = f"`{arc.guard.source}` did not hold" + (f" ({values})" if values else "")
         text = f"The arc to `{arc.step}` (line {arc.line}) did not fire: {why}."
-        yield reason("arc", text, "", step=step, details={"to": arc.step, "line": arc.line, "guards": guards})
+        yield reason("arc", text, "", step=step, details={"to": arc.step, "line": arc.line, "guards": plain(guards)})
 
 
 def _again(state: Execution) -> str:

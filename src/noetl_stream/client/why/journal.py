@@ -15,8 +15,10 @@ from noetl_stream.model.events import (
     ExecutionFailing,
     ExecutionReused,
     Fact,
+    LoopIterationFailed,
     LoopIterationStarted,
     NextEvaluated,
+    NextResting,
     PauseRequested,
     ReferenceAwaited,
     StepScheduled,
@@ -49,7 +51,7 @@ class Command:
 
 @dataclass(frozen=True, slots=True)
 class Routed:
-    """A routing in which no arc fired for a failure, and the state before it."""
+    """A routing in which no arc fired for a failure or after a rest, and the state before it."""
 
     before: Execution
     fact: NextEvaluated
@@ -65,7 +67,7 @@ class Failed:
 
 @dataclass(slots=True)
 class JournalHistory:
-    """The facts that reasons need, by the id of what they are about."""
+    """The facts that reasons need, by the id of what they are about; of failed iterations the first of each step."""
 
     state: Execution | None = None
     begun_ms: int = 0
@@ -73,6 +75,7 @@ class JournalHistory:
     steps: dict[str, str] = field(default_factory=dict)
     commands: dict[str, Command] = field(default_factory=dict)
     failed: dict[str, Failed] = field(default_factory=dict)
+    failed_iterations: dict[str, LoopIterationFailed] = field(default_factory=dict)
     routed: dict[str, Routed] = field(default_factory=dict)
     discarded: list[tuple[str, str]] = field(default_factory=list)
     requests: dict[type[ClientRequest], tuple[ClientRequest, int]] = field(default_factory=dict)
@@ -113,7 +116,9 @@ def _note(history: JournalHistory, before: Execution, fact: Fact, at_ms: int) ->
             history.discarded.append((history.steps.get(fact.token_id, ""), fact.reason))
         case StepScheduled():
             history.commands[fact.command_id] = Command(at_ms)
-        case NextEvaluated(event="step.failed", fired=[]):
+        case NextResting():
+            history.tokens_ms[fact.step_run_id] = at_ms
+        case NextEvaluated(event="step.failed" | "next.timed_out", fired=[]):
             history.routed[fact.step_run_id] = Routed(before, fact)
             history.failed_run = fact.step_run_id
         case ExecutionFailing():
@@ -139,6 +144,8 @@ def _note_report(
         case TaskStarted():
             command.task, command.attempt = fact.task, fact.attempt
             command.task_ms, command.next_ms = at_ms, 0
+        case LoopIterationFailed():
+            history.failed_iterations.setdefault(history.steps.get(step_run_id, ""), fact)
         case TaskProcessed(do="fail"):
             history.failed[step_run_id] = Failed(fact, command_id)
         case TaskProcessed():

@@ -8,9 +8,7 @@ from typing import Any, Final, NamedTuple
 
 from noetl_stream.model.envelope import iso, iso_or_none
 from noetl_stream.ports.operations.cluster import PartitionDocument, PoolDocument, WorkerDocument
-from noetl_stream.ports.operations.executions import ReasonDocument
-from noetl_stream.template import ExpressionError, Guard, OverBudget, ReferenceNeeded, Scope, holds
-from noetl_stream.template.runtime.evaluation import NoValue, value_at
+from noetl_stream.ports.operations.executions import GuardDocument, ReasonDocument, WaitingOnDocument
 
 SHOWN_CHARS: Final = 160
 
@@ -47,6 +45,7 @@ def reason(
     iteration: Sequence[int] = (),
     until_ms: int | None = None,
     details: dict[str, Any] | None = None,
+    waiting_on: WaitingOnDocument | None = None,
 ) -> ReasonDocument:
     """A reason. ``kind`` is stable, ``sentence`` says why, ``moves`` what would move it; ``since_ms``: 0 if unknown."""
     return ReasonDocument(
@@ -59,6 +58,7 @@ def reason(
         task=task,
         iteration=list(iteration),
         details=details or {},
+        waiting_on=waiting_on,
     )
 
 
@@ -82,39 +82,10 @@ def seconds(milliseconds: int) -> str:
     return f"{value:.1f} s" if value < 10 else f"{value:.0f} s"
 
 
-def guard_document(guard: Guard, scope: Scope) -> dict[str, Any]:
-    """``{"when", "holds", "values": {path: value}, "missing": [paths]}`` of a guard with its current values.
-
-    ``holds`` is ``None`` if it cannot be evaluated, only by loading a result, or only at too high a cost.
-    """
-    values: dict[str, Any] = {}
-    missing: list[str] = []
-    for path in sorted(guard.paths):
-        name = ".".join(path)
-        try:
-            found = value_at(path, scope)
-        except ReferenceNeeded as needed:
-            found = f"({needed.reference.size} bytes, stored by reference)"
-        except OverBudget:
-            found = "(too much to show here)"
-        if isinstance(found, NoValue):
-            missing.append(name)
-        else:
-            values[name] = found
-    return {"when": guard.source, "holds": _holds(guard, scope), "values": values, "missing": missing}
-
-
-def values_text(documents: Sequence[dict[str, Any]]) -> str:
+def values_text(guards: Sequence[GuardDocument]) -> str:
     """The values that guards read: ``ctx.approved is missing, workload.limit is 3``."""
     texts: dict[str, str] = {}
-    for document in documents:
-        texts |= {name: f"{name} is {shown(value)}" for name, value in document["values"].items()}
-        texts |= {name: f"{name} is missing" for name in document["missing"]}
+    for guard in guards:
+        texts |= {name: f"{name} is {shown(value)}" for name, value in guard.values.items()}
+        texts |= {name: f"{name} is missing" for name in guard.missing}
     return ", ".join(texts.values())
-
-
-def _holds(guard: Guard, scope: Scope) -> bool | None:
-    try:
-        return holds(guard, scope)
-    except (ReferenceNeeded, ExpressionError, OverBudget):
-        return None

@@ -1,15 +1,15 @@
-"""Why an execution has not ended: reasons of the whole execution, of its tokens (LANGUAGE §4, §7), and of its commands
-and suspended pipelines (LANGUAGE §8).
+"""Why an execution has not ended: reasons of the whole execution, of its tokens and resting branches (LANGUAGE §4, §7),
+and of its commands and suspended pipelines (LANGUAGE §8).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
+from noetl_stream.client.waiting_on import on_admission, on_join, on_next, on_wait
 from noetl_stream.client.why.journal import Command, JournalHistory
-from noetl_stream.client.why.reason import Environment, counted, guard_document, reason, seconds, values_text
-from noetl_stream.engine.scope import admission_scope
+from noetl_stream.client.why.reason import Environment, counted, reason, seconds, values_text
 from noetl_stream.engine.state import Assignment, Execution, StepRun, WaitingToken
 from noetl_stream.model.envelope import iso
 from noetl_stream.model.events import CancelRequested, ClientRequest, PauseRequested, Wait
@@ -17,7 +17,14 @@ from noetl_stream.model.ids import timer_of
 from noetl_stream.model.messages import path_key
 from noetl_stream.model.outcome import EXECUTION
 from noetl_stream.playbook.plan import Plan
-from noetl_stream.ports.operations.executions import ReasonDocument
+from noetl_stream.ports.operations.executions import (
+    AwaitedPoolDocument,
+    ReasonDocument,
+    TimerDocument,
+    WaitingOnDocument,
+)
+
+COMMANDS_SHOWN: Final = 50
 
 
 def the_whole(history: JournalHistory, state: Execution, around: Environment) -> Iterator[ReasonDocument]:
@@ -28,47 +35,55 @@ def the_whole(history: JournalHistory, state: Execution, around: Environment) ->
         by, since = _requested(history, CancelRequested)
         text = f"The execution is being cancelled{by}; {left} still running."
         grace = next((timer.due_ms for timer in state.timers.values() if timer.purpose == "grace"), None)
-        yield reason("cancelling", text, "the last command ends, or the grace period is over", since, until_ms=grace)
+        moves = "the last command ends, or the grace period is over"
+        yield reason("cancelling", text, moves, since, until_ms=grace, waiting_on=_on_commands(state))
     elif state.failing is not None:
         text = f"The execution failed ({state.failing.kind}: {state.failing.message}); {left} still running."
         since = history.failing[1] if history.failing else 0
-        yield reason("failing", text, "the last command ends, or the grace period is over", since)
+        moves = "the last command ends, or the grace period is over"
+        yield reason("failing", text, moves, since, waiting_on=_on_commands(state))
     elif state.paused_at_ms:
         by, _ = _requested(history, PauseRequested)
         running = f"; {left} still running" if state.assignments else ""
         text = f"The execution is paused{by}{running}."
         moves = f"`noetl-stream execution resume {state.execution_id}`"
-        yield reason("paused", text, moves, state.paused_at_ms)
+        yield reason("paused", text, moves, state.paused_at_ms, waiting_on=WaitingOnDocument(request="resume"))
     if state.awaited is not None and state.awaited.store == EXECUTION and not state.ending:
         text = f"The execution is a rerun, and the results of execution {state.awaited.key} are still being read."
         moves = "the server has read the journal of that execution, or rejects the rerun"
-        yield reason("rerun", text, moves, history.begun_ms, details={"execution_id": state.awaited.key})
+        yield reason("rerun", text, moves, history.begun_ms, waiting_on=WaitingOnDocument(execution=state.awaited.key))
     elif state.awaited is not None and not state.ending:
         text = f"A decision needs a result of {state.awaited.size} bytes that the server is still loading."
         moves = "the result is loaded, or turns out to be lost"
-        yield reason("reference", text, moves, history.awaited_ms, details={"key": state.awaited.key})
+        waiting_on = WaitingOnDocument(reference=state.awaited.key)
+        yield reason("reference", text, moves, history.awaited_ms, waiting_on=waiting_on)
     elif state.evaluation is not None and not state.ending:
         text = "The guards of a decision cost too much for the server's loop; another process is evaluating them."
-        yield reason("evaluation", text, "they are evaluated, or exceed a limit", history.evaluated_ms)
+        waiting_on = WaitingOnDocument(choices=list(state.evaluation.choices))
+        moves = "they are evaluated, or exceed a limit"
+        yield reason("evaluation", text, moves, history.evaluated_ms, waiting_on=waiting_on)
 
 
 def _server(state: Execution, around: Environment) -> Iterator[ReasonDocument]:
     partition = around.partition
     if partition is None:
         return
-    name, details = partition.partition, {"partition": partition.partition, "behind": partition.behind}
+    name, waiting_on = partition.partition, WaitingOnDocument(partition=partition.partition)
+    details = {"behind": partition.behind}
     if not partition.live:
         text = f"No server owns the partition of the execution ({name})."
         moves = "start a server: `noetl-stream server`; a running one takes over when the lease of the last one expires"
-        yield reason("no_server", text, moves, details=details)
+        yield reason("no_server", text, moves, details=details, waiting_on=waiting_on)
     elif partition.behind:
         text = f"The server of its partition ({name}) is {counted(partition.behind, 'message')} behind."
-        yield reason(
-            "server_behind",
-            text,
-            "the server catches up; start more if it falls behind",
-            details=details,
-        )
+        moves = "the server catches up; start more if it falls behind"
+        yield reason("server_behind", text, moves, details=details, waiting_on=waiting_on)
+
+
+def _on_commands(state: Execution) -> WaitingOnDocument:
+    grace = next((timer for timer in state.timers.values() if timer.purpose == "grace"), None)
+    timer = TimerDocument("grace", iso(grace.due_ms), None) if grace is not None else None
+    return WaitingOnDocument(commands=list(state.assignments)[:COMMANDS_SHOWN], timer=timer)
 
 
 def _requested(history: JournalHistory, kind: type[ClientRequest]) -> tuple[str, int]:
@@ -94,7 +109,8 @@ def halted_tokens(history: JournalHistory, state: Execution) -> Iterator[ReasonD
         if not (waiting.held or waiting.joining):
             step = waiting.token.step
             text = f"A token waits at step `{step}`, and decisions are on hold until the execution resumes."
-            yield reason("token", text, "the execution resumes", history.tokens_ms.get(token_id, 0), step)
+            since, waiting_on = history.tokens_ms.get(token_id, 0), WaitingOnDocument(request="resume")
+            yield reason("token", text, "the execution resumes", since, step, waiting_on=waiting_on)
 
 
 def joins(history: JournalHistory, state: Execution, plan: Plan | None) -> Iterator[ReasonDocument]:
@@ -110,38 +126,70 @@ def joins(history: JournalHistory, state: Execution, plan: Plan | None) -> Itera
 def _held(
     history: JournalHistory, state: Execution, plan: Plan | None, token_id: str, waiting: WaitingToken
 ) -> ReasonDocument:
-    token, timer = waiting.token, state.timers.get(timer_of(token_id, "admission"))
-    policy = plan.steps[token.step].admit if plan is not None else None
-    guards = []
-    if plan is not None and policy is not None:
-        scope = admission_scope(plan, state, token)
-        guards = [guard_document(rule.guard, scope) for rule in policy.rules if rule.guard is not None]
-    values = values_text(guards)
+    token, waiting_on = waiting.token, on_admission(state, plan, waiting)
+    values = values_text(waiting_on.guards)
     tests = [f"`{guard.when}`" for guard in waiting.guards if guard.when != "else"]
     refused = f"{' and '.join(tests) or 'no rule'} {'do' if len(tests) > 1 else 'does'} not admit it"
     text = f"A token for step `{token.step}` is held at admission: {refused}"
     text += f" ({values})." if values else "."
-    moves = "a change of ctx or of a step result that satisfies the guard"
-    written = [path for guard in guards for path in (*guard["values"], *guard["missing"]) if path.startswith("ctx.")]
-    if written:
-        key = written[0].removeprefix("ctx.")
-        moves += f", e.g. `noetl-stream execution patch {state.execution_id} --set {key.partition('.')[0]}=…`"
-    if waiting.keeps_alive and policy is not None and policy.wait is not None:
-        end = "the step fails" if policy.wait.on_timeout == "fail" else "the token is discarded"
-        moves += f"; after its timeout {end}"
+    moves = f"a change of ctx or of a step result that satisfies the guard{_by_patch(state, waiting_on)}"
+    if waiting.keeps_alive:
+        over = waiting_on.timer.on_timeout if waiting_on.timer is not None else None
+        moves += f"; after its timeout {'the token is discarded' if over == 'discard' else 'the step fails'}"
     else:
         moves += "; it is discarded when nothing else is active"
-    kind = "admission" if waiting.keeps_alive else "held"
-    until = timer.due_ms if timer is not None else None
-    details = {"token_id": token_id, "from_step": token.from_step, "guards": guards}
-    return reason(kind, text, moves, history.tokens_ms.get(token_id, 0), token.step, until_ms=until, details=details)
+    return reason(
+        kind="admission" if waiting.keeps_alive else "held",
+        sentence=text,
+        moves=moves,
+        since_ms=history.tokens_ms.get(token_id, 0),
+        step=token.step,
+        until_ms=_due_ms(state, timer_of(token_id, "admission")),
+        details={"token_id": token_id, "from_step": token.from_step},
+        waiting_on=waiting_on,
+    )
+
+
+def resting(history: JournalHistory, state: Execution, plan: Plan | None) -> Iterator[ReasonDocument]:
+    """The branches that rest at ``next``, with the current values of the guards of their arcs."""
+    for step_run_id in state.resting:
+        step, waiting_on = state.runs[step_run_id].step, on_next(state, plan, step_run_id)
+        guards = [f"`{guard.when}`{f' to `{guard.to}`' if guard.to else ''}" for guard in waiting_on.guards]
+        values = values_text(waiting_on.guards)
+        text = f"A branch rests at `next` of step `{step}`: no arc fires yet: {', '.join(guards)}"
+        moves = f"a change of ctx or of a step result that lets an arc fire{_by_patch(state, waiting_on)}"
+        over = waiting_on.timer.on_timeout if waiting_on.timer is not None else None
+        ends = "the branch ends" if over == "discard" else "that is a failure of the step"
+        yield reason(
+            kind="next",
+            sentence=f"{text} ({values})." if values else f"{text}.",
+            moves=f"{moves}; when its time is over, an arc for `next.timed_out` fires, or {ends}",
+            since_ms=history.tokens_ms.get(step_run_id, 0),
+            step=step,
+            until_ms=_due_ms(state, timer_of(step_run_id, "next")),
+            details={"step_run_id": step_run_id},
+            waiting_on=waiting_on,
+        )
+
+
+def _by_patch(state: Execution, waiting_on: WaitingOnDocument) -> str:
+    """An example of a patch that may end the wait."""
+    missing = [path for guard in waiting_on.guards for path in guard.missing if path.startswith("ctx.")]
+    keys = [path.split(".")[1] for path in missing] or waiting_on.ctx
+    return f", e.g. `noetl-stream execution patch {state.execution_id} --set {keys[0]}=…`" if keys else ""
+
+
+def _due_ms(state: Execution, timer_id: str) -> int | None:
+    timer = state.timers.get(timer_id)
+    return None if timer is None else timer.due_ms
 
 
 def _join(
     history: JournalHistory, state: Execution, plan: Plan | None, step: str, token_ids: list[str]
 ) -> ReasonDocument:
-    here = [state.tokens[token_id].token.from_step or "the start" for token_id in token_ids]
-    coming = list(_coming(state, plan, step)) if plan is not None else []
+    waiting_on = on_join(state, plan, step)
+    assert waiting_on.join is not None
+    here, coming = waiting_on.join.arrived, waiting_on.join.coming
     mode = plan.steps[step].join if plan is not None else None
     wanted = f" of {mode}" if isinstance(mode, int) else ""
     text = (
@@ -150,19 +198,8 @@ def _join(
     text += f"{', '.join(f'`{name}`' for name in here)}"
     text += f"; missing: {'; '.join(coming)}." if coming else "."
     moves = "the other tokens arrive, or can no longer reach it"
-    details = {"arrived": here, "coming": coming}
     since = min(history.tokens_ms.get(token_id, 0) for token_id in token_ids)
-    return reason("join", text, moves, since, step, details=details)
-
-
-def _coming(state: Execution, plan: Plan, step: str) -> Iterator[str]:
-    for waiting in state.tokens.values():
-        name = waiting.token.step
-        if not (waiting.joining and name == step) and step in plan.reaches.get(name, ()):
-            yield f"a token {'held' if waiting.held else 'waiting'} at `{name}`"
-    for run in state.runs.values():
-        if step in plan.reaches.get(run.step, ()):
-            yield f"running step `{run.step}`"
+    return reason("join", text, moves, since, step, waiting_on=waiting_on)
 
 
 def commands(
@@ -188,10 +225,12 @@ def suspended(history: JournalHistory, state: Execution, around: Environment) ->
         for wait in assignment.waits.values():
             timer = state.timers.get(timer_of(command_id, "wait", wait.path))
             until = timer.due_ms if timer is not None else None
-            yield _waiting(state, run, wait, until, around)
+            waiting_on = on_wait(state, command_id, wait, around.children)
+            yield _waiting(state, run, wait, until, waiting_on)
         if not assignment.waits:
             text = f"Step `{run.step}` is suspended between two iterations of its loop."
-            yield reason("suspended", text, "the execution resumes", step=run.step)
+            waiting_on = WaitingOnDocument(request="resume")
+            yield reason("suspended", text, "the execution resumes", step=run.step, waiting_on=waiting_on)
 
 
 def _queued(
@@ -203,21 +242,26 @@ def _queued(
     slots, busy = sum(worker.slots for worker in workers), sum(worker.busy for worker in workers)
     what = f"Step `{run.step}`{_of_loop(run)}: {counted(len(waiting), 'command')} in the queue of pool `{pool}`"
     queue = around.pools.get(pool)
-    details = {"pool": pool, "commands": len(waiting), "workers": len(workers), "slots": slots, "busy": busy}
-    details |= {"queued": queue.queued} if queue is not None else {}
+    queued = queue.queued if queue is not None else None
+    served = AwaitedPoolDocument(pool, len(workers), slots, busy, queued)
+    ids = [one.command_id for one in waiting[:COMMANDS_SHOWN]]
+    at: dict[str, Any] = {
+        "since_ms": since,
+        "step": run.step,
+        "details": {"commands": len(waiting)},
+        "waiting_on": WaitingOnDocument(commands=ids, pool=served),
+    }
     if not workers:
         text = f"{what}, but no worker of that pool is running."
-        return reason(
-            "no_worker", text, f"start a worker: `noetl-stream worker --pool {pool}`", since, run.step, details=details
-        )
+        return reason("no_worker", text, f"start a worker: `noetl-stream worker --pool {pool}`", **at)
     alive = f"{counted(len(workers), 'worker')} with {counted(slots, 'slot')}"
     if busy >= slots:
         text = f"{what}; {alive}, all busy."
-        return reason("slot", text, "a slot becomes free, or another worker starts", since, run.step, details=details)
+        return reason("slot", text, "a slot becomes free, or another worker starts", **at)
     issues = max(one.issue for one in waiting)
     again = f"; issued {issues} times" if issues > 1 else ""
     text = f"{what}, about to be taken by one of {alive} ({busy} busy){again}."
-    return reason("queued", text, "a worker takes it", since, run.step, details=details)
+    return reason("queued", text, "a worker takes it", **at)
 
 
 def _running(history: JournalHistory, state: Execution, assignment: Assignment, around: Environment) -> ReasonDocument:
@@ -235,6 +279,7 @@ def _running(history: JournalHistory, state: Execution, assignment: Assignment, 
         "task": command.task,
         "iteration": assignment.path,
         "details": details,
+        "waiting_on": WaitingOnDocument(commands=[assignment.command_id], worker=command.worker or None),
     }
     if assignment.cancelling:
         text = f"{where} was told to stop ({assignment.cancelling}) and has not answered yet."
@@ -258,7 +303,9 @@ def _running(history: JournalHistory, state: Execution, assignment: Assignment, 
     return reason("running", text, "the task ends, or its timeout", **at)
 
 
-def _waiting(state: Execution, run: StepRun, wait: Wait, until: int | None, around: Environment) -> ReasonDocument:
+def _waiting(
+    state: Execution, run: StepRun, wait: Wait, until: int | None, waiting_on: WaitingOnDocument
+) -> ReasonDocument:
     where = f"Task `{wait.task}` of step `{run.step}`{_iteration(wait.path)}"
     due = f" until {iso(until)}" if until is not None else ""
     at: dict[str, Any] = {
@@ -267,19 +314,20 @@ def _waiting(state: Execution, run: StepRun, wait: Wait, until: int | None, arou
         "task": wait.task,
         "iteration": wait.path,
         "until_ms": until,
+        "waiting_on": waiting_on,
     }
     if wait.signal is not None:
         queued = [name for name, payloads in state.signals.items() if payloads]
         other = f" Other queued signals: {', '.join(queued)}." if queued else ""
         text = f"{where} waits for the signal `{wait.signal}`{due}.{other}"
         moves = f"`noetl-stream execution signal {state.execution_id} {wait.signal}`; or its timeout"
-        return reason("signal", text, moves, details={"signal": wait.signal}, **at)
+        return reason("signal", text, moves, **at)
     if wait.child is not None:
         child = wait.child
-        status = around.children.get(child.execution_id, "not begun")
+        status = (waiting_on.child and waiting_on.child.status) or "not begun"
         text = f"{where} waits for playbook `{child.path}`, execution {child.execution_id} ({status}){due}."
         moves = f"its end: `noetl-stream execution why {child.execution_id}`"
-        return reason("child", text, moves, details={"execution_id": child.execution_id, "status": status}, **at)
+        return reason("child", text, moves, **at)
     if wait.delay_s is not None:
         text = f"{where} waits{due} for its next attempt ({wait.delay_s:g} s after the last)."
         return reason("retry", text, "the time is reached", **at)

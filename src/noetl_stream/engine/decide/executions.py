@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from noetl_stream.engine.decide import Rules
 from noetl_stream.engine.evolve.ctx import patched
@@ -14,7 +14,7 @@ from noetl_stream.model.ids import derive, timer_of
 from noetl_stream.model.limits import Limits
 from noetl_stream.model.messages import FORMAT
 from noetl_stream.model.outcome import ErrorInfo, Outcome
-from noetl_stream.model.status import Rejection
+from noetl_stream.model.status import EndStatus, Rejection
 from noetl_stream.playbook.plan import Plan
 
 
@@ -75,15 +75,17 @@ def refuse(diagnostics: list[dict[str, Any]], reason: str, kind: str = "invalid_
 
 
 def on_ctx(state: Execution) -> Sequence[Fact]:
-    """What follows from a change of ``ctx``: a warning about overwritten keys; failure if it is too large."""
+    """What follows from a task's patch, or another change of ``ctx``: what is to be said about its keys; failure if
+    ``ctx`` is too large.
+    """
     if state.ending:
-        return ()
+        return (state.ctx_notice,) if isinstance(state.ctx_notice, events.CtxPatchDiscarded) else ()
     if state.broken is not None and not state.halted:
         return (events.ExecutionFailing(state.broken),)
     if state.ctx_bytes > state.limits.max_ctx_bytes and not state.halted:
         text = f"ctx has {state.ctx_bytes} bytes; limits.max_ctx_bytes is {state.limits.max_ctx_bytes}"
         return (events.ExecutionFailing(ErrorInfo("limit_exceeded", text)),)
-    return () if state.overwrote is None else (state.overwrote,)
+    return () if state.ctx_notice is None else (state.ctx_notice,)
 
 
 def end_when_stopped(state: Execution) -> Sequence[Fact]:
@@ -91,9 +93,14 @@ def end_when_stopped(state: Execution) -> Sequence[Fact]:
     if state.assignments:
         return ()
     if state.failing is not None:
-        return (events.ExecutionFinished("failed", Outcome("error", error=state.failing), state.discarded),)
+        return (finished(state, "failed", Outcome("error", error=state.failing)),)
     error = ErrorInfo("cancelled", state.cancelling)
-    return (events.ExecutionFinished("cancelled", Outcome("error", error=error), state.discarded),)
+    return (finished(state, "cancelled", Outcome("error", error=error)),)
+
+
+def finished(state: Execution, status: EndStatus, outcome: Outcome) -> Fact:
+    """The end of the execution, with what it tells people about the way there."""
+    return events.ExecutionFinished(status, outcome, state.discarded, list(state.tolerated.values()))
 
 
 def deep_merge(base: Any, over: Any) -> Any:
@@ -105,24 +112,33 @@ def deep_merge(base: Any, over: Any) -> Any:
 
 def _requested(plan: Plan, state: Execution, fact: events.ExecutionRequested) -> Sequence[Fact]:
     token = events.Token(derive(state.execution_id, "start"), plan.entry, "start")
-    return _start(plan, state, fact, deep_merge(plan.workload, fact.workload), events.TokenEnqueued(token))
+    pinned = _Pinned(deep_merge(plan.workload, fact.workload), dict(plan.schemas))
+    return _start(plan, state, fact, pinned, events.TokenEnqueued(token))
 
 
 def _reused(plan: Plan, state: Execution, fact: events.ExecutionReused) -> Sequence[Fact]:
     """A rerun starts where its original was before the chosen step run."""
     if fact.token is None or state.request is None:
         return ()
-    return _start(plan, state, state.request, fact.workload, events.TokenEnqueued(fact.token, fact.joined))
+    pinned = _Pinned(fact.workload, fact.schemas)
+    return _start(plan, state, state.request, pinned, events.TokenEnqueued(fact.token, fact.joined))
 
 
 def _rerun_refused(plan: Plan, state: Execution, fact: events.RerunRefused) -> Sequence[Fact]:
     return refuse([{"code": fact.code, "message": fact.reason}], fact.reason, "rerun_refused")
 
 
+class _Pinned(NamedTuple):
+    """What an execution starts with, as ``execution.started`` pins it."""
+
+    workload: dict[str, Any]
+    schemas: dict[str, str]
+
+
 def _start(
-    plan: Plan, state: Execution, request: events.ExecutionRequested, workload: dict[str, Any], first: Fact
+    plan: Plan, state: Execution, request: events.ExecutionRequested, pinned: _Pinned, first: Fact
 ) -> Sequence[Fact]:
-    problem = _problem_of(plan, request, workload)
+    problem = _problem_of(plan, request, pinned.workload)
     if problem is not None:
         return refuse([{"code": problem.code, "message": problem.text}], problem.text)
     started = events.ExecutionStarted(
@@ -130,9 +146,10 @@ def _start(
         path=plan.path,
         version=plan.version,
         format=FORMAT,
-        workload=workload,
+        workload=pinned.workload,
         limits=plan.limits,
         trace_id=request.trace_id,
+        schemas=pinned.schemas,
     )
     facts: list[Fact] = [events.ExecutionEvaluated(True), started]
     if request.ctx:
@@ -200,10 +217,11 @@ def _failing(plan: Plan, state: Execution, fact: events.ExecutionFailing) -> Seq
 def _stop(state: Execution, reason: str) -> Sequence[Fact]:
     """Stops everything that an execution has started, before it ends."""
     facts: list[Fact] = [events.TokenDiscarded(token_id, reason) for token_id in state.tokens]
+    discards = bool(state.cancelling)
     facts += (
-        events.StepCancelled(assignment.step_run_id, assignment.command_id, reason)
+        events.StepCancelled(assignment.step_run_id, assignment.command_id, reason, discards)
         for assignment in state.commands
-        if not assignment.cancelling
+        if not assignment.cancelling or (discards and not assignment.discards_patches)
     )
     facts += _order_children(state, "cancel", reason)
     if state.assignments:

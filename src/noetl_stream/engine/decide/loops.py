@@ -5,64 +5,81 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
+from noetl_stream.engine.evolve.loops import items_of, named_items
 from noetl_stream.engine.scope import expression_failure, loop_scope
 from noetl_stream.engine.state import Execution, LoopState, StepRun
 from noetl_stream.model import codec, events
 from noetl_stream.model.events import Fact, Path
 from noetl_stream.model.ids import command_of, paging_of
+from noetl_stream.model.limits import Limits
 from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.playbook.plan import LoopPlan, Plan
-from noetl_stream.template import ExpressionError, OverBudget, ReferenceNeeded, Scope, render
+from noetl_stream.template import ExpressionError, OverBudget, ReferenceNeeded, Scope, render, render_number
 
 
 def open_loop(plan: Plan, state: Execution, run: StepRun, level: LoopPlan, path: Path = ()) -> Sequence[Fact]:
     """Evaluates ``in`` and ``max_in_flight`` of a level, once, and starts it; on an error fails the step, or for an
-    inner level the iteration around it. If the items read, cost or yield too much for the server, a worker pages them
-    out.
+    inner level the iteration around it.
 
-    So does a worker once very many iterations have ended on the server: it bounds what follows from one fact.
+    A list that is a value of ``workload`` or ``ctx`` is named. If other items read, cost or yield too much for the
+    server or its journal, a worker pages them out. So does a worker once very many iterations have ended on the server:
+    it bounds what follows from one fact.
 
     Raises:
         ReferenceNeeded: ``in`` reads a result that must be loaded first.
     """
-    if path and run.unattended >= state.limits.max_decisions_per_fact:
+    limits = state.limits
+    if path and run.unattended >= limits.max_decisions_per_fact:
         return (_page_out(run, path),)
+    scope = loop_scope(plan, state, run, path)
     try:
-        items, at_once = loop_items(level, loop_scope(plan, state, run, path), state.limits.max_in_flight)
+        named = named_items(state, run, level.items.path)
+        items = loop_items(level, scope) if named is None else named
+        at_once = loop_window(level, scope, limits.max_in_flight)
     except ReferenceNeeded as needed:
-        if needed.reference.size > state.limits.max_resolve_bytes:
+        # The list of a large result is likely to be large. An inner level opens too often to ask a worker each time.
+        most = limits.max_resolve_bytes if path else min(limits.max_resolve_bytes, limits.max_inline_bytes)
+        if needed.reference.size > most:
             return (_page_out(run, path),)
         raise
     except OverBudget:
         return (_page_out(run, path),)
     except ExpressionError as error:
         return (_failed(run, expression_failure("loop", error), path),)
-    local = level.placement == "local"
-    size = len(codec.encode(items))
-    if size > (state.limits.max_loop_items_bytes if local else state.limits.max_resolve_bytes):
+    if named is None and len(codec.encode(items)) > most_inline(limits):
         return (_page_out(run, path),)
-    if local and items:  # an empty loop completes at once, without a worker
-        command_id = command_of(run.step_run_id, path)
-        return (events.StepScheduled(run.step_run_id, command_id, path, items=items, max_in_flight=at_once),)
-    first, *others = in_pages(items, size) if items else ([],)
-    started = events.LoopStarted(run.step_run_id, len(items), first, at_once, path=path)
-    return (started, *(events.LoopPaged(run.step_run_id, page, path) for page in others))
+    inline, source = (items, []) if named is None else ([], list(level.items.path))
+    if level.placement == "distributed" or not items:  # an empty loop completes at once, without a worker
+        return (events.LoopStarted(run.step_run_id, len(items), inline, at_once, path=path, source=source),)
+    scheduled = events.StepScheduled(
+        run.step_run_id,
+        command_of(run.step_run_id, path),
+        path,
+        items=inline or None,
+        max_in_flight=at_once,
+        source=source,
+    )
+    return (scheduled,)
 
 
-def loop_items(level: LoopPlan, scope: Scope, max_in_flight: int) -> tuple[list[Any], int]:
-    """The items of a level, and how many iterations may run at once.
+def most_inline(limits: Limits) -> int:
+    """How many bytes of items one event may hold."""
+    return min(limits.max_inline_bytes, limits.max_loop_items_bytes)
+
+
+def loop_items(level: LoopPlan, scope: Scope) -> list[Any]:
+    """The items of a level.
 
     Raises:
-        ExpressionError: ``in`` or ``max_in_flight`` cannot be evaluated, or has the wrong type.
-        ReferenceNeeded: one of them reads a result kept by reference.
+        ExpressionError: ``in`` cannot be evaluated, or has the wrong type.
+        ReferenceNeeded: it reads a result kept by reference.
     """
-    items = render(level.items, scope)
-    if isinstance(items, dict):
-        items = [{"key": key, "value": item} for key, item in items.items()]
-    if not isinstance(items, list):
-        text = f"must be a list or a mapping, not {type(items).__name__}"
+    value = render(level.items, scope)
+    items = items_of(value)
+    if items is None:
+        text = f"must be a list or a mapping, not {type(value).__name__}"
         raise ExpressionError(text, expression=str(level.items.source))
-    return items, loop_window(level, scope, max_in_flight)
+    return items
 
 
 def loop_window(level: LoopPlan, scope: Scope, max_in_flight: int) -> int:
@@ -72,7 +89,7 @@ def loop_window(level: LoopPlan, scope: Scope, max_in_flight: int) -> int:
         ExpressionError: ``max_in_flight`` cannot be evaluated, or is not a whole number.
         ReferenceNeeded: it reads a result kept by reference.
     """
-    at_once = 1 if level.mode == "sequential" else render(level.max_in_flight, scope)
+    at_once = 1 if level.mode == "sequential" else render_number(level.max_in_flight, scope)
     if isinstance(at_once, bool) or not isinstance(at_once, int) or at_once < 1:
         raise ExpressionError(f"max_in_flight must be a whole number of at least 1, not {at_once!r}")
     return min(at_once, max_in_flight)
@@ -96,7 +113,11 @@ def _move(plan: Plan, state: Execution, run: StepRun, loop: LoopState, level: Lo
             if not inner.local and (moved := _move(plan, state, run, inner, level.inner, (*path, index))):
                 return moved
     if loop.ended == loop.count:
-        return (events.LoopDone(run.step_run_id, loop.count, loop.ok, loop.failed, loop.skipped, path),)
+        error = too_many_failures(level, loop.failed, loop.count, loop.first_error)
+        if error is not None:
+            return (_failed(run, error, path),)
+        counts = loop.count, loop.ok, loop.failed, loop.skipped
+        return (events.LoopDone(run.step_run_id, *counts, path, loop.failed_leaves),)
     room = min(loop.max_in_flight - (loop.next_index - loop.ended), loop.count - loop.next_index)
     if room <= 0:
         return ()
@@ -106,6 +127,15 @@ def _move(plan: Plan, state: Execution, run: StepRun, loop: LoopState, level: Lo
         events.StepScheduled(run.step_run_id, command_of(run.step_run_id, (*path, index)), (*path, index))
         for index in range(loop.next_index, loop.next_index + room)
     )
+
+
+def too_many_failures(level: LoopPlan, failed: int, count: int, first: ErrorInfo | None) -> ErrorInfo | None:
+    """The error of a level that has ended with more failures than it tolerates."""
+    tolerated = level.tolerated
+    if tolerated is None or first is None or not tolerated.is_exceeded(failed, count):
+        return None
+    text = f"{failed} of {count} iterations failed; failure.tolerated is {tolerated}"
+    return ErrorInfo("too_many_failures", f"{text}; the first, {first.index}: {first.kind}: {first.message}")
 
 
 def _page_out(run: StepRun, path: Path) -> Fact:

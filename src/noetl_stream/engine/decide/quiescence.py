@@ -1,11 +1,11 @@
-"""Quiescence: loops advance, held tokens are retried, the execution ends (LANGUAGE §4, §9)."""
+"""Quiescence: loops advance, what waits is retried, the execution ends (LANGUAGE §4, §7, §9)."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from noetl_stream.engine.choices import MAX_CHOICES, RESULT, Choice, EvaluationNeeded, Rendering, is_current, made
-from noetl_stream.engine.decide.executions import end_when_stopped, on_ctx
+from noetl_stream.engine.decide.executions import end_when_stopped, finished, on_ctx
 from noetl_stream.engine.decide.joins import break_deadlock, fire_complete, fire_if_enough
 from noetl_stream.engine.decide.loops import move_loop
 from noetl_stream.engine.decide.routing import route
@@ -14,7 +14,7 @@ from noetl_stream.engine.decide.tokens import admit, begin, enter
 from noetl_stream.engine.scope import expression_failure, result_scope
 from noetl_stream.engine.state import Execution
 from noetl_stream.model import codec
-from noetl_stream.model.events import ExecutionFinished, Fact, TokenDiscarded
+from noetl_stream.model.events import Fact, TokenDiscarded
 from noetl_stream.model.outcome import ErrorInfo, Outcome, Payload
 from noetl_stream.playbook.plan import Plan
 from noetl_stream.template import Template
@@ -26,11 +26,13 @@ def at_quiescence(plan: Plan, state: Execution) -> Sequence[Fact]:
     Every input leaves a state for which this is empty (tested after every fact): ``advance`` finds the same facts
     without scanning the whole state each time.
     """
-    return pending_decisions(plan, state) or retry_held(plan, state) or move_on(plan, state)
+    return pending_decisions(plan, state) or retry_waiting(plan, state) or move_on(plan, state)
 
 
 def move_on(plan: Plan, state: Execution) -> Sequence[Fact]:
-    """The next facts of a state with no pending fact and no held token that could be admitted."""
+    """The next facts of a state with no pending fact, no held token that could be admitted and no resting branch that
+    could go on.
+    """
     if state.ended:
         return ()
     if state.ending:
@@ -38,6 +40,8 @@ def move_on(plan: Plan, state: Execution) -> Sequence[Fact]:
     if state.halted or state.status == "pending":
         return ()
     for run in state.runs.values():
+        if run.ended:
+            continue  # its branch rests
         if run.loop is not None and (moved := move_loop(plan, state, run)):
             return moved
         if facts := watch(plan, state, run):
@@ -45,17 +49,23 @@ def move_on(plan: Plan, state: Execution) -> Sequence[Fact]:
     return cancel_unawaited(state) or _settle_tokens(plan, state)
 
 
-def retry_held(plan: Plan, state: Execution) -> Sequence[Fact]:
-    """What follows for the first held token, in order of arrival, that can now be admitted (LANGUAGE §4)."""
+def retry_waiting(plan: Plan, state: Execution) -> Sequence[Fact]:
+    """What follows for the first held token that can now be admitted, or resting branch that can go on, in order of
+    arrival (LANGUAGE §4, §7).
+    """
     if state.ending or state.ended or state.halted:
         return ()
-    held = [waiting for waiting in state.tokens.values() if waiting.held]
-    for index, waiting in enumerate(held):
+    waiting = [token_id for token_id, token in state.tokens.items() if token.held]
+    if state.resting:
+        waiting = sorted(
+            (*waiting, *state.resting), key=lambda one: (state.tokens.get(one) or state.resting[one]).arrived
+        )
+    for index, one in enumerate(waiting):
+        token = state.tokens.get(one)
         try:
-            follows = admit(plan, state, waiting)
+            follows = admit(plan, state, token) if token is not None else route(plan, state, state.runs[one])
         except EvaluationNeeded:
-            left = held[index : index + MAX_CHOICES]
-            raise EvaluationNeeded([one.token.token_id for one in left]) from None
+            raise EvaluationNeeded(waiting[index : index + MAX_CHOICES]) from None
         if follows:
             return follows
     return ()
@@ -106,11 +116,11 @@ def result_of(plan: Plan, state: Execution, result: Template) -> Choice:
 
 
 def _completed(state: Execution, result: Payload) -> Fact:
-    return ExecutionFinished("completed", Outcome("ok", result), state.discarded)
+    return finished(state, "completed", Outcome("ok", result))
 
 
 def _broken(state: Execution, error: ErrorInfo) -> Fact:
-    return ExecutionFinished("failed", Outcome("error", error=error), state.discarded)
+    return finished(state, "failed", Outcome("error", error=error))
 
 
 def pending_decisions(plan: Plan, state: Execution) -> Sequence[Fact]:
@@ -125,9 +135,9 @@ def pending_decisions(plan: Plan, state: Execution) -> Sequence[Fact]:
         return facts
     begun = {assignment.step_run_id for assignment in state.commands}
     for run in state.runs.values():
-        if run.ended:
+        if run.ended and run.step_run_id not in state.resting:
             return route(plan, state, run)
-        if run.loop is None and run.step_run_id not in begun:
+        if not run.ended and run.loop is None and run.step_run_id not in begun:
             return begin(plan, state, run)
     for waiting in state.tokens.values():
         if not (waiting.held or waiting.joining) and (facts := enter(plan, state, waiting.token)):

@@ -1,25 +1,28 @@
-"""Routing: which arcs fire when a step run has ended (LANGUAGE §7, formal specification §8)."""
+"""Routing: which arcs fire when a step run has ended, and whether its branch rests (LANGUAGE §7, formal specification
+§8)."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any, Final
 
-from noetl_stream.engine.choices import Choice, made
+from noetl_stream.engine.choices import NO_SCOPE, Choice, is_current, made
 from noetl_stream.engine.decide import Rules
 from noetl_stream.engine.decide.executions import on_ctx
 from noetl_stream.engine.scope import arc_scope, expression_failure
-from noetl_stream.engine.state import Execution, StepRun
+from noetl_stream.engine.state import Chosen, Execution, StepRun, due_ms
 from noetl_stream.model import codec, events
 from noetl_stream.model.events import EvaluatedGuard, ExecutionFailing, Fact, NextEvaluated, Token, TokenEnqueued
-from noetl_stream.model.ids import derive
-from noetl_stream.playbook.plan import ArcPlan, Plan, StepPlan
+from noetl_stream.model.ids import derive, timer_of
+from noetl_stream.model.outcome import ErrorInfo
+from noetl_stream.playbook.plan import ArcPlan, Plan, StepPlan, WaitPlan
 
 
 def route(plan: Plan, state: Execution, run: StepRun) -> Sequence[Fact]:
     """``next.evaluated`` and a token per fired arc; ``execution.failing`` if a failure is unhandled.
 
-    All guards and ``args`` are evaluated against the state before any token is enqueued.
+    ``next.resting`` (once) with a timer if no arc fires yet; nothing for a branch that goes on resting. All guards and
+    ``args`` are evaluated against the state before any token is enqueued.
 
     Raises:
         ReferenceNeeded: one of them reads a result that must be loaded first.
@@ -28,13 +31,19 @@ def route(plan: Plan, state: Execution, run: StepRun) -> Sequence[Fact]:
     step = plan.steps[run.step]
     if not step.arcs:
         return _close(plan, run, [], [], ())
-    # What was chosen elsewhere stays so when `ctx` changes: it is the choice at the end of the step run.
-    evaluated = made(state, run.step_run_id, lambda: arcs_of(plan, state, run), lambda chosen: True)
+    rests = step.next_wait if run.ended in ("step.done", "loop.done") else None
+
+    def is_valid(chosen: Chosen) -> bool:
+        # What was chosen elsewhere stays so when `ctx` changes: it is the choice at the end of the step run.
+        return rests is None or any(chosen.evaluated.guards) or is_current(state, chosen)
+
+    evaluated = made(state, run.step_run_id, lambda: arcs_of(plan, state, run), is_valid)
     guards: list[EvaluatedGuard] = []
     fired: list[int] = []
-    for index, held in zip(_open_arcs(step, run), evaluated.guards, strict=False):
+    for place, (index, held) in enumerate(zip(_open_arcs(step, run), evaluated.guards, strict=False)):
         guard = step.arcs[index].guard
-        guards.append(EvaluatedGuard(guard.source if guard is not None else "true", held, index))
+        waits_for = evaluated.waits_for.get(place, "")
+        guards.append(EvaluatedGuard(guard.source if guard is not None else "true", held, index, waits_for))
         if held:
             fired.append(index)
     arcs = [step.arcs[index] for index in fired]
@@ -42,6 +51,8 @@ def route(plan: Plan, state: Execution, run: StepRun) -> Sequence[Fact]:
     if error:
         failing = ExecutionFailing(expression_failure(f"an arc of {run.step}", error), run.step, run.step_run_id)
         return (NextEvaluated(run.step_run_id, run.ended, guards), failing)
+    if rests is not None and not fired:
+        return () if run.step_run_id in state.resting else _rest(state, run, rests, guards)
     tokens = [_token(run, step.arcs[index], index, args) for index, args in zip(fired, evaluated.values, strict=True)]
     return _close(plan, run, guards, fired, tokens)
 
@@ -50,7 +61,9 @@ def arcs_of(plan: Plan, state: Execution, run: StepRun) -> Choice:
     """Which arcs of an ended step run fire, and with which ``args``."""
     step = plan.steps[run.step]
     options = [step.arcs[index] for index in _open_arcs(step, run)]
-    return Choice(options, arc_scope(plan, state, run), first=step.routing == "exclusive")
+    has_templates = any(arc.guard is not None or arc.args.source for arc in options)
+    scope = arc_scope(plan, state, run) if has_templates else NO_SCOPE
+    return Choice(options, scope, first=step.routing == "exclusive", waits=step.next_wait is not None)
 
 
 def _open_arcs(step: StepPlan, run: StepRun) -> Sequence[int]:
@@ -58,6 +71,12 @@ def _open_arcs(step: StepPlan, run: StepRun) -> Sequence[int]:
     if run.ended != "step.failed":
         return range(len(step.arcs))
     return [index for index, arc in enumerate(step.arcs) if arc.handles_failure]
+
+
+def _rest(state: Execution, run: StepRun, wait: WaitPlan, guards: list[EvaluatedGuard]) -> Sequence[Fact]:
+    due = due_ms(state.at_ms, wait.timeout_s)
+    timer = events.TimerSet(timer_of(run.step_run_id, "next"), "next", due, run.step_run_id)
+    return (events.NextResting(run.step_run_id, run.ended, guards), timer)
 
 
 def _size_error(state: Execution, fired: Sequence[ArcPlan], values: Sequence[Any]) -> str:
@@ -72,10 +91,21 @@ def _size_error(state: Execution, fired: Sequence[ArcPlan], values: Sequence[Any
 def _close(
     plan: Plan, run: StepRun, guards: list[EvaluatedGuard], fired: list[int], tokens: Sequence[Token]
 ) -> Sequence[Fact]:
+    step = plan.steps[run.step]
     evaluated = NextEvaluated(run.step_run_id, run.ended, guards, fired)
-    if not fired and run.error is not None and plan.steps[run.step].failure_mode == "fail_fast":
-        return (evaluated, ExecutionFailing(run.error, run.step, run.step_run_id))
+    error = run.error or _routing_timeout(step, run)
+    if not fired and error is not None and step.failure_mode == "fail_fast":
+        return (evaluated, ExecutionFailing(error, run.step, run.step_run_id))
     return (evaluated, *map(TokenEnqueued, tokens))
+
+
+def _routing_timeout(step: StepPlan, run: StepRun) -> ErrorInfo | None:
+    """The failure of a branch that rested too long, unless it is to be discarded."""
+    wait = step.next_wait
+    if run.ended != "next.timed_out" or wait is None or wait.on_timeout == "discard":
+        return None
+    text = f"no arc of step {step.name} fired within next.spec.wait.timeout_s ({wait.timeout_s:g} s)"
+    return ErrorInfo("routing_timeout", text)
 
 
 def _token(run: StepRun, arc: ArcPlan, index: int, args: dict[str, Any]) -> Token:
@@ -99,4 +129,14 @@ def _step_ended(
     return (*on_ctx(state), *route(plan, state, run))
 
 
-RULES: Final[Rules] = {events.StepDone: _step_ended, events.StepFailed: _step_ended, events.LoopDone: _step_ended}
+def _timed_out(plan: Plan, state: Execution, fact: events.NextTimedOut) -> Sequence[Fact]:
+    run = state.runs.get(fact.step_run_id)
+    return () if run is None or state.ending else route(plan, state, run)
+
+
+RULES: Final[Rules] = {
+    events.StepDone: _step_ended,
+    events.StepFailed: _step_ended,
+    events.LoopDone: _step_ended,
+    events.NextTimedOut: _timed_out,
+}

@@ -87,6 +87,8 @@ def _timer_fired(plan: Plan, state: Execution, fact: events.TimerFired) -> Seque
         return (events.ExecutionFailing(ErrorInfo("timeout", text)),)
     if fact.purpose == "admission":
         return _admission_over(plan, state, fact.subject)
+    if fact.purpose == "next":
+        return (events.NextTimedOut(fact.subject),) if fact.subject in state.resting else ()
     if fact.purpose == "deadline":
         return _deadline_over(plan, state, fact.subject)
     run = state.runs.get(fact.subject)

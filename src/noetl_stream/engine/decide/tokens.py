@@ -61,7 +61,9 @@ def admit(plan: Plan, state: Execution, waiting: WaitingToken) -> Sequence[Fact]
             failure = expression_failure(f"admission of {token.step}", evaluated.error)
             return (events.ExecutionFailing(failure, token.step, failed_token=token.token_id),)
         guards = [
-            EvaluatedGuard(rule.guard.source if rule.guard is not None else "else", held, index)
+            EvaluatedGuard(
+                rule.guard.source if rule.guard is not None else "else", held, index, evaluated.waits_for.get(index, "")
+            )
             for index, (rule, held) in enumerate(zip(policy.rules, evaluated.guards, strict=False))
         ]
         if not _is_allowed(policy, evaluated):
@@ -89,7 +91,7 @@ def _hold(state: Execution, policy: AdmitPlan, token: Token, guards: list[Evalua
 
 def admission_of(plan: Plan, state: Execution, token: Token, policy: AdmitPlan) -> Choice:
     """Which rule of the policy admits or refuses the token: the first that holds."""
-    return Choice(policy.rules, admission_scope(plan, state, token))
+    return Choice(policy.rules, admission_scope(plan, state, token), waits=policy.wait is not None)
 
 
 def _is_allowed(policy: AdmitPlan, evaluated: Evaluated) -> bool:

@@ -27,7 +27,7 @@ def with_ctx(state: Execution, ctx: dict[str, Any], keys: Iterable[str], writer:
     if run is not None:
         others = [key for key in keys if _changed_since(state, key, run)]
         if others:
-            state = replace(state, overwrote=CtxOverwrote(writer, others))
+            state = replace(state, ctx_notice=CtxOverwrote(writer, others))
     writers = {**state.writers, **dict.fromkeys(keys, (writer, at))}
     return replace(state, ctx=ctx, ctx_bytes=len(codec.encode(ctx)), ctx_version=at, writers=writers)
 

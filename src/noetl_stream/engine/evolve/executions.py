@@ -33,6 +33,7 @@ def _started(state: Execution, fact: events.ExecutionStarted) -> Execution:
         version=fact.version,
         workload=fact.workload,
         limits=fact.limits,
+        schemas=fact.schemas,
         request=None,
     )
 
@@ -83,8 +84,8 @@ def _is_no_timeout(state: Execution, timer: Timer) -> bool:
     return suspended is not None and suspended.waits[path_key(timer.path)].timeout_s is None
 
 
-def _ctx_overwrote(state: Execution, fact: events.CtxOverwrote) -> Execution:
-    return state if state.overwrote is None else replace(state, overwrote=None)
+def _ctx_noted(state: Execution, fact: events.CtxOverwrote | events.CtxPatchDiscarded) -> Execution:
+    return state if state.ctx_notice is None else replace(state, ctx_notice=None)
 
 
 def _reference_awaited(state: Execution, fact: events.ReferenceAwaited) -> Execution:
@@ -137,6 +138,7 @@ def _finished(state: Execution, fact: events.ExecutionFinished) -> Execution:
         outcome=fact.outcome,
         tokens={},
         runs={},
+        resting={},
         assignments={},
         suspensions={},
         timers={},
@@ -193,7 +195,8 @@ RULES: Final[Rules] = {
     events.ExecutionFailing: _failing,
     events.ExecutionPaused: _paused,
     events.ExecutionResumed: _resumed,
-    events.CtxOverwrote: _ctx_overwrote,
+    events.CtxOverwrote: _ctx_noted,
+    events.CtxPatchDiscarded: _ctx_noted,
     events.ReferenceAwaited: _reference_awaited,
     events.ReferenceLost: _reference_lost,
     events.EvaluationAwaited: _evaluation_awaited,

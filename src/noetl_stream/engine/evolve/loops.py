@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final, Literal
 
 import msgspec
@@ -15,6 +16,28 @@ from noetl_stream.model.messages import LoopProgress
 from noetl_stream.model.outcome import EMPTY, ErrorInfo, Payload, Reference
 
 
+def items_of(value: Any) -> list[Any] | None:
+    """What a loop over this value iterates; ``None`` if it cannot be iterated (LANGUAGE §6)."""
+    if isinstance(value, dict):
+        return [{"key": key, "value": item} for key, item in value.items()]
+    return value if isinstance(value, list) else None
+
+
+def named_items(state: Execution, run: StepRun, source: Sequence[str | int]) -> list[Any] | None:
+    """The items at this path of ``workload``, or of ``ctx`` as the step run sees it now; ``None`` if it is another path
+    or leads to none. They are not copied: no value of the state ever changes.
+    """
+    value: Any = {"workload": state.workload, "ctx": {**run.ctx, **run.patches}}
+    if not source or source[0] not in value:
+        return None
+    for key in source:
+        try:
+            value = value[key]
+        except (LookupError, TypeError):
+            return None
+    return items_of(value)
+
+
 def loop_at(loop: LoopState | None, path: Path) -> LoopState | None:
     """The level inside the iteration ``path`` (the outermost for ``()``); ``None`` if it is not running."""
     for index in path:
@@ -24,12 +47,13 @@ def loop_at(loop: LoopState | None, path: Path) -> LoopState | None:
     return loop
 
 
-def with_loop(outermost: LoopState | None, path: Path, level: LoopState) -> LoopState:
-    """``outermost`` with ``level`` placed inside the iteration ``path``."""
+def with_loop(outermost: LoopState | None, path: Path, level: LoopState, failed_leaves: int = 0) -> LoopState:
+    """``outermost`` with ``level`` placed inside the iteration ``path``, and so many failures more around it."""
     if not path or outermost is None:
         return level
-    inner = with_loop(outermost.inner.get(path[0]), path[1:], level)
-    return replace(outermost, inner={**outermost.inner, path[0]: inner})
+    inner = with_loop(outermost.inner.get(path[0]), path[1:], level, failed_leaves)
+    failed_leaves += outermost.failed_leaves
+    return replace(outermost, inner={**outermost.inner, path[0]: inner}, failed_leaves=failed_leaves)
 
 
 def end_iteration(
@@ -45,6 +69,7 @@ def end_iteration(
     """The state after the iteration ``path`` of a running level; ``unattended`` is that of the step run from now on."""
     loop, index = loop_at(run.loop, path[:-1]), path[-1]
     assert loop is not None
+    failed_leaves = 0
     if not loop.has_ended(index):
         done, low = loop.done | 1 << (index - loop.low), loop.low
         while done & 1:
@@ -53,15 +78,18 @@ def end_iteration(
         changes: dict[str, Any] = {"done": done, "low": low, ending: getattr(loop, ending) + 1}
         if index in loop.inner:
             changes["inner"] = {key: value for key, value in loop.inner.items() if key != index}
-        if ending == "failed" and loop.first_error is None:
-            changes["first_error"] = error
+        if ending == "failed":
+            changes["first_error"] = loop.first_error or error
+            failed_leaves = 0 if index in loop.inner else 1
+            changes["failed_leaves"] = loop.failed_leaves + failed_leaves
         size = loop.results_bytes + (payload.reference.size if payload.reference else len(payload.value)) + 1
         if loop.spilled or payload.reference is not None or size > state.limits.max_inline_bytes:
             changes |= {"results": None, "results_bytes": size, "spilled": True}
         else:
             changes |= {"results": (index, payload, loop.results), "results_bytes": size}
         loop = replace(loop, next_index=max(loop.next_index, index + 1), **changes)
-    return with_run(state, replace(run, loop=with_loop(run.loop, path[:-1], loop), unattended=unattended))
+    outermost = with_loop(run.loop, path[:-1], loop, failed_leaves)
+    return with_run(state, replace(run, loop=outermost, unattended=unattended))
 
 
 def loop_result(loop: LoopState, execution_id: str, step_run_id: str) -> Payload:
@@ -87,6 +115,7 @@ def loop_progress(loop: LoopState, *, with_items: bool = False) -> LoopProgress:
         above=above,
         ok=loop.ok,
         failed=loop.failed,
+        failed_leaves=loop.failed_leaves,
         first_error=loop.first_error,
         items=items,
         pages=pages,
@@ -115,17 +144,18 @@ def start_level(run: StepRun, path: Path, level: LoopState | None, *, local: boo
 
 
 def _started(state: Execution, fact: events.LoopStarted) -> Execution:
-    """Starts a distributed level with its first items, or with the pages a worker has paged out."""
+    """Starts a distributed level with its items, or with the pages a worker has paged out."""
     run = state.runs.get(fact.step_run_id)
     if run is None or run.ended:
         return state
-    level = LoopState(fact.items, fact.count, False, fact.max_in_flight)
+    items = named_items(state, run, fact.source) or fact.items
+    level = LoopState(items, fact.count, False, fact.max_in_flight)
     begun = start_level(run, fact.path, level, local=False)
     return state if begun is None else with_run(state, begun)
 
 
 def _paged(state: Execution, fact: events.LoopPaged) -> Execution:
-    """Appends the next items of a long list."""
+    """Appends the next items of a long list, in a journal of an earlier version."""
     run = state.runs.get(fact.step_run_id)
     loop = loop_at(run.loop, fact.path) if run is not None else None
     if run is None or loop is None or len(loop.items) + len(fact.items) > loop.count:

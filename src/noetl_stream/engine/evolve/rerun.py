@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from noetl_stream.engine.evolve import Rules, tokens, with_run, without
 from noetl_stream.engine.evolve.ctx import patched, reduce_all
+from noetl_stream.engine.evolve.step_runs import tolerate
 from noetl_stream.engine.state import Execution, LoopState
 from noetl_stream.model import codec, events
 from noetl_stream.model.outcome import ErrorInfo
@@ -54,9 +55,20 @@ def _step_reused(state: Execution, fact: events.StepReused) -> Execution:
     run, counts = state.runs[fact.step_run_id], fact.loop
     loop = None
     if counts is not None:
-        loop = LoopState([], counts.count, True, 1, ok=counts.ok, failed=counts.failed, skipped=counts.skipped)
-    state = with_run(state, replace(run, ended=fact.ended, error=fact.error, vars=fact.vars, loop=loop))
+        loop = LoopState(
+            items=[],
+            count=counts.count,
+            local=True,
+            max_in_flight=1,
+            ok=counts.ok,
+            failed=counts.failed,
+            skipped=counts.skipped,
+            failed_leaves=counts.failed_leaves,
+        )
+        if fact.ended == "loop.done":
+            state = tolerate(state, run.step, loop)
     value = fact.value
+    state = with_run(state, replace(run, ended=fact.ended, value=value, error=fact.error, vars=fact.vars, loop=loop))
     steps = without(state.steps, run.step) if value is None else {**state.steps, run.step: value}
     return replace(state, steps=steps)
 

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from noetl_stream.engine.evolve import Rules, with_assignment, with_run, without
 from noetl_stream.engine.evolve.ctx import reduce_all, with_ctx
-from noetl_stream.engine.evolve.loops import end_iteration, loop_at, loop_result, start_level, with_loop
+from noetl_stream.engine.evolve.loops import end_iteration, loop_at, loop_result, named_items, start_level, with_loop
 from noetl_stream.engine.state import Assignment, Execution, LoopState, RecordedFact, StepRun
 from noetl_stream.model import events
 from noetl_stream.model.ids import timer_of
@@ -69,11 +69,26 @@ def end_step(
         loop = run.loop
         result = loop_result(loop, state.execution_id, run.step_run_id) if loop is not None else Outcome("ok").result
         value = StepValue(Outcome("ok", result))
-        ended = replace(run, ended="loop.done")
+        ended = replace(run, ended="loop.done", value=value)
+        state = state if loop is None else tolerate(state, run.step, loop)
     else:
         value = step_value(progress)
-        ended = replace(run, ended="step.done")
+        ended = replace(run, ended="step.done", value=value)
     return replace(with_run(state, ended), steps={**state.steps, run.step: value})
+
+
+def tolerate(state: Execution, step: str, loop: LoopState) -> Execution:
+    """Counts the failed iterations of a loop that ended well."""
+    if not loop.failed_leaves:
+        return state
+    so_far = state.tolerated.get(step) or events.ToleratedFailures(step, 0)
+    together = events.ToleratedFailures(
+        step,
+        so_far.count + loop.count,
+        so_far.failed + loop.failed,
+        so_far.failed_leaves + loop.failed_leaves,
+    )
+    return replace(state, tolerated={**state.tolerated, step: together})
 
 
 def _loop_done(state: Execution, fact: events.LoopDone) -> Execution:
@@ -125,7 +140,8 @@ def _scheduled(state: Execution, fact: events.StepScheduled) -> Execution:
     run = state.runs.get(fact.step_run_id)
     if run is None or run.ended or state.ending:
         return state
-    level = None if fact.items is None else LoopState(fact.items, len(fact.items), True, fact.max_in_flight)
+    items = named_items(state, run, fact.source) or fact.items
+    level = None if items is None else LoopState(items, len(items), True, fact.max_in_flight)
     after = start_level(run, fact.path, level, local=True)
     if after is None:
         return state
@@ -140,11 +156,13 @@ def _cancelled(state: Execution, fact: events.StepCancelled) -> Execution:
     if assignment is None:
         suspended = state.suspensions.get(fact.command_id)
         return state if suspended is None else drop_assignment(state, suspended)
-    if assignment.cancelling:
+    if assignment.cancelling and assignment.discards_patches >= fact.discards_patches:
         return state
-    if assignment.run is not None:
-        return with_assignment(state, replace(assignment, cancelling=fact.reason))
-    return drop_assignment(state, assignment)
+    if assignment.run is None:
+        return drop_assignment(state, assignment)
+    reason = assignment.cancelling or fact.reason
+    cancelled = replace(assignment, cancelling=reason, discards_patches=fact.discards_patches)
+    return with_assignment(state, cancelled)
 
 
 Classification = Literal["next", "duplicate", "gap", "stale", "unknown"]

@@ -1,4 +1,4 @@
-"""How tokens change the state: they arrive, wait and are consumed; and how a routed step run leaves it."""
+"""How tokens change the state: they arrive, wait, are consumed; and how step runs are routed, or rest at ``next``."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from noetl_stream.engine.evolve import Rules, without
-from noetl_stream.engine.state import Execution, StepRun, WaitingToken
+from noetl_stream.engine.evolve import Rules, with_run, without
+from noetl_stream.engine.state import Execution, RestingBranch, StepRun, WaitingToken
 from noetl_stream.model import events
 from noetl_stream.model.ids import timer_of
 from noetl_stream.model.outcome import Payload
@@ -21,7 +21,7 @@ def enqueued(state: Execution, fact: events.TokenEnqueued) -> Execution:
         waves = {**state.waves, token.step: token.waves[token.step]}
         timers = without(state.timers, *(timer_of(joined, "deadline") for joined in fact.joined))
         state = replace(state, tokens=without(state.tokens, *fact.joined), waves=waves, timers=timers)
-    return replace(state, tokens={**state.tokens, token.token_id: WaitingToken(token)})
+    return replace(state, tokens={**state.tokens, token.token_id: WaitingToken(token, state.position + 1)})
 
 
 def joined(state: Execution, fact: events.TokenJoined) -> Execution:
@@ -35,7 +35,7 @@ def held(state: Execution, fact: events.TokenHeld) -> Execution:
     waiting = state.tokens.get(fact.token_id)
     if waiting is None or waiting.held:
         return state
-    held = WaitingToken(waiting.token, True, tuple(fact.guards), fact.keeps_alive)
+    held = replace(waiting, held=True, guards=tuple(fact.guards), keeps_alive=fact.keeps_alive)
     return replace(state, tokens={**state.tokens, fact.token_id: held})
 
 
@@ -67,11 +67,30 @@ def next_evaluated(state: Execution, fact: events.NextEvaluated) -> Execution:
     run = state.runs.get(fact.step_run_id)
     if run is None:
         return state
+    if fact.step_run_id in state.resting:
+        timers = without(state.timers, timer_of(fact.step_run_id, "next"))
+        state = replace(state, resting=without(state.resting, fact.step_run_id), timers=timers)
     ends = state.ends
-    if not fact.fired and fact.event != "step.failed":
+    if not fact.fired and fact.event in ("step.done", "loop.done"):
         value = state.steps.get(run.step)
         ends = {**ends, run.step: value.outcome.result if value else Payload()}
     return replace(state, runs=without(state.runs, fact.step_run_id), ends=ends)
+
+
+def next_resting(state: Execution, fact: events.NextResting) -> Execution:
+    run = state.runs.get(fact.step_run_id)
+    if run is None or run.ended != fact.event or fact.step_run_id in state.resting:
+        return state
+    branch = RestingBranch(state.position + 1, tuple(fact.guards))
+    return replace(state, resting={**state.resting, fact.step_run_id: branch})
+
+
+def next_timed_out(state: Execution, fact: events.NextTimedOut) -> Execution:
+    run = state.runs.get(fact.step_run_id)
+    if run is None or fact.step_run_id not in state.resting:
+        return state
+    resting, chosen = (without(each, fact.step_run_id) for each in (state.resting, state.chosen))
+    return with_run(replace(state, resting=resting, chosen=chosen), replace(run, ended="next.timed_out"))
 
 
 def _consume(state: Execution, token_id: str, *, keep_deadline: bool = False) -> Execution:
@@ -90,4 +109,6 @@ RULES: Final[Rules] = {
     events.TokenClaimed: claimed,
     events.TokenDiscarded: discarded,
     events.NextEvaluated: next_evaluated,
+    events.NextResting: next_resting,
+    events.NextTimedOut: next_timed_out,
 }

@@ -172,6 +172,10 @@ def _processed(state: Execution, assignment: Assignment, fact: events.TaskProces
     state = with_assignment(
         state, replace(assignment, progress={**assignment.progress, key: progress}, answers=answers)
     )
+    if assignment.discards_patches:
+        keys = [*fact.set_ctx, *fact.set_shared]
+        notice = events.CtxPatchDiscarded(run.step_run_id, keys) if keys else None
+        return replace(state, ctx_notice=notice)
     if fact.set_vars or fact.set_ctx:
         state = with_run(state, replace(run, patches={**run.patches, **fact.set_ctx}, vars=progress.vars))
     if fact.set_ctx:
@@ -285,6 +289,8 @@ def _result_form(fact: events.TaskProcessed) -> str:
 
 
 def _items_form(fact: events.LoopStarted | events.LoopPagedOut) -> str:
+    if isinstance(fact, events.LoopStarted) and fact.source:
+        return "names its items: only the server does"
     if fact.max_in_flight < 1 or not 0 <= fact.count <= _MOST:
         return "has invalid counts"
     if fact.pages and not _adds_up(fact.pages, fact.count):

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 
-from noetl_stream.engine.decide.loops import in_pages, loop_items, loop_window
+from noetl_stream.engine.decide.loops import in_pages, loop_items, loop_window, most_inline, too_many_failures
 from noetl_stream.engine.runner.scope import Iteration
 from noetl_stream.engine.scope import expression_failure
 from noetl_stream.model import codec
@@ -48,9 +48,9 @@ def open_level(
         ReferenceNeeded: one of them reads a result kept by reference.
     """
     try:
-        if before is not None:
-            return OpenedLevel(before.items or [], loop_window(level, scope, limits.max_in_flight), tuple(before.pages))
-        return OpenedLevel(*loop_items(level, scope, limits.max_in_flight))
+        items = loop_items(level, scope) if before is None else before.items or []
+        at_once = loop_window(level, scope, limits.max_in_flight)
+        return OpenedLevel(items, at_once, tuple(before.pages) if before is not None else ())
     except ExpressionError as error:
         return expression_failure("loop", error)
 
@@ -62,7 +62,7 @@ def cut(opened: OpenedLevel, limits: Limits, *, paging: bool) -> list[list[Any]]
         paging: Whether they must be in any case, and not only if they are too many for an event.
     """
     size = len(codec.encode(opened.items))
-    if not paging and size <= limits.max_loop_items_bytes:
+    if not paging and size <= most_inline(limits):
         return None
     pages = list(in_pages(opened.items, size))
     if len(pages) > limits.max_loop_pages:
@@ -82,15 +82,26 @@ Result: TypeAlias = ErrorInfo | Halted | None
 
 
 class Level:
-    """A running level in the iteration ``around`` it. ``before`` is its progress before this run."""
+    """A running level in the iteration ``around`` it, ``inside`` another level or none. ``before`` is its progress
+    before this run.
+    """
 
-    def __init__(self, plan: LoopPlan, around: Iteration, opened: OpenedLevel, before: LoopProgress) -> None:
+    def __init__(
+        self,
+        plan: LoopPlan,
+        around: Iteration,
+        opened: OpenedLevel,
+        before: LoopProgress,
+        inside: Level | None = None,
+    ) -> None:
         self.plan = plan
         self.around = around
         self.opened = opened
         self.before = before
+        self.inside = inside
         self.ok = before.ok
         self.failed = before.failed
+        self.failed_leaves = before.failed_leaves
         self.first_error = before.first_error
         self.is_halted = False
         self.waits: list[Wait] = []
@@ -100,10 +111,22 @@ class Level:
         """The failure that ends a ``fail_fast`` level."""
         return self.first_error if self.plan.failure_mode == "fail_fast" else None
 
+    @property
+    def too_many_failures(self) -> ErrorInfo | None:
+        """The error of a level that has ended with more failures than it tolerates."""
+        return too_many_failures(self.plan, self.failed, self.opened.total, self.first_error)
+
     def left(self) -> Iterator[int]:
         """The iterations that have not ended, in order."""
         above = frozenset(self.before.above)
         return (index for index in range(self.before.low, self.opened.total) if index not in above)
+
+    def fail_leaf(self) -> None:
+        """Counts an iteration that failed, and not because of an inner one, here and in the levels around this one."""
+        level: Level | None = self
+        while level is not None:
+            level.failed_leaves += 1
+            level = level.inside
 
     def take(self, index: int, result: Result) -> None:
         """Counts the result of the iteration ``index``."""

@@ -223,9 +223,12 @@ class CommandRunner:
             return level.broken_by
         if level.is_halted:
             return Halted(level.waits)
-        skipped = opened.total - level.ok - level.failed
-        run_id = self._command.step_run_id
-        self._report(events.LoopDone(run_id, opened.total, level.ok, level.failed, skipped, around.path))
+        error = level.too_many_failures
+        if error is not None:
+            self._report(end_of(self._command, around.path, error))
+            return error
+        counts = opened.total, level.ok, level.failed, opened.total - level.ok - level.failed
+        self._report(events.LoopDone(self._command.step_run_id, *counts, around.path, level.failed_leaves))
         return None
 
     def _take_turns(self, level: Level, left: Iterator[int]) -> Work[bool]:
@@ -261,6 +264,7 @@ class CommandRunner:
             item = yield from self._item(item)
             if isinstance(item, ErrorInfo):
                 self._report(events.LoopIterationFailed(path, item))
+                level.fail_leaf()
                 return item
         iteration = iteration_of(plan, index, item, level.opened.total, level.around)
         if plan.inner is None:
@@ -268,20 +272,24 @@ class CommandRunner:
             if parked is not None:
                 return Halted([parked])
             self._report(events.LoopIterationStarted(path, self._worker))
-            return (yield from self._pass(iteration))
+            result = yield from self._pass(iteration)
+            if isinstance(result, ErrorInfo):
+                level.fail_leaf()
+            return result
         before = level.before.inner.get(index)
         if before is None:
             self._report(events.LoopIterationStarted(path, self._worker))
         opened = yield from self._open(plan.inner, iteration, before)
         if isinstance(opened, ErrorInfo):
             self._report(events.LoopIterationFailed(path, opened))
+            level.fail_leaf()
             return opened
         if before is None:
             run_id, items, pages = self._command.step_run_id, opened.items, list(opened.pages)
             self._report(
                 events.LoopStarted(run_id, opened.total, items, opened.at_once, local=True, path=path, pages=pages)
             )
-        return (yield from self._level(Level(plan.inner, iteration, opened, before or LoopProgress())))
+        return (yield from self._level(Level(plan.inner, iteration, opened, before or LoopProgress(), level)))
 
     def _open(
         self, level: LoopPlan, around: Iteration, before: LoopProgress | None = None

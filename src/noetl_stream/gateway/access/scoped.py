@@ -6,7 +6,7 @@ if it did not exist. Lists leave both out.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeVar, cast
 
 from msgspec.structs import replace
@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from noetl_stream.errors import Forbidden, NotFound
 from noetl_stream.lru import LruCache
 from noetl_stream.model.paths import covers
+from noetl_stream.playbook.check.calls import paths_missing
 from noetl_stream.ports.catalog import NotRegistered
 from noetl_stream.ports.operations import Operations
 from noetl_stream.ports.operations.documents import DocumentPage
@@ -133,8 +134,13 @@ class ScopedPlaybooks:
         self._playbooks = playbooks
         self._scope = scope
 
-    async def check(self, source: bytes, name: str) -> CheckedDocument:
-        return await self._playbooks.check(source, name)
+    async def check(self, source: bytes, name: str, paths: Sequence[str] = ()) -> CheckedDocument:
+        """Says nothing of called playbooks outside: whether they are registered is not for everyone to know. Schemas
+        outside are not looked up.
+        """
+        checked = await self._playbooks.check(source, name, self._scope.paths)
+        hidden = {one for one, path in paths_missing(checked.diagnostics, source).items() if not self._scope.has(path)}
+        return replace(checked, diagnostics=[one for one in checked.diagnostics if one not in hidden])
 
     async def require_text(self, source: bytes, name: str) -> None:
         """Raises :class:`~noetl_stream.errors.Forbidden` for a path outside; a text with errors is refused later."""

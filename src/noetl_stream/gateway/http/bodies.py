@@ -32,7 +32,7 @@ YAML_MEDIA: Final = (YAML, "application/x-yaml", "text/yaml", "text/x-yaml")
 class RequestModel(BaseModel):
     """Base of JSON bodies: unknown keys are refused, no value is converted."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+    model_config = ConfigDict(defer_build=True, extra="forbid", frozen=True, strict=True)
 
 
 Keys = Annotated[dict[str, Any], Field(default_factory=dict)]

@@ -36,7 +36,7 @@ class InHeader(NamedTuple):
 class Parameters(BaseModel):
     """Base of the parameters of a route. A field without a mark is in the query, where a list may be repeated."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(defer_build=True, extra="forbid", frozen=True)
 
     places: ClassVar[Mapping[str, tuple[Place, str]]]
     """By field: its place, and its name there."""

@@ -9,7 +9,7 @@ import msgspec
 
 Path = tuple[int, ...]
 SharedOperation = Literal["add", "min", "max", "append", "extend", "union", "count", "merge"]
-TimerPurpose = Literal["wait", "admission", "step", "deadline", "execution", "grace"]
+TimerPurpose = Literal["wait", "admission", "next", "step", "deadline", "execution", "grace"]
 ChildOrder = Literal["cancel", "pause", "resume"]
 Source = Literal["client", "server", "worker"]
 
@@ -65,21 +65,27 @@ class Fact(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, tag_field=
 
 
 class EvaluatedGuard(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """A guard that was evaluated: its text, its value, and its index (``else`` has no text)."""
+    """A guard that was evaluated: its text, its value, and its index (``else`` has no text).
+
+    ``waits_for`` is the key of ``ctx`` that it needs and that is not there yet (LANGUAGE §4).
+    """
 
     when: str
     value: bool
     rule: int
+    waits_for: str = ""
 
 
 class Evaluated(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """What a choice came to: the values of its guards, in order, as far as they were evaluated, and what was rendered
-    for those that hold. ``error`` is why one of them cannot be evaluated.
+    for those that hold. ``error`` is why one of them cannot be evaluated. ``waits_for`` are the keys of ``ctx`` that
+    guards do not hold without yet, by the index of the guard.
     """
 
     guards: list[bool] = []
     values: list[Any] = []
     error: str = ""
+    waits_for: dict[int, str] = {}
 
 
 class Token(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):

@@ -37,7 +37,9 @@ class ExecutionEvaluated(Fact, frozen=True, tag="execution.evaluated"):
 
 
 class ExecutionStarted(Fact, frozen=True, tag="execution.started"):
-    """Pins what all later decisions read: digest, merged workload, limits, engine format."""
+    """Pins what all later decisions read: digest, merged workload, limits, engine format; and the digests of the
+    schemas that the playbook names in the catalog, by address.
+    """
 
     kind: ClassVar = Kind("workflow")
 
@@ -48,6 +50,7 @@ class ExecutionStarted(Fact, frozen=True, tag="execution.started"):
     workload: dict[str, Any]
     limits: Limits = Limits()
     trace_id: str = ""
+    schemas: dict[str, str] = {}
 
 
 class TokenEnqueued(Fact, frozen=True, tag="token.enqueued"):
@@ -114,7 +117,8 @@ class StepScheduled(Fact, frozen=True, tag="step.scheduled"):
     """A command is owed to a worker. ``issue`` above 1: it is reissued, for ``reason``.
 
     ``items`` are those of a local loop (``None`` without one, or if paged out), of which ``max_in_flight`` may run at
-    once. ``paging``: the command evaluates ``in`` of the level inside the iteration ``path`` and pages its items out.
+    once; ``source`` names them instead if they are a value of ``workload`` or ``ctx``. ``paging``: the command
+    evaluates ``in`` of the level inside the iteration ``path`` and pages its items out.
     """
 
     kind: ClassVar = Kind("step", bounded=True)
@@ -127,16 +131,21 @@ class StepScheduled(Fact, frozen=True, tag="step.scheduled"):
     items: list[Any] | None = None
     max_in_flight: int = 1
     paging: bool = False
+    source: list[str | int] = []
 
 
 class StepCancelled(Fact, frozen=True, tag="step.cancelled"):
-    """The server cancels this command (fail-fast loops, an execution that ends)."""
+    """The server cancels this command (fail-fast loops, an execution that ends).
+
+    ``discards_patches``: what its tasks set in ``ctx`` from here on is not applied (LANGUAGE §9 *Cancel*).
+    """
 
     kind: ClassVar = Kind("step", "error", bounded=True)
 
     step_run_id: str
     command_id: str
     reason: str
+    discards_patches: bool = False
 
 
 class StepResumed(Fact, frozen=True, tag="step.resumed"):
@@ -151,7 +160,7 @@ class StepResumed(Fact, frozen=True, tag="step.resumed"):
 
 
 class LoopPaged(Fact, frozen=True, tag="loop.paged"):
-    """The next items of a loop with a long list."""
+    """The next items of a loop with a long list. Only earlier versions record it."""
 
     kind: ClassVar = Kind("loop", bounded=True)
 
@@ -295,6 +304,15 @@ class CtxOverwrote(Fact, frozen=True, tag="ctx.overwrote"):
     keys: list[str]
 
 
+class CtxPatchDiscarded(Fact, frozen=True, tag="ctx.patch_discarded"):
+    """The preceding task would have set keys, but the execution is being cancelled: they are as they were."""
+
+    kind: ClassVar = Kind("ctx")
+
+    step_run_id: str
+    keys: list[str]
+
+
 class ExecutionFailing(Fact, frozen=True, tag="execution.failing"):
     """An unhandled failure: tokens are discarded, running work is cancelled, then the execution ends.
 
@@ -320,6 +338,36 @@ class NextEvaluated(Fact, frozen=True, tag="next.evaluated"):
     fired: list[int] = []
 
 
+class NextResting(Fact, frozen=True, tag="next.resting"):
+    """No arc fires yet: the branch waits for a change of ``ctx`` or of a step's result (LANGUAGE §7)."""
+
+    kind: ClassVar = Kind("next", "paused")
+
+    step_run_id: str
+    event: str
+    guards: list[EvaluatedGuard] = []
+
+
+class NextTimedOut(Fact, frozen=True, tag="next.timed_out"):
+    """A resting branch has waited as long as it may: its arcs are evaluated a last time."""
+
+    kind: ClassVar = Kind("next")
+
+    step_run_id: str
+
+
+class ToleratedFailures(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """Iterations that failed in loops of ``step`` that ended well, all its runs together.
+
+    ``count`` and ``failed`` are of the outermost level; ``failed_leaves`` as in :class:`.LoopDone`.
+    """
+
+    step: str
+    count: int
+    failed: int = 0
+    failed_leaves: int = 0
+
+
 class ExecutionFinished(Fact, frozen=True, tag="execution.finished"):
     """The final result of an execution, inline or by reference, is in ``outcome.result``."""
 
@@ -328,6 +376,7 @@ class ExecutionFinished(Fact, frozen=True, tag="execution.finished"):
     status: EndStatus
     outcome: Outcome
     discarded: int = 0
+    tolerated: list[ToleratedFailures] = []
 
 
 class PlaybookProcessed(Fact, frozen=True, tag="playbook.processed"):
@@ -343,6 +392,7 @@ class LoopCounts(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     ok: int = 0
     failed: int = 0
     skipped: int = 0
+    failed_leaves: int = 0
 
 
 class StepPatched(Fact, frozen=True, tag="step.patched"):
@@ -393,7 +443,7 @@ class ExecutionReused(Fact, frozen=True, tag="execution.reused"):
     """A server input: what a rerun reuses of the execution ``of``, in journal order.
 
     It is recorded in full, so that a replay needs no other execution; a long one is split into pages, numbered from 0.
-    The last page has the chosen ``token``, the tokens it was ``joined`` from, and the ``workload``.
+    The last page has the chosen ``token``, the tokens it was ``joined`` from, the ``workload`` and the ``schemas``.
     """
 
     kind: ClassVar = Kind("workflow", "success", ends_halt=True)
@@ -404,6 +454,7 @@ class ExecutionReused(Fact, frozen=True, tag="execution.reused"):
     token: Token | None = None
     joined: list[str] = []
     workload: dict[str, Any] = {}
+    schemas: dict[str, str] = {}
 
 
 class RerunRefused(Fact, frozen=True, tag="execution.rerun_refused"):

@@ -71,10 +71,11 @@ class StepSuspended(Fact, frozen=True, tag="step.suspended"):
 
 
 class LoopStarted(Fact, frozen=True, tag="loop.started"):
-    """``in`` was evaluated. Items are included, so replay needs no template; long lists continue in ``loop.paged``.
+    """``in`` was evaluated: the level has ``count`` items.
 
-    ``path`` is the iteration around an inner loop, ``()`` for the outermost. ``pages`` are those of a level inside a
-    local loop with a long list: its worker has stored them in the object store.
+    They are the value of ``workload`` or ``ctx`` that ``source`` names, or ``items``, so that a replay needs no
+    template. Those of a long list are neither: a worker has stored them, as ``loop.paged_out`` says, or for a level
+    inside a local loop ``pages``. ``path`` is the iteration around an inner loop, ``()`` for the outermost.
     """
 
     kind: ClassVar = Kind("loop", bounded=True)
@@ -86,6 +87,7 @@ class LoopStarted(Fact, frozen=True, tag="loop.started"):
     local: bool = False
     path: Path = ()
     pages: list[Page] = []
+    source: list[str | int] = []
 
 
 class LoopPagedOut(Fact, frozen=True, tag="loop.paged_out"):
@@ -126,7 +128,10 @@ class LoopIterationFailed(Fact, frozen=True, tag="loop.iteration.failed"):
 
 
 class LoopDone(Fact, frozen=True, tag="loop.done"):
-    """``path`` is the iteration around an inner loop, whose end is not routed; ``()`` for the outermost."""
+    """``path`` is the iteration around an inner loop, whose end is not routed; ``()`` for the outermost.
+
+    ``failed_leaves`` counts failed iterations at any depth, without those that failed because of an inner one.
+    """
 
     kind: ClassVar = Kind("loop", "success", bounded=True)
 
@@ -136,6 +141,7 @@ class LoopDone(Fact, frozen=True, tag="loop.done"):
     failed: int
     skipped: int
     path: Path = ()
+    failed_leaves: int = 0
 
 
 class StepDone(Fact, frozen=True, tag="step.done"):

@@ -76,8 +76,9 @@ class Visible:
         iter: The keys of ``iter``.
         vars: The keys of ``vars``.
         results: The tasks with results.
+        step: The name of the step.
         keychain: The keychain entries.
-        rests: Whether a branch may rest at this ``next``.
+        waits: Whether tokens or branches may wait at this admission or ``next`` for what its guards read.
     """
 
     namespaces: frozenset[str]
@@ -87,8 +88,9 @@ class Visible:
     iter: IterNames = NOTHING_IN_ITER
     vars: Collection[str] = ()
     results: Collection[str] = ()
+    step: str = ""
     keychain: Collection[str] = ()
-    rests: bool = False
+    waits: bool = False
     unambiguous: Bindings = field(default_factory=dict)
 
 
@@ -97,6 +99,10 @@ class Declarations:
 
     ``ctx``, ``workload`` and ``steps`` are readable everywhere, so they are bound once; each place adds the names of
     its own step.
+
+    Attributes:
+        steps: The steps by name.
+        ctx: The keys of ``ctx`` that rules set.
     """
 
     def __init__(self, document: ParsedPlaybook, steps: list[StepDraft]) -> None:
@@ -108,6 +114,7 @@ class Declarations:
             "workload": _paths("workload", document.workload),
             "steps": _paths("steps", self.steps),
         }
+        self.ctx: Final = self._common["ctx"].keys()
         self._args: dict[str, dict[str, Path]] = {}
         for step in steps:
             for arc in step.arcs:
@@ -135,14 +142,21 @@ class Declarations:
             iter=names,
             vars=written_keys(step, "vars") if step else (),
             results=own.get("results", ()),
+            step=step.name if step else "",
             keychain=self._keychain,
-            rests=step is not None and step.router.wait is not None,
+            waits=step is not None and _waits(step, namespaces),
             unambiguous=ChainMap(unambiguous, self._unambiguous),
         )
 
     def _own(self, step: StepDraft, names: IterNames) -> dict[str, Names]:
         results = _paths("results", step.results)
         return {"args": self._args.get(step.name, {}), "iter": names.bare, "results": results}
+
+
+def _waits(step: StepDraft, namespaces: frozenset[str]) -> bool:
+    if namespaces == ADMISSION:
+        return step.admit is not None and step.admit.wait is not None
+    return namespaces == ARC and step.router.wait is not None
 
 
 def _paths(namespace: str, names: Iterable[str]) -> dict[str, Path]:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
-from typing import Final
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any, Final
 
 import msgspec
 
 from noetl_stream.model.outcome import ErrorInfo, Meta
-from noetl_stream.playbook.check.bindings import Declarations, IterNames, Path, Visible
+from noetl_stream.playbook.check.bindings import ADMISSION, ARC, Declarations, IterNames, Path, Visible
+from noetl_stream.playbook.check.results import ResultReads
 from noetl_stream.playbook.check.templates import ReadLocations, TemplateRead, Templates
-from noetl_stream.playbook.diagnostics import Problems, did_you_mean, listed
+from noetl_stream.playbook.diagnostics import Problems, did_you_mean, listed, nearest
 from noetl_stream.playbook.kinds.spec import Kinds, KindSpec
+from noetl_stream.playbook.model.task import TaskDraft
 from noetl_stream.playbook.plan import Reads
 from noetl_stream.playbook.yaml.nodes import Node
 from noetl_stream.template import Guard, Template
@@ -26,12 +28,17 @@ FAILURE_KEYS: Final = frozenset(["name", "status", "error"])
 _FIELDS: Final = {
     "error": [field.name for field in msgspec.structs.fields(ErrorInfo)],
     "meta": [field.name for field in msgspec.structs.fields(Meta)],
-    "loop": ["count", "ok", "failed", "skipped"],
+    "loop": ["count", "ok", "failed", "skipped", "failed_leaves"],
     **HELPER_FIELDS,
 }
 """All fields of the blocks of ``outcome`` and ``event``."""
 
 _DECLARE: Final = "declare it under `keychain`, or read it in an earlier `kind: secrets` task"
+
+_WAIT: Final = (
+    "to wait for a patch from outside, write wait: { timeout_s: 3600 } in the step's `admit`, or in the `next.spec` of "
+    "the step before"
+)
 
 _CARRIED: Final = ("workload", "ctx", "steps")
 
@@ -39,10 +46,21 @@ _CARRIED: Final = ("workload", "ctx", "steps")
 class Expressions:
     """Compiles templates and guards, and checks what they read."""
 
-    def __init__(self, templates: Templates, declared: Declarations, kinds: Kinds, problems: Problems) -> None:
+    def __init__(
+        self,
+        templates: Templates,
+        declared: Declarations,
+        kinds: Kinds,
+        problems: Problems,
+        registered: Mapping[str, Any] | None = None,
+    ) -> None:
         self._templates = templates
         self._declared = declared
         self._problems = problems
+        self._ctx: list[tuple[TemplateRead, bool]] = []
+        self._awaited: set[str] = set()
+        self._registered = registered
+        self._results = ResultReads(declared.steps, registered or {})
         self._helpers = {spec.helper for spec in kinds.values() if spec.helper} | HELPER_FIELDS.keys()
 
     def value(self, node: Node, visible: Visible, kind: KindSpec | None = None, *, on_server: bool = False) -> Template:
@@ -53,7 +71,9 @@ class Expressions:
             on_server: Whether the server renders it, which allows expressions only (LANGUAGE §2).
         """
         template = self._templates.template(node, visible, on_server=on_server)
-        self._check(template.paths, self._templates.places(node), visible, kind)
+        places = self._templates.places(node)
+        self._check(template.paths, places, visible, kind)
+        self._note_ctx(template.paths, places)
         return template
 
     def guard(self, node: Node | None, visible: Visible, kind: KindSpec | None = None) -> Guard | None:
@@ -63,7 +83,28 @@ class Expressions:
             places = self._templates.places(node)
             self._check(guard.paths, places, visible, kind)
             self._check_comparisons(guard, places, visible)
+            decides = visible.namespaces in (ADMISSION, ARC)
+            self._note_ctx(guard.paths, places, decides=decides, waits=visible.waits)
         return guard
+
+    def warn_never_set(self) -> None:
+        """Warns of keys of ``ctx`` that nothing sets or waits for, after all templates: those that the guards of an
+        admission or an arc read, and elsewhere those that are close to a name that exists (LANGUAGE §4).
+        """
+        known = sorted({*self._declared.ctx, *self._awaited, *self._templates.unbound})
+        for read, decides in self._ctx:
+            key = read.path[1]
+            near = None if key in known else nearest(key, known)
+            if key not in known and (decides or near):
+                hint = f"did you mean `ctx.{near}`?" if near else _WAIT
+                self._problems.warn("never_set", f"nothing in this playbook sets `ctx.{key}`", read.at, hint)
+
+    def _note_ctx(
+        self, paths: Iterable[Path], places: ReadLocations, *, decides: bool = False, waits: bool = False
+    ) -> None:
+        found = {path[:2] for path in paths if path[0] == "ctx" and len(path) > 1}
+        self._awaited |= {key for _, key in found} if waits else set()
+        self._ctx += ((TemplateRead(path, places), decides) for path in sorted(found))
 
     def _check(self, paths: Iterable[Path], places: ReadLocations, visible: Visible, kind: KindSpec | None) -> None:
         """Reports names that can never have a value."""
@@ -91,12 +132,32 @@ class Expressions:
                     self._never_set(read, "vars", key, visible.vars)
                 case _:
                     pass
+            self._check_result(read, visible)
+
+    def check_schema(self, task: TaskDraft) -> None:
+        """Warns of a schema that is not registered, as far as the catalog was asked."""
+        schema, at = task.schema, task.schema_at
+        if schema is None or at is None or self._registered is None or not schema.address:
+            return
+        if schema.address not in self._registered:
+            message = f"no schema `{schema.address}` in the catalog"
+            self._problems.warn("unknown_schema", message, at, "register it before the playbook is run")
+
+    def _check_result(self, read: TemplateRead, visible: Visible) -> None:
+        found = self._results.unknown(read.path, visible)
+        if found is None:
+            return
+        (task, keys), (depth, declared) = found
+        inside = f" in `{'.'.join(keys[:depth])}`" if depth else ""
+        message = f"the schema of task `{task.name}`'s result has no `{keys[depth]}`{inside}"
+        hint = did_you_mean(keys[depth], declared) or (f"it has {listed(declared)}" if declared else "it is no mapping")
+        self._problems.warn("unknown_result_key", message, read.at, hint)
 
     def _check_comparisons(self, guard: Guard, places: ReadLocations, visible: Visible) -> None:
         """Reports comparisons with a literal that can never be true (LANGUAGE §2)."""
         end = "loop.done" if visible.iter.iterators else "step.done"
         possible: dict[Path, tuple[str, ...]] = {
-            ("event", "name"): (end, "step.failed", *(["next.timed_out"] if visible.rests else [])),
+            ("event", "name"): (end, "step.failed", *(["next.timed_out"] if visible.waits else [])),
             ("event", "status"): ("success", "error"),
             ("outcome", "status"): ("ok", "error"),
         }
@@ -119,6 +180,8 @@ class Expressions:
         name = read.path[depth]
         if name in known:
             return True
+        if read.path[:2] == ("token", "args"):
+            else_hint = f"write `{'.'.join(read.path[1:])}`"
         hint = did_you_mean(name, known) or else_hint or (f"known: {listed(sorted(known))}" if known else None)
         self._problems.error(code, message.format(name), read.at, hint)
         return False

@@ -16,7 +16,6 @@ from noetl_stream.playbook.yaml.nodes import Mapping, Node, Scalar, descend, kin
 from noetl_stream.playbook.yaml.positions import InText
 from noetl_stream.template import Guard, Template, TemplateFinding, TemplateProblem, compile_guard, compile_template
 from noetl_stream.template.compile.parsing import place_of
-from noetl_stream.template.runtime.scope import NAMESPACES
 
 T = TypeVar("T")
 
@@ -26,9 +25,8 @@ MAX_CODE_CHARS: Final = 65_536
 _CODE: Final = re.compile(r"\{\{.*?(?:\}\}|\Z)|\{%.*?(?:%\}|\Z)", re.DOTALL)
 _NO_NAMES: Final[frozenset[str]] = frozenset()
 
-_NAMESPACE: Final = "|".join(sorted(NAMESPACES))
 _KEY: Final = r"\.\s*(\w+)|\[\s*'([^']*)'\s*\]|\[\s*\"([^\"]*)\"\s*\]"
-_PATH: Final = re.compile(rf"\b({_NAMESPACE})\b((?:\s*(?:{_KEY}))*)")
+_PATH: Final = re.compile(rf"\b([A-Za-z_]\w*)\b((?:\s*(?:{_KEY}))*)")
 
 
 class ReadLocations:
@@ -39,8 +37,11 @@ class ReadLocations:
         self._node = node
 
     def of(self, path: Path) -> Location:
-        """The first place of ``path``, else of a longer path that starts with it, else the value itself."""
-        return self._places.get(path, self._node)
+        """The first place of ``path``, else of a longer path that starts with it, else of its bare name with keys, else
+        the value itself.
+        """
+        bare = path[1:] if len(path) > 2 else path
+        return self._places.get(path) or self._places.get(bare) or self._node
 
     @cached_property
     def _places(self) -> dict[Path, Location]:
@@ -69,13 +70,18 @@ class TemplateRead:
 
 
 class Templates:
-    """Compiles the templates of one file within its limits."""
+    """Compiles the templates of one file within its limits.
+
+    Attributes:
+        unbound: The bare names found so far that are bound to nothing.
+    """
 
     def __init__(self, source: str, problems: Problems, limits: Limits) -> None:
         self._source = source
         self._problems = problems
         self._limits = limits
         self._code_chars = 0
+        self.unbound: Final[set[str]] = set()
 
     def template(self, node: Node, visible: Visible, *, on_server: bool = False) -> Template:
         """The value of ``node`` as a template; an empty one, after reporting, if it has problems."""
@@ -127,6 +133,7 @@ class Templates:
         for problem in failure.problems:
             hint = problem.hint
             if problem.name is not None:
+                self.unbound.add(problem.name)
                 hint = _hint_for(problem.name, visible) or hint
             self._problems.error(problem.code, problem.message, self._place(node, problem), hint)
 
@@ -158,7 +165,8 @@ def _hint_for(name: str, visible: Visible) -> str | None:
     """A suggestion for an unbound name."""
     match visible.elsewhere.get(name):
         case ("results", task):
-            return f"outside its step, read the task's result as `steps.<step>.results.{task}` or `event.result`"
+            kept = f"steps.{visible.step}.results.{task}"
+            return f"outside the pipeline, write `{kept}`, or `event.result` for the last task"
         case None:
             return advice.BARE_NAMES.get(name) or did_you_mean(name, [*visible.bindings, *visible.namespaces])
         case path:

@@ -19,7 +19,7 @@ from noetl_stream.playbook.model.step import MERGED_ARGS, StepDraft
 from noetl_stream.playbook.model.workbook import Workbook
 from noetl_stream.playbook.plan import Plan
 from noetl_stream.playbook.vocabulary.names import name_in_file
-from noetl_stream.playbook.yaml.nodes import MappingKey, Scalar, holds_template, texts_of
+from noetl_stream.playbook.yaml.nodes import MappingKey, Node, Scalar, holds_template, texts_of
 
 _ANY_ERROR: Final = re.compile(
     r"\{\{-?\s*(?:outcome\.status\s*(?:==\s*['\"]error['\"]|!=\s*['\"]ok['\"])|outcome\.error)\s*-?\}\}\Z"
@@ -96,9 +96,25 @@ def _error_may_pass(policy: PolicyDraft) -> bool:
 
 
 def _warn_no_effect(step: StepDraft, problems: Problems) -> None:
+    for node in _tolerated_in_vain(step):
+        message = "`tolerated` has no effect: no level of a loop that it is about is best_effort"
+        problems.warn("no_effect", message, node, "write failure: { mode: best_effort, tolerated: … }")
     if step.timeout_s is not None and not step.tasks:
         message = "`lifecycle.timeout_s` has no effect on a step without `tool`"
         problems.warn("no_effect", message, step.at, "remove it, or use `deadline_s`")
+
+
+def _tolerated_in_vain(step: StepDraft) -> Iterator[Node]:
+    """Each `failure.tolerated` of levels that all stop at the first failure."""
+    is_used = False
+    for level in step.levels:
+        is_best_effort = (level.failure.mode or step.failure.mode) == "best_effort"
+        if level.failure.tolerated_at is None:
+            is_used |= is_best_effort
+        elif not is_best_effort:
+            yield level.failure.tolerated_at
+    if step.failure.tolerated_at is not None and not is_used:
+        yield step.failure.tolerated_at
 
 
 def _check_in_flight(step: StepDraft, document: ParsedPlaybook, problems: Problems) -> None:

@@ -2,37 +2,52 @@
 
 from __future__ import annotations
 
+from collections import ChainMap
+from collections.abc import Mapping, MutableMapping
+from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import Protocol
+from typing import Any, NamedTuple, Protocol, cast
 
 from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
 from noetl_stream.playbook.check.bindings import Declarations
+from noetl_stream.playbook.check.calls import PlaybookCall, calls_of
+from noetl_stream.playbook.check.code import check_code, check_params
 from noetl_stream.playbook.check.reads import Expressions
 from noetl_stream.playbook.check.templates import Templates
 from noetl_stream.playbook.check.workflow import check_unused, check_workflow, warn_of_dead_arcs
 from noetl_stream.playbook.compile.lowering import Lowering
 from noetl_stream.playbook.diagnostics import Diagnostic, InvalidPlaybook, Problems, TooManyProblems
-from noetl_stream.playbook.kinds.spec import LANGUAGE_KINDS, Kinds
-from noetl_stream.playbook.model.document import read_document
+from noetl_stream.playbook.kinds.spec import LANGUAGE_KINDS, Kinds, KindSpec
+from noetl_stream.playbook.model.document import ParsedPlaybook, read_document
 from noetl_stream.playbook.model.layering import knobs_of
-from noetl_stream.playbook.model.step import read_steps
+from noetl_stream.playbook.model.step import StepDraft, read_steps
+from noetl_stream.playbook.model.task import TaskDraft
 from noetl_stream.playbook.model.workbook import read_workbook
 from noetl_stream.playbook.net.prove import prove
 from noetl_stream.playbook.plan import Plan
-from noetl_stream.playbook.yaml.source import read_source
+from noetl_stream.playbook.results.document import SchemaDocument, is_schema, read_schema_document
+from noetl_stream.playbook.yaml.source import PlaybookSource, read_source
 
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """The result of a check: a plan unless there are errors, and all diagnostics in file order."""
+    """The result of a check: a plan, or the schema of a schema document, unless there are errors; all diagnostics in
+    file order; and the calls to look up in a catalog.
+    """
 
     plan: Plan | None
     diagnostics: tuple[Diagnostic, ...]
+    calls: tuple[PlaybookCall, ...] = ()
+    schema: SchemaDocument | None = None
 
     @property
     def ok(self) -> bool:
-        return self.plan is not None
+        return self.document is not None
+
+    @property
+    def document(self) -> Plan | SchemaDocument | None:
+        return self.plan or self.schema
 
     def require_plan(self) -> Plan:
         """The plan.
@@ -46,9 +61,13 @@ class CheckResult:
 
 
 class Checker(Protocol):
-    """Checks playbooks: :func:`check`, or a cache of its results."""
+    """Checks playbooks: :func:`check`, :func:`check_again`, or a cache of their results."""
 
     def __call__(self, text: str | bytes, kinds: Kinds, *, file: str = ..., limits: Limits = ...) -> CheckResult: ...
+
+
+Schemas = Mapping[str, dict[str, Any]]
+"""JSON Schemas by their address in the catalog."""
 
 
 def check(
@@ -57,27 +76,104 @@ def check(
     *,
     file: str = "<playbook>",
     limits: Limits = DEFAULT_LIMITS,
+    schemas: Schemas | None = None,
     proves: bool = False,
 ) -> CheckResult:
     """Checks and compiles a playbook. Never raises for bad input; all problems are in the diagnostics.
+
+    Nothing in it is run.
 
     Args:
         text: The YAML, as text or bytes.
         kinds: The installed tool kinds.
         file: The file name in diagnostics.
         limits: The operator's limits, which the playbook may lower.
+        schemas: The registered ones of those that it names; ``None`` if the catalog was not asked.
         proves: Whether to explore what its steps can do together, for warnings only; may take a second.
     """
     problems = Problems(file)
+    read = _Text(read_source(text, problems), digest_of(text))
+    return _checked(read, kinds, limits, schemas, problems, proves=proves)
+
+
+def check_again(
+    text: str | bytes, kinds: Kinds, *, file: str = "<playbook>", limits: Limits = DEFAULT_LIMITS
+) -> CheckResult:
+    """:func:`check` for servers and workers, which compile what was checked when it came in.
+
+    Code is not parsed again: that costs time, and an execution that began does not end because of code that it may
+    never reach.
+    """
+    problems = Problems(file)
     try:
-        plan = _plan(text, {**kinds, **LANGUAGE_KINDS}, limits, problems, proves=proves)
+        compilation = _compiled(_Text(read_source(text, problems), digest_of(text)), kinds, limits, None, problems)
+    except TooManyProblems:
+        compilation = None
+    plan = None if compilation is None or problems.has_errors else compilation.plan
+    return CheckResult(plan, problems.sorted())
+
+
+def check_document(
+    text: str | bytes,
+    kinds: Kinds,
+    *,
+    file: str = "<playbook>",
+    limits: Limits = DEFAULT_LIMITS,
+    schemas: Schemas | None = None,
+    proves: bool = False,
+) -> CheckResult:
+    """:func:`check` for any document of the catalog: a playbook or a schema (LANGUAGE §15)."""
+    problems = Problems(file)
+    source, digest = read_source(text, problems), digest_of(text)
+    if source is None or not is_schema(source.root):
+        return _checked(_Text(source, digest), kinds, limits, schemas, problems, proves=proves)
+    schema = None
+    with suppress(TooManyProblems):
+        schema = read_schema_document(source.root, digest, problems)
+    return CheckResult(None, problems.sorted(), schema=None if problems.has_errors else schema)
+
+
+class _Text(NamedTuple):
+    """A text as read, if it is YAML, and its digest."""
+
+    source: PlaybookSource | None
+    digest: str
+
+
+def _checked(
+    text: _Text, kinds: Kinds, limits: Limits, schemas: Schemas | None, problems: Problems, *, proves: bool
+) -> CheckResult:
+    calls: tuple[PlaybookCall, ...] = ()
+    plan: Plan | None = None
+    try:
+        compilation = _compiled(text, kinds, limits, schemas, problems)
+        if compilation is not None:
+            plan, calls = compilation.plan, tuple(calls_of(compilation.document, compilation.steps))
+            check_code(compilation.tasks, compilation.source, problems)
+            check_params((task for step in compilation.steps for task in step.tasks), problems)
+            if proves and not problems.has_errors:
+                prove(plan, compilation.steps, problems)
     except TooManyProblems:
         plan = None
-    return CheckResult(None if problems.has_errors else plan, problems.sorted())
+    return CheckResult(None if problems.has_errors else plan, problems.sorted(), calls)
 
 
-def _plan(text: str | bytes, kinds: Kinds, limits: Limits, problems: Problems, *, proves: bool) -> Plan | None:
-    source = read_source(text, problems)
+class _Compilation(NamedTuple):
+    """A playbook as read and as compiled; ``tasks`` include those of unused workbook entries."""
+
+    source: str
+    document: ParsedPlaybook
+    steps: list[StepDraft]
+    tasks: list[TaskDraft]
+    plan: Plan
+
+
+def _compiled(
+    text: _Text, kinds: Kinds, limits: Limits, schemas: Schemas | None, problems: Problems
+) -> _Compilation | None:
+    # Not a copy: the kinds of a worker answer for those that it does not list.
+    kinds = ChainMap(dict(LANGUAGE_KINDS), cast(MutableMapping[str, KindSpec], kinds))
+    source = text.source
     if source is None:
         return None
     document = read_document(source.root, knobs_of(kinds), limits, problems)
@@ -86,13 +182,13 @@ def _plan(text: str | bytes, kinds: Kinds, limits: Limits, problems: Problems, *
     declared = Declarations(document, steps)
     check_workflow(document, steps, problems)
     templates = Templates(source.text, problems, document.limits)
-    lowering = Lowering(document, declared, Expressions(templates, declared, kinds, problems))
-    plan = lowering.plan(digest_of(text), steps)
+    lowering = Lowering(document, declared, Expressions(templates, declared, kinds, problems, schemas))
+    plan = lowering.plan(text.digest, steps)
     warn_of_dead_arcs(plan, steps, problems)
     check_unused(workbook, templates, problems)
-    if proves and not problems.has_errors:
-        prove(plan, steps, problems)
-    return plan
+    unused = [entry.draft for entry in workbook.unused().values() if entry.draft]
+    tasks = [*(task for step in steps for task in step.tasks), *unused]
+    return _Compilation(source.text, document, steps, tasks, plan)
 
 
 def compile_playbook(text: str, kinds: Kinds, *, file: str = "<playbook>", limits: Limits = DEFAULT_LIMITS) -> Plan:

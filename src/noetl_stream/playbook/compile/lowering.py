@@ -63,7 +63,7 @@ class Lowering:
         if document.result is not None:
             visible = self.declared.visible(bindings.RESULT, None)
             result = self.expressions.value(document.result, visible, on_server=True)
-        return Plan(
+        plan = Plan(
             digest=digest,
             name=document.name,
             path=document.path,
@@ -80,6 +80,8 @@ class Lowering:
             reaches=reach_of_joins(steps),
             labels=MappingProxyType(document.labels),
         )
+        self.expressions.warn_never_set()
+        return plan
 
     def _step(self, step: StepDraft) -> StepPlan:
         pipeline = PipelineLowering(self.declared, self.expressions, step)
@@ -101,12 +103,13 @@ class Lowering:
             arcs=tuple(self._arcs(step)),
             routing=step.router.routing,
             next_wait=step.router.wait,
-            failure_mode=(None if step.loop else step.failure_mode) or self.document.failure_mode,
+            failure_mode=(None if step.loop else step.failure.mode) or self.document.failure_mode,
             reads=pipeline.reads,
             desc=step.desc,
             join=step.join.tokens if step.join else None,
             timeout_s=step.timeout_s,
             deadline_s=step.deadline_s,
+            schemas=frozenset(task.schema.address for task in tasks if task.schema and task.schema.address),
         )
 
     def _admit(self, step: StepDraft) -> AdmitPlan | None:
@@ -124,14 +127,16 @@ class Lowering:
         if loop.max_in_flight is not None:
             written = self.expressions.value(loop.max_in_flight, visible, on_server=True)
             limit = written if loop.mode == "parallel" else limit
+        mode = loop.failure.mode or step.failure.mode or "fail_fast"
         return LoopPlan(
             items=EMPTY if loop.items is None else self.expressions.value(loop.items, visible, on_server=True),
             iterator=loop.iterator or "",
             mode=loop.mode,
             placement=loop.placement,
-            failure_mode=loop.failure_mode or step.failure_mode or "fail_fast",
+            failure_mode=mode,
             max_in_flight=limit,
             inner=self._loop(loop.inner, step) if loop.inner else None,
+            tolerated=(loop.failure.tolerated or step.failure.tolerated) if mode == "best_effort" else None,
         )
 
     def _arcs(self, step: StepDraft) -> Iterator[ArcPlan]:
@@ -170,6 +175,7 @@ class PipelineLowering:
 
     def task(self, task: TaskDraft) -> TaskPlan:
         """The plan of a task."""
+        self._expressions.check_schema(task)
         inputs = self._expressions.value(task.inputs, self._inputs, task.kind)
         self._read.update(inputs.reads)
         verbatim = {name: node.plain() for name, node in task.verbatim.items()}
@@ -186,6 +192,7 @@ class PipelineLowering:
             knobs=task.knobs,
             timeouts=task.timeouts,
             policy=PolicyPlan(tuple(rules), task.policy.on_unmatched) if task.policy else None,
+            schema=task.schema,
             origin=task.origin,
         )
 

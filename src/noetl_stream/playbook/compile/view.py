@@ -16,6 +16,7 @@ from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
 from noetl_stream.playbook.plan import (
     AdmitPlan,
     ArcPlan,
+    FailureMode,
     LoopPlan,
     Plan,
     PolicyPlan,
@@ -46,7 +47,7 @@ def compiled_view(plan: Plan) -> dict[str, Any]:
         limits=_lowered_limits(plan.limits),
         result=_source(plan.result),
         keychain={name: {"kind": entry.kind, "line": entry.line} for name, entry in plan.keychain.items()},
-        steps=[_step(step) for step in plan.steps.values()],
+        steps=[_step(step, plan.failure_mode) for step in plan.steps.values()],
     )
 
 
@@ -72,7 +73,7 @@ def _source(template: Template | Guard | None) -> Any:
     return None if template is None else template.source
 
 
-def _step(step: StepPlan) -> dict[str, Any]:
+def _step(step: StepPlan, usual: FailureMode) -> dict[str, Any]:
     return _without_empty(
         step=step.name,
         line=step.line,
@@ -81,6 +82,7 @@ def _step(step: StepPlan) -> dict[str, Any]:
         join=step.join,
         timeout_s=step.timeout_s,
         deadline_s=step.deadline_s,
+        failure_mode=step.failure_mode if step.failure_mode != usual else None,
         admit=None if step.admit is None else _admit(step.admit),
         loop=None if step.loop is None else _loop(step.loop),
         tasks=[_task(task) for task in step.tasks],
@@ -105,6 +107,7 @@ def _loop(loop: LoopPlan) -> dict[str, Any]:
         mode=loop.mode,
         exec=loop.placement,
         failure_mode=loop.failure_mode,
+        tolerated=None if loop.tolerated is None else str(loop.tolerated),
         max_in_flight=_source(loop.max_in_flight),
         loop=None if loop.inner is None else _loop(loop.inner),
     ) | {"in": _source(loop.items)}
@@ -119,6 +122,7 @@ def _task(task: TaskPlan) -> dict[str, Any]:
         inputs={**(_source(task.inputs) or {}), **task.verbatim},
         knobs=dict(task.knobs),
         timeout=_without_empty(**asdict(task.timeouts)),
+        schema=None if task.schema is None else task.schema.address or task.schema.content,
         policy=None if task.policy is None else _policy(task.policy),
     )
 
@@ -158,7 +162,7 @@ def _arc(arc: ArcPlan) -> dict[str, Any]:
 
 
 def _step_lines(step: Mapping[str, Any], entry: str) -> Iterator[str]:
-    marks = {name: step.get(name) for name in ("pool", "join", "timeout_s", "deadline_s")}
+    marks = {name: step.get(name) for name in ("pool", "join", "timeout_s", "deadline_s", "failure_mode")}
     if step.get("routing") == "inclusive":
         marks["routing"] = "inclusive"
     first = "  (entry)" if step["step"] == entry else ""

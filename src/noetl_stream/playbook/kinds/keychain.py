@@ -35,7 +35,7 @@ SECRETS_INPUTS: Final = ("credential", "auth", "secret")
 class KeychainSettings(BaseModel):
     """Settings of an entry: constants, since the keychain is never rendered (LANGUAGE §2)."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    model_config = ConfigDict(defer_build=True, extra="forbid", strict=True, frozen=True)
 
 
 class CredentialSettings(KeychainSettings):

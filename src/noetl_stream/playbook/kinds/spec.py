@@ -6,12 +6,35 @@ suspend the pipeline; ``workbook`` is replaced by the entry it names at compile 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from noetl_stream.playbook.diagnostics import Severity
+
+
+@dataclass(frozen=True, slots=True)
+class CodeProblem:
+    """What is wrong in the code of an input, at a line and a column of its text, both from 1.
+
+    Only what no run can accept is an error.
+    """
+
+    message: str
+    line: int = 1
+    column: int = 1
+    severity: Severity = "error"
+    hint: str | None = None
+
+
+CodeCheck = Callable[[str], Iterable[CodeProblem]]
+"""Reads code without running it."""
+
+InputsCheck = Callable[[Mapping[str, Any]], str | None]
+"""Why inputs do not fit each other, or ``None``: called with those given, by field, with their templates as written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +47,11 @@ class KindSpec:
             except for kinds with free inputs.
         knobs: Model of the kind's own keys under ``spec`` (``policy`` and ``timeout`` belong to the language).
         verbatim: Inputs that are never rendered (LANGUAGE §2: python ``code``).
+        beside: Keys of `spec` that may stand next to ``kind``, by the name they have there; both is an error (LANGUAGE
+            §12 *Synonyms*).
         statements: Inputs that hold SQL, under every name. A template in one is a warning: use a parameter.
+        code: What reads the code of an input, by its field. It gets texts without templates, of a bounded length.
+        params_error: Compares the code with the input ``params``, which its error is about.
         helper: Name of the kind's block in ``outcome`` (``http``, ``pg``, ``py``), or ``None``.
         reads_scope: Whether the tool itself sees ``workload``, ``ctx`` and ``iter`` (python).
         combination_error: Called with the names of the given inputs; returns an error message if they do not go
@@ -36,7 +63,10 @@ class KindSpec:
     inputs: type[BaseModel]
     knobs: type[BaseModel]
     verbatim: frozenset[str] = frozenset()
+    beside: Mapping[str, str] = field(default_factory=dict, hash=False)
     statements: frozenset[str] = frozenset()
+    code: Mapping[str, CodeCheck] = field(default_factory=dict, hash=False)
+    params_error: InputsCheck | None = None
     helper: str | None = None
     reads_scope: bool = False
     combination_error: Callable[[Collection[str]], str | None] | None = None
@@ -49,7 +79,7 @@ Kinds = Mapping[str, KindSpec]
 class AnyInputs(BaseModel):
     """Inputs of an unknown kind: anything is accepted."""
 
-    model_config = ConfigDict(extra="allow")
+    model_config = ConfigDict(defer_build=True, extra="allow")
 
 
 def unchecked_kind(kind: str) -> KindSpec:
@@ -60,7 +90,7 @@ def unchecked_kind(kind: str) -> KindSpec:
 class LanguageInputs(BaseModel):
     """Inputs of a language kind. Strict: text never becomes a number (LANGUAGE §1)."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    model_config = ConfigDict(defer_build=True, extra="forbid", strict=True, frozen=True)
 
 
 class NoKnobs(LanguageInputs):
@@ -164,6 +194,8 @@ def _unix_ms(time: str | float) -> int:
     return round(parsed.timestamp() * 1000)
 
 
+PLAYBOOK: Final = KindSpec("playbook", PlaybookInputs, NoKnobs)
+
 WORKBOOK: Final = KindSpec("workbook", WorkbookInputs, AnyInputs)
 """Takes the knobs of the entry's kind."""
 
@@ -172,7 +204,7 @@ GENERATED: Final = KindSpec("noop", LanguageInputs, NoKnobs)
 
 LANGUAGE_KINDS: Final[Kinds] = {
     "wait": KindSpec("wait", WaitInputs, NoKnobs, combination_error=wait_combination_error),
-    "playbook": KindSpec("playbook", PlaybookInputs, NoKnobs),
+    "playbook": PLAYBOOK,
     "workbook": WORKBOOK,
 }
 """Always known, whatever tools are installed."""

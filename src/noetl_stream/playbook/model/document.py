@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from collections.abc import Mapping as MappingOf
 from dataclasses import dataclass
 from typing import Annotated, Any, Final, Literal
@@ -14,7 +14,7 @@ from noetl_stream.errors import PayloadRefused
 from noetl_stream.model.codec import encode
 from noetl_stream.model.limits import Limits
 from noetl_stream.model.paths import are_segments
-from noetl_stream.playbook.diagnostics import BareLocation, Position, Problems, did_you_mean, listed
+from noetl_stream.playbook.diagnostics import BareLocation, Position, Problems, did_you_mean, listed, misspelt
 from noetl_stream.playbook.kinds.inputs import check_against
 from noetl_stream.playbook.kinds.keychain import installed_kinds, plain_text_secrets
 from noetl_stream.playbook.model.layering import Layer, read_layered, read_seconds, read_timeouts
@@ -26,20 +26,24 @@ from noetl_stream.playbook.model.sections import (
     Section,
     entries,
     is_null,
+    keys_of,
     mistyped,
     pairs,
     read_section,
+    recovered,
+    report_lost_indentation,
 )
 from noetl_stream.playbook.plan import FailureMode, KeychainPlan
 from noetl_stream.playbook.vocabulary import advice
 from noetl_stream.playbook.vocabulary.names import check_identifier, report_duplicate
-from noetl_stream.playbook.yaml.nodes import Mapping, Node, Scalar, child, holds_template
+from noetl_stream.playbook.yaml.nodes import Mapping, Node, Scalar, Sequence, child, holds_template
 
 API_VERSION: Final = "noetl.io/v2"
 POOL: Final = re.compile(r"[A-Za-z0-9_-]{1,64}\Z")
 """Pool names. They become part of a subject and of a consumer's name (DESIGN §1)."""
 
 _KEYCHAIN_KEYS: Final = frozenset(["name", "kind"])
+_REGISTER: Final = "register it, and name it in a task: spec: { result: { schema: { path: … } } }"
 _KEYCHAIN_EXAMPLE: Final = "write { name: …, kind: credential }"
 
 
@@ -129,6 +133,7 @@ class PolicyResults(Section):
 
 class PolicyFailure(Section):
     title = "`policy.failure`"
+    rejected = advice.EXECUTOR_FAILURE
     example = "write failure: { mode: fail_fast } or { mode: best_effort }"
 
     mode: FailureMode | None = None
@@ -166,7 +171,7 @@ class ParsedPlaybook:
     workflow: Node | None
     workbook: Node | None
 
-    def entry_among(self, names: Sequence[str]) -> str | None:
+    def entry_among(self, names: Collection[str]) -> str | None:
         """The step that receives the first token: ``entry_step``, else ``start``, else the first (LANGUAGE §1)."""
         return self.entry or ("start" if "start" in names else next(iter(names), None))
 
@@ -178,16 +183,17 @@ def read_document(root: Node, knobs: Collection[str], operator: Limits, problems
         knobs: The ``spec`` keys of the installed kinds.
         operator: The operator's limits, which a playbook may lower.
     """
+    root = recovered(_with_indentation(root, problems), Root, problems)
     top = read_section(root, Root, problems, at=BareLocation(Position(1, 1)))
-    if isinstance(root, Mapping):
-        _check_version(root, top, problems)
-    metadata = _metadata(top.metadata, problems)
+    check_kind(root, "Playbook", problems)
+    metadata = read_metadata(top.metadata, problems)
     executor = read_section(top.executor, Executor, problems)
-    spec, layer = read_layered(executor.spec, ExecutorSpec, knobs, problems)
+    executor_spec = recovered(executor.spec, ExecutorSpec, problems, knobs)
+    spec, layer = read_layered(executor_spec, ExecutorSpec, knobs, problems)
     policy = read_section(spec.policy, ExecutorPolicy, problems)
     defaults = read_section(policy.defaults, PolicyDefaults, problems)
     limits = _limits(policy.limits, operator, problems)
-    check_pool(spec.pool, executor.spec, problems)
+    check_pool(spec.pool, executor_spec, problems)
     _check_result(spec.result, problems)
     return ParsedPlaybook(
         name=metadata.name,
@@ -196,7 +202,7 @@ def read_document(root: Node, knobs: Collection[str], operator: Limits, problems
         labels=metadata.labels or {},
         pool=spec.pool,
         entry=spec.entry_step,
-        entry_at=child(executor.spec, "entry_step"),
+        entry_at=child(executor_spec, "entry_step"),
         result=spec.result,
         layer=layer.over(Layer(read_timeouts(defaults.timeouts, problems))),
         timeout_s=read_seconds(spec.timeout_s, "`timeout_s`", problems),
@@ -211,17 +217,40 @@ def read_document(root: Node, knobs: Collection[str], operator: Limits, problems
     )
 
 
-def _check_version(root: Mapping, top: Root, problems: Problems) -> None:
-    version, kind = root.get("apiVersion"), root.get("kind")
-    if version is not None and top.apiVersion is not None and top.apiVersion != API_VERSION:
+def _with_indentation(root: Node, problems: Problems) -> Node:
+    """The root without the keys of a step whose lines have lost their indentation, after reporting the first."""
+    names = list(root.keys) if isinstance(root, Mapping) else []
+    behind = names[names.index("workflow") + 1 :] if "workflow" in names else []
+    found = next((name for name in behind if name in advice.KEYS_OF_STEPS), None)
+    if found is None or not isinstance(root, Mapping):
+        return root
+    first = root.keys[found]
+    lost = {name for name in behind[behind.index(found) :] if not misspelt(name, keys_of(Root))}
+    hint = f"indent this line and those below it: `{first.name}` goes below the `step` of its `- step: …`"
+    report_lost_indentation(first, "a step", hint, problems)
+    # All else that this makes of the file would be noise.
+    problems.retract("yaml_duplicate_key", root.keys["workflow"].mark)
+    steps = root.values["workflow"]
+    for step in steps.items[-1:] if isinstance(steps, Sequence) else ():
+        problems.mark_unreadable((child(step, "step") or step).pointer)
+    return root.without(lost)
+
+
+def check_kind(root: Node, wanted: str, problems: Problems) -> None:
+    """Reports another ``apiVersion`` or ``kind``."""
+    version, kind = child(root, "apiVersion"), child(root, "kind")
+    if isinstance(version, Scalar) and isinstance(version.value, str) and version.value != API_VERSION:
         hint = "write `apiVersion: noetl.io/v2`; playbooks of older dialects must be rewritten"
-        problems.error("invalid_value", f"`apiVersion` must be `{API_VERSION}`, not `{top.apiVersion}`", version, hint)
-    if kind is not None and top.kind is not None and top.kind != "Playbook":
-        near = did_you_mean(top.kind, ["Playbook"])
-        problems.error("invalid_value", f"`kind` must be `Playbook`, not `{top.kind}`", kind, near)
+        message = f"`apiVersion` must be `{API_VERSION}`, not `{version.value}`"
+        problems.error("invalid_value", message, version, hint)
+    if isinstance(kind, Scalar) and isinstance(kind.value, str) and kind.value != wanted:
+        near = _REGISTER if kind.value == "Schema" else did_you_mean(kind.value, [wanted])
+        problems.error("invalid_value", f"`kind` must be `{wanted}`, not `{kind.value}`", kind, near)
 
 
-def _metadata(node: Node | None, problems: Problems) -> Metadata:
+def read_metadata(node: Node | None, problems: Problems) -> Metadata:
+    """The name and address of a document in the catalog."""
+    node = recovered(node, Metadata, problems)
     metadata = read_section(node, Metadata, problems)
     for name in ("name", "path"):
         value = child(node, name)
@@ -288,6 +317,7 @@ def _read_keychain(node: Node | None, problems: Problems) -> MappingOf[str, Keyc
         if not isinstance(item, Mapping):
             mistyped(item, KeychainEntry.title, "a mapping", problems, _KEYCHAIN_EXAMPLE)
             continue
+        item = recovered(item, KeychainEntry, problems)
         entry = read_section(item.only(_KEYCHAIN_KEYS), KeychainEntry, problems)
         if entry.name:
             at = item.values["name"]

@@ -10,9 +10,9 @@ from typing import Final, TypeVar
 from noetl_stream.playbook.diagnostics import Position, Problems
 from noetl_stream.playbook.kinds.inputs import spellings
 from noetl_stream.playbook.kinds.spec import Kinds, KindSpec
-from noetl_stream.playbook.model.sections import Section, is_null, mistyped, read_section
+from noetl_stream.playbook.model.sections import Section, is_null, mistyped, read_section, recovered
 from noetl_stream.playbook.plan import Timeouts
-from noetl_stream.playbook.yaml.nodes import Mapping, Node, Scalar, Sequence, holds_template, walk
+from noetl_stream.playbook.yaml.nodes import Mapping, Node, Scalar, holds_template, walk
 
 S = TypeVar("S", bound=Section)
 
@@ -102,8 +102,9 @@ def read_timeouts(node: Node | None, problems: Problems) -> Timeouts:
         if _number(node) is None:
             mistyped(node, "`timeout`", "seconds or {total, connect, read}", problems)
         return Timeouts(total=_seconds(_number(node), node, problems))
+    node = recovered(node, TimeoutParts, problems)
     read_section(node, TimeoutParts, problems)
-    parts = {} if node is None or isinstance(node, Sequence) else node.only(TimeoutParts.model_fields.keys()).values
+    parts = node.only(TimeoutParts.model_fields.keys()).values if isinstance(node, Mapping) else {}
     return Timeouts(**{name: _seconds(_number(part), part, problems) for name, part in parts.items()})
 
 

@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 from collections.abc import Mapping as MappingOf
 from dataclasses import dataclass, field
+from decimal import Decimal
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field
 
 from noetl_stream.playbook.diagnostics import Location, Position, Problems
-from noetl_stream.playbook.model.document import PolicyFailure
 from noetl_stream.playbook.model.layering import Layer, read_layered
 from noetl_stream.playbook.model.policy import check_number
-from noetl_stream.playbook.model.sections import Part, Placeholders, Reserved, Section, is_null, mistyped, read_section
-from noetl_stream.playbook.plan import FailureMode
+from noetl_stream.playbook.model.sections import (
+    Part,
+    Placeholders,
+    Reserved,
+    Section,
+    is_null,
+    mistyped,
+    read_section,
+    recovered,
+)
+from noetl_stream.playbook.plan import FailureMode, Tolerated
 from noetl_stream.playbook.vocabulary import advice
 from noetl_stream.playbook.vocabulary.names import check_name, report_duplicate
 from noetl_stream.playbook.yaml.nodes import Mapping, MappingKey, Node, Scalar, child
@@ -23,6 +33,8 @@ Mode = Literal["sequential", "parallel"]
 Placement = Literal["local", "distributed"]
 
 MAX_LOOP_LEVELS: Final = 8
+
+PERCENT: Final = re.compile(r"(100|[0-9]{1,2}(\.[0-9]{1,6})?)%")
 
 READ_ONLY: Final = frozenset(["index", "count", "parent"])
 """Keys of ``iter`` that every loop level sets (LANGUAGE §5)."""
@@ -64,6 +76,23 @@ class LoopPolicy(Placeholders):
     partitioning: Annotated[Any, Reserved()] = None
 
 
+class LoopFailure(Section):
+    title = "`policy.failure`"
+    example = "write failure: { mode: fail_fast } or { mode: best_effort, tolerated: 5% }"
+
+    mode: FailureMode | None = None
+    tolerated: Part = None
+
+
+@dataclass(frozen=True, slots=True)
+class FailureDraft:
+    """A policy of failed iterations as read: of a level, or of the step for all its levels."""
+
+    mode: FailureMode | None = None
+    tolerated: Tolerated | None = None
+    tolerated_at: Node | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class LoopDraft:
     """One level of a loop as read; ``inner`` is the level inside. Values not given are ``None``."""
@@ -74,7 +103,7 @@ class LoopDraft:
     mode: Mode
     placement: Placement
     max_in_flight: Node | None
-    failure_mode: FailureMode | None
+    failure: FailureDraft
     layer: Layer
     inner: LoopDraft | None
 
@@ -110,6 +139,7 @@ def read_loop(
         message = f"loops nested more than {MAX_LOOP_LEVELS} levels deep (max_loop_levels)"
         problems.error("limit_exceeded", message, at, "flatten the list in a separate step, or call a playbook")
         return None
+    node = recovered(node, Loop, problems)
     loop = read_section(node, Loop, problems)
     if isinstance(node, Mapping) or is_null(node):
         for name, is_missing in (("in", is_null(loop.in_)), ("iterator", loop.iterator is None)):
@@ -118,13 +148,14 @@ def read_loop(
     iterator_at = child(node, "iterator")
     if loop.iterator is not None and iterator_at is not None:
         _check_iterator(loop.iterator, iterator_at, outer, problems)
-    spec, layer = read_layered(loop.spec, LoopSpec, knobs, problems)
+    loop_spec = recovered(loop.spec, LoopSpec, problems, knobs)
+    spec, layer = read_layered(loop_spec, LoopSpec, knobs, problems)
     policy = read_section(spec.policy, LoopPolicy, problems)
-    _check_agreement(loop.spec, spec.policy, problems)
+    _check_agreement(loop_spec, spec.policy, problems)
     _check_items(loop.in_, problems)
     mode = spec.mode or policy.mode or "sequential"
     explicit = spec.exec or policy.exec
-    parts = [part for part in (loop.spec, spec.policy) if isinstance(part, Mapping)]
+    parts = [part for part in (loop_spec, spec.policy) if isinstance(part, Mapping)]
     exec_at = next((part.keys["exec"] for part in parts if "exec" in part.keys), at)
     inner = None
     if not is_null(loop.loop) and isinstance(node, Mapping):
@@ -137,10 +168,28 @@ def read_loop(
         mode=mode,
         placement=_placement(explicit, mode, inner, outer, exec_at, problems),
         max_in_flight=_read_max_in_flight(spec.max_in_flight or policy.max_in_flight, mode, problems),
-        failure_mode=read_section(policy.failure, PolicyFailure, problems).mode,
+        failure=read_failure(policy.failure, problems),
         layer=layer,
         inner=inner,
     )
+
+
+def read_failure(node: Node | None, problems: Problems) -> FailureDraft:
+    """``failure`` of a loop's policy or of its step's."""
+    failure = read_section(node, LoopFailure, problems)
+    at = None if is_null(failure.tolerated) else failure.tolerated
+    return FailureDraft(failure.mode, None if at is None else _read_tolerated(at, problems), at)
+
+
+def _read_tolerated(node: Node, problems: Problems) -> Tolerated | None:
+    value = node.plain()
+    if type(value) is int and value >= 0:
+        return Tolerated(Decimal(value))
+    if isinstance(value, str) and PERCENT.fullmatch(value):
+        return Tolerated(Decimal(value[:-1]), percent=True)
+    message = f"`tolerated` must be a whole number of iterations or a share of them such as '5%', not {value!r}"
+    problems.error("invalid_value", message, node, "write tolerated: 10, or tolerated: 5%")
+    return None
 
 
 def _placement(

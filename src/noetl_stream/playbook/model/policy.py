@@ -18,9 +18,12 @@ from noetl_stream.playbook.model.sections import (
     Section,
     entries,
     is_null,
+    keys_of,
     mistyped,
     pairs,
     read_section,
+    recovered,
+    respelt,
 )
 from noetl_stream.playbook.plan import Backoff, Directive, OnTimeout, WaitPlan
 from noetl_stream.playbook.vocabulary import advice
@@ -185,12 +188,11 @@ def read_admit(node: Node | None, problems: Problems) -> AdmitDraft | None:
 
 
 def read_wait(node: Node | None, model: type[AdmitWait], problems: Problems) -> WaitPlan | None:
-    """How long to wait at an admission or a ``next``; ``None`` if it is absent or, after reporting, has problems."""
+    """How long to wait at an admission or a ``next``, if at all; no time if, after reporting, it has problems."""
     if is_null(node):
         return None
     wait = read_section(node, model, problems)
-    timeout_s = read_seconds(wait.timeout_s, "`timeout_s`", problems)
-    return None if timeout_s is None else WaitPlan(timeout_s, wait.on_timeout)
+    return WaitPlan(read_seconds(wait.timeout_s, "`timeout_s`", problems) or 0.0, wait.on_timeout)
 
 
 def read_policy(node: Node, at: MappingKey, problems: Problems) -> PolicyDraft | None:
@@ -199,6 +201,7 @@ def read_policy(node: Node, at: MappingKey, problems: Problems) -> PolicyDraft |
         message = f"a task's policy must be a mapping with `rules`, not {kind_of(node)}"
         problems.error("policy_shape", message, node, advice.POLICY_HINT)
         return None
+    node = recovered(node, TaskPolicy, problems)
     if is_null(node.get("rules")):
         problems.error("policy_shape", "a task's policy needs `rules`", at, advice.POLICY_HINT)
     policy = read_section(node, TaskPolicy, problems)
@@ -229,6 +232,7 @@ def read_rules(
         if not isinstance(item, Mapping):
             mistyped(item, model.title, "a mapping", problems)
             continue
+        item = respelt(item, ["else"], keys_of(model), model.title, problems)
         otherwise = item.keys.get("else")
         if otherwise is None and else_seen is not None:
             problems.error("else_not_last", f"{model.title} after `else` can never match", item, "put `else` last")
@@ -238,6 +242,7 @@ def read_rules(
             else_seen = otherwise
             drafts.append(_read_else(item, otherwise, problems))
             continue
+        item = recovered(item, model, problems)
         rule = read_section(item, model, problems)
         if rule.when is None:
             message = f"{model.title} needs `when` or `else`"
@@ -280,17 +285,19 @@ def _read_else(item: Mapping, key: MappingKey, problems: Problems) -> RuleDraft:
         return RuleDraft(None, item.values["then"], item)
     if not isinstance(inner, Mapping) or "then" not in inner.keys:
         problems.error("else_without_then", "`else` needs `then`", key, advice.ELSE_HINT)
-        return RuleDraft(None, None, item)
+        has_action = isinstance(inner, Mapping) and "do" in inner.keys
+        return RuleDraft(None, inner if has_action else None, item)
     return RuleDraft(None, read_section(inner, Else, problems).then, item)
 
 
 def _read_action(rule: RuleDraft, problems: Problems) -> ActionDraft | None:
     if rule.then is None:
         return None
-    then = read_section(rule.then, Then, problems)
-    if not isinstance(rule.then, Mapping):
+    node = recovered(rule.then, Then, problems)
+    then = read_section(node, Then, problems)
+    if not isinstance(node, Mapping):
         return None
-    _check_action(then, rule.then, problems)
+    _check_action(then, node, problems)
     writes = {name: _read_writes(getattr(then, f"set_{name}"), name, problems) for name in ("ctx", "iter", "vars")}
     return ActionDraft(
         when=rule.when,
@@ -301,7 +308,7 @@ def _read_action(rule: RuleDraft, problems: Problems) -> ActionDraft | None:
         delay=then.delay,
         max_delay_s=300.0 if then.max_delay is None else float(then.max_delay),
         to=then.to,
-        to_node=rule.then.get("to"),
+        to_node=node.get("to"),
         writes=writes,
         shared=_read_shared(then.set_shared, problems),
     )
@@ -356,6 +363,7 @@ def _read_shared(node: Node | None, problems: Problems) -> list[SharedDraft]:
             what = f"`{key.name}` of `set_shared`"
             mistyped(entry, what, "a mapping with `op`", problems, f"write {key.name}: {SHARED_EXAMPLE}")
             continue
+        entry = recovered(entry, SharedEntry, problems)
         shared = read_section(entry, SharedEntry, problems)
         if shared.op is not None:
             _check_value(shared.op, entry, problems)

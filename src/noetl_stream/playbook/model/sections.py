@@ -9,13 +9,13 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 from collections.abc import Mapping as MappingOf
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar, Final, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic.fields import FieldInfo
 
-from noetl_stream.playbook.diagnostics import Location, Problems, did_you_mean, listed
+from noetl_stream.playbook.diagnostics import MAX_DIAGNOSTICS, Location, Problems, did_you_mean, listed, misspelt
 from noetl_stream.playbook.vocabulary.advice import RejectedKey
 from noetl_stream.playbook.yaml.nodes import Mapping, MappingKey, Node, Scalar, Sequence, descend, kind_of
 
@@ -61,7 +61,7 @@ class Section(BaseModel):
     ``title`` names the mapping in messages, ``example`` is a hint that shows one, ``rejected`` are keys with a hint.
     """
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, arbitrary_types_allowed=True)
+    model_config = ConfigDict(defer_build=True, extra="forbid", strict=True, frozen=True, arbitrary_types_allowed=True)
 
     title: ClassVar[str] = "here"
     example: ClassVar[str | None] = None
@@ -105,6 +105,7 @@ def read_section(
     if not isinstance(node, Mapping):
         mistyped(node, model.title, "a mapping", problems, model.example)
         return model.model_construct()
+    node = recovered(node, model, problems, layered)
     fields = {field.alias or name: field for name, field in model.model_fields.items()}
     parts: dict[str, Any] = {}
     values: dict[str, Any] = {}
@@ -127,13 +128,84 @@ def read_section(
     return model.model_construct(**parts, **_valid(node, model, values, problems))
 
 
+N = TypeVar("N", Mapping, Node, Node | None)
+
+
+def recovered(node: N, model: type[Section], problems: Problems, layered: Collection[str] = ()) -> N:
+    """``node`` with its misspelt, older and misplaced keys where they belong, after reporting them.
+
+    What they hold is then checked like the rest. A key whose place is taken stays, for :func:`read_section` to report.
+    """
+    known: list[str] = keys_of(model)
+    if isinstance(node, Mapping):
+        node = _indented(node, model, {*known, *layered}, problems)
+    for name in _strange(node, known) if isinstance(node, Mapping) else ():
+        advice = model.rejected.get(name)
+        word = None if advice or name in layered else misspelt(name, known)
+        place = advice.place if advice else (word,) if word else ()
+        if place and isinstance(node, Mapping) and (moved := node.moved(name, place)):
+            refuse_key(node.keys[name], model, problems)
+            node = moved
+    return node
+
+
+def _indented(node: Mapping, model: type[Section], known: Collection[str], problems: Problems) -> Mapping:
+    """``node`` with the keys that follow an empty one under it, after reporting that they lost their indentation."""
+    parts = {field.alias or name for name, field in model.model_fields.items() if _marker(field, PartMark)}
+    lost: dict[str, list[str]] = {}
+    owner: str | None = None
+    for name, value in node.values.items():
+        if name in known:
+            owner = name if name in parts and is_null(value) else None
+        elif owner and not misspelt(name, known):
+            lost.setdefault(owner, []).append(name)
+        else:
+            owner = None
+    for owner, names in lost.items():
+        report_lost_indentation(node.keys[names[0]], f"`{owner}`", f"indent it below `{owner}`", problems)
+        inner, node = node.only(set(names)), node.without(set(names))
+        node = replace(node, values={**node.values, owner: inner})
+    return node
+
+
+def report_lost_indentation(first: MappingKey, owner: str, hint: str, problems: Problems) -> None:
+    """Reports that ``first`` and what follows stand beside their owner instead of in it."""
+    message = f"lost indentation: `{first.name}` belongs to {owner}, but stands beside it"
+    problems.error("lost_indentation", message, first, hint)
+
+
+def respelt(node: Mapping, words: Collection[str], known: Collection[str], where: str, problems: Problems) -> Mapping:
+    """``node`` with misspelt ``words`` under their own spelling, after reporting them.
+
+    Args:
+        known: Other keys, which are no misspellings.
+    """
+    for name in _strange(node, {*known, *words}):
+        word = misspelt(name, sorted(words))
+        if word and (moved := node.moved(name, (word,))):
+            message = f"unknown key `{name}` in {where}"
+            problems.error("unknown_key", message, node.keys[name], f"did you mean `{word}`?")
+            node = moved
+    return node
+
+
+def _strange(node: Mapping, known: Collection[str]) -> list[str]:
+    """The keys that are not ``known``, as many as can be reported: comparing each with all words is slow."""
+    return [name for name in node.keys if name not in known][:MAX_DIAGNOSTICS]
+
+
+def keys_of(model: type[Section]) -> list[str]:
+    """The keys that a section has."""
+    return [field.alias or name for name, field in model.model_fields.items()]
+
+
 def refuse_key(key: MappingKey, model: type[Section], problems: Problems) -> None:
     """Reports a key that its mapping does not accept."""
     advice = model.rejected.get(key.name)
     if advice:
         advice.report(key, problems)
         return
-    known = [field.alias or name for name, field in model.model_fields.items()]
+    known = keys_of(model)
     hint = did_you_mean(key.name, known) or f"known keys: {listed(known)}"
     problems.error("unknown_key", f"unknown key `{key.name}` in {model.title}", key, hint)
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Final, Literal
 
 from noetl_stream.playbook.diagnostics import Location, Problems, did_you_mean
 from noetl_stream.playbook.kinds.spec import WORKBOOK, Kinds
-from noetl_stream.playbook.model.document import PolicyFailure, check_pool
+from noetl_stream.playbook.model.document import check_pool
 from noetl_stream.playbook.model.layering import Layer, knobs_of, read_layered, read_seconds, warn_unused
-from noetl_stream.playbook.model.loop import LoopDraft, read_loop
+from noetl_stream.playbook.model.loop import FailureDraft, LoopDraft, read_failure, read_loop
 from noetl_stream.playbook.model.policy import ActionDraft, AdmitDraft, NextWait, always_holds, read_admit, read_wait
 from noetl_stream.playbook.model.sections import (
     Part,
@@ -22,14 +23,22 @@ from noetl_stream.playbook.model.sections import (
     mistyped,
     pairs,
     read_section,
+    recovered,
 )
 from noetl_stream.playbook.model.sugar import Item, flattened, read_construct, word_of
-from noetl_stream.playbook.model.task import TaskDraft, name_of_task, read_task
+from noetl_stream.playbook.model.task import (
+    TaskDraft,
+    label_of_task,
+    name_of_task,
+    read_task,
+    unlabelled,
+    with_rules_of_eval,
+)
 from noetl_stream.playbook.model.workbook import Workbook
-from noetl_stream.playbook.plan import FailureMode, Join, WaitPlan
+from noetl_stream.playbook.plan import Join, WaitPlan
 from noetl_stream.playbook.vocabulary import advice
 from noetl_stream.playbook.vocabulary.names import check_name, name_in_file, report_duplicate, result_name
-from noetl_stream.playbook.yaml.nodes import Mapping, Node, Scalar, Sequence, child, kind_of
+from noetl_stream.playbook.yaml.nodes import Mapping, MappingKey, Node, Scalar, Sequence, child, kind_of
 
 Routing = Literal["exclusive", "inclusive"]
 
@@ -152,8 +161,7 @@ class StepDraft:
     timeout_s: float | None
     deadline_s: float | None
     admit: AdmitDraft | None
-    failure_mode: FailureMode | None
-    failure_at: Location | None
+    failure: FailureDraft
     loop: LoopDraft | None
     tasks: list[TaskDraft]
     router: RouterDraft
@@ -204,6 +212,7 @@ def _read_step(node: Node, kinds: Kinds, workbook: Workbook, layer: Layer, probl
     if not isinstance(node, Mapping):
         mistyped(node, Step.title, "a mapping", problems, "- step: <name>")
         return None
+    node = recovered(_with_eval_in_tool(node, problems), Step, problems)
     step = read_section(node, Step, problems)
     at: Location = node.values["step"] if "step" in node.keys else node
     if isinstance(at, Scalar) and isinstance(at.value, str):
@@ -212,12 +221,12 @@ def _read_step(node: Node, kinds: Kinds, workbook: Workbook, layer: Layer, probl
         message = f"step `{step.step}` needs `tool`, `next` or both"
         problems.error("missing_key", message, at, "tool: { kind: noop }")
     knobs = knobs_of(kinds)
-    spec, own = read_layered(step.spec, StepSpec, knobs, problems)
-    check_pool(spec.pool, step.spec, problems)
+    step_spec = recovered(step.spec, StepSpec, problems, knobs)
+    spec, own = read_layered(step_spec, StepSpec, knobs, problems)
+    check_pool(spec.pool, step_spec, problems)
     policy = read_section(spec.policy, StepPolicy, problems)
     lifecycle = read_section(policy.lifecycle, Lifecycle, problems)
     read_section(policy.emit, Emit, problems)
-    failure = read_section(policy.failure, PolicyFailure, problems)
     loop = read_loop(step.loop, node.keys["loop"], knobs, problems) if "loop" in node.keys else None
     if loop and "tool" not in node.keys:
         hint = "add the pipeline to run for each item"
@@ -237,12 +246,23 @@ def _read_step(node: Node, kinds: Kinds, workbook: Workbook, layer: Layer, probl
         timeout_s=read_seconds(lifecycle.timeout_s, "`timeout_s`", problems),
         deadline_s=read_seconds(lifecycle.deadline_s, "`deadline_s`", problems),
         admit=read_admit(policy.admit, problems),
-        failure_mode=failure.mode,
-        failure_at=policy.failure,
+        failure=read_failure(policy.failure, problems),
         loop=loop,
         tasks=tasks,
         router=_read_router(step.next, problems) if "next" in node.keys else RouterDraft(),
     )
+
+
+def _with_eval_in_tool(node: Mapping, problems: Problems) -> Mapping:
+    """The step with its ``eval`` as the policy of its only task, after reporting it."""
+    older = node.get("eval")
+    if older is None or not older.plain() or not isinstance(node.get("tool"), Mapping):
+        return node
+    moved = with_rules_of_eval(node).moved("eval", ("tool", "spec", "policy", "rules"))
+    if moved is None:
+        return node
+    advice.STEP["eval"].report(node.keys["eval"], problems)
+    return moved
 
 
 def _read_join(node: Node | None, problems: Problems) -> JoinDraft | None:
@@ -268,7 +288,7 @@ def _read_router(node: Node, problems: Problems) -> RouterDraft:
     if not isinstance(node, Mapping):
         message = f"`next` must be a mapping, not {kind_of(node)}"
         problems.error("next_shape", message, node, _rewritten_next(node) or advice.NEXT_HINT)
-        return RouterDraft()
+        return RouterDraft([arc for item in _listed_targets(node) if (arc := _read_arc(item, problems))])
     router = read_section(node, Router, problems)
     spec = read_section(router.spec, RouterSpec, problems)
     found = [] if is_null(router.arcs) else entries(router.arcs, "`arcs`", problems, "write arcs: [ { step: … } ]")
@@ -285,6 +305,7 @@ def _read_arc(node: Node, problems: Problems) -> ArcDraft | None:
         hint = f"write {{ step: {node.value} }}" if isinstance(node, Scalar) else "write { step: … }"
         mistyped(node, Arc.title, "a mapping", problems, hint)
         return None
+    node = recovered(node, Arc, problems)
     arc = read_section(node, Arc, problems)
     if not is_null(arc.args):
         pairs(arc.args, "`args`", problems)
@@ -292,6 +313,16 @@ def _read_arc(node: Node, problems: Problems) -> ArcDraft | None:
     if not arc.step:
         return None
     return ArcDraft(step=arc.step, target=node.values["step"], when=arc.when, args=args, at=node)
+
+
+def _listed_targets(node: Node) -> Iterator[Mapping]:
+    """The arcs of ``next`` in the older form of a list or a name."""
+    for item in node.items if isinstance(node, Sequence) else [node]:
+        if isinstance(item, Scalar) and isinstance(item.value, str):
+            key = MappingKey("step", item.mark, item.pointer)
+            yield Mapping(item.mark, item.pointer, {"step": key}, {"step": item})
+        elif isinstance(item, Mapping) and "step" in item.keys:
+            yield item
 
 
 def _rewritten_next(node: Node) -> str | None:
@@ -324,6 +355,9 @@ def _read_tool(
         problems.error(code, message, node, "write tool: { kind: …, … }")
         return []
     if isinstance(node, Mapping):
+        if (label := label_of_task(node)) is not None:
+            hint = f"write tool: [ {{ {label.name}: {{ kind: …, … }} }} ]"
+            problems.error("label_keyed_task", "a task under its label needs a list", label, hint)
         tasks = flattened([tool.item(node, f"{step}_task")])
     else:
         if not node.items:
@@ -348,6 +382,7 @@ class _Tool:
             mistyped(node, "a task", "a mapping", self.problems, "write { kind: …, … }")
             self.problems.mark_unreadable(node.pointer)
             node = Mapping(node.mark, node.pointer)
+        node = unlabelled(node, self.problems)
         word = word_of(node)
         if word is not None:
             name = name_of_task(node, synthetic, self.problems)

@@ -4,33 +4,52 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping as MappingOf
-from dataclasses import dataclass
-from typing import Any, Final
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, Final
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
-from noetl_stream.playbook.diagnostics import Location, Problems, did_you_mean, listed
+from noetl_stream.playbook.diagnostics import MAX_DIAGNOSTICS, Location, Problems, did_you_mean, listed, misspelt
 from noetl_stream.playbook.kinds.inputs import check_against, spellings
 from noetl_stream.playbook.kinds.spec import Kinds, KindSpec
 from noetl_stream.playbook.model.layering import Layer, overlay, read_timeouts
 from noetl_stream.playbook.model.policy import PolicyDraft, read_policy
-from noetl_stream.playbook.model.sections import is_null, mistyped, text_of
+from noetl_stream.playbook.model.sections import (
+    Part,
+    Required,
+    Section,
+    is_null,
+    mistyped,
+    read_section,
+    report_lost_indentation,
+    respelt,
+    text_of,
+)
 from noetl_stream.playbook.plan import Timeouts
+from noetl_stream.playbook.results.schema import ResultSchema, read_result_schema
 from noetl_stream.playbook.vocabulary import advice
 from noetl_stream.playbook.vocabulary.names import check_name
-from noetl_stream.playbook.yaml.nodes import Mapping, Node, holds_template
+from noetl_stream.playbook.yaml.nodes import Mapping, MappingKey, Node, Scalar, Sequence, extend_pointer, holds_template
 
 LANGUAGE_KEYS: Final = frozenset(["name", "kind", "spec"])
-_SPEC_KEYS: Final = frozenset(["policy", "timeout"])
+_SPEC_KEYS: Final = frozenset(["policy", "timeout", "result"])
 _SCOPE_IN_CODE: Final = re.compile(
     r"\{\{[-\s]*(?:workload|ctx|iter|args|vars|steps|results|execution_id|keychain|_prev)\b[^{}]*\}\}"
 )
 
 
+class ResultSpec(Section):
+    title = "`spec.result`"
+    example = "write result: { schema: { type: object, … } }"
+
+    schema_: Annotated[Part, Required()] = Field(None, alias="schema")
+
+
 @dataclass(frozen=True, slots=True)
 class TaskDraft:
     """A task as read. ``kind`` is ``None`` if unknown. ``inputs`` are rendered, ``verbatim`` nodes never are.
-    ``knobs`` and ``timeouts`` are the effective ones, merged over those of the outer scopes."""
+    ``knobs`` and ``timeouts`` are the effective ones, merged over those of the outer scopes. ``schema`` is that of its
+    result, ``schema_at`` where it stands."""
 
     name: str
     kind: KindSpec | None
@@ -41,23 +60,28 @@ class TaskDraft:
     timeouts: Timeouts
     policy: PolicyDraft | None
     origin: str = ""
+    schema: ResultSchema | None = None
+    schema_at: Node | None = None
 
 
 def read_task(
     node: Mapping, synthetic: str, kinds: Kinds, layer: Layer, problems: Problems, *, require_all: bool = True
 ) -> TaskDraft:
-    """Reads a task that is not a construct.
+    """Reads a task that is not a construct, written without a label (:func:`unlabelled`).
 
     Args:
         synthetic: The name of a task without one.
         layer: Defaults of the outer scopes.
         require_all: Whether a missing required input is an error.
     """
+    node = _with_kind(node, problems)
     kind = _kind_of_task(node, kinds, problems)
-    name = name_of_task(node, _label_of(node) or synthetic, problems)
+    node = in_place(node, kind, problems)
+    name = name_of_task(node, synthetic, problems)
     at: Location = node.get("name") or node.get("kind") or node
-    spec = _spec_of_task(node, problems)
+    spec = _spec_of_task(node, kind, problems)
     policy = spec.get("policy")
+    schema_at = read_section(spec.get("result"), ResultSpec, problems).schema_
     nothing = Mapping(node.mark, node.pointer)
     inputs, verbatim = _read_inputs(node, kind, at, problems, require_all) if kind else (nothing, {})
     return TaskDraft(
@@ -69,6 +93,8 @@ def read_task(
         knobs=_read_knobs(spec, kind, layer, at, problems) if kind else {},
         timeouts=overlay(layer.timeouts, read_timeouts(spec.get("timeout"), problems)),
         policy=read_policy(policy, spec.keys["policy"], problems) if policy is not None else None,
+        schema=None if is_null(schema_at) else read_result_schema(schema_at, problems),
+        schema_at=schema_at,
     )
 
 
@@ -79,9 +105,16 @@ def _read_inputs(
     inputs = _without_misplaced(node.without(LANGUAGE_KEYS), advice.TASK, kind.inputs, problems)
     known = spellings(kind.inputs)
     verbatim = {key for key in inputs.keys if key in kind.verbatim or known.get(key) in kind.verbatim}
-    title = f"the inputs of kind `{kind.kind}`"
     check_against(
-        inputs, kind.inputs, title, problems, at=at, rendered=True, verbatim=verbatim, require_all=require_all
+        inputs,
+        kind.inputs,
+        f"the inputs of kind `{kind.kind}`",
+        problems,
+        at=at,
+        rendered=True,
+        verbatim=verbatim,
+        also_known=sorted(LANGUAGE_KEYS),
+        require_all=require_all,
     )
     if kind.combination_error and require_all:
         given = [known[key] for key, value in inputs.values.items() if key in known and not is_null(value)]
@@ -98,16 +131,101 @@ def _read_inputs(
     return inputs.without(verbatim), inputs.only(verbatim).values
 
 
+def unlabelled(node: Mapping, problems: Problems) -> Mapping:
+    """``{fetch: {kind: …}}`` as ``{name: fetch, kind: …}``; anything else as it is (LANGUAGE §3 *Tasks*)."""
+    node = _with_label(node, problems)
+    label = label_of_task(node)
+    if label is None:
+        return node
+    task = node.values[label.name]
+    assert isinstance(task, Mapping)
+    own = task.get("name")
+    if own is not None and own.plain() != label.name:
+        message = f"the task is called `{own.plain()}` here and `{label.name}` by its label"
+        problems.error("conflicting_keys", message, task.keys["name"], "remove `name`, or write the same")
+    name = Scalar(label.name, label.mark, extend_pointer(node.pointer, label.name))
+    keys = {"name": MappingKey("name", label.mark, name.pointer)}
+    rest = task.without({"name"})
+    return replace(task, keys={**keys, **rest.keys}, values={"name": name, **rest.values})
+
+
+def _with_label(node: Mapping, problems: Problems) -> Mapping:
+    """The task under its label, after reporting that its keys stand beside it."""
+    names = list(node.keys)
+    if names[1:2] != ["kind"] or names[0] in LANGUAGE_KEYS or not is_null(node.values[names[0]]):
+        return node
+    label = names[0]
+    report_lost_indentation(node.keys["kind"], f"`{label}`", f"indent it below `{label}`", problems)
+    return replace(node.only({label}), values={label: node.without({label})})
+
+
+def label_of_task(node: Mapping) -> MappingKey | None:
+    """The label of a task written under one: its only key, whose value is a mapping with ``kind`` (misspelt, too)."""
+    if len(node.keys) != 1:
+        return None
+    (label,), (value,) = node.keys.values(), node.values.values()
+    is_task = isinstance(value, Mapping) and any(
+        misspelt(name, ["kind", "type"]) for name in list(value.keys)[:MAX_DIAGNOSTICS]
+    )
+    return label if is_task else None
+
+
+def _with_kind(node: Mapping, problems: Problems) -> Mapping:
+    """The task with its ``kind`` under that key, after reporting another one."""
+    if "kind" not in node.keys and "type" in node.keys:
+        advice.TASK["type"].report(node.keys["type"], problems)
+        return node.moved("type", ("kind",)) or node
+    return respelt(node, ["kind"], advice.TASK, "a task", problems)
+
+
+def in_place(node: Mapping, kind: KindSpec | None, problems: Problems) -> Mapping:
+    """The task with what belongs under ``spec`` there, after reporting what must not stand beside ``kind``."""
+    inputs = spellings(kind.inputs) if kind else {}
+    if kind and not _is_free(kind.inputs):
+        node = respelt(node, LANGUAGE_KEYS, {**inputs, **kind.beside, **advice.TASK}, "a task", problems)
+    for name, target in kind.beside.items() if kind else ():
+        if name in node.keys:
+            moved = node.moved(name, ("spec", target))
+            if moved is None:
+                message = f"`{name}` and `spec.{target}` are the same key"
+                problems.error("conflicting_keys", message, node.keys[name], "remove one")
+            node = moved or node.without({name})
+    if "eval" not in inputs:
+        node = with_rules_of_eval(node)
+    for name in [name for name in node.keys if name in advice.TASK and name not in inputs]:
+        place = advice.TASK[name].place
+        if len(place) > 1 and node.values[name].plain() and (moved := node.moved(name, place)):
+            advice.TASK[name].report(node.keys[name], problems)
+            node = moved
+    return node
+
+
+def with_rules_of_eval(node: Mapping) -> Mapping:
+    """The task or step with the rules that its ``eval`` means. Their older form has one problem, the ``eval``."""
+    older = node.get("eval")
+    if not isinstance(older, Sequence):
+        return node
+    rules: list[Node] = []
+    for rule in older.items:
+        if isinstance(rule, Mapping):
+            action = rule.get("else")
+            rule = _with_then(rule)
+            if isinstance(action, Mapping):
+                rule = replace(rule, values={**rule.values, "else": _with_then(action)})
+        rules.append(rule)
+    return replace(node, values={**node.values, "eval": replace(older, items=rules)})
+
+
+def _with_then(rule: Mapping) -> Mapping:
+    for name in [name for name in rule.keys if name in advice.RULE]:
+        rule = rule.moved(name, advice.RULE[name].place) or rule
+    return rule
+
+
 def _kind_of_task(node: Mapping, kinds: Kinds, problems: Problems) -> KindSpec | None:
     value = node.get("kind")
     if value is None:
-        if (label := _label_of(node)) is not None:
-            hint = f"write - {{ name: {label}, kind: …, … }}"
-            problems.error("label_keyed_task", "a task cannot be keyed by its name", node.keys[label], hint)
-        elif "type" in node.keys:
-            advice.TASK["type"].report(node.keys["type"], problems)
-        else:
-            problems.error("missing_key", "a task needs `kind`", node, "write { kind: noop }, for example")
+        problems.error("missing_key", "a task needs `kind`", node, "write { kind: noop }, for example")
         return None
     kind = text_of(value, "`kind`", problems)
     if kind is None:
@@ -117,17 +235,10 @@ def _kind_of_task(node: Mapping, kinds: Kinds, problems: Problems) -> KindSpec |
             hint = "allow the kind on the workers, or use another"
             problems.warn("kind_off", f"the operator has switched off tasks of kind `{kind}`", value, hint)
         return kinds[kind]
-    near = did_you_mean(kind, kinds)
+    plugin = advice.PLUGINS.get(kind)
+    near = f"install the plugin `{plugin}`" if plugin else did_you_mean(kind, kinds)
     hint = near or f"installed kinds: {listed(sorted(kinds))}; plugins can add more"
     problems.error("unknown_kind", f"no tool of kind `{kind}` is installed", value, hint)
-    return None
-
-
-def _label_of(node: Mapping) -> str | None:
-    """The name of a task in the older form ``{ name: { kind: …, … } }``."""
-    for name, value in node.values.items():
-        if isinstance(value, Mapping) and "kind" not in node.keys and ("kind" in value.keys or len(node.keys) == 1):
-            return name
     return None
 
 
@@ -140,10 +251,15 @@ def name_of_task(node: Mapping, synthetic: str, problems: Problems) -> str:
     return synthetic
 
 
-def _spec_of_task(node: Mapping, problems: Problems) -> Mapping:
+def _is_free(model: type[BaseModel]) -> bool:
+    return model.model_config.get("extra") == "allow"
+
+
+def _spec_of_task(node: Mapping, kind: KindSpec | None, problems: Problems) -> Mapping:
     spec = node.get("spec")
     if isinstance(spec, Mapping):
-        return spec
+        known = None if kind is None or _is_free(kind.knobs) else {**spellings(kind.knobs), **advice.TASK_SPEC}
+        return spec if known is None else respelt(spec, _SPEC_KEYS, known, "a task's `spec`", problems)
     if spec is not None and not is_null(spec):
         mistyped(spec, "`spec`", "a mapping", problems)
     return Mapping(node.mark, node.pointer)

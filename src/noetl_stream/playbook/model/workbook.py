@@ -15,9 +15,18 @@ from noetl_stream.playbook.diagnostics import Location, Problems, did_you_mean, 
 from noetl_stream.playbook.kinds.inputs import spellings
 from noetl_stream.playbook.kinds.spec import WORKBOOK, Kinds, KindSpec
 from noetl_stream.playbook.model.layering import Layer, merged
-from noetl_stream.playbook.model.sections import Part, Required, Section, is_null, mistyped, pairs, read_section
+from noetl_stream.playbook.model.sections import (
+    Part,
+    Required,
+    Section,
+    is_null,
+    mistyped,
+    pairs,
+    read_section,
+    recovered,
+)
 from noetl_stream.playbook.model.sugar import word_of
-from noetl_stream.playbook.model.task import LANGUAGE_KEYS, TaskDraft, read_task
+from noetl_stream.playbook.model.task import LANGUAGE_KEYS, TaskDraft, in_place, label_of_task, read_task, unlabelled
 from noetl_stream.playbook.vocabulary.names import check_name, report_duplicate
 from noetl_stream.playbook.yaml.nodes import Mapping, MappingKey, Node, Scalar, Sequence, holds_template
 
@@ -78,8 +87,9 @@ class Workbook:
         if entry.draft is None or entry.draft.kind is None:
             return None
         own = node.without(node.keys.keys() - {"name", "spec"})
-        task = merged(_with_args(entry.task, entry.draft.kind, node.get("args"), problems), own)
-        return _with_spec(task, entry.task, own), f"workbook {called}, line {entry.at.mark.line}"
+        defined = in_place(entry.task, entry.draft.kind, problems)
+        task = merged(_with_args(defined, entry.draft.kind, node.get("args"), problems), own)
+        return _with_spec(task, defined, own), f"workbook {called}, line {entry.at.mark.line}"
 
     def unused(self) -> dict[str, WorkbookEntry]:
         """Entries that no task runs."""
@@ -103,7 +113,7 @@ def read_workbook(node: Node | None, kinds: Kinds, problems: Problems) -> Workbo
 def _listed(node: Node | None, problems: Problems) -> list[tuple[str, Location, Node]]:
     if isinstance(node, Sequence):
         found: list[tuple[str, Location, Node]] = []
-        for item in node.items:
+        for item in (recovered(item, ListedEntry, problems) for item in node.items):
             entry = read_section(item, ListedEntry, problems)
             if entry.name and entry.tool is not None and isinstance(item, Mapping):
                 found.append((entry.name, item.values["name"], entry.tool))
@@ -118,6 +128,10 @@ def _read_entry(task: Mapping, name: str, kinds: Kinds, problems: Problems) -> T
         hint = f"put the `{word}` in the step and its tasks in the workbook"
         problems.error("workbook_entry", f"a workbook entry must be one task, not a `{word}`", task.keys[word], hint)
         return None
+    if (label := label_of_task(task)) is not None:
+        hint = "remove the label: an entry is named by its key"
+        problems.error("label_keyed_task", "a workbook entry cannot have a label", label, hint)
+        task = unlabelled(task, problems).without({"name"})
     if "name" in task.keys:
         problems.error("workbook_entry", "a workbook entry is named by its key", task.keys["name"], "remove `name`")
     draft = read_task(task.without({"name"}), name, kinds, Layer(), problems, require_all=False)

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, get_args
 
 from noetl_stream.model.events import SharedOperation
@@ -12,18 +12,23 @@ from noetl_stream.playbook.diagnostics import Location, Problems
 
 @dataclass(frozen=True, slots=True)
 class RejectedKey:
-    """A key that is an error; ``hint`` says what to write instead (LANGUAGE §3 *Rejected*)."""
+    """A key that is an error; ``hint`` says what to write instead (LANGUAGE §3 *Rejected*).
+
+    ``place`` is the path from its mapping to where its value is checked all the same; empty if nothing there fits.
+    """
 
     message: str
     hint: str
     code: str = "legacy_syntax"
+    place: tuple[str, ...] = ()
 
     def report(self, at: Location, problems: Problems) -> None:
         problems.error(self.code, self.message, at, self.hint)
 
 
-def _belongs(word: str, place: str, shown: str) -> RejectedKey:
-    return RejectedKey(f"`{word}` belongs {place}", f"write {shown}", "misplaced_key")
+def _belongs(word: str, where: str, shown: str, *scopes: str) -> RejectedKey:
+    place = (*scopes, word) if scopes else ()
+    return RejectedKey(f"`{word}` belongs {where}", f"write {shown}", "misplaced_key", place)
 
 
 _ADMIT: Final = "spec: { policy: { admit: { rules: [ { when: …, then: { allow: true } } ] } } }"
@@ -51,21 +56,33 @@ _STEP_RETRY: Final = RejectedKey("`retry` belongs in a task's policy", f"write {
 _TASK_WHEN: Final = RejectedKey(
     "a task has no `when`", "use the policy of the task before it: then: { do: jump, to: <task> }"
 )
-_TASK_RULES: Final = RejectedKey("`rules` belong under `spec.policy`", f"write {_RULES}")
+_TASK_RULES: Final = RejectedKey(
+    "`rules` belong under `spec.policy`", f"write {_RULES}", place=("spec", "policy", "rules")
+)
 
-_POLICIES: Final = {
-    word: _belongs(word, "under `spec.policy`", f"spec: {{ policy: {{ {shown} }} }}")
-    for word, shown in (
-        ("admit", "admit: { rules: [ { when: …, then: { allow: true } } ] }"),
-        ("lifecycle", "lifecycle: { timeout_s: 600 }"),
-        ("failure", _FAILURE),
-    )
-}
-_TIMES: Final = {
-    word: _belongs(word, "under `spec.policy.lifecycle`", f"spec: {{ policy: {{ lifecycle: {{ {word}: 600 }} }} }}")
-    for word in ("timeout_s", "deadline_s")
-}
-_JOIN: Final = {"join": _belongs("join", "under `spec`", "spec: { join: all }")}
+
+def _policies(*scopes: str) -> dict[str, RejectedKey]:
+    """The policies of a step beside the mapping that holds them, and the times of its ``lifecycle``."""
+    shown = {
+        "admit": "admit: { rules: [ { when: …, then: { allow: true } } ] }",
+        "lifecycle": "lifecycle: { timeout_s: 600 }",
+        "failure": _FAILURE,
+    }
+    policies = {
+        word: _belongs(word, "under `spec.policy`", f"spec: {{ policy: {{ {example} }} }}", *scopes)
+        for word, example in shown.items()
+    }
+    return policies | _times(*scopes)
+
+
+def _times(*scopes: str) -> dict[str, RejectedKey]:
+    where, shown = "under `spec.policy.lifecycle`", "spec: {{ policy: {{ lifecycle: {{ {}: 600 }} }} }}"
+    return {
+        word: _belongs(word, where, shown.format(word), *scopes, "lifecycle") for word in ("timeout_s", "deadline_s")
+    }
+
+
+_JOIN: Final = _belongs("join", "under `spec`", "spec: { join: all }", "spec")
 
 ROOT: Final = {
     "vars": RejectedKey(
@@ -73,8 +90,13 @@ ROOT: Final = {
         "put inputs under `workload`; set state with `set_ctx`, `set_iter` or `set_vars` in a task's policy rule",
         "root_vars",
     ),
-    "steps": RejectedKey("`steps` is the old name of `workflow`", "write workflow: [ { step: start, … } ]"),
+    "steps": RejectedKey(
+        "`steps` is the old name of `workflow`", "write workflow: [ { step: start, … } ]", place=("workflow",)
+    ),
 }
+
+KEYS_OF_STEPS: Final = frozenset(["tool", "next", "loop"])
+"""At the root, behind ``workflow``, they have lost their indentation."""
 
 STEP: Final = {
     "when": _STEP_WHEN,
@@ -99,22 +121,20 @@ STEP: Final = {
     "next_mode": RejectedKey("a step has no `next_mode`", _EXCLUSIVE),
     "set_prev": _SET_PREV,
     "retry": _STEP_RETRY,
-    "name": RejectedKey("a step is named by `step`", "write - step: <name>"),
+    "name": RejectedKey("a step is named by `step`", "write - step: <name>", place=("step",)),
     "kind": RejectedKey("`kind` belongs under `tool`", "write tool: { kind: …, … }"),
-    "policy": _belongs("policy", "under `spec`", "spec: { policy: { … } }"),
-    "pool": _belongs("pool", "under `spec`", "spec: { pool: <pool> }"),
-    "timeout": _belongs("timeout", "under `spec`", "spec: { timeout: 30 }"),
-    **_JOIN,
-    **_POLICIES,
-    **_TIMES,
+    "policy": _belongs("policy", "under `spec`", "spec: { policy: { … } }", "spec"),
+    "pool": _belongs("pool", "under `spec`", "spec: { pool: <pool> }", "spec"),
+    "timeout": _belongs("timeout", "under `spec`", "spec: { timeout: 30 }", "spec"),
+    "join": _JOIN,
+    **_policies("spec", "policy"),
 }
 
 STEP_SPEC: Final = {
     "next_mode": RejectedKey("`next_mode` is the old form", _EXCLUSIVE),
     "retry": _STEP_RETRY,
     "when": _STEP_WHEN,
-    **_POLICIES,
-    **_TIMES,
+    **_policies("policy"),
 }
 
 CONTROL: Final = dict.fromkeys(
@@ -136,22 +156,26 @@ LOOP_POLICY: Final = CONTROL | {
 
 STEP_POLICY: Final = {
     **LOOP_POLICY,
-    "wait": _belongs("wait", "under `admit`", "admit: { rules: [ … ], wait: { timeout_s: 3600 } }"),
-    **_JOIN,
-    **_TIMES,
+    "wait": _belongs("wait", "under `admit`", "admit: { rules: [ … ], wait: { timeout_s: 3600 } }", "admit"),
+    "join": replace(_JOIN, place=()),
+    **_times(),
 }
 
 TASK: Final = {
-    "eval": RejectedKey("`eval` is the old form of a task's policy", f"write {_RULES}"),
+    "eval": RejectedKey(
+        "`eval` is the old form of a task's policy", f"write {_RULES}", place=("spec", "policy", "rules")
+    ),
     "expr": RejectedKey("`expr` is not a keyword", f"use `when`: {_RULES}"),
     "when": _TASK_WHEN,
-    "policy": RejectedKey("`policy` belongs under `spec`", "write spec: { policy: { rules: [ … ] } }"),
-    "timeout": RejectedKey("`timeout` belongs under `spec`", "write spec: { timeout: 30 }"),
+    "policy": RejectedKey(
+        "`policy` belongs under `spec`", "write spec: { policy: { rules: [ … ] } }", place=("spec", "policy")
+    ),
+    "timeout": RejectedKey("`timeout` belongs under `spec`", "write spec: { timeout: 30 }", place=("spec", "timeout")),
     "rules": _TASK_RULES,
     **{word: RejectedKey(f"`{word}` belongs in a policy rule", hint) for word, hint in _WRITES.items()},
     "set_prev": _SET_PREV,
     "set": RejectedKey("`set` is not a keyword", _WRITES["set_ctx"]),
-    "type": RejectedKey("`type` is the old name of `kind`", "write kind: …"),
+    "type": RejectedKey("`type` is the old name of `kind`", "write kind: …", place=("kind",)),
     "case": RejectedKey("a task has no `case`", f"write {_RULES}"),
     "retry": RejectedKey("a task has no `retry`", _RETRY),
     "with": RejectedKey("a task has no `with`", "put inputs next to `kind`, named ones under `args`"),
@@ -167,13 +191,18 @@ TASK: Final = {
 TASK_SPEC: Final = {
     "retry": RejectedKey("a task has no `spec.retry`", _RETRY),
     "when": _TASK_WHEN,
-    "rules": _TASK_RULES,
+    "rules": replace(_TASK_RULES, place=("policy", "rules")),
 }
 
 RULE: Final = {
-    **{word: RejectedKey(f"`{word}` is not a keyword", "write { when: …, then: { … } }") for word in ("expr", "if")},
     **{
-        word: RejectedKey(f"`{word}` belongs under `then`", f"write {{ when: …, then: {{ {word}: … }} }}")
+        word: RejectedKey(f"`{word}` is not a keyword", "write { when: …, then: { … } }", place=("when",))
+        for word in ("expr", "if")
+    },
+    **{
+        word: RejectedKey(
+            f"`{word}` belongs under `then`", f"write {{ when: …, then: {{ {word}: … }} }}", place=("then", word)
+        )
         for word in ("allow", *_RULE_WORDS)
     },
 }
@@ -196,9 +225,9 @@ THEN: Final = {
     "fail": RejectedKey("`fail` is a value of `do`", "write then: { do: fail }"),
     "retry": RejectedKey("`retry` is a value of `do`", "write then: { do: retry, attempts: 3, backoff: exponential }"),
     "max_attempts": RejectedKey(
-        "`max_attempts` is the old name of `attempts`", "write attempts: 3 for three runs in all"
+        "`max_attempts` is the old name of `attempts`", "write attempts: 3 for three runs in all", place=("attempts",)
     ),
-    "initial_delay": RejectedKey("`initial_delay` is the old name of `delay`", "write delay: 1"),
+    "initial_delay": RejectedKey("`initial_delay` is the old name of `delay`", "write delay: 1", place=("delay",)),
 }
 
 SHARED: Final = {
@@ -238,10 +267,10 @@ BARE_NAMES: Final = {
 """Template names of older dialects, and what to write instead."""
 
 LOOP: Final = {
-    "collection": RejectedKey("`collection` is the old name of `in`", 'write in: "{{ … }}"'),
-    "element": RejectedKey("`element` is the old name of `iterator`", "write iterator: <name>"),
+    "collection": RejectedKey("`collection` is the old name of `in`", 'write in: "{{ … }}"', place=("in",)),
+    "element": RejectedKey("`element` is the old name of `iterator`", "write iterator: <name>", place=("iterator",)),
     **{
-        word: _belongs(word, "under `spec`", f"loop: {{ in: …, iterator: …, spec: {{ {word}: … }} }}")
+        word: _belongs(word, "under `spec`", f"loop: {{ in: …, iterator: …, spec: {{ {word}: … }} }}", "spec")
         for word in ("mode", "max_in_flight", "exec", "policy")
     },
 }
@@ -251,7 +280,7 @@ LOOP_SPEC: Final = {
     "in": _belongs("in", "next to `spec`", "loop: { in: …, iterator: …, spec: { … } }"),
     "iterator": _belongs("iterator", "next to `spec`", "loop: { in: …, iterator: …, spec: { … } }"),
     "loop": _belongs("loop", "next to `spec`", "loop: { in: …, iterator: …, loop: { in: …, iterator: … } }"),
-    "failure": _belongs("failure", "under `policy`", f"spec: {{ policy: {{ {_FAILURE} }} }}"),
+    "failure": _belongs("failure", "under `policy`", f"spec: {{ policy: {{ {_FAILURE} }} }}", "policy"),
 }
 
 ARC: Final = {
@@ -259,7 +288,7 @@ ARC: Final = {
     "else": RejectedKey(
         "an arc has no `else`", "write a last arc without `when`: exclusive mode takes it if no other matches"
     ),
-    "expr": RejectedKey("`expr` is not a keyword", "use `when`"),
+    "expr": RejectedKey("`expr` is not a keyword", "use `when`", place=("when",)),
     **{
         word: RejectedKey(f"an arc has no `{word}`", f"pass values as args: {_ARCS}", "control_outside_policy")
         for word in _WRITE_WORDS
@@ -269,20 +298,23 @@ ARC: Final = {
 }
 
 NEXT: Final = {
-    "mode": RejectedKey("`mode` belongs under `spec`", _EXCLUSIVE),
+    "mode": RejectedKey("`mode` belongs under `spec`", _EXCLUSIVE, place=("spec", "mode")),
     "step": RejectedKey("`step` belongs in an arc", f"write {_ARCS}"),
     "when": RejectedKey("`when` belongs in an arc", f"write {_ARCS}"),
     "wait": _belongs("wait", "under `spec`", "next: { spec: { wait: { timeout_s: 3600 } }, arcs: [ … ] }"),
 }
 
+PLUGINS: Final = {"quantum": "noetl-stream-quantum"}
+"""Tool kinds that a known plugin provides."""
+
 EXECUTOR: Final = {
-    word: _belongs(word, "under `spec`", f"executor: {{ spec: {{ {word}: … }} }}")
+    word: _belongs(word, "under `spec`", f"executor: {{ spec: {{ {word}: … }} }}", "spec")
     for word in ("pool", "entry_step", "result", "timeout", "timeout_s", "policy")
 }
 EXECUTOR_SPEC: Final = {
     "retry": _STEP_RETRY,
     **{
-        word: _belongs(word, "under `policy`", f"executor: {{ spec: {{ policy: {{ {word}: … }} }} }}")
+        word: _belongs(word, "under `policy`", f"executor: {{ spec: {{ policy: {{ {word}: … }} }} }}", "policy")
         for word in ("failure", "results", "limits", "defaults")
     },
 }
@@ -291,6 +323,12 @@ EXECUTOR_POLICY: Final = {
     "lifecycle": RejectedKey(
         "`lifecycle` belongs to a step", "for the whole execution, write executor: { spec: { timeout_s: 600 } }"
     ),
+}
+EXECUTOR_FAILURE: Final = {
+    "tolerated": RejectedKey(
+        "`tolerated` counts iterations of a loop",
+        "write it in the loop's step: spec: { policy: { failure: { mode: best_effort, tolerated: 5% } } }",
+    )
 }
 
 NEXT_HINT: Final = f"write {_ARCS}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from noetl_stream.playbook.diagnostics import Position
@@ -75,6 +75,23 @@ class Mapping:
             {name: value for name, value in self.values.items() if name not in names},
         )
 
+    def moved(self, name: str, place: tuple[str, ...]) -> Mapping | None:
+        """The mapping with a key's value at the path ``place``; ``None`` if something stands there or in the way."""
+        return self.without({name}).with_value(place, self.keys[name], self.values[name])
+
+    def with_value(self, place: tuple[str, ...], key: MappingKey, value: Node) -> Mapping | None:
+        """The mapping with ``value``, which is written at ``key``, at the free path ``place``; else ``None``."""
+        name, *rest = place
+        here = self.values.get(name)
+        placed: Node | None = value if here is None else None
+        if rest:
+            scope = Mapping(key.mark, key.pointer) if here is None or here.plain() is None else here
+            placed = scope.with_value(tuple(rest), key, value) if isinstance(scope, Mapping) else None
+        if placed is None:
+            return None
+        keys = {**self.keys, name: self.keys.get(name) or MappingKey(name, key.mark, key.pointer)}
+        return replace(self, keys=keys, values={**self.values, name: placed})
+
 
 Node = Scalar | Sequence | Mapping
 
@@ -120,6 +137,15 @@ def descend(node: Node, path: tuple[str | int, ...]) -> Node:
         if inner is None:
             return node
         node = inner
+    return node
+
+
+def node_at(root: Node, pointer: str) -> Node | None:
+    """The part of ``root`` at a JSON pointer (RFC 6901)."""
+    node: Node | None = root
+    for part in pointer.split("/")[1:]:
+        key = part.replace("~1", "/").replace("~0", "~")
+        node = child(node, int(key) if isinstance(node, Sequence) and key.isdecimal() else key)
     return node
 
 

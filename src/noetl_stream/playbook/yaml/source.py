@@ -19,7 +19,16 @@ from ruamel.yaml.scanner import Scanner, ScannerError
 from ruamel.yaml.tokens import DirectiveToken, TagToken
 
 from noetl_stream.playbook.diagnostics import BareLocation, Position, Problems, TooManyProblems
-from noetl_stream.playbook.yaml.nodes import Mapping, MappingKey, Node, Plain, Scalar, Sequence, extend_pointer, kind_of
+from noetl_stream.playbook.yaml.nodes import (
+    Mapping,
+    MappingKey,
+    Node,
+    Plain,
+    Scalar,
+    Sequence,
+    extend_pointer,
+    kind_of,
+)
 from noetl_stream.playbook.yaml.positions import mark_of
 
 MAX_PLAYBOOK_BYTES: Final = 512 * 1024
@@ -41,6 +50,11 @@ _OCTAL: Final = re.compile(r"0o[0-7]+\Z")
 _HEX: Final = re.compile(r"0x[0-9a-fA-F]+\Z")
 _FLOAT: Final = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?\Z")
 _NOT_FINITE: Final = re.compile(r"([-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN))\Z")
+_SYNTAX_HINTS: Final = {
+    "mapping values": "quote text that contains `: `",
+    "expected <block end>": "indent the keys of a mapping alike: those of a list's item as its first, behind `- `",
+    "could not find expected ':'": "write `key: value`; indent the text of a block (`|`, `>`) below its key",
+}
 _LEADING_ZERO: Final = re.compile(r"[-+]?0[0-9]+\Z")
 """Numbers that look like codes, such as ``007``."""
 
@@ -186,8 +200,8 @@ class _Reader:
         if error.context and error.problem:
             opened = f" that starts on line {error.context_mark.line + 1}" if error.context_mark else ""
             context = f" ({error.context}{opened})"
-        is_colon = "mapping values" in problem
-        self._stop("yaml_syntax", f"{problem}{context}", spot, "quote text that contains `: `" if is_colon else None)
+        hint = next((hint for words, hint in _SYNTAX_HINTS.items() if words in problem), None)
+        self._stop("yaml_syntax", f"{problem}{context}", spot, hint)
 
     def _stop(self, code: str, message: str, at: BareLocation, hint: str | None = None) -> None:
         self._problems.error(code, message, at, hint)

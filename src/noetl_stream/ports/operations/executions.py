@@ -107,6 +107,76 @@ class StepSummaryDocument(Document, frozen=True):
     retries: int
 
 
+class GuardDocument(Document, frozen=True):
+    """A guard that would end a wait, with what it reads now: ``values`` by path, and the paths that are ``missing``.
+
+    ``holds`` is null if it cannot be evaluated, or only at too high a cost. ``to`` is the step that an arc leads to.
+    """
+
+    when: str
+    holds: bool | None
+    values: dict[str, Any]
+    missing: list[str]
+    to: str | None
+
+
+class TimerDocument(Document, frozen=True):
+    """A timer that would end a wait. ``on_timeout``: what follows at an admission or a ``next``."""
+
+    purpose: Literal["wait", "admission", "next", "step", "deadline", "execution", "grace"]
+    due: Time
+    on_timeout: Literal["fail", "discard"] | None
+
+
+class AwaitedChildDocument(Document, frozen=True):
+    """A called execution; ``status`` is null where it was not asked for."""
+
+    execution_id: str
+    path: str
+    status: str | None
+
+
+class AwaitedJoinDocument(Document, frozen=True):
+    """The steps whose tokens have ``arrived`` at a join, and what can still reach it."""
+
+    tokens: Literal["all", "any"] | int | None
+    arrived: list[str]
+    coming: list[str]
+
+
+class AwaitedPoolDocument(Document, frozen=True):
+    """The workers of the pool of a command, and how many commands are ``queued`` there; null if that is not known."""
+
+    pool: str
+    workers: int
+    slots: int
+    busy: int
+    queued: int | None
+
+
+class WaitingOnDocument(Document, frozen=True, omit_defaults=True):
+    """What would end a wait; only what applies is there. ``ctx`` and ``steps`` are the keys and steps that the guards
+    read, ``commands`` the commands that have to end, ``request`` what someone has to ask for, ``choices`` the tokens
+    and step runs whose templates are evaluated by another process.
+    """
+
+    guards: list[GuardDocument] = msgspec.field(default_factory=list)
+    ctx: list[str] = msgspec.field(default_factory=list)
+    steps: list[str] = msgspec.field(default_factory=list)
+    timer: TimerDocument | None = None
+    signal: str | None = None
+    child: AwaitedChildDocument | None = None
+    join: AwaitedJoinDocument | None = None
+    commands: list[str] = msgspec.field(default_factory=list)
+    worker: str | None = None
+    pool: AwaitedPoolDocument | None = None
+    request: Literal["resume"] | None = None
+    reference: str | None = None
+    choices: list[str] = msgspec.field(default_factory=list)
+    execution: str | None = None
+    partition: int | None = None
+
+
 class WaitDocument(Document, frozen=True):
     """Something it waits for. ``until``: when the wait times out."""
 
@@ -115,11 +185,29 @@ class WaitDocument(Document, frozen=True):
     iteration: list[int]
     what: str = msgspec.field(name="for")
     until: Time | None
+    waiting_on: WaitingOnDocument = WaitingOnDocument()
+
+
+class DiscardedTokenDocument(Document, frozen=True):
+    """A token that went no further (LANGUAGE §4)."""
+
+    token: str
+    step: str
+    reason: str
+
+
+class WarningDocument(Document, frozen=True):
+    """Something that may not be what its author meant. ``kind`` is stable."""
+
+    kind: str
+    message: str
+    step: str | None
 
 
 class ExecutionDocument(ListedExecutionDocument, frozen=True):
     """An execution. A ``result`` that is kept by reference is ``{"$reference": …}``: ``…/result`` has it. ``steps`` and
-    ``waits`` are null where the journal is long: ``…/steps`` and ``…/why`` have them.
+    ``waits`` are null where the journal is long: ``…/steps`` and ``…/why`` have them. ``discarded`` and ``warnings``
+    have the first 100 each, and are null where the journal is long and the execution has not ended.
     """
 
     result: Any
@@ -127,6 +215,8 @@ class ExecutionDocument(ListedExecutionDocument, frozen=True):
     ctx_version: int
     position: int
     discarded_tokens: int
+    discarded: list[DiscardedTokenDocument] | None
+    warnings: list[WarningDocument] | None
     trace_id: str
     principal: str
     rerun_of: str | None
@@ -145,20 +235,25 @@ class ResultDocument(Document, frozen=True):
 
 
 class TokenDocument(Document, frozen=True):
-    """What has brought a step to run."""
+    """What has brought a step to run. ``lineage``: by join step, the last firing that it descends from."""
 
     token_id: str
     cause: Literal["start", "arc", "join", "injected", "rerun"]
     args: dict[str, Any]
     from_step: str | None
     from_step_run_id: str | None
+    trace_id: str
+    lineage: dict[str, int]
 
 
 class LoopCountsDocument(Document, frozen=True):
+    """How the iterations of a loop ended. ``failed_leaves`` counts failures at any depth, each where it began."""
+
     count: int
     ok: int
     failed: int
     skipped: int
+    failed_leaves: int
 
 
 class StepRunDocument(Document, frozen=True):
@@ -240,7 +335,9 @@ class AcceptedDocument(Document, frozen=True, omit_defaults=True):
 
 
 class ReasonDocument(Document, frozen=True):
-    """``kind`` is stable; ``sentence`` describes it, ``moves`` says what would move it."""
+    """``kind`` is stable; ``sentence`` describes it, ``moves`` says what would move it, ``waiting_on`` the same for
+    programs; null for what has ended.
+    """
 
     kind: str
     sentence: str
@@ -251,6 +348,7 @@ class ReasonDocument(Document, frozen=True):
     task: str | None
     iteration: list[int]
     details: dict[str, Any]
+    waiting_on: WaitingOnDocument | None = None
 
 
 class WhyDocument(Document, frozen=True):

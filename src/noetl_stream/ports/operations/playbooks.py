@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import msgspec
@@ -13,9 +13,10 @@ from noetl_stream.ports.operations.documents import Document, DocumentPage, Open
 from noetl_stream.ports.operations.http import http
 
 
-class PlaybookDocument(Document, frozen=True):
-    """A registered version. ``known_as`` is what stands after the ``@``: its version, or its revision if it has
-    none.
+class PlaybookDocument(Document, frozen=True, kw_only=True):
+    """A registered version of a playbook, or of a document of another ``kind``.
+
+    ``known_as`` is what stands after the ``@``: its version, or its revision if it has none.
     """
 
     path: str
@@ -29,6 +30,7 @@ class PlaybookDocument(Document, frozen=True):
     registered_by: str
     registered: Time
     known_as: str
+    kind: str = "Playbook"
 
 
 class RegisteredDocument(PlaybookDocument, frozen=True):
@@ -84,11 +86,12 @@ class GraphDocument(Document, frozen=True):
 class Playbooks(Protocol):
     """A version of a playbook is named by ``metadata.version``, by its revision, or by ``None`` for the latest."""
 
-    async def check(self, source: bytes, name: str) -> CheckedDocument:
+    async def check(self, source: bytes, name: str, paths: Sequence[str] = ()) -> CheckedDocument:
         """The diagnostics of a text; nothing is stored.
 
         Args:
             name: What diagnostics call the text.
+            paths: Where schemas that it names are looked up; empty: everywhere.
         """
         ...
 

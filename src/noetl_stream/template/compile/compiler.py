@@ -10,7 +10,7 @@ from noetl_stream.model.limits import DEFAULT_LIMITS, UNBOUNDED, Limits
 from noetl_stream.template.compile.evaluators import ENVIRONMENT, evaluator
 from noetl_stream.template.compile.expressions import LONE_SURROGATE, SURROGATE_MESSAGE, ExpressionBinder
 from noetl_stream.template.compile.findings import Bindings, Findings, Names
-from noetl_stream.template.compile.parsing import TEMPLATE_MARK, TextError, is_one_expression, parse
+from noetl_stream.template.compile.parsing import TEMPLATE_MARK, TextError, is_one_expression, parse, single_expression
 from noetl_stream.template.compile.statements import StatementBinder, static_cost
 from noetl_stream.template.failures import TemplateFinding, TemplateProblem
 from noetl_stream.template.runtime.environment import FUNCTIONS
@@ -56,6 +56,7 @@ def compile_template(
         text=text,
         steps=compiler.steps,
         build=build or _constant(source),
+        path=compiler.path if isinstance(source, str) else (),
     )
 
 
@@ -117,6 +118,7 @@ class _Compiler:
         self.problems: Final[list[TemplateFinding]] = []
         self.paths: Final[set[tuple[str, ...]]] = set()
         self.comparisons: Final[list[Comparison]] = []
+        self.path: tuple[str | int, ...] = ()
 
     @property
     def reads(self) -> frozenset[tuple[str, str | None]]:
@@ -188,6 +190,7 @@ class _Compiler:
         StatementBinder(binder, findings, only_output=self._only_output).body(tree.body)
         self.paths.update(binder.paths)
         self.comparisons.extend(binder.comparisons)
+        self.path = binder.path_of(single_expression(tree)) if native else ()
         if findings.problems:
             return None
         _, cost = static_cost(tree.body)

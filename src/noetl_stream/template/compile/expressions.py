@@ -282,6 +282,13 @@ class ExpressionBinder:
             left = right
         return node
 
+    def path_of(self, bound: nodes.Expr | None) -> tuple[str | int, ...]:
+        """The path that a bound expression is; empty if it is anything else, or has computed keys."""
+        if not (isinstance(bound, nodes.Filter) and bound.name == environment.READ):
+            return ()
+        path = self._read_paths[bound.node.value]  # type: ignore[union-attr]
+        return path if all(type(part) in (str, int) for part in path) else ()
+
     def _note(self, read: nodes.Expr, literal: nodes.Expr) -> None:
         if not (isinstance(read, nodes.Filter) and read.name == environment.READ and isinstance(literal, nodes.Const)):
             return

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeAlias
 
 from jinja2 import StrictUndefined, Undefined
 
 from noetl_stream.model.outcome import Payload
-from noetl_stream.template.failures import EvaluationFailure, closest, shorten
+from noetl_stream.template.failures import EvaluationFailure
+from noetl_stream.template.runtime.hints import missing_key_hint, written_path
 from noetl_stream.template.runtime.meter import Meter
 from noetl_stream.template.runtime.scope import (
     ABSENT,
@@ -38,7 +39,6 @@ NOT_FOUND: Final = object()
 _LAZY: Final = (ResultView, LazyResult, Payload)
 _WRAPPED: Final = frozenset(_LAZY)
 _SCALARS: Final = frozenset({str, bool, type(None)})
-_PART_CHARS: Final = 60
 _BITS_PER_DIGIT: Final = 3
 """A decimal digit holds more than three bits, so this bounds a number's length."""
 
@@ -134,12 +134,12 @@ def not_found_error(value: Any, path: tuple[Any, ...], references: References) -
     """The error for ``path``, whose last key ``value`` does not have."""
     unwrapped, key, written = unwrap(value, references), path[-1], written_path(path)
     if isinstance(unwrapped, Mapping):
-        close = closest(key, (name for name in unwrapped if isinstance(name, str))) if isinstance(key, str) else None
-        hint = f"did you mean `{written_path((*path[:-1], close))}`?" if close else None
-        return EvaluationFailure(f"`{written}` is undefined", hint=hint)
+        hint = missing_key_hint(unwrapped, path)
+        return EvaluationFailure(f"`{written}` is undefined", hint=hint, missing=written)
     if isinstance(unwrapped, list | str) and type(key) is int:
         return EvaluationFailure(f"`{written}` is undefined: the length is {len(unwrapped)}")
-    return EvaluationFailure(f"`{written}` is undefined: {kind_of(unwrapped)} has no such key")
+    hint = f"write `{written_path(path[:-1])}`" if key == "data" and unwrapped is not None else None
+    return EvaluationFailure(f"`{written}` is undefined: {kind_of(unwrapped)} has no such key", hint=hint)
 
 
 def kind_of(value: Any) -> str:
@@ -241,19 +241,6 @@ def plain_for_text(value: Any, references: References, meter: Meter) -> JSON:
     plain_value = plain(value, references, meter)
     meter.write(meter.kept_chars - before)
     return plain_value
-
-
-def written_path(parts: Iterable[Any]) -> str:
-    """A path as text: ``ctx.rows[0].name``."""
-    text = ""
-    for part in parts:
-        if type(part) is str and len(part) > _PART_CHARS:
-            part = shorten(part, _PART_CHARS)
-        if type(part) is str and (part.isidentifier() or not text):
-            text = f"{text}.{part}" if text else part
-        else:
-            text = f"{text}[{part!r}]"
-    return text
 
 
 def make_read(namespace: str, parts: tuple[Any, ...], *, tolerant: bool) -> Read:

@@ -36,6 +36,9 @@ _RAISED_BY_EXPRESSIONS: Final = (
 )
 """Raised by Jinja's code, its filters and Python's operators for unsuitable values."""
 
+_NUMBER: Final = re.compile(r"\s*[+-]?[0-9]{1,18}((?:\.[0-9]{1,18})?(?:[eE][+-]?[0-9]{1,2})?)\s*")
+"""A number in text, short enough to be finite; the group is there if it is not a whole one."""
+
 _WRONG_CALL: Final = re.compile(r"^(?:\w+\.)*_?(?:sync_)?(?:do_|test_|is_|or_)?(\w+)\(\) (?=missing|takes|got)")
 """Python's message for a call with wrong arguments; the group is the name that templates use."""
 
@@ -90,7 +93,7 @@ class Expression:
 
     def _error(self, error: Exception) -> ExpressionError:
         if isinstance(error, EvaluationFailure):
-            return ExpressionError(error.message, expression=self.text, hint=error.hint)
+            return ExpressionError(error.message, expression=self.text, hint=error.hint, missing=error.missing)
         if isinstance(error, RecursionError):
             message = "the value or the template is nested too deeply"
         elif isinstance(error, MemoryError):
@@ -130,6 +133,7 @@ class Template:
         text: What it was compiled from.
         steps: The keys of ``steps`` in ``reads``.
         build: Renders it; internal to this package.
+        path: The path that its value is, from the namespace on; empty if it is anything else.
     """
 
     source: JSON
@@ -139,6 +143,7 @@ class Template:
     text: TemplateText
     steps: tuple[str | None, ...]
     build: Evaluate = field(repr=False)
+    path: tuple[str | int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -177,6 +182,17 @@ def render(template: Template, scope: Scope) -> JSON:
         OverBudget: It costs more than is left of ``scope.budget``.
     """
     return template.build(scope, Meter(scope.limits, scope.budget))
+
+
+def render_number(template: Template, scope: Scope) -> JSON:
+    """:func:`render` where a number is wanted: text that is a number (``'1'``, a header's value) is that number, and
+    anything else is returned as it is. Raises like :func:`render`.
+    """
+    value = render(template, scope)
+    written = _NUMBER.fullmatch(value) if isinstance(value, str) else None
+    if written is None:
+        return value
+    return float(written[0]) if written[1] else int(written[0])
 
 
 def holds(guard: Guard, scope: Scope) -> bool:

@@ -14,7 +14,7 @@ import asyncio
 from typing import Any
 
 from noetl_stream.playbook.compile.compiler import digest_of
-from noetl_stream.ports.catalog import Catalog, CatalogEntry, VersionAmbiguous, VersionTaken
+from noetl_stream.ports.catalog import Catalog, CatalogEntry, KindTaken, VersionAmbiguous, VersionTaken
 from noetl_stream.ports.store import Store
 from noetl_stream.testing.waiting import expect_error
 
@@ -54,6 +54,13 @@ class CatalogConformance:
         assert kept == given._replace(revision=1)
         assert await catalog.resolve(PATH, None) == kept
         assert await catalog.versions(PATH) == [kept]
+
+    async def test_a_path_has_one_kind(self, catalog: Catalog) -> None:
+        kept = await registered(catalog, "a: 1", kind="Schema")
+        assert (await catalog.versions(PATH))[0].kind == kept.kind == "Schema"
+        await expect_error(KindTaken, registered(catalog, "b: 2"))
+        await catalog.delete(PATH, None)
+        assert (await registered(catalog, "b: 2")).kind == "Playbook"
 
     async def test_the_source_is_kept_where_executions_find_it(self, catalog: Catalog, store: Store) -> None:
         source = "a: 1\r\n# ünïcode\n"

@@ -97,6 +97,15 @@ class ReadingConformance:
         await committed(store, events=[*events, *others])
         assert [event.position for event in await store.iteration_results("a", "s")] == [2, 3, 4, 5]
 
+    async def test_events_with_certain_names_are_read_by_position_and_in_pages(self, store: Store) -> None:
+        names = ["token.enqueued", "token.claimed", "step.started", "token.enqueued", "token.discarded"]
+        events = [event_row("a", position, name) for position, name in enumerate(names, start=1)]
+        await committed(store, events=[*events, event_row("b", 1, "token.enqueued")])
+        wanted = {"token.enqueued", "token.discarded"}
+        assert [event.position for event in await store.events_named("a", wanted)] == [1, 4, 5]
+        assert [event.position for event in await store.events_named("a", wanted, after=1, limit=1)] == [4]
+        assert await store.events_named("a", {"loop.done"}) == []
+
 
 class ListingConformance:
     """Lists with several conditions, all of which must hold."""

@@ -76,7 +76,9 @@ def _stuck(state: Execution) -> str:
     lacking = [one for one in held if timer_of(one.token.token_id, "admission") not in state.timers]
     if lacking:
         return f"{lacking[0]}"
-    return "" if state.assignments or state.suspensions or held else "the execution"
+    if unending := [branch for branch in state.resting if timer_of(branch, "next") not in state.timers]:
+        return f"the branch of step run {unending[0]}"
+    return "" if state.assignments or state.suspensions or state.resting or held else "the execution"
 
 
 def _names_its_end(state: Execution, suspended: Assignment, wait: Wait) -> bool:

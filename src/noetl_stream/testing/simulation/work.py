@@ -90,10 +90,10 @@ def playbook(name: str, workflow: list[dict[str, Any]], result: Any = None, **mo
     return json.dumps({**head, **spec, **more, "workflow": workflow})
 
 
-def then(*steps: str, mode: str = "exclusive", when: str | None = None) -> dict[str, Any]:
+def then(*steps: str, mode: str = "exclusive", when: str | None = None, **spec: Any) -> dict[str, Any]:
     """A step's ``next``."""
     guard = {"when": when} if when else {}
-    return {"spec": {"mode": mode}, "arcs": [{"step": step, **guard} for step in steps]}
+    return {"spec": {"mode": mode, **spec}, "arcs": [{"step": step, **guard} for step in steps]}
 
 
 def _counting(key: str) -> dict[str, Any]:
@@ -165,6 +165,14 @@ def _routing() -> Iterator[Job]:
     ]
     yield Job("mended", playbook("mended", steps), "failed", retried=[1, 1])
 
+    spared = {"policy": {"failure": {"mode": "best_effort"}}}
+    steps = [
+        {"step": "start", "next": then("breaks", "goes_on", mode="inclusive")},
+        {"step": "breaks", "spec": spared, "tool": work(1, 0.5, failures=9)},
+        {"step": "goes_on", "tool": work("to the end", 3.0)},
+    ]
+    yield Job("spared", playbook("spared", steps), "completed", "to the end")
+
     yield Job("refused", playbook("refused", [{"step": "a", "tol": {}}]), "failed", accepted=False)
 
 
@@ -190,6 +198,16 @@ def _loops() -> Iterator[Job]:
         {"step": "mend", "tool": work("mended", 0.1)},
     ]
     yield Job("broken_loop", playbook("broken_loop", steps), "completed", "mended")
+
+    policy = {"failure": {"mode": "best_effort", "tolerated": "50%"}}
+    loop = {"in": "{{ workload.failures }}", "iterator": "failures", "spec": {"mode": "parallel", "policy": policy}}
+    ended = {"arcs": [{"step": "said", "args": {"failed": "{{ event.loop.failed_leaves }}"}}]}
+    steps = [
+        {"step": "try", "loop": loop, "tool": work("fine", 0.8, failures="{{ iter.failures }}"), "next": ended},
+        {"step": "said", "tool": work({"failed": "{{ args.failed }}", "of": "{{ try }}"})},
+    ]
+    text = playbook("tolerant", steps, workload={"failures": [0, 9, 0, 9]})
+    yield Job("tolerant", text, "completed", {"failed": 2, "of": ["fine", None, "fine", None]})
 
     inner = {"in": "{{ iter.row }}", "iterator": "n", "spec": {"mode": "parallel", "max_in_flight": 2}}
     loop = {"in": [[1, 2, 3], [], [4]], "iterator": "row", "spec": {"mode": "parallel"}, "loop": inner}
@@ -249,6 +267,20 @@ def _waits() -> Iterator[Job]:
     admit = _admit("{{ ctx.approved is defined }}", wait={"timeout_s": 3000})
     steps = [{"step": "gate", "spec": admit, "tool": work("{{ ctx.approved }}")}]
     yield Job("approved", playbook("approved", steps), "completed", True, asks=True)
+
+    asked = then("order", when="{{ ctx.approved }}", wait={"timeout_s": 3000})
+    steps = [
+        {"step": "ask", "tool": work(20, 0.3), "next": asked},
+        {"step": "order", "tool": work("{{ ask }}", 0.5)},
+    ]
+    yield Job("ordered", playbook("ordered", steps), "completed", 20, asks=True)
+
+    overdue = then("remind", when="{{ event.name == 'next.timed_out' }}", wait={"timeout_s": 6})
+    steps = [
+        {"step": "ask", "tool": work(20, 0.3), "next": overdue},
+        {"step": "remind", "tool": work("please", 0.5)},
+    ]
+    yield Job("reminded", playbook("reminded", steps), "completed", "please")
 
 
 CALLED_PATH = "simulation/called"

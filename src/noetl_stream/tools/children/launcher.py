@@ -54,6 +54,7 @@ class Launcher:
     Args:
         environment: Variables of all children, visible to playbook code. Default: :data:`ENVIRONMENT`.
         server: The module that children without a program run (see :class:`Setup`). The zygote has imported it.
+        preload: Further modules that the zygote imports first, so that children have them; they must start no thread.
         first_slot: The number that users of children are counted from, so that two launchers share none.
     """
 
@@ -63,9 +64,10 @@ class Launcher:
         environment: Mapping[str, str] = ENVIRONMENT,
         *,
         server: str | None = None,
+        preload: Sequence[str] = (),
         first_slot: int = 0,
     ) -> None:
-        self._setup = Setup(settings, server)
+        self._setup = Setup(settings, server, tuple(preload))
         self._environment = environment
         self._first_slot = first_slot
         self._zygote: _Zygote | None = None

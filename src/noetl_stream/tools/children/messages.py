@@ -16,11 +16,13 @@ ZYGOTE_DIED: Final = -9
 class Setup(msgspec.Struct, frozen=True, tag=True):
     """The first message: what holds for all children.
 
-    ``server`` is the module whose ``serve(channel_fd, cpu_s)`` children without a program run.
+    ``server`` is the module whose ``serve(channel_fd, cpu_s)`` children without a program run; ``preload`` are modules
+    that the zygote imports for them.
     """
 
     settings: ChildSettings
     server: str | None
+    preload: tuple[str, ...] = ()
 
 
 class ExternalProgram(msgspec.Struct, frozen=True):

@@ -67,6 +67,9 @@ class Zygote:
         assert isinstance(setup, Setup)
         self._settings = setup.settings
         self._serve = None if setup.server is None else import_module(setup.server).serve
+        for module in setup.preload:
+            with contextlib.suppress(Exception):  # the child that imports it will say why it cannot
+                import_module(module)
         user = user_of(0, self._settings)
         self._python_has_own_user = user is not None and closed_to(user) is None
 

@@ -82,7 +82,7 @@ class DuckdbSession:
         connection = self._open()
         try:
             statements = _statements(connection, texts)
-            sql.check_params(params, ([str(name) for name in it.named_parameters] for it in statements))
+            sql.check_params(params, [(one.query, [str(name) for name in one.named_parameters]) for one in statements])
             connection.execute("begin")
             connection.execute("set variable idempotency_key = $1", [idempotency_key])
             for name, table in tables.items():

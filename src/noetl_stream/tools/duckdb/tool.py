@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import os
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
-from noetl_stream.playbook.kinds.spec import KindSpec
+from noetl_stream.playbook.kinds.spec import CodeProblem, KindSpec
 from noetl_stream.settings.tools import (
     DUCKDB_MAX_MEMORY_VARIABLE,
     DUCKDB_MAX_THREADS_VARIABLE,
@@ -43,7 +43,8 @@ class DuckdbInputs(SqlInputs):
     database: str | None = Field(
         default=None,
         min_length=1,
-        description="A database file in a folder that the operator allows, created if missing. Default: in memory.",
+        description="A database file in a folder that the operator allows, created if missing. Default: in memory, "
+        "also written `:memory:`.",
     )
     tables: dict[str, Table] | None = Field(
         default=None,
@@ -52,6 +53,11 @@ class DuckdbInputs(SqlInputs):
     attach: dict[str, Attach] | None = Field(
         default=None, description="Tables of Postgres databases to read as `name.table`."
     )
+
+    @field_validator("database")
+    @classmethod
+    def _named_memory(cls, database: str | None) -> str | None:
+        return None if database == ":memory:" else database
 
     @model_validator(mode="after")
     def _attaches_in_memory(self) -> DuckdbInputs:
@@ -70,6 +76,18 @@ class DuckdbKnobs(SqlKnobs):
     )
 
 
+def _problems_of(text: str) -> Iterable[CodeProblem]:
+    from noetl_stream.tools.duckdb.syntax import syntax_problems
+
+    return syntax_problems(text)
+
+
+def _params_error(inputs: Mapping[str, Any]) -> str | None:
+    from noetl_stream.tools.duckdb.syntax import params_error
+
+    return params_error(inputs)
+
+
 class DuckdbTool:
     """Runs each task in a thread and in its own database, without access to files and the network.
 
@@ -77,7 +95,14 @@ class DuckdbTool:
         settings: The operator's: folders whose files the SQL may use, databases to attach, memory and threads.
     """
 
-    spec = KindSpec(kind="duckdb", inputs=DuckdbInputs, knobs=DuckdbKnobs, statements=SQL_INPUTS)
+    spec = KindSpec(
+        kind="duckdb",
+        inputs=DuckdbInputs,
+        knobs=DuckdbKnobs,
+        statements=SQL_INPUTS,
+        code={"command": _problems_of},
+        params_error=_params_error,
+    )
 
     def __init__(self, settings: ToolSettings | None = None) -> None:
         self._settings = settings or ToolSettings()

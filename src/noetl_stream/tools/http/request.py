@@ -43,7 +43,7 @@ class HttpInputs(Inputs):
     )
     json_body: Any = Field(
         default=None,
-        validation_alias=AliasChoices("json", "payload"),
+        validation_alias=AliasChoices("json", "payload", "data"),
         description="The body, sent as JSON.",
     )
     form: dict[str, Scalar | list[Scalar]] | None = Field(default=None, description="The body, sent as form fields.")

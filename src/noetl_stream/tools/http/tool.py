@@ -50,7 +50,13 @@ class HttpTool:
         egress: What may be reached. Default: the public internet.
     """
 
-    spec = KindSpec(kind="http", inputs=HttpInputs, knobs=HttpKnobs, helper="http")
+    spec = KindSpec(
+        kind="http",
+        inputs=HttpInputs,
+        knobs=HttpKnobs,
+        beside={"verify_ssl": "verify_tls", "follow_redirects": "follow_redirects", "timeout": "timeout"},
+        helper="http",
+    )
 
     def __init__(self, egress: Egress | None = None) -> None:
         self._egress = egress or Egress()

@@ -7,9 +7,11 @@ import contextlib
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any, Final
 
+from pydantic import Field
+
 from noetl_stream.tools.contract import ToolCall, ToolFailure
 from noetl_stream.tools.egress import Egress, ForbiddenAddress, Reach, reach_of
-from noetl_stream.tools.inputs import Auth, bad_credential, credential_of
+from noetl_stream.tools.inputs import Auth, Inputs, bad_credential, credential_of
 from noetl_stream.tools.postgres.address import SHAPES, PostgresAddress, address_of
 from noetl_stream.tools.postgres.connect import connect
 
@@ -28,6 +30,17 @@ CLOSE_TIMEOUT_S: Final = 5.0
 _Key = tuple[PostgresAddress, Reach]
 
 
+class PoolShare(Inputs):
+    """What the tasks with the same ``max_size`` may use of a pool."""
+
+    max_size: int = Field(
+        default=MAX_CONNECTIONS, ge=1, description="Connections to the database at the same time, at most 8."
+    )
+    timeout_s: float | None = Field(
+        default=None, gt=0, description="Seconds to wait for a connection. Default: `timeout.connect`, else 10."
+    )
+
+
 class ConnectionPools:
     """The pools of one worker, created on first use.
 
@@ -38,9 +51,10 @@ class ConnectionPools:
     def __init__(self, egress: Egress | None = None) -> None:
         self._egress = egress or Egress()
         self._pools: dict[_Key, asyncio.Task[Pool]] = {}
+        self._places: dict[tuple[_Key, int], asyncio.Semaphore] = {}
 
     @contextlib.asynccontextmanager
-    async def connection(self, call: ToolCall, auth: Auth) -> AsyncIterator[Connection]:
+    async def connection(self, call: ToolCall, auth: Auth, share: PoolShare | None = None) -> AsyncIterator[Connection]:
         """A connection for one task. On exit, open transactions are rolled back and session state is reset.
 
         Raises:
@@ -49,11 +63,15 @@ class ConnectionPools:
         credential, reach = await credential_of(call, auth), await reach_of(call, auth)
         address = address_of(auth, credential, is_operators=reach is Reach.OWN)
         pool = await self._pool((address, reach))
-        connection = await _acquire(pool, auth, call.timeouts.connect or DEFAULT_CONNECT_TIMEOUT_S)
+        size = min(share.max_size, MAX_CONNECTIONS) if share else MAX_CONNECTIONS
+        places = self._places.setdefault(((address, reach), size), asyncio.Semaphore(size))
+        timeout_s = (share and share.timeout_s) or call.timeouts.connect or DEFAULT_CONNECT_TIMEOUT_S
+        connection = await _acquire(pool, places, auth, timeout_s)
         try:
             yield connection
         finally:
             await _release(pool, connection)
+            places.release()
 
     async def close(self) -> None:
         """Closes every connection. Those in use have :data:`CLOSE_TIMEOUT_S` to finish."""
@@ -98,11 +116,18 @@ async def _release(pool: Pool, connection: Connection) -> None:
         await pool.release(connection)
 
 
-async def _acquire(pool: Pool, auth: Auth, timeout_s: float) -> Connection:
+async def _acquire(pool: Pool, places: asyncio.Semaphore, auth: Auth, timeout_s: float) -> Connection:
+    """A connection and its place, which the caller gives back."""
     import asyncpg
 
     try:
-        connection: Connection = await pool.acquire(timeout=timeout_s)
+        async with asyncio.timeout(timeout_s):
+            await places.acquire()
+            try:
+                connection: Connection = await pool.acquire()
+            except BaseException:
+                places.release()
+                raise
     except TimeoutError:
         raise ToolFailure.of("timeout", f"no database connection within {timeout_s:g} s", retryable=True) from None
     except (asyncpg.InvalidAuthorizationSpecificationError, asyncpg.InvalidCatalogNameError) as error:

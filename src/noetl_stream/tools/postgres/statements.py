@@ -59,6 +59,56 @@ class SqlStatement:
 MAX_WORDS: Final = 64
 
 
+_TRANSACTION_WORDS: Final = frozenset({"BEGIN", "START", "COMMIT", "END", "ROLLBACK", "ABORT"})
+
+
+def refusal(statement: SqlStatement) -> str | None:
+    """Why a task must not run the statement, or ``None``."""
+    words = statement.words
+    ends = bool(words) and words[0] in _TRANSACTION_WORDS and "TO" not in words[1:3]
+    if ends or words[:2] == ("PREPARE", "TRANSACTION"):
+        return (
+            f"{words[0]} is not allowed: a task's statements run in one transaction, "
+            "or in one each with transaction: false"
+        )
+    if words[:1] == ("COPY",) and {"STDIN", "STDOUT"} & set(words):
+        return "COPY from or to the client is not supported; use INSERT … SELECT with params"
+    return None
+
+
+def unfinished(text: str) -> tuple[str, int] | None:
+    """What ``text`` opens and does not close, or closes and has not opened, with its offset; or ``None``."""
+    opened: list[int] = []
+    for kind, start, end in _tokens(text):
+        token = text[start:end]
+        if kind == "unfinished":
+            return f"`{token[0]}` is not closed", start
+        if kind == "block_comment" and not token.endswith("*/"):
+            return "`/*` is not closed", start
+        tag = token[: token.find("$", 1) + 1]
+        if kind == "dollar_quote" and not token.endswith(tag, len(tag)):
+            return f"`{tag}` is not closed", start
+        if token == "(":
+            opened.append(start)
+        elif token == ")" and not opened:
+            return "`)` closes nothing", start
+        elif token == ")":
+            opened.pop()
+    return ("`(` is not closed", opened[-1]) if opened else None
+
+
+def leading_word(statement: SqlStatement) -> tuple[str | None, int]:
+    """The word that the statement begins with, behind comments, and its line in the input. ``None`` is no word."""
+    position = 0
+    for kind, start, end in _tokens(statement.text):
+        is_first = not statement.text[position:start].strip()
+        if kind not in _COMMENTS or not is_first:
+            word = statement.text[start:end] if kind == "word" and is_first else None
+            return word, statement.line + statement.text.count("\n", 0, start)
+        position = end
+    return None, statement.line
+
+
 def split_statements(text: str) -> list[SqlStatement]:
     """The statements of ``text``, in order, without empty ones. Never fails: Postgres reports unfinished SQL."""
     statements = []

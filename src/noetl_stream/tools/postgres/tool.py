@@ -19,8 +19,9 @@ from noetl_stream.tools.egress import Egress
 from noetl_stream.tools.inputs import Auth, auth_field, invalid_input, validated
 from noetl_stream.tools.postgres.failures import failures_translated
 from noetl_stream.tools.postgres.params import bind_value
-from noetl_stream.tools.postgres.pool import ConnectionPools
-from noetl_stream.tools.postgres.statements import SqlStatement, split_statements
+from noetl_stream.tools.postgres.pool import ConnectionPools, PoolShare
+from noetl_stream.tools.postgres.statements import SqlStatement, refusal, split_statements
+from noetl_stream.tools.postgres.syntax import params_error, syntax_problems
 
 if TYPE_CHECKING:
     from asyncpg.prepared_stmt import PreparedStatement
@@ -34,7 +35,6 @@ _MAX_TIMEOUT_MS: Final = 2**31 - 1
 DEAD_WORKER_GRACE_S: Final = 1.0
 """How long after the task's timeout Postgres cancels a statement, in case the worker is gone."""
 _SETTINGS: Final = "select set_config(name, value, $3) from unnest($1::text[], $2::text[]) as given (name, value)"
-_TRANSACTION_WORDS: Final = frozenset({"BEGIN", "START", "COMMIT", "END", "ROLLBACK", "ABORT"})
 
 
 class PostgresInputs(sql.SqlInputs):
@@ -43,6 +43,7 @@ class PostgresInputs(sql.SqlInputs):
     auth: Auth = auth_field(
         ..., "Name of a credential: a DSN, or a mapping `{dsn}` or `{host, port, user, password, database, sslmode}`."
     )
+    pool: PoolShare | None = Field(default=None, description="How many connections, and how long to wait for one.")
 
 
 class PostgresKnobs(sql.SqlKnobs):
@@ -57,7 +58,15 @@ class PostgresKnobs(sql.SqlKnobs):
 class PostgresTool:
     """Runs statements over small connection pools, one per database."""
 
-    spec = KindSpec(kind="postgres", inputs=PostgresInputs, knobs=PostgresKnobs, statements=sql.SQL_INPUTS, helper="pg")
+    spec = KindSpec(
+        kind="postgres",
+        inputs=PostgresInputs,
+        knobs=PostgresKnobs,
+        statements=sql.SQL_INPUTS,
+        code={"command": syntax_problems},
+        params_error=params_error,
+        helper="pg",
+    )
 
     def __init__(self, pools: ConnectionPools | None = None) -> None:
         self._pools = pools or ConnectionPools()
@@ -80,7 +89,7 @@ class PostgresTool:
         inputs = validated(PostgresInputs, call.inputs)
         knobs = validated(PostgresKnobs, call.knobs)
         statements = _bound_statements(inputs.texts, inputs.params)
-        async with self._pools.connection(call, inputs.auth) as connection:
+        async with self._pools.connection(call, inputs.auth, inputs.pool) as connection:
             run = _Run(connection, knobs, call.timeouts.read)
             with failures_translated() as place:
                 async with connection.transaction() if knobs.transaction else nullcontext():
@@ -112,8 +121,9 @@ def _bound_statements(texts: Sequence[str], params: sql.Params) -> list[_BoundSt
     if not statements:
         raise invalid_input("command: has no statements")
     for number, statement in enumerate(statements, start=1):
-        _check_allowed(number, statement)
-    sql.check_params(params, ([parameter.name for parameter in statement.parameters] for statement in statements))
+        if (reason := refusal(statement)) is not None:
+            raise invalid_input(f"statement {number}: {reason}")
+    sql.check_params(params, [(one.text, [parameter.name for parameter in one.parameters]) for one in statements])
     return [_bound(statement, params) for statement in statements]
 
 
@@ -126,20 +136,6 @@ def _bound(statement: SqlStatement, params: sql.Params) -> _BoundStatement:
     text = "".join([*pieces, statement.text[position:]])
     values = tuple(sql.value_of(params, name) for name in names)
     return _BoundStatement(text, statement.line, " ".join(statement.words[:1]), names, values)
-
-
-def _check_allowed(number: int, statement: SqlStatement) -> None:
-    words = statement.words
-    ends = bool(words) and words[0] in _TRANSACTION_WORDS and "TO" not in words[1:3]
-    if ends or words[:2] == ("PREPARE", "TRANSACTION"):
-        raise invalid_input(
-            f"statement {number}: {words[0]} is not allowed: a task's statements run in one transaction, "
-            "or in one each with transaction: false"
-        )
-    if words[:1] == ("COPY",) and {"STDIN", "STDOUT"} & set(words):
-        raise invalid_input(
-            f"statement {number}: COPY from or to the client is not supported; use INSERT … SELECT with params"
-        )
 
 
 class _Run:

@@ -26,12 +26,29 @@ _MISSING: Final = object()
 
 
 class JobFailed(Exception):
-    """The error outcome of a run, as ``error {kind, message, exception_type, traceback}``, the last two optional."""
+    """The error outcome of a run: ``error {kind, message, code, exception_type, traceback}``, the last three optional.
 
-    def __init__(self, kind: str, message: str, *, exception_type: str | None = None, trace: str | None = None) -> None:
+    Functions of plugins raise it too (:class:`~noetl_stream.tools.python.function.ChildFunction`).
+    """
+
+    def __init__(
+        self,
+        kind: str,
+        message: str,
+        *,
+        code: str | None = None,
+        exception_type: str | None = None,
+        trace: str | None = None,
+    ) -> None:
         super().__init__(message)
         message = _truncated(message, MAX_MESSAGE_CHARACTERS)
-        error = {"kind": kind, "message": message, "exception_type": exception_type, "traceback": trace}
+        error = {
+            "kind": kind,
+            "message": message,
+            "code": code,
+            "exception_type": exception_type,
+            "traceback": trace,
+        }
         self.error = {name: _encodable(text) for name, text in error.items() if text is not None}
 
 

@@ -82,11 +82,13 @@ class ChildPool:
                 raise
             finally:
                 self._busy.discard(child)
-            # What it left behind may hold the channel of a later job.
-            if job.domain is None or child.process.has_left_processes():
+            if job.domain is None:
                 self._end(child)
             else:
+                child.is_examined = False
                 self._idle.append(child)
+                # The answer need not wait for it.
+                asyncio.get_running_loop().call_soon(self._examine, child)
             return answer
 
     async def close(self) -> None:
@@ -102,11 +104,22 @@ class ChildPool:
         # The most recently used one has a warm cache; the others may stay idle.
         for child in reversed(self._idle):
             if child.domain == domain:
-                self._idle.remove(child)
-                if not child.has_ended:
+                self._examine(child)
+                if child in self._idle:
+                    self._idle.remove(child)
                     return child
-                self._end(child)
         return None
+
+    def _examine(self, child: Child) -> None:
+        """Ends an idle child that cannot take another job: what its last one left behind may hold the channel."""
+        if child not in self._idle:
+            return
+        if not child.is_examined and not child.has_ended:
+            child.is_examined = True
+            child.has_ended = child.process.has_left_processes()
+        if child.has_ended:
+            self._idle.remove(child)
+            self._end(child)
 
     async def _start(self, domain: str | None) -> Child:
         if len(self._idle) + len(self._busy) >= self._max_children:
@@ -153,6 +166,7 @@ class Child(asyncio.Protocol):
 
     def __init__(self, process: ChildProcess, output: CapturedOutput, domain: str | None) -> None:
         self.has_ended = False
+        self.is_examined = True
         self.process = process
         self.domain = domain
         self._output = output

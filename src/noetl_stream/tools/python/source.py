@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import linecache
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
@@ -32,13 +33,32 @@ def compile_program(source: str, filename: str) -> Program:
         SyntaxError: The source does not parse.
     """
     try:
-        tree = ast.parse(source, filename)
-        remember_lines(source, filename)
-        if not any(isinstance(node, ast.Return) for node in _own_nodes(tree)):
-            return Program(compile(tree, filename, "exec", dont_inherit=True), returns=False)
-        return Program(_with_return(source, tree, filename), returns=True)
+        program = _compiled(source, filename)
     except (ValueError, RecursionError, MemoryError) as error:
         raise SyntaxError(str(error) or "nested too deeply") from None
+    remember_lines(source, filename)
+    return program
+
+
+def syntax_error(source: str) -> SyntaxError | None:
+    """Why ``source`` compiles nowhere, or ``None``. Does not run it, and keeps nothing."""
+    with warnings.catch_warnings(action="ignore"):
+        try:
+            _compiled(source, "<code>")
+        except SyntaxError as error:
+            return error
+        except ValueError as error:
+            return SyntaxError(str(error))
+        except (RecursionError, MemoryError):
+            return None  # how deep it may be nested depends on the process
+    return None
+
+
+def _compiled(source: str, filename: str) -> Program:
+    tree = ast.parse(source, filename)
+    if not any(isinstance(node, ast.Return) for node in _own_nodes(tree)):
+        return Program(compile(tree, filename, "exec", dont_inherit=True), returns=False)
+    return Program(_with_return(source, tree, filename), returns=True)
 
 
 def remember_lines(source: str, filename: str) -> None:

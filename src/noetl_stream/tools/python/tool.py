@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final
 import msgspec
 from pydantic import BeforeValidator, Field, model_validator
 
-from noetl_stream.playbook.kinds.spec import KindSpec
+from noetl_stream.playbook.kinds.spec import CodeProblem, KindSpec
 from noetl_stream.settings.children import ChildSettings
 from noetl_stream.settings.tools import ToolSettings
 from noetl_stream.tools.children.launcher import ENVIRONMENT, Launcher
@@ -19,6 +19,7 @@ from noetl_stream.tools.contract import ToolCall, ToolFailure, ToolResult
 from noetl_stream.tools.inputs import Inputs, Knobs, invalid_input, validated
 from noetl_stream.tools.python import child
 from noetl_stream.tools.python.pool import ChildDied, ChildPool, ForeignAnswer, PythonJob
+from noetl_stream.tools.python.source import syntax_error
 
 MIN_CHILDREN: Final = 4
 """Least number of child processes that a worker may start; more if it has more processors."""
@@ -79,6 +80,11 @@ class PythonKnobs(Knobs):
     max_result_bytes: int = Field(default=MAX_RESULT_BYTES, gt=0, description="Size of the result, in bytes of JSON.")
 
 
+def _problems_of(code: str) -> list[CodeProblem]:
+    error = syntax_error(code)
+    return [] if error is None else [CodeProblem(f"not Python: {error.msg}", error.lineno or 1, error.offset or 1)]
+
+
 class PythonTool:
     """Runs code in a small pool of confined child processes.
 
@@ -88,6 +94,7 @@ class PythonTool:
             worker's settings and credentials. Default: only ``PATH`` and ``LANG``.
         max_children: Child processes at the same time; further runs wait. Default: the number of processors, at least
             :data:`MIN_CHILDREN`.
+        preload, first_slot: See :class:`Launcher`.
     """
 
     spec = KindSpec(
@@ -95,6 +102,7 @@ class PythonTool:
         inputs=PythonInputs,
         knobs=PythonKnobs,
         verbatim=frozenset({"code"}),
+        code={"code": _problems_of},
         helper="py",
         reads_scope=True,
     )
@@ -105,11 +113,14 @@ class PythonTool:
         *,
         environment: Mapping[str, str] = ENVIRONMENT,
         max_children: int | None = None,
+        preload: Sequence[str] = (),
+        first_slot: int = 0,
     ) -> None:
         settings = settings or ChildSettings()
         max_children = max_children or max(MIN_CHILDREN, os.cpu_count() or 1)
         self._isolation = settings.isolation
-        self._pool = ChildPool(Launcher(settings, environment, server=child.__name__), max_children=max_children)
+        launcher = Launcher(settings, environment, server=child.__name__, preload=preload, first_slot=first_slot)
+        self._pool = ChildPool(launcher, max_children=max_children)
 
     @classmethod
     def configured(cls, settings: ToolSettings) -> PythonTool:
@@ -137,7 +148,8 @@ class PythonTool:
         failed = answer.error
         if failed is None:
             return ToolResult(answer.result, output=answer.output)
-        raise ToolFailure.of(failed.pop("kind"), failed.pop("message"), helper=failed, output=answer.output)
+        kind, message, code = failed.pop("kind"), failed.pop("message"), failed.pop("code", None)
+        raise ToolFailure.of(kind, message, code=code, helper=failed, output=answer.output)
 
     async def close(self) -> None:
         """Kills the child processes."""

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import lru_cache, partial
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -30,7 +30,8 @@ from noetl_stream.worker.asker import Asker
 from noetl_stream.worker.command.results import ReferenceUnavailable, RunResults
 from noetl_stream.worker.dependencies import Dependencies
 from noetl_stream.worker.limits import MAX_MESSAGE_CHARACTERS, MAX_OUTPUT_CHARACTERS
-from noetl_stream.worker.playbooks import PlaybookUnknown, pin_playbook
+from noetl_stream.worker.playbooks import PlanUnknown, PlaybookUnknown, pin_playbook
+from noetl_stream.worker.schemas import SchemaUnusable
 from noetl_stream.worker.secrets.run_secrets import RunSecrets, SecretNeeded, TaskSecrets
 
 log = logging.getLogger(__name__)
@@ -61,7 +62,8 @@ class Attempts:
         """The outcome of one attempt, or what it waits for. Cancelling it cancels the tool, which stops its work."""
         clock, task, progress = self._dependencies.clock, action.task, action.progress
         if action.answer is not None:
-            return self._with_meta(action.answer, progress, clock.now_ms(), 0.0)
+            answer = await self._answered(task, action.answer)
+            return self._with_meta(answer, progress, clock.now_ms(), 0.0)
         began_ms, began_s = clock.now_ms(), clock.monotonic_s()
         secrets = TaskSecrets(self._secrets, self._scope.opened(progress))
         try:
@@ -85,7 +87,7 @@ class Attempts:
         except ToolFailure as failure:
             outcome = await self._failed(failure)
         else:
-            outcome = await self._done(result)
+            outcome = await self._done(task, result)
         return self._with_meta(outcome, progress, began_ms, clock.monotonic_s() - began_s)
 
     async def _wait(self, task: TaskPlan, inputs: Mapping[str, Any], path: Path) -> Wait:
@@ -161,13 +163,49 @@ class Attempts:
             is_operators=secrets.is_operators,
         )
 
-    async def _done(self, result: ToolResult) -> Outcome:
+    async def _answered(self, task: TaskPlan, answer: Outcome) -> Outcome:
+        """The outcome of what the task waited for, compared with the schema of its result."""
+        if task.schema is None or answer.status != "ok":
+            return answer
+        try:
+            reference = answer.result.reference
+            if reference is not None and reference.key not in self._results.loaded:
+                await self._results.load(reference)
+            value = answer.result.value if reference is None else self._results.loaded[reference.key]
+        except ReferenceUnavailable as unavailable:
+            error = ErrorInfo(unavailable.kind, unavailable.message)
+        else:
+            found = await self._mismatch(task, value)
+            if found is None:
+                return answer
+            error = found
+        return msgspec.structs.replace(answer, status="error", error=error)
+
+    async def _mismatch(self, task: TaskPlan, value: Any) -> ErrorInfo | None:
+        """Why ``value`` may not be the task's result; ``None`` if it may.
+
+        Raises:
+            PayloadRefused: it is not JSON.
+        """
+        if task.schema is None:
+            return None
+        try:
+            found = await self._dependencies.schemas.mismatch(value, task.schema, self._command, self._asker)
+        except (PlanUnknown, SchemaUnusable) as error:
+            return ErrorInfo("schema_unavailable", error.message, retryable=isinstance(error, PlanUnknown))
+        if found is None:
+            return None
+        return ErrorInfo("schema_mismatch", f"the result does not match its schema {found}", code=found.pointer)
+
+    async def _done(self, task: TaskPlan, result: ToolResult) -> Outcome:
         result = self._secrets.used.result(result)
         try:
+            error = await self._mismatch(task, result.result)
             payload = await self._results.keep(result.result)
-        except PayloadRefused as error:
-            return Outcome("error", error=ErrorInfo("result_not_json", f"the result is {error.message}"))
-        return self._bounded(Outcome("ok", payload, None, Meta(), dict(result.helper), result.output))
+        except PayloadRefused as refused:
+            return Outcome("error", error=ErrorInfo("result_not_json", f"the result is {refused.message}"))
+        status: Literal["ok", "error"] = "ok" if error is None else "error"
+        return self._bounded(Outcome(status, payload, error, Meta(), dict(result.helper), result.output))
 
     async def _failed(self, failure: ToolFailure) -> Outcome:
         failure = self._secrets.used.failure(failure)

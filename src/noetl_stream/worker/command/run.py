@@ -26,7 +26,7 @@ from noetl_stream.worker.command.reporter import Reporter
 from noetl_stream.worker.command.results import RunResults
 from noetl_stream.worker.dependencies import Dependencies
 from noetl_stream.worker.limits import CLAIM_ANSWER_S, LONGEST_PAUSE_S, PLAN_TRIES, UNCLAIMED_S
-from noetl_stream.worker.playbooks import PlanUnknown, PlanUnusable
+from noetl_stream.worker.playbooks import KindMissing, PlanUnknown, PlanUnusable
 from noetl_stream.worker.waiting import persist, within
 
 log = logging.getLogger(__name__)
@@ -153,8 +153,8 @@ class CommandRun:
         except PlanUnknown as error:
             log.error("command %s is returned to the queue: %s", command.command_id, error)
             return self._interrupted() if self._why else "return_later"
-        except PlanUnusable as error:
-            self._report_failure("internal", str(error))
+        except (PlanUnusable, KindMissing) as error:
+            self._report_failure("not_installed" if isinstance(error, KindMissing) else "internal", str(error))
             return "done"
         if not is_claimed and clock.monotonic_s() - asked_s > UNCLAIMED_S and (go := await self._claimed()) is None:
             return "done"
@@ -184,16 +184,14 @@ class CommandRun:
         return await self._dependencies.plans.load(self._command.digest, self._asker)
 
     def _check_usable(self, plan: Plan) -> None:
-        """Raises :class:`PlanUnusable` if this worker cannot run the command's step."""
+        """Raises :class:`PlanUnusable` or :class:`KindMissing` if this worker cannot run the command's step."""
         step = plan.steps.get(self._command.step)
         if step is None or not step.tasks:
             raise PlanUnusable(f"playbook {plan.path} has no step {self._command.step} with tasks")
         for task in step.tasks:
             if task.kind not in self._dependencies.tools and task.kind not in SUSPENDING_KINDS:
-                raise PlanUnusable(
-                    f"worker {self._dependencies.worker} has no tool of kind {task.kind}, which step {step.name} needs",
-                    hint="install the plugin of that kind, or give the step a pool whose workers have it",
-                )
+                remedy = "install the plugin of that kind there, or give the step a pool whose workers have it"
+                raise KindMissing(f"worker {self._dependencies.worker} has no tool of kind {task.kind}; {remedy}")
 
     async def _work(self, plan: Plan, go: Go) -> None:
         """Runs the command until its runner has reported an end."""

@@ -1,0 +1,1 @@
+"""``noetl-stream tool``: the kinds that are installed, and new ones."""

@@ -1,0 +1,93 @@
+"""What an execution must not pass over in silence: the tokens it discarded, and its warnings (LANGUAGE §4, §14)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any, Final
+
+from noetl_stream.client.executions.journals import EVENTS_AT_ONCE
+from noetl_stream.client.executions.tolerated import tolerated_text
+from noetl_stream.model import codec
+from noetl_stream.model.events import ExecutionFinished, ExecutionReused, Fact, TokenDiscarded, TokenEnqueued
+from noetl_stream.ports.operations.executions import DiscardedTokenDocument, WarningDocument
+from noetl_stream.ports.store import ExecutionRow, Store, StoredEvent
+from noetl_stream.template.failures import closest, shorten
+
+NOTICES_SHOWN: Final = 100
+"""How many discarded tokens, and how many warnings, are shown."""
+
+SUGGESTIONS: Final = 5
+KEYS_COMPARED: Final = 100
+"""How many undeclared keys get a suggestion, and among how many keys it is sought: a comparison takes up to 0.2 ms."""
+
+_END: Final = frozenset({"execution.finished"})
+_READ: Final = _END | {"token.enqueued", "token.discarded", "execution.reused"}
+
+
+@dataclass(slots=True)
+class Notices:
+    """The notices of a journal, by position."""
+
+    discarded: list[DiscardedTokenDocument] = field(default_factory=list)
+    warnings: list[WarningDocument] = field(default_factory=list)
+    _steps: dict[str, str] = field(default_factory=dict)
+
+    def take(self, row: StoredEvent) -> None:
+        """Reads the next entry."""
+        if row.name in _READ:
+            fact = codec.decode_fact(row.data)
+            for one in fact.entries if isinstance(fact, ExecutionReused) else (fact,):
+                self._take(one)
+
+    def warn(self, warnings: Iterable[WarningDocument]) -> None:
+        """Adds warnings, as far as they are shown."""
+        self.warnings += islice(warnings, NOTICES_SHOWN - len(self.warnings))
+
+    def _take(self, fact: Fact) -> None:
+        if isinstance(fact, TokenEnqueued):
+            self._steps[fact.token.token_id] = fact.token.step
+        elif isinstance(fact, TokenDiscarded) and len(self.discarded) < NOTICES_SHOWN:
+            self.discarded.append(DiscardedTokenDocument(fact.token_id, self._steps[fact.token_id], fact.reason))
+        elif isinstance(fact, ExecutionFinished):
+            self.warn(WarningDocument("tolerated", tolerated_text(one), one.step) for one in fact.tolerated)
+
+
+def notices_of(journal: Iterable[StoredEvent]) -> Notices:
+    """The notices of a whole journal."""
+    notices = Notices()
+    for row in journal:
+        notices.take(row)
+    return notices
+
+
+async def read_notices(store: Store, row: ExecutionRow) -> Notices:
+    """:func:`notices_of` the journal of an ended execution, of any length."""
+    notices, after, names = Notices(), 0, _READ if row.discarded else _END
+    while piece := await store.events_named(row.execution_id, names, after, EVENTS_AT_ONCE):
+        for event in piece:
+            notices.take(event)
+        after = piece[-1].position
+    return notices
+
+
+def undeclared_workload(given: Mapping[str, Any], declared: Mapping[str, Any]) -> Iterator[WarningDocument]:
+    """A warning for each key of a request's workload that the playbook's does not have."""
+    for number, (path, known) in enumerate(_undeclared(given, declared, ("workload",))):
+        close = closest(path[-1], islice(known, KEYS_COMPARED)) if number < SUGGESTIONS else None
+        meant = f"; did you mean `{'.'.join((*path[:-1], close))}`?" if close else ""
+        message = f"`{shorten('.'.join(path))}` is not declared by the playbook{meant}"
+        yield WarningDocument("undeclared_workload", message, None)
+
+
+def _undeclared(
+    given: Mapping[str, Any], declared: Mapping[str, Any], within: tuple[str, ...]
+) -> Iterator[tuple[tuple[str, ...], Mapping[str, Any]]]:
+    """The paths that are given only, each with the keys that are declared beside it. An empty mapping takes any key."""
+    for key, value in given.items():
+        path = (*within, key)
+        if key not in declared:
+            yield path, declared
+        elif isinstance(value, dict) and isinstance(inner := declared[key], dict) and inner:
+            yield from _undeclared(value, inner, path)

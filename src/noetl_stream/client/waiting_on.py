@@ -1,0 +1,134 @@
+"""What would end each wait of an execution, as ``why`` and ``get`` give it to programs (LANGUAGE §4, §7, §8)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from noetl_stream.engine.scope import admission_scope, arc_scope
+from noetl_stream.engine.state import Execution, Timer, WaitingToken
+from noetl_stream.model import codec
+from noetl_stream.model.envelope import iso
+from noetl_stream.model.events import EvaluatedGuard, Wait
+from noetl_stream.model.ids import timer_of
+from noetl_stream.playbook.plan import Plan, WaitPlan
+from noetl_stream.ports.operations.executions import (
+    AwaitedChildDocument,
+    AwaitedJoinDocument,
+    GuardDocument,
+    TimerDocument,
+    WaitingOnDocument,
+)
+from noetl_stream.template import ExpressionError, Guard, OverBudget, ReferenceNeeded, Scope, holds
+from noetl_stream.template.runtime.evaluation import NoValue, value_at
+
+VALUE_BYTES: Final = 4 * 1024
+"""A guard's value is shown up to this size, as JSON."""
+
+
+def on_admission(state: Execution, plan: Plan | None, waiting: WaitingToken) -> WaitingOnDocument:
+    """What a held token waits on; without a plan, its guards as they were when it was held."""
+    token = waiting.token
+    policy = plan.steps[token.step].admit if plan is not None else None
+    timer = state.timers.get(timer_of(token.token_id, "admission"))
+    if plan is None or policy is None:
+        return _on_guards(map(_recorded, waiting.guards), timer, None)
+    scope = admission_scope(plan, state, token)
+    guards = [guard_document(rule.guard, scope) for rule in policy.rules if rule.guard is not None]
+    return _on_guards(guards, timer, policy.wait)
+
+
+def on_next(state: Execution, plan: Plan | None, step_run_id: str) -> WaitingOnDocument:
+    """What a resting branch waits on; without a plan, its guards as they were when it began to rest."""
+    timer = state.timers.get(timer_of(step_run_id, "next"))
+    if plan is None:
+        return _on_guards(map(_recorded, state.resting[step_run_id].guards), timer, None)
+    run = state.runs[step_run_id]
+    step, scope = plan.steps[run.step], arc_scope(plan, state, run)
+    guards = [guard_document(arc.guard, scope, to=arc.step) for arc in step.arcs if arc.guard is not None]
+    return _on_guards(guards, timer, step.next_wait)
+
+
+def on_join(state: Execution, plan: Plan | None, step: str) -> WaitingOnDocument:
+    """What the tokens that have arrived at a join wait on."""
+    tokens = [waiting.token for waiting in state.tokens.values() if waiting.joining and waiting.token.step == step]
+    here = [token.from_step or "the start" for token in tokens]
+    if plan is None:
+        return WaitingOnDocument(join=AwaitedJoinDocument(None, here, []))
+    return WaitingOnDocument(join=AwaitedJoinDocument(plan.steps[step].join, here, list(_coming(state, plan, step))))
+
+
+def on_wait(state: Execution, command_id: str, wait: Wait, children: Mapping[str, str] = {}) -> WaitingOnDocument:
+    """What a suspended pipeline waits on.
+
+    Args:
+        children: Status of called executions.
+    """
+    due = state.timers.get(timer_of(command_id, "wait", wait.path))
+    timer = None if due is None else TimerDocument(due.purpose, iso(due.due_ms), None)
+    child = wait.child
+    if child is None:
+        return WaitingOnDocument(timer=timer, signal=wait.signal)
+    status = children.get(child.execution_id)
+    return WaitingOnDocument(timer=timer, child=AwaitedChildDocument(child.execution_id, child.path, status))
+
+
+def guard_document(guard: Guard, scope: Scope, *, to: str | None = None) -> GuardDocument:
+    """A guard with its current values; ``holds`` is ``None`` if it cannot be evaluated, or only by loading a result, or
+    at too high a cost.
+    """
+    values: dict[str, Any] = {}
+    missing: list[str] = []
+    for path in sorted(guard.paths):
+        name = ".".join(path)
+        try:
+            found = value_at(path, scope)
+        except ReferenceNeeded as needed:
+            found = f"({needed.reference.size} bytes, stored by reference)"
+        except OverBudget:
+            found = "(too much to show here)"
+        if isinstance(found, NoValue):
+            missing.append(name)
+        else:
+            size = len(codec.encode(found))
+            values[name] = found if size <= VALUE_BYTES else f"({size} bytes)"
+    return GuardDocument(guard.source, _holds(guard, scope), values, missing, to)
+
+
+def _holds(guard: Guard, scope: Scope) -> bool | None:
+    try:
+        return holds(guard, scope)
+    except (ReferenceNeeded, ExpressionError, OverBudget):
+        return None
+
+
+def _recorded(guard: EvaluatedGuard) -> GuardDocument:
+    return GuardDocument(guard.when, guard.value, {}, [guard.waits_for] if guard.waits_for else [], None)
+
+
+def _on_guards(guards: Iterable[GuardDocument], timer: Timer | None, wait: WaitPlan | None) -> WaitingOnDocument:
+    guards = list(guards)
+    read = [path.split(".") for guard in guards for path in (*guard.values, *guard.missing)]
+    over = wait.on_timeout if wait is not None else None
+    return WaitingOnDocument(
+        guards=guards,
+        ctx=_second(read, "ctx"),
+        steps=_second(read, "steps"),
+        timer=None if timer is None else TimerDocument(timer.purpose, iso(timer.due_ms), over),
+    )
+
+
+def _second(paths: Sequence[Sequence[str]], first: str) -> list[str]:
+    return sorted({path[1] for path in paths if path[0] == first and len(path) > 1})
+
+
+def _coming(state: Execution, plan: Plan, step: str) -> Iterator[str]:
+    """The tokens, branches and runs that can still reach a join."""
+    for waiting in state.tokens.values():
+        name = waiting.token.step
+        if not (waiting.joining and name == step) and step in plan.reaches.get(name, ()):
+            yield f"a token {'held' if waiting.held else 'waiting'} at `{name}`"
+    for run in state.runs.values():
+        if step in plan.reaches.get(run.step, ()):
+            rests = run.step_run_id in state.resting
+            yield f"a branch that rests at `{run.step}`" if rests else f"running step `{run.step}`"

@@ -1,0 +1,62 @@
+"""Checks the code in a playbook, Python and SQL, with the parsers of its kinds (LANGUAGE §3 *Diagnostics*)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import Final
+
+from noetl_stream.playbook.diagnostics import Problems
+from noetl_stream.playbook.kinds.inputs import spellings
+from noetl_stream.playbook.kinds.spec import CodeCheck
+from noetl_stream.playbook.model.task import TaskDraft
+from noetl_stream.playbook.yaml.nodes import Scalar, holds_template, texts_of
+from noetl_stream.playbook.yaml.positions import InText
+
+MAX_PARSED_CHARS: Final = 65_536
+"""Characters of one text that is parsed. A longer one is left to the run."""
+MAX_PARSED_IN_ALL: Final = 2 * MAX_PARSED_CHARS
+"""Characters of all texts of a playbook that are parsed. Those behind are left to the run."""
+
+
+def check_code(tasks: Iterable[TaskDraft], source: str, problems: Problems) -> None:
+    """Reports code that does not parse. Rendered text is known only when it is rendered, and left out."""
+    parsed: set[tuple[CodeCheck, Scalar]] = set()
+    chars = 0
+    for name, parse, text in (found for task in tasks for found in _code_of(task)):
+        place = replace(text, pointer="")
+        if (parse, place) in parsed:
+            continue
+        parsed.add((parse, place))
+        chars += len(text.plain())
+        if chars > MAX_PARSED_IN_ALL:
+            return
+        for problem in parse(text.plain()):
+            at = InText(source, text, problem.line, problem.column)
+            report = problems.error if problem.severity == "error" else problems.warn
+            report("code_syntax", f"`{name}`: {problem.message}", at, problem.hint)
+
+
+def check_params(tasks: Iterable[TaskDraft], problems: Problems) -> None:
+    """Reports params that their code does not name, and the other way round, which every run would refuse."""
+    for task in tasks:
+        if task.kind is None or task.kind.params_error is None:
+            continue
+        known = spellings(task.kind.inputs)
+        given = {known[name]: node for name, node in task.inputs.values.items() if name in known}
+        reason = task.kind.params_error({field: node.plain() for field, node in given.items()})
+        if reason is not None:
+            problems.error("invalid_value", reason, given.get("params") or task.at)
+
+
+def _code_of(task: TaskDraft) -> Iterator[tuple[str, CodeCheck, Scalar]]:
+    """The code of a task: the input's name, its parser, and the text."""
+    if task.kind is None or not task.kind.code:
+        return
+    known = spellings(task.kind.inputs)
+    for name, node in (*task.inputs.values.items(), *task.verbatim.items()):
+        parse = task.kind.code.get(known.get(name, ""))
+        for scalar, text in texts_of(node) if parse else ():
+            is_code = name in task.verbatim or not holds_template(scalar)
+            if parse and is_code and len(text) <= MAX_PARSED_CHARS:
+                yield name, parse, scalar

@@ -1,0 +1,92 @@
+"""Checks what templates read of results against the schemas of the tasks (LANGUAGE §10 *spec.result.schema*)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+from noetl_stream.playbook.check.bindings import Path, Visible
+from noetl_stream.playbook.model.step import StepDraft
+from noetl_stream.playbook.model.task import TaskDraft
+from noetl_stream.playbook.results.schema import ResultSchema
+from noetl_stream.playbook.results.walk import Unknown, Walk
+
+_NOTHING: Final[Mapping[str, Any]] = {}
+
+
+class ReadResult(NamedTuple):
+    """A read of a task's result: which task, and the keys below the result."""
+
+    task: TaskDraft
+    keys: Path
+
+
+class ResultReads:
+    """The reads of results whose schema is known.
+
+    Args:
+        steps: All steps, by name.
+        registered: The schemas that the catalog has, by address.
+    """
+
+    def __init__(self, steps: Mapping[str, StepDraft], registered: Mapping[str, Any] = _NOTHING) -> None:
+        self._steps = steps
+        self._registered = registered
+        self._walks: dict[int, Walk] = {}
+
+    def unknown(self, path: Path, visible: Visible) -> tuple[ReadResult, Unknown] | None:
+        """The read that ``path`` is, and where it leaves the schema; ``None`` if it does not."""
+        read = self._read(path, visible)
+        walk = self._walk(read.task.schema) if read is not None and read.task.schema is not None else None
+        if read is None or walk is None:
+            return None
+        if path[0] != "event":
+            read = _without_data(read, walk)
+        unknown = walk.unknown(read.keys) if read is not None else None
+        return None if read is None or unknown is None else (read, unknown)
+
+    def _read(self, path: Path, visible: Visible) -> ReadResult | None:
+        around = self._steps.get(visible.step)
+        match path:
+            case ("results", name, *keys) if around is not None:
+                task = _task_of(around, name)
+            case ("steps", name, "results", task_name, *keys) if name in self._steps:
+                task = _task_of(self._steps[name], task_name)
+            case ("steps", name, *keys) if name in self._steps:
+                task = _last_task(self._steps[name])
+            case ("event", "result", *keys) if around is not None:
+                task = _last_task(around)
+            case _:
+                return None
+        return ReadResult(task, tuple(keys)) if task is not None and keys else None
+
+    def _walk(self, schema: ResultSchema) -> Walk | None:
+        content = self._registered.get(schema.address) if schema.address else schema.content
+        if not isinstance(content, Mapping):
+            return None
+        return self._walks.setdefault(id(content), Walk(content))
+
+
+def _without_data(read: ReadResult, walk: Walk) -> ReadResult | None:
+    """Applies the rules of names of results (LANGUAGE §2 *Results*); ``None`` if no key of the result is read."""
+    first, *rest = read.keys
+    if walk.has(first):
+        return read
+    if first == "data":
+        return read._replace(keys=tuple(rest)) if rest else None
+    return None if first in ("outcome", "results") else read
+
+
+def _task_of(step: StepDraft, name: str) -> TaskDraft | None:
+    return next((task for task in step.tasks if task.name == name), None)
+
+
+def _last_task(step: StepDraft) -> TaskDraft | None:
+    """The task whose result is the step's; ``None`` if that depends on the run, or the result is a loop's list."""
+    may_be_last = [task for task in step.tasks if task is step.tasks[-1] or _may_break(task)]
+    is_sure = step.loop is None and len(may_be_last) == 1 and not may_be_last[0].origin
+    return may_be_last[0] if is_sure else None
+
+
+def _may_break(task: TaskDraft) -> bool:
+    return task.policy is not None and any(rule.do == "break" for rule in task.policy.rules)

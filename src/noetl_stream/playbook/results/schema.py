@@ -1,0 +1,195 @@
+"""Reads the JSON Schema of a task's result: inline, or named in the catalog (LANGUAGE §10, §15).
+
+The dialect is draft 2020-12 without what makes validation reach out or run away: references are local, patterns take
+linear time, and no subschema recurses along two ways. An unknown keyword would match anything, and is an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from hashlib import sha256
+from typing import Annotated, Any, Final
+
+from noetl_stream.model.codec import encode
+from noetl_stream.playbook.diagnostics import Location, Problems, did_you_mean
+from noetl_stream.playbook.model.sections import Required, Section, mistyped, read_section
+from noetl_stream.playbook.results.validator import InvalidSchema, Validator
+from noetl_stream.playbook.results.walk import SchemaRefused, Walk
+from noetl_stream.playbook.yaml.nodes import Mapping, Node, Scalar, Sequence, child, descend, holds_template
+
+DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
+
+_SINGLE: Final = frozenset(
+    [
+        "additionalProperties",
+        "unevaluatedProperties",
+        "items",
+        "unevaluatedItems",
+        "contains",
+        "propertyNames",
+        "not",
+        "if",
+        "then",
+        "else",
+    ]
+)
+_LISTED: Final = frozenset(["allOf", "anyOf", "oneOf", "prefixItems"])
+_NAMED: Final = frozenset(["properties", "patternProperties", "dependentSchemas", "$defs"])
+_PLAIN: Final = frozenset(
+    [
+        "type",
+        "const",
+        "enum",
+        "multipleOf",
+        "maximum",
+        "exclusiveMaximum",
+        "minimum",
+        "exclusiveMinimum",
+        "maxLength",
+        "minLength",
+        "pattern",
+        "format",
+        "maxItems",
+        "minItems",
+        "uniqueItems",
+        "maxContains",
+        "minContains",
+        "maxProperties",
+        "minProperties",
+        "required",
+        "dependentRequired",
+        "title",
+        "description",
+        "default",
+        "deprecated",
+        "examples",
+        "readOnly",
+        "writeOnly",
+        "$comment",
+        "$ref",
+    ]
+)
+_AT_ROOT: Final = frozenset(["$schema", "$id"])
+KEYWORDS: Final = _SINGLE | _LISTED | _NAMED | _PLAIN | _AT_ROOT
+_REFUSED: Final = {
+    "definitions": "write `$defs`",
+    "dependencies": "write `dependentRequired` or `dependentSchemas`",
+    "additionalItems": "write `prefixItems` and `items`",
+    **dict.fromkeys(["$anchor", "$dynamicRef", "$dynamicAnchor", "$recursiveRef"], "write `$ref: '#/$defs/…'`"),
+}
+_EXAMPLE: Final = "write schema: { type: object, properties: { … } }, or schema: { path: schemas/order, version: '1' }"
+
+
+class NamedSchema(Section):
+    """A schema of the catalog, the latest without ``version``."""
+
+    title = "`spec.result.schema`"
+    example = _EXAMPLE
+
+    path: Annotated[str, Required("path: schemas/order")] = ""
+    version: str | None = None
+
+
+@dataclass(frozen=True)
+class ResultSchema:
+    """What a task's result must match: ``content``, a JSON Schema, or the one at ``address`` (``PATH[@VERSION]``)."""
+
+    content: Any = None
+    address: str = ""
+
+    @cached_property
+    def digest(self) -> str:
+        """Identifies ``content``: its SHA-256, in hex."""
+        return sha256(encode(self.content)).hexdigest()
+
+
+def read_result_schema(node: Node, problems: Problems) -> ResultSchema | None:
+    """The value of ``spec.result.schema``; ``None``, after reporting, if it has problems."""
+    if isinstance(node, Mapping) and "path" in node.keys:
+        named = read_section(node, NamedSchema, problems)
+        path = named.path.removeprefix("/")
+        return ResultSchema(address=path if named.version is None else f"{path}@{named.version}") if path else None
+    content = read_json_schema(node, "`spec.result.schema`", problems)
+    return None if content is None else ResultSchema(content)
+
+
+def read_json_schema(node: Node, what: str, problems: Problems) -> dict[str, Any] | None:
+    """The JSON Schema that ``node`` is; ``None``, after reporting, if it is none."""
+    if not isinstance(node, Mapping):
+        mistyped(node, what, "a JSON Schema", problems, _EXAMPLE)
+        return None
+    found = list(_problems(node, is_root=True))
+    for code, message, at, hint in found:
+        problems.error(code, message, at, hint)
+    if holds_template(node):
+        problems.warn("template_not_rendered", "a schema is not rendered: its text stays as written", node)
+    schema: dict[str, Any] = node.plain()
+    if found or not _is_usable(schema, node, problems):
+        return None
+    return schema
+
+
+_Problem = tuple[str, str, Location, str | None]
+
+
+def _problems(node: Node, *, is_root: bool = False) -> Iterator[_Problem]:
+    """Keywords, at any depth, that are unknown or refused."""
+    if not isinstance(node, Mapping):
+        return
+    for name, key in node.keys.items():
+        value = node.values[name]
+        if name in _REFUSED:
+            yield "invalid_schema", f"`{name}` is not supported", key, _REFUSED[name]
+        elif name in _AT_ROOT:
+            if not is_root:
+                yield "invalid_schema", f"`{name}` belongs at the root of the schema", key, "remove it"
+            elif name == "$schema" and value.plain() != DIALECT:
+                yield "invalid_schema", f"`$schema` must be `{DIALECT}`", value, "remove it: that is the default"
+        elif name == "$ref":
+            if not (isinstance(value, Scalar) and isinstance(value.value, str) and _is_local(value.value)):
+                yield "invalid_schema", "a reference must be local", value, "write `$ref: '#/$defs/…'`"
+        elif name not in KEYWORDS and not name.startswith("x-"):
+            hint = did_you_mean(name, sorted(KEYWORDS)) or "draft 2020-12 has none; your own begin with `x-`"
+            yield "unknown_key", f"unknown keyword `{name}` in a schema", key, hint
+    for part in _subschemas(node):
+        yield from _problems(part)
+
+
+def _is_local(reference: str) -> bool:
+    return reference == "#" or reference.startswith("#/")
+
+
+def _subschemas(node: Mapping) -> Iterator[Node]:
+    for name, value in node.values.items():
+        if name in _SINGLE:
+            yield value
+        elif name in _LISTED and isinstance(value, Sequence):
+            yield from value.items
+        elif name in _NAMED and isinstance(value, Mapping):
+            yield from value.values.values()
+
+
+def _is_usable(schema: dict[str, Any], node: Mapping, problems: Problems) -> bool:
+    try:
+        Validator(schema)
+        Walk(schema).check_bounded()
+    except InvalidSchema as error:
+        problems.error("invalid_schema", error.message, descend(node, error.path))
+    except SchemaRefused as error:
+        path = tuple(part.replace("~1", "/").replace("~0", "~") for part in error.pointer.split("/")[1:])
+        hint = "give each alternative its own part of the value, or validate less"
+        problems.error("unbounded_schema", error.message, _descend(node, path), hint)
+    else:
+        return True
+    return False
+
+
+def _descend(node: Node, path: tuple[str, ...]) -> Node:
+    for part in path:
+        inner = child(node, int(part) if isinstance(node, Sequence) else part)
+        if inner is None:
+            break
+        node = inner
+    return node

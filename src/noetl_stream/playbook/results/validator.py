@@ -1,0 +1,88 @@
+"""Validates values by a JSON Schema, with jsonschema-rs, which is imported when the first schema is met."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from noetl_stream.errors import NoetlError
+from noetl_stream.playbook.yaml.nodes import extend_pointer
+
+if TYPE_CHECKING:
+    import jsonschema_rs
+
+MAX_PATTERN_BYTES: Final = 1024 * 1024
+"""The largest compiled form of one pattern."""
+MAX_REASON_CHARACTERS: Final = 500
+
+_VALUE: Final = "the value"
+
+
+class InvalidSchema(NoetlError):
+    """Not a JSON Schema; ``path`` leads to the part that is wrong."""
+
+    def __init__(self, message: str, path: tuple[str | int, ...] = ()) -> None:
+        super().__init__(message)
+        self.path = path
+
+
+class Mismatch(NamedTuple):
+    """Where a value does not match its schema, and why, without quoting it. Both places are JSON pointers."""
+
+    pointer: str
+    reason: str
+    schema_pointer: str
+
+    def __str__(self) -> str:
+        place = f"`{self.pointer}`" if self.pointer else "the top"
+        return f"at {place}: {self.reason} (`{self.schema_pointer}` of the schema)"
+
+
+class Validator:
+    """A compiled schema.
+
+    Raises:
+        InvalidSchema: it is none.
+    """
+
+    def __init__(self, schema: dict[str, Any]) -> None:
+        import jsonschema_rs
+
+        try:
+            self._compiled = jsonschema_rs.Draft202012Validator(
+                schema,
+                validate_formats=True,
+                ignore_unknown_formats=False,
+                offline=True,
+                mask=_VALUE,
+                pattern_options=jsonschema_rs.RegexOptions(
+                    size_limit=MAX_PATTERN_BYTES, dfa_size_limit=MAX_PATTERN_BYTES
+                ),
+            )
+        except jsonschema_rs.ValidationError as error:
+            raise InvalidSchema(_refusal(error), tuple(error.instance_path)) from None
+        except ValueError as error:
+            raise InvalidSchema(f"the schema cannot be read: {error}") from None
+
+    def mismatch(self, value: Any) -> Mismatch | None:
+        """Where ``value`` does not match first; ``None`` if it does."""
+        import jsonschema_rs
+
+        try:
+            self._compiled.validate(value)
+        except jsonschema_rs.ValidationError as error:
+            reason = error.message
+            if len(reason) > MAX_REASON_CHARACTERS:
+                reason = f"{reason[:MAX_REASON_CHARACTERS]}…"
+            return Mismatch(_pointer_of(error.instance_path), reason, _pointer_of(error.schema_path))
+        return None
+
+
+def _pointer_of(path: list[str | int]) -> str:
+    """A path as a JSON pointer."""
+    return "".join(extend_pointer("", part) for part in path)
+
+
+def _refusal(error: jsonschema_rs.ValidationError) -> str:
+    if error.kind.name == "format" and error.kind.value == "regex":
+        return "the pattern is no regular expression of linear time: look-around and back-references are refused"
+    return f"not a JSON Schema: {error.message.replace(_VALUE, 'this')}"

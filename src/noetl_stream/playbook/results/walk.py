@@ -1,0 +1,213 @@
+"""Follows a JSON Schema from a value to its parts.
+
+``check`` follows the paths that templates read. Before that, every path is followed once, with arrays and any other
+property for all the rest: validation applies each subschema found at a place once for each way that leads to it, so a
+schema that recurses along two ways would take exponential time.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any, Final, Literal, NamedTuple
+from urllib.parse import unquote
+
+from noetl_stream.errors import NoetlError
+from noetl_stream.playbook.yaml.nodes import extend_pointer
+
+MAX_APPLIED: Final = 1_000
+"""Subschemas that may apply to one value, each counted once for each way that leads to it."""
+MAX_FOLLOWED: Final = 50_000
+"""Subschemas that are followed to find out."""
+
+MAX_DEPTH: Final = 100
+"""Subschemas around one another that apply to one value."""
+
+Pointers = Counter[str]
+"""Subschemas by JSON pointer, with how many times each applies to one value."""
+
+Label = tuple[Literal["property", "index", "names"], str]
+"""A kind of part: a property or an index by name (``""``: any other), or the names of the properties."""
+
+_ROOT: Final = Counter([""])
+_LISTED: Final = ("allOf", "anyOf", "oneOf")
+_BESIDE: Final = ("not", "if", "then", "else")
+
+
+class SchemaRefused(NoetlError):
+    """Validation with the schema has no useful bound; ``pointer`` is the subschema where that shows."""
+
+    def __init__(self, message: str, pointer: str) -> None:
+        super().__init__(message)
+        self.pointer = pointer
+
+
+class Unknown(NamedTuple):
+    """The schema declares other keys at this depth of a path."""
+
+    depth: int
+    declared: tuple[str, ...]
+
+
+class Walk:
+    """One schema, whose references are local and exist."""
+
+    def __init__(self, schema: Mapping[str, Any]) -> None:
+        self._schema = schema
+        self._applied: dict[str, Pointers] = {}
+
+    def check_bounded(self) -> None:
+        """
+        Raises:
+            SchemaRefused: a subschema refers to itself without going into the value, or too many apply to one value.
+        """
+        waiting, seen, followed = deque([_ROOT]), {frozenset(_ROOT.items())}, 0
+        while waiting:
+            applied = self._closure(waiting.popleft())
+            followed += len(applied)
+            place = next(iter(applied), "")
+            if applied.total() > MAX_APPLIED:
+                raise SchemaRefused(f"more than {MAX_APPLIED:,} subschemas can apply to one value", place)
+            if followed > MAX_FOLLOWED:
+                raise SchemaRefused(f"the schema has more than {MAX_FOLLOWED:,} combinations of subschemas", place)
+            for label in self._labels(applied):
+                part = self._parts(applied, label, is_sure=False)
+                key = frozenset(part.items())
+                if part and key not in seen:
+                    seen.add(key)
+                    waiting.append(part)
+
+    def unknown(self, path: Collection[str]) -> Unknown | None:
+        """Where a path of keys leaves the schema; ``None`` if it does not, as far as the schema says."""
+        at = _ROOT
+        for depth, key in enumerate(path):
+            before, applied = at, self._closure(at)
+            at = self._parts(applied, ("property", key), is_sure=True)
+            if at:
+                continue
+            if any(map(self._is_open, applied)):
+                return None
+            declared = {name for pointer in applied for name in _mapping(self._at(pointer), "properties")}
+            return Unknown(depth, tuple(sorted(declared))) if declared or any(map(self._is_no_object, before)) else None
+        return None
+
+    def has(self, key: str) -> bool:
+        """Whether the schema declares the key of the value itself."""
+        return bool(self._parts(self._closure(_ROOT), ("property", key), is_sure=True))
+
+    def _at(self, pointer: str) -> Mapping[str, Any]:
+        """The subschema; ``true`` and ``false`` as an empty one."""
+        found: Any = self._schema
+        for part in pointer.split("/")[1:]:
+            part = part.replace("~1", "/").replace("~0", "~")
+            found = found[int(part)] if isinstance(found, list) else found[part]
+        return found if isinstance(found, Mapping) else {}
+
+    def _closure(self, pointers: Pointers) -> Pointers:
+        """These subschemas, and all that apply to the same value because of them."""
+        found: Pointers = Counter()
+        for pointer, times in pointers.items():
+            for other, count in self._applied_by(pointer, frozenset()).items():
+                found[other] += times * count
+        return found
+
+    def _applied_by(self, pointer: str, around: frozenset[str]) -> Pointers:
+        if pointer in around:
+            raise SchemaRefused("the subschema refers to itself without going into the value", pointer)
+        if len(around) > MAX_DEPTH:
+            raise SchemaRefused(f"more than {MAX_DEPTH} references lead to one another", pointer)
+        known = self._applied.get(pointer)
+        if known is None:
+            known = Counter([pointer])
+            for other in self._beside(pointer):
+                known.update(self._applied_by(other, around | {pointer}))
+                if known.total() > MAX_APPLIED:
+                    break
+            self._applied[pointer] = known
+        return known
+
+    def _beside(self, pointer: str) -> Iterator[str]:
+        """The subschemas that a subschema applies to the same value."""
+        schema = self._at(pointer)
+        if "$ref" in schema:
+            yield _target(schema)
+        for word in _LISTED:
+            for index in range(len(schema.get(word, ()))):
+                yield extend_pointer(f"{pointer}/{word}", index)
+        for word in _BESIDE:
+            if word in schema:
+                yield f"{pointer}/{word}"
+        for name in _mapping(schema, "dependentSchemas"):
+            yield extend_pointer(f"{pointer}/dependentSchemas", name)
+
+    def _labels(self, applied: Pointers) -> Iterator[Label]:
+        schemas = [self._at(pointer) for pointer in applied]
+        names = {name for schema in schemas for name in _mapping(schema, "properties")}
+        most = max((len(schema.get("prefixItems", ())) for schema in schemas), default=0)
+        yield from (("property", name) for name in [*sorted(names), ""])
+        yield from (("index", str(index)) for index in range(most))
+        yield from (("index", ""), ("names", ""))
+
+    def _parts(self, applied: Pointers, label: Label, *, is_sure: bool) -> Pointers:
+        """The subschemas that apply to a part.
+
+        Args:
+            is_sure: Leaves out those that apply to some of these parts only, as those of a pattern.
+        """
+        found: Pointers = Counter()
+        for pointer, times in applied.items():
+            for part in self._parts_of(pointer, *label, is_sure):
+                found[part] += times
+        return found
+
+    def _parts_of(self, pointer: str, what: str, name: str, is_sure: bool) -> Iterator[str]:
+        schema = self._at(pointer)
+        if what == "names":
+            yield from [f"{pointer}/propertyNames"] if "propertyNames" in schema else ()
+        elif what == "property":
+            if name in _mapping(schema, "properties"):
+                yield extend_pointer(f"{pointer}/properties", name)
+            elif isinstance(schema.get("additionalProperties"), Mapping):
+                yield f"{pointer}/additionalProperties"
+            if not is_sure:
+                yield from (
+                    extend_pointer(f"{pointer}/patternProperties", one) for one in _mapping(schema, "patternProperties")
+                )
+                yield from [f"{pointer}/unevaluatedProperties"] if "unevaluatedProperties" in schema else ()
+        else:
+            places = len(schema.get("prefixItems", ()))
+            if name and int(name) < places:
+                yield extend_pointer(f"{pointer}/prefixItems", name)
+            elif "items" in schema:
+                yield f"{pointer}/items"
+            yield from (f"{pointer}/{word}" for word in ("unevaluatedItems", "contains") if word in schema)
+
+    def _is_open(self, pointer: str) -> bool:
+        """Whether the subschema lets a value have keys that it does not name, on purpose or by not naming any."""
+        schema = self._at(pointer)
+        if schema.get("patternProperties") or schema.get("additionalProperties") is True:
+            return True
+        if schema.get("unevaluatedProperties", False) is not False:
+            return True
+        return pointer.rpartition("/")[0].endswith(("/anyOf", "/oneOf")) and self._is_silent(pointer)
+
+    def _is_silent(self, pointer: str) -> bool:
+        """Whether nothing is known of the keys of a value that matches the subschema."""
+        applied = self._applied_by(pointer, frozenset())
+        return not (self._is_no_object(pointer) or any("properties" in self._at(one) for one in applied))
+
+    def _is_no_object(self, pointer: str) -> bool:
+        """Whether only other types match the subschema, as far as it says itself or by reference."""
+        schema = self._at(pointer)
+        if "type" in schema:
+            return "object" not in schema["type"]
+        return "$ref" in schema and self._is_no_object(_target(schema))
+
+
+def _mapping(schema: Mapping[str, Any], word: str) -> Mapping[str, Any]:
+    found = schema.get(word)
+    return found if isinstance(found, Mapping) else {}
+
+
+def _target(schema: Mapping[str, Any]) -> str:
+    return unquote(schema["$ref"]).removeprefix("#")

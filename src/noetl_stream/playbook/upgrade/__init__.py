@@ -1,0 +1,1 @@
+"""Rewrites playbooks of older dialects to the present language (LANGUAGE §16)."""

@@ -1,0 +1,249 @@
+"""Comments and blank lines of a playbook, each kept with the entry it is about, wherever a rule moves that entry.
+
+ruamel attaches a comment to the value before it, so that moving or removing that value would take along what is said
+about the next one. Here a comment on its own line belongs to the entry that follows, and one at the end of a line to
+the entry that it ends.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from ruamel.yaml.comments import CommentedMap, CommentedSeq
+from ruamel.yaml.error import CommentMark
+from ruamel.yaml.tokens import CommentToken
+
+from noetl_stream.playbook.yaml.nodes import Mapping, Node, Scalar
+
+_COMMENT: Final = re.compile(r"(?:^|(?<=[ \t]))#.*$", re.MULTILINE)
+
+MARK: Final = "# upgrade: "
+"""How a comment begins that names what a person must decide."""
+
+Key = str | int
+"""A key of a mapping, or an index of a sequence."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How a file is laid out.
+
+    ``mapping`` and ``dash`` are the columns that a nested mapping, and the dashes of a nested sequence, stand to the
+    right of their key. ``spaced``: `{ a: 1 }` rather than `{a: 1}`.
+    """
+
+    mapping: int = 2
+    dash: int = 2
+    spaced: bool = True
+
+
+@dataclass(slots=True)
+class Remark:
+    """What is said about an entry: the lines ``before`` it, of which empty ones are blank, and the end of its line."""
+
+    before: list[str] = field(default_factory=list)
+    end: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    line: int
+    column: int
+    container: Any
+    key: Key
+
+
+class Comments:
+    """The remarks of a document by entry: a key of a mapping, or an item of a sequence, wherever that stands."""
+
+    def __init__(self) -> None:
+        self._remarks: dict[tuple[int, Key | None], Remark] = {}
+        self._kept: list[Any] = []
+        self.head: list[str] = []
+        self.tail: list[str] = []
+
+    def at(self, container: Any, key: Key) -> Remark:
+        """The remark on an entry; a new one is empty."""
+        value = container[key]
+        # The objects are kept: an id is of one object only as long as that lives.
+        self._kept.append(container)
+        place: tuple[int, Key | None] = (id(container), key)
+        if isinstance(container, CommentedSeq) and isinstance(value, CommentedMap | CommentedSeq):
+            self._kept.append(value)
+            place = (id(value), None)
+        return self._remarks.setdefault(place, Remark())
+
+    def take(self, container: Any, key: Key) -> Remark:
+        """The remark on an entry that is about to be removed, which is then without one."""
+        taken = self.at(container, key)
+        found = Remark(taken.before, taken.end)
+        taken.before, taken.end = [], ""
+        return found
+
+    def entries_in(self, node: Any) -> Iterator[tuple[Any, Key]]:
+        """Every entry of a value, at any depth, as container and key."""
+        if isinstance(node, CommentedMap | CommentedSeq):
+            for key in list(node) if isinstance(node, CommentedMap) else range(len(node)):
+                yield node, key
+                yield from self.entries_in(node[key])
+
+    def said_of(self, root: CommentedMap) -> list[str]:
+        """Every comment that is written, in no order."""
+        said = [*self.head, *self.tail]
+        for container, key in self.entries_in(root):
+            remark = self.at(container, key)
+            said += [*remark.before, remark.end]
+        return said
+
+    def attach(self, root: CommentedMap, layout: Layout) -> None:
+        """Gives the remarks to ruamel, which writes them."""
+        _strip(root)
+        root.ca.comment = [None, _lines(self.head, 0)] if self.head else None
+        _attach(self, root, 0, layout)
+
+
+def read_comments(text: str, tree: Node, root: CommentedMap) -> Comments:
+    """The comments of ``text``, taken from ruamel's ``root``, which is then without any.
+
+    Args:
+        tree: The same document with the places of its scalars: what looks like a comment in one is none.
+    """
+    comments = Comments()
+    entries = sorted(_entries(root), key=lambda entry: (entry.line, entry.column))
+    _strip(root)
+    spoken = _spoken(text, tree)
+    lines = text.split("\n")
+    first = entries[0].line if entries else 0
+    for number, line in enumerate(lines):
+        said = spoken.get(number)
+        is_own = said is not None and not line[: said[0]].strip()
+        if not line.strip() and said is None and number < len(lines) - 1 and not _inside(number, tree):
+            said, is_own = (0, ""), True
+        if said is None:
+            continue
+        if is_own and number < first:
+            comments.head.append(said[1])
+        elif is_own:
+            following = next((entry for entry in entries if entry.line > number), None)
+            (comments.tail if following is None else _of(comments, following).before).append(said[1])
+        else:
+            ended = max((e for e in entries if e.line <= number), key=lambda e: (e.line, e.column), default=None)
+            if ended is None:
+                comments.head.append(said[1])
+            else:
+                remark = _of(comments, ended)
+                remark.end = f"{remark.end} {said[1]}".strip()
+    return comments
+
+
+def comments_in(text: str, tree: Node) -> list[tuple[int, str]]:
+    """The comments of a text, in order, each with its line from 1."""
+    return [(line + 1, said) for line, (_, said) in sorted(_spoken(text, tree).items())]
+
+
+def _of(comments: Comments, entry: _Entry) -> Remark:
+    return comments.at(entry.container, entry.key)
+
+
+def _spoken(text: str, tree: Node) -> dict[int, tuple[int, str]]:
+    """Column and text of each comment, by line from 0."""
+    spans = sorted((scalar.start, scalar.end) for scalar in _scalars(tree))
+    found: dict[int, tuple[int, str]] = {}
+    index = 0
+    for match in _COMMENT.finditer(text):
+        while index < len(spans) and spans[index][1] <= match.start():
+            index += 1
+        if index < len(spans) and spans[index][0] < match.start():
+            continue
+        line = text.count("\n", 0, match.start())
+        found[line] = (match.start() - text.rfind("\n", 0, match.start()) - 1, match.group().rstrip())
+    return found
+
+
+def _inside(line: int, tree: Node) -> bool:
+    """Whether a blank line is part of a text. Only texts of several lines have one."""
+    return any(scalar.mark.line - 1 < line < scalar.mark.line + _height(scalar) for scalar in _scalars(tree))
+
+
+def _height(scalar: Scalar) -> int:
+    return str(scalar.value).count("\n") + 1 if scalar.style in ("|", ">") else 0
+
+
+def _scalars(node: Node) -> Iterator[Scalar]:
+    """The scalars of a tree, keys left out: they are of one line and have no comment inside."""
+    if isinstance(node, Scalar):
+        yield node
+    else:
+        for inner in node.values.values() if isinstance(node, Mapping) else node.items:
+            yield from _scalars(inner)
+
+
+def _entries(node: Any) -> Iterator[_Entry]:
+    """The entries of block collections. What stands in a flow collection has no line of its own."""
+    if not isinstance(node, CommentedMap | CommentedSeq) or node.fa.flow_style():
+        return
+    for key in list(node) if isinstance(node, CommentedMap) else range(len(node)):
+        place = node.lc.key(key) if isinstance(node, CommentedMap) else node.lc.item(key)
+        # The item of a sequence begins at its dash, before the first key of a mapping in it.
+        column = place[1] - (0 if isinstance(node, CommentedMap) else 2)
+        yield _Entry(place[0], column, node, key)
+        yield from _entries(node[key])
+
+
+def _strip(node: Any) -> None:
+    if isinstance(node, CommentedMap | CommentedSeq):
+        node.ca.comment = None
+        node.ca.end = []
+        node.ca.items.clear()
+        for inner in node.values() if isinstance(node, CommentedMap) else node:
+            _strip(inner)
+
+
+def _attach(comments: Comments, node: Any, column: int, layout: Layout) -> None:
+    """Attaches the remarks in a collection, whose keys or dashes begin at ``column``."""
+    if not isinstance(node, CommentedMap | CommentedSeq) or node.fa.flow_style():
+        return
+    is_list = isinstance(node, CommentedSeq)
+    for key in range(len(node)) if is_list else list(node):
+        value, remark = node[key], comments.at(node, key)
+        if is_list and isinstance(value, CommentedMap) and value:
+            # Before the dash, not between it and the first key.
+            first = next(iter(value))
+            inner = comments.at(value, first)
+            _add(inner, _taken_inside(comments, value[first]))
+            _add(remark, inner.before)
+            inner.before = []
+        _add(remark, _taken_inside(comments, value))
+        before = _lines(remark.before, column) if remark.before else None
+        end = _token(f"{remark.end}\n", 0) if remark.end else None
+        if before or end:
+            node.ca.items[key] = [end, before, None, None] if is_list else [None, before, end, None]
+        inside = layout.mapping if isinstance(value, CommentedMap) or is_list else layout.dash
+        _attach(comments, value, column + (2 if is_list else inside), layout)
+
+
+def _add(remark: Remark, said: list[str]) -> None:
+    """Adds comments, of which the converter's own are there once, however often it is run."""
+    remark.before += [line for line in said if not (line.startswith(MARK) and line in remark.before)]
+
+
+def _taken_inside(comments: Comments, node: Any, *, in_flow: bool = False) -> list[str]:
+    """What is said about entries on one line with others, which have no place for it."""
+    taken: list[str] = []
+    if isinstance(node, CommentedMap | CommentedSeq) and (in_flow or node.fa.flow_style()):
+        for key in list(node) if isinstance(node, CommentedMap) else range(len(node)):
+            remark = comments.take(node, key)
+            taken += [*filter(None, remark.before), *([remark.end] if remark.end else [])]
+            taken += _taken_inside(comments, node[key], in_flow=True)
+    return taken
+
+
+def _lines(texts: list[str], column: int) -> list[CommentToken]:
+    return [_token(f"{text}\n", column if text else 0) for text in texts]
+
+
+def _token(text: str, column: int) -> CommentToken:
+    return CommentToken(text, CommentMark(column), None)

@@ -1,0 +1,298 @@
+"""A playbook that is being rewritten: its parts, how rules change them, and what they say about it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
+
+from ruamel.yaml.comments import CommentedMap, CommentedSeq
+from ruamel.yaml.scalarstring import DoubleQuotedScalarString, LiteralScalarString, SingleQuotedScalarString
+
+from noetl_stream.playbook.kinds.inputs import spellings
+from noetl_stream.playbook.kinds.spec import Kinds
+from noetl_stream.playbook.upgrade.comments import MARK, Comments, Key
+from noetl_stream.playbook.upgrade.expressions import Rewrite, has_template, rewritten
+
+NoteKind = Literal["changed", "assumed", "decide"]
+
+_FLOW_ITEMS: Final = 4
+"""Mappings with at most so many scalars, and nothing else, are written on one line."""
+
+WORDS: Final = ("choose", "while", "until")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Note:
+    """What the converter did or could not do. ``line`` starts at 1, in the file as it was.
+
+    ``changed``: the same in another form. ``assumed``: what it means is not certain. ``decide``: a person must.
+    """
+
+    line: int
+    kind: NoteKind
+    rule: str
+    message: str
+
+    def to_json(self) -> dict[str, Any]:
+        return {"line": self.line, "kind": self.kind, "rule": self.rule, "message": self.message}
+
+
+@dataclass(slots=True)
+class Draft:
+    """The document, and what rules need to rewrite it.
+
+    Attributes:
+        rule: The rule at work.
+        was_older: Whether a rule changed something, so that the file is known to be of an older dialect.
+        results: The tasks that had a step's result before rules appended others, by step.
+    """
+
+    root: CommentedMap
+    comments: Comments
+    kinds: Kinds
+    notes: list[Note] = field(default_factory=list)
+    rule: str = ""
+    results: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def was_older(self) -> bool:
+        return any(note.kind != "decide" for note in self.notes)
+
+    # --- what a rule says ---------------------------------------------------------------------------------------------
+
+    def changed(self, at: tuple[Any, Key | None], message: str) -> None:
+        self._note("changed", at, message)
+
+    def assumed(self, at: tuple[Any, Key | None], message: str) -> None:
+        self._note("assumed", at, message)
+
+    def decide(self, container: Any, key: Key, message: str) -> None:
+        """Names what a person must decide, in a comment before the entry as well."""
+        said = f"{MARK}{message}"
+        remark = self.comments.at(container, key)
+        if said not in remark.before:
+            remark.before.append(said)
+        self._note("decide", (container, key), message)
+
+    def _note(self, kind: NoteKind, at: tuple[Any, Key | None], message: str) -> None:
+        note = Note(line_of(*at), kind, self.rule, message)
+        if note not in self.notes:
+            self.notes.append(note)
+
+    # --- the parts ----------------------------------------------------------------------------------------------------
+
+    def steps(self) -> list[CommentedMap]:
+        """The steps that are mappings."""
+        return mappings(self.root.get("workflow"))
+
+    def tasks(self) -> Iterator[tuple[CommentedMap, CommentedMap | None]]:
+        """Every task, with its step; those of the workbook have none. Bodies of constructs are included."""
+        for step in self.steps():
+            for task in tasks_of(step.get("tool")):
+                yield task, step
+        workbook = self.root.get("workbook")
+        entries = workbook.get("tasks") if isinstance(workbook, CommentedMap) else workbook
+        if isinstance(entries, CommentedMap):
+            yield from ((entry, None) for entry in entries.values() if isinstance(entry, CommentedMap))
+        for entry in mappings(entries) if isinstance(entries, CommentedSeq) else []:
+            tool = entry.get("tool")
+            yield from ((task, None) for task in ([tool] if isinstance(tool, CommentedMap) else mappings(tool)))
+
+    def inputs_of(self, kind: str) -> frozenset[str]:
+        """The inputs of a kind under every name; empty if it is not known."""
+        known = self.kinds.get(kind)
+        return frozenset(spellings(known.inputs)) if known else frozenset()
+
+    def knobs_of(self, kind: str) -> frozenset[str]:
+        """The knobs of a kind under every name; empty if it is not known."""
+        known = self.kinds.get(kind)
+        return frozenset(spellings(known.knobs)) if known else frozenset()
+
+    # --- how a rule changes them --------------------------------------------------------------------------------------
+
+    def move(self, source: CommentedMap, key: str, to: CommentedMap, name: str | None = None) -> None:
+        """Moves an entry with its comments to the end of another mapping, under another name.
+
+        Two mappings become one. What stands there already stays, and a person decides about the other.
+        """
+        name = name or key
+        if isinstance(source[key], CommentedMap) and isinstance(to.get(name), CommentedMap):
+            for inner in list(source[key]):
+                self.move(source[key], inner, to[name])
+            if not source[key]:
+                self.remove(source, key, heir=(to, name))
+            return
+        if name in to:
+            self.decide(source, key, f"`{name}` is there already: keep one of the two values")
+            return
+        line = line_of(source, key)
+        remark = self.comments.take(source, key)
+        value = source.pop(key)
+        to[name] = value
+        _place(to, name, line)
+        moved = self.comments.at(to, name)
+        moved.before, moved.end = [*moved.before, *remark.before], remark.end or moved.end
+
+    def rename(self, container: CommentedMap, key: str, name: str, value: Any = ...) -> None:
+        """Gives an entry another name, and value, where it stands."""
+        position, line = list(container).index(key), line_of(container, key)
+        remark = self.comments.take(container, key)
+        old = container.pop(key)
+        container.insert(position, name, old if value is ... else value)
+        _place(container, name, line)
+        moved = self.comments.at(container, name)
+        moved.before, moved.end = [*remark.before, *moved.before], remark.end or moved.end
+
+    def remove(self, container: CommentedMap, key: str, heir: tuple[Any, Key] | None = None) -> Any:
+        """Removes an entry and returns its value. Its comments go to ``heir``, else to the entry after it."""
+        keys = list(container)
+        remark = self.comments.take(container, key)
+        following = keys[keys.index(key) + 1] if key != keys[-1] else None
+        value = container.pop(key)
+        said = [*remark.before, *([remark.end] if remark.end else [])]
+        if any(said):
+            if heir is None and following is None and len(container) == 0:
+                self.comments.tail += said
+            else:
+                inherited = self.comments.at(*(heir or (container, following or next(reversed(container)))))
+                inherited.before = [*said, *inherited.before]
+        return value
+
+    def rewrite(self, value: Any, change: Rewrite) -> int:
+        """Rewrites the paths in all templates of a collection. Returns how many texts changed."""
+        changes = 0
+        if not isinstance(value, CommentedMap | CommentedSeq):
+            return 0
+        for key in list(value) if isinstance(value, CommentedMap) else range(len(value)):
+            inner = value[key]
+            if isinstance(inner, str) and has_template(inner):
+                text = rewritten(inner, change)
+                if text != inner:
+                    value[key] = like(inner, text)
+                    changes += 1
+            else:
+                changes += self.rewrite(inner, change)
+        return changes
+
+
+def line_of(container: Any, key: Key | None = None) -> int:
+    """The line of an entry or a collection in the file, from 1; 1 if it was not in the file."""
+    place = getattr(container, "lc", None)
+    if place is None:
+        return 1
+    data = place.data or {}
+    if key is not None and key in data:
+        return int(data[key][0]) + 1
+    if key is not None and isinstance(container, CommentedMap | CommentedSeq):
+        try:
+            inner = container[key]
+        except (KeyError, IndexError):
+            inner = None
+        if getattr(getattr(inner, "lc", None), "line", None) is not None:
+            return int(inner.lc.line) + 1
+    return 1 if place.line is None else int(place.line) + 1
+
+
+def _place(container: CommentedMap, key: str, line: int) -> None:
+    container.lc.add_kv_line_col(key, [line - 1, 0, line - 1, 0])
+
+
+def made(value: Any, at: int = 0, *, block: bool = False) -> Any:
+    """Plain values as ruamel's, small mappings on one line.
+
+    Args:
+        at: The line that they come from, for notes about them.
+        block: Whether the outermost mapping has a line for each key.
+    """
+    if isinstance(value, CommentedMap | CommentedSeq):
+        return value
+    if isinstance(value, dict):
+        mapping = CommentedMap((key, made(inner, at)) for key, inner in value.items())
+        if at:
+            mapping.lc.line, mapping.lc.col = at - 1, 0
+            for key in mapping:
+                _place(mapping, key, at)
+        if not block and _is_small(mapping):
+            mapping.fa.set_flow_style()
+        return mapping
+    if isinstance(value, list):
+        sequence = CommentedSeq(made(item, at) for item in value)
+        if at:
+            sequence.lc.line, sequence.lc.col = at - 1, 0
+        return sequence
+    return quoted(value) if type(value) is str else value
+
+
+def quoted(text: str) -> str:
+    """A text as it is best written: templates in quotes, texts of several lines as a block."""
+    if "\n" in text:
+        return _styled(LiteralScalarString, text)
+    if not has_template(text):
+        return text
+    return _styled(SingleQuotedScalarString if '"' in text else DoubleQuotedScalarString, text)
+
+
+def like(old: str, new: str) -> str:
+    """A text in the quotes of another one."""
+    if isinstance(old, LiteralScalarString):
+        return _styled(LiteralScalarString, new)
+    if isinstance(old, DoubleQuotedScalarString) and '"' not in new:
+        return _styled(DoubleQuotedScalarString, new)
+    return _styled(SingleQuotedScalarString, new) if isinstance(old, SingleQuotedScalarString) else quoted(new)
+
+
+def _styled(style: type[str], text: str) -> str:
+    return style(text)
+
+
+def _is_small(mapping: CommentedMap) -> bool:
+    texts = [value for value in mapping.values() if not isinstance(value, CommentedMap | CommentedSeq)]
+    short = sum(len(str(key)) + len(str(value)) + 4 for key, value in mapping.items()) < 100
+    nested = [value for value in mapping.values() if isinstance(value, CommentedMap | CommentedSeq)]
+    plain = not any("\n" in str(value) for value in texts)
+    return (
+        plain
+        and short
+        and len(mapping) <= _FLOW_ITEMS
+        and all(isinstance(value, CommentedMap) and value.fa.flow_style() for value in nested)
+    )
+
+
+def kind_of(task: Any) -> str:
+    """The kind of a task; empty if it has none."""
+    kind = task.get("kind") if isinstance(task, CommentedMap) else None
+    return kind if isinstance(kind, str) else ""
+
+
+def mappings(value: Any) -> list[CommentedMap]:
+    """The mappings in a list; none if it is no list."""
+    return [item for item in value if isinstance(item, CommentedMap)] if isinstance(value, CommentedSeq) else []
+
+
+def tasks_of(tool: Any) -> Iterator[CommentedMap]:
+    """The tasks of a pipeline, those inside constructs included."""
+    for task in [tool] if isinstance(tool, CommentedMap) else mappings(tool):
+        word = next((word for word in WORDS if word in task), None)
+        if word is None:
+            yield task
+            continue
+        for branch in mappings(task[word]) if word == "choose" else [task[word]]:
+            inner = branch.get("else", branch) if isinstance(branch, CommentedMap) else None
+            if isinstance(inner, CommentedMap):
+                yield from tasks_of(inner.get("then") or inner.get("do"))
+
+
+def section(parent: CommentedMap, *path: str, at: int = 0) -> CommentedMap:
+    """The mapping under these keys, made where it is missing. A long path has a line for each key."""
+    for key in path:
+        if len(path) > 1:
+            parent.fa.set_block_style()
+        inner = parent.get(key)
+        if not isinstance(inner, CommentedMap):
+            parent[key] = inner = made({}, at or line_of(parent), block=len(path) > 1 or not parent.fa.flow_style())
+            _place(parent, key, at or line_of(parent))
+        parent = inner
+    if len(path) > 1:
+        parent.fa.set_block_style()
+    return parent

@@ -1,0 +1,186 @@
+"""Rewrites template text token by token, so that all of it that no rule is about stays as it was written."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+Path = tuple[str | int, ...]
+"""A name and what is read of it: ``fetch.data[0]`` is ``("fetch", "data", 0)``."""
+
+Replaced = tuple[int, str] | None
+"""How many parts of a path are replaced, and by what; ``None`` for none."""
+
+Rewrite = Callable[[Path], Replaced]
+
+_TEMPLATE: Final = re.compile(r"(\{\{|\{%)((?:[^%}]|\}(?!\})|%(?!\}))*+)")
+"""The opening and the code of a template, which its end, or that of the text, ends."""
+_TOKEN: Final = re.compile(
+    r"""'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*"|[A-Za-z_]\w*|\d[\w.]*|\s+|==|!=|<=|>=|//|\*\*|.""", re.DOTALL
+)
+_NAME: Final = re.compile(r"[A-Za-z_]\w*\Z")
+_WORDS: Final = frozenset(
+    "and or not in is if else elif endif for endfor set true false none True False None recursive".split()  # noqa: SIM905
+)
+_OPENING: Final = frozenset("([{")
+_CLOSING: Final = frozenset(")]}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """A path in a list of tokens: its parts, each with the index of the token after it."""
+
+    path: Path
+    ends: tuple[int, ...]
+
+
+def has_template(value: object) -> bool:
+    """Whether a value is text with a template."""
+    return isinstance(value, str) and ("{{" in value or "{%" in value)
+
+
+def expression_in(value: object) -> str | None:
+    """The expression of a text that is exactly one; ``None`` for anything else."""
+    text = value.strip() if isinstance(value, str) else ""
+    if not (text.startswith("{{") and text.endswith("}}")):
+        return None
+    inner = text.removeprefix("{{").removesuffix("}}").removeprefix("-").removesuffix("-")
+    return None if "{{" in inner or "}}" in inner else inner.strip()
+
+
+def rewritten(text: str, rewrite: Rewrite) -> str:
+    """A text with the paths in its templates rewritten."""
+    return with_code(text, lambda code: rewritten_expression(code, rewrite))
+
+
+def with_code(text: str, change: Callable[[str], str]) -> str:
+    """A text with the code of each of its templates changed."""
+    return _TEMPLATE.sub(lambda match: match[1] + change(match[2]), text)
+
+
+def rewritten_expression(expression: str, rewrite: Rewrite) -> str:
+    """An expression with its paths rewritten."""
+    tokens = _TOKEN.findall(expression)
+    out: list[str] = []
+    index = 0
+    while index < len(tokens):
+        found = _path_at(tokens, index)
+        replaced = rewrite(found.path) if found else None
+        if found and replaced:
+            out.append(replaced[1])
+            index = found.ends[replaced[0] - 1]
+            continue
+        stop = found.ends[-1] if found else index + 1
+        # What stands in brackets may hold paths, too; a path of constant parts only holds none.
+        out += tokens[index:stop]
+        index = stop
+    return "".join(out)
+
+
+def renamed(name: str, new: str) -> Rewrite:
+    """Rewrites a name."""
+    return lambda path: (1, new) if path[0] == name else None
+
+
+def paths_in(text: str) -> list[Path]:
+    """The paths that a text reads, in order."""
+    found: list[Path] = []
+
+    def note(path: Path) -> Replaced:
+        found.append(path)
+        return None
+
+    rewritten(text, note)
+    return found
+
+
+def conjuncts(expression: str) -> list[str]:
+    """The parts of an expression that must all hold; one if it is not a conjunction."""
+    parts: list[list[str]] = [[]]
+    depth = 0
+    for token in _TOKEN.findall(_unwrapped(expression)):
+        depth += (token in _OPENING) - (token in _CLOSING)
+        if depth == 0 and token in ("or", "if"):
+            return [expression.strip()]
+        if depth == 0 and token == "and":
+            parts.append([])
+        else:
+            parts[-1].append(token)
+    return ["".join(part).strip() for part in parts]
+
+
+def negated(expression: str) -> str:
+    """An expression that holds where this one does not."""
+    return f"not {grouped(expression)}"
+
+
+def grouped(expression: str) -> str:
+    """An expression that can stand as an operand."""
+    plain = _NAME.match(expression) or re.match(r"[\w.\[\]'\"]+\Z", expression)
+    return expression if plain or _unwrapped(expression) != expression else f"({expression})"
+
+
+def template(expression: str) -> str:
+    """A text that is exactly this expression."""
+    return f"{{{{ {expression} }}}}"
+
+
+def _unwrapped(expression: str) -> str:
+    """An expression without parentheses around all of it."""
+    tokens = [token for token in _TOKEN.findall(expression) if not token.isspace()]
+    if len(tokens) < 2 or tokens[0] != "(" or tokens[-1] != ")":
+        return expression
+    depth = 0
+    for index, token in enumerate(tokens):
+        depth += (token in _OPENING) - (token in _CLOSING)
+        if depth == 0 and index < len(tokens) - 1:
+            return expression
+    return _unwrapped(expression.strip()[1:-1])
+
+
+def _path_at(tokens: list[str], index: int) -> _Found | None:
+    """The path that begins at a token."""
+    name = tokens[index]
+    if not _NAME.match(name) or name in _WORDS:
+        return None
+    before = _neighbour(tokens, index, -1)
+    if before in (".", "|", "is") or (before == "not" and _neighbour(tokens, _index(tokens, index, -1), -1) == "is"):
+        return None
+    after = _neighbour(tokens, index, 1)
+    if after == "=" or (after == "(" and before != "{{"):
+        return None
+    parts: list[str | int] = [name]
+    ends = [index + 1]
+    at = index + 1
+    while at < len(tokens):
+        if tokens[at] == "." and at + 1 < len(tokens) and _NAME.match(tokens[at + 1]):
+            if _neighbour(tokens, at + 1, 1) == "(":
+                break  # a method
+            parts.append(tokens[at + 1])
+            at += 2
+        elif tokens[at] == "[" and at + 2 < len(tokens) and tokens[at + 2] == "]" and _constant(tokens[at + 1]):
+            inner = tokens[at + 1]
+            parts.append(int(inner) if inner.isdigit() else inner[1:-1])
+            at += 3
+        else:
+            break
+        ends.append(at)
+    return _Found(tuple(parts), tuple(ends))
+
+
+def _constant(token: str) -> bool:
+    return token.isdigit() or token[0] in "'\""
+
+
+def _index(tokens: list[str], index: int, step: int) -> int:
+    index += step
+    while 0 <= index < len(tokens) and tokens[index].isspace():
+        index += step
+    return index
+
+
+def _neighbour(tokens: list[str], index: int, step: int) -> str:
+    found = _index(tokens, index, step)
+    return tokens[found] if 0 <= found < len(tokens) else ""

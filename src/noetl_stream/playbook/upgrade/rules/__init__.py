@@ -1,0 +1,27 @@
+"""The rewrite rules, in the order in which they run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from noetl_stream.playbook.upgrade.draft import Draft
+from noetl_stream.playbook.upgrade.rules import cases, policies, reads, root, routing, steps, storage, tasks, values
+
+Rule = Callable[[Draft], None]
+
+RULES: Final[tuple[Rule, ...]] = (
+    *root.RULES,
+    *steps.RULES,
+    *values.TASK_RULES,
+    *tasks.RULES,
+    *cases.RULES,
+    *storage.RULES,
+    *values.RULES,
+    *steps.LATER_RULES,
+    *policies.RULES,
+    *routing.RULES,
+    *reads.RULES,
+    storage.stored_results,
+)
+"""Each finds its form in the whole playbook; later ones see what earlier ones wrote."""

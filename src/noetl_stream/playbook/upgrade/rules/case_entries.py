@@ -1,0 +1,129 @@
+"""Reads `case`: what it does, at which event, on which condition (the dialect of `case`/`when`/`then`)."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
+
+from ruamel.yaml.comments import CommentedMap, CommentedSeq
+
+from noetl_stream.playbook.upgrade.draft import line_of, made
+from noetl_stream.playbook.upgrade.expressions import conjuncts, expression_in, paths_in, template
+
+Phase = Literal["enter", "call", "exit", "failed"]
+
+ACTIONS: Final = frozenset(
+    ["call", "retry", "collect", "sink", "save", "set", "result", "next", "fail", "skip", "vars"]
+)
+_PHASES: Final[dict[str, Phase]] = {
+    **dict.fromkeys(("step.enter", "step.start", "step.started", "loop.enter"), "enter"),
+    **dict.fromkeys(("call.done", "call.success", "loop.item", "loop.iteration.done", "task.done"), "call"),
+    **dict.fromkeys(("step.exit", "step.done", "loop.done", "loop.exit", "worker.done"), "exit"),
+    **dict.fromkeys(("step.failed", "step.error", "call.error", "call.failed"), "failed"),
+}
+_EVENT: Final = re.compile(r"event\.(?:name|type)\s*==\s*['\"]([\w.]+)['\"]\Z")
+_EVENT_BEHIND: Final = re.compile(r"['\"]([\w.]+)['\"]\s*==\s*event\.(?:name|type)\Z")
+_EVENT_AMONG: Final = re.compile(r"event\.(?:name|type)\s+in\s+(?=[\[(])")
+_QUOTED: Final = re.compile(r"['\"]([\w.]+)['\"]")
+_OF_A_CALL: Final = frozenset(["response", "error"])
+
+
+class Unreadable(Exception):
+    """An entry that no rule can rewrite; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One entry of `case`. ``conditions`` must all hold; ``actions`` are in order; ``said`` are the comments on it."""
+
+    phase: Phase
+    conditions: list[str]
+    actions: list[tuple[str, Any]]
+    line: int
+    said: list[str] = field(default_factory=list)
+
+    def all_of(self, word: str) -> list[Any]:
+        """The values of every action with this word."""
+        return [value for action, value in self.actions if action == word]
+
+    @property
+    def words(self) -> set[str]:
+        return {word for word, _ in self.actions}
+
+
+def read_entry(node: Any) -> Entry:
+    """An entry of `case`.
+
+    Raises:
+        Unreadable: It is of no known shape.
+    """
+    if not isinstance(node, CommentedMap) or ("then" not in node and "else" not in node):
+        raise Unreadable("an entry of `case` needs `when` and `then`")
+    if "else" in node:
+        inner = node["else"]
+        then = inner.get("then", inner) if isinstance(inner, CommentedMap) else inner
+        return Entry("exit", [], _actions(then), line_of(node, "else"))
+    when = node.get("when", True)
+    expression = "true" if when is True else expression_in(when)
+    if expression is None:
+        raise Unreadable("the `when` of this entry is no expression")
+    phase, conditions = _phase_of(expression)
+    return Entry(phase, conditions, _actions(node["then"]), line_of(node))
+
+
+def _phase_of(expression: str) -> tuple[Phase, list[str]]:
+    phases: list[Phase] = []
+    conditions: list[str] = []
+    for part in conjuncts(expression):
+        names = _events_in(part)
+        if names is None:
+            if "event.name" in part or "event.type" in part:
+                raise Unreadable("the events of this entry are not a plain comparison: write them as arcs or rules")
+            conditions.append(part)
+        else:
+            phases += [_PHASES[name] for name in names if name in _PHASES]
+            if not any(name in _PHASES for name in names):
+                raise Unreadable(f"there is no event `{names[0]}`")
+    conditions = [part for part in conditions if part.lower() != "true"]
+    if phases:
+        return phases[0], conditions
+    names_read = {path[0] for part in conditions for path in paths_in(template(part))}
+    return ("call" if names_read & _OF_A_CALL else "exit"), conditions
+
+
+def _events_in(part: str) -> list[str] | None:
+    found = _EVENT.match(part) or _EVENT_BEHIND.match(part)
+    if found:
+        return [found[1]]
+    among = _EVENT_AMONG.match(part)
+    return _QUOTED.findall(part[among.end() :]) if among else None
+
+
+def _actions(then: Any) -> list[tuple[str, Any]]:
+    found: list[tuple[str, Any]] = []
+    for block in then if isinstance(then, CommentedSeq) else [then]:
+        if not isinstance(block, CommentedMap):
+            raise Unreadable("an action of `then` must be a mapping")
+        for word, value in block.items():
+            if word == "do" and value in ("fail", "retry", "skip"):
+                found.append((str(value), {key: inner for key, inner in block.items() if key != "do"}))
+                break
+            if word not in ACTIONS:
+                raise Unreadable(f"there is no action `{word}`")
+            found.append((str(word), value))
+    return found
+
+
+def targets_of(value: Any, line: int) -> list[CommentedMap]:
+    """The arcs of a `next` action."""
+    items = value if isinstance(value, CommentedSeq) else [value]
+    arcs = []
+    for item in items:
+        if isinstance(item, CommentedMap):
+            if "with" in item and "args" not in item:
+                item["args"] = item.pop("with")
+            arcs.append(item)
+        else:
+            arcs.append(made({"step": item}, line))
+    return arcs

@@ -1,0 +1,388 @@
+"""`case`: a task's policy for what happens at a call, arcs for what happens at the end (LANGUAGE §5, §7).
+
+A step of that dialect has one tool. Its pipeline becomes: a first task that sets what the step begins with, the tool
+with a rule for each entry about its calls, a task for each sink, and one that returns the step's result.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from ruamel.yaml.comments import CommentedMap, CommentedSeq
+
+from noetl_stream.playbook.upgrade.draft import Draft, kind_of, like, line_of, made, section, tasks_of
+from noetl_stream.playbook.upgrade.expressions import (
+    Path,
+    Replaced,
+    expression_in,
+    grouped,
+    has_template,
+    paths_in,
+    template,
+)
+from noetl_stream.playbook.upgrade.rules.case_entries import Entry, Unreadable, read_entry, targets_of
+from noetl_stream.playbook.upgrade.rules.policies import ERROR, close_rules, retry_rule, rules_of
+from noetl_stream.playbook.upgrade.rules.reads import in_arc, in_policy
+from noetl_stream.playbook.upgrade.rules.routing import GuardedTargets, as_router, ladder
+from noetl_stream.playbook.upgrade.rules.steps import all_of, pipeline_of
+from noetl_stream.playbook.upgrade.rules.storage import reads_result, sink_task
+from noetl_stream.playbook.upgrade.rules.values import returning
+
+
+def task_case(draft: Draft) -> None:
+    """`case` of a step's only task belongs to the step."""
+    for step in draft.steps():
+        tasks = list(tasks_of(step.get("tool")))
+        for task in tasks:
+            if "case" in task and "case" not in step:
+                if len(tasks) == 1:
+                    draft.changed((task, "case"), "`case` of the only task is that of the step")
+                    draft.move(task, "case", step)
+                else:
+                    draft.decide(task, "case", "write rules in the policies of the tasks")
+
+
+def step_case(draft: Draft) -> None:
+    """`case` of a step."""
+    for step in draft.steps():
+        case = step.get("case")
+        if not isinstance(case, CommentedSeq):
+            continue
+        entries: list[Entry] = []
+        for index, node in enumerate(case):
+            try:
+                entry = read_entry(node)
+            except Unreadable as error:
+                draft.decide(case, index, str(error))
+                continue
+            entry.said.extend(filter(None, draft.comments.at(case, index).before))
+            entries.append(entry)
+        problem = _refusal(step, entries) if len(entries) == len(case) else None
+        if problem is not None:
+            draft.decide(step, "case", problem)
+        elif len(entries) == len(case):
+            draft.changed((step, "case"), "`case` is policy rules for each call, and arcs for the end")
+            _Lowering(draft, step, entries).run()
+
+
+def _refusal(step: CommentedMap, entries: list[Entry]) -> str | None:
+    """Why these entries have no form here; ``None`` if they have one."""
+    loop = step.get("loop")
+    spec = loop.get("spec") if isinstance(loop, CommentedMap) else None
+    is_parallel = isinstance(spec, CommentedMap) and spec.get("mode") == "parallel"
+    words = set().union(*(entry.words for entry in entries)) if entries else set()
+    if is_parallel and words & {"collect", "set"}:
+        return "iterations at once cannot write one list: write `set_shared` in the policy of the task"
+    if "tool" not in step and words - {"next", "set", "skip"}:
+        return "a step without `tool` only routes: write these actions in a task"
+    if loop is not None and any(
+        entry.phase == "exit" and entry.words & {"sink", "save", "set", "collect"} for entry in entries
+    ):
+        return "what follows the whole loop is a step of its own: move these actions to one after it"
+    if len(list(tasks_of(step.get("tool")))) > 1 and words - {"next", "set"}:
+        return "which task these actions are about: write them in its policy"
+    return None
+
+
+@dataclass(slots=True)
+class _Lowering:
+    """Rewrites the `case` of one step.
+
+    Attributes:
+        scopes: Where the names that the entries set are kept: `ctx` if other steps read them, else `vars`.
+        begin: What is set before the first call, by scope.
+    """
+
+    draft: Draft
+    step: CommentedMap
+    entries: list[Entry]
+    scopes: dict[str, str] = field(default_factory=dict)
+    begin: dict[str, dict[str, Any]] = field(default_factory=dict)
+    sinks: list[CommentedMap] = field(default_factory=list)
+
+    def run(self) -> None:
+        name = str(self.step.get("step"))
+        line = line_of(self.step, "case")
+        self._find_scopes()
+        self.draft.remove(self.step, "case")
+        if "tool" not in self.step and any("set" in entry.words for entry in self.entries):
+            self.step.insert(list(self.step).index("step") + 1, "tool", made({"kind": "noop"}, line, block=True))
+        task = next(iter(tasks_of(self.step.get("tool"))), None)
+        returned: Any = None
+        if task is not None:
+            self._fill_begin(task)
+            returned = self._result()
+            self._add_rules(task, returned is not None, line)
+            if self.begin or self.sinks or returned is not None:
+                self._add_tasks(task, returned, name, line)
+        self._route(task, line)
+        for key in ("tool", "loop", "next"):
+            self.draft.rewrite(self.step.get(key), self._state)
+
+    # --- names --------------------------------------------------------------------------------------------------------
+
+    def _find_scopes(self) -> None:
+        names = {str(value.get("into")) for entry in self.entries for value in entry.all_of("collect")}
+        for values in self._sets(self.entries):
+            names |= set(values)
+        others = [step for step in self.draft.steps() if step is not self.step]
+        for name in sorted(names):
+            is_read = any(_reads(other, name) for other in others) and not _passes(self.entries, name)
+            self.scopes[name] = "ctx" if is_read else "vars"
+
+    def _sets(self, entries: list[Entry]) -> list[CommentedMap]:
+        found = [value for entry in entries for word in ("set", "vars") for value in entry.all_of(word)]
+        return [
+            inner
+            for value in found
+            if isinstance(value, CommentedMap)
+            for inner in (
+                [value[key] for key in ("ctx", "vars", "iter") if isinstance(value.get(key), CommentedMap)] or [value]
+            )
+        ]
+
+    def _state(self, path: Path) -> Replaced:
+        at = 1 if path[0] in ("ctx", "context") else 0
+        name = path[at] if at < len(path) else None
+        if name not in self.scopes:
+            return None
+        return at + 1, f"{self.scopes[str(name)]}.{name}"
+
+    def _write(self, into: dict[str, dict[str, Any]], name: str, value: Any) -> None:
+        into.setdefault(f"set_{self.scopes[name]}", {})[name] = value
+
+    # --- the pipeline -------------------------------------------------------------------------------------------------
+
+    def _fill_begin(self, task: CommentedMap) -> None:
+        for values in self._sets([entry for entry in self.entries if entry.phase == "enter"]):
+            for name, value in values.items():
+                self._write(self.begin, str(name), value)
+        for entry in self.entries:
+            for call in entry.all_of("call"):
+                for path, _ in _leaves(call):
+                    holder: Any = section(task, *path[:-1])
+                    first = holder.get(path[-1])
+                    if expression_in(first) == f"iter.{path[-1]}":
+                        continue
+                    self.begin.setdefault("set_iter", {})[path[-1]] = first
+                    holder[path[-1]] = made(template(f"iter.{path[-1]}"))
+
+    def _result(self) -> Any:
+        found = [value for entry in self.entries for value in entry.all_of("result")]
+        if not found:
+            return None
+        if "loop" in self.step:
+            self.draft.assumed((self.step, "step"), "the result of a loop is the list of the results of its iterations")
+            return None
+        value = found[0]
+        if isinstance(value, CommentedMap) and "from" in value:
+            value = value["from"]
+            return value if has_template(value) else template(str(value))
+        return value
+
+    def _add_rules(self, task: CommentedMap, has_result: bool, line: int) -> None:
+        name = str(task.get("name") or f"{self.step.get('step')}_task")
+        rules = CommentedSeq()
+        for entry in self.entries:
+            for rule in self._rules_of(entry, task, name, has_result) if entry.phase != "enter" else []:
+                rules.append(rule)
+                self.draft.comments.at(rules, len(rules) - 1).before += entry.said
+        if len(rules) > 1:
+            self.draft.assumed((self.step, "step"), "the first rule that matches decides; `case` ran each that matched")
+        if not rules:
+            return
+        own = rules_of(task, line)
+        for position, rule in enumerate(rules):
+            own.insert(position, rule)
+        close_rules(own, line)
+        if (self.sinks or has_result) and not any("else" in rule for rule in own):
+            own.append(made({"else": {"then": {"do": "break"}}}, line, block=True))
+
+    def _rules_of(self, entry: Entry, task: CommentedMap, name: str, has_result: bool) -> list[Any]:
+        if not entry.words - {"next"}:
+            return []
+        kind = kind_of(task)
+        conditions = [in_policy(part, kind) for part in entry.conditions]
+        if entry.phase == "failed":
+            conditions.insert(0, ERROR)
+        elif not any("outcome.status" in part for part in conditions) and not entry.words & {"retry", "fail"}:
+            conditions.insert(0, "outcome.status == 'ok'")
+        when = template(all_of(*conditions)) if conditions else True
+        for options in entry.all_of("retry"):
+            rule = retry_rule(self.draft, task, options, (self.step, "step"), entry.line)
+            if rule is not None and conditions:
+                rule["when"] = made(when)
+            return [] if rule is None else [rule]
+        if "fail" in entry.words:
+            return [self._rule(when, {"do": "fail"}, entry.line)]
+        writes = self._writes(entry, kind)
+        final: dict[str, Any] = {"do": "break"}
+        if "call" in entry.words:
+            final = {"do": "jump", "to": name}
+        elif "result" in entry.words and has_result:
+            final = {"do": "jump", "to": f"{self.step.get('step')}_result"}
+        sinks = self._sinks_of(entry, name, kind, final)
+        if sinks:
+            final = {"do": "jump", "to": sinks[0]["name"]}
+        return [self._rule(when, {**final, **writes}, entry.line)]
+
+    def _rule(self, when: Any, then: dict[str, Any], line: int) -> CommentedMap:
+        rule = {"else": {"then": then}} if when is True and "fail" not in then else {"when": when, "then": then}
+        return made(rule, line, block=True)  # type: ignore[no-any-return]
+
+    def _writes(self, entry: Entry, kind: str) -> dict[str, dict[str, Any]]:
+        writes: dict[str, dict[str, Any]] = {}
+        for collect in entry.all_of("collect"):
+            name, given = str(collect.get("into")), str(collect.get("from", "response"))
+            source = in_policy(expression_in(given) or given, kind)
+            so_far = f"({self.scopes[name]}.{name} | default([]))"
+            mode = collect.get("mode", "append")
+            value = {"append": f"{so_far} + [{source}]", "extend": f"{so_far} + {grouped(source)}"}.get(mode, source)
+            self._write(writes, name, template(value))
+        for values in self._sets([entry]):
+            for key, value in values.items():
+                self._write(writes, str(key), _in_policy(value, kind))
+        for call in entry.all_of("call"):
+            for path, value in _leaves(call):
+                writes.setdefault("set_iter", {})[path[-1]] = _in_policy(value, kind)
+        return writes
+
+    def _sinks_of(self, entry: Entry, name: str, kind: str, final: dict[str, Any]) -> list[CommentedMap]:
+        found: list[CommentedMap] = []
+        for value in [*entry.all_of("sink"), *entry.all_of("save")]:
+            number = len(self.sinks) + len(found) + 1
+            label = f"{self.step.get('step')}_sink" + (f"_{number}" if number > 1 else "")
+            task = sink_task(value, label, entry.line)
+            if task is None:
+                self.draft.decide(self.step, "step", "write a task that stores what `sink` stored: kind, auth, command")
+                continue
+            reads_result(self.draft, task, name, kind)
+            found.append(task)
+        for position, task in enumerate(found):
+            then = final if position + 1 == len(found) else {"do": "jump", "to": found[position + 1]["name"]}
+            rules = rules_of(task, entry.line)
+            rules.append(made({"when": template(ERROR), "then": {"do": "fail"}}, entry.line, block=True))
+            rules.append(made({"else": {"then": then}}, entry.line, block=True))
+        self.sinks += found
+        return found
+
+    def _add_tasks(self, task: CommentedMap, returned: Any, name: str, line: int) -> None:
+        pipeline = pipeline_of(self.draft, self.step)
+        if self.begin:
+            pipeline.insert(0, self._begin_task(line))
+        for sink in self.sinks:
+            pipeline.append(sink)
+        if returned is not None:
+            kind, main = kind_of(task), str(task.get("name"))
+            last = returning(returned, line, f"{name}_result")
+            reads_result(self.draft, last, main, kind)
+            pipeline.append(last)
+        elif self.sinks and "loop" not in self.step:
+            self.draft.results[name] = str(task.get("name"))
+
+    def _begin_task(self, line: int) -> CommentedMap:
+        """The first task. What belongs to the whole step is set by the first iteration only."""
+        each = {word: values for word, values in self.begin.items() if word == "set_iter"}
+        rules: list[Any] = []
+        if "loop" in self.step and len(each) < len(self.begin):
+            rules.append({"when": "{{ iter.index == 0 }}", "then": {"do": "continue", **self.begin}})
+            rules.append({"else": {"then": {"do": "continue", **each}}})
+        else:
+            rules.append({"else": {"then": {"do": "continue", **self.begin}}})
+        begin = {"name": "begin", "kind": "noop", "spec": {"policy": {"rules": rules}}}
+        return made(begin, line, block=True)  # type: ignore[no-any-return]
+
+    # --- the arcs -----------------------------------------------------------------------------------------------------
+
+    def _route(self, task: CommentedMap | None, line: int) -> None:
+        kind = kind_of(task)
+        result = "event.result"
+        if task is not None and (self.sinks or any("result" in entry.words for entry in self.entries)):
+            result = f"steps.{self.step.get('step')}.results.{task.get('name')}"
+        branches: list[GuardedTargets] = []
+        said: list[list[str]] = []
+        for entry in self.entries:
+            for value in entry.all_of("next"):
+                targets = targets_of(value, entry.line)
+                for target in targets:
+                    self._in_arc(target, kind, result)
+                branches.append(GuardedTargets(self._guard(entry, kind, result), targets))
+                said.append([] if task is not None and entry.words - {"next"} else entry.said)
+        if not branches:
+            return
+        if self.step.get("next"):
+            router = as_router(self.draft, self.step)
+            arcs = [arc for arc in router.get("arcs") or () if isinstance(arc, CommentedMap)]
+            if all("when" not in arc for arc in arcs):
+                branches.append(GuardedTargets(None, arcs))
+            else:
+                branches += [GuardedTargets(expression_in(arc.get("when")), [arc]) for arc in arcs]
+            self.draft.remove(self.step, "next")
+        router = ladder(branches, line)
+        first = 0
+        for branch, comments in zip(branches, said, strict=False):
+            self.draft.comments.at(router["arcs"], first).before += comments
+            first += len(branch.targets)
+        self.step["next"] = router
+
+    def _guard(self, entry: Entry, kind: str, result: str) -> str | None:
+        conditions = entry.conditions
+        if "loop" in self.step and entry.phase == "call":
+            kept = [part for part in conditions if not {path[0] for path in paths_in(template(part))} & _OF_A_CALL]
+            if len(kept) < len(conditions):
+                self.draft.assumed(
+                    (self.step, "step"), "the arc is taken when the loop is done, not at one of its calls"
+                )
+            conditions = kept
+        guards = [in_arc(part, kind, result) for part in conditions]
+        if entry.phase == "failed":
+            guards.insert(0, "event.name == 'step.failed'")
+        return all_of(*guards) or None
+
+    def _in_arc(self, target: CommentedMap, kind: str, result: str) -> None:
+        args = target.get("args")
+        for key, value in args.items() if isinstance(args, CommentedMap) else ():
+            expression = expression_in(value)
+            if expression is not None:
+                args[key] = like(value, template(in_arc(expression, kind, result)))
+
+
+_OF_A_CALL: Final = frozenset(["response", "error"])
+
+
+def _in_policy(value: Any, kind: str) -> Any:
+    expression = expression_in(value)
+    return value if expression is None else template(in_policy(expression, kind))
+
+
+def _leaves(value: Any, path: tuple[str, ...] = ()) -> list[tuple[tuple[str, ...], Any]]:
+    if not isinstance(value, CommentedMap):
+        return [(path, value)] if path else []
+    return [leaf for key, inner in value.items() for leaf in _leaves(inner, (*path, str(key)))]
+
+
+def _reads(step: CommentedMap, name: str) -> bool:
+    """Whether a step reads a name, bare or in `ctx`."""
+    found: list[bool] = []
+
+    def look(value: Any) -> None:
+        if isinstance(value, CommentedMap | CommentedSeq):
+            for inner in value.values() if isinstance(value, CommentedMap) else value:
+                look(inner)
+        elif has_template(value):
+            found.append(
+                any(path[0] == name or path[:2] in (("ctx", name), ("context", name)) for path in paths_in(value))
+            )
+
+    look(step)
+    return any(found)
+
+
+def _passes(entries: list[Entry], name: str) -> bool:
+    """Whether a `next` passes a name as an arg, which is what the target reads then."""
+    arcs = [arc for entry in entries for value in entry.all_of("next") for arc in targets_of(value, entry.line)]
+    return any(isinstance(arc.get("args"), CommentedMap) and name in arc["args"] for arc in arcs)
+
+
+RULES: Final = (task_case, step_case)

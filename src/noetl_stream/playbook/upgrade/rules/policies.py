@@ -1,0 +1,328 @@
+"""Task policies: `eval`, rules in older shapes, retries (LANGUAGE §5)."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from ruamel.yaml.comments import CommentedMap, CommentedSeq
+
+from noetl_stream.playbook.upgrade.draft import Draft, kind_of, like, line_of, made, mappings, section
+from noetl_stream.playbook.upgrade.expressions import (
+    Path,
+    Replaced,
+    expression_in,
+    has_template,
+    negated,
+    renamed,
+    template,
+)
+from noetl_stream.playbook.upgrade.rules.reads import in_policy
+from noetl_stream.playbook.upgrade.rules.steps import all_of
+
+WRITES: Final = ("set_ctx", "set_iter", "set_vars", "set_shared")
+ERROR: Final = "outcome.status == 'error'"
+_THEN: Final = ("do", "attempts", "backoff", "delay", "max_delay", "to", *WRITES, "set_prev", "set")
+_SYNONYMS: Final = {
+    "max_attempts": "attempts",
+    "max_retries": "attempts",
+    "initial_delay": "delay",
+    "delay_s": "delay",
+    "delay_seconds": "delay",
+    "interval": "delay",
+    "max_delay_s": "max_delay",
+}
+_DIRECTIVES: Final = ("retry", "fail", "skip", "jump", "continue", "break")
+_CONDITIONS: Final = ("when", "retry_when", "if", "expr", "on")
+
+
+def task_eval(draft: Draft) -> None:
+    """`eval`: rules of the task's policy."""
+    for task, _ in list(draft.tasks()):
+        rules = task.get("eval")
+        if not isinstance(rules, CommentedSeq):
+            continue
+        if has_rules(task):
+            draft.decide(task, "eval", "the task has `eval` and a policy: write one list of rules")
+            continue
+        draft.changed((task, "eval"), "`eval` is the list `spec.policy.rules`")
+        policy = section(task, "spec", "policy", at=line_of(task, "eval"))
+        draft.move(task, "eval", policy, "rules")
+        for rule in mappings(rules):
+            shape_rule(draft, rule)
+        close_rules(rules, line_of(policy, "rules"))
+
+
+def task_policy(draft: Draft) -> None:
+    """`policy` or `rules` in the wrong place, a policy that is a list, rules in older shapes."""
+    for task, _ in list(draft.tasks()):
+        for key in ("policy", "rules"):
+            if key not in task or key in draft.inputs_of(kind_of(task)):
+                continue
+            draft.changed((task, key), f"`{key}` of a task stands under `spec`")
+            draft.move(task, key, section(task, "spec", *(["policy"] if key == "rules" else []), at=line_of(task, key)))
+        spec = task.get("spec")
+        if isinstance(spec, CommentedMap) and isinstance(spec.get("rules"), CommentedSeq):
+            draft.changed((spec, "rules"), "`rules` stand under `spec.policy`")
+            draft.move(spec, "rules", section(spec, "policy", at=line_of(spec, "rules")))
+        policy = spec.get("policy") if isinstance(spec, CommentedMap) else None
+        if isinstance(spec, CommentedMap) and isinstance(policy, CommentedSeq):
+            draft.changed((spec, "policy"), "the list of a policy stands under `rules`")
+            spec["policy"] = policy = made({"rules": policy}, line_of(spec, "policy"), block=True)
+        for rule in mappings(policy.get("rules")) if isinstance(policy, CommentedMap) else []:
+            shape_rule(draft, rule)
+
+
+def shape_rule(draft: Draft, rule: CommentedMap) -> None:
+    """A rule as `when` and `then`, or `else` with `then` inside."""
+    for key in ("expr", "if"):
+        if key in rule and "when" not in rule:
+            draft.changed((rule, key), f"`{key}` of a rule is `when`")
+            draft.rename(rule, key, "when")
+    if "else" in rule:
+        _shape_else(draft, rule)
+        inner = rule["else"]
+    else:
+        inner = rule
+        _nest_then(draft, rule)
+    then = inner.get("then") if isinstance(inner, CommentedMap) else None
+    if isinstance(then, CommentedMap):
+        _shape_then(draft, then)
+
+
+def _shape_else(draft: Draft, rule: CommentedMap) -> None:
+    inner = rule["else"]
+    if "then" in rule and not inner:
+        draft.changed((rule, "else"), "`then` of `else` stands inside it")
+        then = draft.remove(rule, "then", heir=(rule, "else"))
+        rule["else"] = made({"then": then}, line_of(rule, "else"), block=True)
+    elif isinstance(inner, CommentedMap) and "then" not in inner and inner:
+        draft.changed((rule, "else"), "`else` holds `then`")
+        rule["else"] = made({"then": inner}, line_of(rule, "else"), block=True)
+
+
+def _nest_then(draft: Draft, rule: CommentedMap) -> None:
+    loose = [key for key in _THEN if key in rule]
+    if not loose:
+        return
+    draft.changed((rule, loose[0]), "what a rule does stands under `then`")
+    then = rule.get("then")
+    if not isinstance(then, CommentedMap):
+        rule["then"] = then = made({}, line_of(rule, loose[0]), block=True)
+    for key in loose:
+        draft.move(rule, key, then)
+
+
+def _shape_then(draft: Draft, then: CommentedMap) -> None:
+    for word in _DIRECTIVES:
+        if word in then and "do" not in then:
+            draft.changed((then, word), f"`{word}` is a value of `do`")
+            options = then[word]
+            draft.rename(then, word, "do", "break" if word == "skip" else word)
+            for key, value in options.items() if isinstance(options, CommentedMap) else ():
+                then[key] = value
+    for old, new in _SYNONYMS.items():
+        if old in then and new not in then:
+            draft.changed((then, old), f"`{old}` of a retry is `{new}`")
+            draft.rename(then, old, new)
+    if "backoff_multiplier" in then:
+        _multiplier(draft, then)
+    for key in ("jitter",):
+        if key in then:
+            draft.assumed((then, key), "`jitter` is dropped: every delay has up to 10 % of it")
+            draft.remove(then, key)
+    if isinstance(then.get("set"), CommentedMap):
+        _shape_set(draft, then)
+    if then and "do" not in then and set(then) <= {*WRITES}:
+        draft.changed((then, None), "a rule that only sets values goes on: `do: continue`")
+        then.insert(0, "do", "continue")
+    if then.get("do") == "retry" and "attempts" not in then:
+        then["attempts"] = 3
+        draft.assumed((then, "do"), "a retry without `attempts` makes 3 runs in all")
+
+
+def _shape_set(draft: Draft, then: CommentedMap) -> None:
+    """`set`, alone or by scope."""
+    values = then["set"]
+    draft.changed((then, "set"), "`set` is `set_ctx`, or the one of its scope")
+    scopes = {key: values[key] for key in ("ctx", "iter", "vars") if isinstance(values.get(key), CommentedMap)}
+    for scope, inner in (scopes or {"ctx": values}).items():
+        then[f"set_{scope}"] = inner
+    draft.remove(then, "set")
+
+
+def _multiplier(draft: Draft, then: CommentedMap) -> None:
+    factor = then["backoff_multiplier"]
+    if "backoff" not in then:
+        if factor not in (1, 2):
+            draft.assumed((then, "backoff_multiplier"), f"delays double: `exponential` for a factor of {factor}")
+        draft.changed((then, "backoff_multiplier"), "`backoff_multiplier` is `backoff`")
+        draft.rename(then, "backoff_multiplier", "backoff", "fixed" if factor == 1 else "exponential")
+    else:
+        draft.assumed((then, "backoff_multiplier"), "`backoff_multiplier` is dropped: `backoff` says how delays grow")
+        draft.remove(then, "backoff_multiplier")
+
+
+def set_prev(draft: Draft) -> None:
+    """`set_prev`: a key of `iter` that the next task reads for `_prev`."""
+    for step in draft.steps():
+        pipeline = step.get("tool")
+        tasks = mappings(pipeline) if isinstance(pipeline, CommentedSeq) else [pipeline]
+        for index, task in enumerate(tasks):
+            thens = [then for then in thens_of(task) if "set_prev" in then]
+            if not thens:
+                continue
+            going_on = [then for then in thens_of(task) if then.get("do", "continue") == "continue"]
+            name = f"{task.get('name', 'task')}_prev"
+            if any("set_prev" not in then for then in going_on):
+                draft.assumed((thens[0], "set_prev"), f"where no rule sets it, `iter.{name}` stays as it was")
+            for then in thens:
+                draft.changed((then, "set_prev"), f"`set_prev` is `set_iter: {{ {name}: … }}`")
+                section(then, "set_iter")[name] = draft.remove(then, "set_prev")
+            if index + 1 < len(tasks):
+                draft.rewrite(tasks[index + 1], renamed("_prev", f"iter.{name}"))
+
+
+def task_writes(draft: Draft) -> None:
+    """`set_ctx` and its like on a task: part of its policy."""
+    for task, _ in list(draft.tasks()):
+        for word in (*WRITES, "set"):
+            if isinstance(task.get(word), CommentedMap) and word not in draft.inputs_of(kind_of(task)):
+                draft.changed((task, word), f"`{word}` of a task belongs in its policy")
+                values = draft.remove(task, word)
+                write_after(draft, task, "set_ctx" if word == "set" else word, values)
+
+
+def retries(draft: Draft) -> None:
+    """`retry` of a step, a task or its `spec`: a rule of the task's policy."""
+    for step in draft.steps():
+        for holder, key in _retry_holders(step):
+            draft.changed((holder, key), "`retry` belongs to each task's policy")
+            value = draft.remove(holder, key)
+            tasks = [task for task, owner in draft.tasks() if owner is step]
+            for task in tasks:
+                _add_retry(draft, task, value, (holder, key))
+    for task, _ in list(draft.tasks()):
+        spec = task.get("spec")
+        for holder in (task, spec):
+            if isinstance(holder, CommentedMap) and "retry" in holder:
+                draft.changed((holder, "retry"), "`retry` is a rule of the task's policy")
+                line = line_of(holder, "retry")
+                value = draft.remove(holder, "retry")
+                _add_retry(draft, task, value, (holder, None), line)
+        if isinstance(spec, CommentedMap) and not spec:
+            draft.remove(task, "spec")
+
+
+def _retry_holders(step: CommentedMap) -> list[tuple[CommentedMap, str]]:
+    spec, loop = step.get("spec"), step.get("loop")
+    loop_spec = loop.get("spec") if isinstance(loop, CommentedMap) else None
+    return [
+        (holder, "retry")
+        for holder in (step, spec, loop_spec)
+        if isinstance(holder, CommentedMap) and "retry" in holder
+    ]
+
+
+def _add_retry(draft: Draft, task: CommentedMap, value: Any, at: tuple[Any, Any], line: int = 0) -> None:
+    """Puts the rule, or one for each entry of a list, before all others."""
+    found = [retry_rule(draft, task, one, at, line) for one in (value if isinstance(value, CommentedSeq) else [value])]
+    rules = rules_of(task, line)
+    for rule in reversed(found):
+        if rule is not None:
+            rules.insert(0, rule)
+    close_rules(rules, line)
+
+
+def retry_rule(draft: Draft, task: CommentedMap, value: Any, at: tuple[Any, Any], line: int) -> CommentedMap | None:
+    """The rule that a `retry` is; ``None`` if it is switched off."""
+    options = dict(value) if isinstance(value, CommentedMap) else {"attempts": value}
+    inner = options.pop("then", None)
+    options.update(inner if isinstance(inner, CommentedMap) else {})
+    if options.get("enabled") is False or options.get("attempts") is False:
+        return None
+    conditions = [ERROR]
+    for key in _CONDITIONS:
+        condition = expression_in(options.pop(key, None))
+        if condition is not None:
+            conditions.append(in_policy(condition, kind_of(task)))
+    stop = expression_in(options.pop("stop_when", None))
+    if stop is not None:
+        conditions.append(negated(in_policy(stop, kind_of(task))))
+    if any("outcome.status" in one for one in conditions[1:]):
+        del conditions[0]
+    then = made({"do": "retry"}, line)
+    for key in ("enabled", "do"):
+        options.pop(key, None)
+    if options.get("attempts") is True:
+        options["attempts"] = 3
+    then.update(options)
+    _shape_then(draft, then)
+    for key in [key for key in then if key not in _THEN]:
+        draft.assumed(at, f"`{key}` of a retry is dropped: the policy has no such option")
+        del then[key]
+    rule: CommentedMap = made({"when": template(all_of(*conditions)), "then": then}, line, block=True)
+    return rule
+
+
+def has_rules(task: CommentedMap) -> bool:
+    """Whether a task has a policy with rules."""
+    return any(True for _ in thens_of(task))
+
+
+def thens_of(task: Any) -> list[CommentedMap]:
+    """The `then` of each rule of a task."""
+    spec = task.get("spec") if isinstance(task, CommentedMap) else None
+    policy = spec.get("policy") if isinstance(spec, CommentedMap) else None
+    rules = mappings(policy.get("rules")) if isinstance(policy, CommentedMap) else []
+    inner = [rule.get("else", rule) for rule in rules]
+    return [one["then"] for one in inner if isinstance(one, CommentedMap) and isinstance(one.get("then"), CommentedMap)]
+
+
+def rules_of(task: CommentedMap, line: int = 0) -> CommentedSeq:
+    """The list of a task's rules, made where it is missing."""
+    policy = section(task, "spec", "policy", at=line)
+    if not isinstance(policy.get("rules"), CommentedSeq):
+        policy["rules"] = CommentedSeq()
+        policy.fa.set_block_style()
+    rules: CommentedSeq = policy["rules"]
+    return rules
+
+
+def close_rules(rules: CommentedSeq, line: int = 0) -> None:
+    """Lets an error that no rule is about fail the task, as it did before there were rules."""
+    last = rules[-1] if rules else None
+    if isinstance(last, CommentedMap) and "else" in last:
+        return
+    whens = [expression_in(rule.get("when")) for rule in mappings(rules) if _ends(rule)]
+    if ERROR not in whens and "true" not in [str(rule.get("when")).lower() for rule in mappings(rules)]:
+        rules.append(made({"when": template(ERROR), "then": {"do": "fail"}}, line, block=True))
+
+
+def _ends(rule: CommentedMap) -> bool:
+    then = rule.get("then")
+    return isinstance(then, CommentedMap) and then.get("do") != "retry"
+
+
+def write_after(draft: Draft, task: CommentedMap, word: str, values: CommentedMap, line: int = 0) -> None:
+    """Sets values whenever a task has gone well. Its own result is read as `outcome.result` there."""
+    kind, name = kind_of(task), task.get("name")
+
+    def rewrite(path: Path) -> Replaced:
+        return (1, "outcome.result") if name is not None and path[0] == name else None
+
+    draft.rewrite(values, rewrite)
+    for key, value in values.items():
+        if has_template(value) and (expression := expression_in(value)) is not None:
+            values[key] = like(value, template(in_policy(expression, kind)))
+    if not has_rules(task):
+        rules_of(task, line).append(made({"when": template(ERROR), "then": {"do": "fail"}}, line, block=True))
+    for then in thens_of(task):
+        if then.get("do", "continue") in ("continue", "break", "jump"):
+            section(then, word).update(values)
+    rules = rules_of(task)
+    if not any("else" in rule for rule in mappings(rules)):
+        then = made({"do": "continue", word: values}, line, block=True)
+        rules.append(made({"else": {"then": then}}, line, block=True))
+
+
+RULES: Final = (task_eval, task_policy, set_prev, task_writes, retries)

@@ -1,0 +1,399 @@
+"""Names of older dialects in templates, and how the same is read now (LANGUAGE §2)."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
+
+from ruamel.yaml.comments import CommentedMap, CommentedSeq
+
+from noetl_stream.playbook.upgrade.draft import Draft, kind_of, like, mappings, tasks_of
+from noetl_stream.playbook.upgrade.expressions import (
+    Path,
+    Replaced,
+    Rewrite,
+    has_template,
+    paths_in,
+    renamed,
+    rewritten_expression,
+    with_code,
+)
+
+SQL: Final = frozenset(["postgres", "duckdb"])
+_COMMAND: Final = re.compile(r"command_(\d+)\Z")
+_STATUS: Final = re.compile(r"(outcome\.status\s*(?:==|!=)\s*)(['\"])(success|done|completed|failed|failure)(?=['\"])")
+_EVENT_STATUS: Final = re.compile(r"(event\.status\s*(?:==|!=)\s*)(['\"])(ok|done|completed|failed|failure)(?=['\"])")
+_IS_THERE: Final = re.compile(
+    r"(?<![\w.])(response|error)\s*(?:is\s+(not\s+)?(?:defined|none|None)\b|(==|!=)\s*(?:None|none|null)\b)"
+)
+_STATUS_KEYS: Final = ("status", "status_code", "code")
+_EVENT_NAMES: Final = ("step.done", "loop.done", "step.exit", "call.done", "step.failed", "call.error", "step.error")
+_FAILED: Final = ("step.failed", "call.error", "step.error")
+_OLDER: Final = frozenset(["response", "error", "result"])
+_HTTP_KEYS: Final = frozenset(["status", "headers", "data", "encoding", "outcome", "results"])
+_ITSELF: Final = frozenset(["job", "execution"])
+_ID_KEYS: Final = frozenset(["uuid", "id", "execution_id"])
+
+
+def in_policy(expression: str, kind: str) -> str:
+    """An expression over `response`, `error` and `result` as a task's policy reads it."""
+    whole = "outcome.result.data" if kind == "http" else "outcome.result"
+
+    def rewrite(path: Path) -> Replaced:
+        match path:
+            case ("response" | "error", "status" | "status_code", *_) if kind == "http":
+                return 2, "outcome.http.status"
+            case ("response", *_) | ("result", *_):
+                return 1, whole if path[0] == "response" else "outcome.result"
+            case ("error", *_):
+                return 1, "outcome.error"
+            case ("outcome", "py", "exception", *_):
+                return 3, "outcome.py.exception_type"
+            case ("success",):
+                return 1, "(outcome.status == 'ok')"
+            case ("attempt",):
+                return 1, "_attempt"
+            case _:
+                return None
+
+    return _STATUS.sub(_outcome_status, rewritten_expression(_there(expression, "outcome", "ok"), rewrite))
+
+
+def in_arc(expression: str, kind: str, result: str = "event.result") -> str:
+    """The same as an arc reads it.
+
+    Args:
+        result: What the step's result is there.
+    """
+    whole = f"{result}.data" if kind == "http" else result
+
+    def rewrite(path: Path) -> Replaced:
+        match path:
+            case ("response", *_):
+                return 1, whole
+            case ("result", *_):
+                return 1, result
+            case ("error", *_):
+                return 1, "event.error"
+            case _:
+                return None
+
+    return rewritten_expression(_there(expression, "event", "success"), rewrite)
+
+
+def _there(expression: str, namespace: str, good: str) -> str:
+    """`response is defined` and `error is defined` as what they ask: whether it went well."""
+
+    def asked(match: re.Match[str]) -> str:
+        name, negation, comparison = match[1], match[2], match[3]
+        about_nothing = "defined" not in match[0]
+        is_there = (negation is None) != about_nothing if comparison is None else comparison == "!="
+        status = good if (name == "response") == is_there else "error"
+        return f"{namespace}.status == '{status}'"
+
+    return _IS_THERE.sub(asked, expression)
+
+
+def _outcome_status(match: re.Match[str]) -> str:
+    return f"{match[1]}{match[2]}{'error' if match[3].startswith('fail') else 'ok'}"
+
+
+def declared(draft: Draft) -> frozenset[str]:
+    """The names that a playbook declares itself, and that are no names of an older dialect therefore."""
+    workload = draft.root.get("workload")
+    names = set(workload) if isinstance(workload, CommentedMap) else set()
+    for step in draft.steps():
+        names.add(str(step.get("step")))
+        loop = step.get("loop")
+        while isinstance(loop, CommentedMap):
+            names.add(str(loop.get("iterator")))
+            loop = loop.get("loop")
+        for task in tasks_of(step.get("tool")):
+            names.add(str(task.get("name")))
+        router = step.get("next")
+        for arc in mappings(router.get("arcs")) if isinstance(router, CommentedMap) else []:
+            names |= set(arc["args"]) if isinstance(arc.get("args"), CommentedMap) else set()
+    for writes in _writes(draft.root.get("workflow")):
+        names |= set(writes)
+    return frozenset(names)
+
+
+def _writes(node: Any) -> Iterator[CommentedMap]:
+    """Every `set_…` mapping in a collection."""
+    if not isinstance(node, CommentedMap | CommentedSeq):
+        return
+    for key, value in node.items() if isinstance(node, CommentedMap) else enumerate(node):
+        if isinstance(value, CommentedMap) and isinstance(key, str) and key.startswith("set_"):
+            yield value
+        elif isinstance(value, CommentedMap | CommentedSeq):
+            yield from _writes(value)
+
+
+def policy_words(draft: Draft) -> None:
+    """Older names and status words in the policies of tasks."""
+    if _OLDER & declared(draft):
+        return
+    for task, _ in list(draft.tasks()):
+        spec = task.get("spec")
+        policy = spec.get("policy") if isinstance(spec, CommentedMap) else None
+        if isinstance(policy, CommentedMap) and _each_expression(policy, _policy_words(kind_of(task))):
+            draft.changed((task, "spec"), "the policy reads `outcome`, whose `status` is `ok` or `error`")
+
+
+def _policy_words(kind: str) -> Callable[[str], str]:
+    return lambda text: in_policy(text, kind)
+
+
+def event_words(draft: Draft) -> None:
+    """Older names of events and results in guards and `args` of arcs."""
+    is_older = not _OLDER & declared(draft)
+    for step in draft.steps():
+        router = step.get("next")
+        end = "loop.done" if "loop" in step else "step.done"
+        change = _arc_words(kind_of_result(step), end, is_older=is_older)
+        for arc in mappings(router.get("arcs")) if isinstance(router, CommentedMap) else []:
+            if _each_expression(arc, change):
+                draft.changed((arc, "when"), f"the arc reads `event`, whose `name` is `{end}` or `step.failed`")
+
+
+def _arc_words(kind: str, end: str, *, is_older: bool) -> Callable[[str], str]:
+    def change(text: str) -> str:
+        text = in_arc(text, kind) if is_older else text
+        text = re.sub(r"\bevent\.type\b", "event.name", text)
+        return _event_names(_EVENT_STATUS.sub(_event_status, text), end)
+
+    return change
+
+
+def _event_status(match: re.Match[str]) -> str:
+    return f"{match[1]}{match[2]}{'error' if match[3].startswith('fail') else 'success'}"
+
+
+def _event_names(text: str, end: str) -> str:
+    if "event.name" not in text:
+        return text
+    for old in _EVENT_NAMES:
+        new = "step.failed" if old in _FAILED else end
+        text = text.replace(f"'{old}'", f"'{new}'").replace(f'"{old}"', f'"{new}"')
+    return text
+
+
+def _each_expression(node: Any, change: Callable[[str], str]) -> int:
+    """Changes the code of each template in a collection. Returns how many texts changed."""
+    changes = 0
+    for key, value in list(node.items()) if isinstance(node, CommentedMap) else enumerate(list(node)):
+        if isinstance(value, str) and has_template(value):
+            text = with_code(value, change)
+            if text != value:
+                node[key] = like(value, text)
+                changes += 1
+        elif isinstance(value, CommentedMap | CommentedSeq):
+            changes += _each_expression(value, change)
+    return changes
+
+
+def job_uuid(draft: Draft) -> None:
+    """`job.uuid`: the id of the execution."""
+    if _ITSELF & declared(draft):
+        return
+
+    def rewrite(path: Path) -> Replaced:
+        return (2, "execution_id") if path[0] in _ITSELF and path[1:2] and path[1] in _ID_KEYS else None
+
+    for key in ("workflow", "workbook", "executor"):
+        if draft.rewrite(draft.root.get(key), rewrite):
+            draft.changed((draft.root, key), "`job.uuid` is `execution_id`")
+
+
+def older_names(draft: Draft) -> None:
+    """`context`, and `loop` and `item` of a loop."""
+    names = declared(draft)
+    if "context" not in names and draft.rewrite(draft.root.get("workflow"), renamed("context", "ctx")):
+        draft.changed((draft.root, "workflow"), "`context` is `ctx`")
+    for step in draft.steps():
+        loop = step.get("loop")
+        iterator = loop.get("iterator") if isinstance(loop, CommentedMap) else None
+        if iterator is not None and draft.rewrite(step.get("tool"), _loop_words(str(iterator), names)):
+            draft.changed((step, "tool"), "`loop.index` and `item` are read from `iter`")
+
+
+def _loop_words(iterator: str, names: frozenset[str]) -> Rewrite:
+    def rewrite(path: Path) -> Replaced:
+        match path:
+            case ("loop", "index0", *_):
+                return 2, "iter.index"
+            case ("loop", "index", *_):
+                return 2, "(iter.index + 1)"
+            case ("loop", "length", *_):
+                return 2, "iter.count"
+            case ("item" | "_item", *_) if path[0] not in names:
+                return 1, f"iter.{iterator}"
+            case _:
+                return None
+
+    return rewrite
+
+
+def sql_results(draft: Draft) -> None:
+    """Results of SQL read by statement, `x.command_0.rows`, or as a list, `x[0]`."""
+    last: dict[str, int] = {}
+    for task, step in draft.tasks():
+        if kind_of(task) in SQL:
+            for name in (task.get("name"), step.get("step") if step is not None else None):
+                last[str(name)] = _statements(task) - 1
+
+    def rewrite(path: Path, start: int) -> Replaced:
+        at = start + 1 if path[start : start + 1] == ("data",) else start
+        part = path[at] if at < len(path) else ""
+        if isinstance(part, int):
+            return at, f"{_text(path[:start])}.rows"
+        found = _COMMAND.match(part)
+        if found is None or int(found[1]) != last.get(str(path[start - 1]), int(found[1])):
+            return None
+        is_row = any(isinstance(following, int) for following in path[at + 1 : at + 2])
+        return at + 1, _text(path[:start]) + (".rows" if is_row else "")
+
+    _each_result(draft, SQL, rewrite, "the result of SQL is `{rows, row_count, columns, statements}`")
+    for step in draft.steps():
+        for key in list(step):
+            if _reads_statement(step[key]):
+                draft.decide(step, key, "`command_0` and the like: a task has the result of its last statement only")
+
+
+def _statements(task: CommentedMap) -> int:
+    given = next((task[key] for key in ("command", "query", "commands") if key in task), "")
+    texts = given if isinstance(given, CommentedSeq) else [given]
+    return max(1, sum(1 for text in texts for part in str(text).split(";") if part.strip()))
+
+
+def _reads_statement(value: Any) -> bool:
+    if isinstance(value, CommentedMap | CommentedSeq):
+        return any(map(_reads_statement, value.values() if isinstance(value, CommentedMap) else value))
+    is_template = isinstance(value, str) and has_template(value)
+    return is_template and any(_COMMAND.match(str(part)) for path in paths_in(value) for part in path[1:3])
+
+
+def python_results(draft: Draft) -> None:
+    """Results of python read as `x.data.result`."""
+    returned: dict[str, str] = {}
+    for task, step in draft.tasks():
+        if kind_of(task) == "python":
+            answer = _returns_result(str(task.get("code", "")))
+            for name in (task.get("name"), step.get("step") if step is not None else None):
+                returned[str(name)] = answer
+
+    def rewrite(path: Path, start: int) -> Replaced:
+        keys = path[start : start + 2]
+        answer = returned.get(str(path[start - 1]), "maybe")
+        is_older = answer == "no" or (answer == "maybe" and draft.was_older)
+        return (start + 2, _text(path[:start])) if keys == ("data", "result") and is_older else None
+
+    _each_result(draft, frozenset(["python"]), rewrite, "the result of python is what the code returns")
+
+
+def _returns_result(code: str) -> str:
+    """Whether code gives back a mapping with the key ``result``: ``yes``, ``no`` or ``maybe``."""
+    try:
+        tree = ast.parse(f"async def code():\n    pass\n{_indented(code)}")
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return "maybe"
+    values: list[ast.expr | None] = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and node.value == "result":
+            return "yes"
+        if isinstance(node, ast.Return) or (
+            isinstance(node, ast.Assign)
+            and any(isinstance(target, ast.Name) and target.id == "result" for target in node.targets)
+        ):
+            values.append(node.value)
+    plain = (ast.Dict, ast.List, ast.ListComp, ast.Constant, ast.BinOp, ast.Compare, ast.JoinedStr)
+    known = all(isinstance(value, plain) and not _spreads(value) for value in values)
+    return "no" if values and known else "maybe"
+
+
+def _indented(code: str) -> str:
+    return "\n".join(f"    {line}" for line in code.split("\n"))
+
+
+def _spreads(value: ast.expr) -> bool:
+    return isinstance(value, ast.Dict) and None in value.keys
+
+
+def http_results(draft: Draft) -> None:
+    """Results of http read as if they were the body."""
+    if not draft.was_older:
+        return
+
+    def rewrite(path: Path, start: int) -> Replaced:
+        return (start, f"{_text(path[:start])}.data") if path[start] not in _HTTP_KEYS else None
+
+    _each_result(draft, frozenset(["http"]), rewrite, "the body of a response is `data` of the result")
+
+
+Within = Callable[[Path, int], Replaced]
+"""Rewrites a path, given the index of its first part within a result."""
+
+
+def _each_result(draft: Draft, kinds: frozenset[str], rewrite: Within, message: str) -> None:
+    """Rewrites what is read of results of these kinds."""
+    steps = {str(step.get("step")): kind_of_result(step) for step in draft.steps()}
+    places: list[tuple[CommentedMap, str, Rewrite]] = [
+        (draft.root, key, _within(rewrite, kinds, steps, {})) for key in ("executor", "workbook")
+    ]
+    for step in draft.steps():
+        tasks = {str(task.get("name")): kind_of(task) for task in tasks_of(step.get("tool"))}
+        for key in step:
+            own = kind_of_result(step) if key == "next" else ""
+            places.append((step, str(key), _within(rewrite, kinds, steps, tasks, event=own)))
+    for task, _ in draft.tasks():
+        places.append((task, "spec", _within(rewrite, kinds, {}, {}, outcome=kind_of(task))))
+    for container, key, change in places:
+        if draft.rewrite(container.get(key), change):
+            draft.changed((container, key), message)
+
+
+def _within(
+    rewrite: Within,
+    kinds: frozenset[str],
+    steps: Mapping[str, str],
+    tasks: Mapping[str, str],
+    *,
+    event: str = "",
+    outcome: str = "",
+) -> Rewrite:
+    """Rewrites paths into the results of steps, tasks, the step that ended and the task just run, by their kinds."""
+
+    def change(path: Path) -> Replaced:
+        match path:
+            case ("steps", str(name), "results", str(), _, *_) if steps.get(name) in kinds:
+                return rewrite(path, 4)
+            case ("steps", str(name), _, *_) if steps.get(name) in kinds:
+                return rewrite(path, 2)
+            case ("results", str(name), _, *_) if tasks.get(name) in kinds:
+                return rewrite(path, 2)
+            case ("event", "result", _, *_) if event in kinds:
+                return rewrite(path, 2)
+            case ("outcome", "result", _, *_) if outcome in kinds:
+                return rewrite(path, 2)
+            case (str(name), _, *_) if (tasks.get(name) or steps.get(name)) in kinds:
+                return rewrite(path, 1)
+            case _:
+                return None
+
+    return change
+
+
+def kind_of_result(step: CommentedMap) -> str:
+    """The kind of the task whose result is the step's."""
+    kinds = [kind_of(task) for task in tasks_of(step.get("tool"))]
+    return kinds[-1] if kinds else ""
+
+
+def _text(path: Path) -> str:
+    first, *more = path
+    return str(first) + "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in more)
+
+
+RULES: Final = (policy_words, event_words, job_uuid, older_names, sql_results, python_results, http_results)

@@ -1,0 +1,205 @@
+"""Root keys: version, metadata, executor, limits, keychain (LANGUAGE §1, §11)."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from ruamel.yaml.comments import CommentedMap, CommentedSeq
+
+from noetl_stream.playbook.model.document import API_VERSION
+from noetl_stream.playbook.upgrade.draft import Draft, line_of, made, mappings, section
+from noetl_stream.playbook.upgrade.expressions import has_template, paths_in
+
+_METADATA: Final = ("name", "path", "version", "description", "tags", "labels")
+_EXECUTOR_FACTS: Final = ("profile", "version", "requires")
+_UNDER_SPEC: Final = ("pool", "entry_step", "result", "timeout", "timeout_s", "policy")
+_UNDER_POLICY: Final = ("failure", "results", "limits", "defaults")
+_LIMITS: Final = {"max_payload_bytes": "max_inline_bytes"}
+_TOKEN_URLS: Final = ("endpoint", "url", "token_endpoint")
+_OAUTH_REST: Final = ("method", "headers", "cache_type", "auto_renew", "ttl_seconds", "ttl", "grant_type", "data")
+
+
+def api_version(draft: Draft) -> None:
+    """An older or missing `apiVersion`, a missing `kind`."""
+    root = draft.root
+    version = root.get("apiVersion")
+    if "apiVersion" not in root:
+        root.insert(0, "apiVersion", API_VERSION)
+        draft.changed((root, None), f"added `apiVersion: {API_VERSION}`")
+    elif isinstance(version, str) and version.startswith("noetl.io/") and version != API_VERSION:
+        root["apiVersion"] = API_VERSION
+        draft.changed((root, "apiVersion"), f"`apiVersion` is `{API_VERSION}`")
+    if "kind" not in root:
+        root.insert(1, "kind", "Playbook")
+        draft.changed((root, None), "added `kind: Playbook`")
+
+
+def root_steps(draft: Draft) -> None:
+    """`steps`, the old name of `workflow`."""
+    if "steps" in draft.root and "workflow" not in draft.root:
+        draft.changed((draft.root, "steps"), "`steps` is `workflow`")
+        draft.rename(draft.root, "steps", "workflow")
+
+
+def root_metadata(draft: Draft) -> None:
+    """`name`, `path`, … at the root, and a playbook without a path."""
+    root = draft.root
+    loose = [key for key in _METADATA if key in root]
+    if loose:
+        if not isinstance(root.get("metadata"), CommentedMap):
+            root.insert(list(root).index(loose[0]), "metadata", made({}, line_of(root, loose[0]), block=True))
+        for key in loose:
+            draft.changed((root, key), f"`{key}` stands under `metadata`")
+            draft.move(root, key, root["metadata"])
+    metadata = root.get("metadata")
+    if isinstance(metadata, CommentedMap) and "path" not in metadata and isinstance(metadata.get("name"), str):
+        metadata["path"] = metadata["name"]
+        draft.assumed((root, "metadata"), f"the path in the catalog is `{metadata['name']}`, as the name")
+
+
+def executor_facts(draft: Draft) -> None:
+    """`executor.profile`, `version` and `requires`, and other kinds: kept as annotations."""
+    executor = draft.root.get("executor")
+    if not isinstance(executor, CommentedMap):
+        return
+    facts = [key for key in _EXECUTOR_FACTS if key in executor]
+    if "kind" in executor and executor["kind"] not in ("distributed", None):
+        facts.insert(0, "kind")
+    for key in facts:
+        message = "is kept as an annotation: every playbook runs on the servers and workers it is given to"
+        draft.assumed((executor, key), f"`executor.{key}` {message}")
+        draft.move(executor, key, section(draft.root, "metadata", "annotations", "executor"))
+    if facts and not executor:
+        draft.remove(draft.root, "executor")
+
+
+def executor_misplaced(draft: Draft) -> None:
+    """Keys of the executor that stand beside `spec` or `policy`."""
+    executor = draft.root.get("executor")
+    if not isinstance(executor, CommentedMap):
+        return
+    for key in [key for key in _UNDER_SPEC if key in executor]:
+        draft.changed((executor, key), f"`{key}` stands under `executor.spec`")
+        draft.move(executor, key, section(executor, "spec"))
+    spec = executor.get("spec")
+    for key in [key for key in _UNDER_POLICY if isinstance(spec, CommentedMap) and key in spec]:
+        draft.changed((spec, key), f"`{key}` stands under `executor.spec.policy`")
+        draft.move(spec, key, section(spec, "policy"))
+
+
+def default_timeout(draft: Draft) -> None:
+    """`policy.defaults.timeout_s`, and `timeout` there, for `timeouts`."""
+    defaults = _executor_policy(draft, "defaults")
+    for key in ("timeout_s", "timeout"):
+        if defaults is not None and key in defaults and "timeouts" not in defaults:
+            draft.changed((defaults, key), f"`defaults.{key}` is `defaults.timeouts`")
+            draft.rename(defaults, key, "timeouts")
+
+
+def renamed_limits(draft: Draft) -> None:
+    """Limits that have another name."""
+    limits = _executor_policy(draft, "limits")
+    for old, new in _LIMITS.items():
+        if limits is not None and old in limits and new not in limits:
+            draft.changed((limits, old), f"`limits.{old}` is `limits.{new}`")
+            draft.rename(limits, old, new)
+
+
+def keychain_mapping(draft: Draft) -> None:
+    """A `keychain` that is a mapping of name to entry."""
+    keychain = draft.root.get("keychain")
+    if not isinstance(keychain, CommentedMap):
+        return
+    draft.changed((draft.root, "keychain"), "`keychain` is a list of entries with `name`")
+    entries = CommentedSeq()
+    for name, entry in keychain.items():
+        entry = entry if isinstance(entry, CommentedMap) else made({"kind": "credential"}, line_of(keychain, name))
+        entry.insert(0, "name", name)
+        entries.append(entry)
+        said = draft.comments.take(keychain, name)
+        draft.comments.at(entries, len(entries) - 1).before += [*said.before, *filter(None, [said.end])]
+    draft.root["keychain"] = entries
+
+
+def keychain_secret_manager(draft: Draft) -> None:
+    """`secret_manager` with `provider` and `map`: the secret is stored as a credential of that name."""
+    for entry in mappings(draft.root.get("keychain")):
+        extra = [key for key in ("provider", "map", "auth", "secret_name", "project_id") if key in entry]
+        if entry.get("kind") not in ("secret_manager", "credential") or not extra:
+            continue
+        keys = entry.get("map")
+        parts = ", ".join(f"{key} ({value})" for key, value in keys.items()) if isinstance(keys, CommentedMap) else ""
+        origin = f" from {entry['provider']}" if "provider" in entry else ""
+        draft.decide(
+            draft.root["keychain"],
+            list(draft.root["keychain"]).index(entry),
+            f"store the credential `{entry.get('name')}`{f' with the keys {parts}' if parts else ''}{origin}: "
+            "`noetl-stream credential set`",
+        )
+        draft.changed((entry, "kind"), "a secret of another manager is a stored credential")
+        entry["kind"] = "credential"
+        for key in extra:
+            draft.remove(entry, key)
+
+
+def keychain_oauth2(draft: Draft) -> None:
+    """`oauth2`: the client credentials grant."""
+    for entry in mappings(draft.root.get("keychain")):
+        if entry.get("kind") not in ("oauth2", "oauth2_client"):
+            continue
+        draft.changed((entry, "kind"), "`oauth2` is `oauth2_client_credentials`")
+        entry["kind"] = "oauth2_client_credentials"
+        for key in _TOKEN_URLS:
+            if key in entry and "token_url" not in entry:
+                draft.rename(entry, key, "token_url")
+        data = entry.get("data")
+        for key in ("client_id", "client_secret", "scope", "audience"):
+            if isinstance(data, CommentedMap) and key in data and key not in entry:
+                draft.move(data, key, entry)
+        for key in [key for key in _OAUTH_REST if key in entry]:
+            draft.assumed((entry, key), f"`{key}` is dropped: the worker makes the request and renews the token")
+            draft.remove(entry, key)
+        if "scope" in entry and "scopes" not in entry and entry["scope"] not in ("execution", "global", "local"):
+            scopes = entry["scope"]
+            draft.rename(entry, "scope", "scopes", made(str(scopes).split()))
+        elif "scope" in entry:
+            draft.assumed((entry, "scope"), "`scope` is dropped: a token is shared by all executions of a worker")
+            draft.remove(entry, "scope")
+        _use_credential(draft, entry)
+
+
+def _use_credential(draft: Draft, entry: CommentedMap) -> None:
+    """Settings are constants: a client's id and secret that are templates come from a stored credential."""
+    secret = [key for key in ("client_id", "client_secret") if has_template(entry.get(key))]
+    if "auth" in entry and "credential" not in entry and "client_secret" not in entry:
+        draft.rename(entry, "auth", "credential")
+    if not secret:
+        return
+    named = {path[1] for key in secret for path in paths_in(entry[key]) if path[0] == "keychain" and len(path) > 1}
+    name: Any = named.pop() if len(named) == 1 else f"{entry.get('name')}_client"
+    at = (draft.root["keychain"], list(draft.root["keychain"]).index(entry))
+    for key in secret:
+        draft.remove(entry, key)
+    entry["credential"] = name
+    draft.decide(*at, f"store the credential `{name}` with `client_id` and `client_secret`: settings are constants")
+
+
+def _executor_policy(draft: Draft, part: str) -> CommentedMap | None:
+    node: Any = draft.root.get("executor")
+    for key in ("spec", "policy", part):
+        node = node.get(key) if isinstance(node, CommentedMap) else None
+    return node if isinstance(node, CommentedMap) else None
+
+
+RULES: Final = (
+    api_version,
+    root_steps,
+    root_metadata,
+    executor_facts,
+    executor_misplaced,
+    default_timeout,
+    renamed_limits,
+    keychain_mapping,
+    keychain_secret_manager,
+    keychain_oauth2,
+)

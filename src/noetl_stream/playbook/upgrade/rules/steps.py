@@ -1,0 +1,358 @@
+"""The shape of steps and their pipelines, and keys that stand in the wrong place (LANGUAGE §3, §4, §6)."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from ruamel.yaml.comments import CommentedMap, CommentedSeq
+
+from noetl_stream.playbook.upgrade.draft import Draft, line_of, made, mappings, section, tasks_of
+from noetl_stream.playbook.upgrade.expressions import expression_in, grouped, negated, template
+from noetl_stream.playbook.vocabulary import advice
+
+_STEP_KEYS: Final = frozenset(
+    [*advice.STEP, "step", "desc", "spec", "loop", "tool", "next", "as", "bind", "description"]
+)
+_WORDS: Final = ("choose", "while", "until")
+_MISPLACED: Final = {
+    **{key: ("spec", key) for key in ("join", "pool", "policy", "timeout")},
+    **{key: ("spec", "policy", key) for key in ("admit", "lifecycle", "failure")},
+    **{key: ("spec", "policy", "lifecycle", key) for key in ("timeout_s", "deadline_s")},
+}
+_IN_SPEC: Final = {
+    **{key: ("policy", key) for key in ("admit", "lifecycle", "failure")},
+    **{key: ("policy", "lifecycle", key) for key in ("timeout_s", "deadline_s")},
+}
+_LOOP_NAMES: Final = {
+    **dict.fromkeys(("collection", "items", "over"), "in"),
+    **dict.fromkeys(("element", "item", "var", "as"), "iterator"),
+}
+_LOOP_MODES: Final = {"async": "parallel", "concurrent": "parallel", "sync": "sequential", "serial": "sequential"}
+
+
+def step_name(draft: Draft) -> None:
+    """A step named by `name`, and a description by another word."""
+    for step in draft.steps():
+        if "step" not in step and "name" in step:
+            draft.changed((step, "name"), "a step is named by `step`")
+            draft.rename(step, "name", "step")
+        if "description" in step and "desc" not in step:
+            draft.changed((step, "description"), "`description` of a step is `desc`")
+            draft.rename(step, "description", "desc")
+
+
+def step_pipe(draft: Draft) -> None:
+    """`pipe`: the pipeline is the list under `tool`."""
+    for step in draft.steps():
+        for key in ("pipe", "tools"):
+            if key in step and "tool" not in step:
+                draft.changed((step, key), f"`{key}` is the list under `tool`")
+                draft.rename(step, key, "tool")
+        tool = step.get("tool")
+        if isinstance(tool, CommentedMap) and list(tool) == ["pipe"] and isinstance(tool["pipe"], CommentedSeq):
+            draft.changed((tool, "pipe"), "the list of `pipe` stands under `tool`")
+            step["tool"] = tool["pipe"]
+
+
+def step_call(draft: Draft) -> None:
+    """`call` of a step: the tool that it calls."""
+    for step in draft.steps():
+        call = step.get("call")
+        if not isinstance(call, CommentedMap) or "tool" in step:
+            continue
+        draft.changed((step, "call"), "`call` of a step is `tool`")
+        if "kind" not in call and "type" not in call:
+            call.insert(0, "kind", "workbook")
+        draft.rename(step, "call", "tool")
+
+
+def step_type(draft: Draft) -> None:
+    """`type: http` or `tool: http`, with the inputs on the step."""
+    for step in draft.steps():
+        word = next((key for key in ("type", "kind", "tool") if isinstance(step.get(key), str)), None)
+        if word is None or (word != "tool" and isinstance(step.get("tool"), CommentedMap | CommentedSeq)):
+            continue
+        kind = step[word]
+        inputs = [key for key in step if _is_input(draft, key, kind)]
+        draft.changed((step, word), f"the kind and its inputs stand under `tool`: {{ kind: {kind} }}")
+        draft.rename(step, word, "tool", made({"kind": kind}, line_of(step, word), block=bool(inputs)))
+        for key in inputs:
+            draft.move(step, key, step["tool"])
+        if kind == "workbook" and "task" not in step["tool"] and isinstance(step.get("name"), str):
+            draft.move(step, "name", step["tool"], "task")
+
+
+def _is_input(draft: Draft, key: str, kind: str) -> bool:
+    return key not in _STEP_KEYS or (key in draft.inputs_of(kind) and key not in ("args", "pool", "timeout"))
+
+
+def label_keyed(draft: Draft) -> None:
+    """A task under its label: `- fetch: { kind: … }`."""
+    for pipeline in _pipelines(draft):
+        for index, task in enumerate(pipeline):
+            label = next(iter(task), None) if isinstance(task, CommentedMap) and len(task) == 1 else None
+            inner = task[label] if label is not None and label not in _WORDS else None
+            if not isinstance(inner, CommentedMap) or not {"kind", "type", "tool"} & inner.keys():
+                continue
+            if inner.get("name", label) != label:
+                draft.decide(pipeline, index, f"the task is called `{label}` and `{inner['name']}`: keep one name")
+                continue
+            draft.changed((task, label), f"the label `{label}` is the task's `name`")
+            remark = draft.comments.take(task, label)
+            outer = draft.comments.take(pipeline, index)
+            inner.pop("name", None)
+            inner.insert(0, "name", label)
+            pipeline[index] = inner
+            said = draft.comments.at(pipeline, index)
+            said.before = [*outer.before, *remark.before, *said.before]
+            draft.comments.at(inner, "name").end = " ".join(filter(None, (remark.end, outer.end)))
+
+
+def single_label(draft: Draft) -> None:
+    """`tool: { fetch: { kind: … } }`: a task under its label without a list."""
+    for step in draft.steps():
+        tool = step.get("tool")
+        if not isinstance(tool, CommentedMap) or {"kind", "type", *_WORDS} & tool.keys():
+            continue
+        if tool and all(isinstance(inner, CommentedMap) and "kind" in inner for inner in tool.values()):
+            draft.changed((step, "tool"), "the tasks of a pipeline are a list")
+            step["tool"] = _list([made({label: inner}, line_of(tool, label)) for label, inner in tool.items()])
+
+
+def task_type(draft: Draft) -> None:
+    """`type` for `kind`, and a task whose `tool` holds its kind."""
+    for task, _ in list(draft.tasks()):
+        if "type" in task and "kind" not in task:
+            draft.changed((task, "type"), "`type` of a task is `kind`")
+            draft.rename(task, "type", "kind")
+        tool = task.get("tool")
+        if isinstance(tool, str) and "kind" not in task:
+            draft.changed((task, "tool"), "`tool` of a task is `kind`")
+            draft.rename(task, "tool", "kind")
+        elif isinstance(tool, CommentedMap) and not tool.keys() & task.keys():
+            draft.changed((task, "tool"), "`name`, `kind` and the inputs stand on one level")
+            for key in list(tool):
+                draft.move(tool, key, task)
+            draft.remove(task, "tool")
+
+
+def misplaced(draft: Draft) -> None:
+    """Keys of a step that belong under its `spec`, and those of its `spec` that belong deeper."""
+    for step in draft.steps():
+        for key, path in _MISPLACED.items():
+            if key in step:
+                _relocate(draft, step, key, path)
+        spec = step.get("spec")
+        for key, path in _IN_SPEC.items():
+            if isinstance(spec, CommentedMap) and key in spec:
+                _relocate(draft, spec, key, path)
+        policy = spec.get("policy") if isinstance(spec, CommentedMap) else None
+        if isinstance(policy, CommentedMap):
+            for key in [key for key in ("timeout_s", "deadline_s") if key in policy]:
+                _relocate(draft, policy, key, ("lifecycle", key))
+            if "wait" in policy and isinstance(policy.get("admit"), CommentedMap):
+                _relocate(draft, policy, "wait", ("admit", "wait"))
+            if "join" in policy and isinstance(spec, CommentedMap):
+                draft.changed((policy, "join"), "`join` stands under `spec`")
+                draft.move(policy, "join", spec)
+
+
+def _relocate(draft: Draft, parent: CommentedMap, key: str, path: tuple[str, ...]) -> None:
+    if key == "pool" and not isinstance(parent[key], str):
+        return
+    draft.changed((parent, key), f"`{key}` stands under `{'.'.join(path[:-1])}`")
+    to = section(parent, *path[:-1], at=line_of(parent, key))
+    draft.move(parent, key, to, path[-1])
+
+
+def step_lease(draft: Draft) -> None:
+    """`spec.lease`: every step run has one."""
+    for step in draft.steps():
+        spec = step.get("spec")
+        if isinstance(spec, CommentedMap) and "lease" in spec:
+            draft.assumed((spec, "lease"), "`lease` is dropped: a step run always has one owner, with a heartbeat")
+            draft.remove(spec, "lease", heir=(step, "spec"))
+            if not spec:
+                draft.remove(step, "spec")
+
+
+def loop_names(draft: Draft) -> None:
+    """`collection` and `element`, knobs beside `spec`, and items that are a bare path."""
+    for step in draft.steps():
+        loop = step.get("loop")
+        while isinstance(loop, CommentedMap):
+            _loop_level(draft, loop)
+            loop = loop.get("loop")
+
+
+def _loop_level(draft: Draft, loop: CommentedMap) -> None:
+    for old, new in _LOOP_NAMES.items():
+        if old in loop and new not in loop:
+            draft.changed((loop, old), f"`{old}` of a loop is `{new}`")
+            draft.rename(loop, old, new)
+    spec = loop.get("spec")
+    for key in [key for key in ("in", "iterator") if isinstance(spec, CommentedMap) and key in spec]:
+        draft.changed((spec, key), f"`{key}` stands beside `spec`")
+        draft.move(spec, key, loop)
+    for key in [key for key in ("mode", "max_in_flight", "exec", "policy") if key in loop]:
+        draft.changed((loop, key), f"`{key}` of a loop stands under `spec`")
+        draft.move(loop, key, section(loop, "spec", at=line_of(loop, key)))
+    spec = loop.get("spec")
+    if isinstance(spec, CommentedMap):
+        if "failure" in spec:
+            draft.changed((spec, "failure"), "`failure` of a loop stands under `spec.policy`")
+            draft.move(spec, "failure", section(spec, "policy", at=line_of(spec, "failure")))
+        mode = _LOOP_MODES.get(str(spec.get("mode")))
+        if mode is not None:
+            draft.changed((spec, "mode"), f"`{spec['mode']}` is `{mode}`")
+            spec["mode"] = mode
+    items = loop.get("in")
+    if isinstance(items, str) and items.strip().replace(".", "").isidentifier():
+        draft.changed((loop, "in"), "`in` is an expression")
+        loop["in"] = made(template(items.strip()))
+
+
+def step_when(draft: Draft) -> None:
+    """`when` and `expr` of a step: an admission rule."""
+    for step in draft.steps():
+        spec = step.get("spec")
+        if isinstance(spec, CommentedMap) and "when" in spec and "when" not in step:
+            draft.move(spec, "when", step)
+        for word in [word for word in ("when", "expr") if word in step]:
+            if _admits(step):
+                draft.decide(step, word, f"the step has `{word}` and `admit`: write one admission policy")
+                continue
+            draft.changed((step, word), f"`{word}` of a step is a rule of `spec.policy.admit`")
+            line = line_of(step, word)
+            if "spec" not in step:
+                step.insert(list(step).index(word), "spec", made({}, line, block=True))
+            rule = made({"when": step[word], "then": {"allow": True}}, line, block=True)
+            policy = section(step, "spec", "policy", at=line)
+            policy["admit"] = made({"rules": [rule]}, line, block=True)
+            draft.remove(step, word, heir=(step, "spec"))
+
+
+def _admits(step: CommentedMap) -> bool:
+    """Whether a step has an admission policy."""
+    node: Any = step
+    for key in ("spec", "policy", "admit"):
+        node = node.get(key) if isinstance(node, CommentedMap) else None
+    return node is not None
+
+
+def admit_shapes(draft: Draft) -> None:
+    """An admission policy that is a condition or a list, and rules without `then`."""
+    for step in draft.steps():
+        policy: Any = step.get("spec")
+        policy = policy.get("policy") if isinstance(policy, CommentedMap) else None
+        admit = policy.get("admit") if isinstance(policy, CommentedMap) else None
+        if isinstance(admit, str | bool):
+            draft.changed((policy, "admit"), "a condition of `admit` is a rule")
+            rule = made({"when": admit, "then": {"allow": True}}, line_of(policy, "admit"), block=True)
+            policy["admit"] = made({"rules": [rule]}, line_of(policy, "admit"), block=True)
+        elif isinstance(admit, CommentedSeq):
+            draft.changed((policy, "admit"), "the list of `admit` stands under `rules`")
+            policy["admit"] = made({"rules": admit}, line_of(policy, "admit"), block=True)
+        admit = policy.get("admit") if isinstance(policy, CommentedMap) else None
+        for rule in mappings(admit.get("rules")) if isinstance(admit, CommentedMap) else []:
+            inner = rule.get("else", rule)
+            if isinstance(inner, CommentedMap) and "allow" in inner and "then" not in inner:
+                draft.changed((inner, "allow"), "`allow` stands under `then`")
+                draft.rename(inner, "allow", "then", made({"allow": inner["allow"]}))
+
+
+def step_skip(draft: Draft) -> None:
+    """`skip` of a step: the pipeline ends at once, and its arcs are taken."""
+    for step in draft.steps():
+        if "skip" not in step:
+            continue
+        condition = step["skip"] if isinstance(step["skip"], bool) else expression_in(step["skip"])
+        if condition is None or "tool" not in step:
+            draft.decide(step, "skip", "write what the step does when it is skipped")
+            continue
+        draft.changed((step, "skip"), "`skip` is a first task that ends the pipeline")
+        when = condition if isinstance(condition, bool) else template(condition)
+        rules = [{"when": when, "then": {"do": "break"}}, {"else": {"then": {"do": "continue"}}}]
+        first = made({"name": "skip", "kind": "noop", "spec": {"policy": {"rules": rules}}}, line_of(step, "skip"))
+        pipeline_of(draft, step).insert(0, first)
+        draft.remove(step, "skip")
+
+
+def task_when(draft: Draft) -> None:
+    """`when` of a task: a branch that is taken or not."""
+    for pipeline in _pipelines(draft):
+        for index, task in enumerate(pipeline):
+            if not isinstance(task, CommentedMap) or "when" not in task or {"kind", "name"}.isdisjoint(task):
+                continue
+            draft.changed((task, "when"), "`when` of a task is a `choose` with one branch")
+            line, when = line_of(task, "when"), draft.remove(task, "when")
+            choice = made({"choose": [made({"when": when, "then": [task]}, line, block=True)]}, line, block=True)
+            pipeline[index] = choice
+
+
+def pipeline_of(draft: Draft, step: CommentedMap) -> CommentedSeq:
+    """The pipeline of a step as a list, which a single task becomes under the name that it had."""
+    tool = step.get("tool")
+    if isinstance(tool, CommentedSeq):
+        return tool
+    tasks = []
+    if isinstance(tool, CommentedMap):
+        if "name" not in tool and not set(_WORDS) & tool.keys():
+            tool.insert(0, "name", f"{step.get('step')}_task")
+        tool.fa.set_block_style()
+        tasks = [tool]
+    pipeline = _list(tasks)
+    if "tool" in step:
+        step["tool"] = pipeline
+    else:
+        keys = list(step)
+        position = keys.index("next") if "next" in keys else len(keys)
+        step.insert(position, "tool", pipeline)
+    return pipeline
+
+
+def either(*conditions: str) -> str:
+    """An expression that holds if one of these does."""
+    return " or ".join(grouped(one) for one in conditions) if len(conditions) > 1 else conditions[0]
+
+
+def all_of(*conditions: str) -> str:
+    """An expression that holds if all of these do."""
+    kept = [one for one in conditions if one]
+    return " and ".join(grouped(one) if " or " in one or " if " in one else one for one in kept)
+
+
+def none_of(conditions: list[str]) -> str:
+    """An expression that holds if none of these does; empty without any."""
+    return all_of(*(negated(one) for one in conditions))
+
+
+def _pipelines(draft: Draft) -> list[CommentedSeq]:
+    found = [step["tool"] for step in draft.steps() if isinstance(step.get("tool"), CommentedSeq)]
+    for step in draft.steps():
+        for task in tasks_of(step.get("tool")):
+            pipe = task.get("pipe")
+            found += [pipe] if isinstance(pipe, CommentedSeq) else []
+    return found
+
+
+def _list(items: list[Any]) -> CommentedSeq:
+    return CommentedSeq(items)
+
+
+RULES: Final = (
+    step_pipe,
+    step_call,
+    step_type,
+    step_name,
+    single_label,
+    label_keyed,
+    task_type,
+    misplaced,
+    step_lease,
+    loop_names,
+    step_when,
+    admit_shapes,
+    task_when,
+)
+LATER_RULES: Final = (step_skip,)

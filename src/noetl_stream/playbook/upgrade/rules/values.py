@@ -1,0 +1,249 @@
+"""Values on steps and at the root: `vars`, `args`, `set_ctx`, `result`, `with`, `as` (LANGUAGE §2, §5)."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+from ruamel.yaml.comments import CommentedMap, CommentedSeq
+
+from noetl_stream.playbook.upgrade.draft import Draft, kind_of, line_of, made, section, tasks_of
+from noetl_stream.playbook.upgrade.expressions import Path, Replaced, expression_in, grouped, has_template, renamed
+from noetl_stream.playbook.upgrade.rules.policies import WRITES, write_after
+from noetl_stream.playbook.upgrade.rules.reads import SQL, kind_of_result
+from noetl_stream.playbook.upgrade.rules.steps import pipeline_of
+from noetl_stream.playbook.upgrade.rules.storage import reads_result, result_name
+
+_ARGS_KINDS: Final = frozenset(["python", "noop", "playbook", "workbook"])
+
+
+def root_vars(draft: Draft) -> None:
+    """Root `vars`: inputs under `workload`, and what steps set of them in `ctx`."""
+    root = draft.root
+    values = root.get("vars")
+    if not isinstance(values, CommentedMap):
+        return
+    draft.changed((root, "vars"), "root `vars` are inputs: `workload`")
+    workload = root.get("workload")
+    if not isinstance(workload, CommentedMap):
+        draft.rename(root, "vars", "workload")
+        workload = values
+    else:
+        for key in list(values):
+            if key in workload:
+                draft.decide(workload, key, f"`vars.{key}` was {values[key]!r}: keep one of the two values")
+            else:
+                draft.move(values, key, workload)
+        draft.remove(root, "vars")
+    names = frozenset(values) | frozenset(workload)
+    set_later = {key for step in draft.steps() for key in step.get("vars") or ()}
+    for step in draft.steps():
+        draft.rewrite(step, lambda path: _var(path, names - set_later, "workload"))
+    draft.rewrite(root.get("executor"), lambda path: _var(path, names - set_later, "workload"))
+
+
+def step_vars(draft: Draft) -> None:
+    """`vars` of a step: `ctx` keys set after its last task, read as `ctx.x` everywhere."""
+    found: set[str] = set()
+    for step in draft.steps():
+        values = step.get("vars")
+        if not isinstance(values, CommentedMap):
+            continue
+        draft.changed((step, "vars"), "`vars` of a step is `set_ctx` of its last task")
+        found |= set(values)
+        line = line_of(step, "vars")
+        draft.remove(step, "vars")
+        _set_after(draft, step, "set_ctx", values, line)
+    own = frozenset(found)
+    for key in ("workflow", "executor"):
+        draft.rewrite(draft.root.get(key), lambda path: _var(path, own, "ctx"))
+
+
+def _var(path: Path, names: frozenset[str], namespace: str) -> Replaced:
+    return (2, f"{namespace}.{path[1]}") if path[0] == "vars" and path[1:2] and path[1] in names else None
+
+
+def step_writes(draft: Draft) -> None:
+    """`set_ctx` and its like on a step: set after its last task."""
+    for step in draft.steps():
+        for word in (*WRITES, "set"):
+            values = step.get(word)
+            if not isinstance(values, CommentedMap):
+                continue
+            draft.changed((step, word), f"`{word}` of a step belongs in the policy of its last task")
+            line = line_of(step, word)
+            draft.remove(step, word)
+            scopes = {f"set_{key}": inner for key, inner in values.items() if key in ("ctx", "iter", "vars")}
+            if word != "set":
+                scopes = {word: values}
+            elif not scopes or not all(isinstance(inner, CommentedMap) for inner in scopes.values()):
+                scopes = {"set_ctx": values}
+            for scope, inner in scopes.items():
+                _set_after(draft, step, scope, inner, line)
+
+
+def _set_after(draft: Draft, step: CommentedMap, word: str, values: CommentedMap, line: int) -> None:
+    if "tool" not in step:
+        pipeline_of(draft, step).append(made({"kind": "noop"}, line, block=True))
+    task = list(tasks_of(step["tool"]))[-1]
+    kind, name = kind_of(task), step.get("step")
+
+    def own(path: Path) -> Replaced:
+        at = 2 if path[0] == "steps" and path[1:2] == (name,) else 1 if path[0] == name else 0
+        rows = path[at : at + 1] if kind in SQL else ()
+        if at == 0 and path[0] == "result":
+            at, rows = 1, path[1:2] if kind in SQL else ()
+        if not at:
+            return None
+        return at, "outcome.result.rows" if rows and isinstance(rows[0], int) else "outcome.result"
+
+    draft.rewrite(values, own)
+    spec = step["loop"].get("spec") if isinstance(step.get("loop"), CommentedMap) else None
+    if word in ("set_ctx", "set_vars") and isinstance(spec, CommentedMap) and spec.get("mode") == "parallel":
+        keys = ", ".join(values)
+        draft.decide(step, "loop", f"iterations that run at once would overwrite {keys}: write `set_shared` for {word}")
+    write_after(draft, task, word, values, line)
+
+
+def step_args(draft: Draft) -> None:
+    """`args` and `with` of a step: `args` of its task, or where they are read."""
+    for step in draft.steps():
+        for word in ("args", "with"):
+            values = step.get(word)
+            if not isinstance(values, CommentedMap):
+                continue
+            if not values:
+                draft.changed((step, word), f"empty `{word}` of a step")
+                draft.remove(step, word)
+                continue
+            draft.changed((step, word), f"`{word}` of a step are inputs of its task")
+            tasks = list(tasks_of(step.get("tool")))
+            if not tasks:
+                pipeline_of(draft, step).append(made({"kind": "noop"}, line_of(step, word), block=True))
+                tasks = list(tasks_of(step["tool"]))
+            # A noop beside others has its args for its result.
+            kinds = _ARGS_KINDS if len(tasks) == 1 else _ARGS_KINDS - {"noop"}
+            taking = [task for task in tasks if kind_of(task) in kinds]
+            _inline(draft, step, values)
+            if taking:
+                _give(draft, taking[0], step, word)
+                for task in taking[1:]:
+                    _merge(task, values)
+            else:
+                draft.remove(step, word)
+
+
+def _inline(draft: Draft, step: CommentedMap, values: CommentedMap) -> None:
+    """Writes the values where they are read. Names of the step's own tasks and iterators are not theirs."""
+    loop = step.get("loop")
+    names = {task.get("name") for task in tasks_of(step.get("tool"))}
+    names |= {loop.get("iterator")} if isinstance(loop, CommentedMap) else set()
+
+    def rewrite(path: Path) -> Replaced:
+        at = 1 if path[0] == "args" else 0
+        key = path[at] if at < len(path) else None
+        if key not in values or (at == 0 and (key in names or key == path[0] == "args")):
+            return None
+        value = values[key]
+        if has_template(value):
+            expression = expression_in(value)
+            return None if expression is None else (at + 1, grouped(expression))
+        return None if isinstance(value, CommentedMap | CommentedSeq) else (at + 1, _literal(value))
+
+    for key in ("tool", "next", "loop"):
+        draft.rewrite(step.get(key), rewrite)
+
+
+def _literal(value: Any) -> str:
+    if isinstance(value, str):
+        return repr(str(value))
+    return (
+        {True: "true", False: "false", None: "none"}.get(value, str(value))
+        if not isinstance(value, float)
+        else repr(float(value))
+    )
+
+
+def _give(draft: Draft, task: CommentedMap, step: CommentedMap, word: str) -> None:
+    values = step[word]
+    if isinstance(task.get("args"), CommentedMap):
+        _merge(task, values)
+        draft.remove(step, word)
+    else:
+        task.fa.set_block_style()
+        draft.move(step, word, task, "args")
+
+
+def _merge(task: CommentedMap, values: CommentedMap) -> None:
+    own = section(task, "args")
+    for key, value in values.items():
+        own.setdefault(key, value)
+
+
+def task_with(draft: Draft) -> None:
+    """`with` of a task: its named inputs."""
+    for task, _ in list(draft.tasks()):
+        values, kind = task.get("with"), kind_of(task)
+        if not isinstance(values, CommentedMap) or "with" in draft.inputs_of(kind):
+            continue
+        name = "args" if kind in _ARGS_KINDS else "params" if kind in SQL else None
+        if name is not None and name not in task:
+            draft.changed((task, "with"), f"`with` of kind `{kind}` is `{name}`")
+            draft.rename(task, "with", name)
+        elif name is not None and isinstance(task[name], CommentedMap):
+            draft.changed((task, "with"), f"`with` of kind `{kind}` is `{name}`")
+            for key in [key for key in values if key not in task[name]]:
+                draft.move(values, key, task[name])
+            draft.remove(task, "with")
+        elif set(values) <= draft.inputs_of(kind) - task.keys():
+            draft.changed((task, "with"), "the inputs of a task stand beside `kind`")
+            for key in list(values):
+                draft.move(values, key, task)
+            draft.remove(task, "with")
+        else:
+            draft.decide(task, "with", f"write these as inputs of kind `{kind}`")
+
+
+def step_result(draft: Draft) -> None:
+    """`result` of a step: what a last task returns."""
+    for step in draft.steps():
+        if "result" not in step:
+            continue
+        draft.changed((step, "result"), "`result` of a step is the result of its last task")
+        value = step["result"]
+        if isinstance(value, CommentedMap) and list(value) == ["from"]:
+            value = value["from"]
+            value = value if has_template(value) else f"{{{{ {value} }}}}"
+        line = line_of(step, "result")
+        kind = kind_of_result(step)
+        pipeline = pipeline_of(draft, step)
+        task = returning(value, line, f"{step.get('step')}_result")
+        reads_result(draft, task, result_name(pipeline), kind)
+        draft.remove(step, "result")
+        pipeline.append(task)
+
+
+def returning(value: Any, line: int, name: str) -> CommentedMap:
+    """A task whose result is this value."""
+    if isinstance(value, CommentedMap):
+        return made({"name": name, "kind": "noop", "args": value}, line, block=True)  # type: ignore[no-any-return]
+    task = {"name": name, "kind": "python", "args": {"value": value}, "code": "return args['value']"}
+    return made(task, line, block=True)  # type: ignore[no-any-return]
+
+
+def step_as(draft: Draft) -> None:
+    """`as` of a step: its result is read by the step's name."""
+    for step in draft.steps():
+        alias = step.get("as") or step.get("bind")
+        word = "as" if "as" in step else "bind"
+        if not isinstance(alias, str) or not re.fullmatch(r"[A-Za-z_]\w*", alias):
+            continue
+        name = step.get("step")
+        draft.changed((step, word), f"`{alias}` is read as the result of the step: `steps.{name}`")
+        draft.remove(step, word)
+        for key in ("workflow", "executor"):
+            draft.rewrite(draft.root.get(key), renamed(alias, f"steps.{name}"))
+
+
+RULES: Final = (root_vars, step_vars, step_writes, step_as, step_args, step_result)
+TASK_RULES: Final = (task_with,)

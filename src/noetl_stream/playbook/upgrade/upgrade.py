@@ -1,0 +1,153 @@
+"""``upgrade``: rewrites one playbook and says what it did (LANGUAGE §16)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from ruamel.yaml.comments import CommentedMap, CommentedSeq
+
+from noetl_stream.model.limits import Limits
+from noetl_stream.playbook.compile.compiler import check
+from noetl_stream.playbook.diagnostics import OLDER_FORMS, Diagnostic, InvalidPlaybook, Problems
+from noetl_stream.playbook.kinds.spec import LANGUAGE_KINDS, Kinds
+from noetl_stream.playbook.upgrade.comments import MARK, comments_in
+from noetl_stream.playbook.upgrade.draft import Draft, Note, line_of, mappings
+from noetl_stream.playbook.upgrade.roundtrip import open_playbook
+from noetl_stream.playbook.upgrade.rules import RULES
+from noetl_stream.playbook.yaml.nodes import Mapping
+from noetl_stream.playbook.yaml.source import read_source
+
+_OPEN: Final = "open"
+_LEFT: Final = "check"
+
+
+@dataclass(frozen=True, slots=True)
+class Upgraded:
+    """A playbook in the present language.
+
+    Attributes:
+        text: The playbook; the given text itself if nothing had to change.
+        notes: What was changed, assumed and left for a person to decide, in the order of the given file.
+        diagnostics: What `check` says of ``text``.
+    """
+
+    before: str
+    text: str
+    notes: tuple[Note, ...]
+    diagnostics: tuple[Diagnostic, ...]
+
+    @property
+    def is_changed(self) -> bool:
+        return self.text != self.before
+
+    @property
+    def passes(self) -> bool:
+        """Whether ``text`` is without errors."""
+        return not any(one.severity == "error" for one in self.diagnostics)
+
+    @property
+    def is_done(self) -> bool:
+        """Whether it can run, and no person must decide anything."""
+        return self.passes and not any(note.kind == "decide" for note in self.notes)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "changed": self.is_changed,
+            "ok": self.is_done,
+            "notes": [note.to_json() for note in self.notes],
+            "diagnostics": [one.to_json() for one in self.diagnostics],
+            "text": self.text,
+        }
+
+
+def upgrade(source: str | bytes, kinds: Kinds, *, file: str, limits: Limits) -> Upgraded:
+    """Rewrites a playbook.
+
+    Raises:
+        InvalidPlaybook: It is not YAML, or not a mapping with a workflow.
+    """
+    problems = Problems(file)
+    read = read_source(source, problems)
+    if read is None or problems.has_errors:
+        raise InvalidPlaybook(problems.sorted())
+    if not isinstance(read.root, Mapping) or not {"workflow", "steps"} & read.root.keys.keys():
+        hint = "a playbook is a mapping with `apiVersion`, `metadata` and `workflow`"
+        problems.error("missing_key", "this is not a playbook: it has no `workflow`", read.root, hint)
+        raise InvalidPlaybook(problems.sorted())
+    before = read.text
+    if "\r\n" in before:
+        return _with_line_ends(before, upgrade(before.replace("\r\n", "\n"), kinds, file=file, limits=limits))
+    opened = open_playbook(before, read.root)
+    draft = Draft(opened.root, opened.comments, {**LANGUAGE_KINDS, **kinds})
+    for rule in RULES:
+        draft.rule = rule.__name__
+        rule(draft)
+    _keep_comments(draft, comments_in(before, read.root))
+    text = opened.written()
+    checked = check(text, kinds, file=file, limits=limits)
+    if _leave_to_a_person(draft, checked.diagnostics):
+        text = opened.written()
+        checked = check(text, kinds, file=file, limits=limits)
+    notes = [*draft.notes, *_still_open(before, draft.notes)]
+    return Upgraded(before, text, tuple(sorted(notes)), checked.diagnostics)
+
+
+def _with_line_ends(before: str, upgraded: Upgraded) -> Upgraded:
+    text = upgraded.text.replace("\n", "\r\n") if upgraded.is_changed else before
+    return replace(upgraded, before=before, text=text)
+
+
+def _keep_comments(draft: Draft, comments: list[tuple[int, str]]) -> None:
+    """Puts comments whose entry is gone before the step in which they stood."""
+    kept = draft.comments.said_of(draft.root)
+    for line, comment in comments:
+        # Several comments on one entry are one line.
+        if comment in kept:
+            kept.remove(comment)
+        elif not any(comment in said for said in kept):
+            _remark_at(draft, line).append(comment)
+
+
+def _remark_at(draft: Draft, line: int) -> list[str]:
+    keys = [key for key in draft.root if line_of(draft.root, key) <= line]
+    key = max(keys, key=lambda key: line_of(draft.root, key), default=next(iter(draft.root)))
+    workflow = draft.root[key]
+    before = [index for index, step in enumerate(mappings(workflow)) if line_of(step) <= line]
+    where = (workflow, before[-1]) if key == "workflow" and before else (draft.root, key)
+    return draft.comments.at(*where).before
+
+
+def _leave_to_a_person(draft: Draft, found: Sequence[Diagnostic]) -> bool:
+    """Names the older forms that are still there, where no comment names them. Returns whether there are any."""
+    draft.rule = _LEFT
+    is_any = False
+    for one in found:
+        if one.code not in OLDER_FORMS or one.severity != "error" or not one.pointer:
+            continue
+        places = list(_along(draft.root, one.pointer))
+        around = [*places, *draft.comments.entries_in(places[-1][0][places[-1][1]])]
+        if not any(line.startswith(MARK) for place in around for line in draft.comments.at(*place).before):
+            draft.decide(*places[-1], one.message)
+            is_any = True
+    return is_any
+
+
+def _along(node: Any, pointer: str) -> Iterator[tuple[Any, str | int]]:
+    """The entries on the way to a JSON pointer, as far as they exist."""
+    for part in pointer.split("/")[1:]:
+        name = part.replace("~1", "/").replace("~0", "~")
+        key = int(name) if isinstance(node, CommentedSeq) else name
+        if not isinstance(node, CommentedSeq) and (not isinstance(node, CommentedMap) or key not in node):
+            return
+        yield node, key
+        node = node[key]
+
+
+def _still_open(text: str, notes: list[Note]) -> list[Note]:
+    """What an earlier upgrade left to decide: its comments are still there."""
+    known = {note.message for note in notes if note.kind == "decide"}
+    lines = enumerate(text.split("\n"), start=1)
+    said = [(number, line.strip().removeprefix(MARK)) for number, line in lines if line.strip().startswith(MARK)]
+    return [Note(number, "decide", _OPEN, message) for number, message in said if message not in known]

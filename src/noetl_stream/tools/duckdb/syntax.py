@@ -1,0 +1,72 @@
+"""Reads the SQL of ``kind: duckdb`` with DuckDB's own parser, without running it. Importing DuckDB is slow."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping
+from functools import cache
+from typing import Any, Final
+
+import duckdb
+
+from noetl_stream.playbook.kinds.spec import CodeProblem
+from noetl_stream.tools import sql
+
+MAX_PARSED_CHARS: Final = 16_384
+"""Characters of SQL that is parsed: DuckDB's parser takes kilobytes for each level of nesting."""
+
+_CONFIG: Final[dict[str, str | bool | int | float | list[str]]] = {
+    "threads": "1",
+    "enable_external_access": "false",
+    "python_enable_replacements": "false",
+    "autoinstall_known_extensions": "false",
+    "autoload_known_extensions": "false",
+}
+_parsing: Final = threading.Lock()
+
+
+@cache
+def _connection() -> duckdb.DuckDBPyConnection:
+    return duckdb.connect(":memory:", config=_CONFIG)
+
+
+def syntax_problems(text: str) -> Iterator[CodeProblem]:
+    """Why the SQL does not parse, if so. What its names mean is known only when it runs."""
+    if len(text) > MAX_PARSED_CHARS:
+        return
+    try:
+        with _parsing:
+            _connection().extract_statements(text)
+    except duckdb.ParserException as error:
+        yield _problem(text, str(error))
+    except duckdb.Error:
+        return
+
+
+def params_error(inputs: Mapping[str, Any]) -> str | None:
+    """Why the params are not those of the SQL, as far as that is known before the run."""
+    return sql.params_error(inputs, _named)
+
+
+def _named(text: str) -> list[tuple[str, list[str]]]:
+    try:
+        with _parsing:
+            statements = _connection().extract_statements(text)
+    except duckdb.Error as error:
+        raise ValueError("does not parse") from error
+    return [(one.query, [str(name) for name in one.named_parameters]) for one in statements]
+
+
+def _problem(text: str, error: str) -> CodeProblem:
+    message, _, excerpt = error.removeprefix("Parser Error: ").partition("\n\nLINE ")
+    number = excerpt.partition(":")[0]
+    line = int(number) if number.isdecimal() else 1
+    return CodeProblem(" ".join(message.split()), line, _column(text, line, excerpt))
+
+
+def _column(text: str, line: int, excerpt: str) -> int:
+    """Where DuckDB's mark stands below the line; 1 if it shows a part of the line only."""
+    shown, _, mark = excerpt.partition("\n")
+    prefix = f"{line}: "
+    is_whole = shown.removeprefix(prefix) in text.split("\n")
+    return max(mark.find("^") - len(f"LINE {prefix}"), 0) + 1 if is_whole else 1

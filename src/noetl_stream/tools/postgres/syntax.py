@@ -1,0 +1,56 @@
+"""Reads the SQL of ``kind: postgres`` as far as it is the same in every version, without a database.
+
+No parser here is the server's: which grammar it has depends on its version, and an error about SQL that it would run
+is worse than none. Errors are what it cannot read, or the tool refuses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from noetl_stream.playbook.diagnostics import did_you_mean
+from noetl_stream.playbook.kinds.spec import CodeProblem
+from noetl_stream.tools import sql
+from noetl_stream.tools.postgres.statements import leading_word, refusal, split_statements, unfinished
+
+COMMANDS: Final = frozenset([
+    "abort", "alter", "analyse", "analyze", "begin", "call", "checkpoint", "close", "cluster", "comment", "commit",
+    "copy", "create", "deallocate", "declare", "delete", "discard", "do", "drop", "end", "execute", "explain",
+    "fetch", "grant", "import", "insert", "listen", "load", "lock", "merge", "move", "notify", "prepare", "reassign",
+    "refresh", "reindex", "release", "repack", "reset", "revoke", "rollback", "savepoint", "security", "select",
+    "set", "show", "start", "table", "truncate", "unlisten", "update", "vacuum", "values", "wait", "with",
+])  # fmt: skip
+"""The words that a statement can begin with. A server that only speaks Postgres' protocol may have more."""
+
+
+def syntax_problems(text: str) -> Iterator[CodeProblem]:
+    """What is wrong in the SQL wherever it runs, and statements that begin with no word of Postgres."""
+    found = unfinished(text)
+    if found is not None:
+        message, offset = found
+        yield CodeProblem(message, *_place_of(text, offset))
+        return
+    for statement in split_statements(text):
+        word, line = leading_word(statement)
+        if (reason := refusal(statement)) is not None:
+            yield CodeProblem(reason, statement.line)
+        elif word is not None and word.lower() not in COMMANDS:
+            message = f"no statement of Postgres begins with `{word}`"
+            yield CodeProblem(message, line, severity="warning", hint=did_you_mean(word, sorted(COMMANDS)))
+
+
+def params_error(inputs: Mapping[str, Any]) -> str | None:
+    """Why the params are not those of the SQL, as far as that is known before the run."""
+    return sql.params_error(inputs, _named)
+
+
+def _named(text: str) -> list[tuple[str, list[str]]]:
+    if unfinished(text) is not None:
+        raise ValueError("does not parse")
+    return [(one.text, [parameter.name for parameter in one.parameters]) for one in split_statements(text)]
+
+
+def _place_of(text: str, offset: int) -> tuple[int, int]:
+    """Line and column, from 1."""
+    return text.count("\n", 0, offset) + 1, offset - (text.rfind("\n", 0, offset) + 1) + 1

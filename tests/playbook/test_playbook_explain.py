@@ -1,0 +1,112 @@
+"""``playbook explain``: each name of the compiled form leads back to its line (v10 §15 *debug map*)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from playbook_kinds import KINDS
+
+from noetl_stream.playbook.compile.compiler import compile_playbook
+from noetl_stream.playbook.compile.explain import ExplainedName, explained
+from noetl_stream.playbook.compile.view import compiled_view
+from noetl_stream.playbook.diagnostics import Problems
+from noetl_stream.playbook.yaml.source import read_source
+
+FOLDER = Path(__file__).parent
+FILES = sorted([*FOLDER.glob("compiled/*.yaml"), *FOLDER.glob("accepted/*.yaml")])
+
+TEXT = """\
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: { name: p, path: tests/p }
+executor:
+  spec:
+    timeout_s: 60
+workflow:
+  - step: start
+    desc: begins
+    spec:
+      policy:
+        admit:
+          rules:
+            - when: "{{ ctx.open | default(false) }}"
+              then: { allow: true }
+            - else:
+                then: { allow: false }
+          wait: { timeout_s: 5 }
+        lifecycle:
+          timeout_s: 30
+          deadline_s: 40
+    loop:
+      in: [1]
+      iterator: outer
+      loop:
+        in: [2]
+        iterator: inner
+    tool:
+      - fetch:
+          kind: noop
+          spec:
+            policy:
+              rules:
+                - when: "{{ outcome.error }}"
+                  then: { do: fail }
+                - else: { then: { do: continue } }
+      - { name: rest, kind: wait, for_s: 1 }
+    next:
+      arcs:
+        - { step: end, when: "{{ event.name == 'loop.done' }}" }
+        - step: end
+  - step: end
+    tool:
+      kind: noop
+"""
+
+
+def names_of(text: str) -> dict[str, ExplainedName]:
+    source = read_source(text, Problems("p.yaml"))
+    assert source is not None
+    return {one.name: one for one in explained(compile_playbook(text, KINDS), source.root)}
+
+
+def test_steps_tasks_guards_iterations_arcs_and_timers_lead_to_their_lines() -> None:
+    assert {name: (one.what, one.line) for name, one in names_of(TEXT).items()} == {
+        "execution": ("timer", 6),
+        "start": ("step", 8),
+        "start.admit.rules[0]": ("admission", 14),
+        "start.admit.rules[1]": ("admission", 16),
+        "start.admission": ("timer", 18),
+        "start.step": ("timer", 20),
+        "start.deadline": ("timer", 21),
+        "start[*]": ("iteration", 22),
+        "start[*][*]": ("iteration", 25),
+        "start.fetch": ("task", 29),
+        "start.fetch.rules[0]": ("rule", 34),
+        "start.fetch.rules[1]": ("rule", 36),
+        "start.rest": ("task", 37),
+        "start.rest.wait": ("timer", 37),
+        "start.next.arcs[0]": ("arc", 40),
+        "start.next.arcs[1]": ("arc", 41),
+        "end": ("step", 42),
+        "end.end_task": ("task", 44),
+    }
+
+
+def test_a_name_says_what_it_stands_for() -> None:
+    names = names_of(TEXT)
+    assert names["start"].about == "begins"
+    assert names["start.admit.rules[0]"].about == "{{ ctx.open | default(false) }} → allow"
+    assert names["start.fetch.rules[1]"].about == "else → continue"
+    assert names["start.next.arcs[1]"].about == "always → end"
+    assert names["start[*][*]"].about == "inner, as iteration n.n"
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_every_task_of_the_compiled_view_is_explained_with_the_same_line_and_origin(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    names = names_of(text)
+    for step in compiled_view(compile_playbook(text, KINDS))["steps"]:
+        for task in step.get("tasks", []):
+            found = names[f"{step['step']}.{task['name']}"]
+            assert (found.line, found.origin) == (task["line"], task.get("origin", ""))

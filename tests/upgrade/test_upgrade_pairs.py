@@ -1,0 +1,46 @@
+"""Each rewrite rule by its pairs: what a playbook was, and what it becomes (LANGUAGE §16)."""
+
+from __future__ import annotations
+
+import pytest
+from upgrade_pairs import Pair, pairs, upgraded
+
+from noetl_stream.playbook.upgrade.comments import MARK
+from noetl_stream.playbook.upgrade.rules import RULES
+
+
+def by_name(pair: Pair) -> str:
+    return pair.name
+
+
+def test_every_rule_has_a_pair() -> None:
+    """A rule without a pair is not tested."""
+    assert {rule.__name__ for rule in RULES} == {pair.rule for pair in pairs()}
+
+
+@pytest.mark.parametrize("pair", pairs(), ids=by_name)
+def test_a_rule_rewrites_its_form(pair: Pair) -> None:
+    """The playbook before becomes the one after, and a note names the rule."""
+    found = upgraded(pair.before)
+
+    assert pair.after == found.text
+    assert pair.rule in {note.rule for note in found.notes}
+
+
+@pytest.mark.parametrize("pair", pairs(), ids=by_name)
+def test_what_is_upgraded_stays_as_it_is(pair: Pair) -> None:
+    """Upgrading again changes nothing, and what was to decide still is."""
+    once = upgraded(pair.before)
+    again = upgraded(once.text)
+
+    assert once.text == again.text
+    assert once.is_done == again.is_done
+
+
+@pytest.mark.parametrize("pair", pairs(), ids=by_name)
+def test_what_is_upgraded_passes_check_or_says_what_is_to_decide(pair: Pair) -> None:
+    """Errors are left only where a comment names a decision."""
+    found = upgraded(pair.before)
+
+    assert found.passes or MARK in found.text
+    assert (MARK in found.text) == any(note.kind == "decide" for note in found.notes)

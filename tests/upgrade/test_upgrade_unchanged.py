@@ -1,0 +1,99 @@
+"""What has no older form stays byte for byte, and what cannot be rewritten is said, whatever it is."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from ruamel.yaml import YAML
+from upgrade_pairs import HEAD, pairs, upgraded, whole
+
+from noetl_stream.playbook.diagnostics import OLDER_FORMS, InvalidPlaybook
+from noetl_stream.playbook.upgrade.comments import MARK
+
+TESTS = Path(__file__).parents[1]
+PRESENT = sorted([*(TESTS.parent / "playbooks").glob("*.yaml"), *(TESTS / "playbook" / "accepted").glob("*.yaml")])
+LEGACY = sorted((TESTS / "upgrade" / "legacy").glob("*.yaml"))
+BROKEN = sorted((TESTS / "playbook" / "broken").glob("*.yaml"))
+
+ODD = (None, True, 7, 1.5, "", "text", "{{ a.b }}", "{{ (", [], {}, [1], {"a": 1}, [[{"kind": "noop"}]], {"kind": []})
+
+
+@pytest.mark.parametrize("path", PRESENT, ids=lambda path: path.stem)
+def test_a_playbook_of_the_present_language_is_left_alone(path: Path) -> None:
+    """Not a byte changes, and there is nothing to say."""
+    text = path.read_text(encoding="utf-8")
+    found = upgraded(text)
+
+    assert (found.text, found.notes) == (text, ())
+
+
+def test_lines_that_no_rule_is_about_keep_their_layout() -> None:
+    """Quotes, spacing, folds and blank lines stay, however unusual."""
+    step = (
+        "  - step:   start\n"
+        "    desc: 'a  b'   # why\n\n\n"
+        "    tool:  {kind:   noop,args: { a : [1,2],\n"
+        '               b: "x" }}\n'
+    )
+    text = f"{HEAD}\n# all\nworkflow:\n{step}    next: end\n  - step: end\n    tool: {{ kind: noop }}\n"
+    found = upgraded(text)
+
+    after = "    next:\n      arcs:\n        - { step: end }\n"
+    assert found.text == text.replace("    next: end\n", after)
+
+
+def test_line_ends_of_windows_stay() -> None:
+    """A file with CRLF has no other line end afterwards."""
+    before = whole("- step: start\n  tool: { kind: noop }\n  next: end\n- step: end\n").replace("\n", "\r\n")
+    after = upgraded(before).text
+
+    assert after.count("\r\n") == after.count("\n") > before.count("\n")
+
+
+@pytest.mark.parametrize("path", BROKEN, ids=lambda path: path.stem)
+def test_an_older_form_that_stays_is_named_at_its_place(path: Path) -> None:
+    """Where no rule knows the way, a comment says that a person must decide, once."""
+    try:
+        found = upgraded(path.read_text(encoding="utf-8"))
+    except InvalidPlaybook:
+        return
+    left = [one for one in found.diagnostics if one.code in OLDER_FORMS and one.severity == "error"]
+
+    assert not left or MARK in found.text
+    assert upgraded(found.text).text == found.text
+
+
+def _spoil(node: Any, random: Random) -> None:
+    """Puts something odd somewhere into a collection."""
+    key = random.choice(list(node) if isinstance(node, dict) else range(len(node)))
+    inner = node[key]
+    if isinstance(inner, dict | list) and inner and random.random() < 0.8:
+        _spoil(inner, random)
+    else:
+        node[key] = random.choice(ODD)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_whatever_stands_in_a_playbook_it_is_upgraded_or_refused(seed: int) -> None:
+    """Values of the wrong kind at any place are left to `check`; none is a traceback."""
+    random = Random(f"odd {seed}")
+    texts = [*(path.read_text(encoding="utf-8") for path in LEGACY), *(pair.before for pair in pairs())]
+    for text in random.sample(texts, 20):
+        tree = YAML(typ="safe", pure=True).load(text)
+        _spoil(tree, random)
+        try:
+            found = upgraded(_dumped(tree))
+        except InvalidPlaybook as refused:
+            assert refused.diagnostics
+        else:
+            assert found.is_done or found.diagnostics or found.notes
+
+
+def _dumped(tree: Any) -> str:
+    text = io.StringIO()
+    YAML(typ="safe", pure=True).dump(tree, text)
+    return text.getvalue()
