@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from net_playbooks import PROVED
 from playbook_building import workflow
-from test_playbook_net import PROVED
 
 from noetl_stream.playbook.compile.compiler import check
 from noetl_stream.playbook.net.exploring import MAX_FIRINGS, MAX_FIRINGS_PER_QUESTION

@@ -1,4 +1,4 @@
-"""Questions to the net of a workflow, answered within one bound on firings for all of them."""
+"""Inquiry to the net of a workflow, answered within one bound on firings for all of them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final
 
 from noetl_stream.playbook.diagnostics import Firing
 from noetl_stream.playbook.net.petri import Exploration
-from noetl_stream.playbook.net.reach import Reach
+from noetl_stream.playbook.net.reach import Reached
 from noetl_stream.playbook.net.unfold import MAX_TRANSITIONS, Place, TooLarge, Unfolding, can_move_in_turn
 
 MAX_FIRINGS: Final = 60_000
@@ -18,7 +18,7 @@ Explored = Exploration[Place, Firing | None]
 Tokens = Mapping[Place, float]
 
 
-class Questions:
+class Inquiry:
     """Explores nets as long as firings are left.
 
     Attributes:
@@ -29,7 +29,7 @@ class Questions:
         self._left = most
         self.unanswered: Final[list[str]] = []
 
-    def markings(self, reach: Reach, steps: Iterable[str], question: str) -> Iterator[tuple[Tokens, Explored]]:
+    def markings(self, reach: Reached, steps: Iterable[str], question: str) -> Iterator[tuple[Tokens, Explored]]:
         """The markings of the part of the net that leads to ``steps``, nearest first, until the caller has an answer.
 
         Args:
@@ -37,7 +37,7 @@ class Questions:
         """
         return self._explored(lambda: Unfolding(reach, steps), question)
 
-    def arrivals(self, reach: Reach, join: str, question: str) -> Iterator[tuple[Tokens, Explored]]:
+    def arrivals(self, reach: Reached, join: str, question: str) -> Iterator[tuple[Tokens, Explored]]:
         """The markings before a join fires; also those after it, if its own tokens may come back."""
         if can_move_in_turn(reach, join):
             return self._explored(lambda: Unfolding(reach, [join], ends_at=join), question, in_turn=True)

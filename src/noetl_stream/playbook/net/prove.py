@@ -14,9 +14,9 @@ from noetl_stream.playbook.check.graph import arcs_of, concurrent_steps, reach, 
 from noetl_stream.playbook.diagnostics import MAX_LISTED, Firing, Problems, listed
 from noetl_stream.playbook.model.step import StepDraft
 from noetl_stream.playbook.net.cycles import Cycle, cycles_of, has_exit, left_behind, round_of
-from noetl_stream.playbook.net.exploring import MAX_FIRINGS, Questions, firings
+from noetl_stream.playbook.net.exploring import MAX_FIRINGS, Inquiry, firings
 from noetl_stream.playbook.net.petri import OMEGA
-from noetl_stream.playbook.net.reach import Reach, reach_of
+from noetl_stream.playbook.net.reach import Reached, reach_of
 from noetl_stream.playbook.plan import Plan
 from noetl_stream.playbook.yaml.nodes import MappingKey
 
@@ -37,7 +37,7 @@ class Arrivals(NamedTuple):
 
 def prove(plan: Plan, steps: list[StepDraft], problems: Problems) -> None:
     """Reports what the net of a plan proves. The plan must have no errors."""
-    questions = Questions()
+    questions = Inquiry()
     joins: dict[str, Arrivals] = {}
     failing: dict[str, Arrivals] = {}
     while True:
@@ -63,7 +63,7 @@ def prove(plan: Plan, steps: list[StepDraft], problems: Problems) -> None:
         problems.warn("not_explored", message, steps[0].at, "move part of the workflow to another playbook")
 
 
-def _arrivals(reached: Reach, name: str, questions: Questions) -> Arrivals | None:
+def _arrivals(reached: Reached, name: str, questions: Inquiry) -> Arrivals | None:
     """How many tokens may wait at the join of a step; ``None`` if it waits for no number, or that stays unanswered."""
     wanted = reached.flow.plan.steps[name].join
     if not isinstance(wanted, int):
@@ -85,9 +85,9 @@ def _arrivals(reached: Reach, name: str, questions: Questions) -> Arrivals | Non
 class _Proof:
     """Reports findings about what is reached."""
 
-    reached: Reach
+    reached: Reached
     steps: Mapping[str, StepDraft]
-    questions: Questions
+    questions: Inquiry
     problems: Problems
 
     def join_never_fires(self, name: str, arrivals: Arrivals) -> None:

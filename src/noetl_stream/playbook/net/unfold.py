@@ -13,7 +13,7 @@ from typing import Final, Literal, NamedTuple
 
 from noetl_stream.playbook.diagnostics import Firing
 from noetl_stream.playbook.net.petri import Transition
-from noetl_stream.playbook.net.reach import Reach, firing_of
+from noetl_stream.playbook.net.reach import Reached, firing_of
 from noetl_stream.playbook.plan import StepPlan
 
 MAX_TRANSITIONS: Final = 2000
@@ -51,7 +51,7 @@ class Unfolding:
         TooLarge: it is.
     """
 
-    def __init__(self, reach: Reach, targets: Iterable[str], ends_at: str | None = None) -> None:
+    def __init__(self, reach: Reached, targets: Iterable[str], ends_at: str | None = None) -> None:
         self._flow: Final = reach.flow
         self._plan: Final = reach.flow.plan
         self._reaches: Final = reach.flow.plan.reaches
@@ -102,20 +102,20 @@ class Unfolding:
 
     def _ended(self, place: Place) -> Iterator[Arrow]:
         step, phase = self._plan.steps[place.step], place.phase
-        outcomes = self._flow.outcomes[place.step]
+        departures = self._flow.departures[place.step]
         if phase == "gate":
             if self._flow.admits[place.step] is None:
                 yield Transition(None, {place: 1}, {Place("run", place.step, place.late): 1})
             wait = step.admit.wait if step.admit is not None else None
             if wait is None or wait.on_timeout == "discard":
                 yield Transition(None, {place: 1}, {})
-        if phase == "run" and any(outcome.rests for outcome in outcomes):
+        if phase == "run" and any(departure.rests for departure in departures):
             yield Transition(None, {place: 1}, {Place("rest", place.step, place.late): 1})
-        for outcome in outcomes:
-            may_fail_at_gate = phase == "gate" and outcome.event == "step.failed"
-            if may_fail_at_gate or (phase != "gate" and outcome.rests == (phase == "rest")):
-                sent = [self._enter(to, place.late) for to in self._flow.targets(place.step, outcome)]
-                yield Transition(firing_of(self._flow, place.step, outcome), {place: 1}, _counted(sent))
+        for departure in departures:
+            may_fail_at_gate = phase == "gate" and departure.event == "step.failed"
+            if may_fail_at_gate or (phase != "gate" and departure.rests == (phase == "rest")):
+                sent = [self._enter(to, place.late) for to in self._flow.targets(place.step, departure)]
+                yield Transition(firing_of(self._flow, place.step, departure), {place: 1}, _counted(sent))
 
     def _joins(self, places: Sequence[Place]) -> Iterator[Arrow]:
         joins = dict.fromkeys(place.step for place in places if place.phase == "join" and place.step != self._ends_at)
@@ -150,10 +150,10 @@ class Unfolding:
 
     def _failed(self, firing: _JoinFiring, takes: dict[Place, int], unless: frozenset[Place]) -> Iterator[Arrow]:
         late = _late_of(takes, firing.step)
-        for outcome in self._flow.outcomes[firing.step]:
-            if outcome.event == "step.failed":
-                sent = [self._enter(to, late) for to in self._flow.targets(firing.step, outcome)]
-                label = firing_of(self._flow, firing.step, outcome)
+        for departure in self._flow.departures[firing.step]:
+            if departure.event == "step.failed":
+                sent = [self._enter(to, late) for to in self._flow.targets(firing.step, departure)]
+                label = firing_of(self._flow, firing.step, departure)
                 yield Transition(label, takes, _counted(sent), unless, firing.moves)
 
 
@@ -202,7 +202,7 @@ def is_running(place: Place) -> bool:
     return place.phase == "run"
 
 
-def can_move_in_turn(reach: Reach, join: str) -> bool:
+def can_move_in_turn(reach: Reached, join: str) -> bool:
     """Whether the tokens on the way to a join go their ways independently, whatever their order: nothing repeats, and
     no other join fires without some of them.
     """
@@ -229,7 +229,7 @@ def _counted(places: Iterable[Place | None]) -> dict[Place, int]:
     return counts
 
 
-def _ancestors(reach: Reach, targets: Iterable[str]) -> frozenset[str]:
+def _ancestors(reach: Reached, targets: Iterable[str]) -> frozenset[str]:
     """The targets and every reached step that can reach one of them."""
     before: dict[str, list[str]] = {}
     for step in reach.arrived:
