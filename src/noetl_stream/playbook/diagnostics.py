@@ -103,8 +103,16 @@ class Diagnostic:
         return self._rank < other._rank
 
     @property
-    def _rank(self) -> tuple[str, int, int, str, str, str]:
-        return (self.file, self.line, self.column, self.severity, self.code, self.message)
+    def _rank(self) -> tuple[str, bool, int, int, str, str, str]:
+        return (
+            self.file,
+            self.code == "too_many_problems",
+            self.line,
+            self.column,
+            self.severity,
+            self.code,
+            self.message,
+        )
 
 
 def path_text(path: Iterable[Firing]) -> str:
