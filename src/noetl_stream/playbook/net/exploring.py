@@ -1,4 +1,4 @@
-"""Inquiry to the net of a workflow, answered within one bound on firings for all of them."""
+"""Questions to the net of a workflow, answered within one bound on firings for all of them."""
 
 from __future__ import annotations
 

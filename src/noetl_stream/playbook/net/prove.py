@@ -14,7 +14,7 @@ from noetl_stream.playbook.check.graph import arcs_of, concurrent_steps, reach, 
 from noetl_stream.playbook.diagnostics import MAX_LISTED, Firing, Problems, listed
 from noetl_stream.playbook.model.step import StepDraft
 from noetl_stream.playbook.net.cycles import Cycle, cycles_of, has_exit, left_behind, round_of
-from noetl_stream.playbook.net.exploring import MAX_FIRINGS, Inquiry, firings
+from noetl_stream.playbook.net.exploring import Inquiry, firings
 from noetl_stream.playbook.net.petri import OMEGA
 from noetl_stream.playbook.net.reach import Reached, reach_of
 from noetl_stream.playbook.plan import Plan
@@ -59,7 +59,7 @@ def prove(plan: Plan, steps: list[StepDraft], problems: Problems) -> None:
         names = list(dict.fromkeys(questions.unanswered))
         more = [f"and {len(names) - MAX_LISTED} more"] if len(names) > MAX_LISTED else []
         unexplored = "; ".join([*names[:MAX_LISTED], *more])
-        message = f"not explored within {MAX_FIRINGS} firings (max_firings): {unexplored}"
+        message = f"not explored within max_firings, max_transitions and max_counting: {unexplored}"
         problems.warn("not_explored", message, steps[0].at, "move part of the workflow to another playbook")
 
 

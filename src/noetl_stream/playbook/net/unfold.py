@@ -48,7 +48,7 @@ class Unfolding:
         ends_at: A step whose join does not fire.
 
     Raises:
-        TooLarge: it is.
+        TooLarge: the net is.
     """
 
     def __init__(self, reach: Reached, targets: Iterable[str], ends_at: str | None = None) -> None:
