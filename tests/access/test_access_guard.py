@@ -19,11 +19,11 @@ from noetl_stream.gateway.access.audit import Auditor
 from noetl_stream.gateway.access.authentication import Authentication
 from noetl_stream.gateway.access.guard import ADMISSION, CALLER, LOOKED_AT_EVERY_S, AccessGuard
 from noetl_stream.gateway.access.network import Network
-from noetl_stream.gateway.access.refusals import ENTRIES_OF_ONE
 from noetl_stream.gateway.http.problems import problem_of
 from noetl_stream.ports.access import MAX_AUDIT_CHARACTERS, AuditedAnswer, AuditedCall, AuditEntry
 from noetl_stream.ports.operations.access import NewToken
 from noetl_stream.ports.operations.documents import plain
+from noetl_stream.ports.refusals import ENTRIES_OF_ONE
 
 Client = TestClient[web.Request, web.Application]
 
@@ -302,7 +302,7 @@ async def test_of_many_refusals_a_few_are_on_record_with_how_many_there_were(
     for _ in range(ENTRIES_OF_ONE + 20):
         assert (await closed.get("/things/x")).status == 401
     assert len(await recorded(audit)) == ENTRIES_OF_ONE
-    await guarded_app.auditor.finish_sample()
+    await guarded_app.auditor.refusals.finish_sample()
     last, *others = await recorded(audit)
     assert last.answer is not None and (last.answer.status, last.answer.left_out) == (401, 19)
     assert [entry.answer.left_out for entry in others if entry.answer] == [0] * ENTRIES_OF_ONE

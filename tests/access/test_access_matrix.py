@@ -16,9 +16,10 @@ from aiohttp import ClientSession
 
 from noetl_stream.adapters.clock import ManualClock
 from noetl_stream.adapters.oidc import OidcProvider, ProviderKeys
-from noetl_stream.gateway.access.audit import REFUSED, SAMPLE_S
+from noetl_stream.gateway.access.audit import REFUSED
 from noetl_stream.gateway.access.authentication import Authentication
 from noetl_stream.ports.operations.access import NewToken
+from noetl_stream.ports.refusals import SAMPLE_S
 from noetl_stream.settings.oidc import OidcSettings
 from noetl_stream.testing.waiting import until_it_is
 

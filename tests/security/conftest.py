@@ -9,9 +9,9 @@ import pytest
 
 from noetl_stream.testing.simulation.time import SimulatedLoop
 
-sys.path[:0] = [str(Path(__file__).resolve().parents[1] / area) for area in ("access", "gateway", "server")]
+sys.path[:0] = [str(Path(__file__).resolve().parents[1] / area) for area in ("access", "client", "gateway", "server")]
 
-IN_SIMULATED_TIME = ("test_taken_over_worker.py", "test_tenants.py")
+IN_SIMULATED_TIME = ("test_former_secrets.py", "test_taken_over_worker.py", "test_tenants.py")
 
 
 def pytest_asyncio_loop_factories(config: pytest.Config, item: pytest.Item) -> dict[str, Any]:

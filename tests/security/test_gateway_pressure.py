@@ -21,7 +21,6 @@ from yarl import URL
 
 from noetl_stream.gateway.access.attempts import MOST_AT_ONCE
 from noetl_stream.gateway.access.network import Network
-from noetl_stream.gateway.access.refusals import CALLERS_COUNTED, ENTRIES_IN_ALL, ENTRIES_OF_ONE, Refusal, RefusalSample
 from noetl_stream.gateway.application import RESOURCES
 from noetl_stream.gateway.gateway import BY_ADDRESS
 from noetl_stream.gateway.http import connections
@@ -42,6 +41,7 @@ from noetl_stream.ports.access import AuditedAnswer, AuditedCall, AuditEntry
 from noetl_stream.ports.operations.access import NewToken
 from noetl_stream.ports.operations.executions import ResultDocument
 from noetl_stream.ports.operations.playbooks import CheckedDocument
+from noetl_stream.ports.refusals import CALLERS_COUNTED, ENTRIES_IN_ALL, ENTRIES_OF_ONE, Refusal, RefusalSample
 from noetl_stream.settings.environment import GatewayLimits
 
 Connected = tuple[asyncio.StreamReader, asyncio.StreamWriter]

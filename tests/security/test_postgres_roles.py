@@ -58,6 +58,7 @@ ALLOWED: Final[Mapping[str, tuple[str, ...]]] = {
     # Reading executions.
     "answered": EVERYONE,
     "count_terms": PEOPLE,
+    "events_named": EVERYONE,
     "executions": EVERYONE,
     "feed": EVERYONE,
     "feed_floor": EVERYONE,
@@ -96,12 +97,14 @@ ALLOWED: Final[Mapping[str, tuple[str, ...]]] = {
     "catalog_versions": EVERYONE,
     # Credentials: a server decrypts them for workers, a gateway stores and rotates them.
     "credential": (SERVER, GATEWAY),
-    "credentials_used": (SERVER, GATEWAY),
+    "credentials_used": (GATEWAY,),
+    "former_credentials": (GATEWAY,),
     "record_credential_use": (SERVER,),
     "delete_credential": (GATEWAY,),
     "list_credentials": EVERYONE,
     "put_credential": (GATEWAY,),
     "reencrypt_credential": (GATEWAY,),
+    "reencrypt_former_credential": (GATEWAY,),
     # Access.
     "add_audit": (SERVER, GATEWAY),
     "add_code": (GATEWAY,),
@@ -137,6 +140,7 @@ COPIED: Final = {"event": (SERVER,), "dead_letter": (SERVER,)}
 
 SECRETS: Final = {
     "credential": ["sealed"],
+    "former_credential": ["sealed"],
     "api_token": ["secret_hash"],
     "sign_in_code": ["code_hash"],
     "browser_session": ["session_hash", "csrf_hash"],

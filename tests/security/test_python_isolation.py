@@ -12,11 +12,14 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from noetl_stream.playbook.plan import Timeouts
 from noetl_stream.settings.children import ChildSettings, ChildUser
 from noetl_stream.tools.children.landlock import SIGNALS_VERSION, landlock_version
+from noetl_stream.tools.children.launcher import ChildProcess, Launcher
+from noetl_stream.tools.children.messages import ExternalProgram
 from noetl_stream.tools.contract import Tool, ToolCall, ToolFailure
 from noetl_stream.tools.python.tool import PythonTool
 from noetl_stream.tools.shell import ShellTool
@@ -325,3 +328,40 @@ async def test_processes_are_limited_where_a_child_has_its_own_user() -> None:
         await result_of(tool, "import os, time\nfor _ in range(9):\n    os.fork() or time.sleep(600)")
     assert await result_of(tool, "return 'next'") == "next"
     await tool.close()
+
+
+@needs_linux
+async def test_a_user_is_given_again_only_when_no_process_of_it_is_left() -> None:
+    """What a killed child started counts as its user's until it is reaped, which may take long under load."""
+    launcher = Launcher(ChildSettings(), {"PATH": os.defpath})
+    forks = ExternalProgram([b"sh", b"-c", b"sleep 600 & sleep 600 & wait"], {}, None)
+
+    async def started() -> ChildProcess:
+        pipe = os.pipe()
+        try:
+            return await launcher.start([pipe[0], pipe[1], pipe[1], pipe[1]], forks)
+        finally:
+            for descriptor in pipe:
+                os.close(descriptor)
+
+    async def ended(child: ChildProcess) -> None:
+        child.kill()
+        await child.end()
+
+    first = await started()
+    zygote = psutil.Process(first.process_id).parent()
+    assert zygote is not None
+    first.kill()
+    await asyncio.shield(first.exit_code)
+    zygote.suspend()  # it reaps nothing
+    await first.end()
+    starting = asyncio.ensure_future(started())
+    await asyncio.sleep(0)
+    zygote.resume()
+    second = await starting
+    assert second.slot != first.slot
+    await ended(second)
+    while (child := await started()).slot != first.slot:  # until all of it is reaped
+        await ended(child)
+    await ended(child)
+    await launcher.close()

@@ -52,6 +52,7 @@ from noetl_stream.playbook.compile.compiler import digest_of
 from noetl_stream.ports import subjects
 from noetl_stream.ports.blobs import checksum_of, read_object
 from noetl_stream.ports.command_queue import Delivery
+from noetl_stream.ports.refusals import ENTRIES_OF_ONE, SAMPLE_S
 from noetl_stream.ports.sealed_blobs import SealedBlobs
 from noetl_stream.ports.signed_requests import RequestSigner
 from noetl_stream.sealing.handover import ReplyKey
@@ -222,7 +223,19 @@ async def test_no_other_command_gets_it_anything(
         (subjects.ASK_RESULT, ResultQuestion(command, f"{THEIRS}.{scene.other.step_run_id}")),
     ):
         assert list(await scene.ask(subject, pool, question)) == ["refused"]
-    assert await scene.audit.page(10, None, None) == []
+    [entry] = await scene.audit.page(10, None, None)
+    assert (entry.attempt.principal, entry.attempt.target) == (f"worker-{pool}", "pg")
+    assert entry.answer is not None and entry.answer.status == 403
+
+
+async def test_a_flood_of_refused_questions_is_a_few_entries_of_the_audit(scene: Scene) -> None:
+    question = secret_question(shown(scene.own, capability=""))
+    for _ in range(100):
+        assert "refused" in await scene.ask(subjects.ASK_SECRET, "a", question)
+    assert len(await scene.audit.page(1_000, None, None)) <= 2 * (ENTRIES_OF_ONE + 1), "simulated time passes a minute"
+    await scene.stage.pass_time(SAMPLE_S)
+    entries = await scene.audit.page(1_000, None, None)
+    assert sum(1 + entry.answer.left_out for entry in entries if entry.answer) == 100
 
 
 async def test_its_command_of_pool_a_is_none_on_the_subject_of_pool_b(scene: Scene) -> None:

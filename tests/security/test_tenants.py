@@ -69,7 +69,12 @@ def calling(path: str) -> dict[str, Any]:
 
 
 @pytest.fixture
-async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
+def audit() -> MemoryAudit:
+    return MemoryAudit()
+
+
+@pytest.fixture
+async def stage(tmp_path: Path, audit: MemoryAudit) -> AsyncIterator[Stage]:
     """A server with grants and a credential store; the test starts executions."""
     made = Stage()
     made.kinds = {"work": WorkTool.spec, "noop": NoopTool.spec, "secrets": SecretsTool.spec}
@@ -78,7 +83,7 @@ async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
     credentials = MemoryCredentials(made.clock)
     for name in ("warehouse_a", "warehouse_b", "common_mail"):
         await DirectCredentials(credentials, KEYS).put(name, f"secret-of-{name}", "ann")
-    made.secrets = SecretsResponder(credentials, MemoryAudit(), made.clock, KEYS)
+    made.secrets = SecretsResponder(credentials, audit, made.clock, KEYS)
     await made.server()
     yield made
     await cancel_all_tasks()
@@ -154,7 +159,9 @@ async def test_a_suggestion_does_not_name_the_credential_of_another_team(stage: 
     assert "warehouse_b`?" not in message
 
 
-async def test_a_worker_gets_a_credential_for_the_playbooks_that_were_granted_it(stage: Stage) -> None:
+async def test_a_worker_gets_a_credential_for_the_playbooks_that_were_granted_it(
+    stage: Stage, audit: MemoryAudit
+) -> None:
     """Also where a template makes the name, and for a worker that asks for what no playbook named."""
     hand = await stage.manual_worker()
     await stage.request(derive("tenants", "asks"), "request-1", text("team/a"))
@@ -167,6 +174,13 @@ async def test_a_worker_gets_a_credential_for_the_playbooks_that_were_granted_it
     with pytest.raises(NotStored) as missing:
         await find_stored(questions, "common_warehouse_b")
     assert missing.value.near == ""
+    entries = reversed(await audit.page(10, None, None))
+    assert [(entry.attempt.target, entry.answer.status) for entry in entries if entry.answer] == [
+        ("warehouse_a", 200),
+        ("warehouse_b", 403),
+        ("no_such_name", 403),
+        ("common_warehouse_b", 404),
+    ]
 
 
 async def test_a_change_of_the_grants_counts_at_once(stage: Stage, tmp_path: Path) -> None:

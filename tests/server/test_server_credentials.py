@@ -16,9 +16,11 @@ from noetl_stream.model import codec
 from noetl_stream.model.messages import SecretAnswer, SecretQuestion, ShownCommand, subject_of
 from noetl_stream.playbook.compile.compiler import compile_playbook
 from noetl_stream.playbook.plan import Plan
-from noetl_stream.ports.access import AuditedAnswer
+from noetl_stream.ports.access import MAX_AUDIT_CHARACTERS, AuditedAnswer
+from noetl_stream.ports.credentials import NewCredential, StoredCredential
+from noetl_stream.ports.refusals import ENTRIES_OF_ONE
 from noetl_stream.sealing.handover import ReplyKey, Sealed
-from noetl_stream.sealing.keys import KeyRing, new_key, read_key
+from noetl_stream.sealing.keys import KeyRing, encrypt, new_key, read_key
 from noetl_stream.server.credentials import SecretsResponder, missing_credentials, with_credentials
 from noetl_stream.tools.pipeline import NoopTool
 
@@ -76,7 +78,23 @@ async def test_each_value_handed_out_is_in_the_audit_without_the_value(vault: Va
 async def test_a_value_handed_out_is_kept_as_used_by_its_execution(vault: Vault) -> None:
     assert await vault.credentials.used_by(["living"]) == {}
     await vault.ask()
-    assert [one.info.name for one in (await vault.credentials.used_by(["living"]))["living"]] == ["pg"]
+    assert [one.name for one in (await vault.credentials.used_by(["living"]))["living"]] == ["pg"]
+
+
+async def test_a_value_that_is_replaced_while_it_is_read_is_not_handed_out(vault: Vault) -> None:
+    class Racing(MemoryCredentials):
+        async def get(self, name: str) -> StoredCredential | None:
+            read = await super().get(name)
+            if read is not None and read.info.version == 1:
+                await self.put(NewCredential(*read.info[:4], 2, *encrypt(KEYS, name, 2, codec.encode("the next one"))))
+            return read
+
+    vault.credentials = Racing(vault.clock)
+    await vault.credentials.put(NewCredential("pg", "", "", (), 1, *encrypt(KEYS, "pg", 1, codec.encode(VALUE))))
+    request, question, answer = await vault.ask()
+    value = question.open(Sealed(answer.public_key, answer.body), subject_of(request, 2))
+    assert (answer.version, codec.decode_json(value)) == (2, "the next one")
+    assert [one.version for one in (await vault.credentials.used_by(["living"]))["living"]] == [2]
 
 
 async def test_nothing_is_handed_out_that_cannot_be_recorded(vault: Vault) -> None:
@@ -89,10 +107,28 @@ async def test_nothing_is_handed_out_that_cannot_be_recorded(vault: Vault) -> No
         await vault.ask()
 
 
-async def test_what_is_not_handed_out_is_not_in_the_audit(vault: Vault) -> None:
+async def test_what_is_refused_is_in_the_audit(vault: Vault) -> None:
     await vault.ask(name="pgg")
+    await vault.ask(name="x\n" * 100_000)
     await vault.ask(public_key=b"short")
-    assert await vault.audit.page(10, None, None) == []
+    refused, long, unknown = await vault.audit.page(10, None, None)
+    assert unknown.attempt.principal == "worker-gpu"
+    assert (unknown.attempt.operation, unknown.attempt.target) == ("readCredential", "pgg")
+    assert [one.answer and one.answer.status for one in (unknown, long, refused)] == [404, 404, 403]
+    assert long.attempt.target == "x?" * (MAX_AUDIT_CHARACTERS // 2)
+    assert refused.answer is not None and "public key of 32 bytes" in refused.answer.reason
+
+
+async def test_of_many_refusals_of_a_pool_a_few_are_entries_and_the_others_a_number(vault: Vault) -> None:
+    responder = vault.answers()
+    question = SecretQuestion(SHOWN, "pgg", ReplyKey().public_key, "worker-1")
+    for _ in range(500):
+        await responder.answer(question, "gpu")
+    assert len(await vault.audit.page(1_000, None, None)) == ENTRIES_OF_ONE
+    await responder.refusals.finish_sample()
+    entries = await vault.audit.page(1_000, None, None)
+    assert len(entries) == ENTRIES_OF_ONE + 1
+    assert sum(1 + entry.answer.left_out for entry in entries if entry.answer) == 500
 
 
 @pytest.mark.parametrize(("name", "near"), [("pgg", "pg"), ("quite different", ""), ("x" * 100_000, "")])

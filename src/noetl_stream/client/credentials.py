@@ -4,7 +4,7 @@ clear.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, Final
 
 from noetl_stream.client.access import Recorded, unrecorded
@@ -18,6 +18,7 @@ from noetl_stream.ports.operations.credentials import CredentialDocument, Rotate
 from noetl_stream.sealing.keys import KEY_HINT, CannotDecrypt, KeyRing, SealedEnvelope, decrypt, encrypt
 
 MAX_VALUE_BYTES: Final = 64 * 1024
+FORMER_AT_ONCE: Final = 500
 TRIES: Final = 10
 """How often a write is tried against others that write the same name."""
 
@@ -98,7 +99,25 @@ class DirectCredentials:
                 envelope = encrypt(keys, info.name, info.version, plain)
                 if await self._credentials.reencrypt(info.name, info.version, *envelope):
                     rotated.rotated.append(info.name)
+            rotated.problems.extend(await self._rotate_former(keys))
             return rotated
+
+    async def _rotate_former(self, keys: KeyRing) -> Collection[str]:
+        """Encrypts former values with the current key; returns the problems."""
+        problems: dict[str, None] = {}
+        page = await self._credentials.read_former(0, FORMER_AT_ONCE)
+        while page:
+            for number, (name, version, key_id, sealed) in page:
+                if key_id == keys.current.id:
+                    continue
+                try:
+                    plain = decrypt(keys, name, version, SealedEnvelope(key_id, sealed))
+                except CannotDecrypt as problem:
+                    problems[f"a former value: {problem}"] = None
+                    continue
+                await self._credentials.reencrypt_former(number, *encrypt(keys, name, version, plain))
+            page = await self._credentials.read_former(page[-1].number, FORMER_AT_ONCE)
+        return problems
 
     def _require_keys(self) -> KeyRing:
         if self._keys is None:

@@ -84,7 +84,7 @@ class Gateway:
             clock=ports.clock,
         )
         self._application = make_application(serving, ports.readiness)
-        self._lasting = (pressure.watch, once.forget_old, auditor.record_left_out, auditor.trim)
+        self._lasting = (pressure.watch, once.forget_old, auditor.refusals.record_left_out, auditor.trim)
 
     def stop(self) -> None:
         """Begins an orderly stop: no new requests, waits end early."""
@@ -120,7 +120,7 @@ class Gateway:
             self.stop()
             await end_tasks(tasks)
             await runner.cleanup()
-            await self._auditor.finish_sample()
+            await self._auditor.refusals.finish_sample()
             self._bodies.close()
 
 

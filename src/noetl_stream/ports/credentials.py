@@ -6,8 +6,13 @@ import re
 from collections.abc import Collection, Mapping
 from typing import Final, NamedTuple, Protocol
 
+from noetl_stream.model.redaction import MAX_SECRETS_HIDDEN
+
 CREDENTIAL_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
 """Valid names of stored credentials."""
+
+MAX_VALUES_USED: Final = MAX_SECRETS_HIDDEN
+"""How many values of one execution are looked up."""
 
 
 class CredentialInfo(NamedTuple):
@@ -28,6 +33,22 @@ class StoredCredential(NamedTuple):
 
     info: CredentialInfo
     sealed: bytes
+
+
+class SealedValue(NamedTuple):
+    """A value that a credential has, or had: encrypted as ``version`` of ``name``."""
+
+    name: str
+    version: int
+    key_id: str
+    sealed: bytes
+
+
+class FormerCredential(NamedTuple):
+    """A value that was handed out and then replaced or deleted. ``number`` is its own and rises."""
+
+    number: int
+    value: SealedValue
 
 
 class NewCredential(NamedTuple):
@@ -67,12 +88,26 @@ class Credentials(Protocol):
         """Whether it existed."""
         ...
 
-    async def record_use(self, execution_id: str, name: str) -> None:
-        """Records that the credential is handed out for an execution."""
+    async def record_use(self, execution_id: str, read: StoredCredential) -> bool:
+        """Records that this value is handed out for an execution. Once replaced or deleted, it is kept as long as an
+        execution that it was handed out for.
+
+        ``False``, and nothing is recorded, if it is no longer the stored one: it must be read again.
+        """
         ...
 
-    async def used_by(self, execution_ids: Collection[str]) -> Mapping[str, list[StoredCredential]]:
-        """What was handed out for these executions and is still stored, with today's value; without entries for
-        executions that used none.
+    async def used_by(self, execution_ids: Collection[str]) -> Mapping[str, list[SealedValue]]:
+        """Every value that was handed out for these executions, and today's values of the same credentials; without
+        entries for executions that used none.
+
+        Former values come first, oldest first. Of more than :data:`MAX_VALUES_USED`, these are left out first.
         """
+        ...
+
+    async def read_former(self, after: int, limit: int) -> list[FormerCredential]:
+        """Former values with a number above ``after``, by number, for key rotation."""
+        ...
+
+    async def reencrypt_former(self, number: int, key_id: str, sealed: bytes) -> bool:
+        """Replaces the encryption of a former value; ``False`` if it is no longer kept."""
         ...

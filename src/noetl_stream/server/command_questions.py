@@ -66,27 +66,40 @@ class CommandQuestions:
             f"{subjects.ASK_PLAYBOOK}.*": self._answering(codec.decode_playbook_question, self._playbook),
             f"{subjects.ASK_RESULT}.*": self._answering(codec.decode_result_question, self._result),
             f"{subjects.ASK_CATALOG}.*": self._answering(codec.decode_catalog_question, self._catalog_entry),
-            f"{subjects.ASK_SECRET}.*": self._answering(codec.decode_secret_question, self._secret),
+            f"{subjects.ASK_SECRET}.*": self._answering(
+                codec.decode_secret_question, self._secret, self._refuse_secret
+            ),
         }
 
     def _answering(
-        self, decode: Callable[[bytes], Asked], answer: Callable[[Asked, LiveCommand], Awaitable[Any]]
+        self,
+        decode: Callable[[bytes], Asked],
+        answer: Callable[[Asked, LiveCommand], Awaitable[Any]],
+        record: Callable[[Asked, str, str], Awaitable[None]] | None = None,
     ) -> Handler:
-        """Replies with the JSON of ``answer``, with ``{"refused": reason}``, or with ``null``: ask again."""
+        """Replies with the JSON of ``answer``, with ``{"refused": reason}``, or with ``null``: ask again.
+
+        Args:
+            record: Called with a refused question, the pool and the reason.
+        """
 
         async def handle(subject: str, body: bytes, reply: str) -> None:
             if not reply:
                 return
             found: Any = None
+            question: Asked | None = None
+            pool = subject.rpartition(".")[2]
             try:
                 question = decode(body)
                 if not self._owns(question.command.execution_id):
                     return
-                live = await self._live(question.command, pool=subject.rpartition(".")[2])
+                live = await self._live(question.command, pool)
                 if live is not None:
                     found = await answer(question, live)
             except (NotAllowed, PayloadRefused) as error:
                 log.warning("%s is refused: %s", subject, error)
+                if record is not None and question is not None:
+                    await record(question, pool, error.message)
                 found = {"refused": error.message}
             except NoetlError as error:
                 log.warning("cannot answer %s: %s", subject, error)
@@ -175,12 +188,15 @@ class CommandQuestions:
         grants, path = self._grants(), live.plan.path
         reason = refusal(grants, path, "credentials", question.name)
         if reason:
-            log.warning("%s", reason)
-            return SecretAnswer(refused=reason)
+            raise NotAllowed(reason)
         answer = await self._ports.secrets.answer(question, live.pool)
         if answer.near and refusal(grants, path, "credentials", answer.near):
             return msgspec.structs.replace(answer, near="")
         return answer
+
+    async def _refuse_secret(self, question: SecretQuestion, pool: str, reason: str) -> None:
+        if self._ports.secrets is not None:
+            await self._ports.secrets.refuse(question, pool, reason)
 
     def _grants(self) -> Grants | None:
         return self._ports.grants.current() if self._ports.grants is not None else None

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from typing import Final
 
 from noetl_stream.engine.advance import InvalidPlan
-from noetl_stream.errors import NoetlError
+from noetl_stream.errors import NoetlError, Unreachable
 from noetl_stream.model import codec
 from noetl_stream.model.credential import credential_value
 from noetl_stream.model.messages import SecretAnswer, SecretQuestion, subject_of
@@ -18,6 +18,7 @@ from noetl_stream.ports.access import Audit, AuditedAnswer, AuditedCall, audit_t
 from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.credentials import CREDENTIAL_NAME, Credentials, StoredCredential
 from noetl_stream.ports.permissions import worker_identity
+from noetl_stream.ports.refusals import Refusal, RefusalAudit
 from noetl_stream.sealing.handover import seal
 from noetl_stream.sealing.keys import KEY_HINT, KeyRing, SealedEnvelope, decrypt
 from noetl_stream.settings.grants import Grants
@@ -30,6 +31,9 @@ OFFERED_VERSION: Final = 1
 
 class SecretsResponder:
     """Hands out stored credentials, sealed to the worker that asks, each with an entry in the audit.
+
+    Attributes:
+        refusals: The sample of refused questions.
 
     Args:
         keys: The keys they are encrypted with; ``None`` if this server has no key.
@@ -50,6 +54,7 @@ class SecretsResponder:
         self._clock = clock
         self._keys = keys
         self._offered = offered or {}
+        self.refusals = RefusalAudit(audit, clock)
 
     async def answer(self, question: SecretQuestion, pool: str) -> SecretAnswer:
         """The sealed value, or why it is refused.
@@ -60,29 +65,49 @@ class SecretsResponder:
         Raises:
             Unreachable: the database does not answer; nothing is handed out without its entry in the audit.
         """
-        if CREDENTIAL_NAME.fullmatch(question.name) is None:
-            return SecretAnswer()
-        stored = await self._credentials.get(question.name)
-        offered = self._offered.get(question.name.lower())
         try:
-            if stored is not None:
-                answer = _sealed(question, stored.info.version, self._decrypted(stored))
-            elif offered is not None:
-                value = credential_value(offered, f"the server's credential {question.name!r}")
-                answer = _sealed(question, OFFERED_VERSION, codec.encode(value), is_operators=True)
-            else:
-                return SecretAnswer(near=nearest(question.name, await self.names()) or "")
+            answer = await self._stored(question) or self._installations(question)
+        except Unreachable:
+            raise
         except NoetlError as error:
             log.warning("credential %s refused: %s", question.name, error)
+            await self.refuse(question, pool, str(error))
             return SecretAnswer(refused=str(error))
-        if stored is not None:
-            await self._credentials.record_use(question.command.execution_id, stored.info.name)
+        if answer is None:
+            await self.refuse(question, pool, "not stored", status=404)
+            return SecretAnswer(near=await self._nearest(question.name))
         await self._audit.add(_reading(question, pool, self._clock.now_ms()), _read(answer))
         return answer
+
+    async def refuse(self, question: SecretQuestion, pool: str, reason: str, status: int = 403) -> None:
+        """Records in the audit that a worker of this ``pool`` asked and got nothing."""
+        attempt = _reading(question, pool, self._clock.now_ms())
+        await self.refusals.add(Refusal(attempt.principal, attempt, AuditedAnswer(status, audit_text(reason))))
 
     async def names(self) -> frozenset[str]:
         """Every credential a playbook can name: stored, or offered by the installation."""
         return frozenset(self._offered).union(info.name for info in await self._credentials.list_all())
+
+    async def _stored(self, question: SecretQuestion) -> SecretAnswer | None:
+        """The stored value, recorded as used by the execution."""
+        if CREDENTIAL_NAME.fullmatch(question.name) is None:
+            return None
+        while (stored := await self._credentials.get(question.name)) is not None:
+            answer = _sealed(question, stored.info.version, self._decrypted(stored))
+            if await self._credentials.record_use(question.command.execution_id, stored):
+                return answer
+        return None
+
+    def _installations(self, question: SecretQuestion) -> SecretAnswer | None:
+        """What the installation offers by this name."""
+        offered = self._offered.get(question.name.lower())
+        if offered is None:
+            return None
+        value = credential_value(offered, f"the server's credential {question.name!r}")
+        return _sealed(question, OFFERED_VERSION, codec.encode(value), is_operators=True)
+
+    async def _nearest(self, name: str) -> str:
+        return nearest(name, await self.names()) or "" if CREDENTIAL_NAME.fullmatch(name) else ""
 
     def _decrypted(self, stored: StoredCredential) -> bytes:
         """The value as JSON."""
@@ -101,8 +126,8 @@ def _reading(question: SecretQuestion, pool: str, at_ms: int) -> AuditedCall:
         role="worker",
         method="",
         operation="readCredential",
-        target=question.name,
-        correlation_id=f"{command.execution_id}/{command.command_id}",
+        target=audit_text(question.name),
+        correlation_id=audit_text(f"{command.execution_id}/{command.command_id}"),
         remote=audit_text(question.worker),
         idempotency_key="",
     )

@@ -88,7 +88,10 @@ class Server(ServerParts):
         presence = await self.ports.bus.listen(subjects.SERVERS, self._on_presence)
         await self.inbox.open()
         await self.responder.open()
-        trimming = asyncio.ensure_future(trim_feed(self.ports.feed, self.ports.clock, self.times.feed_keep_s))
+        lasting = [asyncio.ensure_future(trim_feed(self.ports.feed, self.ports.clock, self.times.feed_keep_s))]
+        refusals = self.ports.secrets.refusals if self.ports.secrets is not None else None
+        if refusals is not None:
+            lasting.append(asyncio.ensure_future(refusals.record_left_out()))
         in_order = False
         try:
             while not self._stopping.is_set():
@@ -98,8 +101,11 @@ class Server(ServerParts):
             in_order = True
             raise
         finally:
-            trimming.cancel()
+            for task in lasting:
+                task.cancel()
             await self.responder.close()
+            if refusals is not None:
+                await refusals.finish_sample()
             await self.inbox.close()
             await presence.close()
             await self.reader.close()

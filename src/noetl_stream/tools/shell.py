@@ -17,7 +17,6 @@ from noetl_stream.playbook.kinds.spec import KindSpec
 from noetl_stream.settings.children import ChildSettings
 from noetl_stream.settings.tools import ToolSettings
 from noetl_stream.tools.child_process import CapturedOutput, TreeKiller
-from noetl_stream.tools.children.confinement import CHILD_USERS
 from noetl_stream.tools.children.launcher import Launcher
 from noetl_stream.tools.children.messages import ExternalProgram
 from noetl_stream.tools.contract import ToolCall, ToolFailure, ToolResult
@@ -80,7 +79,7 @@ class ShellTool:
     spec = KindSpec(kind="shell", inputs=ShellInputs, knobs=ShellKnobs)
 
     def __init__(self, settings: ChildSettings | None = None) -> None:
-        self._launcher = Launcher(settings or ChildSettings(), first_slot=CHILD_USERS // 2)
+        self._launcher = Launcher(settings or ChildSettings())
         self._trees = TreeKiller()
 
     @classmethod

@@ -16,7 +16,14 @@ from noetl_stream.ports.access import (
     StoredToken,
 )
 from noetl_stream.ports.clock import Clock
-from noetl_stream.ports.credentials import CredentialInfo, NewCredential, StoredCredential
+from noetl_stream.ports.credentials import (
+    MAX_VALUES_USED,
+    CredentialInfo,
+    FormerCredential,
+    NewCredential,
+    SealedValue,
+    StoredCredential,
+)
 from noetl_stream.ports.gateway import ClaimedKey, KeptAnswer
 from noetl_stream.ports.operations.executions import RequestIds
 
@@ -120,7 +127,10 @@ class MemoryCredentials:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._stored: dict[str, StoredCredential] = {}
-        self._uses: dict[str, set[str]] = {}
+        self._numbers: dict[str, int] = {}
+        self._last = 0
+        self._former: dict[int, SealedValue] = {}
+        self._uses: dict[str, set[tuple[str, int]]] = {}
 
     async def put(self, new: NewCredential) -> bool:
         present = self._stored.get(new.name)
@@ -129,7 +139,10 @@ class MemoryCredentials:
         now_ms = self._clock.now_ms()
         created_ms = present.info.created_ms if present else now_ms
         info = CredentialInfo(*new[:6], created_ms, now_ms)
+        self._keep_former(new.name)
         self._stored[new.name] = StoredCredential(info, new.sealed)
+        self._last += 1
+        self._numbers[new.name] = self._last
         return True
 
     async def get(self, name: str) -> StoredCredential | None:
@@ -146,22 +159,52 @@ class MemoryCredentials:
         return True
 
     async def delete(self, name: str) -> bool:
+        self._keep_former(name)
         return self._stored.pop(name, None) is not None
 
     async def list_all(self) -> list[CredentialInfo]:
         return [stored.info for stored in sorted(self._stored.values())]
 
-    async def record_use(self, execution_id: str, name: str) -> None:
-        self._uses.setdefault(execution_id, set()).add(name)
+    async def record_use(self, execution_id: str, read: StoredCredential) -> bool:
+        name = read.info.name
+        if self._stored.get(name) != read:
+            return False
+        self._uses.setdefault(execution_id, set()).add((name, self._numbers[name]))
+        return True
 
-    async def used_by(self, execution_ids: Collection[str]) -> Mapping[str, list[StoredCredential]]:
-        found = {
-            execution_id: [
-                self._stored[name] for name in sorted(self._uses.get(execution_id, ())) if name in self._stored
-            ]
-            for execution_id in execution_ids
-        }
-        return {execution_id: stored for execution_id, stored in found.items() if stored}
+    async def used_by(self, execution_ids: Collection[str]) -> Mapping[str, list[SealedValue]]:
+        found = {execution_id: self._values_of(execution_id) for execution_id in execution_ids}
+        return {execution_id: values for execution_id, values in found.items() if values}
+
+    async def read_former(self, after: int, limit: int) -> list[FormerCredential]:
+        return [FormerCredential(*item) for item in sorted(self._former.items()) if item[0] > after][:limit]
+
+    async def reencrypt_former(self, number: int, key_id: str, sealed: bytes) -> bool:
+        if number in self._former:
+            self._former[number] = self._former[number]._replace(key_id=key_id, sealed=sealed)
+        return number in self._former
+
+    def forget_execution(self, execution_id: str) -> None:
+        """What the deletion of an execution does here."""
+        self._uses.pop(execution_id, None)
+        used = {number for uses in self._uses.values() for _, number in uses}
+        self._former = {number: value for number, value in self._former.items() if number in used}
+
+    def _keep_former(self, name: str) -> None:
+        stored = self._stored.get(name)
+        use = (name, self._numbers.get(name, 0))
+        if stored is not None and any(use in uses for uses in self._uses.values()):
+            self._former[use[1]] = _value(stored)
+
+    def _values_of(self, execution_id: str) -> list[SealedValue]:
+        uses = self._uses.get(execution_id, set())
+        former = [self._former[number] for number in sorted(number for _, number in uses) if number in self._former]
+        names = sorted({name for name, _ in uses if name in self._stored}, key=self._numbers.__getitem__)
+        return [*former, *(_value(self._stored[name]) for name in names)][-MAX_VALUES_USED:]
+
+
+def _value(stored: StoredCredential) -> SealedValue:
+    return SealedValue(stored.info.name, stored.info.version, stored.info.key_id, stored.sealed)
 
 
 class MemoryIdempotency:

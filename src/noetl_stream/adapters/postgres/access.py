@@ -17,7 +17,14 @@ from noetl_stream.ports.access import (
     StoredSession,
     StoredToken,
 )
-from noetl_stream.ports.credentials import CredentialInfo, NewCredential, StoredCredential
+from noetl_stream.ports.credentials import (
+    MAX_VALUES_USED,
+    CredentialInfo,
+    FormerCredential,
+    NewCredential,
+    SealedValue,
+    StoredCredential,
+)
 from noetl_stream.ports.gateway import ClaimedKey, KeptAnswer
 from noetl_stream.ports.operations.executions import RequestIds
 
@@ -126,14 +133,24 @@ class PostgresCredentials:
     async def delete(self, name: str) -> bool:
         return bool(await self._database.fetch("delete_credential", name=name))
 
-    async def record_use(self, execution_id: str, name: str) -> None:
-        await self._database.fetch("record_credential_use", execution_id=execution_id, name=name)
+    async def record_use(self, execution_id: str, read: StoredCredential) -> bool:
+        values = {"execution_id": execution_id, "name": read.info.name, "sealed": read.sealed}
+        return bool((await self._database.fetch("record_credential_use", **values))[0][0])
 
-    async def used_by(self, execution_ids: Collection[str]) -> Mapping[str, list[StoredCredential]]:
-        found: dict[str, list[StoredCredential]] = {}
-        for execution_id, *row in await self._database.fetch("credentials_used", execution_ids=list(execution_ids)):
-            found.setdefault(execution_id, []).append(_stored(row))
+    async def used_by(self, execution_ids: Collection[str]) -> Mapping[str, list[SealedValue]]:
+        rows = await self._database.fetch("credentials_used", execution_ids=list(execution_ids), most=MAX_VALUES_USED)
+        found: dict[str, list[SealedValue]] = {}
+        for execution_id, *value in rows:
+            found.setdefault(execution_id, []).append(SealedValue._make(value))
         return found
+
+    async def read_former(self, after: int, limit: int) -> list[FormerCredential]:
+        rows = await self._database.fetch("former_credentials", after=after, limit=limit)
+        return [FormerCredential(number, SealedValue._make(value)) for number, *value in rows]
+
+    async def reencrypt_former(self, number: int, key_id: str, sealed: bytes) -> bool:
+        values = {"number": number, "key_id": key_id, "sealed": sealed}
+        return bool(await self._database.fetch("reencrypt_former_credential", **values))
 
     async def list_all(self) -> list[CredentialInfo]:
         return [_info(row) for row in await self._database.fetch("list_credentials")]

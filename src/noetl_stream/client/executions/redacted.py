@@ -1,7 +1,7 @@
 """What is shown of an execution, without the credentials that were handed out for it (LANGUAGE §11).
 
 Workers redact what they report. A worker that never read a secret cannot, nor can a person who types it; so it is
-hidden once more where it is shown, as long as the credential store has it.
+hidden once more where it is shown, also when the credential has another value since, or none.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from noetl_stream.model import codec
 from noetl_stream.model.envelope import EventDocument
 from noetl_stream.model.events import InterventionFact
 from noetl_stream.model.redaction import Redactor
-from noetl_stream.ports.credentials import Credentials, StoredCredential
+from noetl_stream.ports.credentials import Credentials, SealedValue
 from noetl_stream.ports.operations.executions import (
     AcceptedDocument,
     CtxDocument,
@@ -64,22 +64,21 @@ class UsedSecrets:
         if self._keys is None or not execution_ids:
             return {}
         used = await self._credentials.used_by(execution_ids)
-        return {execution_id: self._redactor(stored, self._keys) for execution_id, stored in used.items()}
+        return {execution_id: self._redactor(values, self._keys) for execution_id, values in used.items()}
 
     async def hide(self, execution_id: str, document: Shown) -> Shown:
         """``document`` without them. Raises like :meth:`redactors`."""
         redactor = (await self.redactors((execution_id,))).get(execution_id)
         return document if redactor is None else hidden(redactor, document)
 
-    def _redactor(self, stored: list[StoredCredential], keys: KeyRing) -> Redactor:
-        key = tuple(one.sealed for one in stored)  # a name that is deleted and set again begins with version 1 again
+    def _redactor(self, values: list[SealedValue], keys: KeyRing) -> Redactor:
+        key = tuple(one.sealed for one in values)  # a name that is deleted and set again begins with version 1 again
         redactor = self._redactors.get(key)
         if redactor is None:
             redactor = Redactor()
-            for one in stored:
-                info = one.info
+            for name, version, key_id, sealed in values:
                 try:
-                    value = decrypt(keys, info.name, info.version, SealedEnvelope(info.key_id, one.sealed))
+                    value = decrypt(keys, name, version, SealedEnvelope(key_id, sealed))
                 except NoetlError as error:
                     log.warning("cannot hide a credential: %s", error)
                     continue

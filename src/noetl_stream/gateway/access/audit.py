@@ -12,18 +12,17 @@ from aiohttp.typedefs import Handler
 
 from noetl_stream.errors import Forbidden, NoetlError, Unauthenticated
 from noetl_stream.gateway.access.network import client_of
-from noetl_stream.gateway.access.refusals import Refusal, RefusalSample
 from noetl_stream.gateway.http.connections import address_group
 from noetl_stream.gateway.http.problems import kind_of
 from noetl_stream.ports.access import Audit, AuditedAnswer, AuditedCall, Caller, audit_text
 from noetl_stream.ports.clock import Clock
+from noetl_stream.ports.refusals import Refusal, RefusalAudit
 
 log = logging.getLogger(__name__)
 
 REFUSED: Final = frozenset({400, 401, 403, 413, 415, 429})
 """The answers that count as refusals. What is not found, or is down, is none."""
 
-SAMPLE_S: Final = 60.0
 DAY_MS: Final = 24 * 3600 * 1000
 TRIM_EVERY_S: Final = 6 * 3600.0
 
@@ -37,6 +36,9 @@ class Auditor:
     Args:
         keep_days: How long entries are kept at least.
         count_left_out: Called for each refusal that gets no entry of its own.
+
+    Attributes:
+        refusals: The sample of refused calls.
     """
 
     def __init__(
@@ -45,8 +47,7 @@ class Auditor:
         self._audit = audit
         self._clock = clock
         self._keep_days = keep_days
-        self._count_left_out = count_left_out
-        self._sample = RefusalSample()
+        self.refusals = RefusalAudit(audit, clock, count_left_out)
 
     async def recorded(
         self, request: web.Request, operation: str, caller: Caller, handler: Handler
@@ -68,23 +69,7 @@ class Auditor:
         if kind_of(error).status not in REFUSED:
             return
         who = caller.principal if caller else address_group(client_of(request))
-        refusal = Refusal(who, self._attempt(request, operation, caller), _answer_of(error))
-        if self._sample.takes(refusal):
-            await self._add(refusal)
-        else:
-            self._count_left_out()
-
-    async def record_left_out(self) -> None:
-        """Once a minute, records how many refusals were left out; never returns."""
-        while True:
-            await self._clock.sleep(SAMPLE_S)
-            await self.finish_sample()
-
-    async def finish_sample(self) -> None:
-        """Records how many refusals were left out, and begins anew."""
-        sample, self._sample = self._sample, RefusalSample()
-        for refusal in sample.rest():
-            await self._add(refusal)
+        await self.refusals.add(Refusal(who, self._attempt(request, operation, caller), _answer_of(error)))
 
     async def trim(self) -> None:
         """Deletes old entries periodically; never returns."""
@@ -107,12 +92,6 @@ class Auditor:
             remote=client_of(request),
             idempotency_key=audit_text(request.headers.get("Idempotency-Key", "")),
         )
-
-    async def _add(self, refusal: Refusal) -> None:
-        try:
-            await self._audit.add(refusal.attempt, refusal.answer)
-        except NoetlError as error:
-            log.error("a refusal was not recorded: %s by %s: %s", refusal.attempt.operation, refusal.caller, error)
 
     async def _answer(self, number: int, answer: AuditedAnswer) -> None:
         try:

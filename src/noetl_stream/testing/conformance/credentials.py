@@ -1,16 +1,23 @@
 """Conformance of :class:`~noetl_stream.ports.credentials.Credentials`, as tests to inherit.
 
-A test class inherits :class:`CredentialsConformance`; the module or its ``conftest.py`` provides one fixture:
+A test class inherits :class:`CredentialsConformance`; the module or its ``conftest.py`` provides two fixtures:
 
 ``credentials``
     An empty store.
+
+``forget_execution``
+    Does to it what deleting an execution does.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
+from collections.abc import Awaitable, Callable
 
-from noetl_stream.ports.credentials import Credentials, NewCredential
+from noetl_stream.ports.credentials import Credentials, NewCredential, SealedValue, StoredCredential
+
+ForgetExecution = Callable[[str], Awaitable[None]]
 
 
 def new_credential(name: str, version: int = 1, **changes: object) -> NewCredential:
@@ -94,10 +101,80 @@ class CredentialsConformance:
         assert await credentials.put(new_credential("pg"))
 
     async def test_what_was_handed_out_for_an_execution_is_found_with_its_value(self, credentials: Credentials) -> None:
-        for name in ("pg", "other"):
-            assert await credentials.put(new_credential(name))
-        for execution_id, name in (("one", "pg"), ("one", "pg"), ("one", "gone"), ("two", "other")):
-            await credentials.record_use(execution_id, name)
-        stored = {name: await credentials.get(name) for name in ("pg", "other")}
-        assert await credentials.used_by(["one", "two", "three"]) == {"one": [stored["pg"]], "two": [stored["other"]]}
+        pg, other = await stored(credentials, "pg"), await stored(credentials, "other")
+        for execution_id, read in (("one", pg), ("one", pg), ("two", other)):
+            assert await credentials.record_use(execution_id, read)
+        found = await credentials.used_by(["one", "two", "three"])
+        assert found == {"one": [value_of(pg)], "two": [value_of(other)]}
         assert await credentials.used_by(["three"]) == {}
+
+    async def test_former_values_that_were_handed_out_are_found_before_today_s(self, credentials: Credentials) -> None:
+        read = [await stored(credentials, "pg", number) for number in (1, 2)]
+        assert await credentials.record_use("one", read[1])
+        read.append(await stored(credentials, "pg", 3))
+        assert await credentials.record_use("one", read[2])
+        read.append(await stored(credentials, "pg", 4))
+        assert await credentials.used_by(["one"]) == {"one": [value_of(one) for one in read[1:]]}
+        assert [former.value for former in await credentials.read_former(0, 10)] == [value_of(one) for one in read[1:3]]
+
+    async def test_a_deleted_value_that_was_handed_out_is_found(self, credentials: Credentials) -> None:
+        first = await stored(credentials, "pg")
+        assert await credentials.record_use("one", first)
+        assert await credentials.delete("pg")
+        assert await credentials.used_by(["one"]) == {"one": [value_of(first)]}
+        again = await stored(credentials, "pg")
+        assert await credentials.used_by(["one"]) == {"one": [value_of(first), value_of(again)]}
+
+    async def test_a_value_that_was_replaced_since_it_was_read_is_not_handed_out(
+        self, credentials: Credentials
+    ) -> None:
+        first = await stored(credentials, "pg")
+        await stored(credentials, "pg", 2)
+        assert not await credentials.record_use("one", first)
+        assert await credentials.delete("pg")
+        await stored(credentials, "pg")
+        assert not await credentials.record_use("one", first), "a value of its own, though version 1 again"
+        assert await credentials.used_by(["one"]) == {}
+
+    async def test_former_values_are_kept_as_long_as_an_execution_that_was_given_them(
+        self, credentials: Credentials, forget_execution: ForgetExecution
+    ) -> None:
+        read = await stored(credentials, "pg")
+        for execution_id in ("one", "two"):
+            assert await credentials.record_use(execution_id, read)
+        later = await stored(credentials, "pg", 2)
+        assert await credentials.record_use("two", later)
+        assert await credentials.delete("pg")
+        await forget_execution("one")
+        assert await credentials.used_by(["one", "two"]) == {"two": [value_of(read), value_of(later)]}
+        await forget_execution("two")
+        assert await credentials.used_by(["one", "two"]) == {}
+        assert await credentials.read_former(0, 10) == []
+
+    async def test_former_values_get_another_key(self, credentials: Credentials) -> None:
+        for version in (1, 2, 3):
+            assert await credentials.record_use("one", await stored(credentials, "pg", version))
+        first, second = await credentials.read_former(0, 10)
+        assert await credentials.read_former(0, 1) == [first]
+        assert await credentials.read_former(first.number, 10) == [second]
+        assert await credentials.reencrypt_former(first.number, "key-2", b"again")
+        again = first.value._replace(key_id="key-2", sealed=b"again")
+        assert (await credentials.used_by(["one"]))["one"][:2] == [again, second.value]
+        assert not await credentials.reencrypt_former(second.number + 1_000, "key-2", b"again")
+
+    async def test_another_key_makes_no_former_value(self, credentials: Credentials) -> None:
+        assert await credentials.record_use("one", await stored(credentials, "pg"))
+        assert await credentials.reencrypt("pg", 1, "key-2", b"again")
+        assert await credentials.used_by(["one"]) == {"one": [SealedValue("pg", 1, "key-2", b"again")]}
+
+
+async def stored(credentials: Credentials, name: str, version: int = 1) -> StoredCredential:
+    """Stores a value of its own."""
+    assert await credentials.put(new_credential(name, version, sealed=os.urandom(8)))
+    found = await credentials.get(name)
+    assert found is not None
+    return found
+
+
+def value_of(read: StoredCredential) -> SealedValue:
+    return SealedValue(read.info.name, read.info.version, read.info.key_id, read.sealed)

@@ -14,7 +14,7 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import count
 from typing import Any, Final
 
@@ -32,6 +32,7 @@ from noetl_stream.tools.children.messages import (
     ReleaseChild,
     Setup,
     StartChild,
+    Vacated,
     framed,
 )
 from noetl_stream.tools.children.process_tree import ChildrenList
@@ -39,13 +40,33 @@ from noetl_stream.tools.children.process_tree import ChildrenList
 ENVIRONMENT: Final = {"PATH": os.defpath, "LANG": "C.UTF-8"}
 """The environment of every child, with ``HOME`` and ``TMPDIR``, its own folder."""
 _READ_BYTES: Final = 64 * 1024
-_OWN_SLOTS_FROM: Final = secrets.randbelow(CHILD_USERS)
-"""Workers that share a machine, also from different containers, seldom give their children the same users."""
 
 _PROGRAM: Final = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[3]);"
     "from noetl_stream.tools.children.zygote import main; main(int(sys.argv[1]), sys.argv[2])"
 )
+
+
+class _Slots:
+    """Numbers of children, from which their users follow (:func:`~.confinement.user_of`), for all of this process.
+
+    The first is random: workers that share a machine, also from different containers, seldom give their children the
+    same users.
+    """
+
+    def __init__(self) -> None:
+        self._next = count(secrets.randbelow(CHILD_USERS))
+        self._vacated: list[int] = []
+
+    def take(self) -> int:
+        return heapq.heappop(self._vacated) if self._vacated else next(self._next)
+
+    def give_back(self, slot: int) -> None:
+        """To be called when no process is left that may have the slot's user."""
+        heapq.heappush(self._vacated, slot)
+
+
+_slots: Final = _Slots()
 
 
 class Launcher:
@@ -55,7 +76,6 @@ class Launcher:
         environment: Variables of all children, visible to playbook code. Default: :data:`ENVIRONMENT`.
         server: The module that children without a program run (see :class:`Setup`). The zygote has imported it.
         preload: Further modules that the zygote imports first, so that children have them; they must start no thread.
-        first_slot: The number that users of children are counted from, so that two launchers share none.
     """
 
     def __init__(
@@ -65,11 +85,9 @@ class Launcher:
         *,
         server: str | None = None,
         preload: Sequence[str] = (),
-        first_slot: int = 0,
     ) -> None:
         self._setup = Setup(settings, server, tuple(preload))
         self._environment = environment
-        self._first_slot = first_slot
         self._zygote: _Zygote | None = None
         self._ending: set[asyncio.Task[Any]] = set()
 
@@ -80,7 +98,7 @@ class Launcher:
             OSError: It could not be started.
         """
         if self._zygote is None or self._zygote.has_ended:
-            self._zygote = _Zygote(self._setup, self._environment, self._first_slot)
+            self._zygote = _Zygote(self._setup, self._environment)
         child = self._zygote.start(descriptors, program)
         try:
             await asyncio.shield(child.started)
@@ -156,7 +174,7 @@ class ChildProcess:
 class _Zygote:
     """The launcher's end of one zygote."""
 
-    def __init__(self, setup: Setup, environment: Mapping[str, str], first_slot: int) -> None:
+    def __init__(self, setup: Setup, environment: Mapping[str, str]) -> None:
         self._homes = tempfile.mkdtemp(prefix="noetl-children-")
         os.chmod(self._homes, 0o711)  # noqa: PTH101, S103  # so that each child reaches its own, by name
         self._channel, theirs = socket.socketpair()
@@ -174,8 +192,7 @@ class _Zygote:
         self._children: dict[int, ChildProcess] = {}
         self._released: set[int] = set()
         self._numbers = count(1)
-        self._slots = count(_OWN_SLOTS_FROM + first_slot)
-        self._free_slots: list[int] = []
+        self._taken_slots: set[int] = set()
         self._cleaning: asyncio.Future[None] = loop.create_future()
         loop.add_reader(self._channel, self._read)
         self._send(framed(setup))
@@ -183,7 +200,8 @@ class _Zygote:
     def start(self, descriptors: Sequence[int], program: ExternalProgram | None) -> ChildProcess:
         """Orders a child. The descriptors may be closed afterwards."""
         number = next(self._numbers)
-        slot = heapq.heappop(self._free_slots) if self._free_slots else next(self._slots)
+        slot = _slots.take()
+        self._taken_slots.add(slot)
         child = ChildProcess(self, number, slot, os.path.join(self._homes, str(number)))  # noqa: PTH118
         self._children[number] = child
         self._send(framed(StartChild(number, slot, child.home, program)), descriptors)
@@ -202,11 +220,10 @@ class _Zygote:
         return not found <= {child.process_id for child in self._children.values()} | self._released
 
     def release(self, child: ChildProcess) -> None:
-        """Gives the number, slot and process id of an ended child back."""
+        """Gives the number and process id of an ended child back; its slot, when nothing that it started is left."""
         if self._children.pop(child.number, None) is not None:
             self._released.add(child.process_id)
-            heapq.heappush(self._free_slots, child.slot)
-            self._send(framed(ReleaseChild(child.number)))
+            self._send(framed(ReleaseChild(child.number, child.slot)))
 
     async def close(self) -> None:
         """Ends it and waits until it has."""
@@ -238,12 +255,15 @@ class _Zygote:
             self._on_end()
 
     def _handle(self, event: Event) -> None:
+        if isinstance(event, Vacated):
+            self._give_back(event.slots)
+            return
         child = self._children[event.number]
         if isinstance(event, Ended):
             child.exit_code.set_result(event.exit_code)
         elif event.error:
             del self._children[event.number]
-            heapq.heappush(self._free_slots, child.slot)
+            self._give_back([child.slot])
             child.started.set_exception(OSError(event.error, os.strerror(event.error)))
         else:
             child.process_id = event.process_id
@@ -263,11 +283,23 @@ class _Zygote:
                 kill_group(child.process_id)
                 child.exit_code.set_result(ZYGOTE_DIED)
         cleaning = loop.run_in_executor(None, self._clean)
-        cleaning.add_done_callback(lambda _: self._cleaning.set_result(None))
+        cleaning.add_done_callback(self._on_cleaned)
 
-    def _clean(self) -> None:
-        self._process.wait()
+    def _on_cleaned(self, cleaning: asyncio.Future[int]) -> None:
+        if cleaning.result() == 0:  # else something may be left
+            self._give_back(list(self._taken_slots))
+        self._cleaning.set_result(None)
+
+    def _give_back(self, slots: Iterable[int]) -> None:
+        for slot in slots:
+            self._taken_slots.remove(slot)
+            _slots.give_back(slot)
+
+    def _clean(self) -> int:
+        """Waits until the zygote has ended; returns its exit code."""
+        exit_code = self._process.wait()
         shutil.rmtree(self._homes, ignore_errors=True)
+        return exit_code
 
 
 _events: Final = msgspec.msgpack.Decoder(Event)

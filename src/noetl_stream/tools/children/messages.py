@@ -47,9 +47,10 @@ class StartChild(msgspec.Struct, frozen=True, tag=True):
 
 
 class ReleaseChild(msgspec.Struct, frozen=True, tag=True):
-    """Forget a child that has ended. Until then its process id stays taken."""
+    """Forget child ``number``, which has ended. Until then its process id stays taken."""
 
     number: int
+    slot: int
 
 
 class Started(msgspec.Struct, frozen=True, tag=True):
@@ -67,8 +68,14 @@ class Ended(msgspec.Struct, frozen=True, tag=True):
     exit_code: int
 
 
+class Vacated(msgspec.Struct, frozen=True, tag=True):
+    """No process is left of the released children that had these slots."""
+
+    slots: list[int]
+
+
 Order = Setup | StartChild | ReleaseChild
-Event = Started | Ended
+Event = Started | Ended | Vacated
 
 
 def framed(message: Order | Event) -> bytes:

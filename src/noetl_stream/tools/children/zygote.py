@@ -34,24 +34,31 @@ from noetl_stream.tools.children.messages import (
     Setup,
     StartChild,
     Started,
+    Vacated,
     framed,
 )
 from noetl_stream.tools.children.process_tree import ChildrenList
 
 _MAX_DESCRIPTORS: Final = 4
+_KILLING_ROUNDS: Final = 1_000
+"""How often it kills, at its end, what the processes that it killed had started meanwhile."""
 _CONFINEMENT_FAILED: Final = 70
 """The exit code of a child that could not be confined; ``EX_SOFTWARE`` of ``sysexits.h``."""
 
 
 def main(channel_fd: int, homes: str) -> None:
-    """Serves the launcher until it closes the channel; ``homes`` is removed then."""
+    """Serves the launcher until it closes the channel; ``homes`` is removed then.
+
+    The exit code is 0 if no process of any child is left.
+    """
     os.set_inheritable(channel_fd, False)
     hide_process()
     adopt_orphans()
     try:
-        Zygote(socket.socket(fileno=channel_fd)).serve()
+        has_left_nothing = Zygote(socket.socket(fileno=channel_fd)).serve()
     finally:
         shutil.rmtree(homes, ignore_errors=True)
+    sys.exit(0 if has_left_nothing else 1)
 
 
 class Zygote:
@@ -62,6 +69,7 @@ class Zygote:
         self._descriptors: list[int] = []
         self._process_ids: dict[int, int] = {}
         self._ended: set[int] = set()
+        self._leaving: list[int] = []
         self._children = ChildrenList(os.getpid())
         setup = self._receive()
         assert isinstance(setup, Setup)
@@ -73,8 +81,8 @@ class Zygote:
         user = user_of(0, self._settings)
         self._python_has_own_user = user is not None and closed_to(user) is None
 
-    def serve(self) -> None:
-        """Forks, reports and reaps until the channel is closed."""
+    def serve(self) -> bool:
+        """Forks, reports and reaps until the channel is closed. Returns whether no process of any child is left."""
         woken, waker = os.pipe()
         os.set_blocking(waker, False)
         os.set_blocking(woken, False)
@@ -95,7 +103,7 @@ class Zygote:
                 if order is None:
                     break
                 self._obey(order)
-        self._kill_all()
+        return self._kill_all()
 
     def _obey(self, order: Order) -> None:
         if isinstance(order, ReleaseChild):
@@ -103,7 +111,8 @@ class Zygote:
             self._ended.discard(order.number)
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(process_id, 0)
-            self._kill_strangers()
+            self._leaving.append(order.slot)
+            self._clear_up()
         elif isinstance(order, StartChild):
             descriptors, self._descriptors = self._descriptors, []
             try:
@@ -168,10 +177,20 @@ class Zygote:
             if exit_code is not None:
                 self._ended.add(number)
                 self._send(Ended(number, exit_code))
-        self._kill_strangers()
+        self._clear_up()
 
-    def _kill_all(self) -> None:
-        """Kills every child, and then what becomes an orphan by that."""
+    def _clear_up(self) -> None:
+        """Kills what released children left behind, and reports their slots once nothing of them is left.
+
+        Processes that have the user of a slot descend from its child. Whoever is reaped has handed its own children on
+        before, at last to this process: so without a stranger here, a released child has no descendant anywhere.
+        """
+        if self._kill_strangers() and self._leaving:
+            self._send(Vacated(self._leaving))
+            self._leaving = []
+
+    def _kill_all(self) -> bool:
+        """Kills every child, and then what becomes an orphan by that. Returns whether nothing is left."""
         for process_id in self._process_ids.values():
             with contextlib.suppress(OSError):
                 os.kill(process_id, signal.SIGKILL)
@@ -180,16 +199,23 @@ class Zygote:
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(process_id, 0)
         self._process_ids.clear()
-        self._kill_strangers()
+        for _ in range(_KILLING_ROUNDS):
+            if self._kill_strangers():
+                return True
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(-1, 0)
+        return False
 
-    def _kill_strangers(self) -> None:
-        """Kills and reaps orphans of children, which become children of this process."""
+    def _kill_strangers(self) -> bool:
+        """Kills and reaps orphans of children, which become children of this process. Returns whether none is left.
+
+        If some are, a signal tells when the next of them can be reaped.
+        """
         own = set(self._process_ids.values())
-        for process_id in self._children.read():
-            if process_id not in own:
-                with contextlib.suppress(OSError):
-                    os.kill(process_id, signal.SIGKILL)
-                    os.waitpid(process_id, os.WNOHANG)
+        while strangers := [process_id for process_id in self._children.read() if process_id not in own]:
+            if not sum(_killed_and_reaped(process_id) for process_id in strangers):
+                return False
+        return True
 
     def _receive(self) -> Order | None:
         """The next order, and the descriptors that came with it; ``None`` at the end."""
@@ -227,6 +253,13 @@ def _keep_only(kept: int, *, standard: Sequence[int]) -> None:
             os.dup2(descriptor, number)
     os.closerange(3, kept)
     os.closerange(kept + 1, os.sysconf("SC_OPEN_MAX"))
+
+
+def _killed_and_reaped(process_id: int) -> bool:
+    with contextlib.suppress(OSError):
+        os.kill(process_id, signal.SIGKILL)
+        return os.waitpid(process_id, os.WNOHANG)[0] != 0
+    return False
 
 
 def _exit_code_if_ended(process_id: int) -> int | None:

@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any
 
 from noetl_stream.settings.children import ChildSettings
-from noetl_stream.tools.children.confinement import CHILD_USERS
 from noetl_stream.tools.children.launcher import ENVIRONMENT
 from noetl_stream.tools.contract import ToolCall
 from noetl_stream.tools.python.tool import MAX_RESULT_BYTES, PythonTool
-
-_FIRST_SLOT: Final = CHILD_USERS // 4
-_SLOTS: Final = CHILD_USERS // 4
-"""Between the users of python tasks and those of shell commands."""
 
 
 class ChildFunction:
@@ -46,7 +40,6 @@ class ChildFunction:
             environment={**ENVIRONMENT, **(environment or {})},
             max_children=max_children,
             preload=[module],
-            first_slot=_FIRST_SLOT + zlib.crc32(function.encode()) % _SLOTS,
         )
 
     async def __call__(

@@ -94,7 +94,7 @@ class PythonTool:
             worker's settings and credentials. Default: only ``PATH`` and ``LANG``.
         max_children: Child processes at the same time; further runs wait. Default: the number of processors, at least
             :data:`MIN_CHILDREN`.
-        preload, first_slot: See :class:`Launcher`.
+        preload: See :class:`Launcher`.
     """
 
     spec = KindSpec(
@@ -114,12 +114,11 @@ class PythonTool:
         environment: Mapping[str, str] = ENVIRONMENT,
         max_children: int | None = None,
         preload: Sequence[str] = (),
-        first_slot: int = 0,
     ) -> None:
         settings = settings or ChildSettings()
         max_children = max_children or max(MIN_CHILDREN, os.cpu_count() or 1)
         self._isolation = settings.isolation
-        launcher = Launcher(settings, environment, server=child.__name__, preload=preload, first_slot=first_slot)
+        launcher = Launcher(settings, environment, server=child.__name__, preload=preload)
         self._pool = ChildPool(launcher, max_children=max_children)
 
     @classmethod

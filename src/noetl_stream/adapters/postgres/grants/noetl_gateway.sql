@@ -18,8 +18,9 @@ grant select on
 grant select, insert, delete on noetl.catalog to noetl_gateway;
 grant select, insert, update (revision) on noetl.catalog_deleted to noetl_gateway;
 grant select, insert on noetl.playbook to noetl_gateway;
-grant select, insert, update (kind, description, tags, version, key_id, sealed, updated_at), delete
+grant select, insert, update (kind, description, tags, version, key_id, sealed, number, updated_at), delete
     on noetl.credential to noetl_gateway;
+grant select, update (key_id, sealed) on noetl.former_credential to noetl_gateway;
 grant select, insert, update (last_used_ms, revoked_ms, revoked_by) on noetl.api_token to noetl_gateway;
 grant select, insert, delete on noetl.sign_in_code, noetl.browser_session to noetl_gateway;
 grant select, insert on noetl.audit, noetl.audit_answer to noetl_gateway;

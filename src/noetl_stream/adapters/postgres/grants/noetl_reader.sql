@@ -6,8 +6,9 @@ grant select on
     noetl.execution, noetl.execution_term, noetl.timer, noetl.inbox, noetl.object_use, noetl.credential_use, noetl.feed, noetl.feed_floor,
     noetl.dead_letter, noetl.catalog, noetl.catalog_deleted, noetl.audit, noetl.audit_answer
     to noetl_reader;
-grant select (name, kind, description, tags, version, key_id, created_at, updated_at)
+grant select (name, kind, description, tags, version, key_id, number, created_at, updated_at)
     on noetl.credential to noetl_reader;
+grant select (number, name, version, key_id, replaced_at) on noetl.former_credential to noetl_reader;
 grant select (id, name, role, paths, created_ms, created_by, expires_ms, last_used_ms, revoked_ms, revoked_by)
     on noetl.api_token to noetl_reader;
 grant select (token_id, created_ms, expires_ms) on noetl.sign_in_code to noetl_reader;

@@ -1,7 +1,7 @@
 -- A server folds, commits ticks, and hands out credentials, which it writes to the audit. It writes no token and no
 -- catalog entry.
 grant usage on schema noetl to noetl_server;
-grant execute on function noetl.fail_fence() to noetl_server;
+grant execute on function noetl.fail_fence(), noetl.record_credential_use(text, text, bytea) to noetl_server;
 
 grant select on noetl.migration, noetl.meta, noetl.catalog, noetl.credential to noetl_server;
 grant select, update (epoch, owner, backend, lease_until, given_back, crashes, tick, published_tick, last_seq, last_ms)
@@ -12,7 +12,6 @@ grant select, insert, update on noetl.execution to noetl_server;
 grant select, insert, update (due_ms), delete on noetl.timer to noetl_server;
 grant select, insert, delete on noetl.inbox to noetl_server;
 grant insert on noetl.object_use, noetl.execution_term, noetl.dead_letter to noetl_server;
-grant select (execution_id, name), insert on noetl.credential_use to noetl_server;
 
 -- Locking a row that is trimmed needs the right to update one of its columns.
 grant select, insert, update (at_ms), delete on noetl.feed to noetl_server;

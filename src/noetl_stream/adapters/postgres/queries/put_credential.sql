@@ -10,6 +10,7 @@ set kind = excluded.kind,
     version = excluded.version,
     key_id = excluded.key_id,
     sealed = excluded.sealed,
+    number = default,
     updated_at = now()
 where c.version = excluded.version - 1
 returning c.version

@@ -1,2 +1,2 @@
-insert into noetl.credential_use (execution_id, name) values (:execution_id, :name)
-on conflict do nothing
+-- Whether the value that was read is still the stored one; else nothing is recorded.
+select noetl.record_credential_use(:execution_id, :name, :sealed)

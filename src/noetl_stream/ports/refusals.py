@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from noetl_stream.ports.access import AuditedAnswer, AuditedCall
+from noetl_stream.errors import NoetlError
+from noetl_stream.ports.access import Audit, AuditedAnswer, AuditedCall
+from noetl_stream.ports.clock import Clock
 
+log = logging.getLogger(__name__)
+
+SAMPLE_S: Final = 60.0
 ENTRIES_OF_ONE: Final = 5
 """Entries in a minute for refusals of one principal or address, before they are only counted."""
 
@@ -53,3 +60,42 @@ class RefusalSample:
                 attempt = attempt._replace(principal="", role="", remote="")
             found.append(Refusal(caller, attempt, refusal.answer._replace(left_out=count - 1)))
         return found
+
+
+class RefusalAudit:
+    """Writes refusals to the audit, at most those of a :class:`RefusalSample` in a minute.
+
+    Args:
+        count_left_out: Called for each refusal that gets no entry of its own.
+    """
+
+    def __init__(self, audit: Audit, clock: Clock, count_left_out: Callable[[], None] = lambda: None) -> None:
+        self._audit = audit
+        self._clock = clock
+        self._count_left_out = count_left_out
+        self._sample = RefusalSample()
+
+    async def add(self, refusal: Refusal) -> None:
+        """Records it, or counts it."""
+        if self._sample.takes(refusal):
+            await self._write(refusal)
+        else:
+            self._count_left_out()
+
+    async def record_left_out(self) -> None:
+        """Once a minute, records how many refusals were left out; never returns."""
+        while True:
+            await self._clock.sleep(SAMPLE_S)
+            await self.finish_sample()
+
+    async def finish_sample(self) -> None:
+        """Records how many refusals were left out, and begins anew."""
+        sample, self._sample = self._sample, RefusalSample()
+        for refusal in sample.rest():
+            await self._write(refusal)
+
+    async def _write(self, refusal: Refusal) -> None:
+        try:
+            await self._audit.add(refusal.attempt, refusal.answer)
+        except NoetlError as error:
+            log.error("a refusal was not recorded: %s by %s: %s", refusal.attempt.operation, refusal.caller, error)

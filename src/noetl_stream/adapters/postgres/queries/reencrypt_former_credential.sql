@@ -1,0 +1,4 @@
+update noetl.former_credential
+set key_id = :key_id, sealed = :sealed
+where number = :number
+returning 1

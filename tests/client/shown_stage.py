@@ -1,0 +1,61 @@
+"""Executions on a stage, shown as a gateway shows them: with the credentials hidden that they were given."""
+
+from __future__ import annotations
+
+from client_stage import BY, ClientStage
+
+from noetl_stream.adapters.memory.access import MemoryCredentials
+from noetl_stream.adapters.memory.store import MemoryFeed
+from noetl_stream.client.executions.redacted import RedactedExecutions, UsedSecrets
+from noetl_stream.client.feed.live import LiveFeed
+from noetl_stream.model import codec
+from noetl_stream.ports.operations.executions import ExecutionFilter, Start
+from noetl_stream.sealing.keys import KeyRing, new_key, read_key
+from noetl_stream.testing.simulation.work import playbook, work
+
+SECRET = "hunter2 hunter2"
+ECHO = playbook(
+    "echo", [{"step": "say", "tool": {"name": "tell", **work("{{ workload.typed }}")}}], workload={"typed": ""}
+)
+
+
+class Showing:
+    """Executions on a stage, shown as a gateway shows them."""
+
+    def __init__(self, stage: ClientStage) -> None:
+        self.stage = stage
+        self.credentials = MemoryCredentials(stage.clock)
+        self.use(KeyRing(read_key(new_key(), "a test")))
+
+    def use(self, keys: KeyRing) -> None:
+        """From now on credentials are encrypted and hidden with these keys."""
+        stage, store = self.stage, self.stage.store
+        self.keys = keys
+        self.secrets = UsedSecrets(self.credentials, keys)
+        self.executions = RedactedExecutions(stage.executions, self.secrets)
+        self.feed = LiveFeed(store, MemoryFeed(store, stage.clock), stage.broker.bus, stage.clock, self.secrets)
+
+    async def run(self) -> str:
+        started = await self.executions.start(Start(playbook=ECHO, workload={"typed": f"it is {SECRET}"}), BY)
+        await self.executions.wait(started.execution_id, 60)
+        return started.execution_id
+
+    async def give(self, execution_id: str, name: str = "pg") -> None:
+        """What a server does that hands the stored credential out for it."""
+        read = await self.credentials.get(name)
+        assert read is not None and await self.credentials.record_use(execution_id, read)
+
+    async def everything_of(self, execution_id: str) -> str:
+        """Everything an API shows of an execution, as text."""
+        one = self.executions
+        shown = [
+            await one.get(execution_id),
+            await one.result(execution_id),
+            await one.steps(execution_id),
+            await one.events(execution_id, 0, 100),
+            await one.ctx(execution_id),
+            await one.why(execution_id),
+            await one.page(ExecutionFilter(), 10, None),
+        ]
+        followed = [event.json async for batch in await self.feed.execution(execution_id, 0) for event in batch]
+        return " ".join([codec.encode(shown).decode(), *followed])
