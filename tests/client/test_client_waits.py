@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from noetl_stream.client.executions.documents import awaited
+from noetl_stream.client.executions.documents import GUARD_OPERATIONS, WAITS_EXPLAINED, awaited
+from noetl_stream.client.waiting_on import BYTES_PER_OPERATION
 from noetl_stream.model.envelope import iso
 from noetl_stream.ports.operations.documents import plain
-from noetl_stream.ports.operations.executions import AwaitedJoinDocument, GuardDocument
+from noetl_stream.ports.operations.executions import AwaitedJoinDocument, AwaitedPoolDocument, GuardDocument
 from noetl_stream.testing.scenario.scenario import Scenario
 
 PLAYBOOK = """
@@ -97,6 +98,17 @@ def test_a_resting_branch_and_the_join_it_holds_back_are_named() -> None:
     assert join.waiting_on.join == AwaitedJoinDocument("all", ["start"], ["a branch that rests at `ask`"])
 
 
+def test_queued_commands_wait_for_a_worker_of_their_pool_until_one_has_them() -> None:
+    scenario = Scenario(PLAYBOOK.replace("loop: {in: [10, 20]", "spec: {pool: gpu}\n    loop: {in: [10, 20]"))
+    scenario.start()
+    naps = next(wait for wait in awaited(scenario.execution, scenario.plan) if wait.step == "naps")
+    ids = [one.command_id for one in scenario.execution.assignments.values() if one.path]
+    assert (naps.what, naps.waiting_on.commands) == ("a worker of pool gpu", ids)
+    assert naps.waiting_on.pool == AwaitedPoolDocument("gpu")
+    scenario.take("ear").begin()
+    assert "ear" not in {wait.step for wait in awaited(scenario.execution, None)}
+
+
 def test_without_a_plan_guards_are_shown_as_they_were_recorded() -> None:
     scenario = Scenario(RESTING)
     scenario.start()
@@ -105,10 +117,29 @@ def test_without_a_plan_guards_are_shown_as_they_were_recorded() -> None:
     assert join.waiting_on.join == AwaitedJoinDocument(None, ["start"], [])
 
 
+def test_the_guards_of_many_waits_are_shown_within_bounds() -> None:
+    scenario = Scenario(RESTING.replace("[{step: ask}, {step: both}]", f"[{', '.join(['{step: ask}'] * 60)}]"))
+    scenario.start()
+    branches = list(awaited(scenario.execution, scenario.plan))
+    assert [len(branch.waiting_on.guards) for branch in branches] == [1] * WAITS_EXPLAINED + [0] * 10
+    assert {branch.waiting_on.timer is not None for branch in branches} == {True}
+
+
+def test_what_is_shown_of_values_is_paid_for() -> None:
+    held = ", ".join(["{step: gate}"] * 50)
+    playbook = PLAYBOOK.replace("[{step: ear}, {step: gate}, {step: naps}, {step: tries}]", f"[{held}]")
+    scenario = Scenario(playbook.replace("ctx.open | default(false)", "ctx.open == 'yes'"))
+    scenario.start(ctx={"open": "x" * 4000})
+    shown = [wait.waiting_on.guards[0].values["ctx.open"] for wait in awaited(scenario.execution, scenario.plan)]
+    assert shown[0] == "x" * 4000 and shown[-1] == "(too much to show here)"
+    assert sum(map(len, shown)) < GUARD_OPERATIONS * BYTES_PER_OPERATION
+
+
 def test_an_execution_that_got_what_it_waited_for_is_not_named() -> None:
     scenario = waiting()
     scenario.signal("go")
-    assert "ear" not in {wait.step for wait in awaited(scenario.execution, scenario.plan)}
+    (ear,) = [wait for wait in awaited(scenario.execution, scenario.plan) if wait.step == "ear"]
+    assert ear.what == "a worker of pool default"
 
 
 def test_an_execution_that_has_ended_waits_for_nothing() -> None:

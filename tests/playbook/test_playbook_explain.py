@@ -55,6 +55,8 @@ workflow:
                 - else: { then: { do: continue } }
       - { name: rest, kind: wait, for_s: 1 }
     next:
+      spec:
+        wait: { timeout_s: 6 }
       arcs:
         - { step: end, when: "{{ event.name == 'loop.done' }}" }
         - step: end
@@ -77,6 +79,7 @@ def test_steps_tasks_guards_iterations_arcs_and_timers_lead_to_their_lines() -> 
         "start.admit.rules[0]": ("admission", 14),
         "start.admit.rules[1]": ("admission", 16),
         "start.admission": ("timer", 18),
+        "start.next": ("timer", 40),
         "start.step": ("timer", 20),
         "start.deadline": ("timer", 21),
         "start[*]": ("iteration", 22),
@@ -86,10 +89,10 @@ def test_steps_tasks_guards_iterations_arcs_and_timers_lead_to_their_lines() -> 
         "start.fetch.rules[1]": ("rule", 36),
         "start.rest": ("task", 37),
         "start.rest.wait": ("timer", 37),
-        "start.next.arcs[0]": ("arc", 40),
-        "start.next.arcs[1]": ("arc", 41),
-        "end": ("step", 42),
-        "end.end_task": ("task", 44),
+        "start.next.arcs[0]": ("arc", 42),
+        "start.next.arcs[1]": ("arc", 43),
+        "end": ("step", 44),
+        "end.end_task": ("task", 46),
     }
 
 

@@ -100,6 +100,11 @@ def test_a_long_chain_of_references_is_refused() -> None:
     assert "references lead to one another" in found.message
 
 
+def test_a_schema_with_many_alternatives_of_many_keys_is_refused() -> None:
+    many = [{"properties": {f"p{n}_{m}": {} for m in range(12)}} for n in range(500)]
+    assert "combinations of subschemas" in only(checked(json.dumps({"anyOf": many}))).message
+
+
 def test_a_tree_is_no_such_schema() -> None:
     side = "{ $ref: '#/$defs/node' }"
     tree = f"{{ $ref: '#/$defs/node', $defs: {{ node: {{ properties: {{ left: {side}, right: {side} }} }} }} }}"
@@ -141,6 +146,38 @@ def test_data_stands_for_a_result_without_such_a_key() -> None:
 @pytest.mark.parametrize("arc", ["steps.start.usr", "start.results.fetch.usr", "event.result.usr", "start.usr"])
 def test_arcs_are_compared_too(arc: str) -> None:
     assert only(checked(USER, arc=arc)).hint == "did you mean `user`?"
+
+
+ROWS = """
+- step: start
+  tool:
+    kind: noop
+    spec: { result: { schema: { properties: { rows: { items: { properties: { id: {}, tags: { items: { type: object,
+      properties: { name: {} } } } } } } } } } }
+  next: { arcs: [ { step: each } ] }
+- step: each
+  loop: { in: "{{ start.rows }}", iterator: row, loop: { in: "{{ row.tags }}", iterator: tag } }
+  tool: { kind: noop, args: { a: "{{ %s }}" } }
+"""
+
+
+@pytest.mark.parametrize("read", ["tag.name", "iter.parent.row.id", "row.tags", "iter.index", "tag"])
+def test_what_a_loop_reads_of_its_items_is_compared_too(read: str) -> None:
+    assert check(HEAD + ROWS % read, KINDS).diagnostics == ()
+
+
+@pytest.mark.parametrize(
+    ("read", "key"),
+    [
+        ("row.idd", "`idd` in `rows[]`"),
+        ("tag.nam", "`nam` in `rows[].tags[]`"),
+        ("iter.parent.row.x", "`x` in `rows[]`"),
+    ],
+)
+def test_a_misspelt_key_of_an_item_is_found(read: str, key: str) -> None:
+    found = only(check(HEAD + ROWS % read, KINDS))
+    assert found.code == "unknown_result_key"
+    assert found.message.endswith(f"has no {key}")
 
 
 def test_the_result_of_a_step_that_another_task_may_end_is_not_compared() -> None:

@@ -1,14 +1,16 @@
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 import pytest
 from server_stage import ONE_STEP, Stage
 
-from noetl_stream.errors import StreamLost
-from noetl_stream.model.ids import partition_of
+from noetl_stream.errors import StreamLost, Unreachable
+from noetl_stream.model.ids import PARTITIONS, partition_of
 from noetl_stream.model.messages import Report, Request
 from noetl_stream.ports.event_log import ReportedMessage
+from noetl_stream.ports.store import PartitionLease
 from noetl_stream.server.fold import Fold
 from noetl_stream.testing.simulation.host import SimulatedHost
 
@@ -228,3 +230,25 @@ async def test_a_log_that_loses_its_tail_under_a_running_server_is_refused_too(s
     stage.broker.event_log.lose_tail(3)
     with pytest.raises(StreamLost):
         await stage.running[0]
+
+
+async def test_what_an_attempt_to_reload_has_loaded_is_forgotten_when_another_server_owns_it(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = await stage.server()
+    await stage.submit(ONE_STEP)
+    taken: list[PartitionLease] = []
+
+    async def fail_once(partitions: Collection[int], after: int) -> None:
+        if not taken:
+            leases = await stage.store.owned(server.ownership.owner)
+            await stage.store.give_back(
+                server.ownership.owner, [(one.id, one.epoch) for one in leases], [0] * PARTITIONS
+            )
+            taken.extend(await stage.store.take_over("other", 60.0, PARTITIONS))
+            raise Unreachable("the broker is away")
+
+    monkeypatch.setattr(server.reader, "add", fail_once)
+    await server.assignment.reload(lambda: False)
+    assert len(taken) == PARTITIONS
+    assert not list(server.executions)

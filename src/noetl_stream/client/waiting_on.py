@@ -15,6 +15,7 @@ from noetl_stream.playbook.plan import Plan, WaitPlan
 from noetl_stream.ports.operations.executions import (
     AwaitedChildDocument,
     AwaitedJoinDocument,
+    AwaitedPoolDocument,
     GuardDocument,
     TimerDocument,
     WaitingOnDocument,
@@ -24,6 +25,11 @@ from noetl_stream.template.runtime.evaluation import NoValue, value_at
 
 VALUE_BYTES: Final = 4 * 1024
 """A guard's value is shown up to this size, as JSON."""
+
+COMMANDS_SHOWN: Final = 50
+
+BYTES_PER_OPERATION: Final = 8
+"""What is shown counts as template work, so that the budget of an answer bounds its size."""
 
 
 def on_admission(state: Execution, plan: Plan | None, waiting: WaitingToken) -> WaitingOnDocument:
@@ -49,6 +55,11 @@ def on_next(state: Execution, plan: Plan | None, step_run_id: str) -> WaitingOnD
     return _on_guards(guards, timer, step.next_wait)
 
 
+def on_timer(state: Execution, timer_id: str) -> WaitingOnDocument:
+    """What something waits on whose guards are not shown."""
+    return _on_guards((), state.timers.get(timer_id), None)
+
+
 def on_join(state: Execution, plan: Plan | None, step: str) -> WaitingOnDocument:
     """What the tokens that have arrived at a join wait on."""
     tokens = [waiting.token for waiting in state.tokens.values() if waiting.joining and waiting.token.step == step]
@@ -56,6 +67,12 @@ def on_join(state: Execution, plan: Plan | None, step: str) -> WaitingOnDocument
     if plan is None:
         return WaitingOnDocument(join=AwaitedJoinDocument(None, here, []))
     return WaitingOnDocument(join=AwaitedJoinDocument(plan.steps[step].join, here, list(_coming(state, plan, step))))
+
+
+def on_pool(plan: Plan | None, step: str, command_ids: Sequence[str]) -> WaitingOnDocument:
+    """What the queued commands of a step wait on."""
+    pool = None if plan is None else AwaitedPoolDocument(plan.steps[step].pool)
+    return WaitingOnDocument(commands=list(command_ids[:COMMANDS_SHOWN]), pool=pool)
 
 
 def on_wait(state: Execution, command_id: str, wait: Wait, children: Mapping[str, str] = {}) -> WaitingOnDocument:
@@ -83,16 +100,25 @@ def guard_document(guard: Guard, scope: Scope, *, to: str | None = None) -> Guar
         name = ".".join(path)
         try:
             found = value_at(path, scope)
+            if isinstance(found, NoValue):
+                missing.append(name)
+            else:
+                values[name] = _shown(found, scope)
         except ReferenceNeeded as needed:
-            found = f"({needed.reference.size} bytes, stored by reference)"
+            values[name] = f"({needed.reference.size} bytes, stored by reference)"
         except OverBudget:
-            found = "(too much to show here)"
-        if isinstance(found, NoValue):
-            missing.append(name)
-        else:
-            size = len(codec.encode(found))
-            values[name] = found if size <= VALUE_BYTES else f"({size} bytes)"
+            values[name] = "(too much to show here)"
+            break
     return GuardDocument(guard.source, _holds(guard, scope), values, missing, to)
+
+
+def _shown(value: Any, scope: Scope) -> Any:
+    size = len(codec.encode(value))
+    if size > VALUE_BYTES:
+        return f"({size} bytes)"
+    if scope.budget is not None:
+        scope.budget.spend(size // BYTES_PER_OPERATION)
+    return value
 
 
 def _holds(guard: Guard, scope: Scope) -> bool | None:

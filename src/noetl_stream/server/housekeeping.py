@@ -81,8 +81,6 @@ class PartitionAssignment:
     async def reload(self, is_stopping: Callable[[], bool]) -> None:
         """Drops all folded state and reads it again, after a failed tick or one of unknown outcome."""
         await self._parts.reader.close()
-        self._parts.executions.forget_all()
-        self._parts.inputs.forget()
         await self.retry_until_reached(self._reload, is_stopping)
 
     async def retry_until_reached(
@@ -105,6 +103,9 @@ class PartitionAssignment:
             log.warning("cannot release the leases, they will expire: %s", error)
 
     async def _reload(self) -> None:
+        # At each attempt: what an earlier one loaded may belong to another server by now.
+        self._parts.executions.forget_all()
+        self._parts.inputs.forget()
         await self._parts.ownership.reload()
         await self.reopen()
 

@@ -123,7 +123,7 @@ def _check_files(files: Sequence[Path], kinds: Kinds, limits: Limits) -> dict[st
     schemas: dict[str, dict[str, Any]] = {}
     for file in files:
         try:
-            checked = check_document(read_playbook(file), kinds, file=str(file), limits=limits)
+            checked = check_document(read_playbook(file), kinds, file=str(file), limits=limits, proves=True)
         except UsageError as error:
             found[str(file)] = [_unreadable(file, error)]
             continue
@@ -135,7 +135,7 @@ def _check_files(files: Sequence[Path], kinds: Kinds, limits: Limits) -> dict[st
             naming[file] = checked.plan
     for file, plan in naming.items():
         if plan.named_schemas <= schemas.keys():
-            checked = check(read_playbook(file), kinds, file=str(file), limits=limits, schemas=schemas)
+            checked = check(read_playbook(file), kinds, file=str(file), limits=limits, schemas=schemas, proves=True)
             found[str(file)] = checked.diagnostics
     return found
 

@@ -164,9 +164,7 @@ class DirectExecutions:
 
     async def _waits(self, row: ExecutionRow, journal: Sequence[StoredEvent]) -> Sequence[WaitDocument]:
         state = replay(row.execution_id, journal)
-        if state is None or not (state.tokens or state.resting or state.suspensions):
-            return ()
-        return list(awaited(state, await self._plan(row)))
+        return () if state is None else list(awaited(state, await self._plan(row)))
 
     async def wait(self, execution_id: str, timeout_s: float) -> ExecutionDocument:
         await self._row(execution_id)

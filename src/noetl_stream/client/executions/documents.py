@@ -9,12 +9,13 @@ from msgspec.structs import asdict, replace
 
 from noetl_stream.client.executions.notices import Notices
 from noetl_stream.client.executions.step_runs import summarize
-from noetl_stream.client.waiting_on import on_admission, on_join, on_next, on_wait
+from noetl_stream.client.waiting_on import on_admission, on_join, on_next, on_pool, on_timer, on_wait
 from noetl_stream.engine.state import Execution
 from noetl_stream.errors import BlobMissing, NotFound
 from noetl_stream.model import codec
 from noetl_stream.model.envelope import EventDocument, envelope, iso, iso_or_none
 from noetl_stream.model.events import ExecutionRequested, Wait
+from noetl_stream.model.ids import timer_of
 from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.playbook.plan import Plan
 from noetl_stream.ports.blobs import Blobs, gather_iterations, read_object
@@ -30,6 +31,12 @@ from noetl_stream.template import Budget
 
 MAX_LOADED_BYTES: Final = 16 * 1024 * 1024
 """A larger result is shown as its reference, so that many of them do not fill the memory of this process."""
+
+GUARD_OPERATIONS: Final = 20_000
+"""What the guards of all waits may cost together. Those that cost more are shown without their values."""
+
+WAITS_EXPLAINED: Final = 50
+"""Of how many held tokens, and of how many resting branches, the guards are shown."""
 
 
 def listed_document(row: ListedExecution | ExecutionRow) -> ListedExecutionDocument:
@@ -142,22 +149,31 @@ async def loaded_result(row: ExecutionRow, store: Store, blobs: Blobs) -> Any:
         raise NotFound(f"the result of execution {row.execution_id} is lost: {error.message}") from None
 
 
-GUARD_OPERATIONS: Final = 20_000
-"""What the guards of all waits may cost together. Those that cost more are shown without their values."""
-
-
 def awaited(state: Execution, plan: Plan | None) -> Iterator[WaitDocument]:
-    """Everything that an execution waits for, besides workers (LANGUAGE §4, §7, §8).
+    """Everything that an execution waits for (LANGUAGE §4, §7, §8); a command that a worker has is no wait.
 
     Args:
         plan: ``None`` if the playbook does not compile here. Guards are then shown as they were recorded.
     """
     state = replace(state, budget=Budget(GUARD_OPERATIONS))
-    for waiting in state.tokens.values():
-        if waiting.held:
-            yield _wait(waiting.token.step, "admission", on_admission(state, plan, waiting))
-    for step_run_id in state.resting:
-        yield _wait(state.runs[step_run_id].step, "next", on_next(state, plan, step_run_id))
+    queued: dict[str, list[str]] = {}
+    for assignment in state.assignments.values():
+        run = state.runs.get(assignment.step_run_id)
+        if assignment.run is None and run is not None:
+            queued.setdefault(run.step, []).append(assignment.command_id)
+    for step, command_ids in queued.items():
+        waiting_on = on_pool(plan, step, command_ids)
+        pool = waiting_on.pool
+        yield _wait(step, "a worker" if pool is None else f"a worker of pool {pool.pool}", waiting_on)
+    held = [waiting for waiting in state.tokens.values() if waiting.held]
+    for number, waiting in enumerate(held):
+        token, explained = waiting.token, number < WAITS_EXPLAINED
+        on = on_admission(state, plan, waiting) if explained else on_timer(state, timer_of(token.token_id, "admission"))
+        yield _wait(token.step, "admission", on)
+    for number, step_run_id in enumerate(state.resting):
+        explained = number < WAITS_EXPLAINED
+        on = on_next(state, plan, step_run_id) if explained else on_timer(state, timer_of(step_run_id, "next"))
+        yield _wait(state.runs[step_run_id].step, "next", on)
     for step in dict.fromkeys(waiting.token.step for waiting in state.tokens.values() if waiting.joining):
         yield _wait(step, "join", on_join(state, plan, step))
     for command_id, suspended in state.suspensions.items():

@@ -5,9 +5,9 @@ and of its commands and suspended pipelines (LANGUAGE §8).
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Any
 
-from noetl_stream.client.waiting_on import on_admission, on_join, on_next, on_wait
+from noetl_stream.client.waiting_on import COMMANDS_SHOWN, on_admission, on_join, on_next, on_wait
 from noetl_stream.client.why.journal import Command, JournalHistory
 from noetl_stream.client.why.reason import Environment, counted, reason, seconds, values_text
 from noetl_stream.engine.state import Assignment, Execution, StepRun, WaitingToken
@@ -23,8 +23,6 @@ from noetl_stream.ports.operations.executions import (
     TimerDocument,
     WaitingOnDocument,
 )
-
-COMMANDS_SHOWN: Final = 50
 
 
 def the_whole(history: JournalHistory, state: Execution, around: Environment) -> Iterator[ReasonDocument]:

@@ -147,10 +147,11 @@ class Expressions:
         found = self._results.unknown(read.path, visible)
         if found is None:
             return
-        (task, keys), (depth, declared) = found
-        inside = f" in `{'.'.join(keys[:depth])}`" if depth else ""
-        message = f"the schema of task `{task.name}`'s result has no `{keys[depth]}`{inside}"
-        hint = did_you_mean(keys[depth], declared) or (f"it has {listed(declared)}" if declared else "it is no mapping")
+        result, (depth, declared) = found
+        inside = f" in `{result.shown(depth)}`" if depth else ""
+        message = f"the schema of task `{result.task.name}`'s result has no `{result.keys[depth]}`{inside}"
+        known = f"it has {listed(declared)}" if declared else "it is no mapping"
+        hint = did_you_mean(result.keys[depth], declared) or known
         self._problems.warn("unknown_result_key", message, read.at, hint)
 
     def _check_comparisons(self, guard: Guard, places: ReadLocations, visible: Visible) -> None:

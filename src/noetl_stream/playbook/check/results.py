@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
+from itertools import dropwhile
 from typing import Any, Final, NamedTuple
 
 from noetl_stream.playbook.check.bindings import Path, Visible
+from noetl_stream.playbook.model.loop import LoopDraft
 from noetl_stream.playbook.model.step import StepDraft
 from noetl_stream.playbook.model.task import TaskDraft
 from noetl_stream.playbook.results.schema import ResultSchema
-from noetl_stream.playbook.results.walk import Unknown, Walk
+from noetl_stream.playbook.results.walk import ITEM, Unknown, Walk
+from noetl_stream.playbook.yaml.nodes import Node, Scalar
 
+_ONE_PATH: Final = re.compile(r"\s*\{\{\s*([A-Za-z_]\w*(?:\.\w+)*)\s*\}\}\s*\Z")
 _NOTHING: Final[Mapping[str, Any]] = {}
 
 
 class ReadResult(NamedTuple):
-    """A read of a task's result: which task, and the keys below the result."""
+    """A read of a task's result: which task, and the keys below the result; :data:`.ITEM` is any item of a list."""
 
     task: TaskDraft
     keys: Path
+
+    def shown(self, depth: int) -> str:
+        """The first keys as a template has them: ``rows[].name``."""
+        return "".join(key if key == ITEM else f".{key}" for key in self.keys[:depth]).removeprefix(".")
 
 
 class ResultReads:
@@ -37,7 +46,7 @@ class ResultReads:
     def unknown(self, path: Path, visible: Visible) -> tuple[ReadResult, Unknown] | None:
         """The read that ``path`` is, and where it leaves the schema; ``None`` if it does not."""
         read = self._read(path, visible)
-        walk = self._walk(read.task.schema) if read is not None and read.task.schema is not None else None
+        walk = self._walk(read.task.schema) if read is not None and read.keys and read.task.schema is not None else None
         if read is None or walk is None:
             return None
         if path[0] != "event":
@@ -56,9 +65,22 @@ class ResultReads:
                 task = _last_task(self._steps[name])
             case ("event", "result", *keys) if around is not None:
                 task = _last_task(around)
+            case ("iter", *names) if around is not None:
+                return self._read_item(tuple(names), visible, around.levels)
             case _:
                 return None
-        return ReadResult(task, tuple(keys)) if task is not None and keys else None
+        return ReadResult(task, tuple(keys)) if task is not None else None
+
+    def _read_item(self, names: Path, visible: Visible, levels: Sequence[LoopDraft]) -> ReadResult | None:
+        """The read of an iterator's item, if its level is over a path into a result."""
+        name, *keys = [*dropwhile("parent".__eq__, names)] or [""]
+        depth = next((depth for depth, level in enumerate(levels) if level.iterator == name), None)
+        path = None if depth is None else _path_in(levels[depth].items, visible)
+        if path is None:
+            return None
+        inside = path[0] == "iter"
+        listed = self._read_item(path[1:], visible, levels[:depth]) if inside else self._read(path, visible)
+        return None if listed is None else listed._replace(keys=(*listed.keys, ITEM, *keys))
 
     def _walk(self, schema: ResultSchema) -> Walk | None:
         content = self._registered.get(schema.address) if schema.address else schema.content
@@ -70,11 +92,21 @@ class ResultReads:
 def _without_data(read: ReadResult, walk: Walk) -> ReadResult | None:
     """Applies the rules of names of results (LANGUAGE §2 *Results*); ``None`` if no key of the result is read."""
     first, *rest = read.keys
-    if walk.has(first):
+    if first == ITEM or walk.has(first):
         return read
     if first == "data":
         return read._replace(keys=tuple(rest)) if rest else None
     return None if first in ("outcome", "results") else read
+
+
+def _path_in(node: Node | None, visible: Visible) -> Path | None:
+    """The path that a value is, if it is nothing else: ``{{ fetch.rows }}``."""
+    found = _ONE_PATH.match(node.value) if isinstance(node, Scalar) and isinstance(node.value, str) else None
+    if found is None:
+        return None
+    first, *keys = found[1].split(".")
+    bound = visible.bindings.get(first) or ((first,) if first in visible.namespaces else None)
+    return None if bound is None else (*bound, *keys)
 
 
 def _task_of(step: StepDraft, name: str) -> TaskDraft | None:

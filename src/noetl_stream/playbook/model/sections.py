@@ -137,13 +137,14 @@ def recovered(node: N, model: type[Section], problems: Problems, layered: Collec
     What they hold is then checked like the rest. A key whose place is taken stays, for :func:`read_section` to report.
     """
     known: list[str] = keys_of(model)
-    if isinstance(node, Mapping):
-        node = _indented(node, model, {*known, *layered}, problems)
-    for name in _strange(node, known) if isinstance(node, Mapping) else ():
+    if not isinstance(node, Mapping) or node.keys.keys() <= {*known, *layered}:
+        return node
+    node = _indented(node, model, {*known, *layered}, problems)
+    for name in _strange(node, known):
         advice = model.rejected.get(name)
         word = None if advice or name in layered else misspelt(name, known)
         place = advice.place if advice else (word,) if word else ()
-        if place and isinstance(node, Mapping) and (moved := node.moved(name, place)):
+        if place and (moved := node.moved(name, place)):
             refuse_key(node.keys[name], model, problems)
             node = moved
     return node
@@ -157,7 +158,7 @@ def _indented(node: Mapping, model: type[Section], known: Collection[str], probl
     for name, value in node.values.items():
         if name in known:
             owner = name if name in parts and is_null(value) else None
-        elif owner and not misspelt(name, known):
+        elif owner and (len(lost.get(owner, ())) > MAX_DIAGNOSTICS or not misspelt(name, known)):
             lost.setdefault(owner, []).append(name)
         else:
             owner = None

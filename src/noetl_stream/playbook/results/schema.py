@@ -21,56 +21,18 @@ from noetl_stream.playbook.yaml.nodes import Mapping, Node, Scalar, Sequence, ch
 
 DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 
-_SINGLE: Final = frozenset(
-    [
-        "additionalProperties",
-        "unevaluatedProperties",
-        "items",
-        "unevaluatedItems",
-        "contains",
-        "propertyNames",
-        "not",
-        "if",
-        "then",
-        "else",
-    ]
-)
+_SINGLE: Final = frozenset([
+    "additionalProperties", "unevaluatedProperties", "items", "unevaluatedItems", "contains", "propertyNames",
+    "not", "if", "then", "else",
+])  # fmt: skip
 _LISTED: Final = frozenset(["allOf", "anyOf", "oneOf", "prefixItems"])
 _NAMED: Final = frozenset(["properties", "patternProperties", "dependentSchemas", "$defs"])
-_PLAIN: Final = frozenset(
-    [
-        "type",
-        "const",
-        "enum",
-        "multipleOf",
-        "maximum",
-        "exclusiveMaximum",
-        "minimum",
-        "exclusiveMinimum",
-        "maxLength",
-        "minLength",
-        "pattern",
-        "format",
-        "maxItems",
-        "minItems",
-        "uniqueItems",
-        "maxContains",
-        "minContains",
-        "maxProperties",
-        "minProperties",
-        "required",
-        "dependentRequired",
-        "title",
-        "description",
-        "default",
-        "deprecated",
-        "examples",
-        "readOnly",
-        "writeOnly",
-        "$comment",
-        "$ref",
-    ]
-)
+_PLAIN: Final = frozenset([
+    "type", "const", "enum", "multipleOf", "maximum", "exclusiveMaximum", "minimum", "exclusiveMinimum",
+    "maxLength", "minLength", "pattern", "format", "maxItems", "minItems", "uniqueItems", "maxContains", "minContains",
+    "maxProperties", "minProperties", "required", "dependentRequired", "title", "description", "default", "deprecated",
+    "examples", "readOnly", "writeOnly", "$comment", "$ref",
+])  # fmt: skip
 _AT_ROOT: Final = frozenset(["$schema", "$id"])
 KEYWORDS: Final = _SINGLE | _LISTED | _NAMED | _PLAIN | _AT_ROOT
 _REFUSED: Final = {

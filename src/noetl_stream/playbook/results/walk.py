@@ -8,7 +8,7 @@ schema that recurses along two ways would take exponential time.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, Literal, NamedTuple
 from urllib.parse import unquote
 
@@ -17,8 +17,8 @@ from noetl_stream.playbook.yaml.nodes import extend_pointer
 
 MAX_APPLIED: Final = 1_000
 """Subschemas that may apply to one value, each counted once for each way that leads to it."""
-MAX_FOLLOWED: Final = 50_000
-"""Subschemas that are followed to find out."""
+MAX_FOLLOWED: Final = 200_000
+"""Parts of values that subschemas are followed into, to find out."""
 
 MAX_DEPTH: Final = 100
 """Subschemas around one another that apply to one value."""
@@ -28,6 +28,9 @@ Pointers = Counter[str]
 
 Label = tuple[Literal["property", "index", "names"], str]
 """A kind of part: a property or an index by name (``""``: any other), or the names of the properties."""
+
+ITEM: Final = "[]"
+"""Any item of a list, in a path of keys."""
 
 _ROOT: Final = Counter([""])
 _LISTED: Final = ("allOf", "anyOf", "oneOf")
@@ -64,27 +67,34 @@ class Walk:
         waiting, seen, followed = deque([_ROOT]), {frozenset(_ROOT.items())}, 0
         while waiting:
             applied = self._closure(waiting.popleft())
-            followed += len(applied)
             place = next(iter(applied), "")
             if applied.total() > MAX_APPLIED:
-                raise SchemaRefused(f"more than {MAX_APPLIED:,} subschemas can apply to one value", place)
+                raise SchemaRefused(
+                    f"more than {MAX_APPLIED:,} subschemas can apply to one value (max_schema_applied)", place
+                )
+            labels = list(self._labels(applied))
+            followed += len(applied) * len(labels)
             if followed > MAX_FOLLOWED:
-                raise SchemaRefused(f"the schema has more than {MAX_FOLLOWED:,} combinations of subschemas", place)
-            for label in self._labels(applied):
+                message = f"the schema has more than {MAX_FOLLOWED:,} combinations of subschemas (max_schema_followed)"
+                raise SchemaRefused(message, place)
+            for label in labels:
                 part = self._parts(applied, label, is_sure=False)
                 key = frozenset(part.items())
                 if part and key not in seen:
                     seen.add(key)
                     waiting.append(part)
 
-    def unknown(self, path: Collection[str]) -> Unknown | None:
-        """Where a path of keys leaves the schema; ``None`` if it does not, as far as the schema says."""
+    def unknown(self, path: Sequence[str]) -> Unknown | None:
+        """Where a path of keys and :data:`ITEM` leaves the schema; ``None`` if it does not, as far as it says."""
         at = _ROOT
         for depth, key in enumerate(path):
             before, applied = at, self._closure(at)
-            at = self._parts(applied, ("property", key), is_sure=True)
+            label: Label = ("index", "") if key == ITEM else ("property", key)
+            at = self._parts(applied, label, is_sure=True)
             if at:
                 continue
+            if key == ITEM:
+                return None
             if any(map(self._is_open, applied)):
                 return None
             declared = {name for pointer in applied for name in _mapping(self._at(pointer), "properties")}
@@ -109,13 +119,15 @@ class Walk:
         for pointer, times in pointers.items():
             for other, count in self._applied_by(pointer, frozenset()).items():
                 found[other] += times * count
+            if len(found) > MAX_APPLIED:
+                break
         return found
 
     def _applied_by(self, pointer: str, around: frozenset[str]) -> Pointers:
         if pointer in around:
             raise SchemaRefused("the subschema refers to itself without going into the value", pointer)
         if len(around) > MAX_DEPTH:
-            raise SchemaRefused(f"more than {MAX_DEPTH} references lead to one another", pointer)
+            raise SchemaRefused(f"more than {MAX_DEPTH} references lead to one another (max_schema_depth)", pointer)
         known = self._applied.get(pointer)
         if known is None:
             known = Counter([pointer])
@@ -180,7 +192,8 @@ class Walk:
                 yield extend_pointer(f"{pointer}/prefixItems", name)
             elif "items" in schema:
                 yield f"{pointer}/items"
-            yield from (f"{pointer}/{word}" for word in ("unevaluatedItems", "contains") if word in schema)
+            if not is_sure:
+                yield from (f"{pointer}/{word}" for word in ("unevaluatedItems", "contains") if word in schema)
 
     def _is_open(self, pointer: str) -> bool:
         """Whether the subschema lets a value have keys that it does not name, on purpose or by not naming any."""

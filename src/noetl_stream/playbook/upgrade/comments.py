@@ -61,7 +61,7 @@ class Comments:
 
     def __init__(self) -> None:
         self._remarks: dict[tuple[int, Key | None], Remark] = {}
-        self._kept: list[Any] = []
+        self._kept: dict[int, Any] = {}
         self.head: list[str] = []
         self.tail: list[str] = []
 
@@ -69,10 +69,10 @@ class Comments:
         """The remark on an entry; a new one is empty."""
         value = container[key]
         # The objects are kept: an id is of one object only as long as that lives.
-        self._kept.append(container)
+        self._kept[id(container)] = container
         place: tuple[int, Key | None] = (id(container), key)
         if isinstance(container, CommentedSeq) and isinstance(value, CommentedMap | CommentedSeq):
-            self._kept.append(value)
+            self._kept[id(value)] = value
             place = (id(value), None)
         return self._remarks.setdefault(place, Remark())
 
@@ -114,62 +114,54 @@ def read_comments(text: str, tree: Node, root: CommentedMap) -> Comments:
     comments = Comments()
     entries = sorted(_entries(root), key=lambda entry: (entry.line, entry.column))
     _strip(root)
-    spoken = _spoken(text, tree)
+    scalars = list(_scalars(tree))
+    spoken = _spoken(text, scalars)
+    folded = {line for scalar in scalars if scalar.style in ("|", ">") for line in _lines_of(text, scalar)}
     lines = text.split("\n")
-    first = entries[0].line if entries else 0
+    begun = 0
     for number, line in enumerate(lines):
-        said = spoken.get(number)
-        is_own = said is not None and not line[: said[0]].strip()
-        if not line.strip() and said is None and number < len(lines) - 1 and not _inside(number, tree):
-            said, is_own = (0, ""), True
-        if said is None:
+        while begun < len(entries) and entries[begun].line <= number:
+            begun += 1
+        column, said = spoken.get(number, (-1, ""))
+        is_blank = column < 0 and not line.strip() and number not in folded and number < len(lines) - 1
+        if column < 0 and not is_blank:
             continue
-        if is_own and number < first:
-            comments.head.append(said[1])
-        elif is_own:
-            following = next((entry for entry in entries if entry.line > number), None)
-            (comments.tail if following is None else _of(comments, following).before).append(said[1])
+        if column >= 0 and line[:column].strip():
+            remark = _of(comments, entries[begun - 1])
+            remark.end = f"{remark.end} {said}".strip()
+        elif begun == 0:
+            comments.head.append(said)
         else:
-            ended = max((e for e in entries if e.line <= number), key=lambda e: (e.line, e.column), default=None)
-            if ended is None:
-                comments.head.append(said[1])
-            else:
-                remark = _of(comments, ended)
-                remark.end = f"{remark.end} {said[1]}".strip()
+            (_of(comments, entries[begun]).before if begun < len(entries) else comments.tail).append(said)
     return comments
 
 
 def comments_in(text: str, tree: Node) -> list[tuple[int, str]]:
     """The comments of a text, in order, each with its line from 1."""
-    return [(line + 1, said) for line, (_, said) in sorted(_spoken(text, tree).items())]
+    return [(line + 1, said) for line, (_, said) in _spoken(text, list(_scalars(tree))).items()]
 
 
 def _of(comments: Comments, entry: _Entry) -> Remark:
     return comments.at(entry.container, entry.key)
 
 
-def _spoken(text: str, tree: Node) -> dict[int, tuple[int, str]]:
-    """Column and text of each comment, by line from 0."""
-    spans = sorted((scalar.start, scalar.end) for scalar in _scalars(tree))
+def _spoken(text: str, scalars: list[Scalar]) -> dict[int, tuple[int, str]]:
+    """Column and text of each comment, by line from 0, in order."""
+    spans = sorted((scalar.start, scalar.end) for scalar in scalars)
     found: dict[int, tuple[int, str]] = {}
-    index = 0
+    index = line = counted = 0
     for match in _COMMENT.finditer(text):
+        line, counted = line + text.count("\n", counted, match.start()), match.start()
         while index < len(spans) and spans[index][1] <= match.start():
             index += 1
-        if index < len(spans) and spans[index][0] < match.start():
-            continue
-        line = text.count("\n", 0, match.start())
-        found[line] = (match.start() - text.rfind("\n", 0, match.start()) - 1, match.group().rstrip())
+        if index == len(spans) or spans[index][0] >= match.start():
+            found[line] = (match.start() - text.rfind("\n", 0, match.start()) - 1, match.group().rstrip())
     return found
 
 
-def _inside(line: int, tree: Node) -> bool:
-    """Whether a blank line is part of a text. Only texts of several lines have one."""
-    return any(scalar.mark.line - 1 < line < scalar.mark.line + _height(scalar) for scalar in _scalars(tree))
-
-
-def _height(scalar: Scalar) -> int:
-    return str(scalar.value).count("\n") + 1 if scalar.style in ("|", ">") else 0
+def _lines_of(text: str, scalar: Scalar) -> range:
+    """The lines of a text in a block."""
+    return range(scalar.mark.line, scalar.mark.line + text.count("\n", scalar.start, scalar.end))
 
 
 def _scalars(node: Node) -> Iterator[Scalar]:

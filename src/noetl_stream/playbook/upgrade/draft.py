@@ -69,6 +69,7 @@ class Draft:
 
     def decide(self, container: Any, key: Key, message: str) -> None:
         """Names what a person must decide, in a comment before the entry as well."""
+        message = " ".join(message.split())
         said = f"{MARK}{message}"
         remark = self.comments.at(container, key)
         if said not in remark.before:
@@ -159,20 +160,26 @@ class Draft:
                 inherited.before = [*said, *inherited.before]
         return value
 
-    def rewrite(self, value: Any, change: Rewrite) -> int:
-        """Rewrites the paths in all templates of a collection. Returns how many texts changed."""
+    def rewrite(self, value: Any, change: Rewrite, *, in_blocks: bool = True) -> int:
+        """Rewrites the paths in all templates of a collection. Returns how many texts changed.
+
+        Args:
+            in_blocks: Whether texts with `{% %}` are rewritten, too, which can have names of their own.
+        """
         changes = 0
         if not isinstance(value, CommentedMap | CommentedSeq):
             return 0
         for key in list(value) if isinstance(value, CommentedMap) else range(len(value)):
             inner = value[key]
-            if isinstance(inner, str) and has_template(inner):
+            if key == "code" and kind_of(value) == "python":
+                continue  # it is no template
+            if isinstance(inner, str) and has_template(inner) and (in_blocks or "{%" not in inner):
                 text = rewritten(inner, change)
                 if text != inner:
                     value[key] = like(inner, text)
                     changes += 1
             else:
-                changes += self.rewrite(inner, change)
+                changes += self.rewrite(inner, change, in_blocks=in_blocks)
         return changes
 
 

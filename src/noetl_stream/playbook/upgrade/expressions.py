@@ -24,6 +24,7 @@ _NAME: Final = re.compile(r"[A-Za-z_]\w*\Z")
 _WORDS: Final = frozenset(
     "and or not in is if else elif endif for endfor set true false none True False None recursive".split()  # noqa: SIM905
 )
+_MAX_AROUND: Final = 3
 _OPENING: Final = frozenset("([{")
 _CLOSING: Final = frozenset(")]}")
 
@@ -128,16 +129,24 @@ def template(expression: str) -> str:
 
 
 def _unwrapped(expression: str) -> str:
-    """An expression without parentheses around all of it."""
+    """An expression without the parentheses around all of it, of which nobody writes more than a few."""
+    for _ in range(_MAX_AROUND):
+        if not _is_wrapped(expression):
+            break
+        expression = expression.strip()[1:-1]
+    return expression
+
+
+def _is_wrapped(expression: str) -> bool:
     tokens = [token for token in _TOKEN.findall(expression) if not token.isspace()]
     if len(tokens) < 2 or tokens[0] != "(" or tokens[-1] != ")":
-        return expression
+        return False
     depth = 0
-    for index, token in enumerate(tokens):
+    for token in tokens[:-1]:
         depth += (token in _OPENING) - (token in _CLOSING)
-        if depth == 0 and index < len(tokens) - 1:
-            return expression
-    return _unwrapped(expression.strip()[1:-1])
+        if depth == 0:
+            return False
+    return True
 
 
 def _path_at(tokens: list[str], index: int) -> _Found | None:

@@ -126,7 +126,7 @@ def _merge(text: str, unchanged: str, new: str) -> str:
     """``new``, with the lines that it shares with ``unchanged`` as they stand in ``text``."""
     theirs, base, ours = (part.split("\n") for part in (text, unchanged, new))
     source: dict[int, tuple[int, int]] = {}
-    for _, start, end, first, last in SequenceMatcher(None, base, theirs, autojunk=False).get_opcodes():
+    for _, start, end, first, last in SequenceMatcher(None, base, theirs).get_opcodes():
         if end - start == last - first:
             source.update({start + n: (first + n, first + n + 1) for n in range(end - start)})
         elif end > start:
@@ -134,7 +134,7 @@ def _merge(text: str, unchanged: str, new: str) -> str:
             source.update(dict.fromkeys(range(start, end), (first, last)))
     merged: list[str] = []
     taken = 0
-    for word, start, end, first, last in SequenceMatcher(None, base, ours, autojunk=False).get_opcodes():
+    for word, start, end, first, last in SequenceMatcher(None, base, ours).get_opcodes():
         if word != "equal":
             merged += ours[first:last]
             continue

@@ -145,13 +145,15 @@ class AwaitedJoinDocument(Document, frozen=True):
 
 
 class AwaitedPoolDocument(Document, frozen=True):
-    """The workers of the pool of a command, and how many commands are ``queued`` there; null if that is not known."""
+    """The workers of the pool of a command, and how many commands are ``queued`` there; null where it was not asked
+    for.
+    """
 
     pool: str
-    workers: int
-    slots: int
-    busy: int
-    queued: int | None
+    workers: int | None = None
+    slots: int | None = None
+    busy: int | None = None
+    queued: int | None = None
 
 
 class WaitingOnDocument(Document, frozen=True, omit_defaults=True):

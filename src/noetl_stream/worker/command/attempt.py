@@ -23,6 +23,7 @@ from noetl_stream.model.messages import Progress, StepCommand
 from noetl_stream.model.outcome import ErrorInfo, Meta, Outcome, Payload
 from noetl_stream.playbook.kinds.spec import PlaybookInputs, WaitInputs
 from noetl_stream.playbook.plan import TaskPlan
+from noetl_stream.playbook.results.schema import ResultSchema
 from noetl_stream.template import ExpressionError, OverBudget, ReferenceNeeded, Scope, Template, render
 from noetl_stream.tools.contract import Tool, ToolCall, ToolFailure, ToolResult
 from noetl_stream.tools.inputs import validated
@@ -175,22 +176,20 @@ class Attempts:
         except ReferenceUnavailable as unavailable:
             error = ErrorInfo(unavailable.kind, unavailable.message)
         else:
-            found = await self._mismatch(task, value)
+            found = await self._mismatch(task.schema, value)
             if found is None:
                 return answer
             error = found
         return msgspec.structs.replace(answer, status="error", error=error)
 
-    async def _mismatch(self, task: TaskPlan, value: Any) -> ErrorInfo | None:
-        """Why ``value`` may not be the task's result; ``None`` if it may.
+    async def _mismatch(self, schema: ResultSchema, value: Any) -> ErrorInfo | None:
+        """Why ``value`` may not be the result of a task with this schema; ``None`` if it may.
 
         Raises:
             PayloadRefused: it is not JSON.
         """
-        if task.schema is None:
-            return None
         try:
-            found = await self._dependencies.schemas.mismatch(value, task.schema, self._command, self._asker)
+            found = await self._dependencies.schemas.mismatch(value, schema, self._command, self._asker)
         except (PlanUnknown, SchemaUnusable) as error:
             return ErrorInfo("schema_unavailable", error.message, retryable=isinstance(error, PlanUnknown))
         if found is None:
@@ -200,7 +199,7 @@ class Attempts:
     async def _done(self, task: TaskPlan, result: ToolResult) -> Outcome:
         result = self._secrets.used.result(result)
         try:
-            error = await self._mismatch(task, result.result)
+            error = None if task.schema is None else await self._mismatch(task.schema, result.result)
             payload = await self._results.keep(result.result)
         except PayloadRefused as refused:
             return Outcome("error", error=ErrorInfo("result_not_json", f"the result is {refused.message}"))

@@ -24,7 +24,7 @@ from noetl_stream.playbook.upgrade.expressions import (
 from noetl_stream.playbook.upgrade.rules.case_entries import Entry, Unreadable, read_entry, targets_of
 from noetl_stream.playbook.upgrade.rules.policies import ERROR, close_rules, retry_rule, rules_of
 from noetl_stream.playbook.upgrade.rules.reads import in_arc, in_policy
-from noetl_stream.playbook.upgrade.rules.routing import GuardedTargets, as_router, ladder
+from noetl_stream.playbook.upgrade.rules.routing import MAX_BRANCHES, GuardedTargets, as_router, ladder
 from noetl_stream.playbook.upgrade.rules.steps import all_of, pipeline_of
 from noetl_stream.playbook.upgrade.rules.storage import reads_result, sink_task
 from noetl_stream.playbook.upgrade.rules.values import returning
@@ -68,6 +68,8 @@ def step_case(draft: Draft) -> None:
 
 def _refusal(step: CommentedMap, entries: list[Entry]) -> str | None:
     """Why these entries have no form here; ``None`` if they have one."""
+    if len(entries) > MAX_BRANCHES:
+        return f"more than {MAX_BRANCHES} entries: write the rules and the arcs"
     loop = step.get("loop")
     spec = loop.get("spec") if isinstance(loop, CommentedMap) else None
     is_parallel = isinstance(spec, CommentedMap) and spec.get("mode") == "parallel"

@@ -100,18 +100,21 @@ def _outcome_status(match: re.Match[str]) -> str:
     return f"{match[1]}{match[2]}{'error' if match[3].startswith('fail') else 'ok'}"
 
 
-def declared(draft: Draft) -> frozenset[str]:
-    """The names that a playbook declares itself, and that are no names of an older dialect therefore."""
+def declared(draft: Draft, *, results: bool = True) -> frozenset[str]:
+    """The names that a playbook declares itself, and that are no names of an older dialect therefore.
+
+    Args:
+        results: Whether the names of steps and tasks are among them.
+    """
     workload = draft.root.get("workload")
     names = set(workload) if isinstance(workload, CommentedMap) else set()
     for step in draft.steps():
-        names.add(str(step.get("step")))
+        names |= {str(step.get("step"))} if results else set()
         loop = step.get("loop")
         while isinstance(loop, CommentedMap):
             names.add(str(loop.get("iterator")))
             loop = loop.get("loop")
-        for task in tasks_of(step.get("tool")):
-            names.add(str(task.get("name")))
+        names |= {str(task.get("name")) for task in tasks_of(step.get("tool"))} if results else set()
         router = step.get("next")
         for arc in mappings(router.get("arcs")) if isinstance(router, CommentedMap) else []:
             names |= set(arc["args"]) if isinstance(arc.get("args"), CommentedMap) else set()
@@ -133,7 +136,7 @@ def _writes(node: Any) -> Iterator[CommentedMap]:
 
 def policy_words(draft: Draft) -> None:
     """Older names and status words in the policies of tasks."""
-    if _OLDER & declared(draft):
+    if (_OLDER | {"success", "attempt"}) & declared(draft):
         return
     for task, _ in list(draft.tasks()):
         spec = task.get("spec")
@@ -215,7 +218,7 @@ def older_names(draft: Draft) -> None:
     for step in draft.steps():
         loop = step.get("loop")
         iterator = loop.get("iterator") if isinstance(loop, CommentedMap) else None
-        if iterator is not None and draft.rewrite(step.get("tool"), _loop_words(str(iterator), names)):
+        if iterator is not None and draft.rewrite(step.get("tool"), _loop_words(str(iterator), names), in_blocks=False):
             draft.changed((step, "tool"), "`loop.index` and `item` are read from `iter`")
 
 
@@ -338,17 +341,18 @@ Within = Callable[[Path, int], Replaced]
 
 def _each_result(draft: Draft, kinds: frozenset[str], rewrite: Within, message: str) -> None:
     """Rewrites what is read of results of these kinds."""
+    shadowing = declared(draft, results=False)
     steps = {str(step.get("step")): kind_of_result(step) for step in draft.steps()}
     places: list[tuple[CommentedMap, str, Rewrite]] = [
-        (draft.root, key, _within(rewrite, kinds, steps, {})) for key in ("executor", "workbook")
+        (draft.root, key, _within(rewrite, kinds, steps, {}, shadowing)) for key in ("executor", "workbook")
     ]
     for step in draft.steps():
         tasks = {str(task.get("name")): kind_of(task) for task in tasks_of(step.get("tool"))}
         for key in step:
             own = kind_of_result(step) if key == "next" else ""
-            places.append((step, str(key), _within(rewrite, kinds, steps, tasks, event=own)))
+            places.append((step, str(key), _within(rewrite, kinds, steps, tasks, shadowing, event=own)))
     for task, _ in draft.tasks():
-        places.append((task, "spec", _within(rewrite, kinds, {}, {}, outcome=kind_of(task))))
+        places.append((task, "spec", _within(rewrite, kinds, {}, {}, shadowing, outcome=kind_of(task))))
     for container, key, change in places:
         if draft.rewrite(container.get(key), change):
             draft.changed((container, key), message)
@@ -359,11 +363,16 @@ def _within(
     kinds: frozenset[str],
     steps: Mapping[str, str],
     tasks: Mapping[str, str],
+    shadowing: frozenset[str],
     *,
     event: str = "",
     outcome: str = "",
 ) -> Rewrite:
-    """Rewrites paths into the results of steps, tasks, the step that ended and the task just run, by their kinds."""
+    """Rewrites paths into the results of steps, tasks, the step that ended and the task just run, by their kinds.
+
+    Args:
+        shadowing: Bare names that are no results.
+    """
 
     def change(path: Path) -> Replaced:
         match path:
@@ -377,7 +386,7 @@ def _within(
                 return rewrite(path, 2)
             case ("outcome", "result", _, *_) if outcome in kinds:
                 return rewrite(path, 2)
-            case (str(name), _, *_) if (tasks.get(name) or steps.get(name)) in kinds:
+            case (str(name), _, *_) if name not in shadowing and (tasks.get(name) or steps.get(name)) in kinds:
                 return rewrite(path, 1)
             case _:
                 return None

@@ -13,6 +13,10 @@ from noetl_stream.playbook.upgrade.rules.steps import all_of, none_of, pipeline_
 _BRANCH: Final = ("then", "else")
 
 
+MAX_BRANCHES: Final = 50
+"""Branches of one ladder: each of several targets says that none before it holds."""
+
+
 class GuardedTargets(NamedTuple):
     """Where it goes on if a condition holds; ``when`` is ``None`` for every other case."""
 
@@ -47,6 +51,8 @@ def next_shape(draft: Draft) -> None:
             draft.remove(step, "next")
             if "tool" not in step:
                 pipeline_of(draft, step).append(made({"kind": "noop"}, line_of(step), block=True))
+        elif isinstance(after, CommentedSeq) and len(after) > MAX_BRANCHES and any(map(_is_branch, after)):
+            draft.decide(step, "next", f"more than {MAX_BRANCHES} branches: write the arcs")
         elif isinstance(after, str | CommentedSeq) or (isinstance(after, CommentedMap) and _is_arc(after)):
             as_router(draft, step)
 
@@ -64,7 +70,7 @@ def as_router(draft: Draft, step: CommentedMap, *, is_told: bool = False) -> Com
     draft.changed((step, "next"), "`next` is a router with `arcs`")
     entries = list(after) if isinstance(after, CommentedSeq) else [after]
     is_conditional = any(isinstance(entry, CommentedMap) and {*_BRANCH, "when"} & entry.keys() for entry in entries)
-    if any(isinstance(entry, CommentedMap) and set(_BRANCH) & entry.keys() for entry in entries):
+    if any(map(_is_branch, entries)):
         router = ladder([_branch(entry, line) for entry in entries], line)
     else:
         arcs = CommentedSeq(arc_of(entry, line) for entry in entries)
@@ -80,6 +86,10 @@ def as_router(draft: Draft, step: CommentedMap, *, is_told: bool = False) -> Com
         draft.assumed((step, "next"), "an arc without `when` is for a step that went well, not for one that failed")
     step["next"] = router
     return router
+
+
+def _is_branch(entry: Any) -> bool:
+    return isinstance(entry, CommentedMap) and bool(set(_BRANCH) & entry.keys())
 
 
 def _is_arc(after: CommentedMap) -> bool:
