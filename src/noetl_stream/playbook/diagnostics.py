@@ -91,7 +91,8 @@ class Diagnostic:
 
     def to_json(self) -> dict[str, Any]:
         """The diagnostic as a plain mapping, keyed by attribute name."""
-        return {name: getattr(self, name) for name in self.__slots__} | {"path": tuple(map(asdict, self.path))}
+        path = [{**asdict(firing), "to": list(firing.to)} for firing in self.path]
+        return {name: getattr(self, name) for name in self.__slots__} | {"path": path}
 
     def render(self) -> str:
         """``file:line:column: error[code]: message``, then the hint and the path, each on its own line."""
