@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -30,6 +31,7 @@ from noetl_stream.errors import (
     UsageError,
 )
 from noetl_stream.gateway.http.problems import problem_of
+from noetl_stream.model import codec
 from noetl_stream.model.events import CancelRequested, SignalReceived
 from noetl_stream.playbook.diagnostics import Diagnostic
 from noetl_stream.ports.operations import Operations
@@ -219,7 +221,7 @@ ERRORS = [
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
 def test_an_error_is_the_same_again_when_it_has_been_a_problem(error: NoetlError) -> None:
     problem = problem_of(error, "/x")
-    again = error_of(plain(problem.document), float(problem.headers.get("Retry-After", 1)))
+    again = error_of(json.loads(codec.encode(problem.document)), float(problem.headers.get("Retry-After", 1)))
     assert (type(again), vars(again)) == (type(error), vars(error))
 
 

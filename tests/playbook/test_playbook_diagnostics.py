@@ -49,7 +49,7 @@ def test_a_diagnostic_is_plain_json() -> None:
         "line": 3,
         "column": 5,
         "pointer": "/a",
-        "path": [],
+        "path": (),
     }
 
 

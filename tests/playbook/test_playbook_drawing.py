@@ -8,8 +8,8 @@ from random import Random
 from xml.etree import ElementTree
 
 import pytest
+from net_playbooks import playbook_of
 from playbook_building import plan_of, workflow
-from test_playbook_net import playbook_of
 
 from noetl_stream.errors import UsageError
 from noetl_stream.playbook.compile.compiler import compile_playbook

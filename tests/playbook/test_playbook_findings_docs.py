@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from net_playbooks import PROVED
 from playbook_building import workflow
-from test_playbook_net import PROVED
 
 from noetl_stream.playbook.compile.compiler import check
-from noetl_stream.playbook.net.exploring import MAX_MARKINGS, MAX_MARKINGS_PER_QUESTION
+from noetl_stream.playbook.net.exploring import MAX_FIRINGS, MAX_FIRINGS_PER_QUESTION
 from noetl_stream.playbook.net.unfold import MAX_TRANSITIONS
 from noetl_stream.tools.registry import kinds_of, load_tools
 
@@ -43,5 +43,5 @@ def test_the_path_is_shown_as_json() -> None:
 
 def test_the_page_has_every_code_and_every_bound() -> None:
     assert set(re.findall(r"^### `(\w+)`", TEXT, re.MULTILINE)) == PROVED
-    assert f"At most {MAX_MARKINGS:,} are" in TEXT
-    assert f"{MAX_MARKINGS_PER_QUESTION:,} of them" in TEXT and f"{MAX_TRANSITIONS:,} transitions" in TEXT
+    assert f"At most {MAX_FIRINGS:,} firings" in TEXT
+    assert f"{MAX_FIRINGS_PER_QUESTION:,} of them" in TEXT and f"{MAX_TRANSITIONS:,} transitions" in TEXT

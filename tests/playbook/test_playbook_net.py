@@ -2,61 +2,16 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import pytest
-from playbook_building import checked, workflow
+from net_playbooks import findings, playbook_of, shown
+from playbook_building import checked
 
-from noetl_stream.playbook.diagnostics import Diagnostic, path_text
-
-PROVED = {
-    *("admission_never_opens", "competing_writes", "endless_cycle", "join_never_fires"),
-    *("not_explored", "tokens_pile_up", "unreachable_step"),
-}
-
-
-def findings(*lines: str) -> list[Diagnostic]:
-    """What is proved of steps written one a line: ``NAME [join=N] [sets=KEY] [allow=GUARD] > TARGET[:GUARD] …``.
-
-    ``>>`` makes the router inclusive. A guard is written without braces and spaces; ``~`` stands for a space.
-    """
-    return [one for one in checked(playbook_of(*lines), proves=True).diagnostics if one.code in PROVED]
-
-
-def playbook_of(*lines: str) -> str:
-    return workflow("\n".join(map(_step, lines)))
-
-
-def _step(line: str) -> str:
-    head, _, targets = line.replace(">>", ">").partition(">")
-    name, *options = head.split()
-    given = dict(option.split("=", 1) for option in options)
-    text = [f"- step: {name}"]
-    spec = [f"join: {given['join']}"] if "join" in given else []
-    if "allow" in given:
-        wait = ", wait: { timeout_s: 60 }" if "wait" in given else ""
-        spec.append(
-            f"policy: {{ admit: {{ rules: [ {{ when: {_guard(given['allow'])}, then: {{ allow: true }} }} ]{wait} }} }}"
-        )
-    if spec:
-        text.append(f"  spec: {{ {', '.join(spec)} }}")
-    if "routes" not in given:
-        sets = f", set_ctx: {{ {given['sets']}: 1 }}" if "sets" in given else ""
-        rule = f"{{ else: {{ then: {{ do: continue{sets} }} }} }}"
-        text.append(f"  tool: {{ kind: noop, spec: {{ policy: {{ rules: [ {rule} ] }} }} }}")
-    arcs = [arc.partition(":") for arc in targets.split()]
-    written = [f"{{ step: {to}{f', when: {_guard(when)}' if when else ''} }}" for to, _, when in arcs]
-    rests = f", wait: {{ timeout_s: 60, on_timeout: {given['rests']} }}" if "rests" in given else ""
-    mode = "inclusive" if ">>" in line else "exclusive"
-    text.append(f"  next: {{ spec: {{ mode: {mode}{rests} }}, arcs: [ {', '.join(written)} ] }}")
-    return "\n".join(text)
-
-
-def _guard(text: str) -> str:
-    return f'"{{{{ {text.replace("~", " ")} }}}}"'
-
-
-def shown(*lines: str) -> list[tuple[str, str]]:
-    """The code and the path of each finding."""
-    return [(one.code, path_text(one.path)) for one in findings(*lines)]
+from noetl_stream.playbook.diagnostics import Firing, path_text
+from noetl_stream.playbook.net.petri import Exploration
+from noetl_stream.playbook.net.reach import reach_of
+from noetl_stream.playbook.net.unfold import Place, Unfolding, can_move_in_turn
 
 
 @pytest.mark.parametrize(
@@ -194,3 +149,55 @@ def test_a_cycle_has_no_exit_if_every_outcome_leads_round_again(lines: list[str]
 )
 def test_steps_compete_only_if_a_run_brings_both_to_work_at_once(lines: list[str], paths: list[str]) -> None:
     assert [path for code, path in shown(*lines) if code == "competing_writes"] == paths
+
+
+def branches(count: int, *last: str) -> list[str]:
+    """A fork into branches of four steps, each step setting a key, that all lead to ``end``."""
+    lines = [f"start >> {' '.join(f'b{branch}x0' for branch in range(count))}"]
+    for branch in range(count):
+        for place in range(4):
+            to = "end" if place == 3 else f"b{branch}x{place + 1}"
+            lines.append(f"b{branch}x{place} sets=k{branch}x{place} > {to}")
+    return [*lines, *last]
+
+
+@pytest.mark.parametrize(
+    ("join", "found"), [("20", []), ("21", ["join_never_fires"]), ("19", ["not_explored"]), ("all", [])]
+)
+def test_twenty_branches_of_four_steps_are_explored_whole(join: str, found: list[str]) -> None:
+    assert [one.code for one in findings(*branches(20, f"end join={join} sets=k0x3 >"))] == found
+
+
+def test_what_is_not_explored_is_named() -> None:
+    joins = [f"j{index} join=any > {f'j{index + 1} x{index}' if index < 5 else 'end'}" for index in range(6)]
+    steps = [
+        "start >> j0 " + " ".join(f"x{index}" for index in range(5)),
+        *(f"x{index} > j{index + 1}" for index in range(5)),
+    ]
+    [finding] = findings(*steps, *joins, "end join=3 >")
+    assert finding.code == "not_explored"
+    assert "how many tokens reach the join of `end`" in finding.message
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_moving_tokens_in_turn_finds_as_many_arrivals_as_every_order_does(seed: int) -> None:
+    random = Random(seed)
+    names = ["start", *(f"s{index}" for index in range(random.randint(1, 5))), "end"]
+    lines = []
+    for index, name in enumerate(names[:-1]):
+        targets = random.choices(names[index + 1 :], k=random.randint(1, 3))
+        arcs = " ".join(to + random.choice(["", f":ctx.go_{place}"]) for place, to in enumerate(targets))
+        lines.append(
+            f"{name} {random.choice(['', '', 'join=all']) if index else ''} {random.choice(['>', '>>'])} {arcs}"
+        )
+    reach = reach_of(checked(playbook_of(*lines, "end join=9 >")).require_plan())
+    assert can_move_in_turn(reach, "end")
+
+    def most(explored: Exploration[Place, Firing | None]) -> float:
+        return max(sum(count for place, count in tokens.items() if place.step == "end") for tokens in explored)
+
+    net = Unfolding(reach, ["end"], ends_at="end")
+    in_turn = Exploration(net.transitions, net.start, 20_000, in_turn=True)
+    in_any_order = Exploration(net.transitions, net.start, 20_000)
+    assert most(in_turn) == most(in_any_order)
+    assert in_turn.is_complete and in_any_order.is_complete and in_turn.fired <= in_any_order.fired

@@ -91,7 +91,7 @@ class Diagnostic:
 
     def to_json(self) -> dict[str, Any]:
         """The diagnostic as a plain mapping, keyed by attribute name."""
-        return {name: getattr(self, name) for name in self.__slots__} | {"path": [asdict(one) for one in self.path]}
+        return {name: getattr(self, name) for name in self.__slots__} | {"path": tuple(map(asdict, self.path))}
 
     def render(self) -> str:
         """``file:line:column: error[code]: message``, then the hint and the path, each on its own line."""
@@ -103,8 +103,16 @@ class Diagnostic:
         return self._rank < other._rank
 
     @property
-    def _rank(self) -> tuple[str, int, int, str, str, str]:
-        return (self.file, self.line, self.column, self.severity, self.code, self.message)
+    def _rank(self) -> tuple[str, bool, int, int, str, str, str]:
+        return (
+            self.file,
+            self.code == "too_many_problems",
+            self.line,
+            self.column,
+            self.severity,
+            self.code,
+            self.message,
+        )
 
 
 def path_text(path: Iterable[Firing]) -> str:

@@ -58,11 +58,17 @@ def reach_of_joins(steps: list[StepDraft]) -> Mapping[str, frozenset[str]]:
     return MappingProxyType({name: frozenset(reached) for name, reached in found.items()})
 
 
-def concurrent_steps(steps: list[StepDraft], wanted: Collection[str]) -> dict[str, list[str]]:
-    """For each of the ``wanted`` steps, the others of them that may run at the same time, in file order."""
+def concurrent_steps(
+    steps: list[StepDraft], wanted: Collection[str], merging: Collection[str] = ()
+) -> dict[str, list[str]]:
+    """For each of the ``wanted`` steps, the others of them that may run at the same time, in file order.
+
+    Args:
+        merging: Steps whose join waits for every token that can arrive, besides those with ``join: all``.
+    """
     names = [step.name for step in steps if step.name in wanted]
     own = {name: 1 << index for index, name in enumerate(names)}
-    joins = frozenset(step.name for step in steps if step.join and step.join.tokens == "all")
+    joins = frozenset(step.name for step in steps if step.join and (step.join.tokens == "all" or step.name in merging))
     arcs = arcs_of(steps)
     regions = _regions({name: [to for to in targets if to not in joins] for name, targets in arcs.items()}, own)
     reaches = {name: reached & joins for name, reached in reach_of_joins(steps).items()}

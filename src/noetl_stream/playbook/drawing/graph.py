@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final, Literal
 
 from noetl_stream.playbook.net.knowledge import Facts, ended
-from noetl_stream.playbook.net.reach import Reach, reach_of
+from noetl_stream.playbook.net.reach import Reached, reach_of
 from noetl_stream.playbook.plan import ArcPlan, Plan, StepPlan
 
 SHOWN_CHARS: Final = 40
@@ -97,7 +97,7 @@ def graph_of(plan: Plan) -> Graph:
     return Graph(plan.path, plan.digest, nodes, tuple(_edges(plan, reach)))
 
 
-def _node(plan: Plan, step: StepPlan, reach: Reach) -> Node:
+def _node(plan: Plan, step: StepPlan, reach: Reached) -> Node:
     levels, level = [], step.loop
     while level is not None:
         levels.append(level)
@@ -117,7 +117,7 @@ def _node(plan: Plan, step: StepPlan, reach: Reach) -> Node:
     )
 
 
-def _edges(plan: Plan, reach: Reach) -> Iterator[Edge]:
+def _edges(plan: Plan, reach: Reached) -> Iterator[Edge]:
     for step in plan.steps.values():
         for index, arc in enumerate(step.arcs):
             is_dead = step.name not in reach.arrived or (step.name, index) in reach.flow.dead

@@ -46,7 +46,7 @@ class Box:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class DrawnArc:
     """An arc: the points from its source to its target, and the centre of its label."""
 
     edge: Edge
@@ -55,16 +55,16 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class Picture:
     """A picture; lengths are in pixels."""
 
     width: float
     height: float
     boxes: tuple[Box, ...]
-    lines: tuple[Line, ...]
+    lines: tuple[DrawnArc, ...]
 
 
-def laid_out(graph: Graph) -> Layout:
+def laid_out(graph: Graph) -> Picture:
     """The positions of steps and arcs.
 
     Raises:
@@ -87,7 +87,7 @@ def laid_out(graph: Graph) -> Layout:
     lines = tuple(_line(edge, chain, places, boxes) for edge, chain in zip(graph.edges, chains, strict=True))
     right = max(across[key] + sizes[key][0] / 2 for key in across)
     bottom = max(box.y + box.height / 2 for box in boxes.values())
-    return Layout(right + GAP, bottom + GAP, tuple(boxes.values()), lines)
+    return Picture(right + GAP, bottom + GAP, tuple(boxes.values()), lines)
 
 
 def _rows(graph: Graph) -> dict[str, int]:
@@ -217,16 +217,16 @@ def _heights(rows: Rows, sizes: Sizes) -> list[float]:
     return centres
 
 
-def _line(edge: Edge, chain: Sequence[Key], places: Mapping[Key, Point], boxes: Mapping[str, Box]) -> Line:
+def _line(edge: Edge, chain: Sequence[Key], places: Mapping[Key, Point], boxes: Mapping[str, Box]) -> DrawnArc:
     label_at = places[_label_bend(edge, chain)]
     source, target = boxes[edge.source], boxes[edge.target]
     if edge.source == edge.target:
         bottom, aside = source.y + source.height / 2, source.width / 4
-        return Line(edge, ((source.x + aside, bottom), label_at, (source.x - aside, bottom)), label_at)
+        return DrawnArc(edge, ((source.x + aside, bottom), label_at, (source.x - aside, bottom)), label_at)
     bends = [places[key] for key in chain[1:-1]]
     if edge.source == chain[0]:
         start, end = source.y + source.height / 2, target.y - target.height / 2
     else:
         bends.reverse()
         start, end = source.y - source.height / 2, target.y + target.height / 2
-    return Line(edge, ((source.x, start), *bends, (target.x, end)), label_at)
+    return DrawnArc(edge, ((source.x, start), *bends, (target.x, end)), label_at)

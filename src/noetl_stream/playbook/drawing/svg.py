@@ -8,7 +8,7 @@ from typing import Final
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
 from noetl_stream.playbook.drawing.graph import ArcKind, Graph
-from noetl_stream.playbook.drawing.layout import LINE_HEIGHT, PADDING, Box, Line, Point, laid_out
+from noetl_stream.playbook.drawing.layout import LINE_HEIGHT, PADDING, Box, DrawnArc, Point, laid_out
 
 _NOT_XML: Final = re.compile(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _COLORS: Final[Mapping[ArcKind, str]] = {
@@ -49,7 +49,7 @@ def _arrowhead(parent: Element, kind: ArcKind, color: str) -> None:
     SubElement(marker, "path", {"d": "M0 0 L8 4 L0 8 z", "fill": color})
 
 
-def _draw_line(parent: Element, line: Line) -> None:
+def _draw_line(parent: Element, line: DrawnArc) -> None:
     kind, color = line.edge.kind, _COLORS[line.edge.kind]
     group = SubElement(parent, "g")
     if line.edge.when is not None:

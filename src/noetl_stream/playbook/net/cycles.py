@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 from noetl_stream.playbook.diagnostics import Firing
 from noetl_stream.playbook.net.flow import Flow
-from noetl_stream.playbook.net.reach import Reach, firing_of
+from noetl_stream.playbook.net.reach import Reached, firing_of
 
 Cycle = frozenset[str]
 
 
-def cycles_of(reach: Reach) -> Iterator[Cycle]:
+def cycles_of(reach: Reached) -> Iterator[Cycle]:
     """The strongly connected components in which a token can return, in the order in which runs reach them."""
     after = {step: _closure(reach.flow, step) for step in reach.arrived}
     seen: set[str] = set()
@@ -27,7 +27,7 @@ def has_exit(flow: Flow, cycle: Cycle) -> bool:
     for step in cycle:
         if flow.admits[step] is not True or flow.plan.steps[step].join not in (None, "all"):
             return True
-        if any(cycle.isdisjoint(flow.targets(step, outcome)) for outcome in flow.outcomes[step]):
+        if any(cycle.isdisjoint(flow.targets(step, departure)) for departure in flow.departures[step]):
             return True
     return False
 
@@ -36,8 +36,8 @@ def left_behind(flow: Flow, cycle: Cycle) -> frozenset[str]:
     """The steps that get tokens beside the one that stays in the cycle."""
     found: set[str] = set()
     for step in cycle:
-        for outcome in flow.outcomes[step]:
-            targets = flow.targets(step, outcome)
+        for departure in flow.departures[step]:
+            targets = flow.targets(step, departure)
             if len(targets) > 1 and not cycle.isdisjoint(targets):
                 found.update(targets)
     return frozenset(found)
@@ -48,10 +48,10 @@ def round_of(flow: Flow, cycle: Cycle, first: str) -> list[Firing]:
     came: dict[str, list[Firing]] = {}
     pending = [first]
     for step in pending:
-        for outcome in flow.outcomes[step]:
-            for target in cycle.intersection(flow.targets(step, outcome)):
+        for departure in flow.departures[step]:
+            for target in cycle.intersection(flow.targets(step, departure)):
                 if target not in came:
-                    came[target] = [*came.get(step, ()), firing_of(flow, step, outcome, repeats=True)]
+                    came[target] = [*came.get(step, ()), firing_of(flow, step, departure, repeats=True)]
                     pending.append(target)
     return came[first]
 

@@ -1,4 +1,4 @@
-"""Questions to the net of a workflow, answered within one bound on markings for all of them."""
+"""Questions to the net of a workflow, answered within one bound on firings for all of them."""
 
 from __future__ import annotations
 
@@ -7,29 +7,29 @@ from typing import Final
 
 from noetl_stream.playbook.diagnostics import Firing
 from noetl_stream.playbook.net.petri import Exploration
-from noetl_stream.playbook.net.reach import Reach
-from noetl_stream.playbook.net.unfold import Place, TooLarge, Unfolding, can_move_in_turn
+from noetl_stream.playbook.net.reach import Reached
+from noetl_stream.playbook.net.unfold import MAX_TRANSITIONS, Place, TooLarge, Unfolding, can_move_in_turn
 
-MAX_MARKINGS: Final = 20_000
-"""Markings explored for one playbook."""
-MAX_MARKINGS_PER_QUESTION: Final = 4_000
+MAX_FIRINGS: Final = 60_000
+"""Firings tried for one playbook, and transitions unfolded for it."""
+MAX_FIRINGS_PER_QUESTION: Final = 20_000
 
 Explored = Exploration[Place, Firing | None]
 Tokens = Mapping[Place, float]
 
 
-class Questions:
-    """Explores nets as long as markings are left.
+class Inquiry:
+    """Explores nets as long as firings are left.
 
     Attributes:
         unanswered: The questions for which there were too few.
     """
 
-    def __init__(self, most: int = MAX_MARKINGS) -> None:
+    def __init__(self, most: int = MAX_FIRINGS) -> None:
         self._left = most
         self.unanswered: Final[list[str]] = []
 
-    def markings(self, reach: Reach, steps: Iterable[str], question: str) -> Iterator[tuple[Tokens, Explored]]:
+    def markings(self, reach: Reached, steps: Iterable[str], question: str) -> Iterator[tuple[Tokens, Explored]]:
         """The markings of the part of the net that leads to ``steps``, nearest first, until the caller has an answer.
 
         Args:
@@ -37,7 +37,7 @@ class Questions:
         """
         return self._explored(lambda: Unfolding(reach, steps), question)
 
-    def arrivals(self, reach: Reach, join: str, question: str) -> Iterator[tuple[Tokens, Explored]]:
+    def arrivals(self, reach: Reached, join: str, question: str) -> Iterator[tuple[Tokens, Explored]]:
         """The markings before a join fires; also those after it, if its own tokens may come back."""
         if can_move_in_turn(reach, join):
             return self._explored(lambda: Unfolding(reach, [join], ends_at=join), question, in_turn=True)
@@ -47,11 +47,13 @@ class Questions:
         self, unfold: Callable[[], Unfolding], question: str, *, in_turn: bool = False
     ) -> Iterator[tuple[Tokens, Explored]]:
         try:
-            net = unfold()
+            net = unfold() if self._left else None
         except TooLarge:
+            self._left, net = max(self._left - MAX_TRANSITIONS, 0), None
+        if net is None:
             self.unanswered.append(question)
             return
-        most = min(self._left, MAX_MARKINGS_PER_QUESTION)
+        most = min(self._left, MAX_FIRINGS_PER_QUESTION)
         exploration = Exploration(net.transitions, net.start, most, in_turn=in_turn)
         try:
             for tokens in exploration:
@@ -59,7 +61,8 @@ class Questions:
             if not exploration.is_complete:
                 self.unanswered.append(question)
         finally:
-            self._left = max(self._left - exploration.size, 0)
+            # Unfolding a transition costs about as much as a firing.
+            self._left = max(self._left - len(net.transitions) - exploration.fired, 0)
 
 
 def firings(labels: Iterable[Firing | None]) -> list[Firing]:

@@ -19,7 +19,7 @@ combinations are none, each one and all: those from which most tokens and fewest
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class Departure:
     """What may follow a step run.
 
     Attributes:
@@ -35,23 +35,23 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """The possible outcomes of every step, and how its admission decides.
+    """The possible departures of every step, and how its admission decides.
 
     Attributes:
-        outcomes: By step. A failure that ends the execution is not listed.
+        departures: By step. A failure that ends the execution is not listed.
         admits: By step, whether a token is admitted: ``None`` if it depends on data.
         dead: Arcs that never fire, by step and index.
     """
 
     plan: Plan
     facts: Facts
-    outcomes: Mapping[str, Sequence[Outcome]]
+    departures: Mapping[str, Sequence[Departure]]
     admits: Mapping[str, bool | None]
     dead: frozenset[tuple[str, int]]
 
-    def targets(self, step: str, outcome: Outcome) -> tuple[str, ...]:
-        """The steps that an outcome sends tokens to."""
-        return tuple(self.plan.steps[step].arcs[index].step for index in outcome.arcs)
+    def targets(self, step: str, departure: Departure) -> tuple[str, ...]:
+        """The steps that a departure sends tokens to."""
+        return tuple(self.plan.steps[step].arcs[index].step for index in departure.arcs)
 
     def successors(self, step: str) -> dict[str, None]:
         """The steps that can get a token from a step, in the order of its arcs."""
@@ -66,32 +66,32 @@ def flow_of(plan: Plan, facts: Facts, failing: frozenset[str]) -> Flow:
     Args:
         failing: Steps whose join always fails: they never run, but their failure may be routed.
     """
-    outcomes = {
-        step.name: list(dict.fromkeys(_outcomes(step, facts, is_failing=step.name in failing)))
+    departures = {
+        step.name: list(dict.fromkeys(_departures(step, facts, is_failing=step.name in failing)))
         for step in plan.steps.values()
     }
-    sources = _sources(plan, _dead(plan, outcomes))
+    sources = _sources(plan, _dead(plan, departures))
     admits = {step.name: _admits(plan, step, facts, sources[step.name]) for step in plan.steps.values()}
     for name in (name for name, admitted in admits.items() if admitted is False):
-        outcomes[name] = [outcome for outcome in outcomes[name] if outcome.event == "step.failed"]
-    return Flow(plan, facts, outcomes, admits, _dead(plan, outcomes))
+        departures[name] = [departure for departure in departures[name] if departure.event == "step.failed"]
+    return Flow(plan, facts, departures, admits, _dead(plan, departures))
 
 
-def _dead(plan: Plan, outcomes: Mapping[str, Sequence[Outcome]]) -> frozenset[tuple[str, int]]:
-    """The arcs that are in no outcome."""
+def _dead(plan: Plan, departures: Mapping[str, Sequence[Departure]]) -> frozenset[tuple[str, int]]:
+    """The arcs that are in no departure."""
     every = {(step.name, index) for step in plan.steps.values() for index in range(len(step.arcs))}
-    return frozenset(every - {(step, index) for step in outcomes for one in outcomes[step] for index in one.arcs})
+    return frozenset(every - {(step, index) for step in departures for one in departures[step] for index in one.arcs})
 
 
-def _outcomes(step: StepPlan, facts: Facts, *, is_failing: bool) -> Iterator[Outcome]:
+def _departures(step: StepPlan, facts: Facts, *, is_failing: bool) -> Iterator[Departure]:
     done = "loop.done" if step.loop is not None else "step.done"
     if not is_failing:
         yield from _routed(step, facts, done, range(len(step.arcs)))
     if _can_fail(step):
         handling = [index for index, arc in enumerate(step.arcs) if arc.handles_failure]
-        for outcome in _routed(step, facts, "step.failed", handling):
-            if outcome.arcs or step.failure_mode == "best_effort":
-                yield outcome
+        for departure in _routed(step, facts, "step.failed", handling):
+            if departure.arcs or step.failure_mode == "best_effort":
+                yield departure
 
 
 def _can_fail(step: StepPlan) -> bool:
@@ -99,22 +99,22 @@ def _can_fail(step: StepPlan) -> bool:
     return bool(step.tasks) or isinstance(step.join, int) or step.deadline_s is not None or times_out
 
 
-def _routed(step: StepPlan, facts: Facts, event: str, indexes: Sequence[int]) -> Iterator[Outcome]:
-    """The outcomes after one event, of the arcs that are candidates then."""
+def _routed(step: StepPlan, facts: Facts, event: str, indexes: Sequence[int]) -> Iterator[Departure]:
+    """The departures after one event, of the arcs that are candidates then."""
     known = _values(step, facts, event, indexes)
     wait = step.next_wait if event != "step.failed" else None
     for fired in _combinations(step, indexes, known):
         if fired or wait is None:
-            yield Outcome(event, fired)
+            yield Departure(event, fired)
     if wait is None or () not in set(_combinations(step, indexes, known)):
         return
     for fired in _combinations(step, indexes, known):  # when a fact has changed `ctx` or a result
         if fired:
-            yield Outcome(event, fired, rests=True)
+            yield Departure(event, fired, rests=True)
     late = _values(step, facts, "next.timed_out", indexes)
     for fired in _combinations(step, indexes, late):
         if fired or wait.on_timeout == "discard" or step.failure_mode == "best_effort":
-            yield Outcome("next.timed_out", fired, rests=True)
+            yield Departure("next.timed_out", fired, rests=True)
 
 
 def _values(step: StepPlan, facts: Facts, event: str, indexes: Iterable[int]) -> dict[int, bool | None]:

@@ -81,11 +81,12 @@ class Exploration(Generic[P, L]):
 
     Attributes:
         growth: The first growth that was found.
+        fired: Firings so far.
         is_complete: Set after the last marking: every reachable marking was found, or is covered by one with
             :data:`OMEGA`.
 
     Args:
-        most: Markings explored at most.
+        most: Firings tried at most.
         in_turn: Whether to let the tokens of one place move at a time. Where transitions from different places never
             disable each other, and none can repeat, this finds every last marking, and far fewer on the way.
     """
@@ -103,11 +104,7 @@ class Exploration(Generic[P, L]):
         self._reached: dict[Marking[P], tuple[Marking[P], Transition[P, L]] | None] = {self._start: None}
         self.growth: Growth[P, L] | None = None
         self.is_complete = False
-
-    @property
-    def size(self) -> int:
-        """The number of markings found so far."""
-        return len(self._reached)
+        self.fired = 0
 
     def __iter__(self) -> Iterator[dict[P, float]]:
         pending = deque([self._start])
@@ -127,8 +124,10 @@ class Exploration(Generic[P, L]):
                 after = transition.fired_from(tokens)
                 if after is not None:
                     moved = first
-                    if not self._add(marking, transition, after, pending):
+                    self.fired += 1
+                    if self.fired > self._most:
                         return
+                    self._add(marking, transition, after, pending)
         self.is_complete = is_exact
 
     def path_to(self, tokens: Mapping[P, float]) -> list[L]:
@@ -140,22 +139,19 @@ class Exploration(Generic[P, L]):
 
     def _add(
         self, before: Marking[P], transition: Transition[P, L], after: dict[P, float], pending: deque[Marking[P]]
-    ) -> bool:
-        """Adds a marking unless it is known; false if there is no room for it."""
+    ) -> None:
+        """Adds a marking unless it is known."""
         marking = frozenset(after.items())
         if marking in self._reached:
-            return True
-        if len(self._reached) >= self._most:
-            return False
+            return
         grown = self._grown(before, transition, after)
         if grown:
             after = {place: OMEGA if place in grown else count for place, count in after.items()}
             marking = frozenset(after.items())
             if marking in self._reached:
-                return True
+                return
         self._reached[marking] = (before, transition)
         pending.append(marking)
-        return True
 
     def _grown(self, before: Marking[P], transition: Transition[P, L], after: dict[P, float]) -> frozenset[P]:
         """The places that repeat firings since an earlier marking would fill without bound."""

@@ -6,37 +6,47 @@ for all.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from noetl_stream.playbook.check.graph import arcs_of, concurrent_steps, reach, reversed_arcs
-from noetl_stream.playbook.diagnostics import Firing, Problems, listed
+from noetl_stream.playbook.diagnostics import MAX_LISTED, Firing, Problems, listed
 from noetl_stream.playbook.model.step import StepDraft
 from noetl_stream.playbook.net.cycles import Cycle, cycles_of, has_exit, left_behind, round_of
-from noetl_stream.playbook.net.exploring import MAX_MARKINGS, Questions, firings
-from noetl_stream.playbook.net.reach import Reach, reach_of
+from noetl_stream.playbook.net.exploring import Inquiry, firings
+from noetl_stream.playbook.net.petri import OMEGA
+from noetl_stream.playbook.net.reach import Reached, reach_of
 from noetl_stream.playbook.plan import Plan
 from noetl_stream.playbook.yaml.nodes import MappingKey
 
 
 class Arrivals(NamedTuple):
-    """The most tokens that wait at a join at once, and a path to them."""
+    """The tokens that may wait at a join of a number of them.
 
-    most: int
+    Attributes:
+        wanted: The number.
+        most: How many may wait there at once, counted up to one more than that; infinite after it has fired.
+        path: A path to the most.
+    """
+
+    wanted: int
+    most: float
     path: list[Firing]
 
 
 def prove(plan: Plan, steps: list[StepDraft], problems: Problems) -> None:
     """Reports what the net of a plan proves. The plan must have no errors."""
-    questions = Questions()
+    questions = Inquiry()
+    joins: dict[str, Arrivals] = {}
     failing: dict[str, Arrivals] = {}
     while True:
         reached = reach_of(plan, frozenset(failing))
-        found = {step: arrivals for step, arrivals in _unsatisfied(reached, questions) if step not in failing}
-        if not found:
+        joins |= {name: found for name in reached.arrived if (found := _arrivals(reached, name, questions))}
+        fewer = {name: arrivals for name, arrivals in joins.items() if arrivals.most < arrivals.wanted}
+        if fewer.keys() <= failing.keys():
             break
-        failing |= found
+        failing = fewer
     proof = _Proof(reached, {step.name: step for step in steps}, questions, problems)
     for step, arrivals in failing.items():
         proof.join_never_fires(step, arrivals)
@@ -44,44 +54,46 @@ def prove(plan: Plan, steps: list[StepDraft], problems: Problems) -> None:
     for cycle in cycles_of(reached):
         proof.endless(cycle)
         proof.piling_up(cycle)
-    proof.competing()
+    proof.competing([name for name, arrivals in joins.items() if arrivals.most <= arrivals.wanted])
     if questions.unanswered:
-        unexplored = "; ".join(dict.fromkeys(questions.unanswered))
-        message = f"not explored within {MAX_MARKINGS} markings (max_markings): {unexplored}"
+        names = list(dict.fromkeys(questions.unanswered))
+        more = [f"and {len(names) - MAX_LISTED} more"] if len(names) > MAX_LISTED else []
+        unexplored = "; ".join([*names[:MAX_LISTED], *more])
+        message = f"not explored within max_firings, max_transitions and max_counting: {unexplored}"
         problems.warn("not_explored", message, steps[0].at, "move part of the workflow to another playbook")
 
 
-def _unsatisfied(reached: Reach, questions: Questions) -> Iterator[tuple[str, Arrivals]]:
-    """The joins of a number of tokens for which fewer arrive in every run, with the path to the most of them."""
-    for name in reached.arrived:
-        wanted = reached.flow.plan.steps[name].join
-        if not isinstance(wanted, int):
-            continue
-        arrivals = Arrivals(0, [])
-        for tokens, exploration in questions.arrivals(reached, name, f"whether the join of `{name}` can fire"):
-            here = {place.phase: count for place, count in tokens.items() if place.step == name}
-            if here.keys() & {"run", "gate"} or here.get("join", 0) >= wanted:
-                break
-            if arrivals.most < here.get("join", 0):
-                arrivals = Arrivals(int(here["join"]), firings(exploration.path_to(tokens)))
-        else:
-            if arrivals.most and exploration.is_complete:
-                yield name, arrivals
+def _arrivals(reached: Reached, name: str, questions: Inquiry) -> Arrivals | None:
+    """How many tokens may wait at the join of a step; ``None`` if it waits for no number, or that stays unanswered."""
+    wanted = reached.flow.plan.steps[name].join
+    if not isinstance(wanted, int):
+        return None
+    arrivals, is_complete = Arrivals(wanted, 0, []), False
+    explored = questions.arrivals(reached, name, f"how many tokens reach the join of `{name}`")
+    for tokens, exploration in explored:
+        here = {place.phase: count for place, count in tokens.items() if place.step == name}
+        if here.keys() & {"run", "gate"} or here.get("join", 0) > wanted:
+            return Arrivals(wanted, OMEGA, [])
+        if here.get("join", 0) > arrivals.most:
+            arrivals = Arrivals(wanted, here["join"], firings(exploration.path_to(tokens)))
+    else:
+        is_complete = arrivals.most > 0 and exploration.is_complete
+    return arrivals if is_complete else None
 
 
 @dataclass(frozen=True, slots=True)
 class _Proof:
     """Reports findings about what is reached."""
 
-    reached: Reach
+    reached: Reached
     steps: Mapping[str, StepDraft]
-    questions: Questions
+    questions: Inquiry
     problems: Problems
 
     def join_never_fires(self, name: str, arrivals: Arrivals) -> None:
         step = self.steps[name]
         assert step.join is not None
-        wanted = f"it waits for {step.join.tokens} tokens, and at most {arrivals.most} can arrive"
+        wanted = f"it waits for {step.join.tokens} tokens, and at most {arrivals.most:g} can arrive"
         hint = "its runs fail with join_unsatisfied; write join: all for as many as arrive"
         message = f"the join of `{name}` never fires: {wanted}"
         self.problems.warn("join_never_fires", message, step.join.at, hint, arrivals.path)
@@ -153,11 +165,15 @@ class _Proof:
                 self.problems.warn("tokens_pile_up", message, at, hint, [*firings(growth.path), *again])
                 return
 
-    def competing(self) -> None:
-        """Steps that set the same key of ``ctx`` and may run at the same time: fold order decides (LANGUAGE §5)."""
+    def competing(self, merging: Collection[str]) -> None:
+        """Steps that set the same key of ``ctx`` and may run at the same time: fold order decides (LANGUAGE §5).
+
+        Args:
+            merging: Steps whose join waits for all tokens that can arrive.
+        """
         contested = {name: by_step for name, by_step in self._set_keys().items() if len(by_step) > 1}
         wanted = {name for by_step in contested.values() for name in by_step}
-        together = concurrent_steps(list(self.steps.values()), wanted)
+        together = concurrent_steps(list(self.steps.values()), wanted, merging)
         paths: dict[tuple[str, str], list[Firing] | None] = {}
         for name, by_step in contested.items():
             earlier: set[str] = set()

@@ -10,41 +10,41 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from noetl_stream.playbook.diagnostics import Firing
-from noetl_stream.playbook.net.flow import Flow, Outcome, flow_of
+from noetl_stream.playbook.net.flow import Departure, Flow, flow_of
 from noetl_stream.playbook.net.knowledge import Facts
 from noetl_stream.playbook.plan import Plan
 
 
 @dataclass(frozen=True, slots=True)
-class Reach:
+class Reached:
     """The steps that runs reach.
 
     Attributes:
-        arrived: Steps that a token can reach, in order of distance, each with the step and outcome that sends it there
+        arrived: Steps that a token can reach, nearest first, each with the step and the departure that send it there
             on a shortest path; ``None`` for the entry.
         runs: Those of them that can run, and not only be held or refused.
     """
 
     flow: Flow
-    arrived: Mapping[str, tuple[str, Outcome] | None]
+    arrived: Mapping[str, tuple[str, Departure] | None]
     runs: frozenset[str]
 
     def path_to(self, step: str) -> list[Firing]:
         """A shortest sequence of firings that brings a token to a step."""
         path: list[Firing] = []
         while (came := self.arrived[step]) is not None:
-            step, outcome = came
-            path.append(firing_of(self.flow, step, outcome))
+            step, departure = came
+            path.append(firing_of(self.flow, step, departure))
         return path[::-1]
 
 
-def firing_of(flow: Flow, step: str, outcome: Outcome, *, repeats: bool = False) -> Firing:
-    """An outcome as an element of a path."""
+def firing_of(flow: Flow, step: str, departure: Departure, *, repeats: bool = False) -> Firing:
+    """A departure as an element of a path."""
     line = flow.plan.steps[step].line
-    return Firing(step, outcome.event, line, to=flow.targets(step, outcome), repeats=repeats)
+    return Firing(step, departure.event, line, to=flow.targets(step, departure), repeats=repeats)
 
 
-def reach_of(plan: Plan, failing: frozenset[str] = frozenset()) -> Reach:
+def reach_of(plan: Plan, failing: frozenset[str] = frozenset()) -> Reached:
     """What runs of a plan reach.
 
     Args:
@@ -59,7 +59,7 @@ def reach_of(plan: Plan, failing: frozenset[str] = frozenset()) -> Reach:
         arrived = _arrived(flow)
         found = frozenset(step for step in arrived if flow.admits[step] is not False and step not in failing)
         if found == runs:
-            return Reach(flow, arrived, runs)
+            return Reached(flow, arrived, runs)
         runs = found
 
 
@@ -73,14 +73,14 @@ def _writers(plan: Plan) -> dict[str, set[str]]:
     return writers
 
 
-def _arrived(flow: Flow) -> dict[str, tuple[str, Outcome] | None]:
+def _arrived(flow: Flow) -> dict[str, tuple[str, Departure] | None]:
     entry = flow.plan.entry
-    arrived: dict[str, tuple[str, Outcome] | None] = {entry: None}
+    arrived: dict[str, tuple[str, Departure] | None] = {entry: None}
     pending = [entry]
     for step in pending:
-        for outcome in flow.outcomes[step]:
-            for target in flow.targets(step, outcome):
+        for departure in flow.departures[step]:
+            for target in flow.targets(step, departure):
                 if target not in arrived:
-                    arrived[target] = (step, outcome)
+                    arrived[target] = (step, departure)
                     pending.append(target)
     return arrived

@@ -13,11 +13,13 @@ from typing import Final, Literal, NamedTuple
 
 from noetl_stream.playbook.diagnostics import Firing
 from noetl_stream.playbook.net.petri import Transition
-from noetl_stream.playbook.net.reach import Reach, firing_of
+from noetl_stream.playbook.net.reach import Reached, firing_of
 from noetl_stream.playbook.plan import StepPlan
 
-MAX_TRANSITIONS: Final = 3000
+MAX_TRANSITIONS: Final = 2000
 """Transitions of one net."""
+MAX_COUNTING: Final = 4
+"""Joins of one net that absorb tokens: each may double the number of places."""
 
 Joins = frozenset[str]
 
@@ -34,7 +36,7 @@ Arrow = Transition[Place, Firing | None]
 
 
 class TooLarge(Exception):
-    """The net has more than :data:`MAX_TRANSITIONS` transitions."""
+    """The net has more than :data:`MAX_TRANSITIONS` transitions or :data:`MAX_COUNTING` joins that absorb."""
 
 
 class Unfolding:
@@ -46,16 +48,18 @@ class Unfolding:
         ends_at: A step whose join does not fire.
 
     Raises:
-        TooLarge: it has too many transitions.
+        TooLarge: the net is.
     """
 
-    def __init__(self, reach: Reach, targets: Iterable[str], ends_at: str | None = None) -> None:
+    def __init__(self, reach: Reached, targets: Iterable[str], ends_at: str | None = None) -> None:
         self._flow: Final = reach.flow
         self._plan: Final = reach.flow.plan
         self._reaches: Final = reach.flow.plan.reaches
         self.steps: Final = _ancestors(reach, targets)
         self._counting: Final = frozenset(step for step in self.steps if _wanted(self._plan.steps[step])) - {ends_at}
         self._ends_at: Final = ends_at
+        if len(self._counting) > MAX_COUNTING:
+            raise TooLarge
         first = self._enter(self._plan.entry, frozenset())
         self.start: Final[dict[Place, int]] = {} if first is None else {first: 1}
         self.transitions: Final = self._closed()
@@ -98,26 +102,26 @@ class Unfolding:
 
     def _ended(self, place: Place) -> Iterator[Arrow]:
         step, phase = self._plan.steps[place.step], place.phase
-        outcomes = self._flow.outcomes[place.step]
+        departures = self._flow.departures[place.step]
         if phase == "gate":
             if self._flow.admits[place.step] is None:
                 yield Transition(None, {place: 1}, {Place("run", place.step, place.late): 1})
             wait = step.admit.wait if step.admit is not None else None
             if wait is None or wait.on_timeout == "discard":
                 yield Transition(None, {place: 1}, {})
-        if phase == "run" and any(outcome.rests for outcome in outcomes):
+        if phase == "run" and any(departure.rests for departure in departures):
             yield Transition(None, {place: 1}, {Place("rest", place.step, place.late): 1})
-        for outcome in outcomes:
-            may_fail_at_gate = phase == "gate" and outcome.event == "step.failed"
-            if may_fail_at_gate or (phase != "gate" and outcome.rests == (phase == "rest")):
-                sent = [self._enter(to, place.late) for to in self._flow.targets(place.step, outcome)]
-                yield Transition(firing_of(self._flow, place.step, outcome), {place: 1}, _counted(sent))
+        for departure in departures:
+            may_fail_at_gate = phase == "gate" and departure.event == "step.failed"
+            if may_fail_at_gate or (phase != "gate" and departure.rests == (phase == "rest")):
+                sent = [self._enter(to, place.late) for to in self._flow.targets(place.step, departure)]
+                yield Transition(firing_of(self._flow, place.step, departure), {place: 1}, _counted(sent))
 
     def _joins(self, places: Sequence[Place]) -> Iterator[Arrow]:
         joins = dict.fromkeys(place.step for place in places if place.phase == "join" and place.step != self._ends_at)
         for step in joins:
             waiting = [place for place in places if place.phase == "join" and place.step == step]
-            others = [place for place in places if place not in waiting]
+            others = [place for place in places if place.phase != "join" or place.step != step]
             firing = _JoinFiring(step, waiting, self._late_places(step, waiting, others))
             wanted = _wanted(self._plan.steps[step])
             if wanted is not None:
@@ -146,10 +150,10 @@ class Unfolding:
 
     def _failed(self, firing: _JoinFiring, takes: dict[Place, int], unless: frozenset[Place]) -> Iterator[Arrow]:
         late = _late_of(takes, firing.step)
-        for outcome in self._flow.outcomes[firing.step]:
-            if outcome.event == "step.failed":
-                sent = [self._enter(to, late) for to in self._flow.targets(firing.step, outcome)]
-                label = firing_of(self._flow, firing.step, outcome)
+        for departure in self._flow.departures[firing.step]:
+            if departure.event == "step.failed":
+                sent = [self._enter(to, late) for to in self._flow.targets(firing.step, departure)]
+                label = firing_of(self._flow, firing.step, departure)
                 yield Transition(label, takes, _counted(sent), unless, firing.moves)
 
 
@@ -198,7 +202,7 @@ def is_running(place: Place) -> bool:
     return place.phase == "run"
 
 
-def can_move_in_turn(reach: Reach, join: str) -> bool:
+def can_move_in_turn(reach: Reached, join: str) -> bool:
     """Whether the tokens on the way to a join go their ways independently, whatever their order: nothing repeats, and
     no other join fires without some of them.
     """
@@ -225,7 +229,7 @@ def _counted(places: Iterable[Place | None]) -> dict[Place, int]:
     return counts
 
 
-def _ancestors(reach: Reach, targets: Iterable[str]) -> frozenset[str]:
+def _ancestors(reach: Reached, targets: Iterable[str]) -> frozenset[str]:
     """The targets and every reached step that can reach one of them."""
     before: dict[str, list[str]] = {}
     for step in reach.arrived:
