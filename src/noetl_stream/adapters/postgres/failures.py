@@ -54,6 +54,8 @@ def _refusal(error: asyncpg.PostgresError, state: str, address: str) -> NoetlErr
     message = error.message or _first_line(error)
     if state == _FENCE_STATE:
         return Fenced("another server has a partition of this tick, or the tick was committed before")
+    if state == "23505" and error.table_name == "request":
+        return PayloadRefused(f"the request was answered before: {error.detail}")
     if state == "23505":
         return JournalConflict(f"{error.table_name} was about to be written twice: {error.detail}")
     if state in _REFUSED_BY_STATE:

@@ -71,7 +71,8 @@ def execution_row(execution_id: str, **changes: object) -> ExecutionRow:
 
 def lease_of(id: int, **others: int) -> PartitionLease:
     """A partition; what is not said is 0."""
-    return PartitionLease(**dict.fromkeys(PartitionLease._fields, 0) | {"id": id} | others)
+    required = (name for name in PartitionLease._fields if name not in PartitionLease._field_defaults)
+    return PartitionLease(**{**dict.fromkeys(required, 0), "id": id, **others})
 
 
 def tick_of(owner: str, leases: Sequence[PartitionLease], **rows: Any) -> Tick:
