@@ -112,3 +112,7 @@ class TickRefused(PayloadRefused):
 
 class JournalConflict(NoetlError):
     """A position or request would be written twice: always a bug (PROTOCOL §1 *Journal*)."""
+
+
+class RequestAnswered(JournalConflict):
+    """A request would be answered twice, which concerns its execution alone."""

@@ -11,10 +11,23 @@ from server_stage import ONE_STEP, Stage
 from noetl_stream.engine.advance import advance
 from noetl_stream.errors import NoetlError, PayloadRefused
 from noetl_stream.model import codec
-from noetl_stream.model.events import CancelRequested, ExecutionQuarantined, ResumeRequested, SignalReceived
+from noetl_stream.model.events import (
+    CancelRequested,
+    ExecutionQuarantined,
+    ExecutionRequested,
+    ResumeRequested,
+    SignalReceived,
+)
+from noetl_stream.model.ids import partition_of
+from noetl_stream.model.messages import Request
+from noetl_stream.playbook.compile.compiler import digest_of
 from noetl_stream.ports.dead_letters import DeadLetter
+from noetl_stream.ports.subjects import playbook_key
 from noetl_stream.server import fold
-from noetl_stream.testing.simulation.work import playbook, work
+from noetl_stream.server.partitions import CAREFUL_TICKS
+from noetl_stream.server.quarantine import SUSPECTED
+from noetl_stream.testing.keys import SIGNER
+from noetl_stream.testing.simulation.work import CALLED, JOBS, playbook, work
 
 POISON = "execution-poison"
 OTHERS = [f"execution-{number}" for number in range(40)]
@@ -122,6 +135,56 @@ async def test_a_signal_that_postgres_refuses_is_answered_and_quarantines(stage:
     assert [letter.row.source for letter in await letters(stage)] == ["events"]
 
 
+async def test_a_called_playbook_that_cannot_start_fails_the_step_that_called_it(stage: Stage) -> None:
+    called: list[str] = []
+
+    def refuse(tick: Any) -> NoetlError | None:
+        called[:] = called or [row.execution_id for row in tick.inbox]
+        begins = (row.execution_id for row in tick.events if row.name == "execution.requested")
+        return REFUSED if called and called[0] in begins else None
+
+    stage.store.before_commit = refuse
+    await stage.register(CALLED)
+    await stage.server()
+    stage.start_worker()
+    (job,) = [one for one in JOBS if one.name == "calling"]
+    await stage.begin(OTHERS[0], job)
+    row = await stage.ended(OTHERS[0])
+    assert row.status == "failed" and row.error is not None and b"cannot start" in row.error
+    assert [letter.row.source for letter in await letters(stage)] == ["inbox"]
+
+
+async def test_a_path_that_fits_no_index_is_refused_and_others_start(stage: Stage) -> None:
+    path = "/".join("deep" for _ in range(700))
+    await stage.server()
+    stage.start_worker()
+    await stage.request(POISON, "request-1", ONE_STEP.replace("simulation/one", path))
+    await stage.request(OTHERS[0], "request-2", ONE_STEP)
+    await stage.ended(OTHERS[0])
+    row = await stage.ended(POISON)
+    assert row.status == "failed" and row.error is not None and b"the limit is 512" in row.error
+
+
+async def test_a_request_with_a_nul_is_a_dead_letter_and_no_client_sends_one(stage: Stage) -> None:
+    await stage.server()
+    with pytest.raises(PayloadRefused, match="NUL"):
+        await stage.submit(ONE_STEP, {"text": "\0"})
+    await stage.submit(ONE_STEP, {"text": "\\u0000"})
+    request = Request(POISON, "request-1", ExecutionRequested("request-1", "d" * 64, trace_id="\0"))
+    await stage.broker.event_log.publish_request(POISON, "request-1", SIGNER.encode(request))
+    await stage.pass_time(5)
+    (letter,) = await letters(stage)
+    assert "NUL" in letter.row.reason
+
+
+async def test_a_playbook_that_is_not_utf_8_stops_no_server(stage: Stage) -> None:
+    await stage.server()
+    await stage.request(POISON, "request-1", ONE_STEP, known=False)
+    await stage.blobs.put(playbook_key(digest_of(ONE_STEP)), b"\xff\xfe")
+    row = await stage.ended(POISON)
+    assert row.error is not None and b"not UTF-8" in row.error
+
+
 async def test_an_execution_that_servers_die_of_is_quarantined_by_the_fourth_owner(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -135,19 +198,36 @@ async def test_an_execution_that_servers_die_of_is_quarantined_by_the_fourth_own
     stage.start_worker()
     for one in (*OTHERS[:5], POISON, *OTHERS[5:10]):
         await stage.request(one, f"request-{one}", ONE_STEP)
-    died = 0
-    rows = stage.tables.executions
-    while not (POISON in rows and rows[POISON].status == "quarantined"):
+    rows, died = stage.tables.executions, 0
+
+    def is_set_aside() -> bool:
+        return POISON in rows and rows[POISON].status == "quarantined"
+
+    while not is_set_aside():
         _, _, task = stage.start_server()
-        await stage.until(
-            lambda task=task: task.done() or (POISON in rows and rows[POISON].status == "quarantined"), 120
-        )
+        await stage.until(lambda task=task: task.done() or is_set_aside())
         if task.done():
             assert isinstance(task.exception(), RuntimeError)
             stage.running.remove(task)
             died += 1
-        assert died <= 4
+    assert died == 3, "two crashes make it careful, the third names the suspect"
     for one in OTHERS[:10]:
-        assert (await stage.ended(one, 120)).status == "completed"
-    await stage.until(lambda: {row.crashes for row in stage.tables.partitions} <= {0, 1, 2, 3})
-    assert died == 3
+        assert (await stage.ended(one)).status == "completed"
+    (fact,) = [one for one in await stage.facts(POISON) if isinstance(one, ExecutionQuarantined)]
+    assert fact.reason == SUSPECTED
+
+
+async def test_care_ends_after_a_few_sound_ticks(stage: Stage) -> None:
+    stage.start_worker()
+    for row in stage.tables.partitions:
+        row.crashes, row.given_back = 1, False
+    server = await stage.server()
+    partition = partition_of(OTHERS[0])
+    assert partition in server.ownership.careful
+    many = [f"more-{number}" for number in range(600) if partition_of(f"more-{number}") == partition]
+    for one in many[:CAREFUL_TICKS]:
+        await stage.request(one, f"request-{one}", ONE_STEP)
+        await stage.ended(one)
+    assert partition not in server.ownership.careful
+    assert stage.tables.partitions[partition].crashes == 0
+    assert stage.tables.partitions[partition].suspect is None

@@ -270,6 +270,8 @@ class Store(Protocol):
 
         Raises:
             Fenced: a partition row is not what the tick says; nothing was written.
+            RequestAnswered, JournalConflict: a row exists already; nothing was written.
+            PayloadRefused: the tick cannot be stored as it is; nothing was written.
             OutcomeUnknown: the connection broke before the answer; read the ticks before the next commit.
         """
         ...

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 
 from noetl_stream.engine.effects import answer_claim
 from noetl_stream.engine.state import Execution
-from noetl_stream.errors import PayloadRefused, TickRefused
+from noetl_stream.errors import PayloadRefused, RequestAnswered, TickRefused
 from noetl_stream.model import codec
 from noetl_stream.playbook.plan import Plan
 from noetl_stream.ports import subjects
@@ -57,7 +57,7 @@ class Committer:
         )
         try:
             await self._store.commit(written)
-        except PayloadRefused as error:
+        except (PayloadRefused, RequestAnswered) as error:
             raise TickRefused(error.message) from error
         self._ownership.committed(advances, grown)
         self.ticks += bool(tick.events)

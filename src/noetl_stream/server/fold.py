@@ -31,6 +31,7 @@ from noetl_stream.model.events import (
 from noetl_stream.model.ids import RunId, is_valid_id, partition_of, report_id
 from noetl_stream.model.messages import InboxMessage, Report, Request, Stop
 from noetl_stream.model.outcome import ErrorInfo
+from noetl_stream.model.paths import MAX_PATH_CHARS
 from noetl_stream.model.status import Rejection
 from noetl_stream.playbook.plan import Plan
 from noetl_stream.ports.command_queue import QueuedCommand
@@ -80,6 +81,8 @@ class Fold:
         try:
             codec.check_text(message.body)  # facts are stored as received, including parts nothing decodes
             body = codec.decode_reported(message.body)
+            if isinstance(body, Request):
+                codec.check_request(message.body)
         except PayloadRefused as error:
             reason = str(error)
         else:
@@ -374,7 +377,12 @@ def _reason_to_refuse(message: ReportedMessage, body: Request | Report) -> str:
         return "its subject names a partition other than its execution's"
     if body.execution_id != message.execution_id:
         return "its subject and body name different executions"
-    return "" if _ids_valid(body) else "it contains an id that is not valid in a subject"
+    if not _ids_valid(body):
+        return "it contains an id that is not valid in a subject"
+    fact = body.fact if isinstance(body, Request) else None
+    if isinstance(fact, ExecutionRequested) and max(len(fact.path), len(fact.trace_id)) > MAX_PATH_CHARS:
+        return f"its path or trace id has more than {MAX_PATH_CHARS} characters"
+    return ""
 
 
 def _ids_valid(body: Request | Report) -> bool:

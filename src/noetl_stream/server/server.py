@@ -41,7 +41,7 @@ from noetl_stream.server.grants import granted
 from noetl_stream.server.housekeeping import Housekeeping, PartitionAssignment, trim_feed
 from noetl_stream.server.inputs import Input as OwnInput
 from noetl_stream.server.parts import ServerParts, ServerPorts, ServerTimes
-from noetl_stream.server.plan_cache import PlanCache
+from noetl_stream.server.plan_cache import PlanCache, bounded
 from noetl_stream.server.quarantine import InputKind, Quarantine
 from noetl_stream.server.reconcile import OwedCommand, Reconciler
 from noetl_stream.server.responder import RequestResponder
@@ -196,7 +196,7 @@ class Server(ServerParts):
         known = await self.plans.load(request.digest)
         grants = self.ports.grants.current() if self.ports.grants is not None else None
         caller = await self._caller_of(request) if grants is not None else None
-        plan = granted(known.plan, grants, caller)
+        plan = granted(bounded(known.plan), grants, caller)
         if request.rerun is None:  # which has the schemas of its original
             plan = await with_schemas(plan, self.ports.catalog, grants)
         self.executions.begin(execution_id, await with_credentials(plan, self.ports.secrets, grants))

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
-from noetl_stream.errors import Fenced, JournalConflict, PayloadRefused
+from noetl_stream.errors import Fenced, JournalConflict, PayloadRefused, RequestAnswered
 from noetl_stream.model import codec
 from noetl_stream.model.ids import PARTITIONS
 from noetl_stream.model.paths import covers
@@ -176,10 +176,9 @@ class MemoryStore:
             ("dead letter", [letter.id for letter in tick.dead_letters], self.dead_letters),
         ):
             duplicates = [key for key in keys if key in stored] or _duplicates(keys)
-            if duplicates and what == "request":
-                raise PayloadRefused(f"the request was answered before: {duplicates[0]}")
             if duplicates:
-                raise JournalConflict(f"{what} was about to be written twice: {duplicates[0]}")
+                conflict = RequestAnswered if what == "request" else JournalConflict
+                raise conflict(f"{what} was about to be written twice: {duplicates[0]}")
         for execution_id in _duplicates(row.execution_id for row in tick.executions):
             raise PayloadRefused(f"a tick has an execution twice: {execution_id}")
 

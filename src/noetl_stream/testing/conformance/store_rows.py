@@ -69,10 +69,9 @@ def execution_row(execution_id: str, **changes: object) -> ExecutionRow:
     return replace(row, **changes)
 
 
-def lease_of(id: int, **others: int) -> PartitionLease:
+def lease_of(id: int, **others: Any) -> PartitionLease:
     """A partition; what is not said is 0."""
-    required = (name for name in PartitionLease._fields if name not in PartitionLease._field_defaults)
-    return PartitionLease(**{**dict.fromkeys(required, 0), "id": id, **others})
+    return PartitionLease(0, 0, 0, 0, 0, 0, 0, 0)._replace(id=id, **others)
 
 
 def tick_of(owner: str, leases: Sequence[PartitionLease], **rows: Any) -> Tick:
