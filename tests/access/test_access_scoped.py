@@ -180,6 +180,21 @@ async def test_a_check_does_not_say_which_playbooks_elsewhere_are_registered(sco
     assert [one.message for one in checked.diagnostics] == ["no playbook `team/a/nothing` is registered"]
 
 
+async def test_a_check_says_nothing_of_schemas_elsewhere(scoped: Operations, stack: Stack) -> None:
+    schema = (
+        "apiVersion: noetl.io/v2\nkind: Schema\nmetadata: { name: s, path: other/s }\nspec: { properties: { a: {} } }\n"
+    )
+    await stack.operations.playbooks.register(schema.encode(), "schema", "token:ada")
+    named = "".join(
+        f"      - {{ name: t{number}, kind: noop, spec: {{ result: {{ schema: {{ path: {path} }} }} }} }}\n"
+        for number, path in enumerate(("team/a/s", "other/s", "other/nothing"))
+    )
+    reads = "      - { name: reads, kind: noop, args: { x: '{{ t1.b }}' } }\n"
+    text = playbook("team/a/typed").partition("    tool:")[0] + "    tool:\n" + named + reads
+    checked = await scoped.playbooks.check(text.encode(), "text")
+    assert [one.message for one in checked.diagnostics] == ["no schema `team/a/s` is registered"]
+
+
 # The feed
 
 

@@ -62,7 +62,7 @@ async def test_a_schema_does_not_run(stage: ClientStage) -> None:
 
 async def test_check_compares_with_the_registered_schema_and_warns_of_one_that_is_not(stage: ClientStage) -> None:
     found = (await stage.playbooks.check(FLOW.encode(), "file.yaml")).diagnostics
-    assert [(one.severity, one.code) for one in found] == [("warning", "unknown_schema")]
+    assert [(one.severity, one.code) for one in found] == [("warning", "unregistered_schema")]
     await register(stage, NUMBER)
     flow = playbook(
         "flow",
@@ -74,7 +74,7 @@ async def test_check_compares_with_the_registered_schema_and_warns_of_one_that_i
     [one] = (await stage.playbooks.check(flow.encode(), "file.yaml")).diagnostics
     assert (one.code, one.hint) == ("unknown_result_key", "it is no mapping")
     [hidden] = (await stage.playbooks.check(flow.encode(), "file.yaml", ["team/a"])).diagnostics
-    assert hidden.code == "unknown_schema"
+    assert hidden.code == "unregistered_schema"
 
 
 async def test_the_worker_compares_with_the_version_that_the_playbook_names(stage: ClientStage) -> None:
@@ -108,4 +108,4 @@ async def test_a_playbook_whose_schema_is_not_registered_does_not_start(stage: C
     with pytest.raises(PlaybookRefused, match="schemas/count has no version 9") as refused:
         await stage.executions.start(Start(playbook=FLOW.replace('"1"', '"9"')), BY)
     [diagnostic] = refused.value.diagnostics
-    assert (diagnostic["code"], diagnostic["line"]) == ("unknown_schema", 1)
+    assert (diagnostic["code"], diagnostic["line"]) == ("unregistered_schema", 1)

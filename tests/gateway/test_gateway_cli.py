@@ -168,6 +168,26 @@ async def test_a_check_looks_up_what_is_called_and_strictly_that_is_an_error(
     assert (found.code, found.out) == (0, f"{caller}: ok\n")
 
 
+async def test_a_check_looks_up_the_schemas_that_are_named(stage: GatewayStage, tmp_path: Path) -> None:
+    head = FAILS.partition("kind")[0]
+    schema, typed = tmp_path / "schema.yaml", tmp_path / "typed.yaml"
+    schema.write_text(f"{head}kind: Schema\nmetadata: {{ name: s, path: examples/s }}\nspec: {{ type: array }}\n")
+    task = "{ name: a, kind: noop, spec: { result: { schema: { path: examples/s } } } }"
+    then = "{ name: b, kind: noop, args: { b: '{{ a.b }}' } }"
+    typed.write_text(
+        f"{head}kind: Playbook\nmetadata: {{ name: typed, path: examples/typed }}\n"
+        f"workflow: [ {{ step: start, tool: [ {task}, {then} ] }} ]\n"
+    )
+    given = ["--url", stage.url]
+    found = await noetl(stage, "playbook", "check", str(typed), *given)
+    assert (found.code, "warning[unregistered_schema]: no schema `examples/s`" in found.out) == (0, True)
+    found = await noetl(stage, "playbook", "check", str(typed), str(schema), *given)
+    assert (found.code, found.out) == (0, f"{typed}: ok\n{schema}: ok\n")
+    await noetl(stage, "playbook", "register", str(schema))
+    found = await noetl(stage, "playbook", "check", str(typed), *given)
+    assert "warning[unknown_result_key]: the schema of task `a`'s result has no `b`" in found.out
+
+
 async def test_a_forbidden_caller_gets_the_context_and_the_required_role(tmp_path: Path) -> None:
     async with GatewayStage(GatewayLimits(), signed_in=False).open() as stage:
         made = await stage.operations.access.create_token(NewToken("eve", "viewer"), "test")

@@ -190,7 +190,7 @@ def test_a_named_schema_is_compared_as_far_as_the_catalog_was_asked() -> None:
     known = {"schemas/user": {"properties": {"user": {}}}}
     assert only(checked(named, after="fetch.usr", schemas=known)).code == "unknown_result_key"
     missing = only(checked(named, schemas={}))
-    assert (missing.severity, missing.code) == ("warning", "unknown_schema")
+    assert (missing.severity, missing.code) == ("warning", "unregistered_schema")
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,7 @@ from noetl_stream.errors import NotReady, Unreachable
 from noetl_stream.ports.access import AuditedAnswer
 from noetl_stream.ports.store import ListingFilter
 from noetl_stream.testing.conformance.access import attempted
+from noetl_stream.testing.conformance.credentials import new_credential, value_of
 
 Connection = Any
 
@@ -316,6 +317,22 @@ async def test_a_gateway_cannot_delete_what_runs(postgres: str, dsn: str, connec
     finally:
         await store.close()
     assert await connection.fetchval("select count(*) from noetl.event where execution_id = 'live'") == 1
+
+
+async def test_a_gateway_replaces_what_a_server_has_handed_out(postgres: str, dsn: str) -> None:
+    """Neither may write former values: a function and a trigger of the owner do."""
+    gateway = await PostgresStore.open(dsn_of(postgres, f"one_{GATEWAY}"), name="stores")
+    server = await PostgresStore.open(dsn_of(postgres, f"one_{SERVER}"), name="hands out")
+    try:
+        await gateway.credentials.put(new_credential("pg"))
+        read = await server.credentials.get("pg")
+        assert read is not None and await server.credentials.record_use("one", read)
+        await gateway.credentials.put(new_credential("pg", 2))
+        await gateway.credentials.delete("pg")
+        assert (await gateway.credentials.used_by(["one"]))["one"] == [value_of(read)]
+    finally:
+        await gateway.close()
+        await server.close()
 
 
 async def test_a_gateway_empties_old_periods_of_the_audit_and_nothing_else(

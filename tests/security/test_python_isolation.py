@@ -330,38 +330,52 @@ async def test_processes_are_limited_where_a_child_has_its_own_user() -> None:
     await tool.close()
 
 
+async def sleeping(launcher: Launcher) -> ChildProcess:
+    """A child that has children."""
+    program = ExternalProgram([b"sh", b"-c", b"sleep 600 & sleep 600 & wait"], {}, None)
+    pipe = os.pipe()
+    try:
+        return await launcher.start([pipe[0], pipe[1], pipe[1], pipe[1]], program)
+    finally:
+        for descriptor in pipe:
+            os.close(descriptor)
+
+
+async def ended(child: ChildProcess) -> None:
+    child.kill()
+    await child.end()
+
+
 @needs_linux
 async def test_a_user_is_given_again_only_when_no_process_of_it_is_left() -> None:
     """What a killed child started counts as its user's until it is reaped, which may take long under load."""
-    launcher = Launcher(ChildSettings(), {"PATH": os.defpath})
-    forks = ExternalProgram([b"sh", b"-c", b"sleep 600 & sleep 600 & wait"], {}, None)
-
-    async def started() -> ChildProcess:
-        pipe = os.pipe()
-        try:
-            return await launcher.start([pipe[0], pipe[1], pipe[1], pipe[1]], forks)
-        finally:
-            for descriptor in pipe:
-                os.close(descriptor)
-
-    async def ended(child: ChildProcess) -> None:
-        child.kill()
-        await child.end()
-
-    first = await started()
+    launcher = Launcher(ChildSettings())
+    first = await sleeping(launcher)
     zygote = psutil.Process(first.process_id).parent()
     assert zygote is not None
     first.kill()
     await asyncio.shield(first.exit_code)
     zygote.suspend()  # it reaps nothing
     await first.end()
-    starting = asyncio.ensure_future(started())
+    starting = asyncio.ensure_future(sleeping(launcher))
     await asyncio.sleep(0)
     zygote.resume()
     second = await starting
     assert second.slot != first.slot
     await ended(second)
-    while (child := await started()).slot != first.slot:  # until all of it is reaped
+    while (child := await sleeping(launcher)).slot != first.slot:  # until all of it is reaped
         await ended(child)
     await ended(child)
     await launcher.close()
+
+
+@needs_linux
+async def test_no_two_launchers_share_a_user_and_a_closed_one_leaves_no_process() -> None:
+    launchers = [Launcher(ChildSettings()) for _ in range(3)]
+    children = [await sleeping(launcher) for launcher in launchers]
+    assert len({child.slot for child in children}) == 3
+    processes = [psutil.Process(child.process_id) for child in children]
+    processes += [below for process in processes for below in process.children(recursive=True)]
+    for launcher in launchers:
+        await launcher.close()
+    assert not any(process.is_running() for process in processes)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
 from typing import Final
 
 from noetl_stream.engine.advance import InvalidPlan
-from noetl_stream.errors import NoetlError, Unreachable
+from noetl_stream.errors import NoetlError
 from noetl_stream.model import codec
 from noetl_stream.model.credential import credential_value
 from noetl_stream.model.messages import SecretAnswer, SecretQuestion, subject_of
@@ -65,17 +66,13 @@ class SecretsResponder:
         Raises:
             Unreachable: the database does not answer; nothing is handed out without its entry in the audit.
         """
-        try:
-            answer = await self._stored(question) or self._installations(question)
-        except Unreachable:
-            raise
-        except NoetlError as error:
-            log.warning("credential %s refused: %s", question.name, error)
-            await self.refuse(question, pool, str(error))
-            return SecretAnswer(refused=str(error))
+        answer = await self._stored(question) or self._installations(question)
         if answer is None:
             await self.refuse(question, pool, "not stored", status=404)
             return SecretAnswer(near=await self._nearest(question.name))
+        if answer.refused:
+            await self.refuse(question, pool, answer.refused)
+            return answer
         await self._audit.add(_reading(question, pool, self._clock.now_ms()), _read(answer))
         return answer
 
@@ -89,22 +86,24 @@ class SecretsResponder:
         return frozenset(self._offered).union(info.name for info in await self._credentials.list_all())
 
     async def _stored(self, question: SecretQuestion) -> SecretAnswer | None:
-        """The stored value, recorded as used by the execution."""
+        """The stored value, recorded as used by the execution; ``None`` if the name is not stored."""
         if CREDENTIAL_NAME.fullmatch(question.name) is None:
             return None
         while (stored := await self._credentials.get(question.name)) is not None:
-            answer = _sealed(question, stored.info.version, self._decrypted(stored))
-            if await self._credentials.record_use(question.command.execution_id, stored):
+            answer = _sealed(question, stored.info.version, partial(self._decrypted, stored))
+            if answer.refused or await self._credentials.record_use(question.command.execution_id, stored):
                 return answer
         return None
 
     def _installations(self, question: SecretQuestion) -> SecretAnswer | None:
-        """What the installation offers by this name."""
+        """What the installation offers by this name, if anything."""
         offered = self._offered.get(question.name.lower())
         if offered is None:
             return None
-        value = credential_value(offered, f"the server's credential {question.name!r}")
-        return _sealed(question, OFFERED_VERSION, codec.encode(value), is_operators=True)
+        where = f"the server's credential {question.name!r}"
+        return _sealed(
+            question, OFFERED_VERSION, lambda: codec.encode(credential_value(offered, where)), is_operators=True
+        )
 
     async def _nearest(self, name: str) -> str:
         return nearest(name, await self.names()) or "" if CREDENTIAL_NAME.fullmatch(name) else ""
@@ -137,8 +136,15 @@ def _read(answer: SecretAnswer) -> AuditedAnswer:
     return AuditedAnswer(200, made=f"version {answer.version}")
 
 
-def _sealed(question: SecretQuestion, version: int, value: bytes, *, is_operators: bool = False) -> SecretAnswer:
-    sealed = seal(value, question.public_key, subject_of(question, version))
+def _sealed(
+    question: SecretQuestion, version: int, value: Callable[[], bytes], *, is_operators: bool = False
+) -> SecretAnswer:
+    """The value for the one who asks, or why there is none."""
+    try:
+        sealed = seal(value(), question.public_key, subject_of(question, version))
+    except NoetlError as error:
+        log.warning("credential %s refused: %s", question.name, error)
+        return SecretAnswer(refused=str(error))
     return SecretAnswer(version=version, public_key=sealed.public_key, body=sealed.body, is_operators=is_operators)
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from noetl_stream.engine.advance import InvalidPlan
 from noetl_stream.errors import NotFound, UsageError
+from noetl_stream.playbook.check.calls import UNREGISTERED_SCHEMA
 from noetl_stream.playbook.diagnostics import Diagnostic
 from noetl_stream.playbook.plan import Plan
 from noetl_stream.ports.catalog import ADDRESS_FORM, SCHEMA, Catalog, NotRegistered, find_entry, read_address
@@ -66,7 +67,7 @@ def _may_use(plan: Plan, path: str, grants: Grants | None) -> bool:
 def _diagnostic(plan: Plan, line: int, message: str, hint: str | None) -> Diagnostic:
     return Diagnostic(
         severity="error",
-        code="unknown_schema",
+        code=UNREGISTERED_SCHEMA,
         message=message,
         hint=hint,
         file=plan.path,

@@ -10,11 +10,14 @@ from noetl_stream.playbook.diagnostics import Diagnostic, Problems
 from noetl_stream.playbook.kinds.spec import PLAYBOOK
 from noetl_stream.playbook.model.document import ParsedPlaybook
 from noetl_stream.playbook.model.step import StepDraft
-from noetl_stream.playbook.yaml.nodes import Node, Scalar, holds_template, node_at
+from noetl_stream.playbook.yaml.nodes import Mapping, Node, Scalar, holds_template, node_at
 from noetl_stream.playbook.yaml.source import read_source
 
 UNREGISTERED: Final = "unregistered_playbook"
 """The code of the warning about a called playbook that the catalog does not have."""
+
+UNREGISTERED_SCHEMA: Final = "unregistered_schema"
+"""The code of the diagnostic about a schema that the catalog does not have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +54,11 @@ def calls_of(document: ParsedPlaybook, steps: Iterable[StepDraft]) -> Iterator[P
 
 
 def paths_missing(diagnostics: Iterable[Diagnostic], text: bytes) -> dict[Diagnostic, str]:
-    """The path in ``text`` that each warning of an unregistered playbook is about."""
-    found = [one for one in diagnostics if one.code == UNREGISTERED]
+    """The path in ``text`` that each warning of an unregistered playbook or schema is about."""
+    found = [one for one in diagnostics if one.code in (UNREGISTERED, UNREGISTERED_SCHEMA)]
     source = read_source(text, Problems("")) if found else None
-    paths = {one: _constant(node_at(source.root, one.pointer)) for one in found} if source else {}
+    named = {one: node_at(source.root, one.pointer) for one in found} if source else {}
+    paths = {one: _constant(at.get("path") if isinstance(at, Mapping) else at) for one, at in named.items()}
     return {one: path for one, path in paths.items() if path}
 
 

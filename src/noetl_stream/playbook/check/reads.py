@@ -9,6 +9,7 @@ import msgspec
 
 from noetl_stream.model.outcome import ErrorInfo, Meta
 from noetl_stream.playbook.check.bindings import ADMISSION, ARC, Declarations, IterNames, Path, Visible
+from noetl_stream.playbook.check.calls import UNREGISTERED_SCHEMA
 from noetl_stream.playbook.check.results import ResultReads
 from noetl_stream.playbook.check.templates import ReadLocations, TemplateRead, Templates
 from noetl_stream.playbook.diagnostics import Problems, did_you_mean, listed, nearest
@@ -140,8 +141,8 @@ class Expressions:
         if schema is None or at is None or self._registered is None or not schema.address:
             return
         if schema.address not in self._registered:
-            message = f"no schema `{schema.address}` in the catalog"
-            self._problems.warn("unknown_schema", message, at, "register it before the playbook is run")
+            message = f"no schema `{schema.address}` is registered"
+            self._problems.warn(UNREGISTERED_SCHEMA, message, at, "register it: noetl-stream playbook register FILE")
 
     def _check_result(self, read: TemplateRead, visible: Visible) -> None:
         found = self._results.unknown(read.path, visible)
