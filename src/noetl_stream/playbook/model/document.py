@@ -240,7 +240,7 @@ def check_kind(root: Node, wanted: str, problems: Problems) -> None:
     """Reports another ``apiVersion`` or ``kind``."""
     version, kind = child(root, "apiVersion"), child(root, "kind")
     if isinstance(version, Scalar) and isinstance(version.value, str) and version.value != API_VERSION:
-        hint = "write `apiVersion: noetl.io/v2`; playbooks of older dialects must be rewritten"
+        hint = "write `apiVersion: noetl.io/v2`; `noetl-stream playbook upgrade` rewrites older dialects"
         message = f"`apiVersion` must be `{API_VERSION}`, not `{version.value}`"
         problems.error("invalid_value", message, version, hint)
     if isinstance(kind, Scalar) and isinstance(kind.value, str) and kind.value != wanted:

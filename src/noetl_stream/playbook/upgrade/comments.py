@@ -28,7 +28,7 @@ Key = str | int
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class FileLayout:
     """How a file is laid out.
 
     ``mapping`` and ``dash`` are the columns that a nested mapping, and the dashes of a nested sequence, stand to the
@@ -98,7 +98,7 @@ class Comments:
             said += [*remark.before, remark.end]
         return said
 
-    def attach(self, root: CommentedMap, layout: Layout) -> None:
+    def attach(self, root: CommentedMap, layout: FileLayout) -> None:
         """Gives the remarks to ruamel, which writes them."""
         _strip(root)
         root.ca.comment = [None, _lines(self.head, 0)] if self.head else None
@@ -194,7 +194,7 @@ def _strip(node: Any) -> None:
             _strip(inner)
 
 
-def _attach(comments: Comments, node: Any, column: int, layout: Layout) -> None:
+def _attach(comments: Comments, node: Any, column: int, layout: FileLayout) -> None:
     """Attaches the remarks in a collection, whose keys or dashes begin at ``column``."""
     if not isinstance(node, CommentedMap | CommentedSeq) or node.fa.flow_style():
         return

@@ -19,7 +19,7 @@ from ruamel.yaml.emitter import Emitter
 from ruamel.yaml.events import MappingEndEvent
 
 from noetl_stream.playbook.diagnostics import Problems
-from noetl_stream.playbook.upgrade.comments import Comments, Layout, read_comments
+from noetl_stream.playbook.upgrade.comments import Comments, FileLayout, read_comments
 from noetl_stream.playbook.yaml.nodes import Node
 from noetl_stream.playbook.yaml.source import read_source
 
@@ -39,7 +39,7 @@ class RoundTrip:
     text: str
     root: CommentedMap
     comments: Comments
-    layout: Layout
+    layout: FileLayout
     unchanged: str
 
     def written(self) -> str:
@@ -53,7 +53,7 @@ class RoundTrip:
 
 def open_playbook(text: str, tree: Node) -> RoundTrip:
     """A playbook of ``text``, which has been read as ``tree`` without problems."""
-    root = _yaml(Layout()).load(text)
+    root = _yaml(FileLayout()).load(text)
     layout = _layout_of(text, root)
     comments = read_comments(text, tree, root)
     return RoundTrip(text, root, comments, layout, _dump(root, comments, layout))
@@ -73,7 +73,7 @@ class _SpacedEmitter(Emitter):
         super().expect_flow_mapping_key()
 
 
-def _yaml(layout: Layout) -> YAML:
+def _yaml(layout: FileLayout) -> YAML:
     yaml = YAML()
     if layout.spaced:
         yaml.Emitter = _SpacedEmitter
@@ -85,7 +85,7 @@ def _yaml(layout: Layout) -> YAML:
     return yaml
 
 
-def _dump(root: CommentedMap, comments: Comments, layout: Layout) -> str:
+def _dump(root: CommentedMap, comments: Comments, layout: FileLayout) -> str:
     comments.attach(root, layout)
     text = io.StringIO()
     _yaml(layout).dump(root, text)
@@ -98,7 +98,7 @@ def _plain(text: str) -> Any:
     return None if source is None else source.root.plain()
 
 
-def _layout_of(text: str, root: CommentedMap) -> Layout:
+def _layout_of(text: str, root: CommentedMap) -> FileLayout:
     """The indentation of the first mapping and the first sequence inside another one, and how most braces look."""
     lines = text.split("\n")
     mapping = dash = None
@@ -119,7 +119,7 @@ def _layout_of(text: str, root: CommentedMap) -> Layout:
                     dash = inner - column
             pending.append((value, inner))
     spaced, tight = len(_SPACED.findall(text)), len(_TIGHT.findall(text))
-    return Layout(mapping or 2, 2 if dash is None else dash, spaced >= tight)
+    return FileLayout(mapping or 2, 2 if dash is None else dash, spaced >= tight)
 
 
 def _merge(text: str, unchanged: str, new: str) -> str:

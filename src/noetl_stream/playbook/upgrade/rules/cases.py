@@ -6,6 +6,7 @@ with a rule for each entry about its calls, a task for each sink, and one that r
 
 from __future__ import annotations
 
+from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -289,7 +290,7 @@ class _Lowering:
         rules: list[Any] = []
         if "loop" in self.step and len(each) < len(self.begin):
             rules.append({"when": "{{ iter.index == 0 }}", "then": {"do": "continue", **self.begin}})
-            rules.append({"else": {"then": {"do": "continue", **each}}})
+            rules.append({"else": {"then": {"do": "continue", **deepcopy(each)}}})
         else:
             rules.append({"else": {"then": {"do": "continue", **self.begin}}})
         begin = {"name": "begin", "kind": "noop", "spec": {"policy": {"rules": rules}}}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from typing import Any, Final
 
 from ruamel.yaml.comments import CommentedMap, CommentedSeq
@@ -24,13 +25,13 @@ ERROR: Final = "outcome.status == 'error'"
 _THEN: Final = ("do", "attempts", "backoff", "delay", "max_delay", "to", *WRITES, "set_prev", "set")
 _SYNONYMS: Final = {
     "max_attempts": "attempts",
-    "max_retries": "attempts",
     "initial_delay": "delay",
     "delay_s": "delay",
     "delay_seconds": "delay",
     "interval": "delay",
     "max_delay_s": "max_delay",
 }
+_RETRIES: Final = ("retry", "retries", "max_retries")
 _DIRECTIVES: Final = ("retry", "fail", "skip", "jump", "continue", "break")
 _CONDITIONS: Final = ("when", "retry_when", "if", "expr", "on")
 
@@ -126,10 +127,9 @@ def _shape_then(draft: Draft, then: CommentedMap) -> None:
             draft.rename(then, old, new)
     if "backoff_multiplier" in then:
         _multiplier(draft, then)
-    for key in ("jitter",):
-        if key in then:
-            draft.assumed((then, key), "`jitter` is dropped: every delay has up to 10 % of it")
-            draft.remove(then, key)
+    if "jitter" in then:
+        draft.assumed((then, "jitter"), "`jitter` is dropped: every delay has up to 10 % of it")
+        draft.remove(then, "jitter")
     if isinstance(then.get("set"), CommentedMap):
         _shape_set(draft, then)
     if then and "do" not in then and set(then) <= {*WRITES}:
@@ -204,11 +204,14 @@ def retries(draft: Draft) -> None:
     for task, _ in list(draft.tasks()):
         spec = task.get("spec")
         for holder in (task, spec):
-            if isinstance(holder, CommentedMap) and "retry" in holder:
-                draft.changed((holder, "retry"), "`retry` is a rule of the task's policy")
-                line = line_of(holder, "retry")
-                value = draft.remove(holder, "retry")
-                _add_retry(draft, task, value, (holder, None), line)
+            word = next((word for word in _RETRIES if isinstance(holder, CommentedMap) and word in holder), None)
+            if word is None or word in draft.inputs_of(kind_of(task)) | draft.knobs_of(kind_of(task)):
+                continue
+            draft.changed((holder, word), f"`{word}` is a rule of the task's policy")
+            line = line_of(holder, word)
+            value = draft.remove(holder, word)
+            given = value if word == "retry" else made({"max_retries": value}, line)
+            _add_retry(draft, task, given, (holder, None), line)
         if isinstance(spec, CommentedMap) and not spec:
             draft.remove(task, "spec")
 
@@ -255,6 +258,9 @@ def retry_rule(draft: Draft, task: CommentedMap, value: Any, at: tuple[Any, Any]
         options.pop(key, None)
     if options.get("attempts") is True:
         options["attempts"] = 3
+    again = options.pop("max_retries", None)
+    if again is not None:
+        options.setdefault("attempts", again + 1 if type(again) is int else again)
     then.update(options)
     _shape_then(draft, then)
     for key in [key for key in then if key not in _THEN]:
@@ -266,7 +272,7 @@ def retry_rule(draft: Draft, task: CommentedMap, value: Any, at: tuple[Any, Any]
 
 def has_rules(task: CommentedMap) -> bool:
     """Whether a task has a policy with rules."""
-    return any(True for _ in thens_of(task))
+    return bool(thens_of(task))
 
 
 def thens_of(task: Any) -> list[CommentedMap]:
@@ -316,10 +322,13 @@ def write_after(draft: Draft, task: CommentedMap, word: str, values: CommentedMa
             values[key] = like(value, template(in_policy(expression, kind)))
     if not has_rules(task):
         rules_of(task, line).append(made({"when": template(ERROR), "then": {"do": "fail"}}, line, block=True))
-    for then in thens_of(task):
-        if then.get("do", "continue") in ("continue", "break", "jump"):
-            section(then, word).update(values)
     rules = rules_of(task)
+    for rule in mappings(rules):
+        inner = rule.get("else", rule)
+        then = inner.get("then") if isinstance(inner, CommentedMap) else None
+        goes_on = isinstance(then, CommentedMap) and then.get("do", "continue") in ("continue", "break", "jump")
+        if isinstance(then, CommentedMap) and goes_on and ERROR not in str(rule.get("when")):
+            section(then, word).update(deepcopy(values))
     if not any("else" in rule for rule in mappings(rules)):
         then = made({"do": "continue", word: values}, line, block=True)
         rules.append(made({"else": {"then": then}}, line, block=True))

@@ -28,7 +28,6 @@ _EVENT_STATUS: Final = re.compile(r"(event\.status\s*(?:==|!=)\s*)(['\"])(ok|don
 _IS_THERE: Final = re.compile(
     r"(?<![\w.])(response|error)\s*(?:is\s+(not\s+)?(?:defined|none|None)\b|(==|!=)\s*(?:None|none|null)\b)"
 )
-_STATUS_KEYS: Final = ("status", "status_code", "code")
 _EVENT_NAMES: Final = ("step.done", "loop.done", "step.exit", "call.done", "step.failed", "call.error", "step.error")
 _FAILED: Final = ("step.failed", "call.error", "step.error")
 _OLDER: Final = frozenset(["response", "error", "result"])

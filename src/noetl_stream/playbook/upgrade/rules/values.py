@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from copy import deepcopy
 from typing import Any, Final
 
 from ruamel.yaml.comments import CommentedMap, CommentedSeq
@@ -83,7 +84,7 @@ def step_writes(draft: Draft) -> None:
 
 
 def _set_after(draft: Draft, step: CommentedMap, word: str, values: CommentedMap, line: int) -> None:
-    if "tool" not in step:
+    if not list(tasks_of(step.get("tool"))):
         pipeline_of(draft, step).append(made({"kind": "noop"}, line, block=True))
     task = list(tasks_of(step["tool"]))[-1]
     kind, name = kind_of(task), step.get("step")
@@ -177,7 +178,7 @@ def _give(draft: Draft, task: CommentedMap, step: CommentedMap, word: str) -> No
 def _merge(task: CommentedMap, values: CommentedMap) -> None:
     own = section(task, "args")
     for key, value in values.items():
-        own.setdefault(key, value)
+        own.setdefault(key, deepcopy(value))
 
 
 def task_with(draft: Draft) -> None:
