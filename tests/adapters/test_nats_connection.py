@@ -41,6 +41,30 @@ async def test_an_invalid_url_is_a_usage_error() -> None:
         await NatsConnection.open("nats://host:port", name="test", connect_timeout_s=5)
 
 
+async def test_closing_ends_a_reconnection_that_swallows_its_cancellation(
+    own_nats: NatsServer, own_connection: NatsConnection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_connecting = asyncio.Event()
+
+    async def refused(_: object) -> None:
+        is_first = not is_connecting.is_set()
+        is_connecting.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            if not is_first:
+                raise
+            raise ConnectionRefusedError("refused at this very moment") from None
+
+    monkeypatch.setattr(own_connection.client, "_connect_to_server", refused)
+    own_nats.kill()
+    await is_connecting.wait()
+    await own_connection.close()
+    reconnecting = own_connection.client._reconnection_task  # noqa: SLF001
+    assert reconnecting is not None
+    assert reconnecting.done()
+
+
 async def test_a_websocket_url_is_a_usage_error() -> None:
     with pytest.raises(UsageError, match="is a WebSocket url"):
         await NatsConnection.open("nats://127.0.0.1,wss://host", name="test")

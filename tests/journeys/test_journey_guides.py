@@ -54,7 +54,8 @@ def test_a_guide_does_what_it_says(page: Path, shared_home: Path, tmp_path: Path
     }
     with Walkthrough(tmp_path, environment, elsewhere) as reader:
         for step in steps(page.read_text()):
-            reader.do(step)
+            if not step.installs:
+                reader.do(step)
 
 
 @pytest.mark.parametrize("page", [*READ, *TUTORIALS.glob("*.md")], ids=lambda page: page.stem)

@@ -230,6 +230,10 @@ class NatsConnection:
             await self.client.close()
         except (RuntimeError, OSError) as error:  # nats-py flushes even to a closed socket
             log.debug("closing an already closed socket: %s", error)
+        reconnecting = self.client._reconnection_task  # noqa: SLF001
+        if reconnecting is not None and reconnecting is not asyncio.current_task():
+            # The library cancels it once, which it may swallow (see end_tasks), and then it tries for ever.
+            await end_tasks([reconnecting])
 
     async def request(self, subject: str, body: bytes, timeout_s: float) -> Msg | None:
         """The answer to a message; ``None`` if nothing listens there.
