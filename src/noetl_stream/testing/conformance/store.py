@@ -143,7 +143,7 @@ class CommitConformance:
     ) -> None:
         (lease,) = await taken(store)
         await store.suspect("one", lease.id, lease.epoch, "a")
-        await end_leases([lease.id])
+        await end_leases()
         (next_,) = await taken(store, "two")
         assert (next_.suspect, next_.crashes) == ("a", 1)
         await expect_error(Fenced, store.suspect("one", lease.id, lease.epoch, "b"))
