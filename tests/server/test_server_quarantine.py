@@ -231,3 +231,20 @@ async def test_care_ends_after_a_few_sound_ticks(stage: Stage) -> None:
     assert partition not in server.ownership.careful
     assert stage.tables.partitions[partition].crashes == 0
     assert stage.tables.partitions[partition].suspect is None
+
+
+async def test_care_for_an_idle_partition_slows_no_other_down(stage: Stage) -> None:
+    idle = stage.tables.partitions[partition_of(POISON)]
+    idle.crashes, idle.given_back = 1, False
+    ones = [one for one in OTHERS if partition_of(one) != idle.id]
+    for one in ones:
+        await stage.request(one, f"request-{one}", ONE_STEP)
+    begun: list[int] = []
+
+    def count(tick: Any) -> None:
+        begun.append(sum(row.name == "execution.requested" for row in tick.events))
+
+    stage.store.before_commit = count
+    server = await stage.server()
+    await stage.until(lambda: sum(begun) == len(ones))
+    assert idle.id in server.ownership.careful and max(begun) > 1

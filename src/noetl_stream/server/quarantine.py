@@ -66,14 +66,18 @@ class Quarantine:
         ownership = self._parts.ownership
         if not ownership.careful:
             return await self._in_halves(inputs, kind)
-        for number, one in enumerate(inputs):
+        alone = [one for one in inputs if partition_of(kind.execution_of(one)) in ownership.careful]
+        together = [one for one in inputs if partition_of(kind.execution_of(one)) not in ownership.careful]
+        if together and (rest := await self._in_halves(together, kind)):
+            return [*rest, *alone]
+        for number, one in enumerate(alone, start=1):
             execution_id = kind.execution_of(one)
             if (reason := self._unborn.pop(execution_id, "")) and self._parts.executions.state(execution_id) is None:
                 await self._refuse(one, kind, reason)
                 continue
             await ownership.suspect(execution_id)
             if rest := await self._in_halves([one], kind):
-                return [*rest, *inputs[number + 1 :]]
+                return [*rest, *alone[number:]]
         return ()
 
     async def set_suspects_aside(self) -> None:
