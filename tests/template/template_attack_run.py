@@ -42,13 +42,13 @@ def every(step: int) -> list[int]:
 
 
 def as_inputs(whole: bool) -> list[int]:
-    return every(1 if whole else 10)
+    return every(1 if whole else 20)
 
 
 def as_guards(whole: bool) -> list[int]:
     """Those with blocks among them: a guard is refused for its blocks, which costs nothing."""
     with_blocks = {number for number, attack in enumerate(ATTACKS) if "{%" in attack.text}
-    return sorted(with_blocks.union(every(1 if whole else 50)))
+    return sorted(with_blocks.union(every(1 if whole else 100)))
 
 
 def main(whole: bool) -> None:
