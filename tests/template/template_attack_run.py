@@ -1,7 +1,7 @@
 """Runs every attack in a process with little memory and prints one line of JSON per attack.
 
 Each runs as an input and as a guard. Unless the argument is ``all``, of the attacks that only cost, which take longest,
-one in ten runs as an input, and one in fifty as a guard too: guards are evaluated like inputs.
+one in twenty runs as an input, and one in a hundred as a guard too: guards are evaluated like inputs.
 """
 
 from __future__ import annotations

@@ -70,8 +70,8 @@ def execution_row(execution_id: str, **changes: object) -> ExecutionRow:
 
 
 def lease_of(id: int, **others: Any) -> PartitionLease:
-    """A partition; what is not said is 0."""
-    return PartitionLease(0, 0, 0, 0, 0, 0, 0, 0)._replace(id=id, **others)
+    """A partition; numbers that are not said are 0."""
+    return PartitionLease(**{**dict.fromkeys(PartitionLease._fields, 0), "suspect": None, "id": id, **others})
 
 
 def tick_of(owner: str, leases: Sequence[PartitionLease], **rows: Any) -> Tick:
