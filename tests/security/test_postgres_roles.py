@@ -53,7 +53,6 @@ ALLOWED: Final[Mapping[str, tuple[str, ...]]] = {
     "give_back": (SERVER,),
     "owned": EVERYONE,
     "renew": (SERVER,),
-    "suspect": (SERVER,),
     "take_over": (SERVER,),
     "unsafe_settings": EVERYONE,
     "use_objects": (SERVER,),
