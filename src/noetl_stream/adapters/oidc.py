@@ -142,19 +142,19 @@ class OidcProvider:
 
 
 def _check_access_token(header: Mapping[str, Any], claims: Mapping[str, Any], settings: OidcSettings) -> None:
-    """Refuses ID tokens, which tell a client who has logged in and are no permission to call anything.
+    """Refuses ID tokens, which tell a client who has logged in and permit no calls.
 
     An access token says so by the type ``at+jwt`` (RFC 9068) or, of some providers, by the claim ``typ``. Others say
     nothing; then the marks of an ID token are what tells: its claims, and an audience that is its client.
 
     Raises:
-        Unauthenticated: it is no access token, or of a client that is not accepted.
+        Unauthenticated: it is not an access token, or its client is not accepted.
     """
     kind = str(header.get("typ", "JWT")).lower().removeprefix("application/")
     declared = claims.get("typ")
     client = claims.get("azp", claims.get("client_id"))
     if kind not in ("at+jwt", "jwt") or (declared is not None and str(declared).lower() != "bearer"):
-        raise Unauthenticated("the identity provider's token is no access token (typ)")
+        raise Unauthenticated("the identity provider's token is not an access token (typ)")
     if kind == "jwt" and declared is None and (ID_TOKEN_CLAIMS & claims.keys() or client == settings.audience):
         hint = "send the access token, not the ID token"
         raise Unauthenticated("the identity provider's token is an ID token", hint=hint)

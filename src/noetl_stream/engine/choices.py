@@ -286,7 +286,7 @@ def decode_answers(data: bytes) -> Answers:
     """Answers from JSON.
 
     Raises:
-        PayloadRefused: they are none.
+        PayloadRefused: they cannot be read.
     """
     try:
         return _answers.decode(data)

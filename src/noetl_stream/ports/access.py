@@ -243,7 +243,7 @@ class AuditEntry(NamedTuple):
 
 
 AUDIT_PERIOD_DAYS: Final = 30
-"""Entries are deleted by periods of so many days, whole ones."""
+"""The length of a period in days: entries are deleted a whole period at a time."""
 
 
 class Audit(Protocol):

@@ -44,7 +44,7 @@ async def _digest_of(text: str, plan: Plan, catalog: Catalog, grants: Grants | N
     """
     Raises:
         NotFound: it is not registered, or not for this playbook; what is elsewhere is not suggested.
-        UsageError: it is no address, or an ambiguous one.
+        UsageError: it is not an address, or an ambiguous one.
     """
     address = read_address(text)
     if address is None:

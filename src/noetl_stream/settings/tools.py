@@ -62,7 +62,7 @@ def read_own(_variable: str, given: Mapping[str, str]) -> Mapping[str, Mapping[s
     """Parses the settings of kinds that come by plugin. The kinds themselves validate them.
 
     Raises:
-        UsageError: One is no JSON object.
+        UsageError: One is not a JSON object.
     """
     found = {name: value for name, value in given.items() if name.startswith(OWN_PREFIX)}
     return MappingProxyType({name[len(OWN_PREFIX) :].lower(): _read_object(name, found[name]) for name in found})
@@ -92,7 +92,7 @@ def read_folders(variable: str, given: Mapping[str, str]) -> tuple[Path, ...]:
 
 
 def size_bytes(text: str) -> int | None:
-    """The bytes of ``512MB`` or ``1.5 GiB``; ``None`` if it is no size."""
+    """The bytes of ``512MB`` or ``1.5 GiB``; ``None`` if it is not a size."""
     found = _SIZE.fullmatch(text.strip())
     if found is None:
         return None
@@ -103,7 +103,7 @@ def read_size(variable: str, given: Mapping[str, str]) -> int:
     """The bytes of the setting of DuckDB's memory.
 
     Raises:
-        UsageError: It is no size, or zero.
+        UsageError: It is not a size, or is zero.
     """
     text = given.get(variable, DEFAULT_DUCKDB_MAX_MEMORY)
     found = size_bytes(text)

@@ -125,7 +125,7 @@ class Egress:
         Raises:
             ForbiddenAddress: none may be.
             OSError: the name does not resolve.
-            ValueError: it is no valid name.
+            ValueError: it is not a valid name.
         """
         loop = asyncio.get_running_loop()
         found = [str(info[4][0]) for info in await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)]

@@ -22,7 +22,7 @@ if TYPE_CHECKING:  # ruamel's round trip is for this command alone
 
 
 class _Outcome(NamedTuple):
-    """What became of a file: the upgraded playbook, or why it is none."""
+    """What became of a file: the upgraded playbook, or why there is none."""
 
     file: Path
     upgraded: Upgraded | None

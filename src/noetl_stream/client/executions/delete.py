@@ -16,7 +16,7 @@ from noetl_stream.ports.store import Store, StoredEvent
 
 KEYS_AT_ONCE: Final = 100
 PURGE_WAIT_S: Final = 30.0
-"""How long a server may take to delete so many objects."""
+"""How long a server may take to delete these objects."""
 
 
 async def delete_execution(store: Store, bus: Bus, execution_id: str) -> None:

@@ -150,7 +150,7 @@ async def loaded_result(row: ExecutionRow, store: Store, blobs: Blobs) -> Any:
 
 
 def awaited(state: Execution, plan: Plan | None) -> Iterator[WaitDocument]:
-    """Everything that an execution waits for (LANGUAGE §4, §7, §8); a command that a worker has is no wait.
+    """Everything that an execution waits for (LANGUAGE §4, §7, §8); a command that a worker runs does not count.
 
     Args:
         plan: ``None`` if the playbook does not compile here. Guards are then shown as they were recorded.

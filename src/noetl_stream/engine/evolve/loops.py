@@ -48,7 +48,7 @@ def loop_at(loop: LoopState | None, path: Path) -> LoopState | None:
 
 
 def with_loop(outermost: LoopState | None, path: Path, level: LoopState, failed_leaves: int = 0) -> LoopState:
-    """``outermost`` with ``level`` placed inside the iteration ``path``, and so many failures more around it."""
+    """``outermost`` with ``level`` placed inside the iteration ``path``, and its failures counted around it."""
     if not path or outermost is None:
         return level
     inner = with_loop(outermost.inner.get(path[0]), path[1:], level, failed_leaves)

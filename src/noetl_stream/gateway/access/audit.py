@@ -21,7 +21,7 @@ from noetl_stream.ports.refusals import Refusal, RefusalAudit
 log = logging.getLogger(__name__)
 
 REFUSED: Final = frozenset({400, 401, 403, 413, 415, 429})
-"""The answers that count as refusals. What is not found, or is down, is none."""
+"""The answers that count as refusals. Not found, and unavailable, do not."""
 
 DAY_MS: Final = 24 * 3600 * 1000
 TRIM_EVERY_S: Final = 6 * 3600.0

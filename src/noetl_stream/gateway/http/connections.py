@@ -1,4 +1,4 @@
-"""The connections of a gateway: how many there are, how long each may keep it waiting, and what is no request.
+"""The connections of a gateway: how many there are, how long each may keep it waiting, and what is not a request.
 
 Law: a connection without a request under way may be closed at any time, the one that has waited longest first; a
 connection whose caller does not send a whole head, or does not read its answer, is closed after a bound.
@@ -135,7 +135,7 @@ class HttpConnections:
         self._metrics.closed(why)
 
     def count_malformed(self, status: int) -> None:
-        """Counts an answer to what is no request."""
+        """Counts an answer to what is not a request."""
         self._metrics.answered(UNKNOWN_ROUTE, status, 0.0)
 
     def _make_room(self, address: str | None, variable: str) -> None:
@@ -246,7 +246,7 @@ class HttpConnection(web.RequestHandler):
         exc: BaseException | None = None,
         message: str | None = None,
     ) -> web.StreamResponse:
-        """Answers what is no request with a problem. The log has none of it: it may have a token."""
+        """Answers what is not a request with a problem. Nothing of it is logged: it may hold a token."""
         if request.writer.output_size > 0:
             raise ConnectionError("an answer has begun already")
         problem = problem_of(_malformed(exc) if status == 400 else exc or NoetlError("no answer"), "")

@@ -179,7 +179,7 @@ def respelt(node: Mapping, words: Collection[str], known: Collection[str], where
     """``node`` with misspelt ``words`` under their own spelling, after reporting them.
 
     Args:
-        known: Other keys, which are no misspellings.
+        known: Other keys, which are not misspellings.
     """
     for name in _strange(node, {*known, *words}):
         word = misspelt(name, sorted(words))

@@ -15,7 +15,7 @@ from noetl_stream.playbook.plan import AdmitRule, ArcPlan, Plan, StepPlan
 
 MAX_OPEN_ARCS: Final = 4
 """Arcs of one inclusive router whose guards are unknown and of which all combinations are tried. Of more, the
-combinations are none, each one and all: those from which most tokens and fewest tokens follow."""
+combinations are: none of them, each alone, and all: those from which most tokens and fewest tokens follow."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -103,7 +103,7 @@ def _expression(guard: Guard) -> nodes.Expr | None:
 
 
 def _opposite_of(expression: nodes.Expr) -> nodes.Expr | None:
-    """The comparison that holds when this one does not; ``None`` for what is no comparison of two values."""
+    """The comparison that holds when this one does not; ``None`` for anything but a comparison of two values."""
     if not isinstance(expression, nodes.Compare) or len(expression.ops) != 1:
         return None
     [operand] = expression.ops

@@ -78,7 +78,7 @@ def read_result_schema(node: Node, problems: Problems) -> ResultSchema | None:
 
 
 def read_json_schema(node: Node, what: str, problems: Problems) -> dict[str, Any] | None:
-    """The JSON Schema that ``node`` is; ``None``, after reporting, if it is none."""
+    """The JSON Schema that ``node`` is; ``None``, after reporting, if it is not one."""
     if not isinstance(node, Mapping):
         mistyped(node, what, "a JSON Schema", problems, _EXAMPLE)
         return None

@@ -41,7 +41,7 @@ class Validator:
     """A compiled schema.
 
     Raises:
-        InvalidSchema: it is none.
+        InvalidSchema: it is not a valid one.
     """
 
     def __init__(self, schema: dict[str, Any]) -> None:
@@ -84,5 +84,5 @@ def _pointer_of(path: list[str | int]) -> str:
 
 def _refusal(error: jsonschema_rs.ValidationError) -> str:
     if error.kind.name == "format" and error.kind.value == "regex":
-        return "the pattern is no regular expression of linear time: look-around and back-references are refused"
+        return "the pattern cannot be matched in linear time: look-around and back-references are refused"
     return f"not a JSON Schema: {error.message.replace(_VALUE, 'this')}"

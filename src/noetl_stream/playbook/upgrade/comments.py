@@ -109,7 +109,7 @@ def read_comments(text: str, tree: Node, root: CommentedMap) -> Comments:
     """The comments of ``text``, taken from ruamel's ``root``, which is then without any.
 
     Args:
-        tree: The same document with the places of its scalars: what looks like a comment in one is none.
+        tree: The same document with the places of its scalars: what looks like a comment inside one is text.
     """
     comments = Comments()
     entries = sorted(_entries(root), key=lambda entry: (entry.line, entry.column))

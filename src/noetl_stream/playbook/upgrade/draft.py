@@ -172,7 +172,7 @@ class Draft:
         for key in list(value) if isinstance(value, CommentedMap) else range(len(value)):
             inner = value[key]
             if key == "code" and kind_of(value) == "python":
-                continue  # it is no template
+                continue  # it is not a template
             if isinstance(inner, str) and has_template(inner) and (in_blocks or "{%" not in inner):
                 text = rewritten(inner, change)
                 if text != inner:
@@ -273,7 +273,7 @@ def kind_of(task: Any) -> str:
 
 
 def mappings(value: Any) -> list[CommentedMap]:
-    """The mappings in a list; none if it is no list."""
+    """The mappings in a list; none if it is not a list."""
     return [item for item in value if isinstance(item, CommentedMap)] if isinstance(value, CommentedSeq) else []
 
 

@@ -33,7 +33,7 @@ class OverBudget(Exception):
 
 
 class Budget:
-    """What several renderings may cost together. All budgets are equal: what is left is no part of a value.
+    """What several renderings may cost together. All budgets are equal: what is left does not count as part of a value.
 
     Attributes:
         left: Operations that are left.

@@ -98,7 +98,7 @@ def unfinished(text: str) -> tuple[str, int] | None:
 
 
 def leading_word(statement: SqlStatement) -> tuple[str | None, int]:
-    """The word that the statement begins with, behind comments, and its line in the input. ``None`` is no word."""
+    """The first word of the statement, behind comments, or ``None`` without one; and its line in the input."""
     position = 0
     for kind, start, end in _tokens(statement.text):
         is_first = not statement.text[position:start].strip()

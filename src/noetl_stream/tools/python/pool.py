@@ -29,7 +29,7 @@ class ChildDied(Exception):
 
 
 class ForeignAnswer(Exception):
-    """The child has sent something that is no answer to its job: code of an earlier run may have stayed in it."""
+    """The child has sent something other than the answer to its job: code of an earlier run may have stayed in it."""
 
 
 class PythonJob(NamedTuple):

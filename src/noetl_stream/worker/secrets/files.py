@@ -34,7 +34,7 @@ def read_secret_file(path: str, folders: Sequence[Path], max_bytes: int) -> str:
     Links count as what they lead to, which must be below the same folder; a link with an absolute target is refused.
 
     Raises:
-        FileRefused: it is not below ``folders``, is no regular file or UTF-8, exceeds ``max_bytes``, cannot be opened.
+        FileRefused: it is not below ``folders``, not a regular file, not UTF-8, too large, or cannot be opened.
     """
     folder = next((folder for folder in folders if PurePosixPath(path).is_relative_to(folder)), None)
     if folder is None:
@@ -91,7 +91,7 @@ def _opened(folder: Path, path: PurePosixPath) -> Iterator[int]:
 
 
 def _target_of(name: str, folder: int) -> PurePosixPath | None:
-    """Where the link ``name`` leads; ``None`` if it is no link. One made in between is refused by ``O_NOFOLLOW``."""
+    """Where the link ``name`` leads; ``None`` if it is not a link. One made in between is refused by ``O_NOFOLLOW``."""
     try:
         return PurePosixPath(os.readlink(name, dir_fd=folder))
     except OSError as error:

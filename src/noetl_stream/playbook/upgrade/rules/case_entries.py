@@ -67,7 +67,7 @@ def read_entry(node: Any) -> Entry:
     when = node.get("when", True)
     expression = "true" if when is True else expression_in(when)
     if expression is None:
-        raise Unreadable("the `when` of this entry is no expression")
+        raise Unreadable("the `when` of this entry is not an expression")
     phase, conditions = _phase_of(expression)
     return Entry(phase, conditions, _actions(node["then"]), line_of(node))
 

@@ -100,7 +100,7 @@ def _outcome_status(match: re.Match[str]) -> str:
 
 
 def declared(draft: Draft, *, results: bool = True) -> frozenset[str]:
-    """The names that a playbook declares itself, and that are no names of an older dialect therefore.
+    """The names that a playbook declares itself, which therefore are not names of an older dialect.
 
     Args:
         results: Whether the names of steps and tasks are among them.
@@ -370,7 +370,7 @@ def _within(
     """Rewrites paths into the results of steps, tasks, the step that ended and the task just run, by their kinds.
 
     Args:
-        shadowing: Bare names that are no results.
+        shadowing: Bare names that are not results.
     """
 
     def change(path: Path) -> Replaced:

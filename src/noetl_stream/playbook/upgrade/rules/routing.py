@@ -142,7 +142,7 @@ def ladder(branches: list[GuardedTargets], line: int) -> CommentedMap:
 
 
 def guarded(arc: CommentedMap, guard: str, line: int) -> CommentedMap:
-    """An arc with this guard; an empty one is none."""
+    """An arc with this guard; an empty guard is left out."""
     found: dict[str, Any] = {"step": arc.get("step")}
     if guard:
         found["when"] = template(guard)
