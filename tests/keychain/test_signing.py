@@ -21,6 +21,12 @@ def test_a_signature_holds_for_what_was_signed_alone() -> None:
     assert not SIGNER.holds(signature, "execution-1", body=b"request-1\0{}")
 
 
+def test_no_signature_holds_for_a_name_with_a_separator_in_it() -> None:
+    assert not SIGNER.holds(SIGNER.sign("", "", body=b"a\0"), "", "\0a")
+    assert not SIGNER.holds(SIGNER.sign("a", "b", "c"), "a\0b", "c", body=b"")
+    assert not SIGNER.holds(SIGNER.sign("a\0b"), "a\0b")
+
+
 SHORT = st.text("ab\0", max_size=3)
 NAMES = st.lists(st.text("ab", max_size=3), max_size=4)
 
