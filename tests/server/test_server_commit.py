@@ -19,7 +19,7 @@ UNKNOWN = OutcomeUnknown("no answer to the commit")
 async def test_a_commit_of_unknown_outcome_doubles_and_loses_nothing(stage: Stage, committed: bool, event: str) -> None:
     await stage.server()
     stage.start_worker()
-    interrupt = once(UNKNOWN, lambda tick: any(row.name == event for row in tick.events))
+    interrupt = once(UNKNOWN, lambda tick: any(row.name == event for row in tick.entries))
     if committed:
         stage.store.after_commit = interrupt
     else:

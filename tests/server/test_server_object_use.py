@@ -65,7 +65,7 @@ async def test_the_row_is_written_with_the_record_and_not_before(stage: Stage) -
     seen: list[tuple[bool, bool]] = []
 
     def look(tick: Any) -> None:
-        finished = any(event.name == "child.finished" for event in tick.events)
+        finished = any(event.name == "child.finished" for event in tick.entries)
         seen.append((finished, bool(tick.object_uses)))
 
     stage.store.before_commit = look

@@ -152,7 +152,7 @@ async def test_a_value_whose_tick_went_wrong_is_looked_up_again(
 ) -> None:
     await stage.server()
     stage.start_worker()
-    wrong = once(error, lambda tick: any(event.name == "reference.resolved" for event in tick.events))
+    wrong = once(error, lambda tick: any(event.name == "reference.resolved" for event in tick.entries))
     if committed:
         stage.store.after_commit = wrong
     else:

@@ -307,7 +307,7 @@ async def test_a_database_that_is_away_is_waited_for(slow: tuple[Stage, Slow, Si
 @pytest.mark.parametrize("error", [Fenced("another has it"), OutcomeUnknown("no answer")], ids=["fenced", "unknown"])
 @pytest.mark.parametrize("committed", [False, True], ids=["not committed", "committed"])
 async def test_a_reuse_is_folded_once_even_if_its_tick_fails(failed: Stage, error: NoetlError, committed: bool) -> None:
-    wrong = once(error, lambda tick: any(event.name == "execution.reused" for event in tick.events))
+    wrong = once(error, lambda tick: any(event.name == "execution.reused" for event in tick.entries))
     if committed:
         failed.store.after_commit = wrong
     else:

@@ -115,7 +115,7 @@ async def test_messages_that_a_full_tick_left_are_folded_by_the_next(stage: Stag
     routed: list[int] = []
 
     def count(tick: Tick) -> None:
-        routed.append(sum(row.name == "next.evaluated" for row in tick.events))
+        routed.append(sum(row.name == "next.evaluated" for row in tick.entries))
 
     stage.store.before_commit = count
     async with asyncio.TaskGroup() as group:

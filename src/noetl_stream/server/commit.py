@@ -40,7 +40,7 @@ class Committer:
             Tick(
                 owner=self._ownership.owner,
                 partitions=advances,
-                events=tick.events,
+                entries=tick.entry_rows(),
                 executions=[self._row(*touched) for touched in tick.touched.values()],
                 requests=tick.requests,
                 playbooks=list(tick.playbooks.values()),
@@ -55,7 +55,7 @@ class Committer:
             )
         )
         self._ownership.committed(advances)
-        self.ticks += bool(tick.events)
+        self.ticks += bool(tick.segments)
         epochs = {advance.id: advance.epoch for advance in advances}
         decided = tick.journal_records(ticks, epochs, self._ownership.owner)
         if decided or tick.commands:
