@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
@@ -44,6 +45,21 @@ async def test_a_patch_is_hidden_in_ctx_and_its_history(showing: Showing) -> Non
     await showing.stage.ask(started.execution_id, CtxPatched, patch={"note": SECRET})
     ctx = await showing.executions.ctx(started.execution_id)
     assert ctx.ctx == {"note": "***"}
+
+
+@pytest.mark.parametrize("body", [SECRET.encode(), f"\xff {SECRET}".encode("latin-1")], ids=["text", "base64"])
+async def test_a_dead_letter_of_the_execution_is_shown_without_it(showing: Showing, body: bytes) -> None:
+    execution_id = await showing.run()
+    await showing.give(execution_id)
+    await showing.stage.broker.event_log.publish_request(execution_id, "bad", body)
+    async with asyncio.timeout(60):
+        while not (page := await showing.cluster.dead_letters(100, None)).items:
+            await showing.stage.clock.sleep(0.05)
+    [listed] = page.items
+    shown = (await showing.cluster.dead_letter(listed.id)).body
+    assert "***" in shown and SECRET not in shown
+    requeued = await showing.stage.store.dead_letters.get(listed.id)
+    assert requeued is not None and requeued.row.body == body, "what is put back is whole"
 
 
 @pytest.mark.parametrize("word", ["completed", "playbook.processed", "server"])

@@ -65,7 +65,7 @@ from noetl_stream.sealing.keys import KeyRing, new_key, read_key
 from noetl_stream.sealing.objects import MARK, GivenKeys, seal_object
 from noetl_stream.sealing.signing import Signer
 from noetl_stream.server.credentials import SecretsResponder
-from noetl_stream.server.hidden_values import MAX_ASKED
+from noetl_stream.server.hidden_values import MAX_HIDDEN_A_MINUTE
 from noetl_stream.testing.keys import CAPABILITIES, SIGNER
 from noetl_stream.testing.simulation.time import cancel_all_tasks
 from noetl_stream.testing.simulation.work import playbook, work
@@ -305,10 +305,10 @@ async def test_it_hides_no_word_that_is_too_short_to_be_a_secret(scene: Scene) -
 
 
 async def test_what_it_says_takes_a_bounded_place(scene: Scene) -> None:
-    answers = [await hide(scene, shown(scene.own), f"value {number}") for number in range(MAX_ASKED + 50)]
-    assert answers == [{}] * MAX_ASKED + [None] * 50, "a command that asks so much waits"
+    answers = [await hide(scene, shown(scene.own), f"value {number}") for number in range(MAX_HIDDEN_A_MINUTE + 50)]
+    assert answers == [{}] * MAX_HIDDEN_A_MINUTE + [None] * 50, "a command that asks so much waits"
     assert len(await scene.credentials.read_former(0, 1_000)) <= MAX_VALUES_GIVEN
-    assert len(await scene.audit.page(1_000, None, None)) == MAX_ASKED
+    assert len(await scene.audit.page(1_000, None, None)) == MAX_HIDDEN_A_MINUTE
 
 
 # --- requests ---------------------------------------------------------------------------------------------------------

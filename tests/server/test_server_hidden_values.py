@@ -19,7 +19,7 @@ from noetl_stream.ports.credentials import MAX_VALUES_GIVEN, SealedValue
 from noetl_stream.sealing.handover import CannotOpen, HandoverKey, seal
 from noetl_stream.sealing.keys import KeyRing, new_key, read_key
 from noetl_stream.server.credentials import SecretsResponder
-from noetl_stream.server.hidden_values import ASKED_S, MAX_ASKED, MAX_VALUE_BYTES
+from noetl_stream.server.hidden_values import MINUTE_S, MAX_HIDDEN_A_MINUTE, MAX_HIDDEN_BYTES
 
 KEYS = KeyRing(read_key(new_key(), "a test"))
 VALUE = "a very secret value"
@@ -123,9 +123,9 @@ async def test_a_secret_too_short_to_be_told_from_words_is_not_hidden(side: Side
 
 
 async def test_a_value_has_a_bound(side: Side) -> None:
-    assert await side.hide("x" * (MAX_VALUE_BYTES - 2)) == HideAnswer()
-    with pytest.raises(PayloadRefused, match=f"larger than {MAX_VALUE_BYTES} bytes"):
-        await side.hide("x" * (MAX_VALUE_BYTES - 1))
+    assert await side.hide("x" * (MAX_HIDDEN_BYTES - 2)) == HideAnswer()
+    with pytest.raises(PayloadRefused, match=f"larger than {MAX_HIDDEN_BYTES} bytes"):
+        await side.hide("x" * (MAX_HIDDEN_BYTES - 1))
 
 
 @pytest.mark.parametrize("other", [{"execution_id": "another"}, {"command_id": "command-2"}])
@@ -138,12 +138,12 @@ async def test_a_value_sealed_for_another_command_cannot_be_opened(side: Side, o
 
 
 async def test_a_command_that_has_very_much_hidden_waits(side: Side) -> None:
-    for number in range(MAX_ASKED):
+    for number in range(MAX_HIDDEN_A_MINUTE):
         assert await side.hide(f"value {number}") == HideAnswer()
     assert await side.hide("one more value") is None
     assert await side.hide("one more value", replace(SHOWN, command_id="command-2")) == HideAnswer()
-    assert len(await side.audit.page(1_000, None, None)) == MAX_ASKED + 1
-    side.clock.advance(ASKED_S)
+    assert len(await side.audit.page(1_000, None, None)) == MAX_HIDDEN_A_MINUTE + 1
+    side.clock.advance(MINUTE_S)
     assert await side.hide("one more value") == HideAnswer()
 
 

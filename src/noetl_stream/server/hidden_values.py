@@ -21,12 +21,12 @@ from noetl_stream.sealing.handover import HandoverKey, Sealed
 from noetl_stream.sealing.keys import KeyRing, encrypt
 from noetl_stream.sealing.signing import Signer
 
-MAX_VALUE_BYTES: Final = 128 * 1024
+MAX_HIDDEN_BYTES: Final = 128 * 1024
 """Of one value, as JSON."""
 
-MAX_ASKED: Final = 100
-ASKED_S: Final = 60.0
-"""In how many seconds a command may have :data:`MAX_ASKED` values hidden. Further questions wait."""
+MAX_HIDDEN_A_MINUTE: Final = 100
+MINUTE_S: Final = 60.0
+"""In how many seconds a command may have :data:`MAX_HIDDEN_A_MINUTE` values hidden. Further questions wait."""
 
 COMMANDS_COUNTED: Final = 10_000
 GIVEN_VERSION: Final = 1
@@ -68,8 +68,8 @@ class HiddenValues:
         if not self._may_ask(question.command.command_id):
             return None
         plain = self._key.open(Sealed(question.public_key, question.body), hidden_as(question))
-        if len(plain) > MAX_VALUE_BYTES:
-            raise PayloadRefused(f"the value is larger than {MAX_VALUE_BYTES} bytes of JSON")
+        if len(plain) > MAX_HIDDEN_BYTES:
+            raise PayloadRefused(f"the value is larger than {MAX_HIDDEN_BYTES} bytes of JSON")
         check_secrets(codec.decode_json(plain), "the value")
         await self._keep(question.command.execution_id, worker_identity(pool), audit_text(question.name), plain)
         return HideAnswer()
@@ -89,7 +89,7 @@ class HiddenValues:
     def _may_ask(self, command_id: str) -> bool:
         now_s = self._clock.monotonic_s()
         asked = self._asked.get(command_id)
-        if asked is None or now_s - asked.since_s >= ASKED_S:
+        if asked is None or now_s - asked.since_s >= MINUTE_S:
             asked = _Asked(now_s, 0)
         self._asked.put(command_id, asked._replace(times=asked.times + 1))
-        return asked.times < MAX_ASKED
+        return asked.times < MAX_HIDDEN_A_MINUTE

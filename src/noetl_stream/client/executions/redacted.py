@@ -7,8 +7,8 @@ hidden once more where it is shown, also when a credential has another value sin
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Mapping
-from typing import Any, Final, TypeVar, cast
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, Final, Protocol, TypeVar, cast
 
 import msgspec
 
@@ -39,6 +39,14 @@ from noetl_stream.sealing.keys import KeyRing, SealedEnvelope, decrypt
 log = logging.getLogger(__name__)
 
 Shown = TypeVar("Shown")
+
+
+class _OfExecution(Protocol):
+    @property
+    def execution_id(self) -> str: ...
+
+
+Listed = TypeVar("Listed", bound=_OfExecution)
 
 REDACTORS_KEPT: Final = 1_000
 MAX_TEXTS_GIVEN: Final = 200
@@ -76,6 +84,13 @@ class UsedSecrets:
             return {}
         used = await self._credentials.used_by(execution_ids)
         return {execution_id: self._redactor(values, self._keys) for execution_id, values in used.items()}
+
+    async def hide_each(self, documents: Sequence[Listed]) -> list[Listed]:
+        """``documents``, each of an execution, without its secrets. Raises like :meth:`redactors`."""
+        redactors = await self.redactors({one.execution_id for one in documents})
+        return [
+            one if (redactor := redactors.get(one.execution_id)) is None else hidden(redactor, one) for one in documents
+        ]
 
     async def hide(self, execution_id: str, document: Shown) -> Shown:
         """``document`` without them. Raises like :meth:`redactors`."""
@@ -122,12 +137,7 @@ class RedactedExecutions:
 
     async def page(self, chosen: ExecutionFilter, limit: int, cursor: str | None) -> ExecutionPage:
         found = await self._executions.page(chosen, limit, cursor)
-        redactors = await self._secrets.redactors([one.execution_id for one in found.items])
-        items = [
-            one if (redactor := redactors.get(one.execution_id)) is None else hidden(redactor, one)
-            for one in found.items
-        ]
-        return ExecutionPage(items, found.next)
+        return ExecutionPage(await self._secrets.hide_each(found.items), found.next)
 
     async def get(self, execution_id: str) -> ExecutionDocument:
         return await self._hide(await self._executions.get(execution_id))
