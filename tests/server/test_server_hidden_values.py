@@ -19,7 +19,7 @@ from noetl_stream.ports.credentials import MAX_VALUES_GIVEN, SealedValue
 from noetl_stream.sealing.handover import CannotOpen, HandoverKey, seal
 from noetl_stream.sealing.keys import KeyRing, new_key, read_key
 from noetl_stream.server.credentials import SecretsResponder
-from noetl_stream.server.hidden_values import MINUTE_S, MAX_HIDDEN_A_MINUTE, MAX_HIDDEN_BYTES
+from noetl_stream.server.hidden_values import MAX_HIDDEN_A_MINUTE, MAX_HIDDEN_BYTES, MINUTE_S
 
 KEYS = KeyRing(read_key(new_key(), "a test"))
 VALUE = "a very secret value"
