@@ -6,6 +6,7 @@ whole playbook. Servers add what the installation offers.
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Final, NamedTuple
 
 from noetl_stream.errors import PayloadRefused
@@ -29,6 +30,8 @@ MINUTE_S: Final = 60.0
 """In how many seconds a command may have :data:`MAX_HIDDEN_A_MINUTE` values hidden. Further questions wait."""
 
 COMMANDS_COUNTED: Final = 10_000
+"""Of how many commands, the last to ask, questions are counted."""
+
 GIVEN_VERSION: Final = 1
 SERVER: Final = "server"
 
@@ -50,8 +53,12 @@ class HiddenValues:
         self._clock = clock
         self._keys = keys
         self._marks = Signer(keys, "given value") if keys is not None else None
-        self._key = HandoverKey()
         self._asked: LruCache[str, _Asked] = LruCache(COMMANDS_COUNTED)
+
+    @cached_property
+    def _key(self) -> HandoverKey:
+        """What values are sealed to. Most servers never need one."""
+        return HandoverKey()
 
     async def answer(self, question: HideQuestion, pool: str) -> HideAnswer | None:
         """Hides what a worker of this ``pool`` has read for a live command; ``None`` if it must ask again later.

@@ -57,9 +57,9 @@ bounds what one worker can make a gateway compute.
 """
 
 ENGINE_FIELDS: Final = frozenset(
-    {"execution_id", "step_run_id", "event_id", "entity_id", "source", "entity", "name", "status"}
+    {"id", "execution_id", "step_run_id", "event_id", "entity_id", "source", "entity", "name", "status", "state"}
 )
-"""What the engine has written in them is never hidden: else a secret like ``done`` would keep a feed from ending."""
+"""What the engine has written in them is never hidden: else a secret like ``completed`` would hide the end."""
 
 
 class UsedSecrets:
