@@ -132,6 +132,7 @@ async def test_what_one_worker_read_is_hidden_in_what_another_says(
             execution_id, said = await asyncio.to_thread(run, shared_home, tmp_path / "hidden.yaml", typed)
     shown = {"run": said, **await asyncio.to_thread(by_command, shared_home, execution_id)}
     shown |= await over_http(shared_home, shared_gateway_port, execution_id)
+    shown["the log of servers, gateway and workers"] = (shared_home / "dev.log").read_text()
     assert [
         f"{place} in {where}" for where, text in shown.items() for place, value in planted.items() if value in text
     ] == []
