@@ -127,11 +127,15 @@ class Reporter:
         if len(self._opening) > MAX_OPENING:
             self._end_opening()
 
-    def _append(self, facts: Sequence[Fact]) -> None:
+    def _append(self, facts: Sequence[Fact], at_most: int | None = None) -> bool:
+        """Adds a group of events, unless it has more bytes than ``at_most``; returns whether it did."""
         group = [msgspec.Raw(codec.encode(fact)) for fact in facts]
         size = sum(map(len, group))
+        if at_most is not None and size > at_most:
+            return False
         self._groups.append((group, size, sum(fact.width for fact in facts)))
         self._bytes += size
+        return True
 
     def _end_opening(self) -> None:
         """What the run began with is reported: as one fact if it is the whole of a short step."""
@@ -139,7 +143,9 @@ class Reporter:
         if opening is None:
             return
         whole = whole_run(self._command.step_run_id, [fact for facts in opening for fact in facts])
-        for facts in opening if whole is None else [(whole,)]:
+        if whole is not None and self._append((whole,), at_most=MAX_REPORT_BYTES):
+            return
+        for facts in opening:
             self._append(facts)
 
     @property
