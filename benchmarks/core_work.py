@@ -28,8 +28,8 @@ from noetl_stream.model.outcome import Meta, Outcome
 from noetl_stream.playbook.compile.compiler import compile_playbook
 from noetl_stream.playbook.plan import Plan
 from noetl_stream.ports.command_queue import QueuedCommand
-from noetl_stream.ports.event_log import ReportedMessage
-from noetl_stream.ports.store import EventRow
+from noetl_stream.ports.event_log import DecidedMessage, ReportedMessage
+from noetl_stream.ports.store import EventRow, ExecutionRow, FeedRow
 from noetl_stream.server.execution_cache import ExecutionCache
 from noetl_stream.server.fold import Fold
 from noetl_stream.server.plan_cache import PlanCache
@@ -40,7 +40,12 @@ from noetl_stream.testing.keys import CAPABILITIES
 from noetl_stream.tools.pipeline import NoopTool
 
 AT_MS: Final = 1_800_000_000_000
+AT: Final = "2027-01-15T08:00:00.000Z"
 KINDS: Final = {"noop": NoopTool.spec}
+TRACE: Final = "4bf92f3577b34da6a3ce929d0e0e4736"
+WORKER: Final = "worker-host-4711-0a1b2c3d"
+SERVER: Final = "server-host-4712-1b2c3d4e"
+NONCE: Final = "2c3d4e5f6071"
 TICKS: Final = dict.fromkeys(range(PARTITIONS), 1)
 
 HEAD: Final = """
@@ -68,6 +73,16 @@ TASK: Final = """
 PIPELINE: Final = HEAD + "- step: work\n  tool:" + "".join(TASK.replace("NAME", f"t{n}").rstrip() for n in range(5))
 
 
+class Written(NamedTuple):
+    """What a tick writes, and what is published after it. ``executions`` are the rows that it inserts or updates."""
+
+    events: list[EventRow]
+    executions: list[ExecutionRow]
+    feed: list[FeedRow]
+    records: list[DecidedMessage]
+    commands: list[QueuedCommand]
+
+
 class CoreServer:
     """A server's fold: messages in, the bytes of rows, records and commands out."""
 
@@ -78,8 +93,8 @@ class CoreServer:
         self._executions = ExecutionCache(store, plans, lambda partition: 0, lambda state: None)
         self._plan = plan
 
-    def tick(self, messages: Sequence[ReportedMessage]) -> tuple[list[QueuedCommand], list[EventRow]]:
-        """Folds these and makes everything that their transaction writes and that is published after it."""
+    def tick(self, messages: Sequence[ReportedMessage]) -> Written:
+        """Folds these in one tick."""
         fold = Fold(self._executions, CAPABILITIES)
         bodies = [(message, body) for message in messages if (body := fold.decode(message)) is not None]
         for message, body in bodies:
@@ -87,19 +102,18 @@ class CoreServer:
                 self._executions.begin(message.execution_id, self._plan)
         fold.messages(bodies)
         tick = fold.tick
-        tick.feed_rows(TICKS)
-        tick.journal_records(TICKS, TICKS, "server")
-        for execution_id, (state, partition, at_ms) in tick.touched.items():
-            execution_row(state, partition, AT_MS, at_ms)
+        rows = [execution_row(state, partition, AT_MS, at_ms) for state, partition, at_ms in tick.touched.values()]
+        for execution_id, (state, _, _) in tick.touched.items():
             if state.ended:
                 self._executions.end(execution_id)
-        return tick.commands, tick.events
+        records = tick.journal_records(TICKS, TICKS, SERVER)
+        return Written(tick.events, rows, tick.feed_rows(TICKS), records, tick.commands)
 
 
 def run_command(plan: Plan, body: bytes) -> bytes:
     """A worker's run of one command, from its bytes to those of the report."""
     command = codec.decode_command(body)
-    runner = CommandRunner(plan, command, Go(next_number=0), kinds=KINDS, worker="worker", references=NO_REFERENCES)
+    runner = CommandRunner(plan, command, Go(next_number=0), kinds=KINDS, worker=WORKER, references=NO_REFERENCES)
     events: list[msgspec.Raw] = []
     outputs = deque(runner.begin())
     while outputs:
@@ -107,16 +121,16 @@ def run_command(plan: Plan, body: bytes) -> bytes:
         if isinstance(output, ReportFacts):
             events += [msgspec.Raw(codec.encode(fact)) for fact in output.facts]
         elif isinstance(output, RunTask):
-            outputs.extend(runner.complete(output.id, _outcome(runner, output)))
+            outputs.extend(runner.complete(output.id, _outcome(runner, output, command)))
         else:
             raise AssertionError(f"no-ops need no {output}")
     return codec.encode(_report(command, events))
 
 
-def _outcome(runner: CommandRunner, action: RunTask) -> Outcome:
+def _outcome(runner: CommandRunner, action: RunTask, command: StepCommand) -> Outcome:
     scope = runner.scope.for_inputs(action.task, action.progress, action.iteration)
     result = render(action.task.inputs, replace(scope, budget=None)).get("args") or {}
-    meta = Meta(action.progress.attempt, "2026-11-22T15:00:00.000Z", "2026-11-22T15:00:00.000Z", 0.0, "worker")
+    meta = Meta(action.progress.attempt, AT, AT, 0.000123, WORKER, command.trace_id)
     return Outcome("ok", codec.payload_of(result), meta=meta)
 
 
@@ -127,7 +141,7 @@ def _report(command: StepCommand, events: list[msgspec.Raw]) -> Report:
         command_id=command.command_id,
         issue=command.issue,
         num_delivered=1,
-        nonce="nonce",
+        nonce=NONCE,
         number=0,
         first=0,
         events=events,
@@ -136,21 +150,18 @@ def _report(command: StepCommand, events: list[msgspec.Raw]) -> Report:
 
 
 class Rehearsal(NamedTuple):
-    """What a run of some executions of a playbook exchanged, by tick: messages in, the commands that follow from them,
-    and the journal rows.
-    """
+    """A run of some executions of a playbook: by tick, the messages folded and what was written."""
 
     plan: Plan
     messages: list[list[ReportedMessage]]
-    commands: list[list[QueuedCommand]]
-    rows: list[EventRow]
+    written: list[Written]
 
 
 @cache
 def rehearse(playbook: str, executions: int) -> Rehearsal:
     """Runs them to their ends, all at the same pace."""
     plan = compile_playbook(playbook, KINDS)
-    found, server = Rehearsal(plan, [], [], []), CoreServer(plan)
+    found, server = Rehearsal(plan, [], []), CoreServer(plan)
     sequence = 0
 
     def message(execution_id: str, kind: str, body: bytes) -> ReportedMessage:
@@ -162,16 +173,17 @@ def rehearse(playbook: str, executions: int) -> Rehearsal:
 
     def request(number: int) -> ReportedMessage:
         one = f"0193540b-0000-7000-8000-{number:012}"
-        return message(one, "requested", codec.encode(Request(one, one, ExecutionRequested(one, plan.digest))))
+        fact = ExecutionRequested(one, plan.digest, plan.path, principal="ann", trace_id=TRACE)
+        return message(one, "requested", codec.encode(Request(one, one, fact)))
 
     batch = [request(number) for number in range(executions)]
     while batch:
-        commands, rows = server.tick(batch)
+        written = server.tick(batch)
         found.messages.append(batch)
-        found.commands.append(commands)
-        found.rows.extend(rows)
-        batch = [message(one.execution_id, "reported.default", run_command(plan, one.body)) for one in commands]
-    assert sum(row.name == "execution.finished" for row in found.rows) == executions
+        found.written.append(written)
+        bodies = [(one.execution_id, run_command(plan, one.body)) for one in written.commands]
+        batch = [message(execution_id, "reported.default", body) for execution_id, body in bodies]
+    assert {row.status for row in found.written[-1].executions} == {"completed"}
     return found
 
 
@@ -192,14 +204,14 @@ def folded(playbook: str, executions: int, units: int) -> Work:
 def worked(playbook: str, executions: int, units: int) -> Work:
     """A worker's part of them."""
     rehearsal = rehearse(playbook, executions)
-    bodies = [command.body for batch in rehearsal.commands for command in batch]
+    bodies = [command.body for written in rehearsal.written for command in written.commands]
     return Work(lambda: [run_command(rehearsal.plan, body) for body in bodies], executions * units)
 
 
 def replayed(playbook: str, executions: int, units: int) -> Work:
     """What a takeover does: their states from their journals."""
     journals: dict[str, list[EventRow]] = {}
-    for row in rehearse(playbook, executions).rows:
+    for row in (row for written in rehearse(playbook, executions).written for row in written.events):
         journals.setdefault(row.execution_id, []).append(row)
     return Work(lambda: [replay(*journal) for journal in journals.items()], executions * units)
 
