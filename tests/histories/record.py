@@ -54,12 +54,12 @@ class Program:
 
     def __init__(self, checkout: Path, home: Path) -> None:
         self._program = checkout / ".venv/bin/noetl-stream"
+        self._environment = {key: value for key, value in os.environ.items() if not key.startswith("NOETL_")}
         self.home = home
 
     def __call__(self, *words: str, codes: tuple[int, ...] = (0,)) -> str:
-        environment = {key: value for key, value in os.environ.items() if not key.startswith("NOETL_")}
         command = [str(self._program), *words, "--home", str(self.home)]
-        ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+        ended = subprocess.run(command, env=self._environment, capture_output=True, text=True, timeout=120)
         assert ended.returncode in codes, f"{words}: {ended.stdout}{ended.stderr}"
         return ended.stdout.strip()
 
@@ -67,9 +67,15 @@ class Program:
     def stack(self) -> Iterator[None]:
         """Servers, a worker and a gateway."""
         command = [str(self._program), "dev", "--home", str(self.home)]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as running:
+        log = self.home.with_name("dev.log")
+        with (
+            log.open("w") as errors,
+            subprocess.Popen(
+                command, env=self._environment, stdout=subprocess.PIPE, stderr=errors, text=True
+            ) as running,
+        ):
             assert running.stdout is not None
-            running.stdout.readline()
+            assert "is running" in running.stdout.readline(), log.read_text()
             try:
                 yield
             finally:
@@ -121,7 +127,7 @@ def cancelled(program: Program) -> None:
 
 
 def rerun(program: Program) -> None:
-    """It fails, and is run again from the step that failed; a token begins another run of that step."""
+    """It fails, and is run again from the step that failed."""
     fails = program.start("fails")
     program.end(fails)
     program.end(program("execution", "rerun", fails, "second", "--ctx", "works=true", "-o", "name").rpartition("/")[2])
