@@ -28,7 +28,7 @@ async def refusal_of_submission(diagnostics: list[dict[str, Any]]) -> RequestRef
     follower = await client.follow("execution-1").open()
     partition = partition_of("execution-1")
     decisions = msgspec.Raw(codec.encode(list(refuse(diagnostics, "it has not failed"))))
-    entries = [RecordEntry("request-1", 0, 1, decisions)]
+    entries = [msgspec.Raw(codec.encode(RecordEntry("request-1", 0, 1, decisions)))]
     record = JournalRecord(
         execution="execution-1",
         first_position=2,

@@ -5,7 +5,7 @@ from collections import Counter
 from random import Random
 
 import pytest
-from server_stage import ONE_STEP, Stage, once
+from server_stage import ONE_STEP, Stage, names_in, once
 
 from noetl_stream.errors import Fenced, JournalConflict, NoetlError, OutcomeUnknown, PayloadRefused
 from noetl_stream.testing.simulation.work import JOBS, Job
@@ -19,7 +19,7 @@ UNKNOWN = OutcomeUnknown("no answer to the commit")
 async def test_a_commit_of_unknown_outcome_doubles_and_loses_nothing(stage: Stage, committed: bool, event: str) -> None:
     await stage.server()
     stage.start_worker()
-    interrupt = once(UNKNOWN, lambda tick: any(row.name == event for row in tick.entries))
+    interrupt = once(UNKNOWN, lambda tick: event in names_in(tick))
     if committed:
         stage.store.after_commit = interrupt
     else:

@@ -3,7 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from server_stage import Stage, once
+from server_stage import Stage, names_in, once
 from waiting_stage import EXECUTION, result_of, whole
 
 from noetl_stream.errors import Fenced, NoetlError, OutcomeUnknown
@@ -65,7 +65,7 @@ async def test_the_row_is_written_with_the_record_and_not_before(stage: Stage) -
     seen: list[tuple[bool, bool]] = []
 
     def look(tick: Any) -> None:
-        finished = any(event.name == "child.finished" for event in tick.entries)
+        finished = "child.finished" in names_in(tick)
         seen.append((finished, bool(tick.object_uses)))
 
     stage.store.before_commit = look

@@ -3,7 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from server_stage import Stage, once
+from server_stage import Stage, names_in, once
 from waiting_stage import EXECUTION, Dies, error_of, hear, result_of, signal, whole
 
 from noetl_stream.errors import Fenced, NoetlError, NotReady, OutcomeUnknown
@@ -152,7 +152,7 @@ async def test_a_value_whose_tick_went_wrong_is_looked_up_again(
 ) -> None:
     await stage.server()
     stage.start_worker()
-    wrong = once(error, lambda tick: any(event.name == "reference.resolved" for event in tick.entries))
+    wrong = once(error, lambda tick: "reference.resolved" in names_in(tick))
     if committed:
         stage.store.after_commit = wrong
     else:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from server_stage import Stage, once
+from server_stage import Stage, names_in, once
 from waiting_stage import EXECUTION, Dies, error_of, is_waiting, result_of, whole
 
 from noetl_stream.errors import Fenced, NoetlError, OutcomeUnknown
@@ -307,7 +307,7 @@ async def test_a_database_that_is_away_is_waited_for(slow: tuple[Stage, Slow, Si
 @pytest.mark.parametrize("error", [Fenced("another has it"), OutcomeUnknown("no answer")], ids=["fenced", "unknown"])
 @pytest.mark.parametrize("committed", [False, True], ids=["not committed", "committed"])
 async def test_a_reuse_is_folded_once_even_if_its_tick_fails(failed: Stage, error: NoetlError, committed: bool) -> None:
-    wrong = once(error, lambda tick: any(event.name == "execution.reused" for event in tick.entries))
+    wrong = once(error, lambda tick: "execution.reused" in names_in(tick))
     if committed:
         failed.store.after_commit = wrong
     else:

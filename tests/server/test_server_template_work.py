@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from server_stage import ONE_STEP, Stage
+from server_stage import ONE_STEP, Stage, names_in
 
 from noetl_stream.engine.choices import answer_json
 from noetl_stream.errors import EvaluationEnded, Unreachable
@@ -115,7 +115,7 @@ async def test_messages_that_a_full_tick_left_are_folded_by_the_next(stage: Stag
     routed: list[int] = []
 
     def count(tick: Tick) -> None:
-        routed.append(sum(row.name == "next.evaluated" for row in tick.entries))
+        routed.append(names_in(tick).count("next.evaluated"))
 
     stage.store.before_commit = count
     async with asyncio.TaskGroup() as group:

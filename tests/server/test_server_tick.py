@@ -63,7 +63,7 @@ async def test_entries_of_a_record_are_decisions_inputs_by_report_and_inputs_in_
     seen: dict[str, set[bool]] = {}
     for record in stage.records():
         position = record.first_position
-        for entry in record.entries:
+        for entry in map(codec.decode_entry, record.entries):
             row = rows[position]
             seen.setdefault(row.name, set()).add(bool(entry.report_id))
             assert (row.report_id is None) or row.report_id == entry.report_id

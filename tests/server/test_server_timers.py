@@ -4,7 +4,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from server_stage import KINDS, Stage, once
+from server_stage import KINDS, Stage, names_in, once
 from waiting_stage import (
     EXECUTION,
     Dies,
@@ -121,7 +121,7 @@ async def test_a_timer_is_a_row_until_the_tick_that_folds_its_firing(stage: Stag
     fired: list[bool] = []
 
     def look(tick: Any) -> NoetlError | None:
-        if any(event.name == "timer.fired" for event in tick.entries):
+        if "timer.fired" in names_in(tick):
             fired.append([key[0] for key in tick.timers_gone] == [EXECUTION] and not tick.timers)
         return None
 
@@ -141,7 +141,7 @@ async def test_a_timer_whose_tick_went_wrong_has_fired_exactly_once(
 ) -> None:
     await stage.server()
     stage.start_worker()
-    wrong = once(error, lambda tick: any(event.name == "timer.fired" for event in tick.entries))
+    wrong = once(error, lambda tick: "timer.fired" in names_in(tick))
     if committed:
         stage.store.after_commit = wrong
     else:

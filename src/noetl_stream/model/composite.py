@@ -61,13 +61,13 @@ class TokenPassed(Fact, frozen=True, tag="token.passed"):
     def token(self) -> Token:
         """The token that the arc produced."""
         return Token(
-            derive(self.step_run_id, "arc", self.arc),
-            self.step,
-            "arc",
-            self.args,
-            self.from_step,
-            self.step_run_id,
-            self.waves,
+            token_id=derive(self.step_run_id, "arc", self.arc),
+            step=self.step,
+            cause="arc",
+            args=self.args,
+            from_step=self.from_step,
+            from_step_run_id=self.step_run_id,
+            waves=self.waves,
         )
 
 

@@ -62,14 +62,29 @@ def _events(execution_id: str, entry: StoredEntry) -> Iterator[StoredEvent]:
     for fact, data in _parts(execution_id, entry.data):
         step_run_id = entry.step_run_id or getattr(fact, "step_run_id", None)
         yield StoredEvent(
-            position, NAMES[type(fact)], entry.source, entry.at_ms, step_run_id, entry.report_id, number, data
+            position=position,
+            name=NAMES[type(fact)],
+            source=entry.source,
+            at_ms=entry.at_ms,
+            step_run_id=step_run_id,
+            report_id=entry.report_id,
+            number=number,
+            data=data,
         )
         cause, position = position, position + 1
         number = None if number is None else number + 1
     for fact, data in () if entry.decisions is None else _parts(execution_id, entry.decisions):
-        step_run_id = getattr(fact, "step_run_id", None)
-        name = NAMES[type(fact)]
-        yield StoredEvent(position, name, "server", entry.at_ms, step_run_id, None, None, data, cause)
+        yield StoredEvent(
+            position=position,
+            name=NAMES[type(fact)],
+            source="server",
+            at_ms=entry.at_ms,
+            step_run_id=getattr(fact, "step_run_id", None),
+            report_id=None,
+            number=None,
+            data=data,
+            cause=cause,
+        )
         position += 1
 
 
@@ -86,13 +101,13 @@ def _parts(execution_id: str, facts: bytes) -> Iterator[tuple[Fact, bytes]]:
 
 def _as_stored(entry: StoredEntry, name: str) -> StoredEvent:
     return StoredEvent(
-        entry.position,
-        name,
-        entry.source,
-        entry.at_ms,
-        entry.step_run_id,
-        entry.report_id,
-        entry.number,
-        entry.data,
-        entry.cause,
+        position=entry.position,
+        name=name,
+        source=entry.source,
+        at_ms=entry.at_ms,
+        step_run_id=entry.step_run_id,
+        report_id=entry.report_id,
+        number=entry.number,
+        data=entry.data,
+        cause=entry.cause,
     )

@@ -79,7 +79,7 @@ class Input(NamedTuple):
 
 
 @dataclass(slots=True)
-class JournalEntry:
+class PendingEntry:
     """An entry of a journal in the making: the facts of one message, and what follows from the last of them."""
 
     position: int
@@ -130,7 +130,7 @@ class JournalSegment:
     partition: int
     through: int
     last_position: int = 0
-    entries: list[JournalEntry] = field(default_factory=list)
+    entries: list[PendingEntry] = field(default_factory=list)
 
     @property
     def first_position(self) -> int:
@@ -186,7 +186,7 @@ class PendingTick:
             entries[-1].facts.append(given.data)
         else:
             before = after.position - sum(fact.width for fact in decisions) - given.recorded.fact.width
-            entries.append(JournalEntry(before + 1, given, at_ms, [given.data]))
+            entries.append(PendingEntry(before + 1, given, at_ms, [given.data]))
         if decisions:
             entries[-1].decisions = codec.encode(decisions)
         segment.last_position = after.position
@@ -299,7 +299,7 @@ class PendingTick:
                 record = JournalRecord(
                     execution=execution_id,
                     first_position=first,
-                    entries=[entry.recorded() for entry in entries],
+                    entries=[msgspec.Raw(codec.encode(entry.recorded())) for entry in entries],
                     through=segment.through,
                     partition=segment.partition,
                     tick=tick,
@@ -311,8 +311,8 @@ class PendingTick:
         return messages
 
 
-def _cut(segment: JournalSegment) -> list[list[JournalEntry]]:
-    pieces: list[list[JournalEntry]] = [[]]
+def _cut(segment: JournalSegment) -> list[list[PendingEntry]]:
+    pieces: list[list[PendingEntry]] = [[]]
     size = 0
     for entry in segment.entries:
         if pieces[-1] and size + entry.size > MAX_RECORD_BYTES:

@@ -82,7 +82,7 @@ class Follower:
             self._on_reported(body)
 
     def _on_decided(self, body: bytes) -> None:
-        for entry in codec.decode_record(body).entries:
+        for entry in map(codec.decode_entry, codec.decode_record(body).entries):
             for facts in (entry.facts, entry.decisions):
                 for fact, _ in codec.decode_facts(facts):
                     self._hear(fact)

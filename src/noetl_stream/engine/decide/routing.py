@@ -143,7 +143,15 @@ def pass_on(plan: Plan, state: Execution, follows: Sequence[Fact]) -> Sequence[F
         return follows
     from_step = state.runs[evaluated.step_run_id].step
     (arc,) = evaluated.fired
-    passed = TokenPassed(evaluated.step_run_id, from_step, token.step, arc, evaluated.guards, token.args, token.waves)
+    passed = TokenPassed(
+        step_run_id=evaluated.step_run_id,
+        from_step=from_step,
+        step=token.step,
+        arc=arc,
+        guards=evaluated.guards,
+        args=token.args,
+        waves=token.waves,
+    )
     return (passed,)
 
 

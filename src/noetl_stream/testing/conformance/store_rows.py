@@ -66,7 +66,14 @@ def as_stored(row: EntryRow) -> StoredEvent:
     ((fact, data),) = codec.decode_facts(row.data)
     step_run_id = row.step_run_id or getattr(fact, "step_run_id", None)
     return StoredEvent(
-        row.position, fact.event_name(), row.source, row.at_ms, step_run_id, row.report_id, row.number, bytes(data)
+        position=row.position,
+        name=fact.event_name(),
+        source=row.source,
+        at_ms=row.at_ms,
+        step_run_id=step_run_id,
+        report_id=row.report_id,
+        number=row.number,
+        data=bytes(data),
     )
 
 

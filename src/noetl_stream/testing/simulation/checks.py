@@ -125,7 +125,7 @@ def _record_problems(world: SimulatedWorld, execution_id: str, journal: Sequence
             continue
         record = codec.decode_record(stored.message.body)
         position = record.first_position
-        for entry in record.entries:
+        for entry in map(codec.decode_entry, record.entries):
             if entry.report_id:
                 row = rows.get(position)
                 if row is None or row.source == "server" or row.report_id not in (None, entry.report_id):
