@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -216,7 +216,8 @@ def replayed(playbook: str, executions: int, units: int) -> Work:
     """What a takeover does: their states from their journals."""
     journals: dict[str, list[StoredEntry]] = {}
     for row in (row for written in rehearse(playbook, executions).written for row in written.entries):
-        entry = StoredEntry(**{name: getattr(row, name, None) for name in StoredEntry._fields})
+        values: dict[str, Any] = {name: getattr(row, name, None) for name in StoredEntry._fields}
+        entry = StoredEntry(**values)
         journals.setdefault(row.execution_id, []).append(entry)
     return Work(lambda: [replay(one, events_of(one, journal)) for one, journal in journals.items()], executions * units)
 

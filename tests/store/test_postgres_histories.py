@@ -177,7 +177,6 @@ def test_every_message_is_read(release: str) -> None:
     for entry in entries:
         given = widths.get(entry.report_id, [1])  # a request is one fact
         positions += sum(given[entry.index : entry.index + entry.count])
-        positions += sum(
-            fact.width for facts in (entry.facts, entry.decisions) for fact, _ in codec.decode_facts(facts)
-        )
+        both = (*codec.decode_facts(entry.facts), *codec.decode_facts(entry.decisions))
+        positions += sum(fact.width for fact, _ in both)
     assert positions == len(recorded(release, "journal"))

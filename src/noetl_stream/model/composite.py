@@ -10,17 +10,40 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, ClassVar, Final
 
+import msgspec
+from msgspec.structs import replace
+
 from noetl_stream.model import events
 from noetl_stream.model.events import EvaluatedGuard, Fact, Kind, TaskProcessed, Token
 from noetl_stream.model.ids import command_of, derive, step_run_of
+from noetl_stream.model.outcome import Meta, Outcome, Payload, shown_time, time_shown
 
 MAX_TASKS: Final = 8
 """The most tasks of one :class:`StepRan`."""
 
 
+class TaskRan(msgspec.Struct, frozen=True, array_like=True):
+    """A task that went well at its first attempt and that no rule has judged: what its ``task.processed`` says."""
+
+    task: str
+    result: Payload
+    started_ms: int
+    ended_ms: int
+    duration_s: float
+    origin: str = ""
+    helper: dict[str, Any] = {}
+    output: str = ""
+
+    def processed(self, worker: str, trace_id: str, to: str | None) -> TaskProcessed:
+        started_at = shown_time(self.started_ms)
+        ended_at = started_at if self.ended_ms == self.started_ms else shown_time(self.ended_ms)
+        meta = Meta(1, started_at, ended_at, self.duration_s, worker, trace_id)
+        outcome = Outcome("ok", self.result, None, meta, self.helper, self.output)
+        return TaskProcessed(self.task, 1, outcome, "continue", to=to, origin=self.origin)
+
+
 class StepRan(Fact, frozen=True, tag="step.ran"):
-    """A worker's: the pipeline of a step without a loop, from its start to its good end, without a retry,
-    a jump or a patch of ``ctx``.
+    """A worker's: the pipeline of a step without a loop, whose tasks went well one after the other, unjudged.
 
     Stands for ``step.started``, ``task.started`` and ``task.processed`` of each task, ``step.done``.
     """
@@ -29,7 +52,14 @@ class StepRan(Fact, frozen=True, tag="step.ran"):
 
     step_run_id: str
     worker: str
-    tasks: list[TaskProcessed]
+    tasks: list[TaskRan]
+    trace_id: str = ""
+
+    @property
+    def processed(self) -> list[TaskProcessed]:
+        """What happened to each task."""
+        following = [*(one.task for one in self.tasks[1:]), None]
+        return [one.processed(self.worker, self.trace_id, to) for one, to in zip(self.tasks, following, strict=True)]
 
     @property
     def width(self) -> int:
@@ -93,21 +123,24 @@ def whole_run(step_run_id: str, facts: Sequence[Fact]) -> StepRan | None:
     first, last = facts[0], facts[-1]
     if type(first) is not events.StepStarted or type(last) is not events.StepDone:
         return None
-    tasks: list[TaskProcessed] = []
-    for started, processed in zip(facts[1:-1:2], facts[2:-1:2], strict=True):
-        if type(started) is not events.TaskStarted or type(processed) is not TaskProcessed:
+    tasks: list[TaskRan] = []
+    trace_id = ""
+    for processed in facts[2:-1:2]:
+        if type(processed) is not TaskProcessed:
             return None
-        if (started.task, started.attempt, started.path) != (processed.task, processed.attempt, ()):
+        outcome, meta = processed.outcome, processed.outcome.meta
+        try:
+            started_ms, ended_ms = time_shown(meta.started_at), time_shown(meta.ended_at)
+        except ValueError:
             return None
-        if not is_plain(processed):
-            return None
-        tasks.append(processed)
-    return StepRan(step_run_id, first.worker, tasks)
-
-
-def is_plain(processed: TaskProcessed) -> bool:
-    """Whether nothing follows from this run of a task but the next task or the end of the pipeline."""
-    return processed.do == "continue" and not (processed.set_ctx or processed.set_shared)
+        result, helper, output = outcome.result, outcome.helper, outcome.output
+        ran = TaskRan(processed.task, result, started_ms, ended_ms, meta.duration_s)
+        if processed.origin or helper or output:
+            ran = replace(ran, origin=processed.origin, helper=helper, output=output)
+        tasks.append(ran)
+        trace_id = meta.trace_id
+    whole = StepRan(step_run_id, first.worker, tasks, trace_id)
+    return whole if _parts_of_run("", whole) == list(facts) else None
 
 
 def expanded(execution_id: str, fact: Fact) -> Sequence[Fact]:
@@ -118,8 +151,8 @@ def expanded(execution_id: str, fact: Fact) -> Sequence[Fact]:
 
 def _parts_of_run(_execution_id: str, fact: StepRan) -> Sequence[Fact]:
     parts: list[Fact] = [events.StepStarted(fact.worker)]
-    for processed in fact.tasks:
-        parts += (events.TaskStarted(processed.task, processed.attempt), processed)
+    for processed in fact.processed:
+        parts += (events.TaskStarted(processed.task), processed)
     parts.append(events.StepDone(fact.step_run_id))
     return parts
 

@@ -18,10 +18,10 @@ from noetl_stream.engine.evolve.loops import end_iteration, loop_at, loop_result
 from noetl_stream.engine.evolve.step_runs import bind, classify, contribute, drop_assignment, end_step, step_value
 from noetl_stream.engine.evolve.suspensions import suspend
 from noetl_stream.engine.pipeline import advance_progress, share
-from noetl_stream.engine.state import Assignment, Execution, LoopState, RecordedFact, StepRun
+from noetl_stream.engine.state import LATEST_MS, Assignment, Execution, LoopState, RecordedFact, StepRun
 from noetl_stream.errors import PayloadRefused
 from noetl_stream.model import codec, events
-from noetl_stream.model.composite import StepRan, is_plain
+from noetl_stream.model.composite import StepRan
 from noetl_stream.model.events import Path, Wait
 from noetl_stream.model.ids import is_valid_id
 from noetl_stream.model.messages import Progress, path_key
@@ -103,7 +103,8 @@ def _has_own_results(execution_id: str, assignment: Assignment, fact: events.Fac
     Whoever holds a reference may read what it leads to, so a worker must not be able to make one up.
     """
     if isinstance(fact, StepRan):
-        return all(_has_own_results(execution_id, assignment, processed) for processed in fact.tasks)
+        found = (one.result.reference for one in fact.tasks)
+        return all(reference is None or _is_own(execution_id, reference) for reference in found)
     if isinstance(fact, events.TaskProcessed):
         reference = fact.outcome.result.reference
         if reference is None or _is_own(execution_id, reference):
@@ -267,9 +268,10 @@ def _ran(state: Execution, assignment: Assignment, fact: StepRan) -> Execution:
     """As the facts it stands for, one after the other."""
     run = state.runs[assignment.step_run_id]
     progress = assignment.progress.get("") or Progress(vars=run.vars)
-    for processed in fact.tasks:
+    for processed in fact.processed:
         progress = advance_progress(progress, processed)
-    run = replace(run, started_ms=run.started_ms or state.at_ms, vars=progress.vars)
+    if not run.started_ms:
+        run = replace(run, started_ms=state.at_ms)
     state = replace(
         state,
         assignments=without(state.assignments, assignment.command_id),
@@ -307,9 +309,14 @@ def _result_form(fact: events.TaskProcessed) -> str:
 
 
 def _ran_form(fact: StepRan) -> str:
-    if not fact.tasks or not all(is_plain(processed) and not processed.path for processed in fact.tasks):
-        return "has a task that it cannot stand for"
-    return next(filter(None, map(_result_form, fact.tasks)), "")
+    if not fact.tasks or not all(0 <= one.started_ms <= LATEST_MS >= one.ended_ms >= 0 for one in fact.tasks):
+        return "has no tasks, or times that are none"
+    try:
+        for one in fact.tasks:
+            codec.decode_json(one.result.value)
+    except PayloadRefused as error:
+        return f"has an invalid result: {error}"
+    return ""
 
 
 def _items_form(fact: events.LoopStarted | events.LoopPagedOut) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from noetl_stream.model import codec
-from noetl_stream.model.composite import StepRan, TokenPassed
+from noetl_stream.model.composite import StepRan, TaskRan, TokenPassed
 from noetl_stream.model.events import TaskProcessed
 from noetl_stream.model.ids import uuid7
 from noetl_stream.ports.store import (
@@ -124,7 +124,8 @@ class ReadingConformance:
     async def test_a_composite_fact_reads_as_the_facts_it_stands_for(self, store: Store) -> None:
         processed = FACTS["task.processed"]
         assert isinstance(processed, TaskProcessed)
-        ran, passed = StepRan("run", "worker", [processed]), TokenPassed("run", "fetch", "store", 0)
+        task = TaskRan("fetch", processed.outcome.result, 0, 1, 0.5)
+        ran, passed = StepRan("run", "worker", [task]), TokenPassed("run", "fetch", "store", 0)
         entry = replace(mixed_entry("a", 1), data=codec.encode([ran]), decisions=codec.encode([passed]))
         await committed(store, entries=[entry])
         events = await store.journal("a")
