@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any, Final, TypeAlias, TypeVar
 
@@ -13,6 +14,9 @@ from noetl_stream.model.events import AnyFact, Fact
 from noetl_stream.model.outcome import ErrorInfo, Payload
 
 Value = TypeVar("Value")
+
+_NUL: Final = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
+"""NUL, as JSON spells it: a backslash that no backslash escapes."""
 
 _encoder: Final = msgspec.json.Encoder()
 
@@ -82,6 +86,16 @@ def check_text(data: bytes) -> None:
         data.decode()
     except UnicodeDecodeError as error:
         raise PayloadRefused(f"cannot read this message: {error}") from None
+
+
+def check_request(data: bytes) -> None:
+    """Checks an encoded request: parts of it become columns, which hold no NUL.
+
+    Raises:
+        PayloadRefused: ``data`` holds a NUL character.
+    """
+    if b"u0000" in data and _NUL.search(data):
+        raise PayloadRefused("a request cannot hold a NUL character", hint="leave it out, or encode it")
 
 
 def payload_of(value: Any) -> Payload:

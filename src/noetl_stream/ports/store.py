@@ -13,7 +13,10 @@ from noetl_stream.ports.rows import Json, Row
 
 
 class PartitionLease(NamedTuple):
-    """A partition as its owner knows it. ``last_seq`` is the cursor in EVENTS, ``last_ms`` its stored time."""
+    """A partition as its owner knows it. ``last_seq`` is the cursor in EVENTS, ``last_ms`` its stored time.
+
+    ``suspect`` is the execution of which the last owner was folding an input when it died, if it recorded that.
+    """
 
     id: int
     epoch: int
@@ -23,10 +26,14 @@ class PartitionLease(NamedTuple):
     last_ms: int
     crashes: int
     generation: int
+    suspect: str | None = None
 
 
 class PartitionAdvance(Row, frozen=True, kw_only=True):
-    """The fence of a tick and what it moves: must hit exactly the row with this epoch, ``tick`` and owner."""
+    """The fence of a tick and what it moves: must hit exactly the row with this epoch, ``tick`` and owner.
+
+    The tick sets ``crashes``, and no execution is a suspect after it.
+    """
 
     id: int
     epoch: int
@@ -34,6 +41,7 @@ class PartitionAdvance(Row, frozen=True, kw_only=True):
     last_seq: int
     last_ms: int
     published_tick: int
+    crashes: int = 0
 
 
 class EventRow(Row, frozen=True, kw_only=True):
@@ -262,12 +270,22 @@ class Store(Protocol):
 
         Raises:
             Fenced: a partition row is not what the tick says; nothing was written.
+            RequestAnswered, JournalConflict: a row exists already; nothing was written.
+            PayloadRefused: the tick cannot be stored as it is; nothing was written.
             OutcomeUnknown: the connection broke before the answer; read the ticks before the next commit.
         """
         ...
 
     async def take_over(self, owner: str, lease_s: float, limit: int) -> list[PartitionLease]:
         """Takes up to ``limit`` free partitions: epoch + 1, crashes + 1 unless the last lease was released."""
+        ...
+
+    async def suspect(self, owner: str, partition: int, epoch: int, execution_id: str) -> None:
+        """Records the execution of which an input is folded next, for the next owner if this one dies of it.
+
+        Raises:
+            Fenced: the lease is lost.
+        """
         ...
 
     async def renew(self, owner: str, epochs: Sequence[tuple[int, int]], lease_s: float) -> set[int]:

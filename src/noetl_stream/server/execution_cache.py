@@ -78,6 +78,11 @@ class ExecutionCache:
         self._executions.pop(execution_id, None)
         self._ended.put(execution_id, True)
 
+    def forget(self, execution_ids: Collection[str]) -> None:
+        """Drops these executions, whose tick was not committed."""
+        for execution_id in execution_ids:
+            self._executions.pop(execution_id, None)
+
     def forget_all(self) -> None:
         self._executions.clear()
         self._ended.clear()

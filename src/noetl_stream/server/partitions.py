@@ -5,16 +5,28 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from noetl_stream.errors import StreamLost
-from noetl_stream.model.ids import PARTITIONS
+from noetl_stream.model.ids import PARTITIONS, partition_of
+from noetl_stream.ports.dead_letters import storable_text
 from noetl_stream.ports.event_log import EventLog
 from noetl_stream.ports.store import PartitionAdvance, PartitionLease, Store
 
 PRESENCE_S = 5.0
 """A server silent for this long no longer counts for the fair share."""
 
+CAREFUL_FROM = 2
+"""After this many crashes of a partition its inputs are folded one at a time."""
+
+CAREFUL_TICKS = 16
+"""So many ticks are folded with care before the partition counts as sound again."""
+
 
 class PartitionOwnership:
-    """The leases of one owner, kept up to date with the ticks it commits."""
+    """The leases of one owner, kept up to date with the ticks it commits.
+
+    Attributes:
+        careful: The partitions that servers have died of, with the ticks that are still folded with care.
+        suspects: By partition, the execution of which its last owner was folding an input when it died.
+    """
 
     def __init__(self, owner: str, store: Store, log: EventLog, lease_s: float) -> None:
         self.owner = owner
@@ -23,6 +35,8 @@ class PartitionOwnership:
         self._log = log
         self._owned: dict[int, PartitionLease] = {}
         self._peers: dict[str, float] = {}
+        self.careful: dict[int, int] = {}
+        self.suspects: dict[int, str] = {}
 
     def __iter__(self) -> Iterator[PartitionLease]:
         return iter(self._owned.values())
@@ -56,7 +70,20 @@ class PartitionOwnership:
         if limit <= 0:
             return []
         leases = await self._store.take_over(self.owner, self.lease_s, limit)
-        return await self._adopt(leases)
+        adopted = await self._adopt(leases)
+        self.careful.update((lease.id, CAREFUL_TICKS) for lease in adopted if lease.crashes >= CAREFUL_FROM)
+        self.suspects.update((lease.id, lease.suspect) for lease in adopted if lease.suspect is not None)
+        return adopted
+
+    async def suspect(self, execution_id: str) -> None:
+        """Records that an input of this execution is folded next, if its partition is folded with care.
+
+        Raises:
+            Fenced: the lease is lost.
+        """
+        lease = self._owned.get(partition_of(execution_id))
+        if lease is not None and lease.id in self.careful:
+            await self._store.suspect(self.owner, lease.id, lease.epoch, storable_text(execution_id))
 
     async def reload(self) -> Sequence[PartitionLease]:
         """Forgets everything and reads this owner's leases again, after a failed tick."""
@@ -74,16 +101,25 @@ class PartitionOwnership:
     def forget(self, partition: int) -> None:
         """Drops a partition whose lease is lost."""
         del self._owned[partition]
+        self.careful.pop(partition, None)
 
     async def release(self, partitions: Collection[int], published: Mapping[int, int]) -> None:
         """Releases the leases of these partitions now."""
         gone = [self._owned.pop(partition) for partition in sorted(partitions) if partition in self._owned]
+        for lease in gone:
+            self.careful.pop(lease.id, None)
         if gone:
             ticks = [published.get(lease.id, lease.published_tick) for lease in gone]
             await self._store.give_back(self.owner, _epochs(gone), ticks)
 
-    def advance(self, moved: Mapping[int, tuple[int, int]], published: Mapping[int, int]) -> list[PartitionAdvance]:
-        """The fence of a tick that moves these partitions' cursors to ``(sequence, stored ms)``, in id order."""
+    def advance(
+        self, moved: Mapping[int, tuple[int, int]], published: Mapping[int, int], grown: Collection[int]
+    ) -> list[PartitionAdvance]:
+        """The fence of a tick that moves these partitions' cursors to ``(sequence, stored ms)``, in id order.
+
+        Args:
+            grown: The partitions whose journals grow; only these can count as sound again.
+        """
         leases = [self._owned[partition] for partition in sorted(moved)]
         return [
             PartitionAdvance(
@@ -93,18 +129,23 @@ class PartitionOwnership:
                 last_seq=moved[lease.id][0],
                 last_ms=moved[lease.id][1],
                 published_tick=published.get(lease.id, lease.published_tick),
+                crashes=0 if lease.id in grown and self.careful.get(lease.id, 1) == 1 else lease.crashes,
             )
             for lease in leases
         ]
 
-    def committed(self, advances: Sequence[PartitionAdvance]) -> None:
+    def committed(self, advances: Sequence[PartitionAdvance], grown: Collection[int]) -> None:
         """Records that the tick with this fence is committed."""
+        if self.careful:
+            left = {id: ticks - (id in grown) for id, ticks in self.careful.items()}
+            self.careful = {id: ticks for id, ticks in left.items() if ticks}
         for advance in advances:
             self._owned[advance.id] = self._owned[advance.id]._replace(
                 tick=advance.tick + 1,
                 last_seq=advance.last_seq,
                 last_ms=advance.last_ms,
                 published_tick=advance.published_tick,
+                crashes=advance.crashes,
             )
 
     async def verify_stream(self) -> None:

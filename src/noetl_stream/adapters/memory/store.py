@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
-from noetl_stream.errors import Fenced, JournalConflict, PayloadRefused
+from noetl_stream.errors import Fenced, JournalConflict, PayloadRefused, RequestAnswered
 from noetl_stream.model import codec
 from noetl_stream.model.ids import PARTITIONS
 from noetl_stream.model.paths import covers
@@ -59,6 +59,7 @@ class _Partition:
     last_seq: int = 0
     last_ms: int = 0
     generation: int = 0
+    suspect: str | None = None
 
     def lease(self) -> PartitionLease:
         return _columns(PartitionLease, self)
@@ -116,7 +117,7 @@ class MemoryStore:
         _refuse_broken_json(tick)
         for advance in tick.partitions:
             partition = self.tables.partitions[advance.id]
-            partition.tick, partition.crashes = advance.tick + 1, 0
+            partition.tick, partition.crashes, partition.suspect = advance.tick + 1, advance.crashes, None
             partition.last_seq, partition.last_ms = advance.last_seq, advance.last_ms
             partition.published_tick = advance.published_tick
         for event in tick.events:
@@ -176,7 +177,8 @@ class MemoryStore:
         ):
             duplicates = [key for key in keys if key in stored] or _duplicates(keys)
             if duplicates:
-                raise JournalConflict(f"{what} was about to be written twice: {duplicates[0]}")
+                conflict = RequestAnswered if what == "request" else JournalConflict
+                raise conflict(f"{what} was about to be written twice: {duplicates[0]}")
         for execution_id in _duplicates(row.execution_id for row in tick.executions):
             raise PayloadRefused(f"a tick has an execution twice: {execution_id}")
 
@@ -199,6 +201,12 @@ class MemoryStore:
             row.given_back = False
         return [row.lease() for row in taken]
 
+    async def suspect(self, owner: str, partition: int, epoch: int, execution_id: str) -> None:
+        row = self._row(partition)
+        if row is None or (row.owner, row.epoch) != (owner, epoch):
+            raise Fenced("another server has the partition")
+        row.suspect = execution_id
+
     async def renew(self, owner: str, epochs: Sequence[tuple[int, int]], lease_s: float) -> set[int]:
         mine = [row for id, epoch in epochs if (row := self._row(id)) and (row.owner, row.epoch) == (owner, epoch)]
         for row in mine:
@@ -210,6 +218,7 @@ class MemoryStore:
             row = self._row(id)
             if row is not None and (row.owner, row.epoch) == (owner, epoch):
                 row.owner, row.given_back, row.lease_until_s = None, True, self._clock.monotonic_s()
+                row.suspect = None
                 row.published_tick = published_tick
 
     async def read_partitions(self, ids: Collection[int] | None = None) -> list[PartitionView]:
@@ -312,7 +321,7 @@ class MemoryStore:
         waiting = (
             row.execution_id
             for row in self.tables.executions.values()
-            if row.finished_ms is None and row.status != "paused"
+            if row.finished_ms is None and row.status not in ("paused", "quarantined")
             if not (row.commands or row.children or row.looks_into)
         )
         return sorted(one for one in waiting if one not in timers | receivers)[:limit]

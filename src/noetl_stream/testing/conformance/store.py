@@ -138,6 +138,21 @@ class LeaseConformance:
 class CommitConformance:
     """What a tick writes, and when it writes nothing (PROTOCOL §1, §2)."""
 
+    async def test_a_suspect_is_known_to_the_next_owner_until_a_tick_or_a_departure_clears_it(
+        self, store: Store, end_leases: EndLeases
+    ) -> None:
+        (lease,) = await taken(store)
+        await store.suspect("one", lease.id, lease.epoch, "a")
+        await end_leases()
+        (next_,) = await taken(store, "two")
+        assert (next_.suspect, next_.crashes) == ("a", 1)
+        await expect_error(Fenced, store.suspect("one", lease.id, lease.epoch, "b"))
+        await store.commit(tick_of("two", [next_]))
+        assert (await store.owned("two"))[0].suspect is None
+        await store.suspect("two", next_.id, next_.epoch, "c")
+        await store.give_back("two", [(next_.id, next_.epoch)], [0])
+        assert (await taken(store, "three"))[0].suspect is None
+
     async def test_a_tick_moves_its_partitions_and_forgives_crashes(self, store: Store, end_leases: EndLeases) -> None:
         await taken(store, "one", 2)
         await end_leases()
