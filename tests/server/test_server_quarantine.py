@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from server_stage import ONE_STEP, Stage
 
-from noetl_stream.engine.advance import advance
 from noetl_stream.errors import NoetlError, PayloadRefused
 from noetl_stream.model import codec
 from noetl_stream.model.events import (
@@ -18,14 +17,10 @@ from noetl_stream.model.events import (
     ResumeRequested,
     SignalReceived,
 )
-from noetl_stream.model.ids import partition_of
 from noetl_stream.model.messages import Request
 from noetl_stream.playbook.compile.compiler import digest_of
 from noetl_stream.ports.dead_letters import DeadLetter
 from noetl_stream.ports.subjects import playbook_key
-from noetl_stream.server import fold
-from noetl_stream.server.partitions import CAREFUL_TICKS
-from noetl_stream.server.quarantine import SUSPECTED
 from noetl_stream.testing.keys import SIGNER
 from noetl_stream.testing.simulation.work import CALLED, JOBS, playbook, work
 
@@ -183,68 +178,3 @@ async def test_a_playbook_that_is_not_utf_8_stops_no_server(stage: Stage) -> Non
     await stage.blobs.put(playbook_key(digest_of(ONE_STEP)), b"\xff\xfe")
     row = await stage.ended(POISON)
     assert row.error is not None and b"not UTF-8" in row.error
-
-
-async def test_an_execution_that_servers_die_of_is_quarantined_by_the_fourth_owner(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fails(plan: Any, state: Any, recorded: Any, execution_id: str, **others: Any) -> Any:
-        is_report = recorded.run is not None
-        if execution_id == POISON and is_report:
-            raise RuntimeError("a defect of the fold")
-        return advance(plan, state, recorded, execution_id, **others)
-
-    monkeypatch.setattr(fold, "advance", fails)
-    stage.start_worker()
-    for one in (*OTHERS[:5], POISON, *OTHERS[5:10]):
-        await stage.request(one, f"request-{one}", ONE_STEP)
-    rows, died = stage.tables.executions, 0
-
-    def is_set_aside() -> bool:
-        return POISON in rows and rows[POISON].status == "quarantined"
-
-    while not is_set_aside():
-        _, _, task = stage.start_server()
-        await stage.until(lambda task=task: task.done() or is_set_aside())
-        if task.done():
-            assert isinstance(task.exception(), RuntimeError)
-            stage.running.remove(task)
-            died += 1
-    assert died == 3, "two crashes make it careful, the third names the suspect"
-    for one in OTHERS[:10]:
-        assert (await stage.ended(one)).status == "completed"
-    (fact,) = [one for one in await stage.facts(POISON) if isinstance(one, ExecutionQuarantined)]
-    assert fact.reason == SUSPECTED
-
-
-async def test_care_ends_after_a_few_sound_ticks(stage: Stage) -> None:
-    stage.start_worker()
-    for row in stage.tables.partitions:
-        row.crashes, row.given_back = 1, False
-    server = await stage.server()
-    partition = partition_of(OTHERS[0])
-    assert partition in server.ownership.careful
-    many = [f"more-{number}" for number in range(600) if partition_of(f"more-{number}") == partition]
-    for one in many[:CAREFUL_TICKS]:
-        await stage.request(one, f"request-{one}", ONE_STEP)
-        await stage.ended(one)
-    assert partition not in server.ownership.careful
-    assert stage.tables.partitions[partition].crashes == 0
-    assert stage.tables.partitions[partition].suspect is None
-
-
-async def test_care_for_an_idle_partition_slows_no_other_down(stage: Stage) -> None:
-    idle = stage.tables.partitions[partition_of(POISON)]
-    idle.crashes, idle.given_back = 1, False
-    ones = [one for one in OTHERS if partition_of(one) != idle.id]
-    for one in ones:
-        await stage.request(one, f"request-{one}", ONE_STEP)
-    begun: list[int] = []
-
-    def count(tick: Any) -> None:
-        begun.append(sum(row.name == "execution.requested" for row in tick.events))
-
-    stage.store.before_commit = count
-    server = await stage.server()
-    await stage.until(lambda: sum(begun) == len(ones))
-    assert idle.id in server.ownership.careful and max(begun) > 1

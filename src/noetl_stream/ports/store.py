@@ -15,7 +15,8 @@ from noetl_stream.ports.rows import Json, Row
 class PartitionLease(NamedTuple):
     """A partition as its owner knows it. ``last_seq`` is the cursor in EVENTS, ``last_ms`` its stored time.
 
-    ``suspect`` is the execution of which the last owner was folding an input when it died, if it recorded that.
+    ``suspect`` is the execution that was folded alone at the last crash that found one, ``suspicions`` how many crashes
+    in a row found it, since an input of it was folded.
     """
 
     id: int
@@ -27,12 +28,14 @@ class PartitionLease(NamedTuple):
     crashes: int
     generation: int
     suspect: str | None = None
+    suspicions: int = 0
 
 
 class PartitionAdvance(Row, frozen=True, kw_only=True):
     """The fence of a tick and what it moves: must hit exactly the row with this epoch, ``tick`` and owner.
 
-    The tick sets ``crashes``, and no execution is a suspect after it.
+    The tick sets ``crashes``. No execution is folded alone after it; one that was has no suspicions any more. Where
+    ``crashes`` becomes 0, none has.
     """
 
     id: int
@@ -276,12 +279,18 @@ class Store(Protocol):
         """
         ...
 
-    async def take_over(self, owner: str, lease_s: float, limit: int) -> list[PartitionLease]:
-        """Takes up to ``limit`` free partitions: epoch + 1, crashes + 1 unless the last lease was released."""
+    async def take_over(
+        self, owner: str, lease_s: float, limit: int, alive: Collection[str] = ()
+    ) -> list[PartitionLease]:
+        """Takes up to ``limit`` free partitions: epoch + 1, and crashes + 1 unless the last owner released its lease.
+
+        Args:
+            alive: Owners that have lost leases, but are known to be alive: they have not crashed either.
+        """
         ...
 
-    async def suspect(self, owner: str, partition: int, epoch: int, execution_id: str) -> None:
-        """Records the execution of which an input is folded next, for the next owner if this one dies of it.
+    async def set_folding(self, owner: str, partition: int, epoch: int, execution_id: str | None) -> None:
+        """Records the execution of which an input is folded next, alone, for the next owner if this one dies of it.
 
         Raises:
             Fenced: the lease is lost.

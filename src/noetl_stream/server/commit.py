@@ -36,8 +36,7 @@ class Committer:
             TickRefused: Postgres refuses it for its data; nothing was written.
         """
         self._publications.settle()
-        grown = {segment.partition for segment in tick.segments.values()}
-        advances = self._ownership.advance(moved, self.published(moved), grown)
+        advances = self._ownership.advance(moved, self.published(moved))
         ticks = {advance.id: advance.tick + 1 for advance in advances}
         written = Tick(
             owner=self._ownership.owner,
@@ -59,7 +58,7 @@ class Committer:
             await self._store.commit(written)
         except (PayloadRefused, RequestAnswered) as error:
             raise TickRefused(error.message) from error
-        self._ownership.committed(advances, grown)
+        self._ownership.committed(advances, bool(tick.events))
         self.ticks += bool(tick.events)
         epochs = {advance.id: advance.epoch for advance in advances}
         decided = tick.journal_records(ticks, epochs, self._ownership.owner)

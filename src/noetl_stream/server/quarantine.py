@@ -1,7 +1,8 @@
 """Quarantine: one execution is set aside, so that no input of it stops the rest (PROTOCOL §5 *Poison*).
 
 A tick that Postgres refuses for its data is folded again in halves, until one input is alone. After two crashes of a
-partition inputs are folded one at a time, and the execution is committed first: the next owner finds the suspect.
+partition its inputs are folded one at a time, and the execution is committed first: the next owner finds the suspect.
+One that is found again and again, while no input of it is folded, is quarantined.
 """
 
 from __future__ import annotations
@@ -24,13 +25,17 @@ from noetl_stream.ports.store import InboxItem
 from noetl_stream.server.commit import Committer
 from noetl_stream.server.fold import IN_NO_JOURNAL, Fold
 from noetl_stream.server.inputs import Input as OwnInput
+from noetl_stream.server.partitions import SUSPICIONS
 from noetl_stream.server.parts import ServerParts
 from noetl_stream.server.reconcile import OwedCommand
 from noetl_stream.server.tick import inbox_letter, message_letter, refused
 
 log = logging.getLogger(__name__)
 
-SUSPECTED: Final = "servers have ended more than once while they folded an input of it"
+SUSPECTED: Final = f"{SUSPICIONS} servers in a row ended while they folded an input of it"
+
+CARE_SHARE: Final = 12
+"""A stage of a turn folds with care for this part of a lease: four stages leave time to renew it."""
 
 _Input = TypeVar("_Input")
 
@@ -55,7 +60,6 @@ class Quarantine:
     def __init__(self, parts: ServerParts, committer: Committer) -> None:
         self._parts = parts
         self._committer = committer
-        self._unborn: dict[str, str] = {}
 
     async def fold(self, inputs: Sequence[_Input], kind: InputKind[_Input]) -> Sequence[_Input]:
         """Folds ``inputs``, in as many ticks as it takes; returns those left to a later tick.
@@ -64,35 +68,42 @@ class Quarantine:
             TickRefused: Postgres refuses to write even that an execution is quarantined.
         """
         ownership = self._parts.ownership
-        if not ownership.careful:
+        if not ownership.unsound:
             return await self._in_halves(inputs, kind)
-        alone = [one for one in inputs if partition_of(kind.execution_of(one)) in ownership.careful]
-        together = [one for one in inputs if partition_of(kind.execution_of(one)) not in ownership.careful]
+        alone = [one for one in inputs if ownership.is_careful(partition_of(kind.execution_of(one)))]
+        together = [one for one in inputs if not ownership.is_careful(partition_of(kind.execution_of(one)))]
         if together and (rest := await self._in_halves(together, kind)):
             return [*rest, *alone]
-        for number, one in enumerate(alone, start=1):
+        return await self._with_care(alone, kind)
+
+    async def _with_care(self, inputs: Sequence[_Input], kind: InputKind[_Input]) -> Sequence[_Input]:
+        """Folds each input in a tick of its own, for as long as the leases allow; returns those that are left."""
+        ownership, clock = self._parts.ownership, self._parts.ports.clock
+        until_s = clock.monotonic_s() + ownership.lease_s / CARE_SHARE
+        for number, one in enumerate(inputs, start=1):
             execution_id = kind.execution_of(one)
-            if (reason := self._unborn.pop(execution_id, "")) and self._parts.executions.state(execution_id) is None:
-                await self._refuse(one, kind, reason)
-                continue
-            await ownership.suspect(execution_id)
-            if rest := await self._in_halves([one], kind):
-                return [*rest, *alone[number:]]
+            rest: Sequence[_Input] = ()
+            async with ownership.folding_alone(execution_id):
+                if ownership.is_condemned(execution_id):
+                    await self._refuse(one, kind, SUSPECTED)
+                    ownership.acquit(execution_id)
+                else:
+                    rest = await self._in_halves([one], kind)
+            if rest or clock.monotonic_s() >= until_s:
+                return [*rest, *inputs[number:]]
         return ()
 
-    async def set_suspects_aside(self) -> None:
-        """Quarantines the executions that earlier owners of these partitions died of."""
-        suspects, executions = self._parts.ownership.suspects, self._parts.executions
-        for partition, execution_id in list(suspects.items()):
-            if self._parts.ownership.get(partition) is not None:
-                await executions.load({execution_id})
-                if executions.state(execution_id) is None:
-                    self._unborn[execution_id] = SUSPECTED
-                else:
-                    fold = Fold(executions, self._parts.ports.capabilities)
-                    self._quarantine(fold, execution_id, SUSPECTED)
+    async def set_condemned_aside(self) -> None:
+        """Quarantines executions that owners have died of. One that has not begun is left to :meth:`fold`."""
+        ownership, executions = self._parts.ownership, self._parts.executions
+        await executions.load(ownership.condemned.values())
+        for partition, execution_id in list(ownership.condemned.items()):
+            if executions.state(execution_id) is not None:
+                fold = Fold(executions, self._parts.ports.capabilities)
+                self._quarantine(fold, execution_id, SUSPECTED)
+                async with ownership.folding_alone(execution_id):  # so that the tick clears its suspicions
                     await self._committer.commit(fold.tick, self._committer.cursors({partition}))
-            del suspects[partition]
+                ownership.acquit(execution_id)
 
     async def _in_halves(self, inputs: Sequence[_Input], kind: InputKind[_Input]) -> Sequence[_Input]:
         try:

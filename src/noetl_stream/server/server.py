@@ -130,14 +130,15 @@ class Server(ServerParts):
         clock = self.ports.clock
         try:
             await self.housekeeping.run(clock.monotonic_s())
-            if self.ownership.suspects:
-                await self.quarantine.set_suspects_aside()
+            if self.ownership.condemned:
+                await self.quarantine.set_condemned_aside()
             messages = await self.reader.take(self.inputs.next_in_s(self.times.housekeeping_s))
             if messages:
                 await self._fold_messages(messages)
             await self._fold_inbox()
             await self._fold_inputs()
             await self._issue_missing()
+            self.ownership.turn_ended()
         except (Fenced, OutcomeUnknown) as error:
             log.warning("a tick failed: %s", error)
             await self._reload()

@@ -59,7 +59,9 @@ class _Partition:
     last_seq: int = 0
     last_ms: int = 0
     generation: int = 0
+    folding: str | None = None
     suspect: str | None = None
+    suspicions: int = 0
 
     def lease(self) -> PartitionLease:
         return _columns(PartitionLease, self)
@@ -117,7 +119,10 @@ class MemoryStore:
         _refuse_broken_json(tick)
         for advance in tick.partitions:
             partition = self.tables.partitions[advance.id]
-            partition.tick, partition.crashes, partition.suspect = advance.tick + 1, advance.crashes, None
+            partition.tick, partition.crashes = advance.tick + 1, advance.crashes
+            if not advance.crashes or (partition.folding and partition.folding == partition.suspect):
+                partition.suspicions = 0
+            partition.folding = None
             partition.last_seq, partition.last_ms = advance.last_seq, advance.last_ms
             partition.published_tick = advance.published_tick
         for event in tick.events:
@@ -184,7 +189,9 @@ class MemoryStore:
 
     # --- leases ---------------------------------------------------------------------------------------------------
 
-    async def take_over(self, owner: str, lease_s: float, limit: int) -> list[PartitionLease]:
+    async def take_over(
+        self, owner: str, lease_s: float, limit: int, alive: Collection[str] = ()
+    ) -> list[PartitionLease]:
         """See :meth:`noetl_stream.ports.store.Store.take_over`. Sorted by id."""
         now_s = self._clock.monotonic_s()
         free = [
@@ -194,18 +201,22 @@ class MemoryStore:
         ]
         taken = free[:limit]
         for row in taken:
+            if not row.given_back and row.owner not in alive:
+                row.crashes += 1
+                if row.folding:
+                    row.suspicions = row.suspicions + 1 if row.folding == row.suspect else 1
+                    row.suspect = row.folding
             row.epoch += 1
             row.owner = owner
             row.lease_until_s = now_s + lease_s
-            row.crashes += 0 if row.given_back else 1
-            row.given_back = False
+            row.given_back, row.folding = False, None
         return [row.lease() for row in taken]
 
-    async def suspect(self, owner: str, partition: int, epoch: int, execution_id: str) -> None:
+    async def set_folding(self, owner: str, partition: int, epoch: int, execution_id: str | None) -> None:
         row = self._row(partition)
         if row is None or (row.owner, row.epoch) != (owner, epoch):
             raise Fenced("another server has the partition")
-        row.suspect = execution_id
+        row.folding = execution_id
 
     async def renew(self, owner: str, epochs: Sequence[tuple[int, int]], lease_s: float) -> set[int]:
         mine = [row for id, epoch in epochs if (row := self._row(id)) and (row.owner, row.epoch) == (owner, epoch)]
@@ -218,7 +229,7 @@ class MemoryStore:
             row = self._row(id)
             if row is not None and (row.owner, row.epoch) == (owner, epoch):
                 row.owner, row.given_back, row.lease_until_s = None, True, self._clock.monotonic_s()
-                row.suspect = None
+                row.folding = None
                 row.published_tick = published_tick
 
     async def read_partitions(self, ids: Collection[int] | None = None) -> list[PartitionView]:

@@ -111,17 +111,19 @@ class PostgresStore(Listing):
         """
         await self._writer.commit(tick)
 
-    async def take_over(self, owner: str, lease_s: float, limit: int) -> list[PartitionLease]:
+    async def take_over(
+        self, owner: str, lease_s: float, limit: int, alive: Collection[str] = ()
+    ) -> list[PartitionLease]:
         """See :meth:`noetl_stream.ports.store.Store.take_over`. Sorted by id."""
-        return await self._writer.take_over(owner, lease_s, limit)
+        return await self._writer.take_over(owner, lease_s, limit, alive)
 
     async def owned(self, owner: str) -> list[PartitionLease]:
         """See :meth:`noetl_stream.ports.store.Store.owned`. When it returns, earlier commits have ended."""
         return await self._writer.owned(owner)
 
-    async def suspect(self, owner: str, partition: int, epoch: int, execution_id: str) -> None:
+    async def set_folding(self, owner: str, partition: int, epoch: int, execution_id: str | None) -> None:
         rows = await self._database.fetch(
-            "suspect", owner=owner, partition=partition, epoch=epoch, execution_id=execution_id
+            "set_folding", owner=owner, partition=partition, epoch=epoch, execution_id=execution_id
         )
         if not rows:
             raise Fenced("another server has the partition")

@@ -4,8 +4,8 @@ grant usage on schema noetl to noetl_server;
 grant execute on function noetl.fail_fence(), noetl.record_credential_use(text, text, bytea) to noetl_server;
 
 grant select on noetl.migration, noetl.meta, noetl.catalog, noetl.credential to noetl_server;
-grant select, update (epoch, owner, backend, lease_until, given_back, crashes, suspect, tick, published_tick, last_seq, last_ms)
-    on noetl.partition to noetl_server;
+grant select, update (epoch, owner, backend, lease_until, given_back, crashes, folding, suspect, suspicions,
+    tick, published_tick, last_seq, last_ms) on noetl.partition to noetl_server;
 
 grant select, insert on noetl.event, noetl.request, noetl.playbook to noetl_server;
 grant select, insert, update on noetl.execution to noetl_server;

@@ -14,7 +14,8 @@ moved as (
         last_ms = fence.last_ms,
         published_tick = fence.published_tick,
         crashes = fence.crashes,
-        suspect = null,
+        folding = null,
+        suspicions = case when fence.crashes = 0 or p.folding = p.suspect then 0 else p.suspicions end,
         backend = pg_backend_pid()
     from fence
     where p.id = fence.id
