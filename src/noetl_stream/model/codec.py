@@ -15,7 +15,7 @@ from noetl_stream.model.outcome import ErrorInfo, Payload
 
 Value = TypeVar("Value")
 
-_NUL: Final = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
+_NUL: Final = re.compile(rb"(?<!\\)((?:\\\\)*)\\u0000")
 """NUL, as JSON spells it: a backslash that no backslash escapes."""
 
 _encoder: Final = msgspec.json.Encoder()
@@ -75,11 +75,13 @@ def decode_entry(data: bytes | msgspec.Raw) -> Fact | messages.InputByReport:
 
 
 def check_text(data: bytes) -> None:
-    """Checks bytes that are stored whole: decoding alone skips the parts it does not use.
+    """Checks JSON that is stored whole: decoding alone skips the parts it does not use, and no column holds a NUL.
 
     Raises:
-        PayloadRefused: ``data`` is not UTF-8.
+        PayloadRefused: ``data`` is not UTF-8, or holds a NUL character.
     """
+    if b"u0000" in data and _NUL.search(data):
+        raise PayloadRefused("a message cannot hold a NUL character", hint="leave it out, or encode it")
     if data.isascii():
         return
     try:
@@ -88,14 +90,9 @@ def check_text(data: bytes) -> None:
         raise PayloadRefused(f"cannot read this message: {error}") from None
 
 
-def check_request(data: bytes) -> None:
-    """Checks an encoded request: parts of it become columns, which hold no NUL.
-
-    Raises:
-        PayloadRefused: ``data`` holds a NUL character.
-    """
-    if b"u0000" in data and _NUL.search(data):
-        raise PayloadRefused("a request cannot hold a NUL character", hint="leave it out, or encode it")
+def without_nul(data: bytes) -> bytes:
+    """JSON with U+FFFD in place of each NUL character."""
+    return _NUL.sub(rb"\1\\ufffd", data) if b"u0000" in data else data
 
 
 def payload_of(value: Any) -> Payload:

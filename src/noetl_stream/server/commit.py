@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 
 from noetl_stream.engine.effects import answer_claim
 from noetl_stream.engine.state import Execution
-from noetl_stream.errors import PayloadRefused, RequestAnswered, TickRefused
+from noetl_stream.errors import PayloadRefused, TickRefused
 from noetl_stream.model import codec
 from noetl_stream.playbook.plan import Plan
 from noetl_stream.ports import subjects
@@ -34,6 +34,7 @@ class Committer:
         Raises:
             Fenced, OutcomeUnknown: nothing of this tick may be published.
             TickRefused: Postgres refuses it for its data; nothing was written.
+            RequestAnswered: a request has an answer already; nothing was written.
         """
         self._publications.settle()
         advances = self._ownership.advance(moved, self.published(moved))
@@ -56,7 +57,7 @@ class Committer:
         )
         try:
             await self._store.commit(written)
-        except (PayloadRefused, RequestAnswered) as error:
+        except PayloadRefused as error:
             raise TickRefused(error.message) from error
         self._ownership.committed(advances, bool(tick.events))
         self.ticks += bool(tick.events)

@@ -81,8 +81,6 @@ class Fold:
         try:
             codec.check_text(message.body)  # facts are stored as received, including parts nothing decodes
             body = codec.decode_reported(message.body)
-            if isinstance(body, Request):
-                codec.check_request(message.body)
         except PayloadRefused as error:
             reason = str(error)
         else:
@@ -380,6 +378,8 @@ def _reason_to_refuse(message: ReportedMessage, body: Request | Report) -> str:
     if not _ids_valid(body):
         return "it contains an id that is not valid in a subject"
     fact = body.fact if isinstance(body, Request) else None
+    if isinstance(body, Request) and body.fact.request_id != body.request_id:
+        return "it is sent under one request id, and its fact has another"
     if isinstance(fact, ExecutionRequested) and max(len(fact.path), len(fact.trace_id)) > MAX_PATH_CHARS:
         return f"its path or trace id has more than {MAX_PATH_CHARS} characters"
     return ""

@@ -13,7 +13,7 @@ from typing import Final, Generic, NamedTuple, TypeVar
 
 from noetl_stream.engine.effects import SendMessage
 from noetl_stream.engine.state import RecordedFact
-from noetl_stream.errors import NoetlError, TickRefused
+from noetl_stream.errors import NoetlError, RequestAnswered, TickRefused
 from noetl_stream.model.events import ChildFinished, ExecutionQuarantined, ExecutionRequested
 from noetl_stream.model.ids import partition_of
 from noetl_stream.model.messages import InboxMessage, Request
@@ -108,10 +108,8 @@ class Quarantine:
     async def _in_halves(self, inputs: Sequence[_Input], kind: InputKind[_Input]) -> Sequence[_Input]:
         try:
             return await kind.fold(inputs)
-        except TickRefused as error:
-            ids = {kind.execution_of(one) for one in inputs}
-            self._parts.executions.forget(ids)
-            await self._parts.executions.load(ids)
+        except (TickRefused, RequestAnswered) as error:
+            await self._parts.executions.reload({kind.execution_of(one) for one in inputs})
             if len(inputs) == 1:
                 await self._refuse(inputs[0], kind, str(error))
                 return ()

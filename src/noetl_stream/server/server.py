@@ -15,6 +15,7 @@ from noetl_stream.errors import (
     OutcomeUnknown,
     PayloadRefused,
     ReaderBroken,
+    RequestAnswered,
     StreamLost,
     TickRefused,
     Unreachable,
@@ -159,10 +160,19 @@ class Server(ServerParts):
             self.reader.put_back(await self.quarantine.fold(own, self._messages))
 
     async def _fold_reported(self, own: Sequence[ReportedMessage]) -> Sequence[ReportedMessage]:
+        try:
+            return await self._fold_requests(own, starts_may_repeat=False)
+        except RequestAnswered:  # which is rare, and asking beforehand would cost each start a round trip
+            await self.executions.reload({message.execution_id for message in own})
+            return await self._fold_requests(own, starts_may_repeat=True)
+
+    async def _fold_requests(
+        self, own: Sequence[ReportedMessage], *, starts_may_repeat: bool
+    ) -> Sequence[ReportedMessage]:
         fold = Fold(self.executions, self.ports.capabilities)
         bodies: Bodies = [(message, body) for message in own if (body := fold.decode(message)) is not None]
         signed = without_unsigned(bodies, self.ports.signer)
-        folded = await without_repeated(signed, self.ports.store)
+        folded = await without_repeated(signed, self.ports.store, starts_may_repeat)
         await self._prepare(folded, fold.tick)
         count = fold.messages(folded)
         rest: Sequence[ReportedMessage] = ()
@@ -273,7 +283,7 @@ class Server(ServerParts):
         fold.refuse_oversized()
         try:
             await self.committer.commit(fold.tick, moved)
-        except TickRefused as error:
+        except (TickRefused, RequestAnswered) as error:
             log.warning("Postgres refuses a tick of %d executions: %s", len(fold.tick.touched), error)
             raise
         except (JournalConflict, PayloadRefused) as error:

@@ -95,7 +95,7 @@ class Requests:
         is_start = isinstance(request.fact, ExecutionRequested)
         message_id = request.request_id if is_start else f"{request.execution_id}.{request.request_id}"
         body = self._signer.encode(request)
-        codec.check_request(body)
+        codec.check_text(body)
         await self._log.publish_request(request.execution_id, message_id, body)
 
 
