@@ -65,6 +65,7 @@ decode_secret_answer: Final[Decode[messages.SecretAnswer]] = _decoder(messages.S
 decode_payload: Final[Decode[Payload]] = _decoder(Payload)
 decode_error: Final[Decode[ErrorInfo]] = _decoder(ErrorInfo)
 decode_keys: Final[Decode[list[str]]] = _decoder(list[str])
+decode_partitions: Final[Decode[list[int]]] = _decoder(list[int])
 decode_json: Final[Decode[Any]] = _decoder(Any)
 _decode_input: Final[Decode[messages.InputByReport]] = _decoder(messages.InputByReport)
 
