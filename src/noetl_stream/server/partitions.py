@@ -156,12 +156,9 @@ class PartitionOwnership:
 
     def committed(self, advances: Sequence[PartitionAdvance], has_events: bool) -> None:
         """Records that the tick with this fence is committed."""
-        if self.unsound and has_events:
-            self._grown |= {advance.id for advance in advances}
+        if self.unsound:
+            self._note_soundness(advances, has_events)
         for advance in advances:
-            if not advance.crashes:
-                self.unsound.pop(advance.id, None)
-                self.condemned.pop(advance.id, None)
             self._owned[advance.id] = self._owned[advance.id]._replace(
                 tick=advance.tick + 1,
                 last_seq=advance.last_seq,
@@ -169,6 +166,13 @@ class PartitionOwnership:
                 published_tick=advance.published_tick,
                 crashes=advance.crashes,
             )
+
+    def _note_soundness(self, advances: Sequence[PartitionAdvance], has_events: bool) -> None:
+        if has_events:
+            self._grown |= {advance.id for advance in advances}
+        for sound in (advance.id for advance in advances if not advance.crashes):
+            self.unsound.pop(sound, None)
+            self.condemned.pop(sound, None)
 
     def turn_ended(self) -> None:
         """Counts a turn of the partitions that folded something in it."""
