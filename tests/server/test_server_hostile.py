@@ -37,7 +37,7 @@ async def test_hostile_messages_stop_no_server_and_no_other_execution(stage: Sta
 ASKED = (
     subjects.INBOX, subjects.PING, subjects.PURGE, f"{subjects.ASK_QUEUE}.default", f"{subjects.ASK_REQUEST}.a.b",
     *(f"{one}.default" for one in (
-        subjects.ASK_PLAYBOOK, subjects.ASK_RESULT, subjects.ASK_CATALOG, subjects.ASK_SECRET,
+        subjects.ASK_PLAYBOOK, subjects.ASK_RESULT, subjects.ASK_CATALOG, subjects.ASK_SECRET, subjects.ASK_HIDE,
     )),
 )  # fmt: skip
 
