@@ -35,10 +35,9 @@ from noetl_stream.playbook.kinds.spec import Kinds
 from noetl_stream.ports import subjects
 from noetl_stream.ports.command_queue import Delivery
 from noetl_stream.ports.evaluator import Evaluator
-from noetl_stream.ports.journal import events_of
 from noetl_stream.ports.operations.documents import plain
 from noetl_stream.ports.sealed_blobs import SealedBlobs
-from noetl_stream.ports.store import ExecutionRow, PartitionAdvance, PartitionLease, StoredEntry, StoredEvent, Tick
+from noetl_stream.ports.store import ExecutionRow, PartitionAdvance, PartitionLease, StoredEvent, Tick
 from noetl_stream.server.credentials import SecretsResponder
 from noetl_stream.server.parts import ServerTimes
 from noetl_stream.server.server import Server
@@ -313,15 +312,6 @@ class Interrupted:
             return None
 
         return call
-
-
-def names_in(tick: Any) -> list[str]:
-    """The names of the events that a tick adds to journals."""
-    found: list[str] = []
-    for row in tick.entries:
-        entry = StoredEntry(**{name: getattr(row, name, None) for name in StoredEntry._fields})
-        found += [event.name for event in events_of(row.execution_id, (entry,))]
-    return found
 
 
 def once(error: NoetlError, wanted: Callable[[Any], bool] = lambda tick: bool(tick.entries)) -> Callable[[Any], Any]:

@@ -3,12 +3,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from server_stage import Stage, names_in, once
+from server_stage import Stage, once
 from waiting_stage import EXECUTION, result_of, whole
 
 from noetl_stream.errors import Fenced, NoetlError, OutcomeUnknown
 from noetl_stream.model.events import ChildRequested
 from noetl_stream.ports.store import ObjectUseRow
+from noetl_stream.testing.entries import names_in
 from noetl_stream.testing.simulation.work import CALLED, CALLED_PATH, playbook, work
 
 LIMITS = {"policy": {"limits": {"max_inline_bytes": 300}}}

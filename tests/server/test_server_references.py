@@ -3,11 +3,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from server_stage import Stage, names_in, once
+from server_stage import Stage, once
 from waiting_stage import EXECUTION, Dies, error_of, hear, result_of, signal, whole
 
 from noetl_stream.errors import Fenced, NoetlError, NotReady, OutcomeUnknown
 from noetl_stream.model.events import CancelRequested, CtxPatched, PauseRequested, ReferenceAwaited, ResumeRequested
+from noetl_stream.testing.entries import names_in
 from noetl_stream.testing.simulation.host import FaultInjector, SimulatedHost
 from noetl_stream.testing.simulation.work import playbook, work
 

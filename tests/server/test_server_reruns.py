@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from server_stage import Stage, names_in, once
+from server_stage import Stage, once
 from waiting_stage import EXECUTION, Dies, error_of, is_waiting, result_of, whole
 
 from noetl_stream.errors import Fenced, NoetlError, OutcomeUnknown
@@ -22,6 +22,7 @@ from noetl_stream.model.messages import Request
 from noetl_stream.playbook.compile.compiler import digest_of
 from noetl_stream.ports.store import ObjectUseRow
 from noetl_stream.server.inputs import ORIGINALS_AT_ONCE
+from noetl_stream.testing.entries import names_in
 from noetl_stream.testing.keys import SIGNER
 from noetl_stream.testing.simulation.host import FaultInjector, SimulatedHost
 from noetl_stream.testing.simulation.work import playbook, work

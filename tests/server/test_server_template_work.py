@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 
-from server_stage import ONE_STEP, Stage, names_in
+from server_stage import ONE_STEP, Stage
 
 from noetl_stream.engine.choices import answer_json
 from noetl_stream.errors import EvaluationEnded, Unreachable
 from noetl_stream.model.events import EvaluationAwaited, EvaluationFinished
 from noetl_stream.ports.store import Tick
 from noetl_stream.server.fold import TICK_OPERATIONS
+from noetl_stream.testing.entries import names_in
 from noetl_stream.testing.simulation.work import playbook, work
 
 

@@ -4,7 +4,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from server_stage import KINDS, Stage, names_in, once
+from server_stage import KINDS, Stage, once
 from waiting_stage import (
     EXECUTION,
     Dies,
@@ -27,6 +27,7 @@ from noetl_stream.ports.sealed_blobs import SealedBlobs
 from noetl_stream.server.inputs import FEW
 from noetl_stream.server.parts import ServerPorts
 from noetl_stream.server.server import Server
+from noetl_stream.testing.entries import names_in
 from noetl_stream.testing.keys import CAPABILITIES, OBJECT_KEYS, SIGNER
 from noetl_stream.testing.simulation.work import playbook, work
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, TypeAlias, TypeVar
 
@@ -14,6 +15,9 @@ from noetl_stream.model.events import AnyFact, Fact
 from noetl_stream.model.outcome import ErrorInfo, Payload
 
 Value = TypeVar("Value")
+
+_NUL: Final = re.compile(rb"(?<!\\)((?:\\\\)*)\\u0000")
+"""NUL, as JSON spells it: a backslash that no backslash escapes."""
 
 _encoder: Final = msgspec.json.Encoder()
 
@@ -65,6 +69,7 @@ decode_hide_answer: Final[Decode[messages.HideAnswer]] = _decoder(messages.HideA
 decode_payload: Final[Decode[Payload]] = _decoder(Payload)
 decode_error: Final[Decode[ErrorInfo]] = _decoder(ErrorInfo)
 decode_keys: Final[Decode[list[str]]] = _decoder(list[str])
+decode_partitions: Final[Decode[list[int]]] = _decoder(list[int])
 decode_json: Final[Decode[Any]] = _decoder(Any)
 _decode_entry: Final[Decode[messages.RecordEntry]] = _decoder(messages.RecordEntry)
 _decode_input: Final[Decode[tuple[str, int]]] = _decoder(tuple[str, int])
@@ -101,17 +106,24 @@ def decode_facts(data: bytes | msgspec.Raw) -> Iterator[tuple[Fact, msgspec.Raw]
 
 
 def check_text(data: bytes) -> None:
-    """Checks bytes that are stored whole: decoding alone skips the parts it does not use.
+    """Checks JSON that is stored whole: decoding alone skips the parts it does not use, and no column holds a NUL.
 
     Raises:
-        PayloadRefused: ``data`` is not UTF-8.
+        PayloadRefused: ``data`` is not UTF-8, or holds a NUL character.
     """
+    if b"u0000" in data and _NUL.search(data):
+        raise PayloadRefused("a message cannot hold a NUL character", hint="leave it out, or encode it")
     if data.isascii():
         return
     try:
         data.decode()
     except UnicodeDecodeError as error:
         raise PayloadRefused(f"cannot read this message: {error}") from None
+
+
+def without_nul(data: bytes) -> bytes:
+    """JSON with U+FFFD in place of each NUL character."""
+    return _NUL.sub(rb"\1\\ufffd", data) if b"u0000" in data else data
 
 
 def payload_of(value: Any) -> Payload:
