@@ -85,9 +85,7 @@ class Publications:
 
     def commands_under_way(self) -> set[str]:
         """Ids of commands that are sent but not yet acknowledged."""
-        return {
-            command.command_id for sent in self._under_way if not sent.is_acknowledged for command in sent.commands
-        }
+        return {command.command_id for sent in self._under_way if not sent.is_acknowledged for command in sent.commands}
 
     async def drain(self, timeout_s: float) -> None:
         """Waits until everything is acknowledged, at most ``timeout_s``."""

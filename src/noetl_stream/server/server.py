@@ -232,7 +232,7 @@ class Server(ServerParts):
 
     async def _issue_missing(self) -> None:
         """Reissues owed commands that the queue has lost (PROTOCOL §2 *Reconcile*)."""
-        missing = self.reconciler.take_missing(self.executions, self._folded())
+        missing = self.reconciler.take_missing(self.executions, self._folded)
         if not missing:
             return
         fold = Fold(self.executions, self.ports.capabilities)
