@@ -10,6 +10,7 @@ from noetl_stream.errors import NotReady
 from noetl_stream.model import codec
 from noetl_stream.model.ids import partition_of
 from noetl_stream.testing.keys import capability_of
+from noetl_stream.testing.simulation.host import FaultInjector, SimulatedHost
 from noetl_stream.testing.simulation.work import JOBS, Job, playbook
 
 EXECUTION = "execution-1"
@@ -49,6 +50,38 @@ async def test_a_request_stored_twice_starts_nothing_twice(stage: Stage) -> None
     await stage.pass_time(5)
     assert [row.name for row in await stage.journal(EXECUTION)].count("execution.requested") == 1
     assert set(stage.effects.values()) == {1}
+
+
+class Calls(FaultInjector):
+    """What a server has done."""
+
+    def __init__(self) -> None:
+        self.points: list[str] = []
+
+    async def inject(self, host: SimulatedHost, point: str) -> None:
+        self.points.append(point)
+
+
+async def test_an_execution_is_looked_for_only_if_its_id_is_not_above_all_others(stage: Stage) -> None:
+    await stage.server()
+    await stage.request("execution-4", "request-4", ONE_STEP)
+    await stage.pass_time(1)
+    stage.running[0].cancel()
+    calls = Calls()
+    server, _, _ = stage.start_server(stage.host("second", calls))
+    await stage.until(lambda: len(server.ownership) == 32)
+
+    calls.points.clear()
+    for number in (5, 6):
+        await stage.request(f"execution-{number}", f"request-{number}", ONE_STEP)
+        await stage.pass_time(1)
+    assert "store.commit" in calls.points
+    assert "store.executions" not in calls.points
+
+    for number in (3, 4):
+        await stage.request(f"execution-{number}", f"again-{number}", ONE_STEP)
+        await stage.pass_time(1)
+    assert calls.points.count("store.executions") == 1  # that of execution-4 was loaded with its partition
 
 
 @pytest.mark.parametrize("restarted", [False, True], ids=["same server", "another server"])

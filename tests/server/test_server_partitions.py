@@ -92,6 +92,8 @@ async def test_a_zombie_finds_itself_fenced_and_continues_with_what_it_still_own
     first, _, task = stage.start_server(host)
     await stage.until(lambda: len(first.ownership) == 32)
     stage.start_worker()
+    await stage.request("later-by-its-id", "request-0", ONE_STEP)  # so that EXECUTION is looked for in the store
+    await stage.ended("later-by-its-id")
     injector.armed = True
     await stage.request(EXECUTION, "request-1", ONE_STEP)
     await stage.until(lambda: injector.struck)

@@ -1,10 +1,15 @@
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
 from server_stage import ONE_STEP, Stage
 
+from noetl_stream.adapters.clock import ManualClock
+from noetl_stream.adapters.memory.broker import MemoryBroker
+from noetl_stream.model.ids import PARTITIONS
+from noetl_stream.server.reader import PartitionReader
 from noetl_stream.testing.simulation.host import FaultInjector, SimulatedHost
 from noetl_stream.testing.simulation.work import JOBS, Job
 
@@ -87,3 +92,47 @@ async def test_a_defect_in_a_reader_stops_the_server_with_that_error(stage: Stag
     await stage.request(EXECUTION, "request-1", ONE_STEP)
     with pytest.raises(ZeroDivisionError):
         await stage.running[0]
+
+
+async def test_all_waits_for_messages_share_one_alarm() -> None:
+    clock = ManualClock()
+    log = MemoryBroker(clock).event_log
+    reader = PartitionReader(log, clock)
+    await reader.add(range(PARTITIONS), after=0)
+    for number in range(5):
+        await log.publish_request(EXECUTION, f"request-{number}", b"{}")
+        assert len(await reader.take(10.0)) == 1
+    taking = asyncio.create_task(reader.take(1.0))  # which moves the alarm
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert clock.sleepers == 1
+    clock.advance(1.0)
+    assert await taking == []
+    await reader.close()
+    assert clock.sleepers == 0
+
+
+async def test_what_a_tick_publishes_is_written_before_the_server_looks_for_more(stage: Stage) -> None:
+    host = stage.host("server")
+    server, _, _ = stage.start_server(host)
+    log: Any = host.log
+    reader: Any = server.reader
+    publish, take = log.publish_decided, reader.take
+    order: list[str] = []
+
+    def publish_later(messages: Any) -> Any:
+        order.append("sent")
+        asyncio.get_running_loop().call_soon(order.append, "written")  # as a connection writes: once a turn
+        return publish(messages)
+
+    async def take_noted(timeout_s: float) -> Any:
+        order.append("looked")
+        return await take(timeout_s)
+
+    log.publish_decided, reader.take = publish_later, take_noted
+    stage.start_worker()
+    await stage.request(EXECUTION, "request-1", ONE_STEP)
+    await stage.ended(EXECUTION)
+    sent = [place for place, what in enumerate(order) if what == "sent"]
+    assert sent
+    assert {order[place + 1] for place in sent} == {"written"}

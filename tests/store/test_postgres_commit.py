@@ -195,7 +195,8 @@ async def test_a_commit_with_a_lost_answer_is_kept(dsn: str, watcher: Any, event
     store = await PostgresStore.open(f"postgresql://postgres@127.0.0.1:{port}{parts.path}", name="deaf")
     try:
         (lease,) = await taken(store)
-        await store.commit(tick_of("one", [lease]))  # prepares the statement
+        prepares = tick_of("one", [lease], entries=[entry_row("b", position) for position, _ in enumerate(events)])
+        await store.commit(prepares)
         tick = tick_of("one", [lease._replace(tick=1)], entries=events)
         dropper.order = order
         commit = asyncio.create_task(expect_error(OutcomeUnknown, store.commit(tick)))

@@ -7,12 +7,13 @@ from importlib.resources import files
 from typing import Any
 
 import pytest
+from msgspec.structs import asdict
 
 from noetl_stream.adapters.postgres import statements
-from noetl_stream.adapters.postgres.statements import compiled, query_text, statement
+from noetl_stream.adapters.postgres.statements import commit_statement, compiled, query_text, statement
 from noetl_stream.ports.access import AuditedAnswer
 from noetl_stream.ports.rows import Json, Row
-from noetl_stream.ports.store import EntryRow, ExecutionRow, TermRow, TimerKey
+from noetl_stream.ports.store import EntryRow, ExecutionRow, PartitionAdvance, RequestRow, TermRow, Tick, TimerKey
 
 QUERIES = sorted(
     file.name.removesuffix(".sql") for file in (files("noetl_stream.adapters.postgres") / "queries").iterdir()
@@ -36,9 +37,7 @@ def test_columns_are_the_fields_of_a_row_type() -> None:
 
 
 def test_rows_are_given_as_an_array_a_column() -> None:
-    found = compiled(
-        "where x = :x and (a, b) in (select * from unnest(:terms.arrays)) and n = cardinality(:terms.term)"
-    )
+    found = compiled("where x = :x and (a, b) in (select * from :terms.rows) and n = cardinality(:terms.term)")
     assert found.text == (
         "where x = $1 and (a, b) in (select * from unnest($2::text[], $3::text[])) and n = cardinality($2::text[])"
     )
@@ -48,7 +47,7 @@ def test_rows_are_given_as_an_array_a_column() -> None:
 
 
 def test_keys_are_given_as_rows_are() -> None:
-    found = compiled("unnest(:timers_gone.arrays)")
+    found = compiled(":timers_gone.rows")
     assert found.arguments({"timers_gone": [TimerKey("e1", "t1"), TimerKey("e2", "t2")]}) == [
         ("e1", "e2"),
         ("t1", "t2"),
@@ -56,7 +55,7 @@ def test_keys_are_given_as_rows_are() -> None:
 
 
 def test_an_array_has_the_type_of_its_column() -> None:
-    found = compiled("unnest(:entries.arrays)").text
+    found = compiled(":entries.rows").text
     types = dict(zip(EntryRow.__struct_fields__, re.findall(r"::(\w+)\[\]", found), strict=True))
     assert (types["execution_id"], types["step_run_id"], types["position"], types["source_seq"], types["data"]) == (
         "text",
@@ -81,7 +80,7 @@ def test_an_update_leaves_what_is_written_once() -> None:
     )
 
 
-@pytest.mark.parametrize("text", [":nobody.columns", ":entries.nothing", ":token.arrays", ":entries.values"])
+@pytest.mark.parametrize("text", [":nobody.columns", ":entries.nothing", ":token.rows", ":entries.values"])
 def test_a_dotted_name_that_says_nothing_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=re.escape(text)):
         compiled(text)
@@ -96,6 +95,29 @@ def test_a_missing_value_is_reported() -> None:
 def test_every_file_compiles_and_numbers_nothing_itself(name: str) -> None:
     assert "$" not in query_text(name)
     statement(name)
+
+
+def rows_of(tick: Tick) -> list[tuple[str, str]]:
+    """What the statement of a tick writes, and from one row or several."""
+    text = commit_statement(tick).text
+    return re.findall(r"(\w+) as \(\n    insert.*?from \(?(values|unnest)", text, re.DOTALL)
+
+
+def test_a_tick_pays_for_the_rows_it_has() -> None:
+    advance = PartitionAdvance(id=3, epoch=1, tick=7, last_seq=9, last_ms=5, published_tick=6)
+    request = RequestRow(execution_id="e1", request_id="r", answer=b"{}", position=1)
+    terms = [TermRow(term="t1", execution_id="e1"), TermRow(term="t2", execution_id="e1")]
+
+    empty = Tick(owner="one", partitions=[advance])
+    assert rows_of(empty) == []
+    assert "for update" not in commit_statement(empty).text
+    assert commit_statement(empty).arguments(asdict(empty)) == [3, 1, 7, 9, 5, 6, "one"]
+
+    some = Tick(owner="one", partitions=[advance, advance], requests=[request], terms=terms)
+    assert rows_of(some) == [("written_requests", "values"), ("written_terms", "unnest")]
+    assert "order by p.id\n    for update" in commit_statement(some).text
+    answered, found = ["r", "e1", b"{}", 1], [("t1", "t2"), ("e1", "e1")]
+    assert commit_statement(some).arguments(asdict(some))[7:] == answered + found
 
 
 class _Wider(TermRow, frozen=True, kw_only=True):

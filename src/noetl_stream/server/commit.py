@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Collection, Mapping
 
 from noetl_stream.engine.effects import answer_claim
@@ -66,6 +67,7 @@ class Committer:
         if decided or tick.commands:
             self._publications.publish(ticks, decided, tick.commands)
         self._notify(tick)
+        await asyncio.sleep(0)  # sends all this before the server looks for the next tick
 
     async def mark(self, through: Mapping[int, int]) -> None:
         """Writes the cursors of idle partitions and ``published_tick`` if they have moved (with each lease renewal)."""

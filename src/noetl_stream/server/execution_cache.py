@@ -47,6 +47,7 @@ class ExecutionCache:
         self._loaded = loaded
         self._executions: dict[str, CachedExecution] = {}
         self._ended: LruCache[str, bool] = LruCache(ENDED_KEPT)
+        self._newest: str | None = None
 
     def get(self, execution_id: str) -> CachedExecution | None:
         return self._executions.get(execution_id)
@@ -71,6 +72,8 @@ class ExecutionCache:
     def begin(self, execution_id: str, plan: Plan | InvalidPlan) -> CachedExecution:
         """Adds an execution whose request is about to be folded."""
         cached = self._executions[execution_id] = CachedExecution(None, plan)
+        if self._newest is not None:
+            self._newest = max(self._newest, execution_id)
         return cached
 
     def end(self, execution_id: str) -> None:
@@ -87,6 +90,7 @@ class ExecutionCache:
     def forget_all(self) -> None:
         self._executions.clear()
         self._ended.clear()
+        self._newest = None
 
     def forget_partitions(self, partitions: Collection[int]) -> None:
         for execution_id in [key for key in self._executions if partition_of(key) in partitions]:
@@ -100,7 +104,7 @@ class ExecutionCache:
 
     async def load(self, execution_ids: Collection[str]) -> None:
         """Loads those executions from Postgres that are not in memory."""
-        unknown = [key for key in execution_ids if key not in self._executions and key not in self._ended]
+        unknown = [key for key in execution_ids if not self.is_known(key) and not self._is_new(key)]
         if not unknown:
             return
         rows = await self._store.executions(unknown)
@@ -119,7 +123,14 @@ class ExecutionCache:
 
     async def load_partitions(self, partitions: Collection[int]) -> None:
         """Loads all open executions of these partitions, after a takeover."""
+        self._newest = max(self._newest or "", await self._store.newest_execution())
         await self.load((await self._store.live_executions(partitions)).keys())
+
+    def _is_new(self, execution_id: str) -> bool:
+        """Whether it can have no row: the id is above all there were at the last takeover, and this owner alone has
+        begun executions of its partitions since.
+        """
+        return self._newest is not None and execution_id > self._newest
 
     async def _replay(self, execution_id: str, journal: Sequence[StoredEvent]) -> CachedExecution:
         state = replay(execution_id, journal)

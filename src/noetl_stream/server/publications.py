@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Collection, Mapping, Sequence
+from typing import NamedTuple
 
 from noetl_stream.concurrency import result_until
 from noetl_stream.errors import Unreachable
@@ -16,6 +17,18 @@ from noetl_stream.ports.event_log import DecidedMessage, EventLog
 log = logging.getLogger(__name__)
 
 
+class _Sent(NamedTuple):
+    """What was sent after one commit: the tick of each partition, and what ends with the acknowledgements."""
+
+    ticks: Mapping[int, int]
+    commands: Sequence[QueuedCommand]
+    waits: Sequence[asyncio.Future[None]]
+
+    @property
+    def is_acknowledged(self) -> bool:
+        return all(wait.done() for wait in self.waits)
+
+
 class Publications:
     """Publishes in commit order and tracks, per partition, up to which tick everything is acknowledged."""
 
@@ -23,7 +36,7 @@ class Publications:
         self._log = log
         self._queue = queue
         self._clock = clock
-        self._under_way: deque[tuple[Mapping[int, int], frozenset[str], asyncio.Future[list[None]]]] = deque()
+        self._under_way: deque[_Sent] = deque()
         self._published: dict[int, int] = {}
         self._withdrawals: set[asyncio.Future[None]] = set()
 
@@ -40,8 +53,7 @@ class Publications:
             waits.append(asyncio.ensure_future(self._log.publish_decided(decided)))
         if commands:
             waits.append(asyncio.ensure_future(self._queue.issue(commands)))
-        ids = frozenset(command.command_id for command in commands)
-        self._under_way.append((ticks, ids, asyncio.gather(*waits)))
+        self._under_way.append(_Sent(ticks, commands, waits))
 
     def withdraw(self, commands: Collection[tuple[str, str]]) -> None:
         """Removes cancelled commands from the queue, in the background: it only saves workers a claim."""
@@ -57,10 +69,11 @@ class Publications:
 
     def settle(self) -> None:
         """Records acknowledgements, in order."""
-        while self._under_way and self._under_way[0][2].done():
-            ticks, _, done = self._under_way.popleft()
-            done.result()
-            self._published.update(ticks)
+        while self._under_way and self._under_way[0].is_acknowledged:
+            sent = self._under_way.popleft()
+            for wait in sent.waits:
+                wait.result()
+            self._published.update(sent.ticks)
 
     def published_tick(self, partition: int, otherwise: int) -> int:
         """The last tick of ``partition`` known to be published.
@@ -72,11 +85,11 @@ class Publications:
 
     def commands_under_way(self) -> set[str]:
         """Ids of commands that are sent but not yet acknowledged."""
-        return {command_id for _, ids, done in self._under_way if not done.done() for command_id in ids}
+        return {command.command_id for sent in self._under_way if not sent.is_acknowledged for command in sent.commands}
 
     async def drain(self, timeout_s: float) -> None:
         """Waits until everything is acknowledged, at most ``timeout_s``."""
-        waits = [done for _, _, done in self._under_way if not done.done()]
+        waits = [wait for sent in self._under_way for wait in sent.waits if not wait.done()]
         if waits:
             await result_until(asyncio.wait(waits), self._clock.sleep(timeout_s))
         self.settle()

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from noetl_stream.concurrency import end_tasks, result_until
+from noetl_stream.concurrency import end_tasks
 from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.event_log import EventLog, EventReader, ReportedMessage
 
@@ -44,6 +44,8 @@ class PartitionReader:
         self._consumer_of: dict[int, PartitionConsumer] = {}
         self._arrived: asyncio.Queue[Arrived] = asyncio.Queue(maxsize=8)
         self._put_back: list[ReportedMessage] = []
+        self._alarm: asyncio.Task[None] | None = None
+        self._alarm_s = 0.0
 
     @property
     def readers(self) -> int:
@@ -74,7 +76,7 @@ class PartitionReader:
         self._put_back = [*messages, *self._put_back]
 
     async def take(self, timeout_s: float) -> list[ReportedMessage]:
-        """The messages that have arrived, from all consumers; empty after ``timeout_s``.
+        """The messages that have arrived, from all consumers; empty after ``timeout_s`` or earlier.
 
         Raises:
             ReaderBroken: a reader may have missed messages. Any other error of a reader is raised unchanged.
@@ -82,7 +84,9 @@ class PartitionReader:
         if self._put_back:
             messages, self._put_back = self._put_back[:PUT_BACK_MESSAGES], self._put_back[PUT_BACK_MESSAGES:]
             return messages
-        arrived = await self._first(timeout_s)
+        if self._arrived.empty():
+            self._set_alarm(timeout_s)
+        arrived = await self._arrived.get()
         messages = []
         while arrived is not None:
             if isinstance(arrived, Exception):
@@ -92,11 +96,6 @@ class PartitionReader:
             messages += [message for message in batch if self._consumer_of.get(message.partition) is consumer]
             arrived = self._arrived.get_nowait() if not self._arrived.empty() else None
         return messages
-
-    async def _first(self, timeout_s: float) -> Arrived | None:
-        if not self._arrived.empty():
-            return self._arrived.get_nowait()
-        return await result_until(self._arrived.get(), self._clock.sleep(timeout_s))
 
     def folded_through(self) -> dict[int, int]:
         """Per partition, the sequence up to which everything was returned; only of consumers with nothing queued.
@@ -119,6 +118,8 @@ class PartitionReader:
         consumers, self._consumers = self._consumers, []
         self._consumer_of.clear()
         self._put_back = []
+        if self._alarm is not None:
+            await end_tasks([self._alarm])
         await _end(consumers)
         while not self._arrived.empty():
             self._arrived.get_nowait()
@@ -129,6 +130,20 @@ class PartitionReader:
         if idle:
             self._consumers = [consumer for consumer in self._consumers if consumer in used]
             await _end(idle)
+
+    def _set_alarm(self, timeout_s: float) -> None:
+        """Nudges after ``timeout_s`` or earlier. An alarm that is set stays: one for each message would cost more."""
+        due_s = self._clock.monotonic_s() + timeout_s
+        if self._alarm is not None and not self._alarm.done():
+            if self._alarm_s <= due_s:
+                return
+            self._alarm.cancel()
+        self._alarm_s = due_s
+        self._alarm = asyncio.create_task(self._ring(timeout_s))
+
+    async def _ring(self, after_s: float) -> None:
+        await self._clock.sleep(after_s)
+        self.nudge()
 
     async def _run(self, consumer: PartitionConsumer) -> None:
         try:

@@ -6,7 +6,7 @@ command is acknowledged, so the report of a command missing from the list is at 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple
 
 from noetl_stream.ports.command_queue import CommandQueue
@@ -50,13 +50,13 @@ class Reconciler:
         """Discards the list."""
         self._missing = ()
 
-    def take_missing(self, executions: ExecutionCache, folded: int) -> Sequence[OwedCommand]:
+    def take_missing(self, executions: ExecutionCache, folded: Callable[[], int]) -> Sequence[OwedCommand]:
         """The listed commands still owed at the same issue; empty until the log is folded to its end at that time.
 
         Args:
-            folded: The sequence up to which all owned partitions are folded.
+            folded: Returns the sequence up to which all owned partitions are folded.
         """
-        if not self._missing or folded < self._through:
+        if not self._missing or folded() < self._through:
             return ()
         missing, self._missing = self._missing, ()
         assignments = [(owed, executions.assignment(owed.execution_id, owed.command_id)) for owed in missing]

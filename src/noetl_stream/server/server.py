@@ -266,7 +266,7 @@ class Server(ServerParts):
 
     async def _issue_missing(self) -> None:
         """Reissues owed commands that the queue has lost (PROTOCOL §2 *Reconcile*)."""
-        missing = self.reconciler.take_missing(self.executions, self._folded())
+        missing = self.reconciler.take_missing(self.executions, self._folded)
         if missing:
             await self.quarantine.fold(missing, self._owed)
 

@@ -343,6 +343,9 @@ class MemoryStore:
         rows = self.tables.executions.values()
         return {row.execution_id: row.digest for row in rows if row.finished_ms is None and row.partition in partitions}
 
+    async def newest_execution(self) -> str:
+        return max(self.tables.executions, default="")
+
     async def execution(self, execution_id: str) -> ExecutionRow | None:
         return self.tables.executions.get(execution_id)
 

@@ -4,13 +4,16 @@
 only there:
 
 =======================  ===============================================================================
-``:events.columns``      ``execution_id, position, …``
-``:events.arrays``       an array parameter per column, ``$8::text[], $9::bigint[], …``, of a sequence of rows
-``:events.position``     one of these arrays
+``:entries.columns``     ``execution_id, position, …``
+``:entries.rows``        a sequence of rows, ``unnest($8::text[], $9::bigint[], …)``: an array parameter per column
+``:entries.position``    one of these arrays
 ``:token.values``        a parameter per column, ``$1, $2, …``, of a single row
 ``:token.id``            one of these parameters
 ``:executions.updates``  ``status = excluded.status, …`` for all columns except those written once
 =======================  ===============================================================================
+
+The statement of a tick is made of the parts of ``commit.sql`` that it has rows for, and a sequence of one row is
+written as ``(values ($8::text, $9::bigint, …))``: Postgres spends more on the nodes of a plan than on a few rows.
 """
 
 from __future__ import annotations
@@ -36,7 +39,7 @@ _TICK_ROWS: Final = {name: get_args(hint) for name, hint in get_type_hints(Tick)
 SEQUENCES: Final[Mapping[str, type[Any]]] = {
     name: kinds[0] for name, kinds in _TICK_ROWS.items() if kinds and issubclass(kinds[0], (Row, tuple))
 }
-"""The row types of a tick, by its fields: the source of ``arrays``."""
+"""The row types of a tick, by its fields: the source of ``rows``."""
 
 SINGLE_ROWS: Final[Mapping[str, type[Any]]] = {
     "answer": AuditedAnswer,
@@ -57,9 +60,11 @@ ROW_TYPES: Final[Mapping[str, type[Any]]] = {**SEQUENCES, **SINGLE_ROWS}
 MAX_COMPILED: Final = 512
 """How many compiled texts are cached; those of execution lists are built from conditions."""
 
+_PART: Final = re.compile(r"^-- part (\w+)(?:: (one|several))?\n", re.MULTILINE)
+_SIZES: Final = {None: None, "one": 1, "several": 2}
 _NAME: Final = re.compile(r"(?<![:\w]):([a-z][a-z0-9_]*)(?:\.([a-z_]+))?")
 _SQL_TYPES: Final = {str: "text", int: "bigint", Json: "json"}
-"""The element types of arrays. Inserting converts ``bigint`` to the ``integer`` of some columns."""
+"""The types of columns in a sequence. Inserting converts ``bigint`` to the ``integer`` of some columns."""
 
 _Row = TypeVar("_Row", bound=Row)
 Spread = Callable[[Any], Iterable[Any]]
@@ -105,8 +110,47 @@ def compiled(text: str) -> Statement:
     return _Compilation().statement(text)
 
 
+class _Part(NamedTuple):
+    """A part of ``commit.sql``: for one row (1) or several (2) of this field of a tick, or for both (``None``)."""
+
+    rows: str
+    size: int | None
+    text: str
+
+
+def commit_statement(tick: Tick) -> Statement:
+    """The statement that commits ``tick``; its arguments are the fields of the tick."""
+    return _commit_of(tuple([min(len(getattr(tick, name)), 2) for name in _part_names()]))
+
+
+@lru_cache(maxsize=MAX_COMPILED)
+def _commit_of(sizes: tuple[int, ...]) -> Statement:
+    """The statement of ticks with no row (0), one, or several (2) of each of :func:`_part_names`."""
+    size_of = dict(zip(_part_names(), sizes, strict=True))
+    wanted = [part.text for part in _commit_parts() if size_of[part.rows] and part.size in (None, size_of[part.rows])]
+    text = "with " + ",\n".join(wanted) + "\nselect ok from passed"
+    return _Compilation(frozenset(name for name, size in size_of.items() if size == 1)).statement(text)
+
+
+@cache
+def _commit_parts() -> list[_Part]:
+    _, *pieces = _PART.split(query_text("commit"))
+    return [
+        _Part(rows, _SIZES[size], text.strip())
+        for rows, size, text in zip(pieces[::3], pieces[1::3], pieces[2::3], strict=True)
+    ]
+
+
+@cache
+def _part_names() -> tuple[str, ...]:
+    return tuple(dict.fromkeys(part.rows for part in _commit_parts()))
+
+
 class _Compilation:
-    def __init__(self) -> None:
+    """``single`` are the sequences that have one row."""
+
+    def __init__(self, single: frozenset[str] = frozenset()) -> None:
+        self._single = single
         self._first_numbers: dict[str, int] = {}
         self._spreads: list[tuple[str, Spread]] = []
         self._count = 0
@@ -127,8 +171,10 @@ class _Compilation:
         if part == "updates":
             return _updates(names, row_type.written_once)
         parameters = self._parameters(name, row_type)
-        if part == ("arrays" if name in SEQUENCES else "values"):
+        if part == "values" and name not in SEQUENCES:
             return ", ".join(parameters)
+        if part == "rows" and name in SEQUENCES:
+            return f"(values ({', '.join(parameters)}))" if name in self._single else f"unnest({', '.join(parameters)})"
         if part not in names:
             raise ValueError(f"{name} has no column {part}: {match[0]}")
         return parameters[names.index(part)]
@@ -137,9 +183,12 @@ class _Compilation:
         names = columns(row_type)
         if name in SEQUENCES:
             as_tuple = astuple if issubclass(row_type, Row) else tuple
-            first = self._first_number(name, len(names), partial(_arrays, len(names), as_tuple))
-            types = [f"::{_SQL_TYPES[kind]}[]" for kind in column_types(row_type).values()]
-            return [f"${first + place}{type_}" for place, type_ in enumerate(types)]
+            is_single = name in self._single
+            spread = partial(_only, as_tuple) if is_single else partial(_arrays, len(names), as_tuple)
+            first = self._first_number(name, len(names), spread)
+            suffix = "" if is_single else "[]"
+            types = [_SQL_TYPES[kind] for kind in column_types(row_type).values()]
+            return [f"${first + place}::{type_}{suffix}" for place, type_ in enumerate(types)]
         first = self._first_number(name, len(names), attrgetter(*names))
         return [f"${first + place}" for place in range(len(names))]
 
@@ -162,6 +211,10 @@ def _updates(names: Iterable[str], written_once: frozenset[str]) -> str:
 
 def _one(value: Any) -> tuple[Any]:
     return (value,)
+
+
+def _only(as_tuple: Callable[[Any], tuple[Any, ...]], rows: Sequence[Any]) -> tuple[Any, ...]:
+    return as_tuple(rows[0])
 
 
 def _arrays(width: int, as_tuple: Callable[[Any], tuple[Any, ...]], rows: Sequence[Any]) -> list[tuple[Any, ...]]:

@@ -210,6 +210,9 @@ class PostgresStore(Listing):
         rows = await self._database.fetch("live_executions", partition_ids=list(partitions))
         return {row[0]: row[1] for row in rows}
 
+    async def newest_execution(self) -> str:
+        return (await self._database.fetch("newest_execution"))[0][0] or ""
+
     async def execution(self, execution_id: str) -> ExecutionRow | None:
         return (await self.executions([execution_id])).get(execution_id)
 

@@ -7,11 +7,11 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Final, TypeVar
 
 import asyncpg
-from msgspec.structs import asdict, astuple
+from msgspec.structs import asdict, astuple, replace
 
 from noetl_stream.adapters.postgres.database import CLOSE_TIMEOUT_S, Connection, Database
 from noetl_stream.adapters.postgres.failures import DRIVER_ERRORS, translated, was_answered
-from noetl_stream.adapters.postgres.statements import statement
+from noetl_stream.adapters.postgres.statements import commit_statement, statement
 from noetl_stream.errors import OutcomeUnknown
 from noetl_stream.ports.rows import Row, columns
 from noetl_stream.ports.store import PartitionLease, Tick
@@ -124,15 +124,16 @@ class Writer:
 
 
 async def _commit_small(connection: Connection, tick: Tick, timeout_s: float) -> None:
-    commit = statement("commit")
+    commit = commit_statement(tick)
     await connection.execute(commit.text, *commit.arguments(asdict(tick)), timeout=timeout_s)
 
 
 async def _commit_large(connection: Connection, tick: Tick, timeout_s: float) -> None:
-    commit, use = statement("commit"), statement("use_objects")
+    rest = replace(tick, entries=())
+    commit, use = commit_statement(rest), statement("use_objects")
     async with asyncio.timeout(timeout_s):
         await connection.execute("begin")
-        await connection.execute(commit.text, *commit.arguments(asdict(tick) | {"entries": ()}))
+        await connection.execute(commit.text, *commit.arguments(asdict(rest)))
         try:
             await _copy(connection, "event", tick.entries)
             await _copy(connection, "dead_letter", tick.dead_letters)

@@ -69,7 +69,9 @@ class ReadingConformance:
             execution_row("c", partition=2, finished_ms=9),
             execution_row("d", partition=3),
         ]
+        assert await store.newest_execution() == ""
         await committed(store, executions=rows)
+        assert await store.newest_execution() == "d"
         assert await store.live_executions([1, 2]) == {"a": "d1", "b": "d2"}
         assert await store.live_executions([]) == {}
 

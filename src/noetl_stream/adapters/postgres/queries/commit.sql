@@ -1,8 +1,30 @@
 -- One tick, all or nothing. PROTOCOL §2 "Lease and fence"; HOT_PATH §5 "Two commit shapes".
+-- Of the parts, each under a line "-- part", a tick takes those it has rows for: a plan costs by its nodes, not its rows.
+
+-- part partitions: one
+moved as (
+    update noetl.partition p
+    set tick = p.tick + 1,
+        last_seq = v.last_seq,
+        last_ms = v.last_ms,
+        published_tick = v.published_tick,
+        crashes = v.crashes,
+        folding = null,
+        suspicions = case when v.crashes = 0 or p.folding = p.suspect then 0 else p.suspicions end,
+        backend = pg_backend_pid()
+    from :partitions.rows as v (:partitions.columns)
+    where p.id = v.id and p.epoch = v.epoch and p.tick = v.tick and p.owner = :owner
+    returning 1
+),
+passed as materialized (
+    select case when exists (select from moved) then true else noetl.fail_fence() end as ok
+)
+
+-- part partitions: several
 -- Rows are locked in id order, so that ticks and renewals never deadlock.
-with fence as materialized (
+fence as materialized (
     select p.id, v.last_seq, v.last_ms, v.published_tick, v.crashes
-    from unnest(:partitions.arrays) as v (:partitions.columns)
+    from :partitions.rows as v (:partitions.columns)
     join noetl.partition p on p.id = v.id and p.epoch = v.epoch and p.tick = v.tick and p.owner = :owner
     order by p.id
     for update of p
@@ -26,75 +48,94 @@ passed as materialized (
         when (select count(*) from moved) = cardinality(:partitions.id) then true
         else noetl.fail_fence()
     end as ok
-),
+)
+
+-- part entries
 written_entries as (
     insert into noetl.event (:entries.columns)
     select e.*
-    from unnest(:entries.arrays) as e
+    from :entries.rows as e
     cross join passed
     where passed.ok
-),
+)
+
+-- part executions
 written_executions as (
     insert into noetl.execution (:executions.columns)
     select x.*
-    from unnest(:executions.arrays) as x
+    from :executions.rows as x
     cross join passed
     where passed.ok
     on conflict (execution_id) do update set :executions.updates
-),
+)
+
+-- part requests
 written_requests as (
     insert into noetl.request (:requests.columns)
     select r.*
-    from unnest(:requests.arrays) as r
+    from :requests.rows as r
     cross join passed
     where passed.ok
-),
+)
+
+-- part playbooks
 written_playbooks as (
     insert into noetl.playbook (:playbooks.columns)
     select b.*
-    from unnest(:playbooks.arrays) as b
+    from :playbooks.rows as b
     cross join passed
     where passed.ok
     on conflict (digest) do nothing
-),
+)
+
+-- part timers
 written_timers as (
     insert into noetl.timer (:timers.columns)
     select t.*
-    from unnest(:timers.arrays) as t
+    from :timers.rows as t
     cross join passed
     where passed.ok
     on conflict (execution_id, timer_id) do update set due_ms = excluded.due_ms
-),
+)
+
+-- part timers_gone
 deleted_timers as (
     delete from noetl.timer t
-    using unnest(:timers_gone.arrays) as gone (:timers_gone.columns), passed
+    using :timers_gone.rows as gone (:timers_gone.columns), passed
     where passed.ok and t.execution_id = gone.execution_id and t.timer_id = gone.timer_id
-),
+)
+
+-- part inbox
 written_inbox as (
     insert into noetl.inbox (:inbox.columns)
     select i.*
-    from unnest(:inbox.arrays) as i
+    from :inbox.rows as i
     cross join passed
     where passed.ok
-),
+)
+
+-- part inbox_folded
 deleted_inbox as (
     delete from noetl.inbox i
     using unnest(:inbox_folded::bigint[]) as folded (seq), passed
     where passed.ok and i.seq = folded.seq
-),
+)
+
+-- part terms
 written_terms as (
     insert into noetl.execution_term (:terms.columns)
     select t.*
-    from unnest(:terms.arrays) as t
+    from :terms.rows as t
     cross join passed
     where passed.ok
     on conflict do nothing
-),
+)
+
+-- part feed
 written_feed as (
     insert into noetl.feed (:feed.columns, at_ms)
     select f.*, (extract(epoch from clock_timestamp()) * 1000)::bigint
-    from unnest(:feed.arrays) as f
+    from :feed.rows as f
     cross join passed
     where passed.ok
 )
-select ok from passed

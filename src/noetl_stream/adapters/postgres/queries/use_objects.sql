@@ -1,3 +1,3 @@
 insert into noetl.object_use (:object_uses.columns)
-select * from unnest(:object_uses.arrays)
+select * from :object_uses.rows
 on conflict do nothing

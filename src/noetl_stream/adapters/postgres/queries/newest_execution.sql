@@ -1,0 +1,1 @@
+select max(execution_id) from noetl.execution
