@@ -73,6 +73,8 @@ class RunScope:
 
     def opened(self, progress: Progress) -> list[str]:
         """The credentials that ``kind: secrets`` tasks have made readable as ``keychain.<name>`` (LANGUAGE §11)."""
+        if not progress.results:
+            return []
         return [
             secret_name(task.name, task.verbatim)
             for task in self._step.tasks

@@ -74,14 +74,11 @@ class Attempts:
             if task.kind in SUSPENDING_KINDS:
                 secrets.check_unread(task.kind)
                 return await self._wait(task, inputs, action.iteration.path)
-            tool = self._dependencies.tools[task.kind]
-
-            async def renewed(failure: ToolFailure) -> ToolCall | None:
-                if not secrets.renew_after(failure):
-                    return None
-                return self._call(tool, action, await self._inputs(action, secrets), secrets)
-
-            result = await _call_tool(tool, self._call(tool, action, inputs, secrets), renewed)
+            total_s = task.timeouts.total
+            if total_s is None:
+                result = await self._called(action, inputs, secrets)
+            else:
+                result = await _within(total_s, task, self._called(action, inputs, secrets))
         except (ExpressionError, ReferenceUnavailable) as error:
             kind = error.kind if isinstance(error, ReferenceUnavailable) else "expression_error"
             outcome = await self._failed(ToolFailure.of(kind, f"the inputs of task {task.label}: {error}"))
@@ -108,12 +105,11 @@ class Attempts:
         return Wait(path, task.name, child=child, timeout_s=task.timeouts.total)
 
     def _with_meta(self, outcome: Outcome, progress: Progress, began_ms: int, duration_s: float) -> Outcome:
-        ended_ms = self._dependencies.clock.now_ms()
-        began, given = shown_time(began_ms), outcome.meta
+        given = outcome.meta
         meta = Meta(
             progress.attempt,
-            given.started_at or began,
-            given.ended_at or (began if ended_ms == began_ms else shown_time(ended_ms)),
+            given.started_at or shown_time(began_ms),
+            given.ended_at or shown_time(began_ms + round(duration_s * 1000)),
             given.duration_s or round(duration_s, 6),
             self._dependencies.worker,
             self._command.trace_id,
@@ -137,6 +133,21 @@ class Attempts:
             except SecretNeeded as needed:
                 load = needed.load
             await load()
+
+    async def _called(self, action: RunTask, inputs: dict[str, Any], secrets: TaskSecrets) -> ToolResult:
+        """What the tool returns; it is called again, with fresh tokens, if it was refused because of the old ones.
+
+        Raises:
+            ToolFailure: for any error, including a defect of the tool.
+        """
+        tool = self._dependencies.tools[action.task.kind]
+        try:
+            return await _guarded(tool, self._call(tool, action, inputs, secrets))
+        except ToolFailure as failure:
+            if not secrets.renew_after(failure):
+                raise
+        fresh = await self._inputs(action, secrets)
+        return await _guarded(tool, self._call(tool, action, fresh, secrets))
 
     def _call(self, tool: Tool, action: RunTask, inputs: dict[str, Any], secrets: TaskSecrets) -> ToolCall:
         command, task, progress, iteration = self._command, action.task, action.progress, action.iteration
@@ -197,7 +208,8 @@ class Attempts:
         return ErrorInfo("schema_mismatch", f"the result does not match its schema {found}", code=found.pointer)
 
     async def _done(self, task: TaskPlan, result: ToolResult) -> Outcome:
-        result = self._secrets.used.result(result)
+        if self._secrets.used is not None:
+            result = self._secrets.used.result(result)
         try:
             error = None if task.schema is None else await self._mismatch(task.schema, result.result)
             payload = await self._results.keep(result.result)
@@ -207,7 +219,8 @@ class Attempts:
         return self._bounded(Outcome(status, payload, error, Meta(), dict(result.helper), result.output))
 
     async def _failed(self, failure: ToolFailure) -> Outcome:
-        failure = self._secrets.used.failure(failure)
+        if self._secrets.used is not None:
+            failure = self._secrets.used.failure(failure)
         error = failure.error
         if len(error.message) > MAX_MESSAGE_CHARACTERS:
             error = msgspec.structs.replace(error, message=f"{error.message[:MAX_MESSAGE_CHARACTERS]}…")
@@ -261,43 +274,27 @@ def _wait_of(task: TaskPlan, inputs: WaitInputs, path: Path, now_ms: int) -> Wai
     return Wait(path, task.name, for_s=inputs.for_s, until_ms=until_ms)
 
 
-Renew = Callable[[ToolFailure], Awaitable[ToolCall | None]]
-"""The call to try instead of one that failed, with fresh tokens; ``None`` if they were not the reason."""
+async def _within(total_s: float, task: TaskPlan, running: Awaitable[ToolResult]) -> ToolResult:
+    """What ``running`` returns. Raises what it raises, or after ``total_s``, :class:`ToolFailure`."""
+    try:
+        async with asyncio.timeout(total_s):
+            return await running
+    except TimeoutError:
+        # The tool's own TimeoutError has become a ToolFailure in _guarded.
+        message = f"task {task.name} took longer than its timeout of {total_s:g} s"
+        raise ToolFailure.of("timeout", message, retryable=True) from None
 
 
-async def _call_tool(tool: Tool, call: ToolCall, renew: Renew) -> ToolResult:
-    """Calls the tool within ``timeouts.total``.
+async def _guarded(tool: Tool, call: ToolCall) -> ToolResult:
+    """What the tool returns, unless it was cancelled.
 
     Raises:
         ToolFailure: for any error, including a defect of the tool.
     """
-    total_s = call.timeouts.total
-    if total_s is None:
-        return await _run(tool, call, renew)
-    try:
-        async with asyncio.timeout(total_s):
-            return await _run(tool, call, renew)
-    except TimeoutError:
-        # The tool's own TimeoutError has become a ToolFailure in _guarded.
-        message = f"task {call.task} took longer than its timeout of {total_s:g} s"
-        raise ToolFailure.of("timeout", message, retryable=True) from None
-
-
-async def _run(tool: Tool, call: ToolCall, renew: Renew) -> ToolResult:
-    try:
-        return await _guarded(tool.run(call), call)
-    except ToolFailure as failure:
-        fresh = await renew(failure)
-        if fresh is None:
-            raise
-    return await _guarded(tool.run(fresh), fresh)
-
-
-async def _guarded(running: Awaitable[ToolResult], call: ToolCall) -> ToolResult:
     current = asyncio.current_task()
     assert current is not None
     try:
-        result = await running
+        result = await tool.run(call)
     except ToolFailure:
         _check_not_cancelled(current)
         raise
@@ -322,12 +319,8 @@ def _defect(call: ToolCall, what: str) -> ToolFailure:
     return ToolFailure.of("internal", f"the tool of task {call.task} has a defect: {what}")
 
 
+@lru_cache(maxsize=2)  # under load many tasks begin and end in one millisecond
 def shown_time(unix_ms: int) -> str:
     """A time in ISO 8601, UTC, to the millisecond."""
     seconds, milliseconds = divmod(unix_ms, 1000)
-    return f"{_shown_second(seconds)}.{milliseconds:03}Z"
-
-
-@lru_cache(maxsize=1)
-def _shown_second(unix_s: int) -> str:
-    return datetime.fromtimestamp(unix_s, UTC).replace(tzinfo=None).isoformat()
+    return f"{datetime.fromtimestamp(seconds, UTC).replace(tzinfo=None).isoformat()}.{milliseconds:03}Z"

@@ -35,7 +35,6 @@ Disposal = Literal["done", "return_now", "return_later"]
 """What becomes of the delivery: acknowledged, returned to the queue at once, or returned after a delay."""
 
 _FRESH: Final = Go()
-_NONCE_BYTES: Final = 6
 
 
 class CommandRun:
@@ -48,7 +47,7 @@ class CommandRun:
     def __init__(
         self, dependencies: Dependencies, cancellations: Cancellations, command: StepCommand, delivery: Delivery
     ) -> None:
-        nonce = dependencies.clock.random_bytes(_NONCE_BYTES).hex()
+        nonce = dependencies.nonces.draw()
         self.run = RunId(command.command_id, command.issue, delivery.num_delivered, nonce)
         self._dependencies = dependencies
         self._cancellations = cancellations
@@ -137,18 +136,21 @@ class CommandRun:
         go = await self._claimed() if is_claimed else command.resume or _FRESH
         if go is None:
             return "done"
-        stopped = self._cancellations.reason_of(command.command_id)
-        if stopped is not None and self._why is None:
-            self._why, self._reason = "cancelled", stopped
+        stop = self._cancellations.stop_of(command.command_id)
+        if stop is not None and stop.pausing:
+            self._is_pausing = True
+        elif stop is not None and self._why is None:
+            self._why, self._reason = "cancelled", stop.reason
         if self._why is not None:
             return self._interrupted()
         if self.delivery.num_delivered > command.limits.max_deliveries:
             message = f"delivered {self.delivery.num_delivered} times without ending (limits.max_deliveries)"
             self._report_failure("lease_exhausted", message)
             return "done"
-        clock, asked_s = self._dependencies.clock, self._dependencies.clock.monotonic_s()
+        plan, asked_for_s = self._dependencies.plans.cached(command.digest), 0.0
         try:
-            plan = self._dependencies.plans.cached(command.digest) or await self._load_plan()
+            if plan is None:
+                plan, asked_for_s = await self._load_plan()
             self._check_usable(plan)
         except PlanUnknown as error:
             log.error("command %s is returned to the queue: %s", command.command_id, error)
@@ -156,11 +158,10 @@ class CommandRun:
         except (PlanUnusable, KindMissing) as error:
             self._report_failure("not_installed" if isinstance(error, KindMissing) else "internal", str(error))
             return "done"
-        if not is_claimed and clock.monotonic_s() - asked_s > UNCLAIMED_S and (go := await self._claimed()) is None:
+        if not is_claimed and asked_for_s > UNCLAIMED_S and (go := await self._claimed()) is None:
             return "done"
         if self._why is not None:
             return self._interrupted()
-        self._is_pausing = self._is_pausing or self._cancellations.is_pausing(command.command_id)
         self._phase = "working"
         await self._work(plan, go)
         return "done"
@@ -174,14 +175,20 @@ class CommandRun:
         self._reporter.next_event = answer.next_number
         return answer
 
-    async def _load_plan(self) -> Plan:
-        for _ in range(PLAN_TRIES - 1):
+    async def _load_plan(self) -> tuple[Plan, float]:
+        """The plan, and how long it took, in seconds."""
+        clock = self._dependencies.clock
+        began_s = clock.monotonic_s()
+        for tried in range(1, PLAN_TRIES + 1):
             try:
-                return await self._dependencies.plans.load(self._command.digest, self._asker)
+                plan = await self._dependencies.plans.load(self._command.digest, self._asker)
+                break
             except PlanUnknown as error:
+                if tried == PLAN_TRIES:
+                    raise
                 log.warning("%s; asking again", error)
-            await self._dependencies.clock.sleep(LONGEST_PAUSE_S)
-        return await self._dependencies.plans.load(self._command.digest, self._asker)
+            await clock.sleep(LONGEST_PAUSE_S)
+        return plan, clock.monotonic_s() - began_s
 
     def _check_usable(self, plan: Plan) -> None:
         """Raises :class:`PlanUnusable` or :class:`KindMissing` if this worker cannot run the command's step."""
