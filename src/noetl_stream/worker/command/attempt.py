@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import lru_cache, partial
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -21,7 +21,7 @@ from noetl_stream.model.events import ChildCall, Path, Wait
 from noetl_stream.model.ids import derive
 from noetl_stream.model.messages import Progress, StepCommand
 from noetl_stream.model.outcome import ErrorInfo, Meta, Outcome, Payload
-from noetl_stream.playbook.kinds.spec import PlaybookInputs, WaitInputs
+from noetl_stream.playbook.kinds.spec import SUSPENDING_KINDS, PlaybookInputs, WaitInputs
 from noetl_stream.playbook.plan import TaskPlan
 from noetl_stream.playbook.results.schema import ResultSchema
 from noetl_stream.template import ExpressionError, OverBudget, ReferenceNeeded, Scope, Template, render
@@ -36,9 +36,6 @@ from noetl_stream.worker.schemas import SchemaUnusable
 from noetl_stream.worker.secrets.run_secrets import RunSecrets, SecretNeeded, TaskSecrets
 
 log = logging.getLogger(__name__)
-
-SUSPENDING_KINDS: Final = frozenset({"wait", "playbook"})
-"""The language's own kinds that a worker meets. They suspend the pipeline, which then holds no worker (LANGUAGE §8)."""
 
 
 class Attempts:

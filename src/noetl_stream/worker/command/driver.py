@@ -19,7 +19,7 @@ from noetl_stream.engine.runner.outputs import (
     StorePage,
     Withdraw,
 )
-from noetl_stream.engine.runner.runner import CommandRunner
+from noetl_stream.engine.runner.straight import Runner
 from noetl_stream.model import codec
 from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.ports.clock import Clock
@@ -35,7 +35,7 @@ class Driver:
     """Performs the actions of one runner, as many concurrently as it asks for."""
 
     def __init__(
-        self, runner: CommandRunner, attempts: Attempts, results: RunResults, reporter: Reporter, clock: Clock
+        self, runner: Runner, attempts: Attempts, results: RunResults, reporter: Reporter, clock: Clock
     ) -> None:
         self._runner = runner
         self._attempts = attempts

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Final, Literal
+from typing import Literal
 
-from noetl_stream.engine.runner.runner import CommandRunner, end_of
+from noetl_stream.engine.runner.runner import end_of
+from noetl_stream.engine.runner.straight import FROM_THE_START, Runner, runner_of
 from noetl_stream.errors import PayloadRefused
 from noetl_stream.model import codec
 from noetl_stream.model.events import Fact, StepClaimed
 from noetl_stream.model.ids import RunId
 from noetl_stream.model.messages import ClaimAnswer, Drop, Go, RunningCommand, StepCommand
 from noetl_stream.model.outcome import ErrorInfo
+from noetl_stream.playbook.kinds.spec import SUSPENDING_KINDS
 from noetl_stream.playbook.plan import Plan
 from noetl_stream.ports.bus import Bus
 from noetl_stream.ports.clock import Clock
@@ -20,7 +22,7 @@ from noetl_stream.ports.command_queue import Delivery
 from noetl_stream.ports.subjects import claim_answer
 from noetl_stream.worker.asker import Asker
 from noetl_stream.worker.cancellation import Cancellations, Interruption
-from noetl_stream.worker.command.attempt import SUSPENDING_KINDS, Attempts
+from noetl_stream.worker.command.attempt import Attempts
 from noetl_stream.worker.command.driver import Driver
 from noetl_stream.worker.command.reporter import Reporter
 from noetl_stream.worker.command.results import RunResults
@@ -33,8 +35,6 @@ log = logging.getLogger(__name__)
 
 Disposal = Literal["done", "return_now", "return_later"]
 """What becomes of the delivery: acknowledged, returned to the queue at once, or returned after a delay."""
-
-_FRESH: Final = Go()
 
 
 class CommandRun:
@@ -62,7 +62,7 @@ class CommandRun:
         self._why: Interruption | None = None
         self._reason = ""
         self._is_pausing = False
-        self._runner: CommandRunner | None = None
+        self._runner: Runner | None = None
         self.task: asyncio.Task[None] | None = None
 
     @property
@@ -133,7 +133,7 @@ class CommandRun:
     async def _ask_and_work(self, connected_ms: int) -> Disposal:
         command = self._command
         is_claimed = may_be_a_copy(command, self.delivery, connected_ms)
-        go = await self._claimed() if is_claimed else command.resume or _FRESH
+        go = await self._claimed() if is_claimed else command.resume or FROM_THE_START
         if go is None:
             return "done"
         stop = self._cancellations.stop_of(command.command_id)
@@ -205,7 +205,7 @@ class CommandRun:
         dependencies, command, results, reporter = self._dependencies, self._command, self._results, self._reporter
         if plan.reference_first:
             results.keep_references_first()
-        self._runner = runner = CommandRunner(
+        self._runner = runner = runner_of(
             plan, command, go, kinds=dependencies.kinds, worker=dependencies.worker, references=results.loaded
         )
         if self._is_pausing:
