@@ -93,6 +93,7 @@ class Worker:
             plans=plans,
             keychain=self.keychain,
         )
+        self._loop = asyncio.get_running_loop()
         self._draining = asyncio.Event()
         self._runs: dict[asyncio.Task[None], CommandRun] = {}
         self._cancellations = Cancellations(self._runs.values())
@@ -227,9 +228,8 @@ class Worker:
             log.warning("command %s is dropped: it was issued before commands had capabilities", command.command_id)
             delivery.ack()
             return False
-        self._liveness.touch()
         run = CommandRun(self._dependencies, self._cancellations, command, delivery)
-        task = asyncio.create_task(self._execute(run, connected_ms))
+        task = self._loop.create_task(self._execute(run, connected_ms))
         run.task = task
         self._runs[task] = run
         task.add_done_callback(self._ended)

@@ -56,8 +56,10 @@ class Attempts:
         self._asker = asker
         self._secrets = RunSecrets(dependencies.keychain, scope.keychain, asker)
 
-    async def run(self, action: RunTask) -> Outcome | Wait:
-        """The outcome of one attempt, or what it waits for. Cancelling it cancels the tool, which stops its work."""
+    async def run(self, action: RunTask, current: asyncio.Task[Any]) -> Outcome | Wait:
+        """The outcome of one attempt, or what it waits for, within the asyncio task ``current``. Cancelling it cancels
+        the tool, which stops its work.
+        """
         clock, task, progress = self._dependencies.clock, action.task, action.progress
         if action.answer is not None:
             answer = await self._answered(task, action.answer)
@@ -73,9 +75,9 @@ class Attempts:
                 return await self._wait(task, inputs, action.iteration.path)
             total_s = task.timeouts.total
             if total_s is None:
-                result = await self._called(action, inputs, secrets)
+                result = await self._called(action, inputs, secrets, current)
             else:
-                result = await _within(total_s, task, self._called(action, inputs, secrets))
+                result = await _within(total_s, task, self._called(action, inputs, secrets, current))
         except (ExpressionError, ReferenceUnavailable) as error:
             kind = error.kind if isinstance(error, ReferenceUnavailable) else "expression_error"
             outcome = await self._failed(ToolFailure.of(kind, f"the inputs of task {task.label}: {error}"))
@@ -131,7 +133,9 @@ class Attempts:
                 load = needed.load
             await load()
 
-    async def _called(self, action: RunTask, inputs: dict[str, Any], secrets: TaskSecrets) -> ToolResult:
+    async def _called(
+        self, action: RunTask, inputs: dict[str, Any], secrets: TaskSecrets, current: asyncio.Task[Any]
+    ) -> ToolResult:
         """What the tool returns; it is called again, with fresh tokens, if it was refused because of the old ones.
 
         Raises:
@@ -139,12 +143,12 @@ class Attempts:
         """
         tool = self._dependencies.tools[action.task.kind]
         try:
-            return await _guarded(tool, self._call(tool, action, inputs, secrets))
+            return await _guarded(tool, self._call(tool, action, inputs, secrets), current)
         except ToolFailure as failure:
             if not secrets.renew_after(failure):
                 raise
         fresh = await self._inputs(action, secrets)
-        return await _guarded(tool, self._call(tool, action, fresh, secrets))
+        return await _guarded(tool, self._call(tool, action, fresh, secrets), current)
 
     def _call(self, tool: Tool, action: RunTask, inputs: dict[str, Any], secrets: TaskSecrets) -> ToolCall:
         command, task, progress, iteration = self._command, action.task, action.progress, action.iteration
@@ -282,14 +286,12 @@ async def _within(total_s: float, task: TaskPlan, running: Awaitable[ToolResult]
         raise ToolFailure.of("timeout", message, retryable=True) from None
 
 
-async def _guarded(tool: Tool, call: ToolCall) -> ToolResult:
-    """What the tool returns, unless it was cancelled.
+async def _guarded(tool: Tool, call: ToolCall, current: asyncio.Task[Any]) -> ToolResult:
+    """What the tool returns, unless ``current`` was cancelled.
 
     Raises:
         ToolFailure: for any error, including a defect of the tool.
     """
-    current = asyncio.current_task()
-    assert current is not None
     try:
         result = await tool.run(call)
     except ToolFailure:

@@ -211,7 +211,8 @@ class CommandRun:
         if self._is_pausing:
             runner.pause()
         attempts = Attempts(dependencies, command, runner.scope, results, self._asker)
-        await Driver(runner, attempts, results, reporter, dependencies.clock).run()
+        assert self.task is not None
+        await Driver(runner, attempts, results, reporter, dependencies.clock).run(self.task)
         self._runner = None
 
     def _report_failure(self, kind: str, message: str) -> None:
