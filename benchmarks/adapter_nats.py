@@ -16,7 +16,8 @@ import subprocess
 import sysconfig
 import tempfile
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import uvloop
@@ -127,6 +128,13 @@ def main() -> None:
     if options.url:
         uvloop.run(run(options.url, options.messages))
         return
+    with nats_server() as url:
+        uvloop.run(run(url, options.messages))
+
+
+@contextmanager
+def nats_server() -> Iterator[str]:
+    """The url of a server of its own, which ends with the block."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -136,7 +144,7 @@ def main() -> None:
         command = [binary, "-c", str(config), "-a", "127.0.0.1", "-p", str(port)]
         server = subprocess.Popen(command, cwd=folder, stderr=subprocess.DEVNULL)
         try:
-            uvloop.run(run(f"nats://127.0.0.1:{port}", options.messages))
+            yield f"nats://127.0.0.1:{port}"
         finally:
             server.kill()
             server.wait()

@@ -19,12 +19,12 @@ from noetl_stream.adapters.memory.broker import MemoryBroker
 from noetl_stream.adapters.memory.store import MemoryStore
 from noetl_stream.engine.replay import replay
 from noetl_stream.engine.runner.outputs import ReportFacts, RunTask
-from noetl_stream.engine.runner.runner import CommandRunner
+from noetl_stream.engine.runner.straight import FROM_THE_START, Runner, runner_of
 from noetl_stream.model import codec
 from noetl_stream.model.composite import whole_run
 from noetl_stream.model.events import ExecutionRequested, Fact
 from noetl_stream.model.ids import PARTITIONS, partition_of
-from noetl_stream.model.messages import Go, Report, Request, StepCommand
+from noetl_stream.model.messages import Report, Request, StepCommand
 from noetl_stream.model.outcome import Meta, Outcome
 from noetl_stream.playbook.compile.compiler import compile_playbook
 from noetl_stream.playbook.plan import Plan
@@ -115,7 +115,7 @@ class CoreServer:
 def run_command(plan: Plan, body: bytes) -> bytes:
     """A worker's run of one command, from its bytes to those of the report."""
     command = codec.decode_command(body)
-    runner = CommandRunner(plan, command, Go(next_number=0), kinds=KINDS, worker=WORKER, references=NO_REFERENCES)
+    runner = runner_of(plan, command, FROM_THE_START, kinds=KINDS, worker=WORKER, references=NO_REFERENCES)
     facts: list[Fact] = []
     outputs = deque(runner.begin())
     while outputs:
@@ -131,7 +131,7 @@ def run_command(plan: Plan, body: bytes) -> bytes:
     return codec.encode(_report(command, [msgspec.Raw(codec.encode(fact)) for fact in reported]))
 
 
-def _outcome(runner: CommandRunner, action: RunTask, command: StepCommand) -> Outcome:
+def _outcome(runner: Runner, action: RunTask, command: StepCommand) -> Outcome:
     scope = runner.scope.for_inputs(action.task, action.progress, action.iteration)
     result = render(action.task.inputs, replace(scope, budget=None)).get("args") or {}
     meta = Meta(action.progress.attempt, AT, AT, 0.000123, WORKER, command.trace_id)

@@ -111,13 +111,13 @@ def test_a_tick_pays_for_the_rows_it_has() -> None:
     empty = Tick(owner="one", partitions=[advance])
     assert rows_of(empty) == []
     assert "for update" not in commit_statement(empty).text
-    assert commit_statement(empty).arguments(asdict(empty)) == [3, 1, 7, 9, 5, 6, "one"]
+    assert commit_statement(empty).arguments(asdict(empty)) == [3, 1, 7, 9, 5, 6, 0, "one"]
 
     some = Tick(owner="one", partitions=[advance, advance], requests=[request], terms=terms)
     assert rows_of(some) == [("written_requests", "values"), ("written_terms", "unnest")]
     assert "order by p.id\n    for update" in commit_statement(some).text
     answered, found = ["r", "e1", b"{}", 1], [("t1", "t2"), ("e1", "e1")]
-    assert commit_statement(some).arguments(asdict(some))[7:] == answered + found
+    assert commit_statement(some).arguments(asdict(some))[8:] == answered + found
 
 
 class _Wider(TermRow, frozen=True, kw_only=True):

@@ -6,12 +6,12 @@ import itertools
 import ssl
 import subprocess
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import asyncpg
 import pytest
+from msgspec.structs import replace
 
 from noetl_stream.playbook.plan import Timeouts
 from noetl_stream.settings.egress import EgressRules

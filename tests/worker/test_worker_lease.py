@@ -21,13 +21,14 @@ TWO_TASKS = """
 
 
 class Held:
-    """A delivery whose renewals can be waited for, by any thread."""
+    """A run and its delivery, whose renewals can be waited for, by any thread."""
 
     body = b""
     num_delivered = 1
     stored_ms = 0
 
     def __init__(self, *, fails: bool = False) -> None:
+        self.delivery = self
         self.renewed = threading.Semaphore(0)
         self.fails = fails
 
@@ -44,19 +45,19 @@ class Held:
 
 
 def test_leases_are_renewed_while_the_thread_that_took_them_is_blocked() -> None:
-    keeper, held = LeaseKeeper(0.001), Held()
+    held = Held()
+    keeper = LeaseKeeper([held], 0.001)
     keeper.start()
-    keeper.hold(held)
     assert held.renewed.acquire(timeout=PATIENCE_S)
     assert held.renewed.acquire(timeout=PATIENCE_S)
     keeper.close()
 
 
 def test_a_released_lease_is_no_longer_renewed() -> None:
-    keeper, released, kept = LeaseKeeper(0.001), Held(), Held()
-    keeper.hold(released)
-    keeper.hold(kept)
-    keeper.release(released)
+    released, kept = Held(), Held()
+    held = [released, kept]
+    keeper = LeaseKeeper(held, 0.001)
+    held.remove(released)
     keeper.start()
     assert kept.renewed.acquire(timeout=PATIENCE_S)
     keeper.close()
@@ -64,9 +65,8 @@ def test_a_released_lease_is_no_longer_renewed() -> None:
 
 
 def test_a_lease_that_cannot_be_renewed_does_not_end_the_others() -> None:
-    keeper, failing, kept = LeaseKeeper(0.001), Held(fails=True), Held()
-    keeper.hold(failing)
-    keeper.hold(kept)
+    failing, kept = Held(fails=True), Held()
+    keeper = LeaseKeeper([failing, kept], 0.001)
     keeper.start()
     for _ in range(3):
         assert kept.renewed.acquire(timeout=PATIENCE_S)

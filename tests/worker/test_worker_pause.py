@@ -165,4 +165,5 @@ async def test_a_command_that_was_stopped_is_not_merely_paused_by_a_later_word()
     cancellations = Cancellations()
     for pausing in (False, True):
         await cancellations.on_stop("noetl.stop", codec.encode(Stop("execution", ["a"], "enough", pausing=pausing)), "")
-    assert (cancellations.reason_of("a"), cancellations.is_pausing("a")) == ("enough", False)
+    stop = cancellations.stop_of("a")
+    assert stop is not None and not stop.pausing

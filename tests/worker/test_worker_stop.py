@@ -205,7 +205,8 @@ async def test_a_tool_that_swallows_its_cancellation_still_ends_cancelled(stage:
 async def test_the_number_of_remembered_stopped_commands_is_bounded() -> None:
     cancellations = Cancellations(remembered=2)
     await cancellations.on_stop("noetl.stop", codec.encode(Stop("execution", ["a", "b", "c"], "enough")), "")
-    assert [cancellations.reason_of(command_id) for command_id in "abc"] == [None, "enough", "enough"]
+    stops = [cancellations.stop_of(command_id) for command_id in "abc"]
+    assert [stop and stop.reason for stop in stops] == [None, "enough", "enough"]
 
 
 async def test_an_order_that_cannot_be_read_is_ignored(stage: Stage) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Any, Protocol, Self
+
+import msgspec
 
 from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.playbook.kinds.spec import KindSpec
@@ -40,12 +41,11 @@ class ToolFailure(Exception):
         return cls(error, result=result, helper=helper, output=output)
 
 
-@dataclass(frozen=True, slots=True)
-class ToolResult:
+class ToolResult(msgspec.Struct, frozen=True):
     """A successful tool run: plain JSON ``result``, the kind's block in ``outcome``, captured output."""
 
     result: Any
-    helper: Mapping[str, Any] = field(default_factory=dict)
+    helper: Mapping[str, Any] = {}
     output: str = ""
 
 
@@ -59,8 +59,7 @@ async def nobodys(name: str) -> bool:
     return False
 
 
-@dataclass(frozen=True, slots=True)
-class ToolCall:
+class ToolCall(msgspec.Struct, frozen=True):
     """One attempt of a task, fully rendered.
 
     Attributes:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+from collections import defaultdict
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Literal
 
 from noetl_stream.errors import PayloadRefused
@@ -21,31 +23,19 @@ Interruption = Literal["cancelled", "stale", "relinquished", "closed"]
 
 
 class Cancellations:
-    """The runs of this worker by command, and the commands that were stopped."""
+    """The commands that were stopped.
 
-    def __init__(self, *, remembered: int = MAX_STOPPED_REMEMBERED) -> None:
-        self._runs: dict[str, list[CommandRun]] = {}
+    Args:
+        runs: What this worker runs at the moment.
+    """
+
+    def __init__(self, runs: Collection[CommandRun] = (), *, remembered: int = MAX_STOPPED_REMEMBERED) -> None:
+        self._runs = runs
         self._stopped: LruCache[str, Stop] = LruCache(remembered)
 
-    def enter(self, running: CommandRun) -> None:
-        self._runs.setdefault(running.run.command_id, []).append(running)
-
-    def leave(self, running: CommandRun) -> None:
-        command_id = running.run.command_id
-        runs = self._runs[command_id]
-        runs.remove(running)
-        if not runs:
-            del self._runs[command_id]
-
-    def reason_of(self, command_id: str) -> str | None:
-        """Why this command was cancelled; ``None`` if it was not."""
-        stop = self._stopped.get(command_id)
-        return None if stop is None or stop.pausing else stop.reason
-
-    def is_pausing(self, command_id: str) -> bool:
-        """Whether local loops of this command must begin no further iteration."""
-        stop = self._stopped.get(command_id)
-        return stop is not None and stop.pausing
+    def stop_of(self, command_id: str) -> Stop | None:
+        """The order that stopped this command or paused its local loops; ``None`` if there was none."""
+        return self._stopped.get(command_id)
 
     async def on_stop(self, _subject: str, body: bytes, _reply: str) -> None:
         """Handles a :class:`~noetl_stream.model.messages.Stop`. A nonce restricts it to the run that has it."""
@@ -54,8 +44,11 @@ class Cancellations:
         except PayloadRefused as error:
             log.warning("cannot read a stop order: %s", error)
             return
+        runs = defaultdict(list)
+        for running in self._runs:
+            runs[running.run.command_id].append(running)
         for command_id in stop.command_ids:
-            for running in tuple(self._runs.get(command_id, ())):
+            for running in runs.get(command_id, ()):
                 if stop.pausing:
                     running.pause()
                 elif not stop.nonce:
@@ -66,6 +59,6 @@ class Cancellations:
                 self._remember(command_id, stop)
 
     def _remember(self, command_id: str, stop: Stop) -> None:
-        if stop.pausing and self.reason_of(command_id) is not None:
-            return
-        self._stopped.put(command_id, stop)
+        before = self.stop_of(command_id)
+        if not stop.pausing or before is None or before.pausing:
+            self._stopped.put(command_id, stop)

@@ -12,6 +12,7 @@ from noetl_stream.ports.clock import Clock
 from noetl_stream.tools.contract import Tool
 from noetl_stream.worker.command.reporter import Channel
 from noetl_stream.worker.command.results import Pages
+from noetl_stream.worker.nonces import Nonces
 from noetl_stream.worker.playbooks import PlanClient
 from noetl_stream.worker.schemas import Schemas
 from noetl_stream.worker.secrets.keychain import Keychain
@@ -26,6 +27,7 @@ class Dependencies:
     bus: Bus
     blobs: Blobs
     clock: Clock
+    nonces: Nonces
     tools: Mapping[str, Tool]
     kinds: Kinds
     plans: PlanClient

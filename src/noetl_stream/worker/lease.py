@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from typing import Protocol
 
 from noetl_stream.errors import NoetlError
 from noetl_stream.ports.clock import Clock
@@ -16,44 +17,40 @@ from noetl_stream.worker.waiting import within
 log = logging.getLogger(__name__)
 
 
+class Leased(Protocol):
+    """What needs the lease of a delivery."""
+
+    delivery: Delivery
+
+
 class LeaseKeeper:
     """One thread for all deliveries, so that code blocking the event loop costs no lease.
 
     Args:
+        runs: What runs at the moment, added and removed by the thread of the event loop. Copying it is one step.
         interval_s: Seconds between two renewals.
     """
 
-    def __init__(self, interval_s: float) -> None:
+    def __init__(self, runs: Collection[Leased], interval_s: float) -> None:
         self.interval_s = interval_s
-        self._held: dict[int, Delivery] = {}
-        self._lock = threading.Lock()
+        self._runs = runs
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._renew_until_closed, name="leases", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
 
-    def hold(self, delivery: Delivery) -> None:
-        with self._lock:
-            self._held[id(delivery)] = delivery
-
-    def release(self, delivery: Delivery) -> None:
-        with self._lock:
-            self._held.pop(id(delivery), None)
-
     def close(self) -> None:
-        """Ends the thread; leases still held are no longer renewed."""
+        """Ends the thread; no lease is renewed any more."""
         self._closing.set()
         if self._thread.is_alive():
             self._thread.join()
 
     def renew(self) -> None:
-        """Renews all held leases now."""
-        with self._lock:
-            held = list(self._held.values())
-        for delivery in held:
+        """Renews all leases now."""
+        for run in list(self._runs):
             try:
-                delivery.in_progress()
+                run.delivery.in_progress()
             except NoetlError as error:
                 log.warning("cannot renew a lease: %s", error)
 

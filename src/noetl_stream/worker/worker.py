@@ -28,6 +28,7 @@ from noetl_stream.worker.command.reporter import Channel, Flusher
 from noetl_stream.worker.command.run import CommandRun
 from noetl_stream.worker.dependencies import Dependencies
 from noetl_stream.worker.lease import BrokerLiveness, LeaseKeeper
+from noetl_stream.worker.nonces import Nonces
 from noetl_stream.worker.playbooks import PlanClient
 from noetl_stream.worker.secrets.keychain import FindStored, Keychain
 from noetl_stream.worker.waiting import persist, within
@@ -86,15 +87,17 @@ class Worker:
             bus=bus,
             blobs=blobs,
             clock=clock,
+            nonces=Nonces(clock),
             tools=tools,
             kinds={kind: tool.spec for kind, tool in tools.items()},
             plans=plans,
             keychain=self.keychain,
         )
-        self._cancellations = Cancellations()
-        self._leases = LeaseKeeper(ack_wait_s / limits.RENEWALS_PER_LEASE)
+        self._loop = asyncio.get_running_loop()
         self._draining = asyncio.Event()
         self._runs: dict[asyncio.Task[None], CommandRun] = {}
+        self._cancellations = Cancellations(self._runs.values())
+        self._leases = LeaseKeeper(self._runs.values(), ack_wait_s / limits.RENEWALS_PER_LEASE)
         self._tasks: list[asyncio.Task[Any]] = []
         self._source: CommandSource | None = None
         self._puller: Puller | None = None
@@ -225,13 +228,10 @@ class Worker:
             log.warning("command %s is dropped: it was issued before commands had capabilities", command.command_id)
             delivery.ack()
             return False
-        self._liveness.touch()
         run = CommandRun(self._dependencies, self._cancellations, command, delivery)
-        task = asyncio.create_task(self._execute(run, connected_ms))
+        task = self._loop.create_task(self._execute(run, connected_ms))
         run.task = task
         self._runs[task] = run
-        self._leases.hold(delivery)
-        self._cancellations.enter(run)
         task.add_done_callback(self._ended)
         return True
 
@@ -247,9 +247,7 @@ class Worker:
             run.delivery.nak(limits.RETURN_DELAY_S if disposal == "return_later" else 0.0)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        run = self._runs.pop(task)
-        self._cancellations.leave(run)
-        self._leases.release(run.delivery)
+        del self._runs[task]
         if self._puller is not None:
             self._puller.release()
 

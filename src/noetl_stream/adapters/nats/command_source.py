@@ -41,8 +41,8 @@ class NatsDelivery:
     __slots__ = ("_reply", "_source", "body", "num_delivered", "stored_ms")
 
     def __init__(self, source: NatsCommandSource, reply: bytes, body: bytes) -> None:
-        metadata = parse_metadata(reply)
         self.body = body
+        metadata = parse_metadata(reply)
         self.num_delivered = metadata.num_delivered
         self.stored_ms = metadata.stored_ms
         self._source = source
@@ -75,7 +75,8 @@ class NatsCommandSource:
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
         self._lease_connection = LeaseConnection(connection, f"{self._consumer} leases")
-        self._ready: asyncio.Queue[NatsDelivery] = asyncio.Queue()
+        self._ready: deque[NatsDelivery] = deque()
+        self._arrived = asyncio.Event()
         self._owed = 0
         self._asking = False
         self._pull: Pull | None = None
@@ -101,7 +102,10 @@ class NatsCommandSource:
             self._loop.call_soon(self._ask)
 
     async def next(self) -> NatsDelivery:
-        return await self._ready.get()
+        while not self._ready:
+            self._arrived.clear()
+            await self._arrived.wait()
+        return self._ready.popleft()
 
     async def close(self) -> None:
         self._closed = True
@@ -153,7 +157,8 @@ class NatsCommandSource:
             self._owed = max(0, self._owed - 1)
             if self._pull is not None:
                 self._pull.arrived()
-            self._ready.put_nowait(NatsDelivery(self, reply, body))
+            self._ready.append(NatsDelivery(self, reply, body))
+            self._arrived.set()
             return
         status = parse_status(headers)
         if status is None or status.code == HEARTBEAT:

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Collection, Mapping, Sequence
 from noetl_stream.adapters.nats.connection import NatsConnection
 from noetl_stream.adapters.nats.event_reader import HEARTBEAT_S, NatsEventReader
 from noetl_stream.adapters.nats.outbox import MESSAGE_ID, RESEND_AFTER_S, HeldBatch, Outbox, publish_once
-from noetl_stream.adapters.nats.protocol import milliseconds
+from noetl_stream.adapters.nats.protocol import PublishAck, milliseconds
 from noetl_stream.adapters.nats.streams import stored_message, stream_info, verify_stream
 from noetl_stream.errors import UsageError
 from noetl_stream.ports import subjects
@@ -48,20 +48,20 @@ class NatsEventLog:
 
     async def publish_request(self, execution_id: str, message_id: str, body: bytes) -> int:
         """Also raises Unreachable if the stream is full or missing, with that reason."""
-        return await self._publish(subjects.requested(execution_id), message_id, body)
+        return (await self._publish(subjects.requested(execution_id), message_id, body)).seq
 
     async def publish_report(self, execution_id: str, pool: str, message_id: str, body: bytes) -> int:
-        return await self._publish(subjects.reported(execution_id, pool), message_id, body)
+        return (await self._publish(subjects.reported(execution_id, pool), message_id, body)).seq
 
     async def publish_again(self, execution_id: str, message_id: str, body: bytes) -> int:
-        return await self._publish(subjects.requeued(execution_id), message_id, body)
+        return (await self._publish(subjects.requeued(execution_id), message_id, body)).seq
 
-    async def _publish(self, subject: str, message_id: str, body: bytes) -> int:
+    def _publish(self, subject: str, message_id: str, body: bytes) -> Awaitable[PublishAck]:
         if not message_id.isprintable():
             raise UsageError(f"{message_id!r} is not a valid message id", hint="it must be printable text")
         if not self._connection.is_connected:
             raise self._connection.unreachable("not connected")
-        return (await publish_once(self._outbox, subject, body, {MESSAGE_ID: message_id})).seq
+        return publish_once(self._outbox, subject, body, {MESSAGE_ID: message_id})
 
     def publish_decided(self, messages: Sequence[DecidedMessage]) -> Awaitable[None]:
         batch = HeldBatch(self._outbox)

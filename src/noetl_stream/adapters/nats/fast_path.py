@@ -52,16 +52,19 @@ class FastWire(PlainWire):
     def send(self, subject: str, body: bytes, reply: str = "", headers: Mapping[str, str] | None = None) -> None:
         target = f"{subject} {reply}" if reply else subject
         if headers:
-            fields = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
+            fields = ""
+            for name, value in headers.items():
+                fields += f"{name}: {value}\r\n"
             block = f"NATS/1.0\r\n{fields}\r\n".encode()
-            head = f"HPUB {target} {len(block)} {len(block) + len(body)}\r\n".encode() + block
+            head = f"HPUB {target} {len(block)} {len(block) + len(body)}\r\n".encode()
         else:
+            block = b""
             head = f"PUB {target} {len(body)}\r\n".encode()
         if not self._frames:
             self._loop.call_soon(self._write_frames)
         if self._inside._pending:
             self._take_over_pending()
-        self._frames += (head, body, _CRLF)
+        self._frames += (head, block, body, _CRLF)
 
     async def push(self) -> None:
         if self._frames or self._inside._pending:

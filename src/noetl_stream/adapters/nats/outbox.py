@@ -78,7 +78,7 @@ class Outbox:
     def __init__(self, connection: NatsConnection, resend_after_s: float) -> None:
         self._connection = connection
         self._resend_after_s = resend_after_s
-        self._loop = asyncio.get_running_loop()
+        self.loop = asyncio.get_running_loop()
         self._inbox = connection.client.new_inbox()
         self._prefix_length = len(self._inbox) + 1
         self._waiting: dict[int, PendingPublish] = {}
@@ -113,7 +113,7 @@ class Outbox:
         self._waiting[self._last_number] = sent
         self._send(self._last_number, sent)
         if self._look_handle is None:
-            self._look_handle = self._loop.call_later(LOOK_EVERY_S, self._look)
+            self._look_handle = self.loop.call_later(LOOK_EVERY_S, self._look)
 
     async def close(self) -> None:
         if self._look_handle is not None:
@@ -125,7 +125,7 @@ class Outbox:
         self._abandon()
 
     def _send(self, number: int, sent: PendingPublish) -> None:
-        sent.due_s = self._loop.time() + self._resend_after_s
+        sent.due_s = self.loop.time() + self._resend_after_s
         if self._connection.is_connected:
             self._connection.wire.send(sent.subject, sent.body, f"{self._inbox}.{number}", sent.headers)
 
@@ -146,7 +146,7 @@ class Outbox:
             self._handle_refusal(number, sent, ack.error)
 
     def _look(self) -> None:
-        now_s = self._loop.time()
+        now_s = self.loop.time()
         for number, sent in list(self._waiting.items()):
             if sent.due_s > now_s:
                 continue
@@ -154,7 +154,7 @@ class Outbox:
                 self._send(number, sent)
             else:
                 del self._waiting[number]
-        self._look_handle = self._loop.call_later(LOOK_EVERY_S, self._look) if self._waiting else None
+        self._look_handle = self.loop.call_later(LOOK_EVERY_S, self._look) if self._waiting else None
 
     def _on_refused(self, subject: str) -> None:
         for number, sent in list(self._waiting.items()):
@@ -163,7 +163,7 @@ class Outbox:
 
     def _handle_refusal(self, number: int, sent: PendingPublish, error: ApiError) -> None:
         if sent.owner.refused(sent, error):
-            sent.due_s = self._loop.time() + RETRY_AFTER_S
+            sent.due_s = self.loop.time() + RETRY_AFTER_S
         else:
             del self._waiting[number]
 
@@ -189,8 +189,10 @@ log = logging.getLogger(__name__)
 class SinglePublish:
     """One message. ``answer`` ends with the acknowledgement, or with OutcomeUnknown or ApiRefused."""
 
-    def __init__(self) -> None:
-        self.answer: asyncio.Future[PublishAck] = asyncio.get_running_loop().create_future()
+    __slots__ = ("answer",)
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.answer: asyncio.Future[PublishAck] = loop.create_future()
 
     def acknowledged(self, sent: PendingPublish, ack: PublishAck) -> None:
         if not self.answer.done():
@@ -212,17 +214,18 @@ class SinglePublish:
             self.answer.set_exception(error)
 
 
-async def publish_once(outbox: Outbox, subject: str, body: bytes, headers: Mapping[str, str]) -> PublishAck:
-    """Publishes one message and returns its acknowledgement.
+def publish_once(outbox: Outbox, subject: str, body: bytes, headers: Mapping[str, str]) -> asyncio.Future[PublishAck]:
+    """Publishes one message. The future ends with its acknowledgement, or raises:
 
-    Raises:
         ApiRefused: the stream rejected it; the error says why.
         OutcomeUnknown: no answer in time, or the connection was lost meanwhile.
+
+    Raises:
         PayloadRefused: too large.
     """
-    once = SinglePublish()
+    once = SinglePublish(outbox.loop)
     outbox.put(subject, body, headers, once)
-    return await once.answer
+    return once.answer
 
 
 class HeldBatch:

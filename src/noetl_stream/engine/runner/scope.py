@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Final
 
 from noetl_stream.engine.pipeline import results_after, share
@@ -46,6 +47,24 @@ def iteration_of(level: LoopPlan, index: int, item: Any, count: int, around: Ite
     return Iteration((*around.path, index), level_names(level, index, item, count, around.names))
 
 
+class Namespaces(dict[str, Any]):
+    """What the templates of a pipeline read, by namespace; ``made`` makes others when they are first read.
+
+    Args:
+        made: The value of a namespace. Raises :class:`KeyError` if there is none.
+    """
+
+    __slots__ = ("_made",)
+
+    def __init__(self, known: Mapping[str, Any], made: Callable[[str], Any]) -> None:
+        super().__init__(known)
+        self._made = made
+
+    def __missing__(self, name: str) -> Any:
+        value = self[name] = self._made(name)
+        return value
+
+
 class RunScope:
     """The namespaces of one step run. What cannot change during the run is made once, when it is first needed."""
 
@@ -73,6 +92,8 @@ class RunScope:
 
     def opened(self, progress: Progress) -> list[str]:
         """The credentials that ``kind: secrets`` tasks have made readable as ``keychain.<name>`` (LANGUAGE §11)."""
+        if not progress.results:
+            return []
         return [
             secret_name(task.name, task.verbatim)
             for task in self._step.tasks
@@ -83,16 +104,13 @@ class RunScope:
         self, task: TaskPlan, progress: Progress, iteration: Iteration, keychain: Mapping[str, Any] = NO_SECRETS
     ) -> Scope:
         """What the inputs of ``task`` see before this run of it."""
-        namespaces = self._namespaces(task, progress, iteration, progress.results)
+        namespaces = self._namespaces(task, progress, iteration)
         namespaces["keychain"] = keychain
         return self._scope(namespaces)
 
     def for_policy(self, task: TaskPlan, progress: Progress, iteration: Iteration, outcome: Outcome) -> Scope:
         """What the policy of ``task`` sees: the state before any rule, the task's own result and ``outcome``."""
-        results = results_after(progress, task.name, outcome)
-        namespaces = self._namespaces(task, progress, iteration, results)
-        namespaces["outcome"] = outcome_view(outcome, self._helper(task))
-        return self._scope(namespaces)
+        return self._scope(self._namespaces(task, progress, iteration, outcome))
 
     def for_level(self, around: Iteration) -> Scope:
         """What ``in`` and ``max_in_flight`` of a level inside the iteration ``around`` see."""
@@ -103,19 +121,28 @@ class RunScope:
         return Scope(namespaces, self._references, limits, Budget(limits.max_inline_operations))
 
     def _namespaces(
-        self, task: TaskPlan, progress: Progress, iteration: Iteration, results: Mapping[str, Outcome]
-    ) -> dict[str, Any]:
-        previous = progress.results[progress.previous] if progress.previous is not None else None
-        return {
+        self, task: TaskPlan, progress: Progress, iteration: Iteration, outcome: Outcome | None = None
+    ) -> Namespaces:
+        known = {
             **self._always(),
             "ctx": self.ctx,
             "vars": progress.vars,
             "iter": self.iter_of(progress, iteration),
-            "results": self._result_views(results),
-            "_prev": ABSENT if previous is None else result_of(previous),
             "_task": task.name,
             "_attempt": progress.attempt,
         }
+        return Namespaces(known, partial(self._of_outcomes, task, progress, outcome))
+
+    def _of_outcomes(self, task: TaskPlan, progress: Progress, outcome: Outcome | None, namespace: str) -> Any:
+        """The namespaces that views of outcomes make up: those before this run of the task, and with ``outcome``."""
+        if namespace == "results":
+            ended = progress.results if outcome is None else results_after(progress, task.name, outcome)
+            return self._result_views(ended)
+        if namespace == "_prev":
+            return ABSENT if progress.previous is None else result_of(progress.results[progress.previous])
+        if namespace == "outcome" and outcome is not None:
+            return outcome_view(outcome, self._helper(task))
+        raise KeyError(namespace)
 
     def _always(self) -> dict[str, Any]:
         if self._fixed is None:

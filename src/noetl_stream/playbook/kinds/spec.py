@@ -75,6 +75,9 @@ class KindSpec:
 
 Kinds = Mapping[str, KindSpec]
 
+SUSPENDING_KINDS: Final = frozenset({"wait", "playbook"})
+"""The language's own kinds that a worker meets. They suspend the pipeline, which then holds no worker (LANGUAGE §8)."""
+
 
 class AnyInputs(BaseModel):
     """Inputs of an unknown kind: anything is accepted."""

@@ -173,6 +173,10 @@ class NoValue:
     """The value of a path that is absent or undefined."""
 
 
+_FREE: Final = Meter()
+"""For constants, which count nothing."""
+
+
 def render(template: Template, scope: Scope) -> JSON:
     """The value of ``template`` as new plain JSON, never rendered again.
 
@@ -181,7 +185,7 @@ def render(template: Template, scope: Scope) -> JSON:
         ReferenceNeeded: A value that it reads must be loaded first.
         OverBudget: It costs more than is left of ``scope.budget``.
     """
-    return template.build(scope, Meter(scope.limits, scope.budget))
+    return template.build(scope, _FREE if template.is_constant else Meter(scope.limits, scope.budget))
 
 
 def render_number(template: Template, scope: Scope) -> JSON:

@@ -24,11 +24,10 @@ from noetl_stream.model.events import ChildCall, Fact, Path, StepClaimed, StepSu
 from noetl_stream.model.ids import RunId
 from noetl_stream.model.messages import Drop, Go, StepCommand
 from noetl_stream.model.outcome import ErrorInfo, Outcome
-from noetl_stream.playbook.kinds.spec import Kinds, PlaybookInputs, WaitInputs
+from noetl_stream.playbook.kinds.spec import SUSPENDING_KINDS, Kinds, PlaybookInputs, WaitInputs
 from noetl_stream.playbook.plan import Plan, TaskPlan
 from noetl_stream.template import ExpressionError, render
 from noetl_stream.testing.scenario.objects import Objects
-from noetl_stream.worker.command.attempt import SUSPENDING_KINDS
 
 WORKER: Final = "an imaginary worker"
 

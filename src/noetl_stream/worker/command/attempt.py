@@ -7,7 +7,7 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -20,7 +20,7 @@ from noetl_stream.model.events import ChildCall, Path, Wait
 from noetl_stream.model.ids import derive
 from noetl_stream.model.messages import Progress, StepCommand
 from noetl_stream.model.outcome import ErrorInfo, Meta, Outcome, Payload, shown_time
-from noetl_stream.playbook.kinds.spec import PlaybookInputs, WaitInputs
+from noetl_stream.playbook.kinds.spec import SUSPENDING_KINDS, PlaybookInputs, WaitInputs
 from noetl_stream.playbook.plan import TaskPlan
 from noetl_stream.playbook.results.schema import ResultSchema
 from noetl_stream.template import ExpressionError, OverBudget, ReferenceNeeded, Scope, Template, render
@@ -35,9 +35,6 @@ from noetl_stream.worker.schemas import SchemaUnusable
 from noetl_stream.worker.secrets.run_secrets import RunSecrets, SecretNeeded, TaskSecrets
 
 log = logging.getLogger(__name__)
-
-SUSPENDING_KINDS: Final = frozenset({"wait", "playbook"})
-"""The language's own kinds that a worker meets. They suspend the pipeline, which then holds no worker (LANGUAGE §8)."""
 
 
 class Attempts:
@@ -58,8 +55,10 @@ class Attempts:
         self._asker = asker
         self._secrets = RunSecrets(dependencies.keychain, scope.keychain, asker)
 
-    async def run(self, action: RunTask) -> Outcome | Wait:
-        """The outcome of one attempt, or what it waits for. Cancelling it cancels the tool, which stops its work."""
+    async def run(self, action: RunTask, current: asyncio.Task[Any]) -> Outcome | Wait:
+        """The outcome of one attempt, or what it waits for, within the asyncio task ``current``. Cancelling it cancels
+        the tool, which stops its work.
+        """
         clock, task, progress = self._dependencies.clock, action.task, action.progress
         if action.answer is not None:
             answer = await self._answered(task, action.answer)
@@ -73,14 +72,11 @@ class Attempts:
             if task.kind in SUSPENDING_KINDS:
                 secrets.check_unread(task.kind)
                 return await self._wait(task, inputs, action.iteration.path)
-            tool = self._dependencies.tools[task.kind]
-
-            async def renewed(failure: ToolFailure) -> ToolCall | None:
-                if not secrets.renew_after(failure):
-                    return None
-                return self._call(tool, action, await self._inputs(action, secrets), secrets)
-
-            result = await _call_tool(tool, self._call(tool, action, inputs, secrets), renewed)
+            total_s = task.timeouts.total
+            if total_s is None:
+                result = await self._called(action, inputs, secrets, current)
+            else:
+                result = await _within(total_s, task, self._called(action, inputs, secrets, current))
         except (ExpressionError, ReferenceUnavailable) as error:
             kind = error.kind if isinstance(error, ReferenceUnavailable) else "expression_error"
             outcome = await self._failed(ToolFailure.of(kind, f"the inputs of task {task.label}: {error}"))
@@ -107,12 +103,11 @@ class Attempts:
         return Wait(path, task.name, child=child, timeout_s=task.timeouts.total)
 
     def _with_meta(self, outcome: Outcome, progress: Progress, began_ms: int, duration_s: float) -> Outcome:
-        ended_ms = self._dependencies.clock.now_ms()
-        began, given = shown_time(began_ms), outcome.meta
+        given = outcome.meta
         meta = Meta(
             progress.attempt,
-            given.started_at or began,
-            given.ended_at or (began if ended_ms == began_ms else shown_time(ended_ms)),
+            given.started_at or shown_time(began_ms),
+            given.ended_at or shown_time(began_ms + round(duration_s * 1000)),
             given.duration_s or round(duration_s, 6),
             self._dependencies.worker,
             self._command.trace_id,
@@ -136,6 +131,23 @@ class Attempts:
             except SecretNeeded as needed:
                 load = needed.load
             await load()
+
+    async def _called(
+        self, action: RunTask, inputs: dict[str, Any], secrets: TaskSecrets, current: asyncio.Task[Any]
+    ) -> ToolResult:
+        """What the tool returns; it is called again, with fresh tokens, if it was refused because of the old ones.
+
+        Raises:
+            ToolFailure: for any error, including a defect of the tool.
+        """
+        tool = self._dependencies.tools[action.task.kind]
+        try:
+            return await _guarded(tool, self._call(tool, action, inputs, secrets), current)
+        except ToolFailure as failure:
+            if not secrets.renew_after(failure):
+                raise
+        fresh = await self._inputs(action, secrets)
+        return await _guarded(tool, self._call(tool, action, fresh, secrets), current)
 
     def _call(self, tool: Tool, action: RunTask, inputs: dict[str, Any], secrets: TaskSecrets) -> ToolCall:
         command, task, progress, iteration = self._command, action.task, action.progress, action.iteration
@@ -196,7 +208,8 @@ class Attempts:
         return ErrorInfo("schema_mismatch", f"the result does not match its schema {found}", code=found.pointer)
 
     async def _done(self, task: TaskPlan, result: ToolResult) -> Outcome:
-        result = self._secrets.used.result(result)
+        if self._secrets.used is not None:
+            result = self._secrets.used.result(result)
         try:
             error = None if task.schema is None else await self._mismatch(task.schema, result.result)
             payload = await self._results.keep(result.result)
@@ -206,7 +219,8 @@ class Attempts:
         return self._bounded(Outcome(status, payload, error, Meta(), dict(result.helper), result.output))
 
     async def _failed(self, failure: ToolFailure) -> Outcome:
-        failure = self._secrets.used.failure(failure)
+        if self._secrets.used is not None:
+            failure = self._secrets.used.failure(failure)
         error = failure.error
         if len(error.message) > MAX_MESSAGE_CHARACTERS:
             error = msgspec.structs.replace(error, message=f"{error.message[:MAX_MESSAGE_CHARACTERS]}…")
@@ -260,43 +274,25 @@ def _wait_of(task: TaskPlan, inputs: WaitInputs, path: Path, now_ms: int) -> Wai
     return Wait(path, task.name, for_s=inputs.for_s, until_ms=until_ms)
 
 
-Renew = Callable[[ToolFailure], Awaitable[ToolCall | None]]
-"""The call to try instead of one that failed, with fresh tokens; ``None`` if they were not the reason."""
+async def _within(total_s: float, task: TaskPlan, running: Awaitable[ToolResult]) -> ToolResult:
+    """What ``running`` returns. Raises what it raises, or after ``total_s``, :class:`ToolFailure`."""
+    try:
+        async with asyncio.timeout(total_s):
+            return await running
+    except TimeoutError:
+        # The tool's own TimeoutError has become a ToolFailure in _guarded.
+        message = f"task {task.name} took longer than its timeout of {total_s:g} s"
+        raise ToolFailure.of("timeout", message, retryable=True) from None
 
 
-async def _call_tool(tool: Tool, call: ToolCall, renew: Renew) -> ToolResult:
-    """Calls the tool within ``timeouts.total``.
+async def _guarded(tool: Tool, call: ToolCall, current: asyncio.Task[Any]) -> ToolResult:
+    """What the tool returns, unless ``current`` was cancelled.
 
     Raises:
         ToolFailure: for any error, including a defect of the tool.
     """
-    total_s = call.timeouts.total
-    if total_s is None:
-        return await _run(tool, call, renew)
     try:
-        async with asyncio.timeout(total_s):
-            return await _run(tool, call, renew)
-    except TimeoutError:
-        # The tool's own TimeoutError has become a ToolFailure in _guarded.
-        message = f"task {call.task} took longer than its timeout of {total_s:g} s"
-        raise ToolFailure.of("timeout", message, retryable=True) from None
-
-
-async def _run(tool: Tool, call: ToolCall, renew: Renew) -> ToolResult:
-    try:
-        return await _guarded(tool.run(call), call)
-    except ToolFailure as failure:
-        fresh = await renew(failure)
-        if fresh is None:
-            raise
-    return await _guarded(tool.run(fresh), fresh)
-
-
-async def _guarded(running: Awaitable[ToolResult], call: ToolCall) -> ToolResult:
-    current = asyncio.current_task()
-    assert current is not None
-    try:
-        result = await running
+        result = await tool.run(call)
     except ToolFailure:
         _check_not_cancelled(current)
         raise

@@ -19,7 +19,7 @@ from noetl_stream.engine.runner.outputs import (
     StorePage,
     Withdraw,
 )
-from noetl_stream.engine.runner.runner import CommandRunner
+from noetl_stream.engine.runner.straight import Runner
 from noetl_stream.model import codec
 from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.ports.clock import Clock
@@ -35,7 +35,7 @@ class Driver:
     """Performs the actions of one runner, as many concurrently as it asks for."""
 
     def __init__(
-        self, runner: CommandRunner, attempts: Attempts, results: RunResults, reporter: Reporter, clock: Clock
+        self, runner: Runner, attempts: Attempts, results: RunResults, reporter: Reporter, clock: Clock
     ) -> None:
         self._runner = runner
         self._attempts = attempts
@@ -47,8 +47,10 @@ class Driver:
         self._in_progress: dict[int, asyncio.Task[None]] = {}
         self._is_starting = False
 
-    async def run(self) -> None:
-        """Returns when the runner is done. If cancelled, it first ends the actions in progress."""
+    async def run(self, current: asyncio.Task[None]) -> None:
+        """Returns when the runner is done. If ``current``, which awaits this, is cancelled, the actions in progress end
+        first.
+        """
         queue = self._queue
         self._take(self._runner.begin())
         while queue:
@@ -58,7 +60,7 @@ class Driver:
             else:
                 # Nothing else is in progress that could withdraw it, so it needs no task of its own.
                 action = queue.popleft()
-                self._take(self._runner.complete(action.id, await self._perform(action)))
+                self._take(self._runner.complete(action.id, await self._perform(action, current)))
         assert self._runner.over, "a runner that is not over has an action in progress"
 
     def _take(self, outputs: list[Output]) -> None:
@@ -87,19 +89,19 @@ class Driver:
                 self._start(group)
             self._in_progress[action.id] = task
             try:
-                result = await self._perform(action)
+                result = await self._perform(action, task)
             finally:
                 del self._in_progress[action.id]
             self._take(self._runner.complete(action.id, result))
 
-    async def _perform(self, action: Action) -> Any:
-        """The result of the action."""
+    async def _perform(self, action: Action, current: asyncio.Task[None]) -> Any:
+        """The result of the action, within the task ``current``."""
         match action:
             case RunTask():
                 self._turns += 1
                 if self._turns % TURNS_PER_YIELD == 0 or self._reporter.is_full:
                     await self._yield()
-                return await self._attempts.run(action)
+                return await self._attempts.run(action, current)
             case Sleep():
                 await (self._clock.sleep(action.seconds) if action.seconds else self._yield())
             case LoadReference():

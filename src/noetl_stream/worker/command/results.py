@@ -79,15 +79,19 @@ class RunResults:
     ) -> None:
         self.loaded: dict[str, Any] = {}
         self.keeping = 0
-        self._blobs = SealedBlobs(blobs, GivenKeys(command.object_keys))
+        self._plain_blobs = blobs
         self._asker = asker
         self._clock = clock
         self._pages = pages or Pages()
         self._limit_bytes = command.limits.max_inline_bytes
-        self._execution_id = command.execution_id
+        self._command = command
         self._run = run
         self._objects = 0
         self._loaded_bytes = 0
+
+    @property
+    def _blobs(self) -> Blobs:
+        return SealedBlobs(self._plain_blobs, GivenKeys(self._command.object_keys))
 
     def keep_references_first(self) -> None:
         """Keeps only small results inline, for a playbook with ``results.reference_first`` (LANGUAGE §10)."""
@@ -110,7 +114,7 @@ class RunResults:
     async def store(self, encoded: bytes) -> Reference:
         """The reference of this JSON, which is stored when this returns."""
         run = self._run
-        prefix = f"{self._execution_id}/{run.command_id}/{run.issue}.{run.num_delivered}.{run.nonce}"
+        prefix = f"{self._command.execution_id}/{run.command_id}/{run.issue}.{run.num_delivered}.{run.nonce}"
         key, self._objects = f"{prefix}/{self._objects}", self._objects + 1
         self.keeping += 1
         try:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Final, Literal
+from typing import Literal
 
-from noetl_stream.engine.runner.runner import CommandRunner, end_of
+from noetl_stream.engine.runner.runner import end_of
+from noetl_stream.engine.runner.straight import FROM_THE_START, Runner, runner_of
 from noetl_stream.errors import PayloadRefused
 from noetl_stream.model import codec
 from noetl_stream.model.events import Fact, StepClaimed
 from noetl_stream.model.ids import RunId
 from noetl_stream.model.messages import ClaimAnswer, Drop, Go, RunningCommand, StepCommand
 from noetl_stream.model.outcome import ErrorInfo
+from noetl_stream.playbook.kinds.spec import SUSPENDING_KINDS
 from noetl_stream.playbook.plan import Plan
 from noetl_stream.ports.bus import Bus
 from noetl_stream.ports.clock import Clock
@@ -20,7 +22,7 @@ from noetl_stream.ports.command_queue import Delivery
 from noetl_stream.ports.subjects import claim_answer
 from noetl_stream.worker.asker import Asker
 from noetl_stream.worker.cancellation import Cancellations, Interruption
-from noetl_stream.worker.command.attempt import SUSPENDING_KINDS, Attempts
+from noetl_stream.worker.command.attempt import Attempts
 from noetl_stream.worker.command.driver import Driver
 from noetl_stream.worker.command.reporter import Reporter
 from noetl_stream.worker.command.results import RunResults
@@ -34,9 +36,6 @@ log = logging.getLogger(__name__)
 Disposal = Literal["done", "return_now", "return_later"]
 """What becomes of the delivery: acknowledged, returned to the queue at once, or returned after a delay."""
 
-_FRESH: Final = Go()
-_NONCE_BYTES: Final = 6
-
 
 class CommandRun:
     """A run in three phases: it asks (claim, plan), works, and reports. :meth:`interrupt` ends it early.
@@ -48,7 +47,7 @@ class CommandRun:
     def __init__(
         self, dependencies: Dependencies, cancellations: Cancellations, command: StepCommand, delivery: Delivery
     ) -> None:
-        nonce = dependencies.clock.random_bytes(_NONCE_BYTES).hex()
+        nonce = dependencies.nonces.draw()
         self.run = RunId(command.command_id, command.issue, delivery.num_delivered, nonce)
         self._dependencies = dependencies
         self._cancellations = cancellations
@@ -63,7 +62,7 @@ class CommandRun:
         self._why: Interruption | None = None
         self._reason = ""
         self._is_pausing = False
-        self._runner: CommandRunner | None = None
+        self._runner: Runner | None = None
         self.task: asyncio.Task[None] | None = None
 
     @property
@@ -134,21 +133,24 @@ class CommandRun:
     async def _ask_and_work(self, connected_ms: int) -> Disposal:
         command = self._command
         is_claimed = may_be_a_copy(command, self.delivery, connected_ms)
-        go = await self._claimed() if is_claimed else command.resume or _FRESH
+        go = await self._claimed() if is_claimed else command.resume or FROM_THE_START
         if go is None:
             return "done"
-        stopped = self._cancellations.reason_of(command.command_id)
-        if stopped is not None and self._why is None:
-            self._why, self._reason = "cancelled", stopped
+        stop = self._cancellations.stop_of(command.command_id)
+        if stop is not None and stop.pausing:
+            self._is_pausing = True
+        elif stop is not None and self._why is None:
+            self._why, self._reason = "cancelled", stop.reason
         if self._why is not None:
             return self._interrupted()
         if self.delivery.num_delivered > command.limits.max_deliveries:
             message = f"delivered {self.delivery.num_delivered} times without ending (limits.max_deliveries)"
             self._report_failure("lease_exhausted", message)
             return "done"
-        clock, asked_s = self._dependencies.clock, self._dependencies.clock.monotonic_s()
+        plan, asked_for_s = self._dependencies.plans.cached(command.digest), 0.0
         try:
-            plan = self._dependencies.plans.cached(command.digest) or await self._load_plan()
+            if plan is None:
+                plan, asked_for_s = await self._load_plan()
             self._check_usable(plan)
         except PlanUnknown as error:
             log.error("command %s is returned to the queue: %s", command.command_id, error)
@@ -156,11 +158,10 @@ class CommandRun:
         except (PlanUnusable, KindMissing) as error:
             self._report_failure("not_installed" if isinstance(error, KindMissing) else "internal", str(error))
             return "done"
-        if not is_claimed and clock.monotonic_s() - asked_s > UNCLAIMED_S and (go := await self._claimed()) is None:
+        if not is_claimed and asked_for_s > UNCLAIMED_S and (go := await self._claimed()) is None:
             return "done"
         if self._why is not None:
             return self._interrupted()
-        self._is_pausing = self._is_pausing or self._cancellations.is_pausing(command.command_id)
         self._phase = "working"
         await self._work(plan, go)
         return "done"
@@ -174,14 +175,20 @@ class CommandRun:
         self._reporter.next_event = answer.next_number
         return answer
 
-    async def _load_plan(self) -> Plan:
-        for _ in range(PLAN_TRIES - 1):
+    async def _load_plan(self) -> tuple[Plan, float]:
+        """The plan, and how long it took, in seconds."""
+        clock = self._dependencies.clock
+        began_s = clock.monotonic_s()
+        for tried in range(1, PLAN_TRIES + 1):
             try:
-                return await self._dependencies.plans.load(self._command.digest, self._asker)
+                plan = await self._dependencies.plans.load(self._command.digest, self._asker)
+                break
             except PlanUnknown as error:
+                if tried == PLAN_TRIES:
+                    raise
                 log.warning("%s; asking again", error)
-            await self._dependencies.clock.sleep(LONGEST_PAUSE_S)
-        return await self._dependencies.plans.load(self._command.digest, self._asker)
+            await clock.sleep(LONGEST_PAUSE_S)
+        return plan, clock.monotonic_s() - began_s
 
     def _check_usable(self, plan: Plan) -> None:
         """Raises :class:`PlanUnusable` or :class:`KindMissing` if this worker cannot run the command's step."""
@@ -198,13 +205,14 @@ class CommandRun:
         dependencies, command, results, reporter = self._dependencies, self._command, self._results, self._reporter
         if plan.reference_first:
             results.keep_references_first()
-        self._runner = runner = CommandRunner(
+        self._runner = runner = runner_of(
             plan, command, go, kinds=dependencies.kinds, worker=dependencies.worker, references=results.loaded
         )
         if self._is_pausing:
             runner.pause()
         attempts = Attempts(dependencies, command, runner.scope, results, self._asker)
-        await Driver(runner, attempts, results, reporter, dependencies.clock).run()
+        assert self.task is not None
+        await Driver(runner, attempts, results, reporter, dependencies.clock).run(self.task)
         self._runner = None
 
     def _report_failure(self, kind: str, message: str) -> None:

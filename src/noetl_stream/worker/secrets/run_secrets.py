@@ -26,12 +26,12 @@ class RunSecrets:
     """Shared by the tasks of a step run: the playbook's keychain entries, and the secrets used so far.
 
     Attributes:
-        used: Redacts every secret that a task of this run has read.
+        used: Redacts every secret that a task of this run has read; ``None`` if none has.
         keychain: The worker's.
     """
 
     def __init__(self, keychain: Keychain, entries: Mapping[str, KeychainPlan], asker: Asker) -> None:
-        self.used = ToolRedactor()
+        self.used: ToolRedactor | None = None
         self.entries = entries
         self.keychain = keychain
         self._asker = asker
@@ -48,6 +48,8 @@ class RunSecrets:
             secret, key = await self.keychain.entry(self._asker, entry)
         else:
             secret = await self.keychain.named(self._asker, name)
+        if self.used is None:
+            self.used = ToolRedactor()
         self.used.learn(secret.value)
         return secret, key
 
