@@ -20,6 +20,9 @@ FIXED_MODULES = tuple(
         "engine.runner.runner",
         "worker.limits",
         "model.redaction",
+        "adapters.nats.event_reader",
+        "adapters.nats.command_source",
+        "server.publications",
     )
 )
 

@@ -32,14 +32,16 @@ class EventReader(Protocol):
     """Reads the inputs of some partitions in stream order, without gaps.
 
     ``high_water`` is the sequence up to which everything of these partitions was returned; heartbeats move it too.
-    ``contact_s`` is the monotonic time of the last message or heartbeat.
+    ``contact_s`` is the monotonic time of the last message or heartbeat that was due.
     """
 
     high_water: int
-    contact_s: float
+
+    @property
+    def contact_s(self) -> float: ...
 
     async def next_batch(self, limit: int) -> list[ReportedMessage]:
-        """The available messages, at least one and at most ``limit``; waits for the first.
+        """The available messages, at least one and at most ``limit``, fewer if they are large; waits for the first.
 
         Raises:
             ReaderBroken: a gap, a lost consumer, two missed heartbeats, a reconnect. Recreate it.

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 
 from noetl_stream.concurrency import result_until
 from noetl_stream.errors import Unreachable
@@ -15,6 +16,19 @@ from noetl_stream.ports.event_log import DecidedMessage, EventLog
 
 log = logging.getLogger(__name__)
 
+MAX_UNACKNOWLEDGED_BYTES = 64 * 1024 * 1024
+"""Above this nothing more is folded: JetStream takes messages more slowly than Postgres, or its stream is full."""
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """What followed one tick: the tick of each partition, ids of commands, bytes, and the acknowledgement of all."""
+
+    ticks: Mapping[int, int]
+    commands: frozenset[str]
+    size: int
+    done: asyncio.Future[list[None]]
+
 
 class Publications:
     """Publishes in commit order and tracks, per partition, up to which tick everything is acknowledged."""
@@ -23,7 +37,8 @@ class Publications:
         self._log = log
         self._queue = queue
         self._clock = clock
-        self._under_way: deque[tuple[Mapping[int, int], frozenset[str], asyncio.Future[list[None]]]] = deque()
+        self._under_way: deque[Published] = deque()
+        self._unacknowledged_bytes = 0
         self._published: dict[int, int] = {}
         self._withdrawals: set[asyncio.Future[None]] = set()
 
@@ -41,7 +56,14 @@ class Publications:
         if commands:
             waits.append(asyncio.ensure_future(self._queue.issue(commands)))
         ids = frozenset(command.command_id for command in commands)
-        self._under_way.append((ticks, ids, asyncio.gather(*waits)))
+        size = sum(len(record.body) for record in decided) + sum(len(command.body) for command in commands)
+        self._unacknowledged_bytes += size
+        self._under_way.append(Published(ticks, ids, size, asyncio.gather(*waits)))
+
+    @property
+    def is_full(self) -> bool:
+        """Whether so much is unacknowledged that nothing more should be folded."""
+        return self._unacknowledged_bytes > MAX_UNACKNOWLEDGED_BYTES
 
     def withdraw(self, commands: Collection[tuple[str, str]]) -> None:
         """Removes cancelled commands from the queue, in the background: it only saves workers a claim."""
@@ -57,10 +79,11 @@ class Publications:
 
     def settle(self) -> None:
         """Records acknowledgements, in order."""
-        while self._under_way and self._under_way[0][2].done():
-            ticks, _, done = self._under_way.popleft()
-            done.result()
-            self._published.update(ticks)
+        while self._under_way and self._under_way[0].done.done():
+            published = self._under_way.popleft()
+            published.done.result()
+            self._unacknowledged_bytes -= published.size
+            self._published.update(published.ticks)
 
     def published_tick(self, partition: int, otherwise: int) -> int:
         """The last tick of ``partition`` known to be published.
@@ -72,11 +95,11 @@ class Publications:
 
     def commands_under_way(self) -> set[str]:
         """Ids of commands that are sent but not yet acknowledged."""
-        return {command_id for _, ids, done in self._under_way if not done.done() for command_id in ids}
+        return {command for one in self._under_way if not one.done.done() for command in one.commands}
 
     async def drain(self, timeout_s: float) -> None:
         """Waits until everything is acknowledged, at most ``timeout_s``."""
-        waits = [done for _, _, done in self._under_way if not done.done()]
+        waits = [one.done for one in self._under_way if not one.done.done()]
         if waits:
             await result_until(asyncio.wait(waits), self._clock.sleep(timeout_s))
         self.settle()

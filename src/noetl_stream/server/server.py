@@ -118,6 +118,9 @@ class Server(ServerParts):
         clock = self.ports.clock
         try:
             await self.housekeeping.run(clock.monotonic_s())
+            if self.publications.is_full:
+                await self.publications.drain(self.times.housekeeping_s)
+                return
             messages = await self.reader.take(self.inputs.next_in_s(self.times.housekeeping_s))
             if messages:
                 await self._fold_messages(messages)
