@@ -82,11 +82,12 @@ class PartitionReader:
         Raises:
             ReaderBroken: a reader may have missed messages. Any other error of a reader is raised unchanged.
         """
+        messages: list[ReportedMessage]
         if self._put_back:
             messages, self._put_back = self._put_back[:PUT_BACK_MESSAGES], self._put_back[PUT_BACK_MESSAGES:]
             return messages
         arrived = await self._first(timeout_s)
-        messages: list[ReportedMessage] = []
+        messages = []
         size = 0
         while arrived is not None:
             if isinstance(arrived, Exception):
