@@ -136,7 +136,7 @@ class Server(ServerParts):
                 await clock.sleep(self.times.retry_s)
             await self.assignment.retry_until_reached(self.assignment.reopen, self._stopping.is_set)
         except Unreachable as error:
-            log.warning("stores unreachable, will retry: %s", error)
+            log.warning("stores unreachable or missing, will retry: %s", error)
             await clock.sleep(self.times.retry_s)
             await self._reload()
 

@@ -72,7 +72,7 @@ class NatsEventLog:
     async def open_reader(self, partitions: Collection[int], after: int) -> NatsEventReader:
         """
         Raises:
-            NotReady: the stream does not exist.
+            StoreMissing: the stream does not exist.
             Unreachable: no answer in time.
         """
         reader = await NatsEventReader.open(self._connection, self._clock, partitions, after, self._heartbeat_s)
