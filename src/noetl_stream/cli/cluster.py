@@ -134,7 +134,7 @@ def migrate(roles: bool, home: Path | None) -> None:
 
 @click.group()
 def stream() -> None:
-    """Prepare the JetStream streams."""
+    """Prepare and repair the JetStream streams."""
 
 
 @stream.command()
@@ -154,3 +154,22 @@ def ensure(replicas: int, home: Path | None) -> None:
         say(line)
     if not done:
         say("the streams are up to date")
+
+
+@stream.command()
+@home_option
+def reconcile(home: Path | None) -> None:
+    """Let servers go on after EVENTS has lost messages or was made anew. Stop the servers first.
+
+    Partitions whose last folded message is gone are read again from the newest one that is sure to be folded. What
+    was folded before has no effect again; commands whose reports are lost are issued again by the servers.
+    """
+    from noetl_stream.hosting import open_stack
+    from noetl_stream.wiring import reconcile_stream
+
+    with open_stack(settings_for(home)) as stack:
+        moved = run_async(reconcile_stream(stack.endpoint_of(ADMIN)))
+    for before, after in moved:
+        say(f"partition {before.partition}: reads on from sequence {after.last_seq}, was {before.last_seq}")
+    if not moved:
+        say("EVENTS holds all that was folded")
