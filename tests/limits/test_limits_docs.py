@@ -23,6 +23,9 @@ FIXED_MODULES = tuple(
         "adapters.nats.event_reader",
         "adapters.nats.command_source",
         "server.publications",
+        "server.hidden_values",
+        "client.executions.redacted",
+        "ports.credentials",
     )
 )
 
