@@ -220,6 +220,19 @@ async def reconcile_stream(endpoint: Endpoint) -> list[MovedCursor]:
         await connected.close()
 
 
+async def compare_stores(endpoint: Endpoint) -> list[str]:
+    """What disagrees between Postgres and EVENTS, a line each."""
+    from noetl_stream.server.comparison import disagreements
+
+    connected = await connect(endpoint, name="noetl-verify", nats_wait_s=COMMAND_WAIT_S)
+    try:
+        await connected.store.verify()
+        await connected.log.verify()
+        return await disagreements(connected.log, connected.store, connected.store.cursors)
+    finally:
+        await connected.close()
+
+
 def process_name(role: str) -> str:
     """A unique process name: role, host, pid and four random bytes (PROTOCOL §1 *Partition row*)."""
     return process_prefix(role, os.getpid()) + os.urandom(4).hex()

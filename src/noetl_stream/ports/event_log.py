@@ -87,6 +87,10 @@ class EventLog(Protocol):
         """
         ...
 
+    async def last_decided(self, partition: int) -> bytes | None:
+        """The last journal record of the partition; ``None`` if there is none."""
+        ...
+
     async def stored_at(self, sequence: int) -> int | None:
         """Stored time (ms) of the message at this sequence; ``None`` if it does not exist (PROTOCOL §5)."""
         ...

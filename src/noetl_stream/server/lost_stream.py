@@ -40,6 +40,15 @@ class MovedCursor(NamedTuple):
     after: Cursor
 
 
+async def lost_cursors(log: EventLog, cursors: Cursors, extent: StreamExtent) -> list[Cursor]:
+    """The cursors that EVENTS no longer holds. Raises as :func:`reconcile_cursors`, but for Conflict."""
+    return [
+        cursor
+        for cursor in await cursors.all()
+        if cursor.last_seq and not await extent.still_holds(log, cursor.last_seq, cursor.last_ms)
+    ]
+
+
 async def reconcile_cursors(log: EventLog, cursors: Cursors) -> list[MovedCursor]:
     """Sets each cursor that EVENTS no longer holds back to the last message that the partition is sure to have folded.
 
@@ -52,11 +61,7 @@ async def reconcile_cursors(log: EventLog, cursors: Cursors) -> list[MovedCursor
         Unreachable: a store is away.
     """
     extent = await StreamExtent.of(log)
-    lost = [
-        cursor
-        for cursor in await cursors.all()
-        if cursor.last_seq and not await extent.still_holds(log, cursor.last_seq, cursor.last_ms)
-    ]
+    lost = await lost_cursors(log, cursors, extent)
     kept: dict[tuple[int, int], tuple[int, int]] = {}
     for cursor in lost:
         if cursor[1:] not in kept:

@@ -110,6 +110,11 @@ class NatsEventLog:
         fields = await self._connection.direct_get(EVENTS, wanted)
         return 0 if fields is None else 1 + int(fields["Nats-Num-Pending"])
 
+    async def last_decided(self, partition: int) -> bytes | None:
+        _, records = subjects.partition_patterns(partition)
+        stored = await stored_message(self._connection, EVENTS, {"last_by_subj": records})
+        return stored.data if stored is not None else None
+
     async def stored_at(self, sequence: int) -> int | None:
         if sequence < 1:
             return None
