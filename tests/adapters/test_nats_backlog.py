@@ -64,6 +64,7 @@ async def test_a_reader_that_holds_enough_does_not_count_as_silent(connection: N
     await reader.next_batch(1)
     held_back = SystemClock().monotonic_s()
     await until(lambda: reader.contact_s > held_back + 0.2)
+    assert await sent_to_reader(connection) < MESSAGES
     await reader.close()
 
 
@@ -86,6 +87,7 @@ async def test_small_messages_after_large_ones_are_read_at_full_width(connection
     async with asyncio.timeout(TIMEOUT_S):
         while read < 5_020:
             read += len(await reader.next_batch(512))
+    assert reader.high_water == 5_020
     await reader.close()
 
 

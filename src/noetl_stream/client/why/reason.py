@@ -8,11 +8,7 @@ from typing import Any, Final, NamedTuple
 
 from noetl_stream.errors import StoreMissing
 from noetl_stream.model.envelope import iso, iso_or_none
-from noetl_stream.ports.operations.cluster import (
-    PartitionDocument,
-    PoolDocument,
-    WorkerDocument,
-)
+from noetl_stream.ports.operations.cluster import PartitionDocument, PoolDocument, WorkerDocument
 from noetl_stream.ports.operations.executions import GuardDocument, ReasonDocument, WaitingOnDocument
 
 SHOWN_CHARS: Final = 160

@@ -18,7 +18,7 @@ from noetl_stream.tools.postgres.connect import connect
 if TYPE_CHECKING:
     import asyncpg
 
-    from noetl_stream.tools.postgres.session import Session
+    from noetl_stream.tools.postgres.domain_connection import DomainConnection
 
     Connection = asyncpg.pool.PoolConnectionProxy[asyncpg.Record]
     Pool = asyncpg.Pool[asyncpg.Record]
@@ -90,7 +90,7 @@ class ConnectionPools:
 async def _new_pool(address: PostgresAddress, reach: Reach, egress: Egress) -> Pool:
     import asyncpg
 
-    from noetl_stream.tools.postgres.session import Session
+    from noetl_stream.tools.postgres.domain_connection import DomainConnection
 
     async def open_connection(dsn: str | None = None, **given: Any) -> asyncpg.Connection[asyncpg.Record]:
         return await connect(address, egress, reach, **given)
@@ -102,7 +102,7 @@ async def _new_pool(address: PostgresAddress, reach: Reach, egress: Egress) -> P
         max_size=MAX_CONNECTIONS,
         max_inactive_connection_lifetime=IDLE_CONNECTION_S,
         statement_cache_size=0,
-        connection_class=Session,
+        connection_class=DomainConnection,
         server_settings={**dict(address.settings), "application_name": "noetl-stream"},
         reset=_reset,
     )
@@ -155,7 +155,7 @@ async def _acquire_for(domain: str, pool: Pool) -> Connection:
     """A connection that served no other domain; those that did are closed."""
     while True:
         connection: Connection = await pool.acquire()
-        if cast("Session", connection).serves(domain):
+        if cast("DomainConnection", connection).serves(domain):
             return connection
         try:
             await connection.close()

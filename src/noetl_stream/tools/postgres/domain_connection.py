@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncpg
 
 
-class Session(asyncpg.Connection):
+class DomainConnection(asyncpg.Connection):
     """A connection of one trust domain (:class:`~noetl_stream.tools.contract.ToolCall`).
 
     ``DISCARD ALL`` leaves in a session what functions keep there: the seed of ``random()``, connections of ``dblink``,
