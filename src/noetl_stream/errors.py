@@ -74,6 +74,10 @@ class NotReady(NoetlError):
     """A store answers but is not set up: schema missing or newer, stream missing, partition count different."""
 
 
+class StoreMissing(NotReady, Unreachable):
+    """A stream or bucket does not exist. What needs it waits until somebody makes it; the hint says how."""
+
+
 class LocalStackError(NoetlError):
     """The embedded NATS or Postgres failed to start: permissions, ports, disk."""
 

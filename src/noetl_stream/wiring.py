@@ -45,6 +45,7 @@ if TYPE_CHECKING:  # not every command needs them: `run` starts 0.1 s sooner
     from noetl_stream.gateway.gateway import Gateway
     from noetl_stream.playbook.plan import Plan
     from noetl_stream.ports.operations import Operations
+    from noetl_stream.server.lost_stream import MovedCursor
     from noetl_stream.server.server import Server
     from noetl_stream.worker.playbooks import PlanClient
     from noetl_stream.worker.worker import Worker
@@ -204,6 +205,32 @@ async def ensure_all_streams(endpoint: Endpoint, *, replicas: int = 1) -> list[s
         return await ensure_streams(nats, replicas=replicas)
     finally:
         await nats.close()
+
+
+async def reconcile_stream(endpoint: Endpoint) -> list[MovedCursor]:
+    """Repairs the cursors of partitions after EVENTS has lost messages; returns those that were moved."""
+    from noetl_stream.server.lost_stream import reconcile_cursors
+
+    connected = await connect(endpoint, name="noetl-reconcile", nats_wait_s=COMMAND_WAIT_S)
+    try:
+        await connected.store.verify()
+        await connected.log.verify()
+        return await reconcile_cursors(connected.log, connected.store.cursors)
+    finally:
+        await connected.close()
+
+
+async def compare_stores(endpoint: Endpoint) -> list[str]:
+    """What disagrees between Postgres and EVENTS, a line each."""
+    from noetl_stream.server.comparison import disagreements
+
+    connected = await connect(endpoint, name="noetl-verify", nats_wait_s=COMMAND_WAIT_S)
+    try:
+        await connected.store.verify()
+        await connected.log.verify()
+        return await disagreements(connected.log, connected.store, connected.store.cursors)
+    finally:
+        await connected.close()
 
 
 def process_name(role: str) -> str:

@@ -12,9 +12,11 @@ from nats_process import NatsServer
 from noetl_stream.adapters.clock import SystemClock
 from noetl_stream.adapters.nats.blobs import CHUNK_BYTES, NatsBlobs
 from noetl_stream.adapters.nats.connection import NatsConnection
-from noetl_stream.errors import BlobMissing, NotReady, Unreachable
+from noetl_stream.adapters.nats.streams import ensure_streams
+from noetl_stream.errors import BlobMissing, NotReady, StoreMissing, Unreachable
 from noetl_stream.ports.subjects import RESULTS, RESULTS_BUCKET
 from noetl_stream.testing.waiting import TIMEOUT_S
+from noetl_stream.worker.waiting import persist
 
 THREE_CHUNKS = b"x" * (2 * CHUNK_BYTES + 1)
 
@@ -22,6 +24,18 @@ THREE_CHUNKS = b"x" * (2 * CHUNK_BYTES + 1)
 async def message_count(connection: NatsConnection) -> int:
     count: int = msgspec.json.decode(await connection.api(f"STREAM.INFO.{RESULTS}"))["state"]["messages"]
     return count
+
+
+async def test_what_is_stored_waits_for_a_bucket_that_does_not_exist(connection: NatsConnection) -> None:
+    blobs = await NatsBlobs.open(connection, SystemClock())
+    await connection.api(f"STREAM.DELETE.{RESULTS}")
+    storing = asyncio.create_task(persist(SystemClock(), "store a result", lambda: blobs.put("run-1/c1", THREE_CHUNKS)))
+    with pytest.raises(StoreMissing, match="stream ensure"):
+        await blobs.get("run-1/c1")
+    assert not storing.done()
+    await ensure_streams(connection)
+    await asyncio.wait_for(storing, TIMEOUT_S)
+    assert await blobs.get("run-1/c1") == THREE_CHUNKS
 
 
 async def test_other_tools_read_what_we_write(connection: NatsConnection) -> None:

@@ -83,6 +83,11 @@ def test_migrating_and_ensuring_again_changes_nothing(shared_home: Path) -> None
     assert noetl("stream", "ensure", "--home", shared_home).stdout == "the streams are up to date\n"
 
 
+def test_reconciling_a_stream_that_has_lost_nothing_changes_nothing(shared_home: Path) -> None:
+    assert noetl("stream", "reconcile", "--home", shared_home).stdout == "EVENTS holds all that was folded\n"
+    assert noetl("database", "verify", "--home", shared_home).stdout == "Postgres and EVENTS agree\n"
+
+
 def test_a_benchmark_wants_a_stack_of_its_own(shared_home: Path) -> None:
     found = noetl("bench", "--home", shared_home)
     assert found.returncode == 2

@@ -14,7 +14,7 @@ from noetl_stream.client.executions.tolerated import tolerated_text
 from noetl_stream.client.why.answer import explain
 from noetl_stream.client.why.reason import Environment
 from noetl_stream.engine.state import RecordedFact
-from noetl_stream.errors import NotFound
+from noetl_stream.errors import NotFound, StoreMissing
 from noetl_stream.model.events import (
     CancelRequested,
     ExecutionQuarantined,
@@ -24,6 +24,7 @@ from noetl_stream.model.events import (
     ToleratedFailures,
 )
 from noetl_stream.model.outcome import ErrorInfo, Outcome
+from noetl_stream.ports.operations.cluster import RunningCommandDocument
 from noetl_stream.ports.operations.executions import (
     AwaitedChildDocument,
     AwaitedJoinDocument,
@@ -126,6 +127,28 @@ def test_a_worker_that_died_is_named_with_what_happens_next() -> None:
     scenario.take("work").begin()
     found = reasons(scenario, workers=[])["worker_gone"]
     assert "no longer answers" in found.sentence and "another worker" in found.moves
+
+
+def test_a_worker_that_keeps_a_finished_result_says_what_it_waits_for() -> None:
+    scenario = Scenario(STEP)
+    scenario.start()
+    run = scenario.take("work")
+    run.begin()
+    waits_for = "its result cannot be stored"
+    held = RunningCommandDocument(scenario.execution_id, run.command.command_id, "work", 1, waits_for)
+    found = reasons(scenario, workers=[replace(WORKER, running=[held])])["unreported"]
+    assert found.sentence == (
+        f"Step `work` has ended at worker {WORKER.name}, which keeps the result: its result cannot be stored."
+    )
+
+
+def test_a_missing_stream_is_the_only_reason() -> None:
+    scenario = Scenario(STEP)
+    scenario.start()
+    missing = StoreMissing("stream COMMANDS does not exist", hint="run `noetl-stream stream ensure`")
+    (found,) = why(scenario, missing=missing).reasons
+    assert (found.kind, found.moves) == ("store_missing", "run `noetl-stream stream ensure`")
+    assert found.sentence.startswith("Stream COMMANDS does not exist, so nothing moves")
 
 
 def test_a_command_delivered_again_says_how_often_and_when_it_ends() -> None:

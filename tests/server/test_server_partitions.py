@@ -11,6 +11,7 @@ from noetl_stream.model.ids import PARTITIONS, partition_of
 from noetl_stream.model.messages import Report, Request
 from noetl_stream.ports.event_log import ReportedMessage
 from noetl_stream.ports.store import PartitionLease
+from noetl_stream.server import execution_cache
 from noetl_stream.server.fold import Fold
 from noetl_stream.testing.simulation.host import SimulatedHost
 
@@ -110,6 +111,27 @@ async def test_a_zombie_finds_itself_fenced_and_continues_with_what_it_still_own
     assert [entry.position for entry in journal] == list(range(1, len(journal) + 1))
     if point != "store.commit.done":  # else it published when it thawed: only a fence at the queue could stop that
         assert set(stage.effects.values()) == {1}
+
+
+async def test_a_takeover_reads_journals_in_portions(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(execution_cache, "JOURNALS_AT_ONCE", 3)
+    first = await stage.server()
+    executions = [await stage.submit(ONE_STEP) for _ in range(10)]
+    first.stop()
+    await stage.running[0]
+    portions: list[int] = []
+    read = stage.store.real.journals
+
+    async def journals(execution_ids: Collection[str]) -> Any:
+        portions.append(len(execution_ids))
+        return await read(execution_ids)
+
+    monkeypatch.setattr(stage.store.real, "journals", journals)
+    second = await stage.server()
+    assert (sum(portions), max(portions), len(second.executions)) == (10, 3, 10)
+    stage.start_worker()
+    for execution_id in executions:
+        await stage.ended(execution_id)
 
 
 async def test_cursors_of_idle_partitions_follow_the_log(stage: Stage) -> None:

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 from server_stage import ONE_STEP, Stage
 
+from noetl_stream.errors import StoreMissing
 from noetl_stream.model import codec
 from noetl_stream.sealing.keys import KEY_BYTES, Key, KeyRing
 from noetl_stream.server.capabilities import Capabilities
@@ -170,3 +172,21 @@ async def test_after_a_rotation_reports_of_commands_issued_before_are_taken(
     await worker.finish(command, worker.run_of(command, delivery))
     assert (await stage.ended(execution_id)).status == "completed"
     assert await stage.issues(execution_id) == [1]
+
+
+async def test_a_server_waits_for_a_queue_that_does_not_exist(stage: Stage) -> None:
+    server = await stage.server()
+    queue: Any = stage.broker.command_queue
+    present = queue.present
+
+    async def missing() -> set[str]:
+        raise StoreMissing("stream COMMANDS does not exist", hint="run `noetl-stream stream ensure`")
+
+    queue.present = missing
+    await stage.request(EXECUTION, "request-1", ONE_STEP)
+    await stage.pass_time(30)
+    assert not stage.running[0].done()
+    queue.present = present
+    stage.start_worker()
+    await stage.ended(EXECUTION)
+    assert len(server.ownership) == 32

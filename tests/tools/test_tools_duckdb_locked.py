@@ -165,6 +165,23 @@ async def test_tasks_on_one_file_at_the_same_time_are_all_locked(run: Run, insid
     assert {end.error.kind for end in ended[8:] if isinstance(end, ToolFailure)} == {"not_allowed"}
 
 
+@pytest.mark.parametrize("place", ["':memory:'", "':memory:named'", "''", "/* a */ ':memory:'"])
+async def test_tasks_on_one_file_share_no_database_in_memory(run: Run, inside: Path, place: str) -> None:
+    with pytest.raises(ToolFailure, match="use temporary tables") as failed:
+        await run(f"attach {place} as shared", database=f"{inside}/shared.duckdb")
+    assert failed.value.error.kind == "not_allowed"
+
+
+async def test_a_task_on_no_file_may_attach_a_database_in_memory(run: Run) -> None:
+    assert (await run("attach ':memory:' as own; select 1 as a"))["rows"] == [{"a": 1}]
+
+
+async def test_a_file_may_be_attached_to_another(run: Run, inside: Path) -> None:
+    await run("create table t as select 1 as a", database=f"{inside}/other.duckdb")
+    attached = f"ATTACH IF NOT EXISTS '{inside}/other.duckdb' AS other; from other.t"
+    assert (await run(attached, database=f"{inside}/shared.duckdb"))["rows"] == [{"a": 1}]
+
+
 async def test_a_table_name_does_not_find_the_worker_s_variables(run: Run) -> None:
     with pytest.raises(ToolFailure, match="rows does not exist"):
         await run("from rows")

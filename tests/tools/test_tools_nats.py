@@ -268,6 +268,13 @@ async def test_a_missing_permission_is_an_error(make_call: Any, server: Server, 
     await bob.tool.close()
 
 
+async def test_each_of_several_tasks_hears_that_it_may_not_publish(make_call: Any, server: Server) -> None:
+    bob = Runner(make_call, server.url("bob"))
+    failures = await asyncio.gather(*(bob.failure("publish", subject="private.diary", payload="x") for _ in range(20)))
+    assert {failed.error.kind for failed in failures} == {"refused"}
+    await bob.tool.close()
+
+
 async def test_a_value_is_put_and_read_by_key(run: Runner, bucket: str) -> None:
     assert await run("kv_put", bucket=bucket, key="a.b", value={"n": 1}) == {"revision": 1}
     assert await run("kv_get", bucket=bucket, key="a.b") == {"value": {"n": 1}, "revision": 1}

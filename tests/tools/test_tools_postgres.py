@@ -348,6 +348,17 @@ async def test_session_state_of_a_task_does_not_reach_the_next(run: Runner) -> N
         assert await run.value("(select count(*) from pg_locks where locktype = 'advisory' and objid = 7)") == 0
 
 
+async def test_a_session_serves_one_trust_domain(run: Runner) -> None:
+    async def session_of(domain: str) -> int:
+        command = "select setseed(0.5); select pg_backend_pid() as pid"
+        inputs = {"auth": "db", "command": command, "pool": {"max_size": 1}}
+        result: Any = (await run.tool.run(run.call(inputs, trust_domain=domain))).result
+        return int(result["rows"][0]["pid"])
+
+    first, again, other = [await session_of(domain) for domain in ("one", "one", "two")]
+    assert first == again != other
+
+
 async def test_cancelling_ends_the_statement(run: Runner, postgres_dsn: str) -> None:
     observer = await asyncpg.connect(postgres_dsn)
     running = (

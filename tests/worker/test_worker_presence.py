@@ -2,29 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from worker_stage import EXECUTION, Endless, Stage
 
 import noetl_stream
-from noetl_stream.model import codec
 from noetl_stream.model.messages import RunningCommand, WorkerPresence
-from noetl_stream.ports import subjects
 from noetl_stream.worker.limits import MAX_RUNNING_SHOWN
 
 ONE_TASK = "- {step: only, tool: [{name: run, kind: puppet}]}"
-
-
-async def answers(stage: Stage) -> list[WorkerPresence]:
-    """What all workers say, by name."""
-    asking = [
-        asyncio.create_task(stage.broker.bus.ask_all(f"{subjects.ASK_WORKERS}.{pool}", b"", 0.5))
-        for pool in ("default", "gpu")
-    ]
-    await stage.settle()
-    await stage.advance(0.5)
-    found = [codec.decode_presence(answer) for asked in asking for answer in await asked]
-    return sorted(found, key=lambda one: one.name)
 
 
 async def test_every_worker_answers_for_itself(stage: Stage) -> None:
@@ -32,7 +16,7 @@ async def test_every_worker_answers_for_itself(stage: Stage) -> None:
     await stage.start(slots=4)
     await stage.advance(5)
     await stage.start(slots=7, pool="gpu")
-    one, other = await answers(stage)
+    one, other = await stage.presences()
     version = noetl_stream.__version__
     assert one == WorkerPresence(
         name="worker-1", pool="default", slots=4, busy=0, since_ms=started_ms, kinds=["noop", "puppet"], version=version
@@ -45,11 +29,11 @@ async def test_running_commands_are_listed_with_their_deliveries(stage: Stage) -
     await stage.start()
     await stage.issue(stage.command(stage.plan(ONE_TASK)))
     await stage.until(lambda: stage.puppet.calls)
-    (busy,) = await answers(stage)
+    (busy,) = await stage.presences()
     assert (busy.busy, busy.running) == (1, [RunningCommand(EXECUTION, "command-1", "only", 1)])
     act.release.set()
     await stage.settle()
-    (idle,) = await answers(stage)
+    (idle,) = await stage.presences()
     assert (idle.busy, idle.running) == (0, [])
 
 
@@ -61,7 +45,7 @@ async def test_a_command_returned_is_named_with_its_next_delivery(stage: Stage) 
     await first.close()
     stage.broker.command_queue.forget_unacked()
     await stage.start()
-    (second,) = await answers(stage)
+    (second,) = await stage.presences()
     assert second.name == "worker-2" and [one.delivered for one in second.running] == [2]
 
 
@@ -73,7 +57,7 @@ async def test_not_more_commands_are_named_than_a_bounded_number(stage: Stage) -
     for number in range(count):
         await stage.issue(stage.command(plan, f"command-{number}"))
     await stage.until(lambda: len(stage.puppet.calls) == count)
-    (busy,) = await answers(stage)
+    (busy,) = await stage.presences()
     assert busy.busy == count
     assert [one.command_id for one in busy.running] == [f"command-{number}" for number in range(MAX_RUNNING_SHOWN)]
     act.release.set()
@@ -86,8 +70,8 @@ async def test_a_draining_worker_says_so_until_it_is_gone(stage: Stage) -> None:
     await stage.until(lambda: stage.puppet.calls)
     worker.drain()
     await stage.settle()
-    (draining,) = await answers(stage)
+    (draining,) = await stage.presences()
     assert draining.draining and draining.busy == 1
     act.release.set()
     await stage.soon(lambda: stage.workers[0][1].done())  # a thread of its own ends first
-    assert await answers(stage) == []
+    assert await stage.presences() == []

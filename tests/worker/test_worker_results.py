@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from worker_stage import Refusing, Stage
 
+from noetl_stream.errors import StoreMissing
 from noetl_stream.model import codec
 from noetl_stream.model.events import StepFailed, TaskProcessed
 from noetl_stream.model.limits import Limits
@@ -64,6 +65,25 @@ async def test_later_templates_and_policies_read_a_large_result_without_knowing(
     assert stage.puppet.calls[1].inputs["count"] == 100
     processed = next(fact for fact in stage.facts if isinstance(fact, TaskProcessed))
     assert processed.set_ctx == {"n": 2}
+
+
+async def test_a_result_is_kept_until_the_missing_object_store_is_made_again(stage: Stage) -> None:
+    blobs = Refusing(stage.broker.blobs, "put")
+    blobs.error = StoreMissing("stream OBJ does not exist", hint="run `noetl-stream stream ensure`")
+    blobs.refuses = True
+    stage.puppet.acts["fetch"] = large
+    await stage.start(blobs=blobs)
+    await stage.issue(stage.command(stage.plan(LARGE_THEN_READ)))
+    await stage.advance(20, step_s=1.0)
+    (worker,) = await stage.presences()
+    assert [running.waits_for for running in worker.running] == [
+        "its result cannot be stored: stream OBJ does not exist (run `noetl-stream stream ensure`)"
+    ]
+    blobs.refuses = False
+    await stage.advance(2.0, step_s=0.25)
+    assert stage.names[-1] == "step.done"
+    assert len(stage.puppet.calls) == 2
+    assert await stage.broker.blobs.get(reference_of(stage).key)
 
 
 async def test_a_result_at_the_limit_stays_inline(stage: Stage) -> None:

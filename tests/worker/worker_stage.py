@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict
 from noetl_stream.adapters.clock import ManualClock
 from noetl_stream.adapters.memory.broker import MemoryBroker
 from noetl_stream.engine.pipeline import advance_progress
-from noetl_stream.errors import OutcomeUnknown
+from noetl_stream.errors import NoetlError, OutcomeUnknown
 from noetl_stream.model import codec
 from noetl_stream.model.composite import expanded
 from noetl_stream.model.events import (
@@ -25,7 +25,7 @@ from noetl_stream.model.events import (
     TaskProcessed,
     Wait,
 )
-from noetl_stream.model.messages import ClaimAnswer, Go, Progress, Report, StepCommand, Stop, path_key
+from noetl_stream.model.messages import ClaimAnswer, Go, Progress, Report, StepCommand, Stop, WorkerPresence, path_key
 from noetl_stream.playbook.compile.compiler import compile_playbook
 from noetl_stream.playbook.kinds.spec import KindSpec
 from noetl_stream.playbook.plan import Plan
@@ -284,6 +284,17 @@ class Stage:
     def facts(self) -> list[Fact]:
         return [fact for report in self.reports for fact in facts_of(report)]
 
+    async def presences(self) -> list[WorkerPresence]:
+        """What all workers say of themselves, by name."""
+        asking = [
+            asyncio.create_task(self.broker.bus.ask_all(f"{subjects.ASK_WORKERS}.{pool}", b"", 0.5))
+            for pool in (POOL, "gpu")
+        ]
+        await self.settle()
+        await self.advance(0.5)
+        found = [codec.decode_presence(answer) for asked in asking for answer in await asked]
+        return sorted(found, key=lambda one: one.name)
+
     @property
     def names(self) -> list[str]:
         return [name_of(fact) for fact in self.facts]
@@ -310,6 +321,7 @@ class Refusing:
         self._real = real
         self._method = method
         self.refuses: bool | Callable[..., bool] = False
+        self.error: NoetlError = OutcomeUnknown("no acknowledgement in time")
         self.tried: list[tuple[Any, ...]] = []
 
     def __getattr__(self, name: str) -> Any:
@@ -320,7 +332,7 @@ class Refusing:
         async def call(*arguments: Any) -> Any:
             self.tried.append(arguments)
             if self.refuses(*arguments) if callable(self.refuses) else self.refuses:
-                raise OutcomeUnknown("no acknowledgement in time")
+                raise self.error
             return await method(*arguments)
 
         return call

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from noetl_stream.cli.base.exit_codes import ExitCode
 from noetl_stream.cli.base.options import form_option, home_option, limit_option
 from noetl_stream.cli.base.output import columns_of, print_document, print_documents, print_members, say
 from noetl_stream.cli.base.process import run_async, settings_for
@@ -109,7 +110,7 @@ def discard(letter_ids: tuple[str, ...], target: Target) -> None:
 
 @click.group()
 def database() -> None:
-    """Prepare the Postgres database."""
+    """Prepare and check the Postgres database."""
 
 
 @database.command()
@@ -132,9 +133,30 @@ def migrate(roles: bool, home: Path | None) -> None:
         say("the schema is up to date")
 
 
+@database.command()
+@home_option
+@click.pass_context
+def verify(ctx: click.Context, home: Path | None) -> None:
+    """Compare what Postgres has committed with what EVENTS holds. Exits with 1 if they disagree.
+
+    It names partitions whose Postgres is behind EVENTS, messages that were folded and are lost, and executions that
+    wait for nothing. Servers may run meanwhile.
+    """
+    from noetl_stream.hosting import open_stack
+    from noetl_stream.wiring import compare_stores
+
+    with open_stack(settings_for(home)) as stack:
+        found = run_async(compare_stores(stack.endpoint_of(ADMIN)))
+    for line in found:
+        say(line)
+    if found:
+        ctx.exit(ExitCode.FAILED)
+    say("Postgres and EVENTS agree")
+
+
 @click.group()
 def stream() -> None:
-    """Prepare the JetStream streams."""
+    """Prepare and repair the JetStream streams."""
 
 
 @stream.command()
@@ -154,3 +176,22 @@ def ensure(replicas: int, home: Path | None) -> None:
         say(line)
     if not done:
         say("the streams are up to date")
+
+
+@stream.command()
+@home_option
+def reconcile(home: Path | None) -> None:
+    """Let servers go on after EVENTS has lost messages or was made anew. Stop the servers first.
+
+    Partitions whose last folded message is gone are read again from the newest one that is sure to be folded. What
+    was folded before has no effect again; commands whose reports are lost are issued again by the servers.
+    """
+    from noetl_stream.hosting import open_stack
+    from noetl_stream.wiring import reconcile_stream
+
+    with open_stack(settings_for(home)) as stack:
+        moved = run_async(reconcile_stream(stack.endpoint_of(ADMIN)))
+    for before, after in moved:
+        say(f"partition {before.partition}: reads on from sequence {after.last_seq}, was {before.last_seq}")
+    if not moved:
+        say("EVENTS holds all that was folded")

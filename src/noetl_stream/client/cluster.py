@@ -173,7 +173,9 @@ def _worker_document(worker: WorkerPresence) -> WorkerDocument:
         draining=worker.draining,
         version=worker.version,
         running=[
-            RunningCommandDocument(running.execution_id, running.command_id, running.step, running.delivered)
+            RunningCommandDocument(
+                running.execution_id, running.command_id, running.step, running.delivered, running.waits_for
+            )
             for running in worker.running
         ],
     )

@@ -30,6 +30,7 @@ from noetl_stream.ports.nats_accounts import CORE_ACCOUNT, UNNAMED_ACCOUNT, nats
 
 SERVER_NAME = "noetl-embedded"
 MAX_PAYLOAD = "8MB"
+MAX_PENDING = "128MB"
 ANSWER_WAIT_S = 1.0
 GREETING_BYTES = 8192
 RELOAD_WAIT_S = 15.0
@@ -42,6 +43,7 @@ CONFIGURATION = """\
 # Address and port are on the command line.
 server_name: "{server_name}"
 max_payload: {max_payload}
+max_pending: {max_pending}
 
 {accounts}
 jetstream {{
@@ -132,6 +134,7 @@ class NatsServer:
         return CONFIGURATION.format(
             server_name=SERVER_NAME,
             max_payload=MAX_PAYLOAD,
+            max_pending=MAX_PENDING,
             accounts=nats_accounts({identity: public_nkey(seed) for identity, seed in secrets.seeds.items()}),
             store=_quoted(self._store),
         )

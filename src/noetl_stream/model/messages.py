@@ -284,12 +284,16 @@ class InboxMessage(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class RunningCommand(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A command a worker holds now. ``delivered`` counts its deliveries since it was issued, this one included."""
+    """A command a worker holds now. ``delivered`` counts its deliveries since it was issued, this one included.
+
+    ``waits_for`` says what keeps the worker from reporting a finished result; empty if nothing does.
+    """
 
     execution_id: str
     command_id: str
     step: str
     delivered: int = 1
+    waits_for: str = ""
 
 
 class WorkerPresence(msgspec.Struct, frozen=True, omit_defaults=True):

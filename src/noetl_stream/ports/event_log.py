@@ -32,14 +32,16 @@ class EventReader(Protocol):
     """Reads the inputs of some partitions in stream order, without gaps.
 
     ``high_water`` is the sequence up to which everything of these partitions was returned; heartbeats move it too.
-    ``contact_s`` is the monotonic time of the last message or heartbeat.
+    ``contact_s`` is the monotonic time of the last message or heartbeat that was due.
     """
 
     high_water: int
-    contact_s: float
+
+    @property
+    def contact_s(self) -> float: ...
 
     async def next_batch(self, limit: int) -> list[ReportedMessage]:
-        """The available messages, at least one and at most ``limit``; waits for the first.
+        """The available messages, at least one and at most ``limit``, fewer if they are large; waits for the first.
 
         Raises:
             ReaderBroken: a gap, a lost consumer, two missed heartbeats, a reconnect. Recreate it.
@@ -83,6 +85,10 @@ class EventLog(Protocol):
         """How many inputs of each partition are above its cursor, a sequence: those still to be folded.
         Cheap enough to call every second, for all partitions together.
         """
+        ...
+
+    async def last_decided(self, partition: int) -> bytes | None:
+        """The last journal record of the partition; ``None`` if there is none."""
         ...
 
     async def stored_at(self, sequence: int) -> int | None:

@@ -96,7 +96,7 @@ TABLE: Final[tuple[SubjectRights, ...]] = (
     _api(f"STREAM.PURGE.{RESULTS}", SERVER),
     # The event log: servers read it, gateways count what is not folded yet.
     _api(f"STREAM.INFO.{EVENTS}", SERVER, GATEWAY),
-    _api(f"STREAM.MSG.GET.{EVENTS}", SERVER),
+    _api(f"STREAM.MSG.GET.{EVENTS}", ADMIN, SERVER),
     _api(f"DIRECT.GET.{EVENTS}", GATEWAY),
     _api(f"CONSUMER.CREATE.{EVENTS}.*", SERVER),
     _api(f"CONSUMER.MSG.NEXT.{EVENTS}.*", SERVER),

@@ -17,6 +17,9 @@ from noetl_stream.server.plan_cache import PlanCache
 
 ENDED_KEPT = 20_000
 
+JOURNALS_AT_ONCE = 64
+"""How many whole journals are in memory while they are replayed: a takeover may load thousands of executions."""
+
 
 @dataclass(slots=True)
 class CachedExecution:
@@ -114,12 +117,12 @@ class ExecutionCache:
                 self.end(execution_id)
             else:
                 open_ids.append(execution_id)
-        if not open_ids:
-            return
-        for execution_id, journal in (await self._store.journals(open_ids)).items():
-            cached = self._executions[execution_id] = await self._replay(execution_id, journal)
-            if cached.state is not None:
-                self._loaded(cached.state)
+        for at in range(0, len(open_ids), JOURNALS_AT_ONCE):
+            journals = await self._store.journals(open_ids[at : at + JOURNALS_AT_ONCE])
+            for execution_id, journal in journals.items():
+                cached = self._executions[execution_id] = await self._replay(execution_id, journal)
+                if cached.state is not None:
+                    self._loaded(cached.state)
 
     async def load_partitions(self, partitions: Collection[int]) -> None:
         """Loads all open executions of these partitions, after a takeover."""

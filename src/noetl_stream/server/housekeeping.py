@@ -86,13 +86,16 @@ class PartitionAssignment:
     async def retry_until_reached(
         self, restore: Callable[[], Awaitable[None]], is_stopping: Callable[[], bool]
     ) -> None:
-        """Retries ``restore`` until both stores are reachable."""
+        """Retries ``restore`` until both stores are reachable. Each reason is logged once."""
+        reason = ""
         while not is_stopping():
             try:
                 await restore()
                 return
             except (Unreachable, ReaderBroken) as error:
-                log.warning("stores unreachable, will retry: %s", error)
+                if str(error) != reason:
+                    reason = str(error)
+                    log.warning("stores unreachable or missing, will retry: %s", reason)
                 await self._clock.sleep(self._parts.times.retry_s)
 
     async def release_all(self) -> None:

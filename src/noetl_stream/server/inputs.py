@@ -117,7 +117,8 @@ class ServerInputs:
         """All inputs that are due and still awaited, with at most :data:`MOST_AT_ONCE` timers.
 
         Raises:
-            NotReady: the object store is missing. Any other error of a lookup is raised too, so that no wait is lost.
+            NotReady: an original was written by a newer version. Any other error of a lookup is raised too, so that no
+                wait is lost.
         """
         if self._broken is not None:
             raise self._broken

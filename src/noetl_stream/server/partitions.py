@@ -10,6 +10,7 @@ from noetl_stream.model.ids import PARTITIONS, partition_of
 from noetl_stream.ports.dead_letters import storable_text
 from noetl_stream.ports.event_log import EventLog
 from noetl_stream.ports.store import PartitionAdvance, PartitionLease, Store
+from noetl_stream.server.lost_stream import StreamExtent
 
 PRESENCE_S = 5.0
 """A server silent for this long no longer counts for the fair share."""
@@ -203,15 +204,14 @@ class PartitionOwnership:
         cursors = {(lease.last_seq, lease.last_ms): lease.id for lease in leases if lease.last_seq}
         if not cursors:
             return
-        first = await self._log.first_sequence()
-        last = await self._log.last_sequence()
+        extent = await StreamExtent.of(self._log)
         for (cursor, at_ms), partition in cursors.items():
-            found = await self._log.stored_at(cursor) if first <= cursor <= last else None
-            if cursor > last or first > cursor + 1 or (found is not None and at_ms and found != at_ms):
+            if not await extent.still_holds(self._log, cursor, at_ms):
                 raise StreamLost(
-                    f"EVENTS holds sequences {first} to {last}, and partition {partition} was folded to {cursor}: "
-                    "the stream has lost messages or is a different one",
-                    hint="restore the stream's store, or point NOETL_NATS_URL at the NATS this Postgres belongs to",
+                    f"EVENTS holds sequences {extent.first} to {extent.last}, and partition {partition} was folded to "
+                    f"{cursor}: the stream has lost messages or is a different one",
+                    hint="point NOETL_NATS_URL at the NATS this Postgres belongs to, or restore the stream's store; "
+                    "if it is lost, run `noetl-stream stream reconcile` and start the servers again",
                 )
 
 

@@ -16,12 +16,16 @@ from noetl_stream.ports.event_log import DecidedMessage, EventLog
 
 log = logging.getLogger(__name__)
 
+MAX_UNACKNOWLEDGED_BYTES = 64 * 1024 * 1024
+"""Above this nothing more is folded: JetStream takes messages more slowly than Postgres, or its stream is full."""
+
 
 class _Sent(NamedTuple):
-    """What was sent after one commit: the tick of each partition, and what ends with the acknowledgements."""
+    """What was sent after one commit: the tick of each partition, bytes, and what ends with the acknowledgements."""
 
     ticks: Mapping[int, int]
     commands: Sequence[QueuedCommand]
+    size: int
     waits: Sequence[asyncio.Future[None]]
 
     @property
@@ -37,6 +41,7 @@ class Publications:
         self._queue = queue
         self._clock = clock
         self._under_way: deque[_Sent] = deque()
+        self._unacknowledged_bytes = 0
         self._published: dict[int, int] = {}
         self._withdrawals: set[asyncio.Future[None]] = set()
 
@@ -53,7 +58,14 @@ class Publications:
             waits.append(asyncio.ensure_future(self._log.publish_decided(decided)))
         if commands:
             waits.append(asyncio.ensure_future(self._queue.issue(commands)))
-        self._under_way.append(_Sent(ticks, commands, waits))
+        size = sum(len(record.body) for record in decided) + sum(len(command.body) for command in commands)
+        self._unacknowledged_bytes += size
+        self._under_way.append(_Sent(ticks, commands, size, waits))
+
+    @property
+    def is_full(self) -> bool:
+        """Whether so much is unacknowledged that nothing more should be folded."""
+        return self._unacknowledged_bytes > MAX_UNACKNOWLEDGED_BYTES
 
     def withdraw(self, commands: Collection[tuple[str, str]]) -> None:
         """Removes cancelled commands from the queue, in the background: it only saves workers a claim."""
@@ -73,6 +85,7 @@ class Publications:
             sent = self._under_way.popleft()
             for wait in sent.waits:
                 wait.result()
+            self._unacknowledged_bytes -= sent.size
             self._published.update(sent.ticks)
 
     def published_tick(self, partition: int, otherwise: int) -> int:

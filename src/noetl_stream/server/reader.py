@@ -17,6 +17,9 @@ from noetl_stream.ports.event_log import EventLog, EventReader, ReportedMessage
 BATCH_MESSAGES = 512
 MAX_READERS = 4
 
+TAKE_BYTES = 8 * 1024 * 1024
+"""What is returned at once ends with the batch that exceeds this: it is in memory several times while it is folded."""
+
 PUT_BACK_MESSAGES = 64
 """How many messages that were put back are returned at once: more of them are probably as costly to fold."""
 
@@ -76,11 +79,12 @@ class PartitionReader:
         self._put_back = [*messages, *self._put_back]
 
     async def take(self, timeout_s: float) -> list[ReportedMessage]:
-        """The messages that have arrived, from all consumers; empty after ``timeout_s`` or earlier.
+        """The messages that have arrived, fewer if they are large; empty after ``timeout_s`` or earlier.
 
         Raises:
             ReaderBroken: a reader may have missed messages. Any other error of a reader is raised unchanged.
         """
+        messages: list[ReportedMessage]
         if self._put_back:
             messages, self._put_back = self._put_back[:PUT_BACK_MESSAGES], self._put_back[PUT_BACK_MESSAGES:]
             return messages
@@ -88,13 +92,15 @@ class PartitionReader:
             self._set_alarm(timeout_s)
         arrived = await self._arrived.get()
         messages = []
+        size = 0
         while arrived is not None:
             if isinstance(arrived, Exception):
                 raise arrived
             consumer, batch = arrived
             consumer.queued -= 1
             messages += [message for message in batch if self._consumer_of.get(message.partition) is consumer]
-            arrived = self._arrived.get_nowait() if not self._arrived.empty() else None
+            size += sum(len(message.body) for message in batch)
+            arrived = self._arrived.get_nowait() if size < TAKE_BYTES and not self._arrived.empty() else None
         return messages
 
     def folded_through(self) -> dict[int, int]:

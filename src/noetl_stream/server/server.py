@@ -133,6 +133,9 @@ class Server(ServerParts):
             await self.housekeeping.run(clock.monotonic_s())
             if self.ownership.condemned:
                 await self.quarantine.set_condemned_aside()
+            if self.publications.is_full:
+                await self.publications.drain(self.times.housekeeping_s)
+                return
             messages = await self.reader.take(self.inputs.next_in_s(self.times.housekeeping_s))
             if messages:
                 await self._fold_messages(messages)
@@ -149,7 +152,7 @@ class Server(ServerParts):
                 await clock.sleep(self.times.retry_s)
             await self.assignment.retry_until_reached(self.assignment.reopen, self._stopping.is_set)
         except Unreachable as error:
-            log.warning("stores unreachable, will retry: %s", error)
+            log.warning("stores unreachable or missing, will retry: %s", error)
             await clock.sleep(self.times.retry_s)
             await self._reload()
 

@@ -22,16 +22,21 @@ async def within(clock: Clock, seconds: float, future: asyncio.Future[Any]) -> b
     return bool(await first_done([future], clock.sleep(seconds)))
 
 
-async def persist(clock: Clock, what: str, action: Callable[[], Awaitable[Value]]) -> Value:
-    """The value of ``action``, retried until the remote end is reachable and answers.
+async def persist(
+    clock: Clock, what: str, action: Callable[[], Awaitable[Value]], failed: Callable[[Exception], None] | None = None
+) -> Value:
+    """The value of ``action``, retried until the remote end is there and answers.
 
-    Logs nothing of a remote end that is only starting: it warns once the pauses have grown to the longest.
+    ``failed`` is told of each error. Logs nothing of a remote end that is only starting: it warns once the pauses have
+    grown to the longest.
     """
     pause_s, has_warned = FIRST_PAUSE_S, False
     while True:
         try:
             value = await action()
         except (OutcomeUnknown, Unreachable) as error:
+            if failed is not None:
+                failed(error)
             if pause_s == LONGEST_PAUSE_S and not has_warned:
                 log.warning("%s: %s; will retry until it succeeds", what, error)
                 has_warned = True

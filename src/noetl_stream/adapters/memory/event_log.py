@@ -143,6 +143,11 @@ class MemoryEventLog:
                 counts[message.partition] += 1
         return counts
 
+    async def last_decided(self, partition: int) -> bytes | None:
+        self._line.check()
+        own = (one.message for one in reversed(self._stored) if one.message.partition == partition and not one.is_input)
+        return next((message.body for message in own), None)
+
     async def stored_at(self, sequence: int) -> int | None:
         self._line.check()
         return self._stored[sequence - 1].message.at_ms if 1 <= sequence <= self.end else None

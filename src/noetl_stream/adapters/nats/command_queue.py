@@ -71,7 +71,7 @@ class NatsCommandQueue:
         """Makes the pool's durable consumer.
 
         Raises:
-            NotReady: the stream does not exist.
+            StoreMissing: the stream does not exist.
             UsageError: the pool's name is not valid.
             Unreachable: no answer in time.
         """

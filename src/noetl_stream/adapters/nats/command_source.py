@@ -12,11 +12,10 @@ from noetl_stream.adapters.nats.pool_consumer import consumer_of, ensure_consume
 from noetl_stream.adapters.nats.protocol import (
     HEARTBEAT,
     NANOSECONDS,
-    REQUEST_EXPIRED,
     parse_metadata,
     parse_status,
 )
-from noetl_stream.adapters.nats.pull import Pull
+from noetl_stream.adapters.nats.pull import Pull, counted_bytes
 from noetl_stream.adapters.nats.wire import WireSubscription
 from noetl_stream.concurrency import end_tasks
 from noetl_stream.errors import NoetlError
@@ -31,6 +30,11 @@ RESTART_WAIT_S = 0.5
 OPEN_AGAIN_AFTER_S = 1.0
 WAITING_LIMIT = 10_000
 
+MAX_HELD_BYTES = 48 * 1024 * 1024
+"""Bytes of commands that a worker holds or has requested. Above it slots stay free until other commands are answered:
+NATS cuts off a client that has more than ``max_pending``, by default 64 MiB, to read.
+"""
+
 _ACK = b"+ACK"
 _IN_PROGRESS = b"+WPI"
 
@@ -38,7 +42,7 @@ _IN_PROGRESS = b"+WPI"
 class NatsDelivery:
     """A :class:`~noetl_stream.ports.command_queue.Delivery`."""
 
-    __slots__ = ("_reply", "_source", "body", "num_delivered", "stored_ms")
+    __slots__ = ("_held", "_reply", "_source", "body", "num_delivered", "stored_ms")
 
     def __init__(self, source: NatsCommandSource, reply: bytes, body: bytes) -> None:
         self.body = body
@@ -47,16 +51,21 @@ class NatsDelivery:
         self.stored_ms = metadata.stored_ms
         self._source = source
         self._reply = reply.decode()
+        self._held = len(body)
 
     def ack(self) -> None:
-        self._source.answer(self._reply, _ACK)
+        self._answer(_ACK)
 
     def nak(self, delay_s: float = 0.0) -> None:
         delay = f' {{"delay": {round(delay_s * NANOSECONDS)}}}' if delay_s > 0 else ""
-        self._source.answer(self._reply, f"-NAK{delay}".encode())
+        self._answer(f"-NAK{delay}".encode())
 
     def in_progress(self) -> None:
         self._source.renew(self._reply)
+
+    def _answer(self, word: bytes) -> None:
+        held, self._held = self._held, 0
+        self._source.answer(self._reply, word, held)
 
 
 class NatsCommandSource:
@@ -78,6 +87,8 @@ class NatsCommandSource:
         self._ready: deque[NatsDelivery] = deque()
         self._arrived = asyncio.Event()
         self._owed = 0
+        self._held_bytes = 0
+        self._lacks_bytes = False
         self._asking = False
         self._pull: Pull | None = None
         self._subscription: WireSubscription | None = None
@@ -96,6 +107,9 @@ class NatsCommandSource:
 
     def request(self, count: int) -> None:
         self._owed += count
+        self._ask_soon()
+
+    def _ask_soon(self) -> None:
         if not self._asking:
             # Slots that become free in the same turn of the loop share one request.
             self._asking = True
@@ -118,9 +132,12 @@ class NatsCommandSource:
             await self._subscription.close()
         await self._lease_connection.close()
 
-    def answer(self, reply: str, word: bytes) -> None:
-        """Answers a delivery at once."""
+    def answer(self, reply: str, word: bytes, size: int) -> None:
+        """Answers a delivery at once, which no longer holds its ``size`` bytes."""
         self._connection.wire.send(reply, word)
+        self._held_bytes -= size
+        if self._lacks_bytes:
+            self._ask_soon()
 
     def renew(self, reply: str) -> None:
         """Renews a lease. From another thread it uses a separate connection, so that a busy loop does not lose its
@@ -146,25 +163,28 @@ class NatsCommandSource:
     def _ask(self) -> None:
         self._asking = False
         pull = self._pull
-        if pull is not None and self._owed > pull.credit:
+        if pull is None or self._owed <= pull.credit:
+            return
+        self._lacks_bytes = pull.room(MAX_HELD_BYTES, self._held_bytes) < pull.largest_bytes
+        if not self._lacks_bytes:
             if pull.credit == 0:
                 self._contact_s = self._loop.time()
-            pull.request(self._owed - pull.credit)
+            pull.request(self._owed - pull.credit, pull.largest_bytes)
 
     def _receive(self, subject: bytes, reply: bytes, headers: bytes, body: bytes) -> None:
         self._contact_s = self._loop.time()
         if reply:
             self._owed = max(0, self._owed - 1)
+            self._held_bytes += len(body)
             if self._pull is not None:
-                self._pull.arrived()
+                self._pull.arrived(counted_bytes(subject, reply, headers, body))
             self._ready.append(NatsDelivery(self, reply, body))
             self._arrived.set()
             return
         status = parse_status(headers)
         if status is None or status.code == HEARTBEAT:
             return
-        if status.code == REQUEST_EXPIRED and self._pull is not None:
-            self._pull.expired(status)
+        if self._pull is not None and self._pull.ended(status):
             self._ask()
         else:
             log.info("pool %s: %s %s; restarting", self._pool, status.code, status.text)

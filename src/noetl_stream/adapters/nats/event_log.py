@@ -72,7 +72,7 @@ class NatsEventLog:
     async def open_reader(self, partitions: Collection[int], after: int) -> NatsEventReader:
         """
         Raises:
-            NotReady: the stream does not exist.
+            StoreMissing: the stream does not exist.
             Unreachable: no answer in time.
         """
         reader = await NatsEventReader.open(self._connection, self._clock, partitions, after, self._heartbeat_s)
@@ -109,6 +109,11 @@ class NatsEventLog:
         wanted = {"seq": cursor + 1, "next_by_subj": subject, "batch": 1}
         fields = await self._connection.direct_get(EVENTS, wanted)
         return 0 if fields is None else 1 + int(fields["Nats-Num-Pending"])
+
+    async def last_decided(self, partition: int) -> bytes | None:
+        _, records = subjects.partition_patterns(partition)
+        stored = await stored_message(self._connection, EVENTS, {"last_by_subj": records})
+        return stored.data if stored is not None else None
 
     async def stored_at(self, sequence: int) -> int | None:
         if sequence < 1:

@@ -10,12 +10,11 @@ from noetl_stream.adapters.nats.connection import NatsConnection
 from noetl_stream.adapters.nats.protocol import (
     HEARTBEAT,
     NANOSECONDS,
-    REQUEST_EXPIRED,
     Status,
     parse_metadata,
     parse_status,
 )
-from noetl_stream.adapters.nats.pull import Pull
+from noetl_stream.adapters.nats.pull import Pull, counted_bytes
 from noetl_stream.adapters.nats.streams import stream_api
 from noetl_stream.adapters.nats.wire import WireSubscription
 from noetl_stream.errors import ReaderBroken
@@ -25,6 +24,14 @@ from noetl_stream.ports.subjects import EVENTS, inputs
 
 WINDOW = 2048
 """Messages requested ahead of the fold."""
+
+MAX_READ_AHEAD_BYTES = 16 * 1024 * 1024
+"""Bytes requested ahead of the fold, at least the two largest messages. NATS holds as much for a client that does not
+read in time, and cuts it off above ``max_pending``, by default 64 MiB.
+"""
+
+BATCH_BYTES = 2 * 1024 * 1024
+"""A batch ends with the message that exceeds this."""
 
 HEARTBEAT_S = 2.0
 """Two missed heartbeats break the reader before its server may no longer renew its leases (PROTOCOL §2 *Reading*)."""
@@ -54,8 +61,7 @@ class NatsEventReader:
         self, connection: NatsConnection, clock: Clock, partitions: Collection[int], after: int, heartbeat_s: float
     ) -> None:
         self.high_water = after
-        self.contact_s = clock.monotonic_s()
-        self._asked_s = self.contact_s
+        self._heard_s = self._asked_s = clock.monotonic_s()
         self._connection = connection
         self._clock = clock
         self._consumer = f"reader-{clock.random_bytes(8).hex()}"
@@ -67,6 +73,7 @@ class NatsEventReader:
         self._pull = Pull(connection, EVENTS, self._consumer, self._inbox, heartbeat_s)
         self._last_consumer_sequence = 0
         self._ready: deque[ReportedMessage | int] = deque()
+        self._ready_bytes = 0
         self._waiter: asyncio.Future[None] | None = None
         self._broken: str | None = None
         self._subscription: WireSubscription | None = None
@@ -92,6 +99,11 @@ class NatsEventReader:
         reader._request()
         reader._watch = reader._loop.call_later(heartbeat_s, reader._check_contact)
         return reader
+
+    @property
+    def contact_s(self) -> float:
+        """A reader that holds enough asks for nothing, and hears nothing for that reason alone."""
+        return max(self._heard_s, self._asked_s) if self._pull.credit else self._clock.monotonic_s()
 
     async def next_batch(self, limit: int) -> list[ReportedMessage]:
         while True:
@@ -140,27 +152,33 @@ class NatsEventReader:
     def _take(self, limit: int) -> list[ReportedMessage]:
         ready = self._ready
         batch: list[ReportedMessage] = []
+        size = 0
         while ready:
             item = ready[0]
             if isinstance(item, int):
                 self.high_water = max(self.high_water, item)
-            elif len(batch) < limit:
+            elif len(batch) < limit and size < BATCH_BYTES:
                 batch.append(item)
+                size += len(item.body)
                 self.high_water = max(self.high_water, item.sequence)
             else:
                 break
             ready.popleft()
+        self._ready_bytes -= size
         return batch
 
     def _request(self) -> None:
         ahead = self._pull.credit + len(self._ready)
-        if ahead <= WINDOW // 2:
+        if ahead > WINDOW // 2:
+            return
+        largest = self._pull.largest_bytes
+        if self._pull.room(max(MAX_READ_AHEAD_BYTES, 2 * largest), self._ready_bytes) >= largest:
             if self._pull.credit == 0:
                 self._asked_s = self._clock.monotonic_s()
-            self._pull.request(WINDOW - ahead)
+            self._pull.request(WINDOW - ahead, largest)
 
     def _receive(self, subject: bytes, reply: bytes, headers: bytes, body: bytes) -> None:
-        self.contact_s = self._clock.monotonic_s()
+        self._heard_s = self._clock.monotonic_s()
         if self._broken is not None:
             return
         if not reply:
@@ -175,7 +193,7 @@ class NatsEventReader:
             )
             return
         self._last_consumer_sequence = metadata.consumer_sequence
-        self._pull.arrived()
+        self._pull.arrived(counted_bytes(subject, reply, headers, body))
         name = subject.decode()
         tokens = name.split(".")
         partition = self._partitions.get(tokens[2])
@@ -185,6 +203,7 @@ class NatsEventReader:
             return
         message = ReportedMessage(metadata.stream_sequence, metadata.stored_ms, partition, tokens[3], body, name)
         self._ready.append(message)
+        self._ready_bytes += len(body)
         self._wake()
 
     def _pass_over(self, sequence: int) -> None:
@@ -206,15 +225,14 @@ class NatsEventReader:
                 self._break(f"a gap: {found} messages were sent to this reader, {self._last_consumer_sequence} arrived")
             else:
                 self._pass_over(looked_through)
-        elif status.code == REQUEST_EXPIRED:
-            self._pull.expired(status)
+        elif self._pull.ended(status):
             self._request()
         else:
             self._break(f"the consumer is gone: {status.code} {status.text}".rstrip())
 
     def _check_contact(self) -> None:
-        silent_s = self._clock.monotonic_s() - max(self.contact_s, self._asked_s)
-        if self._pull.credit > 0 and silent_s > 2.5 * self._heartbeat_s:
+        silent_s = self._clock.monotonic_s() - self.contact_s
+        if silent_s > 2.5 * self._heartbeat_s:
             self._break(f"two heartbeats missed: no message for {silent_s:.1f} s")
         if self._broken is None:
             self._watch = self._loop.call_later(self._heartbeat_s / 2, self._check_contact)

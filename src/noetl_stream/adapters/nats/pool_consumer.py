@@ -44,7 +44,7 @@ async def make_consumer(connection: NatsConnection, pool: str, ack_wait_s: float
     """Makes the consumer of a pool, if it does not exist. ``ack_wait_s`` is the lease of a delivery.
 
     Raises:
-        NotReady: the stream does not exist.
+        StoreMissing: the stream does not exist.
         UsageError: the pool's name is not valid.
         Unreachable: no answer in time.
     """
@@ -68,7 +68,7 @@ async def find_consumer(connection: NatsConnection, pool: str) -> int | None:
     """The server's time in milliseconds, as the pool's consumer tells it; ``None`` if there is no such consumer.
 
     Raises:
-        NotReady: the stream does not exist.
+        StoreMissing: the stream does not exist.
         UsageError: the pool's name is not valid.
         Unreachable: no answer in time.
     """

@@ -10,7 +10,11 @@ import msgspec
 HEARTBEAT = 100
 NO_MESSAGES = 404
 REQUEST_EXPIRED = 408
+CONFLICT = 409
 NO_RESPONDERS = 503
+
+USED_UP = frozenset({"Batch Completed", "Message Size Exceeds MaxBytes"})
+"""The texts of conflicts that are none: a request has delivered all messages, or all that fit into its bytes."""
 
 NANOSECONDS = 1_000_000_000
 

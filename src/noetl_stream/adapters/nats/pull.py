@@ -1,4 +1,4 @@
-"""Continuous pulling from a consumer: requests with heartbeats, and the credit still owed on them.
+"""Continuous pulling from a consumer: requests with heartbeats, and the messages and bytes still owed on them.
 
 ``fetch`` of the library ends each request before the next and costs half the throughput (HOT_PATH §5
 *Pull without fetch*).
@@ -9,13 +9,21 @@ from __future__ import annotations
 import msgspec
 
 from noetl_stream.adapters.nats.connection import NatsConnection
-from noetl_stream.adapters.nats.protocol import NANOSECONDS, Status
+from noetl_stream.adapters.nats.protocol import CONFLICT, NANOSECONDS, REQUEST_EXPIRED, USED_UP, Status
 
 EXPIRES_S = 30.0
 
+ENVELOPE_BYTES = 64 * 1024
+"""What NATS may count of a message besides ``max_payload``: its subject and the subject that acknowledges it."""
+
 
 class Pull:
-    """Credit with one consumer: how many messages the server still owes. Answers arrive at ``<inbox>.<word>``."""
+    """Credit with one consumer: what the server may still send. Answers arrive at ``<inbox>.<word>``.
+
+    Attributes:
+        credit: Messages.
+        credit_bytes: The most bytes that these may have.
+    """
 
     def __init__(self, connection: NatsConnection, stream: str, consumer: str, inbox: str, heartbeat_s: float) -> None:
         self._connection = connection
@@ -23,28 +31,61 @@ class Pull:
         self._reply = f"{inbox}.pull"
         self._heartbeat_s = heartbeat_s
         self.credit = 0
+        self.credit_bytes = 0
 
-    def request(self, count: int) -> None:
-        """Requests ``count`` more messages."""
-        self._ask(count, EXPIRES_S, self._heartbeat_s)
+    @property
+    def largest_bytes(self) -> int:
+        """The most that one message may count. A request for fewer bytes could wait for ever."""
+        return self._connection.max_payload + ENVELOPE_BYTES
+
+    def room(self, limit: int, held: int) -> int:
+        """How many of ``limit`` bytes are free, besides those ``held`` and those still to come; at least
+        :attr:`largest_bytes` if there are none of either.
+        """
+        limit = max(limit, self.largest_bytes)
+        if not self.credit and limit - held - self.credit_bytes < self.largest_bytes:
+            self.credit_bytes = 0  # the rest of requests whose end was not heard of
+        return limit - held - self.credit_bytes
+
+    def request(self, count: int, size: int) -> None:
+        """Requests up to ``count`` more messages of up to ``size`` bytes together, at least :attr:`largest_bytes`."""
+        self._ask(count, size, EXPIRES_S, self._heartbeat_s)
 
     def probe(self, heartbeat_s: float) -> None:
         """Requests one message briefly: the consumer checks at once, and its heartbeat says how far it has read."""
-        self._ask(1, heartbeat_s * 3, heartbeat_s)
+        self._ask(1, self.largest_bytes, heartbeat_s * 3, heartbeat_s)
 
-    def arrived(self) -> None:
-        self.credit -= 1
+    def arrived(self, size: int) -> None:
+        """Handles a message of ``size`` bytes, as :func:`counted_bytes` counts it."""
+        self._spend(1, size)
 
-    def expired(self, status: Status) -> None:
-        """Handles a request that expired with this many messages undelivered; without the number all count as void."""
+    def ended(self, status: Status) -> bool:
+        """Whether this status only ends a request, whose rest no longer counts: it expired, or is used up.
+
+        Without the number of messages that were not delivered, all credit is void.
+        """
+        if status.code != REQUEST_EXPIRED and not (status.code == CONFLICT and status.text in USED_UP):
+            return False
         undelivered = status.number("Nats-Pending-Messages")
-        self.credit = 0 if undelivered is None else max(0, self.credit - undelivered)
+        self._spend(self.credit if undelivered is None else undelivered, status.number("Nats-Pending-Bytes") or 0)
+        return True
 
-    def _ask(self, count: int, expires_s: float, heartbeat_s: float) -> None:
+    def _spend(self, count: int, size: int) -> None:
+        self.credit = max(0, self.credit - count)
+        self.credit_bytes = max(0, self.credit_bytes - size)
+
+    def _ask(self, count: int, size: int, expires_s: float, heartbeat_s: float) -> None:
         self.credit += count
+        self.credit_bytes += size
         request = {
             "batch": count,
+            "max_bytes": size,
             "expires": round(expires_s * NANOSECONDS),
             "idle_heartbeat": round(heartbeat_s * NANOSECONDS),
         }
         self._connection.wire.send(self._subject, msgspec.json.encode(request), self._reply)
+
+
+def counted_bytes(subject: bytes, reply: bytes, headers: bytes, body: bytes) -> int:
+    """The size of a message, as NATS counts it against a request."""
+    return len(subject) + len(reply) + len(headers) + len(body)

@@ -12,7 +12,7 @@ import msgspec
 
 from noetl_stream.adapters.nats.connection import API_TIMEOUT_S, ApiRefused, NatsConnection
 from noetl_stream.adapters.nats.protocol import MESSAGE_NOT_FOUND, NANOSECONDS, STREAM_NOT_FOUND
-from noetl_stream.errors import NotReady
+from noetl_stream.errors import NotReady, StoreMissing
 from noetl_stream.model.ids import PARTITIONS
 from noetl_stream.model.messages import FORMAT
 from noetl_stream.ports.subjects import COMMANDS, EVENTS, LOGS, RESULTS, RESULTS_BUCKET
@@ -155,8 +155,8 @@ async def verify_stream(connection: NatsConnection, name: str, partitions: int =
         )
 
 
-def stream_missing(name: str) -> NotReady:
-    return NotReady(f"stream {name} does not exist", hint="run `noetl-stream stream ensure`")
+def stream_missing(name: str) -> StoreMissing:
+    return StoreMissing(f"stream {name} does not exist", hint="run `noetl-stream stream ensure`")
 
 
 async def stream_api(
@@ -170,7 +170,7 @@ async def stream_api(
     """See :meth:`~noetl_stream.adapters.nats.connection.NatsConnection.api`.
 
     Raises:
-        NotReady: ``stream`` does not exist.
+        StoreMissing: ``stream`` does not exist.
     """
     try:
         return await connection.api(subject, request, timeout_s=timeout_s)
@@ -199,7 +199,7 @@ async def stored_message(
 async def _config(connection: NatsConnection, name: str) -> dict[str, Any] | None:
     try:
         return (await stream_info(connection, name)).config
-    except NotReady:
+    except StoreMissing:
         return None
 
 

@@ -13,6 +13,7 @@ from noetl_stream.adapters.postgres.access import (
     PostgresTokens,
 )
 from noetl_stream.adapters.postgres.catalog import PostgresCatalog
+from noetl_stream.adapters.postgres.cursors import PostgresCursors
 from noetl_stream.adapters.postgres.database import Database
 from noetl_stream.adapters.postgres.listing import Listing
 from noetl_stream.adapters.postgres.migrate import AppliedMigration, require_schema
@@ -61,6 +62,7 @@ class PostgresStore(Listing):
         self.sessions = PostgresSessions(database)
         self.audit = PostgresAudit(database)
         self.feed = PostgresFeed(database)
+        self.cursors = PostgresCursors(database)
         self.idempotency = PostgresIdempotency(database)
         self.dead_letters = PostgresDeadLetters(database)
         self._writer = Writer(database, commit_timeout_s=commit_timeout_s)

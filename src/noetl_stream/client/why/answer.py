@@ -13,13 +13,13 @@ from noetl_stream.client.why.journal import JournalHistory, read_history
 from noetl_stream.client.why.reason import Environment, reason
 from noetl_stream.client.why.waiting import commands, halted_tokens, held_tokens, joins, resting, suspended, the_whole
 from noetl_stream.engine.state import Execution
-from noetl_stream.errors import NotFound
+from noetl_stream.errors import NotFound, StoreMissing
 from noetl_stream.model import codec
 from noetl_stream.model.envelope import iso
 from noetl_stream.model.events import ChildRequested
 from noetl_stream.playbook.plan import Plan
 from noetl_stream.ports.operations.cluster import Cluster
-from noetl_stream.ports.operations.executions import ReasonDocument, WhyDocument
+from noetl_stream.ports.operations.executions import ReasonDocument, WaitingOnDocument, WhyDocument
 from noetl_stream.ports.store import ExecutionRow, Store, StoredEvent
 from noetl_stream.template import Budget
 
@@ -58,6 +58,8 @@ def explain(execution_id: str, journal: Iterable[StoredEvent], plan: Plan | None
 def _why_not_ended(
     history: JournalHistory, state: Execution, plan: Plan | None, around: Environment
 ) -> Sequence[ReasonDocument]:
+    if around.missing is not None:
+        return [_missing(around.missing)]
     reasons = [
         *the_whole(history, state, around),
         *commands(history, state, plan, around),
@@ -74,6 +76,11 @@ def _why_not_ended(
     return [reason("unknown", text, "try again in a second; if nothing changes, report it with the journal")]
 
 
+def _missing(error: StoreMissing) -> ReasonDocument:
+    text = f"{error.message[0].upper()}{error.message[1:]}, so nothing moves; what has finished is kept meanwhile."
+    return reason("store_missing", text, error.hint or "somebody makes it", waiting_on=WaitingOnDocument())
+
+
 def _summary(state: Execution, reasons: Sequence[ReasonDocument]) -> str:
     first = reasons[0].sentence if reasons else f"It is {state.shown_status}."
     return first if len(reasons) < 2 else f"{first} (and {len(reasons) - 1} more)"
@@ -85,9 +92,12 @@ async def observe(
     """The environment of an execution: workers, queues, its partition, and the executions that it called."""
     called = [codec.decode_fact(event.data) for event in journal if event.name == "child.requested"]
     ids = {fact.execution_id for fact in called if isinstance(fact, ChildRequested)}
-    workers, pools, partitions, children = await asyncio.gather(
-        cluster.workers(), cluster.pools(), cluster.partitions(), store.executions(ids)
-    )
+    try:
+        workers, pools, partitions, children = await asyncio.gather(
+            cluster.workers(), cluster.pools(), cluster.partitions(), store.executions(ids)
+        )
+    except StoreMissing as error:
+        return Environment(now_ms, missing=error)
     return Environment(
         now_ms,
         workers,

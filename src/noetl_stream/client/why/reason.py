@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
+from noetl_stream.errors import StoreMissing
 from noetl_stream.model.envelope import iso, iso_or_none
 from noetl_stream.ports.operations.cluster import PartitionDocument, PoolDocument, WorkerDocument
 from noetl_stream.ports.operations.executions import GuardDocument, ReasonDocument, WaitingOnDocument
@@ -22,6 +23,7 @@ class Environment(NamedTuple):
         pools: By name (``Cluster.pools``).
         partition: That of the execution (``Cluster.partitions``).
         children: Status of the executions it waits for, except those that have not begun.
+        missing: A stream that does not exist. Workers, pools and partition are unknown then.
     """
 
     now_ms: int
@@ -29,9 +31,15 @@ class Environment(NamedTuple):
     pools: Mapping[str, PoolDocument] = {}
     partition: PartitionDocument | None = None
     children: Mapping[str, str] = {}
+    missing: StoreMissing | None = None
 
     def workers_of(self, pool: str) -> list[WorkerDocument]:
         return [worker for worker in self.workers if worker.pool == pool]
+
+    def waits_for(self, name: str, command_id: str) -> str:
+        """What keeps the worker of this name from reporting the command; ``""`` if nothing does."""
+        held = [running for worker in self.workers if worker.name == name for running in worker.running]
+        return next((running.waits_for for running in held if running.command_id == command_id), "")
 
 
 def reason(

@@ -296,6 +296,9 @@ def _running(history: JournalHistory, state: Execution, assignment: Assignment, 
             "another worker takes it when its lease expires, within 30 s",
             **at,
         )
+    if waits_for := around.waits_for(command.worker, assignment.command_id):
+        text = f"{where} has ended at worker {command.worker}, which keeps the result: {waits_for}."
+        return reason("unreported", text, "the worker can report it; it tries again every second", **at)
     if command.next_ms:
         text = f"{where} waits until {iso(command.next_ms)} for attempt {command.attempt} of task `{command.task}`."
         return reason("retry", text, "the time is reached", until_ms=command.next_ms, **at)

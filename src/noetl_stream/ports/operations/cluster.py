@@ -11,12 +11,15 @@ from noetl_stream.ports.operations.http import http
 
 
 class RunningCommandDocument(Document, frozen=True):
-    """A command that a worker holds; ``delivered`` counts its deliveries."""
+    """A command that a worker holds; ``delivered`` counts its deliveries. ``waits_for`` says what keeps the worker from
+    reporting a finished result, such as a missing store.
+    """
 
     execution_id: str
     command_id: str
     step: str
     delivered: int
+    waits_for: str = ""
 
 
 class WorkerDocument(Document, frozen=True):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import re
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -19,6 +20,9 @@ from noetl_stream.tools.inputs import invalid_input
 
 ZONED: Final = "TIMESTAMP WITH TIME ZONE"
 _COUNTED: Final = ["Count"]
+_ATTACHES_A_FILE: Final = re.compile(
+    r"\s*attach\s+(database\s+)?(if\s+not\s+exists\s+)?'(?!:memory:)[^']", re.IGNORECASE
+)
 _MESSAGE_CHARACTERS: Final = 1_000
 _open_locks: Final[WeakValueDictionary[str, threading.Lock]] = WeakValueDictionary()
 _open_locks_guard: Final = threading.Lock()
@@ -82,6 +86,8 @@ class DuckdbSession:
         connection = self._open()
         try:
             statements = _statements(connection, texts)
+            if self._database is not None:
+                _refuse_shared(statements)
             sql.check_params(params, [(one.query, [str(name) for name in one.named_parameters]) for one in statements])
             connection.execute("begin")
             connection.execute("set variable idempotency_key = $1", [idempotency_key])
@@ -201,6 +207,16 @@ def _statements(connection: duckdb.DuckDBPyConnection, texts: Iterable[str]) -> 
     if not statements:
         raise invalid_input("command: has no statements")
     return statements
+
+
+def _refuse_shared(statements: Iterable[Any]) -> None:
+    """Refuses what tasks on one file would share besides the file: databases in memory and secrets belong to DuckDB's
+    instance of it, not to a connection.
+    """
+    for number, statement in enumerate(statements, start=1):
+        if _command(statement) == "ATTACH" and not _ATTACHES_A_FILE.match(statement.query):
+            message = f"statement {number}: with `database`, attach only files by their names; use temporary tables"
+            raise ToolFailure.of("not_allowed", message)
 
 
 def _command(statement: Any) -> str:

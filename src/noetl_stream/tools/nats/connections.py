@@ -7,6 +7,7 @@ import contextlib
 import importlib
 import json
 import re
+from collections import Counter
 from collections.abc import AsyncIterator, Coroutine
 from typing import Any, Final, TypeVar
 from urllib.parse import urlsplit
@@ -58,7 +59,7 @@ class Connection:
         self.client = Client()
         self._is_open = False
         self._closed = asyncio.Event()
-        self._denied: set[str] = set()
+        self._denied: Counter[str] = Counter()
 
     @classmethod
     async def open(cls, url: str, host: str, options: Options) -> Connection:
@@ -114,12 +115,13 @@ class Connection:
             await end_tasks([task])
 
     def take_denied(self, subject: str) -> bool:
-        """Whether the server has denied publishing to ``subject`` since the last call.
+        """Whether the server has denied publishing to ``subject`` once more than this was called.
 
-        The server reports this asynchronously and drops the message.
+        The server reports this asynchronously and drops the message. It is counted, since other tasks that share the
+        connection may publish there at the same time.
         """
-        denied = subject.lower() in self._denied
-        self._denied.discard(subject.lower())
+        denied = self._denied[subject.lower()] > 0
+        self._denied -= Counter([subject.lower()])
         return denied
 
     async def _close(self) -> None:
@@ -130,7 +132,7 @@ class Connection:
             raise error  # the library would keep trying the same server
         found = _NOT_PERMITTED.search(str(error))
         if found is not None:
-            self._denied.add(found[1].lower())
+            self._denied[found[1].lower()] += 1
 
 
 class _SharedConnection:

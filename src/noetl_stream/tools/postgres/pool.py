@@ -1,11 +1,11 @@
-"""Connections of ``kind: postgres``: a small pool per credential."""
+"""Connections of ``kind: postgres``: a small pool per credential, each connection of one trust domain."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from pydantic import Field
 
@@ -17,6 +17,8 @@ from noetl_stream.tools.postgres.connect import connect
 
 if TYPE_CHECKING:
     import asyncpg
+
+    from noetl_stream.tools.postgres.domain_connection import DomainConnection
 
     Connection = asyncpg.pool.PoolConnectionProxy[asyncpg.Record]
     Pool = asyncpg.Pool[asyncpg.Record]
@@ -66,7 +68,7 @@ class ConnectionPools:
         size = min(share.max_size, MAX_CONNECTIONS) if share else MAX_CONNECTIONS
         places = self._places.setdefault(((address, reach), size), asyncio.Semaphore(size))
         timeout_s = (share and share.timeout_s) or call.timeouts.connect or DEFAULT_CONNECT_TIMEOUT_S
-        connection = await _acquire(pool, places, auth, timeout_s)
+        connection = await _acquire(pool, places, auth, timeout_s, call.trust_domain)
         try:
             yield connection
         finally:
@@ -88,6 +90,8 @@ class ConnectionPools:
 async def _new_pool(address: PostgresAddress, reach: Reach, egress: Egress) -> Pool:
     import asyncpg
 
+    from noetl_stream.tools.postgres.domain_connection import DomainConnection
+
     async def open_connection(dsn: str | None = None, **given: Any) -> asyncpg.Connection[asyncpg.Record]:
         return await connect(address, egress, reach, **given)
 
@@ -98,6 +102,7 @@ async def _new_pool(address: PostgresAddress, reach: Reach, egress: Egress) -> P
         max_size=MAX_CONNECTIONS,
         max_inactive_connection_lifetime=IDLE_CONNECTION_S,
         statement_cache_size=0,
+        connection_class=DomainConnection,
         server_settings={**dict(address.settings), "application_name": "noetl-stream"},
         reset=_reset,
     )
@@ -116,7 +121,7 @@ async def _release(pool: Pool, connection: Connection) -> None:
         await pool.release(connection)
 
 
-async def _acquire(pool: Pool, places: asyncio.Semaphore, auth: Auth, timeout_s: float) -> Connection:
+async def _acquire(pool: Pool, places: asyncio.Semaphore, auth: Auth, timeout_s: float, domain: str) -> Connection:
     """A connection and its place, which the caller gives back."""
     import asyncpg
 
@@ -124,7 +129,7 @@ async def _acquire(pool: Pool, places: asyncio.Semaphore, auth: Auth, timeout_s:
         async with asyncio.timeout(timeout_s):
             await places.acquire()
             try:
-                connection: Connection = await pool.acquire()
+                connection = await _acquire_for(domain, pool)
             except BaseException:
                 places.release()
                 raise
@@ -144,6 +149,18 @@ async def _acquire(pool: Pool, places: asyncio.Semaphore, auth: Auth, timeout_s:
     except (ValueError, OverflowError):
         raise bad_credential(auth, f"is not a valid database address; {SHAPES}") from None
     return connection
+
+
+async def _acquire_for(domain: str, pool: Pool) -> Connection:
+    """A connection that served no other domain; those that did are closed."""
+    while True:
+        connection: Connection = await pool.acquire()
+        if cast("DomainConnection", connection).serves(domain):
+            return connection
+        try:
+            await connection.close()
+        finally:
+            await _release(pool, connection)
 
 
 def _unreachable(reason: str, code: str | None = None) -> ToolFailure:

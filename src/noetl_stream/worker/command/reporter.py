@@ -63,12 +63,14 @@ class Channel:
 
     Attributes:
         retrying: How many reports are being retried; the worker fetches no new commands meanwhile.
+        trouble: Why one of them was not taken at last; empty while none is retried.
     """
 
     def __init__(self, log: EventLog, pool: str, clock: Clock, liveness: BrokerLiveness, flusher: Flusher) -> None:
         self.clock = clock
         self.flusher = flusher
         self.retrying = 0
+        self.trouble = ""
         self.on_recovered: Callable[[], None] = lambda: None
         self._log = log
         self._pool = pool
@@ -86,14 +88,20 @@ class Channel:
 
         try:
             await store()
-        except (OutcomeUnknown, Unreachable):
+        except (OutcomeUnknown, Unreachable) as error:
+            self._note(error)
             self.retrying += 1
             try:
-                await persist(self.clock, f"report {identity}", store)
+                await persist(self.clock, f"report {identity}", store, self._note)
             finally:
                 self.retrying -= 1
+                if not self.retrying:
+                    self.trouble = ""
                 self.on_recovered()
         self._liveness.touch()
+
+    def _note(self, error: Exception) -> None:
+        self.trouble = f"its report is not taken: {error}"
 
 
 class Reporter:

@@ -66,6 +66,7 @@ class RunResults:
     Attributes:
         loaded: Values read back so far, by the key of their reference. Templates read them from here.
         keeping: How many results are being stored; a run is not given up meanwhile.
+        trouble: Why they are not stored yet; empty while all goes well.
     """
 
     def __init__(
@@ -79,6 +80,7 @@ class RunResults:
     ) -> None:
         self.loaded: dict[str, Any] = {}
         self.keeping = 0
+        self.trouble = ""
         self._plain_blobs = blobs
         self._asker = asker
         self._clock = clock
@@ -118,10 +120,14 @@ class RunResults:
         key, self._objects = f"{prefix}/{self._objects}", self._objects + 1
         self.keeping += 1
         try:
-            await persist(self._clock, f"store result {key}", lambda: self._blobs.put(key, encoded))
+            await persist(self._clock, f"store result {key}", lambda: self._blobs.put(key, encoded), self._note)
         finally:
             self.keeping -= 1
+            self.trouble = ""
         return Reference("nats", key, len(encoded), checksum_of(encoded))
+
+    def _note(self, error: Exception) -> None:
+        self.trouble = f"its result cannot be stored: {error}"
 
     async def page(self, reference: Reference) -> list[Any]:
         """The page of a loop's items.

@@ -69,7 +69,10 @@ class CommandRun:
     def shown(self) -> RunningCommand:
         """The run as ``worker list`` shows it."""
         command = self._command
-        return RunningCommand(command.execution_id, command.command_id, command.step, self.run.num_delivered)
+        waits_for = self._results.trouble
+        if self._phase == "reporting":
+            waits_for = waits_for or self._dependencies.channel.trouble
+        return RunningCommand(command.execution_id, command.command_id, command.step, self.run.num_delivered, waits_for)
 
     def interrupt(self, why: Interruption, reason: str = "") -> None:
         """Ends the work early. Work that has already ended is reported all the same."""

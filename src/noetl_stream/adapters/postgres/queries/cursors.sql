@@ -1,0 +1,3 @@
+select id, last_seq, last_ms
+from noetl.partition
+order by id

@@ -1,0 +1,43 @@
+"""Compares what Postgres has committed with what EVENTS holds (PROTOCOL §5)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from noetl_stream.model import codec
+from noetl_stream.ports.cursors import Cursors
+from noetl_stream.ports.event_log import EventLog
+from noetl_stream.ports.store import Store
+from noetl_stream.server.lost_stream import StreamExtent, lost_cursors
+
+STUCK_SHOWN: Final = 20
+
+
+async def disagreements(log: EventLog, store: Store, cursors: Cursors) -> list[str]:
+    """What is wrong, a line each; empty if nothing is. Servers may run meanwhile.
+
+    Raises:
+        NotReady: the stream does not exist.
+        Unreachable: a store is away.
+        PayloadRefused: a journal record in EVENTS cannot be read.
+    """
+    # A record is published after its commit, so Postgres must be as far as the records that are read before it.
+    published = {view.id: await _published_tick(log, view.id) for view in await store.read_partitions()}
+    found = [
+        f"partition {view.id}: Postgres has committed {view.tick} ticks, and EVENTS holds a record of tick "
+        f"{published[view.id]}: Postgres was restored from an older state, or failed over without its last commits"
+        for view in await store.read_partitions()
+        if published[view.id] > view.tick
+    ]
+    extent = await StreamExtent.of(log)
+    for cursor in await lost_cursors(log, cursors, extent):
+        held = f"EVENTS holds {extent.first} to {extent.last}"
+        text = f"partition {cursor.partition}: message {cursor.last_seq}, the last that was folded, is lost ({held})"
+        found.append(f"{text}: stop the servers and run `noetl-stream stream reconcile`")
+    stuck = await store.stuck(STUCK_SHOWN)
+    return found + [f"execution {execution_id}: waits for nothing, a defect of the engine" for execution_id in stuck]
+
+
+async def _published_tick(log: EventLog, partition: int) -> int:
+    record = await log.last_decided(partition)
+    return codec.decode_record(record).tick if record is not None else 0

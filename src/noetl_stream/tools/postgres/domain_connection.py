@@ -1,0 +1,21 @@
+"""A pooled connection that knows whom it serves."""
+
+from __future__ import annotations
+
+import asyncpg
+
+
+class DomainConnection(asyncpg.Connection):
+    """A connection of one trust domain (:class:`~noetl_stream.tools.contract.ToolCall`).
+
+    ``DISCARD ALL`` leaves in a session what functions keep there: the seed of ``random()``, connections of ``dblink``,
+    variables of procedural languages. Only tasks that trust each other may meet it.
+    """
+
+    _domain: str | None = None
+
+    def serves(self, domain: str) -> bool:
+        """Whether it served no other domain so far. It belongs to this one from now on."""
+        if self._domain is None:
+            self._domain = domain
+        return self._domain == domain

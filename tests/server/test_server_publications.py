@@ -1,0 +1,34 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from server_stage import ONE_STEP, Stage
+
+from noetl_stream.server import publications
+
+
+async def test_nothing_more_is_folded_while_too_much_is_unacknowledged(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(publications, "MAX_UNACKNOWLEDGED_BYTES", 1)
+    server = await stage.server()
+    log: Any = stage.broker.event_log
+    held: list[Any] = []
+    publish = log.publish_decided
+
+    def refuse(messages: Any) -> Any:
+        held.append(messages)
+        return stage.clock.sleep(30)  # EVENTS is full, until someone makes room
+
+    log.publish_decided = refuse
+    await stage.request("execution-1", "request-1", ONE_STEP)
+    await stage.until(lambda: server.publications.is_full)
+    await stage.request("execution-2", "request-2", ONE_STEP)
+    await stage.pass_time(20)
+    assert list(stage.tables.executions) == ["execution-1"]
+    assert len(server.ownership) == 32  # its leases are renewed meanwhile
+    log.publish_decided = publish
+    stage.start_worker()
+    await stage.ended("execution-1")
+    await stage.ended("execution-2")
