@@ -61,7 +61,7 @@ class Stack:
         self._store = MemoryStore(clock)
         broker = MemoryBroker(clock)
         catalog = MemoryCatalog(self._store)
-        checking = PlaybookChecker(kinds_of(load_tools()), DEFAULT_LIMITS)
+        checking = PlaybookChecker(lambda: kinds_of(load_tools()), DEFAULT_LIMITS)
         letters = self._store.dead_letters
         cluster = DirectCluster(
             ClusterPorts(broker.event_log, broker.command_queue, broker.bus, self._store, letters, clock)

@@ -11,9 +11,8 @@ from waiting_stage import EXECUTION, before_and_after, begin_gate, rest
 from noetl_stream.errors import Fenced, StreamLost
 from noetl_stream.model import codec
 from noetl_stream.model.events import CtxPatched, ExecutionRequested, Fact
-from noetl_stream.model.ids import partition_of
+from noetl_stream.model.ids import digest_of, partition_of
 from noetl_stream.model.messages import FORMAT, InputByReport, Request
-from noetl_stream.playbook.compile.compiler import digest_of
 from noetl_stream.ports import subjects
 from noetl_stream.ports.store import EventRow
 from noetl_stream.testing.keys import SIGNER

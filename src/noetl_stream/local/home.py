@@ -37,6 +37,7 @@ class Home:
         self.passwords = root / "passwords.json"
         self.nkeys = root / "nkeys.json"
         self.services = root / "pg_service.conf"
+        self.prepared = root / "prepared"
         self.credential_key = root / "credential.key"
         self.server_key = root / "server.key"
         self.access_key = root / "access.key"

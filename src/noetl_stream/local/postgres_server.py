@@ -10,8 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import psutil
-
 from noetl_stream.errors import LocalStackError
 from noetl_stream.local import processes
 from noetl_stream.local.binaries import POSTGRES_WHEEL, find_postgres_programs, postgres_major
@@ -136,6 +134,8 @@ class PostgresServer:
 
         The pid may belong to another process now, or to the dead server as a zombie.
         """
+        import psutil
+
         pid = processes.read_pid(self._pid_file)
         if pid is not None and psutil.pid_exists(pid) and not processes.runs_in(pid, self.identity.program, self.data):
             self._pid_file.unlink()

@@ -43,7 +43,7 @@ def with_session(target: Target, work: Work[Value], *, publishes: bool = False, 
     """Does ``work`` on the target that the options, the environment or the contexts file select.
 
     Args:
-        publishes: Whether it sends requests to executions, which needs the streams.
+        publishes: Whether it sends requests to executions, or follows them, which needs the streams.
         plans: Of texts that were checked here already.
     """
     settings = settings_for(target.home)
@@ -54,23 +54,19 @@ def with_session(target: Target, work: Work[Value], *, publishes: bool = False, 
 
 
 def _directly(settings: Settings, work: Work[Value], publishes: bool, plans: Sequence[Plan]) -> Value:
-    from noetl_stream.hosting import connected_to, open_stack, prepare_embedded
+    from noetl_stream.hosting import open_stack, ports_of_command
     from noetl_stream.processes import Background
     from noetl_stream.wiring import make_client, make_operations
 
     async def connected_work() -> Value:
-        await prepare_embedded(stack)
-        async with connected_to(stack, "noetl-cli") as connected:
-            await connected.store.verify()
-            if publishes:
-                await connected.log.verify()
-            client, background = make_client(connected), Background(settings, stack)
+        async with ports_of_command(stack, "noetl-cli", publishes=publishes) as ports:
+            background = Background(settings, stack)
 
             async def ensure_server() -> None:
-                if connected.nats.is_connected and not await client.alive():
+                if ports.is_connected and not await make_client(ports).alive():
                     background.start()
 
-            operations = make_operations(connected, stack.endpoint, unanswered=ensure_server, plans=plans, audited=True)
+            operations = make_operations(ports, stack.endpoint, unanswered=ensure_server, plans=plans, audited=True)
             place = f" --home {stack.embedded.address.home}" if stack.embedded is not None else ""
             return await work(Session(operations, principal(), ensure_server, place, keeps_ids=True))
 

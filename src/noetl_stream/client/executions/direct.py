@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from noetl_stream.client.access import Recorded, unrecorded
 from noetl_stream.client.executions.delete import delete_execution
 from noetl_stream.client.executions.documents import (
-    awaited,
     error_of,
     event_document,
     execution_document,
@@ -18,14 +17,12 @@ from noetl_stream.client.executions.documents import (
     loaded_result,
 )
 from noetl_stream.client.executions.follow import until_begun, until_ended
-from noetl_stream.client.executions.journals import ctx_history
 from noetl_stream.client.executions.notices import Notices, notices_of, read_notices, undeclared_workload
 from noetl_stream.client.executions.prepare import PlaybookChecker, find_playbook
 from noetl_stream.client.executions.run_workers import RunWorkers
 from noetl_stream.client.executions.step_runs import iterations_page, step_runs
 from noetl_stream.client.executions.submit import Client, RequestRefused, Requests, ask_of
 from noetl_stream.client.paging import page_of, page_size, read_cursor
-from noetl_stream.engine.replay import replay
 from noetl_stream.errors import (
     Conflict,
     NoetlError,
@@ -43,7 +40,6 @@ from noetl_stream.model.ids import is_valid_id, uuid7
 from noetl_stream.model.messages import Request
 from noetl_stream.model.search_terms import label_terms, word_terms
 from noetl_stream.model.status import STATUSES
-from noetl_stream.playbook.plan import Plan
 from noetl_stream.ports.blobs import Blobs
 from noetl_stream.ports.bus import Bus
 from noetl_stream.ports.catalog import Catalog
@@ -65,6 +61,9 @@ from noetl_stream.ports.operations.executions import (
     WhyDocument,
 )
 from noetl_stream.ports.store import ExecutionRow, ListingFilter, Store, StoredEvent
+
+if TYPE_CHECKING:
+    from noetl_stream.playbook.plan import Plan
 
 PATIENCE_S: Final = 30.0
 """How long a request may stay unanswered before it fails."""
@@ -163,6 +162,9 @@ class DirectExecutions:
         return execution_document(row, journal, now_ms, waits=waits, notices=notices, is_whole=is_short)
 
     async def _waits(self, row: ExecutionRow, journal: Sequence[StoredEvent]) -> Sequence[WaitDocument]:
+        from noetl_stream.client.executions.waits import awaited  # what has ended waits for nothing
+        from noetl_stream.engine.replay import replay
+
         state = replay(row.execution_id, journal)
         return () if state is None else list(awaited(state, await self._plan(row)))
 
@@ -196,6 +198,8 @@ class DirectExecutions:
         ]
 
     async def ctx(self, execution_id: str) -> CtxDocument:
+        from noetl_stream.client.executions.ctx_history import ctx_history  # other verbs replay nothing
+
         row = await self._row(execution_id)
         history = await ctx_history(self._store, execution_id)
         return CtxDocument(codec.decode_json(row.ctx), row.ctx_version, history)
@@ -226,7 +230,7 @@ class DirectExecutions:
         return await self.get(request.execution_id)
 
     async def why(self, execution_id: str) -> WhyDocument:
-        from noetl_stream.client.why.answer import explain, observe  # `run` starts faster without it
+        from noetl_stream.client.why.answer import explain, observe  # most verbs start faster without it
         from noetl_stream.client.why.reason import Environment
 
         row = await self._row(execution_id)
