@@ -209,7 +209,7 @@ class DataFolder:
         users = [f"CREATE ROLE {user} LOGIN PASSWORD '{scram_verifier(text)}'" for user, text in passwords.of.items()]
         statements = [
             *users,
-            *(f"CREATE DATABASE {name} OWNER {name}" for name in databases),
+            *(f"CREATE DATABASE {name} OWNER {name} STRATEGY FILE_COPY" for name in databases),
             # Errors of a playbook's statements are in its outcome; in the log they could leak secrets.
             f"ALTER ROLE {PLAYBOOKS} SET log_min_messages = fatal",
             *(f"REVOKE ALL ON DATABASE {name} FROM PUBLIC" for name in databases),
