@@ -35,6 +35,23 @@ async def end_tasks(tasks: Collection[asyncio.Future[Any]]) -> None:
             task.exception()  # otherwise asyncio logs it as never retrieved
 
 
+async def ended(task: asyncio.Task[Result]) -> Result:
+    """The result of a task that cannot be cancelled; a caller that is cancelled waits until it has ended, too.
+
+    Raises:
+        CancelledError: the caller was cancelled.
+    """
+    cancelled: asyncio.CancelledError | None = None
+    while not task.done():
+        try:
+            await asyncio.wait({task})
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if cancelled is not None:
+        raise cancelled
+    return task.result()
+
+
 async def first_done(
     futures: Collection[asyncio.Future[Any]], until: Coroutine[Any, Any, object]
 ) -> set[asyncio.Future[Any]]:

@@ -122,6 +122,12 @@ async def prepare_embedded(stack: StackAccess) -> None:
         stack.embedded.note_prepared(schema_digest())
 
 
+async def prepare_once(stack: StackAccess) -> None:
+    """Prepares an embedded stack unless a program that prepares the same has done so."""
+    if stack.embedded is not None and not stack.embedded.is_prepared(schema_digest()):
+        await prepare_embedded(stack)
+
+
 @asynccontextmanager
 async def ports_of_command(stack: StackAccess, name: str, *, publishes: bool) -> AsyncIterator[wiring.OperatorPorts]:
     """The ports of a command, on a stack that is prepared: an embedded one once, for all commands of a version.
@@ -133,8 +139,7 @@ async def ports_of_command(stack: StackAccess, name: str, *, publishes: bool) ->
         NotReady: The user's own stack is not prepared.
         Unreachable: Postgres or NATS does not answer.
     """
-    if stack.embedded is not None and not stack.embedded.is_prepared(schema_digest()):
-        await prepare_embedded(stack)
+    await prepare_once(stack)
     opening = connected_to(stack, name) if publishes else wiring.connected_when_used(stack.endpoint, name=name)
     async with opening as ports:
         try:

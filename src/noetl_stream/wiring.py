@@ -385,6 +385,23 @@ def make_server(connected: OperatorPorts, endpoint: Endpoint) -> Server:
     return Server(process_name("server"), ports, _installed_kinds(), limits=endpoint.limits)
 
 
+def load_server() -> None:
+    """Imports what :func:`make_server` does, for a process that cannot connect yet."""
+
+    _installed_kinds()
+
+
+def load_worker() -> None:
+    """Imports what :func:`make_worker` does, for a process that cannot connect yet."""
+    import noetl_stream.adapters.nats.event_log
+    import noetl_stream.worker.worker  # noqa: F401
+
+    _installed_kinds()
+
+
+LOADS: Final[Mapping[str, Callable[[], None]]] = {"server": load_server, "worker": load_worker}
+
+
 @dataclass(frozen=True, slots=True)
 class HostedWorker:
     """A worker with its own resources; ``show_in_logs`` ends the redaction of this process's logs."""

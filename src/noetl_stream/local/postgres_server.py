@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,6 +37,9 @@ SETTINGS = {
     "log_checkpoints": "off",
 }
 """Written to ``postgresql.conf`` once; users may change them there."""
+
+SYNC_METHOD = f"--sync-method={'syncfs' if sys.platform == 'linux' else 'fsync'}"
+"""Linux syncs a file system at once. A disk that others use takes seconds for 1,600 files one by one."""
 
 CLIENT_RULES = f"""\
 # database  user  address  method
@@ -173,7 +177,7 @@ class DataFolder:
         self._initialize()
         self._create_databases(passwords)
         (self.folder / "pg_hba.conf").write_text(CLIENT_RULES, encoding="utf-8")
-        self._run("syncing the new Postgres data", ["initdb", "--sync-only", "-D", str(self.folder)])
+        self._run("syncing the new Postgres data", ["initdb", "--sync-only", SYNC_METHOD, "-D", str(self.folder)])
 
     def add_roles(self, passwords: Passwords) -> None:
         """Adds the users of the roles to a cluster of an older version, or sets their passwords. Safe to repeat.

@@ -279,6 +279,12 @@ class EmbeddedStack:
         return found
 
 
+def is_running(home: Path) -> bool:
+    """Whether the servers of a home run."""
+    found = Home(home.resolve())
+    return all(server.find() is not None for server in (NatsServer(found), PostgresServer(found)))
+
+
 def read_ports(home: Home) -> dict[str, int]:
     """The port that each server last used, by server name.
 

@@ -1,4 +1,7 @@
-"""Creates and upgrades the schema ``noetl``: numbered files, each applied once, in its own transaction."""
+"""Creates and upgrades the schema ``noetl``: numbered files, each applied once.
+
+An upgrade applies each in a transaction of its own, so that those before one that fails stay applied.
+"""
 
 from __future__ import annotations
 
@@ -118,10 +121,12 @@ async def _migrate(connection: Connection, address: str, roles: bool) -> list[st
         await connection.execute(statement("create_migration_table").text)
     rows = await connection.fetch(statement("applied_migrations").text)
     pending = pending_migrations([AppliedMigration._make(row) for row in rows], address)
-    for migration in pending:
+    # A new schema is made at once: a transaction each would be a sync to disk each.
+    for together in [[migration] for migration in pending] if rows else [pending]:
         async with connection.transaction():
-            await connection.execute(migration.text)
-            record = statement("record_migration")
-            await connection.execute(record.text, *record.arguments(migration._asdict()))
+            for migration in together:
+                await connection.execute(migration.text)
+                record = statement("record_migration")
+                await connection.execute(record.text, *record.arguments(migration._asdict()))
     await give_grants(connection)
     return [migration.name for migration in pending]

@@ -39,28 +39,35 @@ class Session(NamedTuple):
 Work = Callable[[Session], Awaitable[Value]]
 
 
-def with_session(target: Target, work: Work[Value], *, publishes: bool = False, plans: Sequence[Plan] = ()) -> Value:
+def with_session(
+    target: Target,
+    work: Work[Value],
+    *,
+    publishes: bool = False,
+    serves: bool = False,
+    plans: Sequence[Plan] = (),
+) -> Value:
     """Does ``work`` on the target that the options, the environment or the contexts file select.
 
     Args:
         publishes: Whether it sends requests to executions, or follows them, which needs the streams.
+        serves: Whether it needs a server at once, which is then started together with the embedded stack.
         plans: Of texts that were checked here already.
     """
     settings = settings_for(target.home)
     gateway = gateway_of(target, settings)
     if gateway is not None:
         return run_async(_over_http(gateway, _option(target), work))
-    return _directly(settings, work, publishes, plans)
+    return _directly(settings, work, publishes=publishes, serves=serves, plans=plans)
 
 
-def _directly(settings: Settings, work: Work[Value], publishes: bool, plans: Sequence[Plan]) -> Value:
+def _directly(settings: Settings, work: Work[Value], *, publishes: bool, serves: bool, plans: Sequence[Plan]) -> Value:
     from noetl_stream.hosting import open_stack, ports_of_command
     from noetl_stream.processes import Background
     from noetl_stream.wiring import make_client, make_operations
 
     async def connected_work() -> Value:
         async with ports_of_command(stack, "noetl-cli", publishes=publishes) as ports:
-            background = Background(settings, stack)
 
             async def ensure_server() -> None:
                 if ports.is_connected and not await make_client(ports).alive():
@@ -70,6 +77,9 @@ def _directly(settings: Settings, work: Work[Value], publishes: bool, plans: Seq
             place = f" --home {stack.embedded.address.home}" if stack.embedded is not None else ""
             return await work(Session(operations, principal(), ensure_server, place, keeps_ids=True))
 
+    background = Background(settings)
+    if serves:
+        background.start_with_stack()
     with open_stack(settings) as stack:
         return run_async(connected_work())
 

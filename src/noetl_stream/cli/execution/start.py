@@ -103,7 +103,7 @@ def run(
     async def work(session: Session) -> ExecutionDocument | ExitCode:
         return await run_in(session, wanted, playbook, timeout_s=timeout_s, output=output)
 
-    ended = with_session(target, work, publishes=True, plans=plans)
+    ended = with_session(target, work, publishes=True, serves=True, plans=plans)
     if isinstance(ended, ExitCode):
         ctx.exit(ended)
     if output == "json":
