@@ -39,6 +39,7 @@ if TYPE_CHECKING:  # each command imports what it uses: one that reads Postgres 
     from noetl_stream.adapters.nats.command_queue import NatsCommandQueue
     from noetl_stream.adapters.nats.connection import NatsConnection
     from noetl_stream.adapters.nats.event_log import NatsEventLog
+    from noetl_stream.client.executions.prepare import CheckedText
     from noetl_stream.gateway.gateway import Gateway
     from noetl_stream.playbook.kinds.spec import Kinds
     from noetl_stream.playbook.plan import Plan
@@ -308,14 +309,14 @@ def make_operations(
     endpoint: Endpoint,
     *,
     unanswered: Callable[[], Awaitable[None]] | None = None,
-    plans: Sequence[Plan] = (),
+    checked: Sequence[Plan | CheckedText] = (),
     audited: bool = False,
 ) -> Operations:
     """The operations, executed directly on these connections.
 
     Args:
         unanswered: Called whenever no server has answered a request, so that a command can start one.
-        plans: Of texts that were checked here already.
+        checked: Playbooks that were checked here already.
         audited: Whether the audit gets deletions and changes of credentials; a gateway records its calls itself.
     """
     from noetl_stream.client.access import AuditRecord, DirectAccess, unrecorded
@@ -329,7 +330,7 @@ def make_operations(
     from noetl_stream.ports.operations import Operations
 
     log, bus, store, clock = connected.log, connected.bus, connected.store, connected.clock
-    checking = PlaybookChecker(lambda: _installed_kinds(endpoint.tools.kinds_off), endpoint.limits, plans)
+    checking = PlaybookChecker(lambda: _installed_kinds(endpoint.tools.kinds_off), endpoint.limits, checked)
     cluster = DirectCluster(ClusterPorts(log, connected.queue, bus, store, store.dead_letters, clock))
     ports = ExecutionPorts(connected.requests, bus, connected.objects, store, store.catalog, clock)
     recorded = AuditRecord(store.audit, clock) if audited else unrecorded

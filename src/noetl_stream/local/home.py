@@ -38,6 +38,7 @@ class Home:
         self.nkeys = root / "nkeys.json"
         self.services = root / "pg_service.conf"
         self.prepared = root / "prepared"
+        self.checked = root / "checked.json"
         self.credential_key = root / "credential.key"
         self.server_key = root / "server.key"
         self.access_key = root / "access.key"

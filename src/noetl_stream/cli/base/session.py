@@ -11,6 +11,7 @@ from noetl_stream.errors import Forbidden, Unauthenticated
 from noetl_stream.ports.operations.documents import DocumentPage
 
 if TYPE_CHECKING:  # a gateway needs no store: do not wait for its libraries
+    from noetl_stream.client.executions.prepare import CheckedText
     from noetl_stream.playbook.plan import Plan
     from noetl_stream.ports.operations import Operations
     from noetl_stream.settings.environment import Settings
@@ -45,23 +46,25 @@ def with_session(
     *,
     publishes: bool = False,
     serves: bool = False,
-    plans: Sequence[Plan] = (),
+    checked: Sequence[Plan | CheckedText] = (),
 ) -> Value:
     """Does ``work`` on the target that the options, the environment or the contexts file select.
 
     Args:
         publishes: Whether it sends requests to executions, or follows them, which needs the streams.
         serves: Whether it needs a server at once, which is then started together with the embedded stack.
-        plans: Of texts that were checked here already.
+        checked: Playbooks that were checked here already.
     """
     settings = settings_for(target.home)
     gateway = gateway_of(target, settings)
     if gateway is not None:
         return run_async(_over_http(gateway, _option(target), work))
-    return _directly(settings, work, publishes=publishes, serves=serves, plans=plans)
+    return _directly(settings, work, publishes=publishes, serves=serves, checked=checked)
 
 
-def _directly(settings: Settings, work: Work[Value], *, publishes: bool, serves: bool, plans: Sequence[Plan]) -> Value:
+def _directly(
+    settings: Settings, work: Work[Value], *, publishes: bool, serves: bool, checked: Sequence[Plan | CheckedText]
+) -> Value:
     from noetl_stream.hosting import open_stack, ports_of_command
     from noetl_stream.processes import Background
     from noetl_stream.wiring import make_client, make_operations
@@ -73,7 +76,7 @@ def _directly(settings: Settings, work: Work[Value], *, publishes: bool, serves:
                 if ports.is_connected and not await make_client(ports).alive():
                     background.start()
 
-            operations = make_operations(ports, stack.endpoint, unanswered=ensure_server, plans=plans, audited=True)
+            operations = make_operations(ports, stack.endpoint, unanswered=ensure_server, checked=checked, audited=True)
             place = f" --home {stack.embedded.address.home}" if stack.embedded is not None else ""
             return await work(Session(operations, principal(), ensure_server, place, keeps_ids=True))
 

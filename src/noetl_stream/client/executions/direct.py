@@ -18,7 +18,7 @@ from noetl_stream.client.executions.documents import (
 )
 from noetl_stream.client.executions.follow import until_begun, until_ended
 from noetl_stream.client.executions.notices import Notices, notices_of, read_notices, undeclared_workload
-from noetl_stream.client.executions.prepare import PlaybookChecker, find_playbook
+from noetl_stream.client.executions.prepare import CheckedText, PlaybookChecker, find_playbook
 from noetl_stream.client.executions.run_workers import RunWorkers
 from noetl_stream.client.executions.step_runs import iterations_page, step_runs
 from noetl_stream.client.executions.submit import Client, RequestRefused, Requests, ask_of
@@ -36,7 +36,7 @@ from noetl_stream.model import codec
 from noetl_stream.model.envelope import EventDocument
 from noetl_stream.model.events import ExecutionRequested, InterventionFact, RerunRefused
 from noetl_stream.model.events import client as client_events
-from noetl_stream.model.ids import is_valid_id, uuid7
+from noetl_stream.model.ids import digest_of, is_valid_id, uuid7
 from noetl_stream.model.messages import Request
 from noetl_stream.model.search_terms import label_terms, word_terms
 from noetl_stream.model.status import STATUSES
@@ -126,11 +126,17 @@ class DirectExecutions:
         self._workers = RunWorkers(ports.store)
 
     async def start(self, wanted: Start, by: str, ids: RequestIds | None = None) -> ExecutionDocument:
+        """A playbook that is known only as checked is not compiled for the answer, which then has no ``waits``."""
         found = await find_playbook(wanted, self._store, self._ports.catalog)
-        plan = await self._checking.plan(found.source, found.name)
-        request = self._request(ids, plan, wanted, by, workload=dict(wanted.workload))
-        await self._submit(request, source=None if found.stored else found.source)
-        return await self.get(request.execution_id)
+        digest, stored = digest_of(found.source), found.stored
+        checked = self._checking.checked(digest)
+        if checked is not None:
+            stored = stored or await self._store.playbook(digest) is not None
+        else:
+            checked = await self._checking.plan(found.source, found.name)
+        request = self._request(ids, checked, wanted, by, workload=dict(wanted.workload))
+        await self._submit(request, source=None if stored else found.source)
+        return await self._document(request.execution_id, with_waits=not isinstance(checked, CheckedText))
 
     async def page(self, chosen: ExecutionFilter, limit: int, cursor: str | None) -> ExecutionPage:
         unknown = set(chosen.status) - set(STATUSES)
@@ -153,10 +159,13 @@ class DirectExecutions:
 
     async def get(self, execution_id: str) -> ExecutionDocument:
         """``steps`` and ``waits`` are ``None`` if the journal has more than :data:`DESCRIBED_EVENTS` entries."""
+        return await self._document(execution_id)
+
+    async def _document(self, execution_id: str, *, with_waits: bool = True) -> ExecutionDocument:
         row = await self._row(execution_id)
         is_short = row.position <= DESCRIBED_EVENTS
         journal = await self._store.journal(execution_id, 0, None if is_short else 1)
-        waits = await self._waits(row, journal) if is_short and row.finished_ms is None else ()
+        waits = await self._waits(row, journal) if with_waits and is_short and row.finished_ms is None else ()
         notices = await self._notices(row, journal, is_whole=is_short)
         now_ms = self._ports.clock.now_ms()
         return execution_document(row, journal, now_ms, waits=waits, notices=notices, is_whole=is_short)
@@ -235,7 +244,8 @@ class DirectExecutions:
 
         row = await self._row(execution_id)
         journal = await self._store.journal(execution_id)
-        plan = await self._plan(row)
+        # What ended otherwise than by a failure is explained by its journal alone.
+        plan = None if row.status in ("completed", "cancelled") else await self._plan(row)
         around = Environment(await self._store.now_ms())
         if row.finished_ms is None:
             around = await observe(self._cluster, self._store, row, journal, around.now_ms)
@@ -247,7 +257,12 @@ class DirectExecutions:
             await delete_execution(self._store, self._ports.bus, execution_id)
 
     def _request(
-        self, ids: RequestIds | None, playbook: Plan | ExecutionRow, wanted: Start | RerunOptions, by: str, **more: Any
+        self,
+        ids: RequestIds | None,
+        playbook: Plan | CheckedText | ExecutionRow,
+        wanted: Start | RerunOptions,
+        by: str,
+        **more: Any,
     ) -> Request:
         clock = self._ports.clock
         execution_id, request_id = ids[:2] if ids else (uuid7(clock.now_ms(), clock.random_bytes(10)) for _ in range(2))
@@ -313,8 +328,8 @@ class DirectExecutions:
             return None
         requested = codec.decode_fact(journal[0].data) if journal else None
         if isinstance(requested, ExecutionRequested) and requested.workload:
-            plan = await self._plan(row)
-            notices.warn(undeclared_workload(requested.workload, plan.workload) if plan is not None else ())
+            playbook = self._checking.checked(row.digest) or await self._plan(row)
+            notices.warn(undeclared_workload(requested.workload, playbook.workload) if playbook is not None else ())
         return notices
 
     def _patience(self, execution_id: str) -> Callable[[], Awaitable[None]]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from noetl_stream.errors import NotFound, PlaybookRefused, UsageError
 from noetl_stream.lru import LruCache
@@ -30,21 +30,33 @@ class SubmittedText(NamedTuple):
     stored: bool
 
 
+class CheckedText(NamedTuple):
+    """What a request needs of a playbook that was checked before, as it stands in its plan."""
+
+    digest: str
+    path: str
+    workload: Mapping[str, Any]
+
+
 class PlaybookChecker:
     """Checks playbooks as a server here would, and caches their plans.
 
     Args:
         kinds: Called when the first playbook is checked.
         limits: Of the operator; a playbook may lower them.
-        plans: Compiled before with the same kinds and limits.
+        checked: Checked before with the same kinds and limits.
     """
 
-    def __init__(self, kinds: Callable[[], Kinds], limits: Limits, plans: Iterable[Plan] = ()) -> None:
+    def __init__(self, kinds: Callable[[], Kinds], limits: Limits, checked: Iterable[Plan | CheckedText] = ()) -> None:
         self._kinds = kinds
         self._limits = limits
         self._plans: LruCache[str, Plan] = LruCache(PLANS_KEPT)
-        for plan in plans:
-            self._plans.put(plan.digest, plan)
+        self._texts: dict[str, CheckedText] = {}
+        for one in checked:
+            if isinstance(one, CheckedText):
+                self._texts[one.digest] = one
+            else:
+                self._plans.put(one.digest, one)
 
     async def check(self, source: str | bytes, name: str) -> CheckResult:
         """The diagnostics and the plan of a text. Runs in another thread, since it may take long."""
@@ -55,6 +67,10 @@ class PlaybookChecker:
     def known(self, digest: str) -> Plan | None:
         """A plan that was compiled before."""
         return self._plans.get(digest)
+
+    def checked(self, digest: str) -> Plan | CheckedText | None:
+        """A playbook that was checked before."""
+        return self._plans.get(digest) or self._texts.get(digest)
 
     async def check_document(
         self, source: bytes, name: str, schemas: Schemas | None = None, *, proves: bool = False
