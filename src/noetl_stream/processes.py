@@ -22,7 +22,7 @@ from noetl_stream.local.diagnosis import system_errors_explained
 from noetl_stream.local.home import PRIVATE_FILE_MODE, prepare_home
 from noetl_stream.local.stack import is_running
 from noetl_stream.settings.egress import ALLOW_VARIABLE, DENY_VARIABLE
-from noetl_stream.settings.environment import Settings, identity_environment, inherited_environment
+from noetl_stream.settings.environment import Settings, identity_environment, inherited_environment, set_environment
 
 log = logging.getLogger(__name__)
 
@@ -81,8 +81,11 @@ class Background:
 
     def start_with_stack(self) -> None:
         """:meth:`start`, if the embedded stack has yet to be started: they load in the meantime."""
-        if self._settings.nats_url is None and not is_running(self._settings.home):
-            self.start()
+        if self._settings.nats_url is None:
+            with system_errors_explained(self._settings.home):
+                runs = is_running(self._settings.home)
+            if not runs:
+                self.start()
 
     def _home(self) -> Path | None:
         """The home of the embedded stack, which exists from then on; ``None`` for own servers."""
@@ -102,7 +105,7 @@ def end_with_parent() -> None:
         if not piece:
             sys.exit(0)
         received += piece
-    os.environ.update(msgspec.json.decode(received, type=dict[str, str]))
+    set_environment(msgspec.json.decode(received, type=dict[str, str]))
 
     def wait() -> None:
         # The parent holds the other end of our stdin and writes no more, so read() returns when the parent ends.

@@ -42,7 +42,6 @@ if TYPE_CHECKING:  # each command imports what it uses: one that reads Postgres 
     from noetl_stream.client.executions.prepare import CheckedText
     from noetl_stream.gateway.gateway import Gateway
     from noetl_stream.playbook.kinds.spec import Kinds
-    from noetl_stream.playbook.plan import Plan
     from noetl_stream.ports.blobs import Blobs
     from noetl_stream.ports.bus import Bus
     from noetl_stream.ports.command_queue import CommandQueue
@@ -309,7 +308,7 @@ def make_operations(
     endpoint: Endpoint,
     *,
     unanswered: Callable[[], Awaitable[None]] | None = None,
-    checked: Sequence[Plan | CheckedText] = (),
+    checked: Sequence[CheckedText] = (),
     audited: bool = False,
 ) -> Operations:
     """The operations, executed directly on these connections.

@@ -492,6 +492,11 @@ def inherited_environment() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if not _is_for_the_engine(name)}
 
 
+def set_environment(told: Mapping[str, str]) -> None:
+    """Gives this process what its parent tells it (:func:`identity_environment`)."""
+    os.environ.update(told)
+
+
 def identity_environment(
     *,
     nats_url: str,

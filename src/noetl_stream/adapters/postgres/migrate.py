@@ -1,7 +1,4 @@
-"""Creates and upgrades the schema ``noetl``: numbered files, each applied once.
-
-An upgrade applies each in a transaction of its own, so that those before one that fails stay applied.
-"""
+"""Creates and upgrades the schema ``noetl``: numbered files, each applied once, in its own transaction."""
 
 from __future__ import annotations
 
@@ -121,12 +118,12 @@ async def _migrate(connection: Connection, address: str, roles: bool) -> list[st
         await connection.execute(statement("create_migration_table").text)
     rows = await connection.fetch(statement("applied_migrations").text)
     pending = pending_migrations([AppliedMigration._make(row) for row in rows], address)
-    # A new schema is made at once: a transaction each would be a sync to disk each.
-    for together in [[migration] for migration in pending] if rows else [pending]:
+    for migration in pending:
         async with connection.transaction():
-            for migration in together:
-                await connection.execute(migration.text)
-                record = statement("record_migration")
-                await connection.execute(record.text, *record.arguments(migration._asdict()))
+            if migration is not pending[-1]:  # the last one syncs them all to disk
+                await connection.execute("set local synchronous_commit = off")
+            await connection.execute(migration.text)
+            record = statement("record_migration")
+            await connection.execute(record.text, *record.arguments(migration._asdict()))
     await give_grants(connection)
     return [migration.name for migration in pending]

@@ -12,7 +12,6 @@ from noetl_stream.ports.operations.documents import DocumentPage
 
 if TYPE_CHECKING:  # a gateway needs no store: do not wait for its libraries
     from noetl_stream.client.executions.prepare import CheckedText
-    from noetl_stream.playbook.plan import Plan
     from noetl_stream.ports.operations import Operations
     from noetl_stream.settings.environment import Settings
 
@@ -46,7 +45,7 @@ def with_session(
     *,
     publishes: bool = False,
     serves: bool = False,
-    checked: Sequence[Plan | CheckedText] = (),
+    checked: Sequence[CheckedText] = (),
 ) -> Value:
     """Does ``work`` on the target that the options, the environment or the contexts file select.
 
@@ -63,7 +62,7 @@ def with_session(
 
 
 def _directly(
-    settings: Settings, work: Work[Value], *, publishes: bool, serves: bool, checked: Sequence[Plan | CheckedText]
+    settings: Settings, work: Work[Value], *, publishes: bool, serves: bool, checked: Sequence[CheckedText]
 ) -> Value:
     from noetl_stream.hosting import open_stack, ports_of_command
     from noetl_stream.processes import Background

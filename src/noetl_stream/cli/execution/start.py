@@ -243,7 +243,8 @@ async def _answered(session: Session, ids: RequestIds) -> str | None:
     if session.keeps_ids:
         with contextlib.suppress(NoetlError, TimeoutError):
             async with asyncio.timeout(LOOKUP_S):
-                return (await session.operations.executions.get(ids.execution_id)).execution_id
+                await session.operations.executions.events(ids.execution_id, 0, 1)
+                return ids.execution_id
     return None
 
 

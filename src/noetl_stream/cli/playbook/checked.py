@@ -13,7 +13,7 @@ from contextlib import suppress
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from noetl_stream.cli.playbook.source import judged, read_given
 from noetl_stream.client.executions.prepare import CheckedText
@@ -21,9 +21,6 @@ from noetl_stream.errors import LocalStackError
 from noetl_stream.local.home import Home, read_private, write_private
 from noetl_stream.model.ids import digest_of
 from noetl_stream.settings.environment import Settings, kinds_off, limit_settings
-
-if TYPE_CHECKING:
-    from noetl_stream.playbook.plan import Plan
 
 KEPT: Final = 64
 """How many of the last texts are remembered."""
@@ -38,7 +35,7 @@ CHECKING: Final = ("playbook", "template", "tools")
 class FileCheck(NamedTuple):
     """A checked file. ``remember`` lets the next `run` skip its check, once the home exists."""
 
-    playbook: Plan | CheckedText
+    playbook: CheckedText
     remember: Callable[[], None]
 
 
@@ -55,15 +52,16 @@ def check_file(file: Path, settings: Settings) -> FileCheck:
     if known is not None:
         return FileCheck(CheckedText(digest_of(source), known["path"], known["workload"]), _nothing)
     plan, is_clean = judged(str(file), source)
-    return FileCheck(plan, partial(_remember, home, key, plan) if is_clean and home is not None else _nothing)
+    checked = CheckedText(plan.digest, plan.path, dict(plan.workload))
+    return FileCheck(checked, partial(_remember, home, key, checked) if is_clean and home is not None else _nothing)
 
 
 def _nothing() -> None:
     """There is nothing to remember."""
 
 
-def _remember(home: Home, key: str, plan: Plan) -> None:
-    kept = {"path": plan.path, "workload": dict(plan.workload)}
+def _remember(home: Home, key: str, checked: CheckedText) -> None:
+    kept = {"path": checked.path, "workload": checked.workload}
     if len(json.dumps(kept)) <= MOST_BYTES:
         known = [*_read(home).items(), (key, kept)]
         with suppress(OSError):

@@ -47,16 +47,11 @@ class PlaybookChecker:
         checked: Checked before with the same kinds and limits.
     """
 
-    def __init__(self, kinds: Callable[[], Kinds], limits: Limits, checked: Iterable[Plan | CheckedText] = ()) -> None:
+    def __init__(self, kinds: Callable[[], Kinds], limits: Limits, checked: Iterable[CheckedText] = ()) -> None:
         self._kinds = kinds
         self._limits = limits
         self._plans: LruCache[str, Plan] = LruCache(PLANS_KEPT)
-        self._texts: dict[str, CheckedText] = {}
-        for one in checked:
-            if isinstance(one, CheckedText):
-                self._texts[one.digest] = one
-            else:
-                self._plans.put(one.digest, one)
+        self._checked = {one.digest: one for one in checked}
 
     async def check(self, source: str | bytes, name: str) -> CheckResult:
         """The diagnostics and the plan of a text. Runs in another thread, since it may take long."""
@@ -70,7 +65,7 @@ class PlaybookChecker:
 
     def checked(self, digest: str) -> Plan | CheckedText | None:
         """A playbook that was checked before."""
-        return self._plans.get(digest) or self._texts.get(digest)
+        return self._plans.get(digest) or self._checked.get(digest)
 
     async def check_document(
         self, source: bytes, name: str, schemas: Schemas | None = None, *, proves: bool = False
