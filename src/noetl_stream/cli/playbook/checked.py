@@ -6,20 +6,20 @@ texts that it had nothing to say about: what it says is said each time.
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
+
+import msgspec
 
 from noetl_stream.cli.playbook.source import judged, read_given
 from noetl_stream.client.executions.prepare import CheckedText
 from noetl_stream.errors import LocalStackError
 from noetl_stream.local.home import Home, read_private, write_private
-from noetl_stream.model.ids import digest_of
 from noetl_stream.settings.environment import Settings, kinds_off, limit_settings
 
 KEPT: Final = 64
@@ -50,7 +50,7 @@ def check_file(file: Path, settings: Settings) -> FileCheck:
     key = _key(source)
     known = _read(home).get(key) if home is not None else None
     if known is not None:
-        return FileCheck(CheckedText(digest_of(source), known["path"], known["workload"]), _nothing)
+        return FileCheck(known, _nothing)
     plan, is_clean = judged(str(file), source)
     checked = CheckedText(plan.digest, plan.path, dict(plan.workload))
     return FileCheck(checked, partial(_remember, home, key, checked) if is_clean and home is not None else _nothing)
@@ -61,19 +61,17 @@ def _nothing() -> None:
 
 
 def _remember(home: Home, key: str, checked: CheckedText) -> None:
-    kept = {"path": checked.path, "workload": checked.workload}
-    if len(json.dumps(kept)) <= MOST_BYTES:
-        known = [*_read(home).items(), (key, kept)]
+    if len(msgspec.json.encode(checked)) <= MOST_BYTES:
+        known = [*_read(home).items(), (key, checked)]
         with suppress(OSError):
-            write_private(home.checked, json.dumps(dict(known[-KEPT:])))
+            write_private(home.checked, msgspec.json.encode(dict(known[-KEPT:])).decode())
 
 
-def _read(home: Home) -> dict[str, dict[str, Any]]:
+def _read(home: Home) -> dict[str, CheckedText]:
     try:
-        found = json.loads(read_private(home.checked))
-    except (OSError, ValueError, LocalStackError):
+        return msgspec.json.decode(read_private(home.checked), type=dict[str, CheckedText])
+    except (OSError, msgspec.MsgspecError, LocalStackError):
         return {}
-    return found if isinstance(found, dict) else {}
 
 
 def _key(source: bytes) -> str:
