@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from noetl_stream import wiring
 from noetl_stream.concurrency import end_tasks, ended
 from noetl_stream.errors import Unreachable
-from noetl_stream.hosting import StackAccess, connected_to, open_stack, prepare_once, run_server
+from noetl_stream.hosting import StackAccess, connected_to, open_stack, prepare_embedded, run_server
 from noetl_stream.local.diagnosis import system_errors_explained
 from noetl_stream.local.home import FileLock, prepare_home
 from noetl_stream.local.stack import EmbeddedStack
@@ -65,7 +65,7 @@ async def host_in_background(settings: Settings) -> None:
             wiring.load_server()
             stack = await ended(joining)
             opened.set_result(stack)
-            await prepare_once(stack)
+            await prepare_embedded(stack)
             await _serve(stack, worker)
         finally:
             await worker.stop()
