@@ -330,11 +330,11 @@ def make_operations(
 
     log, bus, store, clock = connected.log, connected.bus, connected.store, connected.clock
     checking = PlaybookChecker(lambda: _installed_kinds(endpoint.tools.kinds_off), endpoint.limits, checked)
-    cluster = DirectCluster(ClusterPorts(log, connected.queue, bus, store, store.dead_letters, clock))
     ports = ExecutionPorts(connected.requests, bus, connected.objects, store, store.catalog, clock)
     recorded = AuditRecord(store.audit, clock) if audited else unrecorded
     keys = _credential_keys(endpoint)
     secrets = UsedSecrets(store.credentials, keys)
+    cluster = DirectCluster(ClusterPorts(log, connected.queue, bus, store, store.dead_letters, clock), secrets)
     return Operations(
         RedactedExecutions(DirectExecutions(ports, checking, cluster, unanswered, recorded), secrets),
         LiveFeed(store, store.feed, bus, clock, secrets),

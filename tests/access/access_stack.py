@@ -63,13 +63,13 @@ class Stack:
         catalog = MemoryCatalog(self._store)
         checking = PlaybookChecker(lambda: kinds_of(load_tools()), DEFAULT_LIMITS)
         letters = self._store.dead_letters
+        secrets = UsedSecrets(MemoryCredentials(clock), None)
         cluster = DirectCluster(
-            ClusterPorts(broker.event_log, broker.command_queue, broker.bus, self._store, letters, clock)
+            ClusterPorts(broker.event_log, broker.command_queue, broker.bus, self._store, letters, clock), secrets
         )
         ports = ExecutionPorts(
             Requests(broker.event_log, SIGNER), broker.bus, broker.blobs, self._store, catalog, clock
         )
-        secrets = UsedSecrets(MemoryCredentials(clock), None)
         self.operations = Operations(
             DirectExecutions(ports, checking, cluster),
             LiveFeed(self._store, MemoryFeed(self._store, clock), broker.bus, clock, secrets),

@@ -49,11 +49,10 @@ class ClientStage:
         self.catalog = MemoryCatalog(self.store)
         self.effects: Counter[Effect] = Counter()
         broker, checking = self.broker, PlaybookChecker(lambda: KINDS, limits)
-        self.cluster = DirectCluster(
-            ClusterPorts(
-                broker.event_log, broker.command_queue, broker.bus, self.store, self.store.dead_letters, self.clock
-            )
+        self.cluster_ports = ClusterPorts(
+            broker.event_log, broker.command_queue, broker.bus, self.store, self.store.dead_letters, self.clock
         )
+        self.cluster = DirectCluster(self.cluster_ports, NO_SECRETS)
         ports = ExecutionPorts(self.requests, broker.bus, self.blobs, self.store, self.catalog, self.clock)
         self.fresh_executions = partial(DirectExecutions, ports, checking, self.cluster)
         self.executions = self.fresh_executions()

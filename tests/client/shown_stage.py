@@ -6,6 +6,7 @@ from client_stage import BY, ClientStage
 
 from noetl_stream.adapters.memory.access import MemoryCredentials
 from noetl_stream.adapters.memory.store import MemoryFeed
+from noetl_stream.client.cluster import DirectCluster
 from noetl_stream.client.executions.redacted import RedactedExecutions, UsedSecrets
 from noetl_stream.client.feed.live import LiveFeed
 from noetl_stream.model import codec
@@ -33,6 +34,7 @@ class Showing:
         self.keys = keys
         self.secrets = UsedSecrets(self.credentials, keys)
         self.executions = RedactedExecutions(stage.executions, self.secrets)
+        self.cluster = DirectCluster(stage.cluster_ports, self.secrets)
         self.feed = LiveFeed(store, MemoryFeed(store, stage.clock), stage.broker.bus, stage.clock, self.secrets)
 
     async def run(self) -> str:

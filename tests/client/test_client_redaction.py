@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
@@ -10,7 +11,8 @@ from shown_stage import SECRET, Showing
 
 from noetl_stream.client.credentials import DirectCredentials
 from noetl_stream.model.events import CtxPatched
-from noetl_stream.ports.operations.executions import Start
+from noetl_stream.ports.operations.executions import ExecutionFilter, Start
+from noetl_stream.ports.operations.feed import LAST_EVENT
 from noetl_stream.testing.simulation.work import playbook
 
 WAITS = playbook("waits", [{"step": "ear", "tool": {"name": "hear", "kind": "wait", "signal": "go", "timeout_s": 60}}])
@@ -43,6 +45,40 @@ async def test_a_patch_is_hidden_in_ctx_and_its_history(showing: Showing) -> Non
     await showing.stage.ask(started.execution_id, CtxPatched, patch={"note": SECRET})
     ctx = await showing.executions.ctx(started.execution_id)
     assert ctx.ctx == {"note": "***"}
+
+
+@pytest.mark.parametrize("body", [SECRET.encode(), f"\xff {SECRET}".encode("latin-1")], ids=["text", "base64"])
+async def test_a_dead_letter_of_the_execution_is_shown_without_it(showing: Showing, body: bytes) -> None:
+    execution_id = await showing.run()
+    await showing.give(execution_id)
+    await showing.stage.broker.event_log.publish_request(execution_id, "bad", body)
+    async with asyncio.timeout(60):
+        while not (page := await showing.cluster.dead_letters(100, None)).items:
+            await showing.stage.clock.sleep(0.05)
+    [listed] = page.items
+    shown = (await showing.cluster.dead_letter(listed.id)).body
+    assert "***" in shown and SECRET not in shown
+    requeued = await showing.stage.store.dead_letters.get(listed.id)
+    assert requeued is not None and requeued.row.body == body, "what is put back is whole"
+
+
+@pytest.mark.parametrize("word", ["completed", "playbook.processed", "server"])
+async def test_a_word_of_the_engine_stays_where_the_engine_says_it(showing: Showing, word: str) -> None:
+    """Whoever gives an execution a secret like that hides neither its state nor its end from others."""
+    execution_id = await showing.run()
+    await DirectCredentials(showing.credentials, showing.keys).put("pg", word, "ann")
+    await showing.give(execution_id)
+    assert (await showing.executions.get(execution_id)).status == "completed"
+    [*_, last] = [event async for batch in await showing.feed.execution(execution_id, 0) for event in batch]
+    assert (last.name, last.event and last.event.source) == (LAST_EVENT, "server")
+
+
+async def test_the_id_of_an_execution_is_no_secret(showing: Showing) -> None:
+    execution_id = await showing.run()
+    await DirectCredentials(showing.credentials, showing.keys).put("pg", execution_id, "ann")
+    await showing.give(execution_id)
+    page = await showing.executions.page(ExecutionFilter(), 10, None)
+    assert [one.execution_id for one in page.items] == [execution_id]
 
 
 @pytest.mark.parametrize("delete", [False, True], ids=["replaced", "deleted"])

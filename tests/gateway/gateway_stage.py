@@ -102,7 +102,8 @@ class GatewayStage:
         broker, store, clock = self.broker, self.store, self.clock
         log, bus, catalog = broker.event_log, broker.bus, self.catalog
         checking = PlaybookChecker(lambda: self._kinds, DEFAULT_LIMITS)
-        cluster = DirectCluster(ClusterPorts(log, broker.command_queue, bus, store, store.dead_letters, clock))
+        secrets = UsedSecrets(MemoryCredentials(clock), None)
+        cluster = DirectCluster(ClusterPorts(log, broker.command_queue, bus, store, store.dead_letters, clock), secrets)
         keys = key_ring((new_key(),), "a key")
         return Operations(
             DirectExecutions(
@@ -111,7 +112,7 @@ class GatewayStage:
                 cluster,
                 recorded=recorded,
             ),
-            LiveFeed(store, MemoryFeed(store, clock), bus, clock, UsedSecrets(MemoryCredentials(clock), None)),
+            LiveFeed(store, MemoryFeed(store, clock), bus, clock, secrets),
             DirectPlaybooks(PlaybookPorts(store, catalog, clock), checking, recorded),
             DirectCredentials(MemoryCredentials(clock), keys, recorded),
             cluster,

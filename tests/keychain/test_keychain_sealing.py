@@ -7,7 +7,7 @@ import base64
 import pytest
 
 from noetl_stream.errors import UsageError
-from noetl_stream.sealing.handover import CannotOpen, ReplyKey, Sealed, seal
+from noetl_stream.sealing.handover import CannotOpen, HandoverKey, Sealed, seal
 from noetl_stream.sealing.keys import (
     CannotDecrypt,
     KeyRing,
@@ -95,19 +95,19 @@ def test_the_first_key_of_a_ring_is_the_current_one() -> None:
 
 
 def test_the_receiver_opens_what_was_sealed_to_its_key() -> None:
-    question = ReplyKey()
+    question = HandoverKey()
     sealed = seal(VALUE, question.public_key, b"about this")
     assert question.open(sealed, b"about this") == VALUE
     assert VALUE not in b"".join(sealed)
 
 
 def test_a_sealed_value_does_not_open_with_another_key_or_context() -> None:
-    question = ReplyKey()
+    question = HandoverKey()
     sealed = seal(VALUE, question.public_key, b"about this")
     attempts = [
-        (ReplyKey(), sealed, b"about this"),
+        (HandoverKey(), sealed, b"about this"),
         (question, sealed, b"about that"),
-        (question, Sealed(ReplyKey().public_key, sealed.body), b"about this"),
+        (question, Sealed(HandoverKey().public_key, sealed.body), b"about this"),
         (question, Sealed(sealed.public_key, sealed.body[:-1]), b"about this"),
         (question, Sealed(b"no key", sealed.body), b"about this"),
     ]

@@ -20,6 +20,9 @@ FIXED_MODULES = tuple(
         "engine.runner.runner",
         "worker.limits",
         "model.redaction",
+        "server.hidden_values",
+        "client.executions.redacted",
+        "ports.credentials",
     )
 )
 

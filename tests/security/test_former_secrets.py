@@ -10,9 +10,11 @@ from client_stage import BY, ClientStage
 from shown_stage import ECHO, SECRET, Showing
 
 from noetl_stream.client.credentials import DirectCredentials
+from noetl_stream.model import codec
 from noetl_stream.model.events import CtxPatched
+from noetl_stream.ports.credentials import SealedValue, given_name
 from noetl_stream.ports.operations.executions import Start
-from noetl_stream.sealing.keys import KeyRing, new_key, read_key
+from noetl_stream.sealing.keys import KeyRing, encrypt, new_key, read_key
 from noetl_stream.testing.simulation.work import playbook, then, work
 
 TELLS = playbook(
@@ -81,15 +83,16 @@ async def showing() -> AsyncIterator[Showing]:
     await stage.close()
 
 
-async def told(showing: Showing) -> str:
-    """An execution that was given the credential, and in which somebody typed its value wherever one can."""
+async def told(showing: Showing, *, give: bool = True) -> str:
+    """An execution in which somebody typed the credential wherever one can, and that was given it if ``give``."""
     await showing.stage.playbooks.register(ECHO.encode(), "echo", BY)
     started = await showing.executions.start(Start(playbook=TELLS, workload={"typed": f"it is {SECRET}"}), BY)
     execution_id = started.execution_id
     await showing.stage.ask(execution_id, CtxPatched, patch={"note": SECRET})
     await showing.executions.wait(execution_id, 3600)
     assert (await showing.everything_of(execution_id)).count(SECRET) > 6
-    await showing.give(execution_id)
+    if give:
+        await showing.give(execution_id)
     return execution_id
 
 
@@ -102,6 +105,21 @@ async def test_it_is_hidden_in_everything(showing: Showing, change: Change, capl
     await change(DirectCredentials(showing.credentials, showing.keys))
     assert await showing.everything_of(execution_id) == before
     assert SECRET not in caplog.text
+
+
+async def test_what_a_worker_read_itself_is_hidden_after_the_key_was_rotated_and_the_old_one_forgotten(
+    showing: Showing,
+) -> None:
+    execution_id = await told(showing, give=False)
+    name = given_name("worker-default", "token", "mark")
+    value = SealedValue(name, 1, *encrypt(showing.keys, name, 1, codec.encode(SECRET)))
+    await showing.credentials.record_given(execution_id, value)
+    before = await showing.everything_of(execution_id)
+    assert SECRET not in before
+    new = read_key(new_key(), "a test")
+    await DirectCredentials(showing.credentials, KeyRing(new, showing.keys.all)).rotate(BY)
+    showing.use(KeyRing(new))
+    assert await showing.everything_of(execution_id) == before
 
 
 @pytest.mark.parametrize("change", CHANGES)

@@ -101,6 +101,7 @@ ALLOWED: Final[Mapping[str, tuple[str, ...]]] = {
     "credentials_used": (GATEWAY,),
     "former_credentials": (GATEWAY,),
     "record_credential_use": (SERVER,),
+    "record_given_value": (SERVER,),
     "delete_credential": (GATEWAY,),
     "list_credentials": EVERYONE,
     "put_credential": (GATEWAY,),

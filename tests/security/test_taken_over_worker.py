@@ -6,6 +6,7 @@ nobody believes what it says in the name of others (PROTOCOL §7 *Capabilities*,
 
 from __future__ import annotations
 
+import base64
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +18,7 @@ from server_stage import Stage
 
 from noetl_stream.adapters.memory.access import MemoryAudit, MemoryCredentials
 from noetl_stream.client.credentials import DirectCredentials
+from noetl_stream.client.executions.redacted import UsedSecrets
 from noetl_stream.errors import BlobMissing
 from noetl_stream.model import codec
 from noetl_stream.model.events import (
@@ -38,6 +40,7 @@ from noetl_stream.model.events import (
 from noetl_stream.model.ids import RunId, digest_of
 from noetl_stream.model.messages import (
     CatalogQuestion,
+    HideQuestion,
     PlaybookQuestion,
     Report,
     Request,
@@ -46,19 +49,22 @@ from noetl_stream.model.messages import (
     ShownCommand,
     StepCommand,
     WorkerQuestion,
+    hidden_as,
 )
 from noetl_stream.model.outcome import ErrorInfo, Outcome, Payload, Reference
 from noetl_stream.ports import subjects
 from noetl_stream.ports.blobs import checksum_of, read_object
 from noetl_stream.ports.command_queue import Delivery
+from noetl_stream.ports.credentials import MAX_VALUES_GIVEN
 from noetl_stream.ports.refusals import ENTRIES_OF_ONE, SAMPLE_S
 from noetl_stream.ports.sealed_blobs import SealedBlobs
 from noetl_stream.ports.signed_requests import RequestSigner
-from noetl_stream.sealing.handover import ReplyKey
+from noetl_stream.sealing.handover import HandoverKey, seal
 from noetl_stream.sealing.keys import KeyRing, new_key, read_key
 from noetl_stream.sealing.objects import MARK, GivenKeys, seal_object
 from noetl_stream.sealing.signing import Signer
 from noetl_stream.server.credentials import SecretsResponder
+from noetl_stream.server.hidden_values import MAX_HIDDEN_A_MINUTE
 from noetl_stream.testing.keys import CAPABILITIES, SIGNER
 from noetl_stream.testing.simulation.time import cancel_all_tasks
 from noetl_stream.testing.simulation.work import playbook, work
@@ -84,6 +90,8 @@ class Scene:
 
     stage: Stage
     audit: MemoryAudit
+    credentials: MemoryCredentials
+    ring: KeyRing
     own: StepCommand
     own_delivery: Delivery
     other: StepCommand
@@ -92,6 +100,10 @@ class Scene:
         """What servers answer."""
         body = await self.stage.broker.bus.ask(f"{subject}.{pool}", codec.encode(question), 1)
         return None if body is None else codec.decode_json(body)
+
+    async def shown(self, text: str, execution_id: str) -> str:
+        """``text`` of an execution, as a gateway shows it."""
+        return await UsedSecrets(self.credentials, self.ring).hide(execution_id, text)
 
     async def report(self, command: StepCommand, *facts: Fact, issue: int = 1) -> None:
         """Reports on a command, and gives servers the time to fold it."""
@@ -134,7 +146,7 @@ async def scene() -> AsyncIterator[Scene]:
     stage.secrets = SecretsResponder(credentials, audit, stage.clock, ring)
     await stage.server()
     (own, delivery), (other, _) = [await at_second(stage, *one) for one in ((MINE, "a"), (THEIRS, "b"))]
-    yield Scene(stage, audit, own, delivery, other)
+    yield Scene(stage, audit, credentials, ring, own, delivery, other)
     await cancel_all_tasks()
     assert not stage.store.stuck
 
@@ -176,7 +188,7 @@ def shown(command: StepCommand, **changes: Any) -> ShownCommand:
 
 
 def secret_question(command: ShownCommand) -> SecretQuestion:
-    return SecretQuestion(command, "pg", ReplyKey().public_key, "worker-1")
+    return SecretQuestion(command, "pg", HandoverKey().public_key, "worker-1")
 
 
 async def test_its_own_command_gets_a_secret_and_the_audit_says_so(scene: Scene) -> None:
@@ -217,14 +229,17 @@ async def test_no_other_command_gets_it_anything(
     command = forged(scene)
     for subject, question in (
         (subjects.ASK_SECRET, secret_question(command)),
+        (subjects.ASK_HIDE, HideQuestion(command, "pg")),
         (subjects.ASK_PLAYBOOK, PlaybookQuestion(command)),
         (subjects.ASK_CATALOG, CatalogQuestion(command, "team/b")),
         (subjects.ASK_RESULT, ResultQuestion(command, f"{THEIRS}.{scene.other.step_run_id}")),
     ):
         assert list(await scene.ask(subject, pool, question)) == ["refused"]
-    [entry] = await scene.audit.page(10, None, None)
-    assert (entry.attempt.principal, entry.attempt.target) == (f"worker-{pool}", "pg")
-    assert entry.answer is not None and entry.answer.status == 403
+    entries = await scene.audit.page(10, None, None)
+    assert [entry.attempt.operation for entry in entries] == ["readSecret", "readCredential"]
+    for entry in entries:
+        assert (entry.attempt.principal, entry.attempt.target) == (f"worker-{pool}", "pg")
+        assert entry.answer is not None and entry.answer.status == 403
 
 
 async def test_a_flood_of_refused_questions_is_a_few_entries_of_the_audit(scene: Scene) -> None:
@@ -247,6 +262,52 @@ async def test_a_command_that_has_ended_opens_nothing_any_more(scene: Scene) -> 
     await scene.stage.ended(MINE)
     answer = await scene.ask(subjects.ASK_SECRET, "a", secret_question(shown(scene.own)))
     assert "has ended" in answer["refused"]
+
+
+# --- values to hide ---------------------------------------------------------------------------------------------------
+
+
+async def to_hide(scene: Scene, command: ShownCommand, value: str) -> HideQuestion:
+    """A question with the value sealed for ``command``, to the key that servers tell the thief."""
+    asked = await scene.ask(subjects.ASK_HIDE, "a", HideQuestion(shown(scene.own), "token"))
+    question = HideQuestion(command, "token", base64.b64decode(asked["server_key"]))
+    sealed = seal(codec.encode(value), question.server_key, hidden_as(question))
+    return replace(question, public_key=sealed.public_key, body=sealed.body)
+
+
+async def hide(scene: Scene, command: ShownCommand, value: str) -> Any:
+    return await scene.ask(subjects.ASK_HIDE, "a", await to_hide(scene, command, value))
+
+
+async def test_it_hides_a_value_in_the_execution_of_its_own_command_alone(scene: Scene) -> None:
+    assert await hide(scene, shown(scene.own), "its own secret") == {}
+    assert await scene.shown("its own secret", MINE) == "***"
+    assert await scene.shown("its own secret", THEIRS) == "its own secret"
+
+
+async def test_it_hides_no_value_in_the_name_of_other_commands(scene: Scene) -> None:
+    for forged in FORGERIES.values():
+        assert list(await hide(scene, forged(scene), "approved")) == ["refused"]
+    assert await scene.shown("approved", THEIRS) == "approved"
+
+
+async def test_it_cannot_say_as_its_own_what_another_worker_sealed(scene: Scene) -> None:
+    theirs = await to_hide(scene, shown(scene.other), "their secret")
+    copied = replace(theirs, command=shown(scene.own))
+    assert list(await scene.ask(subjects.ASK_HIDE, "a", copied)) == ["refused"]
+    assert await scene.shown("their secret", MINE) == "their secret"
+
+
+async def test_it_hides_no_word_that_is_too_short_to_be_a_secret(scene: Scene) -> None:
+    assert "fewer than 4 characters" in (await hide(scene, shown(scene.own), "the"))["refused"]
+    assert await scene.shown("the end", MINE) == "the end"
+
+
+async def test_what_it_says_takes_a_bounded_place(scene: Scene) -> None:
+    answers = [await hide(scene, shown(scene.own), f"value {number}") for number in range(MAX_HIDDEN_A_MINUTE + 50)]
+    assert answers == [{}] * MAX_HIDDEN_A_MINUTE + [None] * 50, "a command that asks so much waits"
+    assert len(await scene.credentials.read_former(0, 1_000)) <= MAX_VALUES_GIVEN
+    assert len(await scene.audit.page(1_000, None, None)) == MAX_HIDDEN_A_MINUTE
 
 
 # --- requests ---------------------------------------------------------------------------------------------------------

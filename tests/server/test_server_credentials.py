@@ -19,7 +19,7 @@ from noetl_stream.playbook.plan import Plan
 from noetl_stream.ports.access import MAX_AUDIT_CHARACTERS, AuditedAnswer
 from noetl_stream.ports.credentials import NewCredential, StoredCredential
 from noetl_stream.ports.refusals import ENTRIES_OF_ONE
-from noetl_stream.sealing.handover import ReplyKey, Sealed
+from noetl_stream.sealing.handover import HandoverKey, Sealed
 from noetl_stream.sealing.keys import KeyRing, encrypt, new_key, read_key
 from noetl_stream.server.credentials import SecretsResponder, missing_credentials, with_credentials
 from noetl_stream.tools.pipeline import NoopTool
@@ -43,8 +43,10 @@ class Vault:
     def answers(self, keys: KeyRing | None = KEYS, offered: Collection[str] = ()) -> SecretsResponder:
         return SecretsResponder(self.credentials, self.audit, self.clock, keys, offered)
 
-    async def ask(self, keys: KeyRing | None = KEYS, **changes: Any) -> tuple[SecretQuestion, ReplyKey, SecretAnswer]:
-        question = ReplyKey()
+    async def ask(
+        self, keys: KeyRing | None = KEYS, **changes: Any
+    ) -> tuple[SecretQuestion, HandoverKey, SecretAnswer]:
+        question = HandoverKey()
         given: dict[str, Any] = {"name": "pg", "public_key": question.public_key, **changes}
         request = SecretQuestion(SHOWN, **given, worker="worker-1")
         return request, question, await self.answers(keys).answer(request, "gpu")
@@ -121,7 +123,7 @@ async def test_what_is_refused_is_in_the_audit(vault: Vault) -> None:
 
 async def test_of_many_refusals_of_a_pool_a_few_are_entries_and_the_others_a_number(vault: Vault) -> None:
     responder = vault.answers()
-    question = SecretQuestion(SHOWN, "pgg", ReplyKey().public_key, "worker-1")
+    question = SecretQuestion(SHOWN, "pgg", HandoverKey().public_key, "worker-1")
     for _ in range(500):
         await responder.answer(question, "gpu")
     assert len(await vault.audit.page(1_000, None, None)) == ENTRIES_OF_ONE

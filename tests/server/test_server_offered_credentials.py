@@ -9,7 +9,7 @@ from noetl_stream.adapters.memory.access import MemoryAudit, MemoryCredentials
 from noetl_stream.client.credentials import DirectCredentials
 from noetl_stream.model import codec
 from noetl_stream.model.messages import SecretAnswer, SecretQuestion, ShownCommand, subject_of
-from noetl_stream.sealing.handover import ReplyKey, Sealed
+from noetl_stream.sealing.handover import HandoverKey, Sealed
 from noetl_stream.sealing.keys import KeyRing, new_key, read_key
 from noetl_stream.server.credentials import SecretsResponder
 
@@ -29,7 +29,7 @@ class Installation:
 
     async def ask(self, name: str) -> tuple[SecretAnswer, object]:
         """The answer, and the value that only the one who asked can open."""
-        key = ReplyKey()
+        key = HandoverKey()
         question = SecretQuestion(SHOWN, name, key.public_key, worker="worker-1")
         answer = await self._secrets.answer(question, "gpu")
         if not answer.version:

@@ -19,12 +19,14 @@ from noetl_stream.ports.credentials import Credentials
 from noetl_stream.testing.conformance.credentials import (
     CredentialsConformance,
     ForgetExecution,
+    given,
     new_credential,
     stored,
     value_of,
 )
 
 USE = "select noetl.record_credential_use($1, 'pg', $2)"
+GIVE = "select noetl.record_given_value($1, $2, 1, 'key-1', 'sealed', 100, 1000)"
 DELETE = "select noetl.delete_execution($1, '{}')"
 ENDED = """
 insert into noetl.execution (execution_id, partition, status, path, digest, position, started_ms, updated_ms,
@@ -134,6 +136,21 @@ class TestPostgresCredentials(CredentialsConformance):
         await connection.close()
         assert await replacing
         assert await credentials.read_former(0, 10) == []
+
+    async def test_one_value_that_workers_read_at_once_is_kept_once(
+        self, credentials: Credentials, dsn: str, watcher: Any
+    ) -> None:
+        connection = await asyncpg.connect(dsn)
+        async with connection.transaction():
+            await connection.execute(GIVE, "one", given("worker-a").name)
+            giving = await under_way(watcher, credentials.record_given("one", given("worker-a")))
+        await connection.close()
+        await giving
+        assert len(await credentials.read_former(0, 10)) == 1
+
+    async def test_no_value_is_kept_under_the_name_of_a_credential(self, watcher: Any) -> None:
+        with pytest.raises(asyncpg.RaiseError, match="has the name of a credential: pg"):
+            await watcher.execute(GIVE, "one", "pg")
 
 
 async def under_way(watcher: Any, statement: Awaitable[Any]) -> asyncio.Future[Any]:

@@ -9,105 +9,23 @@ from typing import Any
 
 import pytest
 from aiohttp import web
-from worker_stage import EXECUTION, POOL, Stage, inputs_of
+from keychain_stage import OWN, READS, Vault, failure_of, inputs_read, result_of
+from worker_stage import EXECUTION, Stage
 
-from noetl_stream.adapters.memory.access import MemoryAudit, MemoryCredentials
 from noetl_stream.client.credentials import DirectCredentials
-from noetl_stream.model.codec import decode_json, decode_secret_question
-from noetl_stream.model.events import TaskProcessed
-from noetl_stream.model.messages import Go, Progress, SecretAnswer
+from noetl_stream.model.messages import Go, Progress
 from noetl_stream.model.outcome import ErrorInfo, Outcome
 from noetl_stream.playbook.kinds.keychain import installed_kinds
-from noetl_stream.ports.subjects import ASK_SECRET
 from noetl_stream.sealing.keys import KeyRing, new_key, read_key
-from noetl_stream.server.credentials import SecretsResponder
-from noetl_stream.server.responder import answering
-from noetl_stream.settings.egress import egress_rules
 from noetl_stream.tools.contract import ToolCall, ToolFailure
-from noetl_stream.tools.egress import Egress
-from noetl_stream.tools.http.tool import HttpTool
-from noetl_stream.tools.pipeline import SecretsTool
 from noetl_stream.worker.asker import Asker
 from noetl_stream.worker.limits import ABSENT_KEPT_S, SECRET_KEPT_S, UNKNOWN_LIFETIME_S
 from noetl_stream.worker.secrets.keychain import Keychain, Secret, find_stored
-
-KEYS = KeyRing(read_key(new_key(), "a test"))
-OWN = {"mine": "worker-own-value", "both": "worker-own-value"}
-
-READS = """
-- step: start
-  tool:
-  - {name: read, kind: puppet, said: "{{ keychain.entry }}"}
-keychain:
-- {name: entry, kind: %s}
-"""
-
 
 TOO_SHORT = (
     "holds a secret of fewer than 4 characters, which cannot be redacted from logs and results; "
     "names and addresses belong under keys such as `username`, `host`, `port`"
 )
-
-
-class Vault:
-    """The credential store and a server that hands out what is in it, beside the stage's worker."""
-
-    def __init__(self, stage: Stage) -> None:
-        self.stage = stage
-        self.credentials = MemoryCredentials(stage.clock)
-        self.keeper = DirectCredentials(self.credentials, KEYS)
-        self.lookups: list[str] = []
-
-    async def open(self) -> None:
-        """Begins to answer."""
-        secrets = SecretsResponder(
-            self.credentials, MemoryAudit(), self.stage.clock, KEYS, {"local_postgres": "offered-value"}
-        )
-        bus = self.stage.broker.bus
-
-        async def answer(_names: list[str], body: bytes) -> SecretAnswer:
-            question = decode_secret_question(body)
-            self.lookups.append(question.name)
-            return await secrets.answer(question, POOL)
-
-        await bus.listen(f"{ASK_SECRET}.{POOL}", answering(bus, answer))
-        self.stage.tools["secrets"] = SecretsTool()
-        self.stage.tools["http"] = HttpTool(Egress(egress_rules("loopback")))
-
-    async def start(self, **changes: Any) -> None:
-        """A worker that asks it."""
-        await self.stage.start(credentials=OWN, secrets=find_stored, **changes)
-
-    async def run(self, steps: str, **changes: Any) -> list[TaskProcessed]:
-        """What became of the tasks of these steps, by the worker that is there; they have ended when this returns."""
-        before = len(self.stage.facts)
-        number = len(self.stage.reports) + 1
-        given: dict[str, Any] = {"command_id": f"command-{number}", "step_run_id": f"steprun-{number}", **changes}
-        await self.stage.issue(self.stage.command(self.stage.plan(steps), **given))
-        await self.stage.soon(lambda: any(name in ("step.done", "step.failed") for name in self.stage.names[before:]))
-        return [fact for fact in self.stage.facts[before:] if isinstance(fact, TaskProcessed)]
-
-
-@pytest.fixture
-async def vault(stage: Stage, tmp_path: Path) -> AsyncIterator[Vault]:
-    made = Vault(stage)
-    await made.open()
-    await made.start(keychain_folders=[tmp_path])
-    yield made
-    await stage.tools["http"].close()
-
-
-def result_of(processed: TaskProcessed) -> Any:
-    return decode_json(processed.outcome.result.value)
-
-
-def failure_of(processed: TaskProcessed) -> ErrorInfo:
-    assert processed.outcome.error is not None
-    return processed.outcome.error
-
-
-def inputs_read(vault: Vault) -> list[Any]:
-    return inputs_of(vault.stage.puppet.calls, "said")
 
 
 async def test_a_stored_credential_reaches_the_task_and_nothing_that_is_recorded(vault: Vault) -> None:
@@ -227,6 +145,7 @@ async def test_a_custom_kind_is_asked_once_per_execution(
     for _ in range(2):
         await vault.run(READS % "locker, drawer: 7")
     assert inputs_read(vault) == ["what lies in drawer 7"] * 2
+    assert vault.hidden == ["entry"]
     monkeypatch.setattr(plugin, "resolve", short_resolve)
     [processed] = await vault.run(READS % "locker, drawer: 7", execution_id="execution-3")
     assert failure_of(processed).message == f"keychain.entry: the value from kind 'locker' {TOO_SHORT}"
@@ -497,6 +416,7 @@ async def test_a_token_is_fetched_and_kept_until_shortly_before_its_end(vault: V
     await vault.stage.advance(939)
     await vault.run(with_token(tokens))
     assert [value["access_token"] for value in inputs_read(vault)] == ["token-1"] * 3
+    assert vault.hidden == ["api"] * 2, "in each execution once"
     await vault.stage.advance(1)
     await vault.run(with_token(tokens))
     assert inputs_read(vault)[3] == {"access_token": "token-2", "token_type": "Bearer"}

@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 
 from msgspec.structs import asdict
 
+from noetl_stream.client.executions.redacted import UsedSecrets
 from noetl_stream.client.paging import page_of, page_size, read_cursor
 from noetl_stream.concurrency import SharedLoads
 from noetl_stream.errors import Conflict, NoetlError, NotFound, NotReady, PayloadRefused
@@ -53,10 +54,15 @@ class ClusterPorts(NamedTuple):
 
 
 class DirectCluster:
-    """:class:`~noetl_stream.ports.operations.cluster.Cluster`, where each method is described."""
+    """:class:`~noetl_stream.ports.operations.cluster.Cluster`, where each method is described.
 
-    def __init__(self, ports: ClusterPorts) -> None:
+    Args:
+        secrets: Hides the secrets of an execution in its dead letters.
+    """
+
+    def __init__(self, ports: ClusterPorts, secrets: UsedSecrets) -> None:
         self._ports = ports
+        self._secrets = secrets
 
     async def workers(self) -> list[WorkerDocument]:
         return [_worker_document(worker) for worker in await self._ask_workers(await self._ports.queue.pools())]
@@ -101,15 +107,17 @@ class DirectCluster:
         size = page_size(limit)
         found = await self._ports.dead_letters.page(size + 1, read_cursor(cursor, int))
         letters, following = page_of(found, size, lambda letter: letter.number)
-        return DeadLetterPage([_letter_document(letter) for letter in letters], following)
+        documents = [_letter_document(letter) for letter in letters]
+        return DeadLetterPage(await self._secrets.hide_each(documents), following)
 
     async def dead_letter(self, letter_id: str) -> DeadLetterWithBodyDocument:
         letter = await self._letter(letter_id)
         shown, body = asdict(_letter_document(letter)), letter.row.body
         try:
-            return DeadLetterWithBodyDocument(**shown, body=body.decode(), encoding="text")
+            document = DeadLetterWithBodyDocument(**shown, body=body.decode(), encoding="text")
         except UnicodeDecodeError:
-            return DeadLetterWithBodyDocument(**shown, body=base64.b64encode(body).decode(), encoding="base64")
+            document = DeadLetterWithBodyDocument(**shown, body=base64.b64encode(body).decode(), encoding="base64")
+        return await self._secrets.hide(document.execution_id, document)
 
     async def requeue(self, letter_id: str, by: str) -> DeadLetterDocument:
         """A message of EVENTS is published before its letter is settled, under an id derived from the letter's: a
@@ -124,7 +132,8 @@ class DirectCluster:
             raise _settled(await self._letter(letter_id))
         if row.source == "inbox":
             ports.bus.send(subjects.INBOX, codec.encode([row.partition]))
-        return _letter_document(await self._letter(letter_id))
+        document = _letter_document(await self._letter(letter_id))
+        return await self._secrets.hide(document.execution_id, document)
 
     async def discard(self, letter_id: str, by: str) -> None:
         if not await self._ports.dead_letters.discard(letter_id, by, self._ports.clock.now_ms()):

@@ -332,7 +332,26 @@ class CatalogQuestion(msgspec.Struct, frozen=True):
     version: str | None = None
 
 
-WorkerQuestion = SecretQuestion | PlaybookQuestion | ResultQuestion | CatalogQuestion
+class HideQuestion(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A request to hide a value that the worker read itself, in all that is shown of the command's execution.
+
+    Attributes:
+        name: What was read: an entry of the keychain, or a credential of the worker's own.
+        server_key: The public key of the server that the value is sealed to; without one, the question asks for it.
+        public_key: The worker's, for this value only.
+        body: See :class:`noetl_stream.sealing.handover.Sealed`.
+        worker: Who asks.
+    """
+
+    command: ShownCommand
+    name: str
+    server_key: bytes = b""
+    public_key: bytes = b""
+    body: bytes = b""
+    worker: str = ""
+
+
+WorkerQuestion = SecretQuestion | HideQuestion | PlaybookQuestion | ResultQuestion | CatalogQuestion
 """What workers ask, each on behalf of a command that is live (PROTOCOL §7 *Capabilities*)."""
 
 
@@ -354,6 +373,18 @@ class SecretAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
     refused: str = ""
     near: str = ""
     is_operators: bool = False
+
+
+class HideAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The value is hidden; or ``server_key`` says what to seal it to first, or ``refused`` why it is not hidden."""
+
+    server_key: bytes = b""
+    refused: str = ""
+
+
+def hidden_as(question: HideQuestion) -> bytes:
+    """What a value to hide is bound to: it opens only for this command and name."""
+    return f"hide\0{question.command.execution_id}\0{question.command.command_id}\0{question.name}".encode()
 
 
 def subject_of(question: SecretQuestion, version: int) -> bytes:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import base64
+import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 from noetl_stream.errors import PayloadRefused
@@ -20,6 +21,8 @@ SHORTEST_PIECE: Final = 8
 """From this length on, a piece of a secret cut off by a text's end is redacted."""
 LONGEST_PATTERN: Final = 8_192
 """Longer secrets are searched for verbatim and line by line: compiling their pattern would take too long."""
+
+_SIGN: Final = re.compile(r"[^A-Za-z0-9]")
 
 _NAMED: Final = {
     " ": ("+",),
@@ -40,16 +43,20 @@ _NAMED: Final = {
 class HiddenText:
     """One secret, in the forms it is likely to appear in: verbatim, in URLs, JSON, Python, HTML, and base64.
 
+    Args:
+        verbatim: Search for it as it is and in base64 alone, which costs next to nothing to prepare.
+
     Attributes:
         anchor: A part that all forms but base64 leave unchanged: a text without it needs no search.
     """
 
     __slots__ = ("_base64", "_pattern", "anchor")
 
-    def __init__(self, secret: str) -> None:
+    def __init__(self, secret: str, *, verbatim: bool = False) -> None:
         runs = re.findall(r"[A-Za-z0-9]+", secret)
         self.anchor = max(runs, key=len, default="")
-        self._pattern = re.compile(_pattern_of(secret) if len(secret) <= LONGEST_PATTERN else re.escape(secret))
+        verbatim = verbatim or len(secret) > LONGEST_PATTERN
+        self._pattern = re.compile(re.escape(secret) if verbatim else _pattern_of(secret))
         encoded = secret.encode("utf-8", errors="replace")
         cores = [_base64_core(encoded, offset) for offset in range(3)]
         self._base64 = tuple({*cores, *(core.replace("+", "-").replace("/", "_") for core in cores)})
@@ -74,10 +81,18 @@ class Redactor:
 
     def learn(self, credential: Any) -> None:
         """Redacts the secrets of ``credential`` from now on; of very many, the last learned."""
-        for secret in secrets_of(credential):
-            for part in _parts(secret):
-                if self._hidden.get(part) is None:
-                    self._hidden.put(part, HiddenText(part))
+        self.learn_texts(texts_of(credential))
+
+    def learn_texts(self, texts: Iterable[str], max_signs: float = math.inf) -> None:
+        """Redacts these from now on, likewise. From ``max_signs`` characters on that may be escaped, they are searched
+        for verbatim.
+        """
+        signs = 0
+        for text in texts:
+            if signs < max_signs:
+                signs += len(_SIGN.findall(text))
+            if self._hidden.get(text) is None:
+                self._hidden.put(text, HiddenText(text, verbatim=signs >= max_signs))
 
     @property
     def knows_any(self) -> bool:
@@ -121,6 +136,12 @@ class Redactor:
         if isinstance(value, int | float) and not isinstance(value, bool) and str(value) in self._hidden:
             return HIDDEN
         return value
+
+
+def texts_of(credential: Any) -> Iterator[str]:
+    """The texts to redact of a credential: its secrets, and their lines."""
+    for secret in secrets_of(credential):
+        yield from _parts(secret)
 
 
 def _parts(secret: str) -> Iterator[str]:

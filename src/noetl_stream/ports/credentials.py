@@ -14,6 +14,10 @@ CREDENTIAL_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
 MAX_VALUES_USED: Final = MAX_SECRETS_HIDDEN
 """How many values of one execution are looked up."""
 
+MAX_VALUES_GIVEN: Final = 100
+MAX_GIVEN_BYTES: Final = 256 * 1024
+"""How many values from one giver are kept for an execution, and their size together, encrypted."""
+
 
 class CredentialInfo(NamedTuple):
     """The public part of a credential. ``version`` counts its values from 1; times are ms since the epoch."""
@@ -44,8 +48,26 @@ class SealedValue(NamedTuple):
     sealed: bytes
 
 
+def given_name(giver: str, name: str, mark: str) -> str:
+    """The name under which a value is kept that no credential has had. Its slashes tell it from those of credentials.
+
+    Args:
+        giver: Who gave the value to the execution, without a slash.
+        mark: Tells values of one name apart.
+    """
+    return f"{giver}/{mark}/{name}"
+
+
+def giver_of(name: str) -> str:
+    """The giver in a :func:`given_name`; empty for the name of a credential."""
+    giver, slash, _ = name.partition("/")
+    return giver if slash else ""
+
+
 class FormerCredential(NamedTuple):
-    """A value that was handed out and then replaced or deleted. ``number`` is its own and rises."""
+    """A value that executions were given and no credential has: it was replaced or deleted, or came from elsewhere.
+    ``number`` is its own and rises.
+    """
 
     number: int
     value: SealedValue
@@ -96,8 +118,15 @@ class Credentials(Protocol):
         """
         ...
 
+    async def record_given(self, execution_id: str, given: SealedValue) -> None:
+        """Keeps a value with the execution that was given it, unless it has one of this :func:`given_name`.
+
+        Of more than :data:`MAX_VALUES_GIVEN` from this giver, or :data:`MAX_GIVEN_BYTES`, the oldest are dropped.
+        """
+        ...
+
     async def used_by(self, execution_ids: Collection[str]) -> Mapping[str, list[SealedValue]]:
-        """Every value that was handed out for these executions, and today's values of the same credentials; without
+        """Every value that these executions were given, and today's values of the same credentials; without
         entries for executions that used none.
 
         Former values come first, oldest first. Of more than :data:`MAX_VALUES_USED`, these are left out first.

@@ -88,6 +88,7 @@ TABLE: Final[tuple[SubjectRights, ...]] = (
     SubjectRights("noetl.ask.catalog.{pool}", publish=(WORKER,), subscribe=(SERVER,)),
     SubjectRights("noetl.ask.result.{pool}", publish=(WORKER,), subscribe=(SERVER,)),
     SubjectRights("noetl.ask.secret.{pool}", publish=(WORKER,), subscribe=(SERVER,)),
+    SubjectRights("noetl.ask.hide.{pool}", publish=(WORKER,), subscribe=(SERVER,)),
     # Objects. They are sealed with a key of their execution; deleting them is a purge.
     SubjectRights(f"$O.{RESULTS_BUCKET}.C.*", publish=(SERVER, GATEWAY, WORKER)),
     SubjectRights(f"$O.{RESULTS_BUCKET}.M.*", publish=(SERVER, GATEWAY, WORKER)),

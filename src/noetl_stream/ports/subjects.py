@@ -56,6 +56,9 @@ PURGE: Final = "noetl.ask.purge"
 ASK_SECRET: Final = "noetl.ask.secret"
 """Worker → any server: :class:`~noetl_stream.model.messages.SecretQuestion`."""
 
+ASK_HIDE: Final = "noetl.ask.hide"
+"""Worker → any server: :class:`~noetl_stream.model.messages.HideQuestion`."""
+
 
 def claim_answer(pool: str, run: RunId) -> str:
     """The subject of the answer to a claim by this run; its parts are valid ids. A worker has no say in it: servers may

@@ -1,6 +1,7 @@
-"""Seals a value in transit to the public key of the request it answers (X25519, HKDF, AES-GCM).
+"""Seals a value in transit to a public key of the one who receives it (X25519, HKDF, AES-GCM).
 
-Each request has its own key, so recorded messages cannot be opened, not even later.
+A request has its own key, and a server process has one for what it is told, which it never stores: so recorded messages
+cannot be opened later.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ _KEY_BYTES: Final = 32
 
 
 class CannotOpen(NoetlError):
-    """A reply that was sealed to another key, or modified in transit."""
+    """A value that was sealed to another key, or modified in transit."""
 
 
 class Sealed(NamedTuple):
@@ -26,8 +27,8 @@ class Sealed(NamedTuple):
     body: bytes
 
 
-class ReplyKey:
-    """The receiver's key pair for one reply. Only :attr:`public_key` leaves this process."""
+class HandoverKey:
+    """The receiver's key pair. Only :attr:`public_key` leaves this process."""
 
     def __init__(self) -> None:
         from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
@@ -51,7 +52,7 @@ class ReplyKey:
             key = _derived(shared, self.public_key, sealed.public_key)
             return AESGCM(key).decrypt(nonce, body, context)
         except (InvalidTag, ValueError):
-            raise CannotOpen("cannot open the reply with the secret: it is sealed to another key") from None
+            raise CannotOpen("cannot open the secret: it is sealed to another key") from None
 
 
 def seal(value: bytes, receiver: bytes, context: bytes) -> Sealed:

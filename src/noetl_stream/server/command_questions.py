@@ -15,6 +15,8 @@ from noetl_stream.model import codec
 from noetl_stream.model.ids import is_valid_id, partition_of
 from noetl_stream.model.messages import (
     CatalogQuestion,
+    HideAnswer,
+    HideQuestion,
     PlaybookQuestion,
     ResultQuestion,
     SecretAnswer,
@@ -29,6 +31,7 @@ from noetl_stream.ports import subjects
 from noetl_stream.ports.blobs import checksum_of, gather_iterations
 from noetl_stream.ports.bus import Handler
 from noetl_stream.ports.catalog import ADDRESS_FORM, PLAYBOOK, Address, NotRegistered, find_entry, read_address
+from noetl_stream.sealing.handover import CannotOpen
 from noetl_stream.server.grants import refusal
 from noetl_stream.server.parts import ServerParts
 from noetl_stream.settings.grants import Grants
@@ -69,6 +72,7 @@ class CommandQuestions:
             f"{subjects.ASK_SECRET}.*": self._answering(
                 codec.decode_secret_question, self._secret, self._refuse_secret
             ),
+            f"{subjects.ASK_HIDE}.*": self._answering(codec.decode_hide_question, self._hide, self._refuse_secret),
         }
 
     def _answering(
@@ -96,7 +100,7 @@ class CommandQuestions:
                 live = await self._live(question.command, pool)
                 if live is not None:
                     found = await answer(question, live)
-            except (NotAllowed, PayloadRefused) as error:
+            except (NotAllowed, PayloadRefused, CannotOpen) as error:
                 log.warning("%s is refused: %s", subject, error)
                 if record is not None and question is not None:
                     await record(question, pool, error.message)
@@ -194,7 +198,12 @@ class CommandQuestions:
             return msgspec.structs.replace(answer, near="")
         return answer
 
-    async def _refuse_secret(self, question: SecretQuestion, pool: str, reason: str) -> None:
+    async def _hide(self, question: HideQuestion, live: LiveCommand) -> HideAnswer | None:
+        if self._ports.secrets is None:
+            return HideAnswer()
+        return await self._ports.secrets.hide(question, live.pool)
+
+    async def _refuse_secret(self, question: SecretQuestion | HideQuestion, pool: str, reason: str) -> None:
         if self._ports.secrets is not None:
             await self._ports.secrets.refuse(question, pool, reason)
 

@@ -8,10 +8,10 @@ from functools import partial
 from typing import Final
 
 from noetl_stream.engine.advance import InvalidPlan
-from noetl_stream.errors import NoetlError
+from noetl_stream.errors import NoetlError, PayloadRefused
 from noetl_stream.model import codec
 from noetl_stream.model.credential import credential_value
-from noetl_stream.model.messages import SecretAnswer, SecretQuestion, subject_of
+from noetl_stream.model.messages import HideAnswer, HideQuestion, SecretAnswer, SecretQuestion, subject_of
 from noetl_stream.playbook.diagnostics import Diagnostic, did_you_mean, nearest
 from noetl_stream.playbook.kinds.keychain import credential_name
 from noetl_stream.playbook.plan import KeychainPlan, Plan
@@ -22,6 +22,7 @@ from noetl_stream.ports.permissions import worker_identity
 from noetl_stream.ports.refusals import Refusal, RefusalAudit
 from noetl_stream.sealing.handover import seal
 from noetl_stream.sealing.keys import KEY_HINT, KeyRing, SealedEnvelope, decrypt
+from noetl_stream.server.hidden_values import HiddenValues
 from noetl_stream.settings.grants import Grants
 
 log = logging.getLogger(__name__)
@@ -31,7 +32,8 @@ OFFERED_VERSION: Final = 1
 
 
 class SecretsResponder:
-    """Hands out stored credentials, sealed to the worker that asks, each with an entry in the audit.
+    """Hands out stored credentials, sealed to the worker that asks, and hides what workers read themselves: all with
+    an entry in the audit.
 
     Attributes:
         refusals: The sample of refused questions.
@@ -55,6 +57,7 @@ class SecretsResponder:
         self._clock = clock
         self._keys = keys
         self._offered = offered or {}
+        self._hidden = HiddenValues(credentials, clock, keys)
         self.refusals = RefusalAudit(audit, clock)
 
     async def answer(self, question: SecretQuestion, pool: str) -> SecretAnswer:
@@ -66,7 +69,7 @@ class SecretsResponder:
         Raises:
             Unreachable: the database does not answer; nothing is handed out without its entry in the audit.
         """
-        answer = await self._stored(question) or self._installations(question)
+        answer = await self._stored(question) or await self._installations(question)
         if answer is None:
             await self.refuse(question, pool, "not stored", status=404)
             return SecretAnswer(near=await self._nearest(question.name))
@@ -76,7 +79,14 @@ class SecretsResponder:
         await self._audit.add(_reading(question, pool, self._clock.now_ms()), _read(answer))
         return answer
 
-    async def refuse(self, question: SecretQuestion, pool: str, reason: str, status: int = 403) -> None:
+    async def hide(self, question: HideQuestion, pool: str) -> HideAnswer | None:
+        """See :meth:`HiddenValues.answer`. What is hidden is in the audit before the worker may use it."""
+        answer = await self._hidden.answer(question, pool)
+        if answer == HideAnswer():
+            await self._audit.add(_reading(question, pool, self._clock.now_ms()), AuditedAnswer(200))
+        return answer
+
+    async def refuse(self, question: SecretQuestion | HideQuestion, pool: str, reason: str, status: int = 403) -> None:
         """Records in the audit that a worker of this ``pool`` asked and got nothing."""
         attempt = _reading(question, pool, self._clock.now_ms())
         await self.refusals.add(Refusal(attempt.principal, attempt, AuditedAnswer(status, audit_text(reason))))
@@ -95,15 +105,17 @@ class SecretsResponder:
                 return answer
         return None
 
-    def _installations(self, question: SecretQuestion) -> SecretAnswer | None:
-        """What the installation offers by this name, if anything."""
+    async def _installations(self, question: SecretQuestion) -> SecretAnswer | None:
+        """What the installation offers by this name, if anything; hidden like what a worker reads itself."""
         offered = self._offered.get(question.name.lower())
         if offered is None:
             return None
-        where = f"the server's credential {question.name!r}"
-        return _sealed(
-            question, OFFERED_VERSION, lambda: codec.encode(credential_value(offered, where)), is_operators=True
-        )
+        try:
+            plain = codec.encode(credential_value(offered, f"the server's credential {question.name!r}"))
+        except PayloadRefused as error:
+            return _refused(question, error)
+        await self._hidden.hide_offered(question.command.execution_id, question.name.lower(), plain)
+        return _sealed(question, OFFERED_VERSION, lambda: plain, is_operators=True)
 
     async def _nearest(self, name: str) -> str:
         return nearest(name, await self.names()) or "" if CREDENTIAL_NAME.fullmatch(name) else ""
@@ -116,15 +128,15 @@ class SecretsResponder:
         return decrypt(self._keys, info.name, info.version, SealedEnvelope(info.key_id, stored.sealed))
 
 
-def _reading(question: SecretQuestion, pool: str, at_ms: int) -> AuditedCall:
-    """A credential that leaves the store, as the audit records it: never its value."""
+def _reading(question: SecretQuestion | HideQuestion, pool: str, at_ms: int) -> AuditedCall:
+    """A secret that a worker gets from the store or reads itself, as the audit records it: never its value."""
     command = question.command
     return AuditedCall(
         at_ms=at_ms,
         principal=worker_identity(pool),
         role="worker",
         method="",
-        operation="readCredential",
+        operation="readCredential" if isinstance(question, SecretQuestion) else "readSecret",
         target=audit_text(question.name),
         correlation_id=audit_text(f"{command.execution_id}/{command.command_id}"),
         remote=audit_text(question.worker),
@@ -143,9 +155,13 @@ def _sealed(
     try:
         sealed = seal(value(), question.public_key, subject_of(question, version))
     except NoetlError as error:
-        log.warning("credential %s refused: %s", question.name, error)
-        return SecretAnswer(refused=str(error))
+        return _refused(question, error)
     return SecretAnswer(version=version, public_key=sealed.public_key, body=sealed.body, is_operators=is_operators)
+
+
+def _refused(question: SecretQuestion, error: NoetlError) -> SecretAnswer:
+    log.warning("credential %s refused: %s", question.name, error)
+    return SecretAnswer(refused=str(error))
 
 
 async def with_credentials(

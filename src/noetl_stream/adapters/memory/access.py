@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from operator import itemgetter
 
 from noetl_stream.ports.access import (
     AUDIT_PERIOD_DAYS,
@@ -17,12 +18,15 @@ from noetl_stream.ports.access import (
 )
 from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.credentials import (
+    MAX_GIVEN_BYTES,
+    MAX_VALUES_GIVEN,
     MAX_VALUES_USED,
     CredentialInfo,
     FormerCredential,
     NewCredential,
     SealedValue,
     StoredCredential,
+    giver_of,
 )
 from noetl_stream.ports.gateway import ClaimedKey, KeptAnswer
 from noetl_stream.ports.operations.executions import RequestIds
@@ -171,6 +175,21 @@ class MemoryCredentials:
             return False
         self._uses.setdefault(execution_id, set()).add((name, self._numbers[name]))
         return True
+
+    async def record_given(self, execution_id: str, given: SealedValue) -> None:
+        uses = self._uses.setdefault(execution_id, set())
+        if any(name == given.name for name, _ in uses):
+            return
+        self._last += 1
+        self._former[self._last] = given
+        uses.add((given.name, self._last))
+        size = 0
+        own = [use for use in uses if giver_of(use[0]) == giver_of(given.name)]
+        for count, use in enumerate(sorted(own, key=itemgetter(1), reverse=True), start=1):
+            size += len(self._former[use[1]].sealed)
+            if count > MAX_VALUES_GIVEN or size > MAX_GIVEN_BYTES:
+                uses.remove(use)
+                del self._former[use[1]]
 
     async def used_by(self, execution_ids: Collection[str]) -> Mapping[str, list[SealedValue]]:
         found = {execution_id: self._values_of(execution_id) for execution_id in execution_ids}

@@ -18,6 +18,8 @@ from noetl_stream.ports.access import (
     StoredToken,
 )
 from noetl_stream.ports.credentials import (
+    MAX_GIVEN_BYTES,
+    MAX_VALUES_GIVEN,
     MAX_VALUES_USED,
     CredentialInfo,
     FormerCredential,
@@ -136,6 +138,10 @@ class PostgresCredentials:
     async def record_use(self, execution_id: str, read: StoredCredential) -> bool:
         values = {"execution_id": execution_id, "name": read.info.name, "sealed": read.sealed}
         return bool((await self._database.fetch("record_credential_use", **values))[0][0])
+
+    async def record_given(self, execution_id: str, given: SealedValue) -> None:
+        bounds = {"most": MAX_VALUES_GIVEN, "most_bytes": MAX_GIVEN_BYTES}
+        await self._database.fetch("record_given_value", execution_id=execution_id, **given._asdict(), **bounds)
 
     async def used_by(self, execution_ids: Collection[str]) -> Mapping[str, list[SealedValue]]:
         rows = await self._database.fetch("credentials_used", execution_ids=list(execution_ids), most=MAX_VALUES_USED)

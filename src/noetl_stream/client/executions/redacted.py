@@ -1,14 +1,14 @@
-"""What is shown of an execution, without the credentials that were handed out for it (LANGUAGE §11).
+"""What is shown of an execution, without the secrets that it was given (LANGUAGE §11).
 
 Workers redact what they report. A worker that never read a secret cannot, nor can a person who types it; so it is
-hidden once more where it is shown, also when the credential has another value since, or none.
+hidden once more where it is shown, also when a credential has another value since, or none.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping
-from typing import Any, Final, TypeVar, cast
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, Final, Protocol, TypeVar, cast
 
 import msgspec
 
@@ -17,8 +17,8 @@ from noetl_stream.lru import LruCache
 from noetl_stream.model import codec
 from noetl_stream.model.envelope import EventDocument
 from noetl_stream.model.events import InterventionFact
-from noetl_stream.model.redaction import Redactor
-from noetl_stream.ports.credentials import Credentials, SealedValue
+from noetl_stream.model.redaction import Redactor, texts_of
+from noetl_stream.ports.credentials import Credentials, SealedValue, giver_of
 from noetl_stream.ports.operations.executions import (
     AcceptedDocument,
     CtxDocument,
@@ -40,11 +40,30 @@ log = logging.getLogger(__name__)
 
 Shown = TypeVar("Shown")
 
+
+class _OfExecution(Protocol):
+    @property
+    def execution_id(self) -> str: ...
+
+
+Listed = TypeVar("Listed", bound=_OfExecution)
+
 REDACTORS_KEPT: Final = 1_000
+MAX_TEXTS_GIVEN: Final = 200
+"""How many texts from one giver are hidden, the newest: values and their lines."""
+MAX_SIGNS_GIVEN: Final = 1_000
+"""For how many of their characters, other than letters and digits, the ways to escape them are searched for too: this
+bounds what one worker can make a gateway compute.
+"""
+
+ENGINE_FIELDS: Final = frozenset(
+    {"id", "execution_id", "step_run_id", "event_id", "entity_id", "source", "entity", "name", "status", "state"}
+)
+"""What the engine has written in them is never hidden: else a secret like ``completed`` would hide the end."""
 
 
 class UsedSecrets:
-    """Hides the stored credentials that were handed out for an execution.
+    """Hides the values that an execution was given, from the credential store or read by workers.
 
     Args:
         keys: The keys they are encrypted with; without them nothing is hidden here.
@@ -56,7 +75,7 @@ class UsedSecrets:
         self._redactors: LruCache[tuple[bytes, ...], Redactor] = LruCache(REDACTORS_KEPT)
 
     async def redactors(self, execution_ids: Collection[str]) -> Mapping[str, Redactor]:
-        """A redactor for each of these executions that was given a credential.
+        """A redactor for each of these executions that was given any.
 
         Raises:
             Unreachable: the database does not answer; nothing is shown then.
@@ -65,6 +84,13 @@ class UsedSecrets:
             return {}
         used = await self._credentials.used_by(execution_ids)
         return {execution_id: self._redactor(values, self._keys) for execution_id, values in used.items()}
+
+    async def hide_each(self, documents: Sequence[Listed]) -> list[Listed]:
+        """``documents``, each of an execution, without its secrets. Raises like :meth:`redactors`."""
+        redactors = await self.redactors({one.execution_id for one in documents})
+        return [
+            one if (redactor := redactors.get(one.execution_id)) is None else hidden(redactor, one) for one in documents
+        ]
 
     async def hide(self, execution_id: str, document: Shown) -> Shown:
         """``document`` without them. Raises like :meth:`redactors`."""
@@ -76,19 +102,31 @@ class UsedSecrets:
         redactor = self._redactors.get(key)
         if redactor is None:
             redactor = Redactor()
-            for name, version, key_id, sealed in values:
-                try:
-                    value = decrypt(keys, name, version, SealedEnvelope(key_id, sealed))
-                except NoetlError as error:
-                    log.warning("cannot hide a credential: %s", error)
-                    continue
-                redactor.learn(codec.decode_json(value))
+            texts = _texts_by_giver(values, keys)
+            of_credentials = texts.pop("", [])
+            for given in texts.values():
+                redactor.learn_texts(given[: -MAX_TEXTS_GIVEN - 1 : -1], MAX_SIGNS_GIVEN)
+            redactor.learn_texts(of_credentials)  # last: what workers say never takes their place
             self._redactors.put(key, redactor)
         return redactor
 
 
+def _texts_by_giver(values: Iterable[SealedValue], keys: KeyRing) -> dict[str, list[str]]:
+    """The texts to hide, oldest first, by who gave the values: empty for the store."""
+    found: dict[str, list[str]] = {}
+    for name, version, key_id, sealed in values:
+        try:
+            value = decrypt(keys, name, version, SealedEnvelope(key_id, sealed))
+        except NoetlError as error:
+            log.warning("cannot hide a secret: %s", error)
+            continue
+        # Of a value with very many lines, the whole and the first of them are hidden.
+        found.setdefault(giver_of(name), []).extend(reversed(list(texts_of(codec.decode_json(value)))))
+    return found
+
+
 class RedactedExecutions:
-    """:class:`~noetl_stream.ports.operations.executions.Executions` that show no credential of an execution."""
+    """:class:`~noetl_stream.ports.operations.executions.Executions` that show no secret of an execution."""
 
     def __init__(self, executions: Executions, secrets: UsedSecrets) -> None:
         self._executions = executions
@@ -99,12 +137,7 @@ class RedactedExecutions:
 
     async def page(self, chosen: ExecutionFilter, limit: int, cursor: str | None) -> ExecutionPage:
         found = await self._executions.page(chosen, limit, cursor)
-        redactors = await self._secrets.redactors([one.execution_id for one in found.items])
-        items = [
-            one if (redactor := redactors.get(one.execution_id)) is None else hidden(redactor, one)
-            for one in found.items
-        ]
-        return ExecutionPage(items, found.next)
+        return ExecutionPage(await self._secrets.hide_each(found.items), found.next)
 
     async def get(self, execution_id: str) -> ExecutionDocument:
         return await self._hide(await self._executions.get(execution_id))
@@ -147,7 +180,9 @@ class RedactedExecutions:
 
 
 def hidden(redactor: Redactor, document: Shown) -> Shown:
-    """``document``, a struct or plain JSON, without the secrets. Numbers that are fields stay: times and counts."""
+    """``document``, a struct or plain JSON, without the secrets. :data:`ENGINE_FIELDS` stay, and numbers that are
+    fields: times and counts.
+    """
     return cast(Shown, _hidden(redactor, document))
 
 
@@ -156,7 +191,7 @@ def _hidden(redactor: Redactor, value: Any) -> Any:
         changed = {
             name: new
             for name in value.__struct_fields__
-            if (new := _hidden(redactor, old := getattr(value, name))) is not old
+            if name not in ENGINE_FIELDS and (new := _hidden(redactor, old := getattr(value, name))) is not old
         }
         return msgspec.structs.replace(value, **changed) if changed else value
     if isinstance(value, str):

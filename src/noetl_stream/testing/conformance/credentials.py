@@ -15,7 +15,15 @@ import asyncio
 import os
 from collections.abc import Awaitable, Callable
 
-from noetl_stream.ports.credentials import Credentials, NewCredential, SealedValue, StoredCredential
+from noetl_stream.ports.credentials import (
+    MAX_GIVEN_BYTES,
+    MAX_VALUES_GIVEN,
+    Credentials,
+    NewCredential,
+    SealedValue,
+    StoredCredential,
+    given_name,
+)
 
 ForgetExecution = Callable[[str], Awaitable[None]]
 
@@ -166,6 +174,52 @@ class CredentialsConformance:
         assert await credentials.record_use("one", await stored(credentials, "pg"))
         assert await credentials.reencrypt("pg", 1, "key-2", b"again")
         assert await credentials.used_by(["one"]) == {"one": [SealedValue("pg", 1, "key-2", b"again")]}
+
+    async def test_a_value_that_no_credential_has_is_kept_once_with_its_execution(
+        self, credentials: Credentials, forget_execution: ForgetExecution
+    ) -> None:
+        for execution_id in ("one", "one", "two"):
+            await credentials.record_given(execution_id, given("worker-a"))
+        assert await credentials.used_by(["one"]) == {"one": [given("worker-a")]}
+        await forget_execution("one")
+        assert await credentials.used_by(["one", "two"]) == {"two": [given("worker-a")]}
+        assert [former.value for former in await credentials.read_former(0, 10)] == [given("worker-a")]
+        await forget_execution("two")
+        assert await credentials.read_former(0, 10) == []
+
+    async def test_it_gets_another_key(self, credentials: Credentials) -> None:
+        await credentials.record_given("one", given("worker-a"))
+        [kept] = await credentials.read_former(0, 10)
+        assert await credentials.reencrypt_former(kept.number, "key-2", b"again")
+        assert await credentials.used_by(["one"]) == {"one": [SealedValue(*given("worker-a")[:2], "key-2", b"again")]}
+
+    async def test_it_is_no_value_of_a_stored_credential(self, credentials: Credentials) -> None:
+        await stored(credentials, "pg")
+        await credentials.record_given("one", given("worker-a", name="pg"))
+        assert await credentials.used_by(["one"]) == {"one": [given("worker-a", name="pg")]}
+
+    async def test_of_too_many_values_from_one_giver_the_newest_are_kept(self, credentials: Credentials) -> None:
+        first = await stored(credentials, "pg")
+        assert await credentials.record_use("one", first)
+        others = [given("worker-aa"), given("server")]
+        for value in others:
+            await credentials.record_given("one", value)
+        many = [given("worker-a", mark=str(number)) for number in range(MAX_VALUES_GIVEN + 2)]
+        for value in many:
+            await credentials.record_given("one", value)
+        assert (await credentials.used_by(["one"]))["one"] == [*others, *many[2:], value_of(first)]
+        assert len(await credentials.read_former(0, 1_000)) == MAX_VALUES_GIVEN + len(others)
+
+    async def test_of_too_large_values_from_one_giver_the_newest_are_kept(self, credentials: Credentials) -> None:
+        large = [given("worker-a", mark=str(number), size=MAX_GIVEN_BYTES // 2) for number in range(3)]
+        for value in [given("worker-b"), *large]:
+            await credentials.record_given("one", value)
+        assert (await credentials.used_by(["one"]))["one"] == [given("worker-b"), *large[1:]]
+
+
+def given(giver: str, *, name: str = "entry", mark: str = "mark", size: int = 8) -> SealedValue:
+    """A value that a giver read, not really encrypted."""
+    return SealedValue(given_name(giver, name, mark), 1, "key-1", b"s" * size)
 
 
 async def stored(credentials: Credentials, name: str, version: int = 1) -> StoredCredential:

@@ -22,13 +22,14 @@ from noetl_stream.playbook.kinds.keychain import CREDENTIAL_KINDS, OauthSettings
 from noetl_stream.playbook.plan import KeychainPlan
 from noetl_stream.ports import subjects
 from noetl_stream.ports.clock import Clock
-from noetl_stream.sealing.handover import ReplyKey, Sealed
+from noetl_stream.sealing.handover import HandoverKey, Sealed
 from noetl_stream.settings.environment import environment_variable
 from noetl_stream.tools.contract import Tool, ToolFailure
 from noetl_stream.tools.oauth2 import fetch_token
 from noetl_stream.worker import limits
 from noetl_stream.worker.asker import Asker
 from noetl_stream.worker.secrets.files import FileRefused, read_secret_file
+from noetl_stream.worker.secrets.hiding import Hiding, load_shared
 from noetl_stream.worker.secrets.redaction import ToolRedactor
 
 
@@ -71,7 +72,7 @@ async def find_stored(asker: Asker, name: str) -> Secret:
         NotStored: the name is not stored.
         ToolFailure: kind ``credential``: it is stored but was refused; the message gives the reason.
     """
-    reply_key = ReplyKey()
+    reply_key = HandoverKey()
     question = SecretQuestion(asker.command, name, reply_key.public_key, asker.worker)
     body = await asker.ask(subjects.ASK_SECRET, question)
     try:
@@ -110,7 +111,7 @@ class Keychain:
 
     Args:
         own: The worker's own credentials by lower-case name (``NOETL_CREDENTIAL_<NAME>``, LANGUAGE §11).
-        store: The credential store; ``None`` for a worker without servers.
+        store: The credential store; ``None`` for a worker without servers, which also hide what it reads itself.
         http: The tool that fetches tokens.
         folders: Where files may be read (``NOETL_KEYCHAIN_FOLDERS``).
     """
@@ -132,6 +133,7 @@ class Keychain:
         self._folders = folders
         self._kept: LruCache[Key, tuple[float, Secret]] = LruCache(limits.MAX_SECRETS_KEPT)
         self._loads: SharedLoads[Key, Secret] = SharedLoads()
+        self._hiding = Hiding() if store is not None else None
         self._absent: LruCache[Key, tuple[float, str]] = LruCache(limits.MAX_SECRETS_KEPT)
 
     async def entry(self, asker: Asker, entry: KeychainPlan) -> tuple[Secret, Key | None]:
@@ -145,7 +147,6 @@ class Keychain:
         except ToolFailure as failure:
             message = f"keychain.{entry.name}: {failure.error.message}"
             raise ToolFailure(msgspec.structs.replace(failure.error, message=message)) from None
-        self.redactor.learn(secret.value)
         return secret, key
 
     async def named(self, asker: Asker, name: str, *, is_global: bool = False) -> Secret:
@@ -159,7 +160,7 @@ class Keychain:
             secret = await self._cached(key, lambda: self._ask(asker, name))
         except NotStored as missing:
             secret = Secret(self._own_credential(name, missing.near), is_operators=True)
-        self.redactor.learn(secret.value)
+        await self._hide(asker, name, secret)
         return secret
 
     def drop(self, key: Key, token: Secret) -> None:
@@ -170,19 +171,15 @@ class Keychain:
     async def close(self) -> None:
         """Cancels pending requests."""
         await self._loads.close()
+        if self._hiding is not None:
+            await self._hiding.close()
 
     async def _cached(self, key: Key, load: Callable[[], Awaitable[CachedSecret]]) -> Secret:
         """The secret of ``key``, from ``load`` if it is not cached or has expired. Errors are those of ``load``."""
         until_s, secret = self._lookup(key)
         if secret is not None and self._clock.monotonic_s() < until_s:
             return secret
-        while True:
-            is_shared = key in self._loads
-            try:
-                return await self._loads.get(key, lambda: self._load(key, load))
-            except ToolFailure:
-                if not is_shared:  # else it was refused to another command, which may have ended meanwhile
-                    raise
+        return await load_shared(self._loads, key, lambda: self._load(key, load))
 
     def _lookup(self, key: Key) -> tuple[float, Secret | None]:
         return self._kept.get(key) or (0.0, None)
@@ -202,7 +199,10 @@ class Keychain:
         if self._store is None or self._clock.monotonic_s() < until_s:
             raise NotStored(near)
         try:
-            return CachedSecret(await self._store(asker, name), limits.SECRET_KEPT_S)
+            secret = await self._store(asker, name)
+            if self._hiding is not None:  # who hands it out hides it in this execution
+                self._hiding.note(asker.execution_id, name, secret.value)
+            return CachedSecret(secret, limits.SECRET_KEPT_S)
         except NotStored as missing:
             self._absent.put(key, (self._clock.monotonic_s() + limits.ABSENT_KEPT_S, missing.near))
             raise
@@ -215,11 +215,23 @@ class Keychain:
         hint = f"; did you mean `{near}`?" if near else ""
         raise _failed(f"{message}, or set {variable} for the worker{hint}")
 
+    async def _hide(self, asker: Asker, name: str, secret: Secret) -> None:
+        """Before it reaches a task: in the logs of this process, and in all that is shown of the execution."""
+        self.redactor.learn(secret.value)
+        if self._hiding is not None:
+            await self._hiding.hide(asker, name, secret.value)
+
     async def _resolved(self, asker: Asker, entry: KeychainPlan) -> tuple[Secret, Key | None]:
-        settings = entry.settings
         if entry.kind in CREDENTIAL_KINDS:
-            name = settings.get("credential") or entry.name
-            return await self.named(asker, name, is_global=settings.get("scope") == "global"), None
+            name = entry.settings.get("credential") or entry.name
+            return await self.named(asker, name, is_global=entry.settings.get("scope") == "global"), None
+        secret, key = await self._read(asker, entry)
+        await self._hide(asker, entry.name, secret)
+        return secret, key
+
+    async def _read(self, asker: Asker, entry: KeychainPlan) -> tuple[Secret, Key | None]:
+        """What no server hands out."""
+        settings = entry.settings
         if entry.kind == "env":
             return Secret(_environment(settings["variable"])), None
         if entry.kind == "file":

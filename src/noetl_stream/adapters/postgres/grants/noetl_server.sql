@@ -1,7 +1,11 @@
 -- A server folds, commits ticks, and hands out credentials, which it writes to the audit. It writes no token and no
 -- catalog entry.
 grant usage on schema noetl to noetl_server;
-grant execute on function noetl.fail_fence(), noetl.record_credential_use(text, text, bytea) to noetl_server;
+grant execute on function
+    noetl.fail_fence(),
+    noetl.record_credential_use(text, text, bytea),
+    noetl.record_given_value(text, text, integer, text, bytea, integer, bigint)
+    to noetl_server;
 
 grant select on noetl.migration, noetl.meta, noetl.catalog, noetl.credential to noetl_server;
 grant select, update (epoch, owner, backend, lease_until, given_back, crashes, tick, published_tick, last_seq, last_ms)

@@ -1,0 +1,87 @@
+"""Has servers hide what this worker reads itself, in all that is shown of the execution (LANGUAGE §11)."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Coroutine
+from typing import Any, Final
+
+from msgspec.structs import replace
+
+from noetl_stream.concurrency import Key, Result, SharedLoads
+from noetl_stream.lru import LruCache
+from noetl_stream.model import codec
+from noetl_stream.model.credential import CredentialValue
+from noetl_stream.model.ids import partition_of
+from noetl_stream.model.messages import HideQuestion, hidden_as
+from noetl_stream.ports import subjects
+from noetl_stream.sealing.handover import seal
+from noetl_stream.tools.contract import ToolFailure
+from noetl_stream.worker import limits
+from noetl_stream.worker.asker import Asker
+
+_DIGEST_BYTES: Final = 16
+
+
+async def load_shared(
+    loads: SharedLoads[Key, Result], key: Key, load: Callable[[], Coroutine[Any, Any, Result]]
+) -> Result:
+    """The result of the load in progress for ``key``, or of ``load`` if there is none or it fails. Errors are those of
+    ``load``.
+    """
+    while True:
+        is_shared = key in loads
+        try:
+            return await loads.get(key, load)
+        except ToolFailure:
+            if not is_shared:  # else it was refused to another command, which may have ended meanwhile
+                raise
+
+
+class Hiding:
+    """Says each value once for each execution."""
+
+    def __init__(self) -> None:
+        self._hidden: LruCache[bytes, bool] = LruCache(limits.MAX_SECRETS_KEPT)
+        self._loads: SharedLoads[bytes, None] = SharedLoads()
+        self._server_keys: dict[int, bytes] = {}
+        """By partition: its owner's."""
+
+    async def hide(self, asker: Asker, name: str, value: CredentialValue) -> None:
+        """Returns once servers hide ``value``, which ``name`` stands for, in the execution of ``asker``.
+
+        Raises:
+            ToolFailure: kind ``credential``: they refuse to.
+        """
+        key = _key(asker.execution_id, name, value)
+        if key not in self._hidden:
+            await load_shared(self._loads, key, lambda: self._hide(asker, name, value))
+            self._hidden.put(key, True)
+
+    def note(self, execution_id: str, name: str, value: CredentialValue) -> None:
+        """Notes that servers hide ``value`` there already."""
+        self._hidden.put(_key(execution_id, name, value), True)
+
+    async def close(self) -> None:
+        """Cancels pending requests."""
+        await self._loads.close()
+
+    async def _hide(self, asker: Asker, name: str, value: CredentialValue) -> None:
+        partition = partition_of(asker.execution_id)
+        while True:
+            server_key = self._server_keys.get(partition, b"")
+            question = HideQuestion(asker.command, name, server_key, worker=asker.worker)
+            if server_key:
+                sealed = seal(codec.encode(value), server_key, hidden_as(question))
+                question = replace(question, public_key=sealed.public_key, body=sealed.body)
+            answer = codec.decode_hide_answer(await asker.ask(subjects.ASK_HIDE, question))
+            if answer.refused:
+                raise ToolFailure.of("credential", f"what {name!r} holds cannot be hidden: {answer.refused}")
+            if not answer.server_key:
+                return
+            self._server_keys[partition] = answer.server_key
+
+
+def _key(execution_id: str, name: str, value: CredentialValue) -> bytes:
+    text = f"{execution_id}\0{name}\0".encode() + codec.encode(value)
+    return hashlib.blake2b(text, digest_size=_DIGEST_BYTES).digest()
