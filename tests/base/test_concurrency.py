@@ -206,7 +206,11 @@ async def test_what_is_deferred_and_cannot_be_opened_is_opened_by_the_next_use()
 
 
 async def test_what_is_deferred_and_never_used_is_closed_without_being_opened() -> None:
+    opened: list[Line] = []
+
     async def open_line() -> Line:
-        raise AssertionError("nobody used it")
+        opened.append(Line())
+        return opened[-1]
 
     await Deferred(open_line).close()
+    assert opened == []
