@@ -62,7 +62,7 @@ async def host_in_background(settings: Settings) -> None:
         try:
             joining = asyncio.create_task(asyncio.to_thread(closing.enter_context, open_stack(settings)))
             await asyncio.sleep(0)  # the worker and the stack first
-            wiring.load_server()
+            wiring.load("server")
             stack = await ended(joining)
             opened.set_result(stack)
             await prepare_embedded(stack)

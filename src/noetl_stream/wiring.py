@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapp
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
@@ -385,21 +386,22 @@ def make_server(connected: OperatorPorts, endpoint: Endpoint) -> Server:
     return Server(process_name("server"), ports, _installed_kinds(), limits=endpoint.limits)
 
 
-def load_server() -> None:
-    """Imports what :func:`make_server` does, for a process that cannot connect yet."""
-
-    _installed_kinds()
-
-
-def load_worker() -> None:
-    """Imports what :func:`make_worker` does, for a process that cannot connect yet."""
-    import noetl_stream.adapters.nats.event_log
-    import noetl_stream.worker.worker  # noqa: F401
-
-    _installed_kinds()
+LOADED: Final[Mapping[str, Sequence[str]]] = {
+    "server": ("adapters.nats.event_log", "adapters.evaluation.pool", "server.server"),
+    "worker": ("adapters.nats.event_log", "worker.worker"),
+}
+"""What :func:`make_server` and :func:`make_worker` import."""
 
 
-LOADS: Final[Mapping[str, Callable[[], None]]] = {"server": load_server, "worker": load_worker}
+def load(role: str) -> None:
+    """Imports what a role needs, for a process that cannot connect yet. Does nothing for others than those above."""
+    if role not in LOADED:
+        return
+    from noetl_stream.tools.registry import installed_tools
+
+    for module in LOADED[role]:
+        import_module(f"noetl_stream.{module}")
+    installed_tools()  # :func:`installed_kinds` reports those that are unusable, once logging is set up
 
 
 @dataclass(frozen=True, slots=True)

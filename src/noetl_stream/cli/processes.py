@@ -28,11 +28,9 @@ SHOW: Final = "show"
 def _end_with_parent(context: click.Context, option: click.Parameter, given: bool) -> None:
     if given:
         from noetl_stream.processes import end_with_parent
-        from noetl_stream.wiring import LOADS
+        from noetl_stream.wiring import load
 
-        load = LOADS.get(str(context.command.name))
-        if load is not None:
-            load()  # while the parent waits for its stack
+        load(str(context.command.name))  # while the parent waits for its stack
         end_with_parent()
 
 
