@@ -28,7 +28,10 @@ for ignored in (signal.SIGINT, signal.SIGHUP):
         signal.signal(ignored, signal.default_int_handler if ignored is signal.SIGINT else signal.SIG_DFL)
 
 ROOT = Path(__file__).resolve().parents[1]
-LONGEST_FIRST = ("stack", "journeys", "own_stacks", "test_template_attacks", "test_server_simulation")
+LONGEST_FIRST = (
+    *("stack", "journeys", "own_stacks"),
+    *("test_template_attacks", "test_server_simulation", "test_quality_instructions"),
+)
 """The slowest groups, in the order in which they start, so that all workers end at about the same time."""
 
 

@@ -1,0 +1,231 @@
+"""Fixed work of the pure core: what a server and a worker do for playbooks of no-op steps, without their IO.
+
+Every run does the same: ids, times and keys are fixed. The messages of a run are those that the core itself has made in
+a rehearsal, so a run of a server contains no work of a worker, and the other way round.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import cache
+from typing import Final, NamedTuple
+
+import msgspec
+
+from noetl_stream.adapters.clock import ManualClock
+from noetl_stream.adapters.memory.broker import MemoryBroker
+from noetl_stream.adapters.memory.store import MemoryStore
+from noetl_stream.engine.replay import replay
+from noetl_stream.engine.runner.outputs import ReportFacts, RunTask
+from noetl_stream.engine.runner.runner import CommandRunner
+from noetl_stream.model import codec
+from noetl_stream.model.events import ExecutionRequested
+from noetl_stream.model.ids import PARTITIONS, partition_of
+from noetl_stream.model.messages import Go, Report, Request, StepCommand
+from noetl_stream.model.outcome import Meta, Outcome
+from noetl_stream.playbook.compile.compiler import compile_playbook
+from noetl_stream.playbook.plan import Plan
+from noetl_stream.ports.command_queue import QueuedCommand
+from noetl_stream.ports.event_log import DecidedMessage, ReportedMessage
+from noetl_stream.ports.store import EventRow, ExecutionRow, FeedRow
+from noetl_stream.server.execution_cache import ExecutionCache
+from noetl_stream.server.fold import Fold
+from noetl_stream.server.plan_cache import PlanCache
+from noetl_stream.server.tick import execution_row
+from noetl_stream.template import render
+from noetl_stream.template.runtime.scope import NO_REFERENCES
+from noetl_stream.testing.keys import CAPABILITIES
+from noetl_stream.tools.pipeline import NoopTool
+
+AT_MS: Final = 1_800_000_000_000
+AT: Final = "2027-01-15T08:00:00.000Z"
+KINDS: Final = {"noop": NoopTool.spec}
+TRACE: Final = "4bf92f3577b34da6a3ce929d0e0e4736"
+WORKER: Final = "worker-host-4711-0a1b2c3d"
+SERVER: Final = "server-host-4712-1b2c3d4e"
+NONCE: Final = "2c3d4e5f6071"
+TICKS: Final = dict.fromkeys(range(PARTITIONS), 1)
+
+HEAD: Final = """
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: { name: work, path: benchmarks/work }
+workflow:
+"""
+CHAIN: Final = f"""{HEAD}
+- {{ step: a, tool: {{ kind: noop }}, next: {{ arcs: [{{ step: b, when: "{{{{ event.name == 'step.done' }}}}" }}] }} }}
+- {{ step: b, tool: {{ kind: noop }}, next: {{ arcs: [{{ step: c, when: "{{{{ event.name == 'step.done' }}}}" }}] }} }}
+- {{ step: c, tool: {{ kind: noop }} }}
+"""
+LOOP: Final = f"""{HEAD}
+- step: each
+  loop: {{ in: "{{{{ range(100) | list }}}}", iterator: n, spec: {{ mode: parallel, max_in_flight: 10 }} }}
+  tool: {{ kind: noop, args: {{ n: "{{{{ iter.n }}}}" }} }}
+"""
+TASK: Final = """
+  - name: NAME
+    kind: noop
+    args: { n: '{{ execution_id }}', before: '{{ _prev }}' }
+    spec: { policy: { rules: [{ else: { then: { do: continue, set_iter: { seen: '{{ _task }}' } } } }] } }
+"""
+PIPELINE: Final = HEAD + "- step: work\n  tool:" + "".join(TASK.replace("NAME", f"t{n}").rstrip() for n in range(5))
+
+
+class Written(NamedTuple):
+    """What a tick writes, and what is published after it. ``executions`` are the rows that it inserts or updates."""
+
+    events: list[EventRow]
+    executions: list[ExecutionRow]
+    feed: list[FeedRow]
+    records: list[DecidedMessage]
+    commands: list[QueuedCommand]
+
+
+class CoreServer:
+    """A server's fold: messages in, the bytes of rows, records and commands out."""
+
+    def __init__(self, plan: Plan) -> None:
+        clock = ManualClock()
+        store = MemoryStore(clock)
+        plans = PlanCache(store, MemoryBroker(clock).blobs, KINDS)
+        self._executions = ExecutionCache(store, plans, lambda partition: 0, lambda state: None)
+        self._plan = plan
+
+    def tick(self, messages: Sequence[ReportedMessage]) -> Written:
+        """Folds these in one tick."""
+        fold = Fold(self._executions, CAPABILITIES)
+        bodies = [(message, body) for message in messages if (body := fold.decode(message)) is not None]
+        for message, body in bodies:
+            if isinstance(body, Request):
+                self._executions.begin(message.execution_id, self._plan)
+        fold.messages(bodies)
+        tick = fold.tick
+        rows = [execution_row(state, partition, AT_MS, at_ms) for state, partition, at_ms in tick.touched.values()]
+        for execution_id, (state, _, _) in tick.touched.items():
+            if state.ended:
+                self._executions.end(execution_id)
+        records = tick.journal_records(TICKS, TICKS, SERVER)
+        return Written(tick.events, rows, tick.feed_rows(TICKS), records, tick.commands)
+
+
+def run_command(plan: Plan, body: bytes) -> bytes:
+    """A worker's run of one command, from its bytes to those of the report."""
+    command = codec.decode_command(body)
+    runner = CommandRunner(plan, command, Go(next_number=0), kinds=KINDS, worker=WORKER, references=NO_REFERENCES)
+    events: list[msgspec.Raw] = []
+    outputs = deque(runner.begin())
+    while outputs:
+        output = outputs.popleft()
+        if isinstance(output, ReportFacts):
+            events += [msgspec.Raw(codec.encode(fact)) for fact in output.facts]
+        elif isinstance(output, RunTask):
+            outputs.extend(runner.complete(output.id, _outcome(runner, output, command)))
+        else:
+            raise AssertionError(f"no-ops need no {output}")
+    return codec.encode(_report(command, events))
+
+
+def _outcome(runner: CommandRunner, action: RunTask, command: StepCommand) -> Outcome:
+    scope = runner.scope.for_inputs(action.task, action.progress, action.iteration)
+    result = render(action.task.inputs, replace(scope, budget=None)).get("args") or {}
+    meta = Meta(action.progress.attempt, AT, AT, 0.000123, WORKER, command.trace_id)
+    return Outcome("ok", codec.payload_of(result), meta=meta)
+
+
+def _report(command: StepCommand, events: list[msgspec.Raw]) -> Report:
+    return Report(
+        execution_id=command.execution_id,
+        step_run_id=command.step_run_id,
+        command_id=command.command_id,
+        issue=command.issue,
+        num_delivered=1,
+        nonce=NONCE,
+        number=0,
+        first=0,
+        events=events,
+        capability=command.capability,
+    )
+
+
+class Rehearsal(NamedTuple):
+    """A run of some executions of a playbook: by tick, the messages folded and what was written."""
+
+    plan: Plan
+    messages: list[list[ReportedMessage]]
+    written: list[Written]
+
+
+@cache
+def rehearse(playbook: str, executions: int) -> Rehearsal:
+    """Runs them to their ends, all at the same pace."""
+    plan = compile_playbook(playbook, KINDS)
+    found, server = Rehearsal(plan, [], []), CoreServer(plan)
+    sequence = 0
+
+    def message(execution_id: str, kind: str, body: bytes) -> ReportedMessage:
+        nonlocal sequence
+        sequence += 1
+        partition = partition_of(execution_id)
+        subject = f"noetl.events.{partition}.{execution_id}.{kind}"
+        return ReportedMessage(sequence, AT_MS + sequence, partition, execution_id, body, subject)
+
+    def request(number: int) -> ReportedMessage:
+        one = f"0193540b-0000-7000-8000-{number:012}"
+        fact = ExecutionRequested(one, plan.digest, plan.path, principal="ann", trace_id=TRACE)
+        return message(one, "requested", codec.encode(Request(one, one, fact)))
+
+    batch = [request(number) for number in range(executions)]
+    while batch:
+        written = server.tick(batch)
+        found.messages.append(batch)
+        found.written.append(written)
+        bodies = [(one.execution_id, run_command(plan, one.body)) for one in written.commands]
+        batch = [message(execution_id, "reported.default", body) for execution_id, body in bodies]
+    assert {row.status for row in found.written[-1].executions} == {"completed"}
+    return found
+
+
+class Work(NamedTuple):
+    """Work to be measured, and by how much to divide what it takes."""
+
+    run: Callable[[], object]
+    units: int
+
+
+def folded(playbook: str, executions: int, units: int) -> Work:
+    """A server's part of these executions, of so many units each."""
+    rehearsal = rehearse(playbook, executions)
+    server = CoreServer(rehearsal.plan)
+    return Work(lambda: [server.tick(batch) for batch in rehearsal.messages], executions * units)
+
+
+def worked(playbook: str, executions: int, units: int) -> Work:
+    """A worker's part of them."""
+    rehearsal = rehearse(playbook, executions)
+    bodies = [command.body for written in rehearsal.written for command in written.commands]
+    return Work(lambda: [run_command(rehearsal.plan, body) for body in bodies], executions * units)
+
+
+def replayed(playbook: str, executions: int, units: int) -> Work:
+    """What a takeover does: their states from their journals."""
+    journals: dict[str, list[EventRow]] = {}
+    for row in (row for written in rehearse(playbook, executions).written for row in written.events):
+        journals.setdefault(row.execution_id, []).append(row)
+    return Work(lambda: [replay(*journal) for journal in journals.items()], executions * units)
+
+
+def compiled(playbook: str, times: int) -> Work:
+    compile_playbook(playbook, KINDS)  # what is imported and cached the first time is not counted
+    return Work(lambda: [compile_playbook(playbook, KINDS) for _ in range(times)], times)
+
+
+WORK: Final[dict[str, Callable[[], Work]]] = {
+    "a playbook of three steps: compiled": lambda: compiled(CHAIN, 1),
+    "a plain step: the server": lambda: folded(CHAIN, 20, 3),
+    "a plain step: the worker": lambda: worked(CHAIN, 20, 3),
+    "a plain step: replayed": lambda: replayed(CHAIN, 20, 3),
+    "an iteration of a loop: the server": lambda: folded(LOOP, 1, 100),
+    "a task of a pipeline: the worker": lambda: worked(PIPELINE, 6, 5),
+}
