@@ -22,6 +22,9 @@ RANDOM_EXECUTIONS: Final = times(200)
 BROKEN_WORKERS: Final = times(60)
 """Seeds of workers that report anything in any order."""
 
+HOSTILE: Final = times(8)
+"""Seeds of 300 messages each that no client and no worker sends."""
+
 REQUESTS: Final = times(2)
 """Generated requests of each kind to each operation of the HTTP API."""
 

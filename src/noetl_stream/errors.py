@@ -106,5 +106,13 @@ class PayloadRefused(NoetlError):
     """A payload the codec rejects: NUL, lone surrogate, NaN, too deep, too large, not JSON."""
 
 
+class TickRefused(PayloadRefused):
+    """Postgres refuses a tick for its data; nothing of it was written (PROTOCOL §5 *Poison*)."""
+
+
 class JournalConflict(NoetlError):
     """A position or request would be written twice: always a bug (PROTOCOL §1 *Journal*)."""
+
+
+class RequestAnswered(JournalConflict):
+    """A request would be answered twice, which concerns its execution alone."""

@@ -13,8 +13,16 @@ from noetl_stream.client import why as client_why
 from noetl_stream.client.executions.tolerated import tolerated_text
 from noetl_stream.client.why.answer import explain
 from noetl_stream.client.why.reason import Environment
+from noetl_stream.engine.state import RecordedFact
 from noetl_stream.errors import NotFound
-from noetl_stream.model.events import CancelRequested, PauseRequested, TaskProcessed, TaskStarted, ToleratedFailures
+from noetl_stream.model.events import (
+    CancelRequested,
+    ExecutionQuarantined,
+    PauseRequested,
+    TaskProcessed,
+    TaskStarted,
+    ToleratedFailures,
+)
 from noetl_stream.model.outcome import ErrorInfo, Outcome
 from noetl_stream.ports.operations.executions import (
     AwaitedChildDocument,
@@ -576,3 +584,12 @@ workflow:
 )
 def test_tolerated_failures_in_words(failures: ToleratedFailures, text: str) -> None:
     assert tolerated_text(failures) == text
+
+
+def test_a_quarantine_says_why_and_what_ends_it() -> None:
+    scenario = Scenario(BRANCHES)
+    scenario.start()
+    scenario.feed(RecordedFact(ExecutionQuarantined("index row size exceeds the maximum")))
+    found = reasons(scenario)["quarantined"]
+    assert "index row size exceeds the maximum" in found.sentence
+    assert "execution resume execution-1" in found.moves and "execution cancel execution-1" in found.moves

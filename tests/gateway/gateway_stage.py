@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from types import MappingProxyType
 from typing import Any
 
@@ -31,6 +31,7 @@ from noetl_stream.client.executions.redacted import UsedSecrets
 from noetl_stream.client.executions.submit import Requests
 from noetl_stream.client.feed.live import LiveFeed
 from noetl_stream.client.playbooks import DirectPlaybooks, PlaybookPorts
+from noetl_stream.errors import PayloadRefused
 from noetl_stream.gateway.access.authentication import Authentication
 from noetl_stream.gateway.access.network import Network
 from noetl_stream.gateway.gateway import BY_ADDRESS, Gateway, GatewayPorts
@@ -39,6 +40,7 @@ from noetl_stream.ports.access import LOCAL_NAME, StoredToken, hash_of, token_te
 from noetl_stream.ports.operations import Operations
 from noetl_stream.ports.operations.executions import Executions
 from noetl_stream.ports.sealed_blobs import SealedBlobs
+from noetl_stream.ports.store import Tick
 from noetl_stream.sealing.keys import key_ring, new_key
 from noetl_stream.server.parts import ServerPorts
 from noetl_stream.server.server import Server
@@ -149,6 +151,20 @@ class GatewayStage:
                 yield self
             self.gateway.stop()
             await serving
+
+    @contextmanager
+    def refusing(self, execution_id: str, name: str) -> Iterator[None]:
+        """The store takes no event of this name of the execution, as Postgres none that it cannot hold."""
+        commit = self.store.commit
+
+        async def refuse(tick: Tick) -> None:
+            if any((row.execution_id, row.name) == (execution_id, name) for row in tick.events):
+                raise PayloadRefused("a value that this store cannot hold")
+            await commit(tick)
+
+        self.store.commit = refuse  # type: ignore[method-assign]
+        yield
+        self.store.commit = commit  # type: ignore[method-assign]
 
     @asynccontextmanager
     async def _running(self) -> AsyncIterator[None]:

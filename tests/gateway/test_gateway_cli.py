@@ -80,6 +80,23 @@ async def test_many_executions_are_touched_at_once_each_with_a_result_of_its_own
     assert (await stage.operations.executions.page(ExecutionFilter(), 10, None)).items == []
 
 
+async def test_a_quarantined_execution_says_why_and_is_resumed(stage: GatewayStage) -> None:
+    execution_id = await held(stage)
+    with stage.refusing(execution_id, "ctx.patched"):
+        refused = await noetl(stage, "execution", "patch", execution_id, "--set", "decision=approved")
+    assert refused.code and "cannot be stored" in refused.err
+    listed = await noetl(stage, "execution", "list", "--status", "quarantined", "-o", "name")
+    assert listed.out.split() == [execution_id]
+    why = await noetl(stage, "execution", "why", execution_id)
+    assert "quarantined" in why.out and "cannot hold" in why.out
+    assert f"noetl-stream execution resume {execution_id}" in why.out
+    assert execution_id in (await noetl(stage, "dead-letter", "list")).out
+    resumed = await noetl(stage, "execution", "resume", "--status", "quarantined", "--yes", "-o", "json")
+    assert [one["execution_id"] for one in json.loads(resumed.out)] == [execution_id]
+    assert (await noetl(stage, "execution", "patch", execution_id, "--set", "decision=approved")).code == 0
+    assert (await noetl(stage, "execution", "wait", execution_id)).code == 0
+
+
 async def test_an_execution_is_watched_as_it_goes(stage: GatewayStage) -> None:
     execution_id = await held(stage)
     watching = await begin(stage, "execution", "watch", execution_id)

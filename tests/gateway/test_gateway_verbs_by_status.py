@@ -146,6 +146,13 @@ class Executions:
     async def _paused(self) -> str:
         return await self._after("pauseExecution", await self._waiting(), "paused")
 
+    async def _quarantined(self) -> str:
+        execution_id = await self._waiting()
+        with self._stage.refusing(execution_id, "signal.received"):
+            refused = await self._api.call("sendSignal", execution_id=execution_id, name="another")
+        assert refused.status == 409 and "cannot be stored" in refused.body["detail"]
+        return await self._shown(execution_id, "quarantined")
+
     async def _cancelling(self) -> str:
         return await self._after("cancelExecution", await self._running(), "running")
 
@@ -171,7 +178,7 @@ class Executions:
     async def _begin(self, source: str, status: str) -> str:
         started = await self._api.call("startExecution", body={"playbook": source})
         execution_id: str = started.body["execution_id"]
-        await self._stage.until(lambda: self._is(execution_id, status))
+        await self._stage.until(lambda: self.has_status(execution_id, status))
         return execution_id
 
     async def _after(self, operation: str, execution_id: str, status: str) -> str:
@@ -179,14 +186,14 @@ class Executions:
         return await self._shown(execution_id, status)
 
     async def _shown(self, execution_id: str, status: str) -> str:
-        assert await self._is(execution_id, status)
+        assert await self.has_status(execution_id, status)
         return execution_id
 
     async def _has(self, execution_id: str, name: str) -> bool:
         events = await self._api.call("listEvents", execution_id=execution_id)
         return name in [event["name"] for event in events.body["items"]]
 
-    async def _is(self, execution_id: str, status: str) -> bool:
+    async def has_status(self, execution_id: str, status: str) -> bool:
         return bool((await self._api.call("getExecution", execution_id=execution_id)).body["status"] == status)
 
 
@@ -209,6 +216,25 @@ async def test_each_verb_answers_as_the_table_says(status: str) -> None:
             if answered.status >= 400:
                 assert answered.body["type"] == PROBLEMS[answered.status], (verb, answered.body)
         assert seen == {verb: row[status] for verb, row in TOLD.items()}
+
+
+async def test_a_quarantined_execution_is_shown_and_resumed_and_goes_on() -> None:
+    async with GatewayStage(GatewayLimits(), more_tools={"stubborn": StubbornTool()}).open() as stage:
+        api = await Described.read(stage.client)
+        situations = Executions(stage, api, StubbornTool())
+        async with situations.execution("quarantined") as execution_id:
+            listed = await api.call("listExecutions", query={"status": "quarantined"})
+            assert [one["execution_id"] for one in listed.body["items"]] == [execution_id]
+            assert "noetl_gateway_executions_quarantined 1.0" in (await api.call("metrics")).body
+            why = (await api.call("explainExecution", execution_id=execution_id)).body
+            assert "cannot hold" in str(why) and "quarantined" in str(why)
+            letters = (await api.call("listDeadLetters")).body["items"]
+            assert [letter["execution_id"] for letter in letters] == [execution_id]
+            assert (await api.call("resumeExecution", execution_id=execution_id)).status == 202
+        assert "noetl_gateway_executions_quarantined 0.0" in (await api.call("metrics")).body
+        signalled = await api.call("sendSignal", execution_id=execution_id, name="another", body={"payload": 1})
+        assert signalled.status == 202
+        await stage.until(lambda: situations.has_status(execution_id, "completed"))
 
 
 def test_the_table_has_every_verb_of_an_execution() -> None:

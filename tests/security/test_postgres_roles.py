@@ -53,6 +53,7 @@ ALLOWED: Final[Mapping[str, tuple[str, ...]]] = {
     "give_back": (SERVER,),
     "owned": EVERYONE,
     "renew": (SERVER,),
+    "set_folding": (SERVER,),
     "take_over": (SERVER,),
     "unsafe_settings": EVERYONE,
     "use_objects": (SERVER,),

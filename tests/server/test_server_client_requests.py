@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from server_stage import Stage, once
+from server_stage import ONE_STEP, Stage, once
 from waiting_stage import (
     EXECUTION,
     GATE,
@@ -26,12 +26,16 @@ from noetl_stream.errors import Fenced, NoetlError, OutcomeUnknown
 from noetl_stream.model import codec
 from noetl_stream.model.events import (
     CancelRequested,
+    ClientFact,
     CtxPatched,
+    ExecutionRequested,
     InterventionFact,
     PauseRequested,
     SignalReceived,
     TokenInjected,
 )
+from noetl_stream.model.messages import Request
+from noetl_stream.testing.keys import SIGNER
 from noetl_stream.testing.simulation.work import JOBS, playbook
 
 ASKED: dict[str, InterventionFact] = {
@@ -84,6 +88,55 @@ async def test_a_request_repeated_in_one_batch_is_done_once(stage: Stage) -> Non
     names = await whole(stage, EXECUTION)
     asked = [name for name in names if name in {str(fact.__struct_config__.tag) for fact in ASKED.values()}]
     assert asked == ["ctx.patched"], "one request id is one request, whatever else it says"
+
+
+@pytest.mark.parametrize("later", [False, True], ids=["one batch", "later"])
+async def test_a_request_under_the_id_of_the_start_is_answered_from_its_row(stage: Stage, later: bool) -> None:
+    stage.start_worker()
+    if later:
+        await stage.server()
+    await stage.request(EXECUTION, "ask", ONE_STEP)
+    if later:
+        await stage.ended(EXECUTION)
+    await publish(stage, CancelRequested("ask", reason="enough"))
+    await stage.server()
+    assert (await stage.ended(EXECUTION)).status == "completed"
+    await stage.pass_time(2)
+    row = stage.tables.requests[EXECUTION, "ask"]
+    assert (row.position, codec.decode_json(row.answer)) == (1, {"ok": True, "execution_id": EXECUTION})
+    assert not any(task.done() for task in stage.running)
+
+
+@pytest.mark.parametrize("later", [False, True], ids=["one batch", "later"])
+async def test_a_start_under_the_id_of_a_request_is_answered_from_its_row(stage: Stage, later: bool) -> None:
+    stage.start_worker()
+    if later:
+        await stage.server()
+    await publish(stage, CancelRequested("ask", reason="enough"))
+    if later:
+        await stage.pass_time(2)
+    await stage.request(EXECUTION, "ask", ONE_STEP)
+    await stage.request("execution-2", "request-2", ONE_STEP)
+    await stage.server()
+    assert (await stage.ended("execution-2")).status == "completed"
+    assert EXECUTION not in stage.tables.executions
+    assert (await answer_row(stage))["code"] == "unknown_execution"
+    assert not await stage.store.real.dead_letters.page(10, None)
+    assert not any(task.done() for task in stage.running)
+
+
+@pytest.mark.parametrize("fact", [*ASKED.values(), ExecutionRequested("ask", "d" * 64)], ids=[*ASKED, "start"])
+async def test_a_request_under_two_ids_is_a_dead_letter(stage: Stage, fact: ClientFact) -> None:
+    await begin_gate(stage)
+    await stage.ask(EXECUTION, CtxPatched("ask", patch={"b": 2}))
+    answer = await answer_row(stage)
+    body = SIGNER.encode(Request(EXECUTION, "another", fact))
+    await stage.broker.event_log.publish_request(EXECUTION, "another", body)
+    await stage.pass_time(2)
+    (letter,) = await stage.store.real.dead_letters.page(10, None)
+    assert letter.row.reason == "it is sent under one request id, and its fact has another"
+    assert await answer_row(stage) == answer
+    assert not any(task.done() for task in stage.running)
 
 
 @pytest.mark.parametrize("fact", ASKED.values(), ids=ASKED)

@@ -7,7 +7,7 @@ from random import Random
 import pytest
 from server_stage import ONE_STEP, Stage, once
 
-from noetl_stream.errors import Fenced, JournalConflict, NoetlError, OutcomeUnknown, PayloadRefused
+from noetl_stream.errors import Fenced, JournalConflict, NoetlError, OutcomeUnknown
 from noetl_stream.testing.simulation.work import JOBS, Job
 
 EXECUTION = "execution-1"
@@ -76,10 +76,10 @@ async def test_postgres_may_be_away_for_a_while(stage: Stage) -> None:
     assert set(stage.effects.values()) == {1}
 
 
-@pytest.mark.parametrize("error", [JournalConflict("event exists: execution-1, 1"), PayloadRefused("no NUL, please")])
-async def test_a_tick_that_cannot_be_committed_stops_the_server_loudly(
-    stage: Stage, error: NoetlError, caplog: pytest.LogCaptureFixture
+async def test_a_tick_that_conflicts_with_the_journal_stops_the_server_loudly(
+    stage: Stage, caplog: pytest.LogCaptureFixture
 ) -> None:
+    error = JournalConflict("event exists: execution-1, 1")
     server, _, task = stage.start_server()
     await stage.until(lambda: len(server.ownership) == 32)
     stage.store.before_commit = once(error)
@@ -97,9 +97,9 @@ async def test_a_tick_that_cannot_be_committed_stops_the_server_loudly(
 async def test_a_server_after_one_that_stopped_at_a_tick_loses_nothing(stage: Stage) -> None:
     server, _, task = stage.start_server()
     await stage.until(lambda: len(server.ownership) == 32)
-    stage.store.before_commit = once(PayloadRefused("no NUL, please"))
+    stage.store.before_commit = once(JournalConflict("event exists: execution-1, 1"))
     await stage.request(EXECUTION, "request-1", ONE_STEP)
-    with pytest.raises(PayloadRefused):
+    with pytest.raises(JournalConflict):
         await task
     stage.start_server()
     stage.start_worker()

@@ -82,6 +82,17 @@ async def test_an_invalid_message_becomes_a_dead_letter_with_its_details(stage: 
     assert row.subject == f"noetl.events.{partition}.not.one!.requested" and "cannot read" in row.reason
 
 
+async def test_a_report_with_a_nul_becomes_a_dead_letter_and_its_step_runs_again(stage: Stage) -> None:
+    worker, command, delivery = await begun(stage, ONE_STEP)
+    broken = ErrorInfo("exception", "a\0b")
+    await worker.report(command, worker.run_of(command, delivery), 0, 0, StepFailed(command.step_run_id, broken))
+    delivery.ack()
+    stage.start_worker()
+    assert (await stage.ended(EXECUTION)).status == "completed"
+    (row,) = await letters(stage)
+    assert row.reason.startswith("a message cannot hold a NUL character") and b"a\\u0000b" in row.body
+
+
 @pytest.mark.parametrize("unknown", [False, True], ids=["refused", "outcome unknown"])
 async def test_a_message_passed_over_by_a_tick_that_fails_has_one_letter(stage: Stage, unknown: bool) -> None:
     def fails(tick: Any) -> bool:

@@ -12,6 +12,7 @@ from server_stage import Stage
 
 from effort import SIMULATIONS
 from noetl_stream.testing.simulation.faults import HARMLESS, TOUCHING, FaultPlan
+from noetl_stream.testing.simulation.poison import POISONS
 from noetl_stream.testing.simulation.simulation import simulate
 from noetl_stream.testing.simulation.work import playbook, work
 
@@ -31,6 +32,17 @@ def test_each_kind_of_trouble_alone_is_survived(kind: str) -> None:
     assert not broken, "\n".join(map(str, broken))
 
 
+@pytest.mark.parametrize("kind", POISONS)
+def test_an_execution_that_cannot_be_folded_is_set_aside_alone_and_goes_on_once_that_is_mended(kind: str) -> None:
+    broken = [report for seed in range(12) if (report := simulate(seed, (kind,))).problems]
+    assert not broken, "\n".join(map(str, broken))
+
+
+@pytest.mark.parametrize("seed", [124, 351, 498, 523, 526])
+def test_nothing_is_set_aside_because_its_server_lost_a_partition(seed: int) -> None:
+    assert not simulate(seed).problems
+
+
 def test_without_faults_nothing_fails() -> None:
     report = simulate(0, ())
     assert report.problems == () and report.length_s < 120
@@ -44,7 +56,7 @@ def test_the_same_seed_yields_the_same_run() -> None:
 
 def test_the_seeds_meet_every_kind_of_trouble() -> None:
     met = Counter(kind for seed in range(SEEDS) for kind in FaultPlan(seed).kinds)
-    assert met.keys() == {*HARMLESS, *TOUCHING}
+    assert met.keys() == {*HARMLESS, *TOUCHING, *POISONS}
 
 
 @pytest.mark.parametrize("takes_s", [60, pytest.param(3600, marks=pytest.mark.verify)])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
+from random import Random
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -14,6 +15,7 @@ import pytest
 from noetl_stream.adapters.postgres.store import PostgresStore
 from noetl_stream.errors import Fenced, OutcomeUnknown, PayloadRefused, Unreachable
 from noetl_stream.model.ids import PARTITIONS
+from noetl_stream.model.paths import MAX_PATH_CHARS
 from noetl_stream.testing.conformance.store_rows import event_row, execution_row, taken, tick_of
 from noetl_stream.testing.waiting import expect_error
 
@@ -261,6 +263,19 @@ async def test_text_that_postgres_cannot_store_is_refused(postgres_store: Postgr
         tick = tick_of("one", [lease], events=[*events, event_row("a", 500, step_run_id=text)])
         await expect_error(PayloadRefused, postgres_store.commit(tick))
     assert await postgres_store.owned("one") == [lease]
+
+
+@BOTH_SHAPES
+async def test_a_path_that_fits_no_index_is_refused_and_nothing_is_written(
+    postgres_store: PostgresStore, events: list[Any]
+) -> None:
+    (lease,) = await taken(postgres_store)
+    path = Random(1).randbytes(1_400).hex()  # random, for Postgres compresses what it indexes
+    tick = tick_of("one", [lease], events=events, executions=[execution_row("a", path=path)])
+    await expect_error(PayloadRefused, postgres_store.commit(tick))
+    assert await postgres_store.owned("one") == [lease]
+    longest = "".join(map(chr, Random(1).choices(range(0x20000, 0x2A000), k=MAX_PATH_CHARS)))
+    await postgres_store.commit(tick_of("one", [lease], executions=[execution_row("a", path=longest)]))
 
 
 async def test_a_tick_may_have_more_values_than_a_statement_has_parameters(postgres_store: PostgresStore) -> None:

@@ -124,6 +124,13 @@ async def test_inputs_that_cannot_be_rendered_are_an_error_outcome_its_policy_ca
     assert stage.facts[-1] == StepDone("steprun-1")
 
 
+async def test_no_report_holds_a_nul(stage: Stage) -> None:
+    stage.puppet.acts["act"] = raises(ToolFailure(ErrorInfo("sql", "a\0b"), output="\\u0000\0"))
+    outcome = (await processed_of(stage)).outcome
+    assert outcome.error is not None and outcome.error.message == "a\ufffdb"
+    assert outcome.output == "\\u0000\ufffd"
+
+
 async def test_a_very_long_message_and_output_are_cut(stage: Stage) -> None:
     stage.puppet.acts["act"] = raises(ToolFailure(ErrorInfo("sql", "m" * 9_000), output="o" * 90_000))
     outcome = (await processed_of(stage)).outcome

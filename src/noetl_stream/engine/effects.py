@@ -85,6 +85,8 @@ Effect = (
 )
 
 
+QUARANTINED: Final = "the execution is quarantined"
+
 Value = TypeVar("Value")
 _Rule = Callable[[Plan | None, Execution, Any, int], Iterable[Effect]]
 
@@ -135,6 +137,15 @@ def _cancelled(_plan: Plan | None, state: Execution, fact: events.StepCancelled,
 def _paused(_plan: Plan | None, state: Execution, _fact: events.ExecutionPaused, _position: int) -> Iterator[Effect]:
     if state.assignments:
         yield StopWorkers(Stop(state.execution_id, list(state.assignments), "paused", pausing=True))
+
+
+def _quarantined(
+    _plan: Plan | None, state: Execution, _fact: events.ExecutionQuarantined, _position: int
+) -> Iterator[Effect]:
+    for command_id, assignment in state.assignments.items():
+        yield WithdrawCommand(command_id)
+        if assignment.run is not None:  # by its nonce, for a worker remembers other stops, and may get another issue
+            yield StopWorkers(Stop(state.execution_id, [command_id], QUARANTINED, assignment.run.nonce))
 
 
 def _started(plan: Plan | None, _state: Execution, _fact: events.ExecutionStarted, _position: int) -> Iterator[Effect]:
@@ -218,6 +229,7 @@ _RULES: Final[dict[type[events.Fact], _Rule]] = {
     events.StepScheduled: _scheduled,
     events.StepCancelled: _cancelled,
     events.ExecutionPaused: _paused,
+    events.ExecutionQuarantined: _quarantined,
     events.ExecutionStarted: _started,
     events.ExecutionFinished: _finished,
     events.ChildRequested: _message,
@@ -295,6 +307,8 @@ def answer_claim(state: Execution | None, run: RunId) -> ClaimAnswer:
         return Drop("unknown execution")
     if state.ended:
         return Drop(f"the execution is {state.status}")
+    if state.quarantined:
+        return Drop(QUARANTINED)
     assignment = state.assignments.get(run.command_id)
     if assignment is None:
         return Drop("the step run has ended")

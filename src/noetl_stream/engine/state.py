@@ -200,6 +200,7 @@ class Execution(msgspec.Struct, frozen=True, gc=False):
     iterations, by step.
 
     ``broken`` is an error of the fold that has yet to fail the execution; ``paused_at_ms`` is 0 while not paused;
+    ``quarantined`` is why it is set aside: it is paused too, and takes only a cancel or a resume;
     ``awaited`` is the reference to be resolved before the next decision, ``resolved`` the values resolved so far, the
     last at position ``resolved_at``. ``evaluation`` is the work in templates to be done before the next decision,
     ``chosen`` what such work came to, by the id of the token or step run. ``budget`` pays for the templates of one
@@ -252,6 +253,7 @@ class Execution(msgspec.Struct, frozen=True, gc=False):
     ctx_version: int = 1
     parent: Parent | None = None
     paused_at_ms: int = 0
+    quarantined: str = ""
     awaited: Reference | None = None
     resolved: dict[str, Any] = {}
     resolved_at: int = 0
@@ -294,6 +296,8 @@ class Execution(msgspec.Struct, frozen=True, gc=False):
     @property
     def shown_status(self) -> ExecutionStatus:
         """The status people read (LANGUAGE §9). ``waiting``: something waits, and no command is queued or running."""
+        if self.quarantined:
+            return "quarantined"
         if self.status != "running":
             return self.status
         if self.paused_at_ms:

@@ -13,6 +13,8 @@ UNKNOWN_ROUTE: Final = "none"
 
 BUCKETS_S: Final = (0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0)
 
+MOST_QUARANTINED: Final = 100
+
 
 class Metrics:
     """In a registry of its own: two gateways in one process do not meet."""
@@ -41,6 +43,12 @@ class Metrics:
             registry=self._registry,
         )
 
+        self._quarantined = Gauge(
+            "noetl_gateway_executions_quarantined",
+            f"Executions that are quarantined, counted up to {MOST_QUARANTINED}.",
+            registry=self._registry,
+        )
+
     def watch(self, name: str, words: str, read: Callable[[], float]) -> None:
         """Shows a number that is read whenever somebody asks, as ``noetl_gateway_<name>``."""
         Gauge(f"noetl_gateway_{name}", words, registry=self._registry).set_function(read)
@@ -57,6 +65,10 @@ class Metrics:
     def left_out(self) -> None:
         """Counts a refusal that gets no entry of its own in the audit."""
         self._unrecorded.inc()
+
+    def quarantined(self, count: float) -> None:
+        """Shows how many executions are quarantined; NaN if that is unknown."""
+        self._quarantined.set(count)
 
     def text(self) -> bytes:
         """Everything, in Prometheus' text form."""

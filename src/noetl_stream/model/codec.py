@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any, Final, TypeAlias, TypeVar
 
@@ -13,6 +14,9 @@ from noetl_stream.model.events import AnyFact, Fact
 from noetl_stream.model.outcome import ErrorInfo, Payload
 
 Value = TypeVar("Value")
+
+_NUL: Final = re.compile(rb"(?<!\\)((?:\\\\)*)\\u0000")
+"""NUL, as JSON spells it: a backslash that no backslash escapes."""
 
 _encoder: Final = msgspec.json.Encoder()
 
@@ -63,6 +67,7 @@ decode_hide_answer: Final[Decode[messages.HideAnswer]] = _decoder(messages.HideA
 decode_payload: Final[Decode[Payload]] = _decoder(Payload)
 decode_error: Final[Decode[ErrorInfo]] = _decoder(ErrorInfo)
 decode_keys: Final[Decode[list[str]]] = _decoder(list[str])
+decode_partitions: Final[Decode[list[int]]] = _decoder(list[int])
 decode_json: Final[Decode[Any]] = _decoder(Any)
 _decode_input: Final[Decode[messages.InputByReport]] = _decoder(messages.InputByReport)
 
@@ -73,17 +78,24 @@ def decode_entry(data: bytes | msgspec.Raw) -> Fact | messages.InputByReport:
 
 
 def check_text(data: bytes) -> None:
-    """Checks bytes that are stored whole: decoding alone skips the parts it does not use.
+    """Checks JSON that is stored whole: decoding alone skips the parts it does not use, and no column holds a NUL.
 
     Raises:
-        PayloadRefused: ``data`` is not UTF-8.
+        PayloadRefused: ``data`` is not UTF-8, or holds a NUL character.
     """
+    if b"u0000" in data and _NUL.search(data):
+        raise PayloadRefused("a message cannot hold a NUL character", hint="leave it out, or encode it")
     if data.isascii():
         return
     try:
         data.decode()
     except UnicodeDecodeError as error:
         raise PayloadRefused(f"cannot read this message: {error}") from None
+
+
+def without_nul(data: bytes) -> bytes:
+    """JSON with U+FFFD in place of each NUL character."""
+    return _NUL.sub(rb"\1\\ufffd", data) if b"u0000" in data else data
 
 
 def payload_of(value: Any) -> Payload:

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
+
+MAX_PATH_CHARS: Final = 512
+"""With four bytes a character this still fits the narrowest index of a path, which takes 2,704 bytes."""
 
 
 def covers(paths: Sequence[str], path: str) -> bool:

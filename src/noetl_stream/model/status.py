@@ -6,10 +6,10 @@ from typing import Final, Literal, NamedTuple
 
 EndStatus = Literal["completed", "failed", "cancelled"]
 FoldedStatus = Literal["pending", "running", EndStatus]
-"""What the journal says. ``waiting`` and ``paused`` are running executions of which nothing runs: they are derived."""
+"""What the journal says. Of ``waiting``, ``paused`` and ``quarantined`` executions nothing runs: these are derived."""
 
-ExecutionStatus = Literal["waiting", "paused", FoldedStatus]
-LIVE: Final[tuple[ExecutionStatus, ...]] = ("pending", "running", "waiting", "paused")
+ExecutionStatus = Literal["waiting", "paused", "quarantined", FoldedStatus]
+LIVE: Final[tuple[ExecutionStatus, ...]] = ("pending", "running", "waiting", "paused", "quarantined")
 ENDED: Final[tuple[EndStatus, ...]] = ("completed", "failed", "cancelled")
 STATUSES: Final[tuple[ExecutionStatus, ...]] = (*LIVE, *ENDED)
 
@@ -29,6 +29,7 @@ RejectionCode = Literal[
     "unknown_step",  # the playbook has no such step, the original no such step run
     "too_large",  # it exceeds a limit
     "too_many_signals",  # the queued signals have reached their limit
+    "quarantined",  # the execution is set aside, or a request could not be stored
     "unsigned",  # neither a gateway nor the local operator has signed it
     "invalid_playbook",  # the playbook is unknown or has errors
 ]

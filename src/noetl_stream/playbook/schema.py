@@ -16,6 +16,7 @@ from pydantic import BaseModel, TypeAdapter
 from pydantic.errors import PydanticInvalidForJsonSchema
 
 from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
+from noetl_stream.model.paths import MAX_PATH_CHARS
 from noetl_stream.playbook.kinds.inputs import spellings
 from noetl_stream.playbook.kinds.keychain import installed_kinds
 from noetl_stream.playbook.kinds.spec import LANGUAGE_KINDS, Kinds, KindSpec
@@ -164,8 +165,8 @@ PARTS: Final[Mapping[tuple[type[Section], str], Schema]] = {
 VALUES: Final[Mapping[tuple[type[Section], str], Schema]] = {
     (document.Root, "apiVersion"): {"const": document.API_VERSION},
     (document.Root, "kind"): {"const": "Playbook"},
-    (document.Metadata, "name"): _TEXT,
-    (document.Metadata, "path"): _TEXT,
+    (document.Metadata, "name"): {**_TEXT, "maxLength": MAX_PATH_CHARS},
+    (document.Metadata, "path"): {**_TEXT, "maxLength": MAX_PATH_CHARS},
     (document.Metadata, "labels"): {
         "type": ["object", "null"], "additionalProperties": {"type": ["string", "number", "boolean", "null"]}
     },

@@ -61,15 +61,16 @@ def storable(row: DeadLetterRow) -> DeadLetterRow:
     """The letter as any store accepts it: bounded, with its size, without NUL and lone surrogates."""
     return replace(
         row,
-        execution_id=_storable(row.execution_id),
-        subject=_storable(row.subject),
-        reason=_storable(row.reason),
+        execution_id=storable_text(row.execution_id),
+        subject=storable_text(row.subject),
+        reason=storable_text(row.reason),
         body=row.body[:MAX_LETTER_BYTES],
         size=len(row.body),
     )
 
 
-def _storable(text: str) -> str:
+def storable_text(text: str) -> str:
+    """``text`` as any store accepts it: bounded, without NUL and lone surrogates."""
     return text[:MAX_LETTER_CHARACTERS].replace("\0", "\\0").encode(errors="backslashreplace").decode()
 
 

@@ -13,7 +13,11 @@ from noetl_stream.ports.rows import Json, Row
 
 
 class PartitionLease(NamedTuple):
-    """A partition as its owner knows it. ``last_seq`` is the cursor in EVENTS, ``last_ms`` its stored time."""
+    """A partition as its owner knows it. ``last_seq`` is the cursor in EVENTS, ``last_ms`` its stored time.
+
+    ``suspect`` is the execution that was folded alone at the last crash that found one, ``suspicions`` how many crashes
+    in a row found it, since an input of it was folded.
+    """
 
     id: int
     epoch: int
@@ -23,10 +27,16 @@ class PartitionLease(NamedTuple):
     last_ms: int
     crashes: int
     generation: int
+    suspect: str | None = None
+    suspicions: int = 0
 
 
 class PartitionAdvance(Row, frozen=True, kw_only=True):
-    """The fence of a tick and what it moves: must hit exactly the row with this epoch, ``tick`` and owner."""
+    """The fence of a tick and what it moves: must hit exactly the row with this epoch, ``tick`` and owner.
+
+    The tick sets ``crashes``. No execution is folded alone after it; one that was has no suspicions any more. Where
+    ``crashes`` becomes 0, none has.
+    """
 
     id: int
     epoch: int
@@ -34,6 +44,7 @@ class PartitionAdvance(Row, frozen=True, kw_only=True):
     last_seq: int
     last_ms: int
     published_tick: int
+    crashes: int = 0
 
 
 class EventRow(Row, frozen=True, kw_only=True):
@@ -262,12 +273,28 @@ class Store(Protocol):
 
         Raises:
             Fenced: a partition row is not what the tick says; nothing was written.
+            RequestAnswered, JournalConflict: a row exists already; nothing was written.
+            PayloadRefused: the tick cannot be stored as it is; nothing was written.
             OutcomeUnknown: the connection broke before the answer; read the ticks before the next commit.
         """
         ...
 
-    async def take_over(self, owner: str, lease_s: float, limit: int) -> list[PartitionLease]:
-        """Takes up to ``limit`` free partitions: epoch + 1, crashes + 1 unless the last lease was released."""
+    async def take_over(
+        self, owner: str, lease_s: float, limit: int, alive: Collection[str] = ()
+    ) -> list[PartitionLease]:
+        """Takes up to ``limit`` free partitions: epoch + 1, and crashes + 1 unless the last owner released its lease.
+
+        Args:
+            alive: Owners that have lost leases, but are known to be alive: they have not crashed either.
+        """
+        ...
+
+    async def set_folding(self, owner: str, partition: int, epoch: int, execution_id: str | None) -> None:
+        """Records the execution of which an input is folded next, alone, for the next owner if this one dies of it.
+
+        Raises:
+            Fenced: the lease is lost.
+        """
         ...
 
     async def renew(self, owner: str, epochs: Sequence[tuple[int, int]], lease_s: float) -> set[int]:

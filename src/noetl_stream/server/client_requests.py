@@ -29,15 +29,19 @@ def without_unsigned(bodies: Bodies, signer: RequestSigner) -> Bodies:
     return [one for one in bodies if isinstance(one[1], Report) or signer.is_signed(one[0].body)]
 
 
-async def without_repeated(bodies: Bodies, store: Store) -> Bodies:
-    """``bodies`` without requests received before, in this batch or earlier: no request is evaluated twice."""
-    requested = {(body.execution_id, body.request_id) for _, body in bodies if _is_request(body)}
-    if not requested:
+async def without_repeated(bodies: Bodies, store: Store, starts_may_repeat: bool = False) -> Bodies:
+    """``bodies`` without requests received before, in this batch or earlier: no request is evaluated twice.
+
+    Args:
+        starts_may_repeat: Whether a start may come under the id of an earlier request.
+    """
+    if not starts_may_repeat and not any(_is_request(body) for _, body in bodies):
         return bodies
+    requested = {(body.execution_id, body.request_id) for _, body in bodies if isinstance(body, Request)}
     answered = await store.answered(requested)
     first = []
     for message, body in bodies:
-        if _is_request(body):
+        if isinstance(body, Request):
             key = (body.execution_id, body.request_id)
             if key in answered:
                 continue

@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping
 
 from noetl_stream.engine.effects import answer_claim
 from noetl_stream.engine.state import Execution
+from noetl_stream.errors import PayloadRefused, TickRefused
 from noetl_stream.model import codec
 from noetl_stream.playbook.plan import Plan
 from noetl_stream.ports import subjects
@@ -32,29 +33,33 @@ class Committer:
 
         Raises:
             Fenced, OutcomeUnknown: nothing of this tick may be published.
+            TickRefused: Postgres refuses it for its data; nothing was written.
+            RequestAnswered: a request has an answer already; nothing was written.
         """
         self._publications.settle()
         advances = self._ownership.advance(moved, self.published(moved))
         ticks = {advance.id: advance.tick + 1 for advance in advances}
-        await self._store.commit(
-            Tick(
-                owner=self._ownership.owner,
-                partitions=advances,
-                events=tick.events,
-                executions=[self._row(*touched) for touched in tick.touched.values()],
-                requests=tick.requests,
-                playbooks=list(tick.playbooks.values()),
-                timers=list(tick.timers.values()),
-                timers_gone=[TimerKey(*key) for key in tick.timers_gone],
-                inbox=tick.inbox,
-                inbox_folded=tick.inbox_folded,
-                object_uses=tick.object_uses,
-                terms=tick.terms,
-                dead_letters=[storable(letter) for letter in tick.dead_letters],
-                feed=tick.feed_rows(ticks),
-            )
+        written = Tick(
+            owner=self._ownership.owner,
+            partitions=advances,
+            events=tick.events,
+            executions=[self._row(*touched) for touched in tick.touched.values()],
+            requests=tick.requests,
+            playbooks=list(tick.playbooks.values()),
+            timers=list(tick.timers.values()),
+            timers_gone=[TimerKey(*key) for key in tick.timers_gone],
+            inbox=tick.inbox,
+            inbox_folded=tick.inbox_folded,
+            object_uses=tick.object_uses,
+            terms=tick.terms,
+            dead_letters=[storable(letter) for letter in tick.dead_letters],
+            feed=tick.feed_rows(ticks),
         )
-        self._ownership.committed(advances)
+        try:
+            await self._store.commit(written)
+        except PayloadRefused as error:
+            raise TickRefused(error.message) from error
+        self._ownership.committed(advances, bool(tick.events))
         self.ticks += bool(tick.events)
         epochs = {advance.id: advance.epoch for advance in advances}
         decided = tick.journal_records(ticks, epochs, self._ownership.owner)

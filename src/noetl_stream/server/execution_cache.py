@@ -78,6 +78,12 @@ class ExecutionCache:
         self._executions.pop(execution_id, None)
         self._ended.put(execution_id, True)
 
+    async def reload(self, execution_ids: Collection[str]) -> None:
+        """Reads these executions again: their tick was refused."""
+        for execution_id in execution_ids:
+            self._executions.pop(execution_id, None)
+        await self.load(execution_ids)
+
     def forget_all(self) -> None:
         self._executions.clear()
         self._ended.clear()

@@ -11,16 +11,18 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from noetl_stream.engine.advance import Advanced, InvalidPlan, NotTaken, advance
-from noetl_stream.engine.effects import AnswerStart, build_command
+from noetl_stream.engine.effects import QUARANTINED, AnswerStart, build_command
 from noetl_stream.engine.evolve.worker_facts import malformed
 from noetl_stream.engine.state import Assignment, Execution, RecordedFact
 from noetl_stream.errors import PayloadRefused
 from noetl_stream.model import codec
 from noetl_stream.model.events import (
+    CancelRequested,
     ClientRequest,
     ExecutionRequested,
     Fact,
     LoopIterationFailed,
+    ResumeRequested,
     StepClaimed,
     StepFailed,
     StepScheduled,
@@ -29,6 +31,7 @@ from noetl_stream.model.events import (
 from noetl_stream.model.ids import RunId, is_valid_id, partition_of, report_id
 from noetl_stream.model.messages import InboxMessage, Report, Request, Stop
 from noetl_stream.model.outcome import ErrorInfo
+from noetl_stream.model.paths import MAX_PATH_CHARS
 from noetl_stream.model.status import Rejection
 from noetl_stream.playbook.plan import Plan
 from noetl_stream.ports.command_queue import QueuedCommand
@@ -122,15 +125,39 @@ class Fold:
         cached = self._executions.get(message.execution_id)
         if cached is not None:
             cached.through = message.sequence
-        if isinstance(body, Report):
+        if isinstance(body, Report) and cached is not None and cached.state is not None and cached.state.quarantined:
+            self._set_aside(message, body)
+        elif isinstance(body, Report):
             self._fold_report(cached, message, body)
         elif cached is not None:
             self._fold_request(cached, message, body)
 
+    def _set_aside(self, message: ReportedMessage, report: Report) -> None:
+        """Keeps what a worker reports on a quarantined execution; tells the worker to stop."""
+        if (pool := self._capabilities.pool_of(report)) is not None:
+            self.tick.claims.append((claim_answer(pool, report.run), message.execution_id, report.run))
+        stop = Stop(message.execution_id, [report.run.command_id], QUARANTINED, report.run.nonce)
+        self.tick.stops.append(stop)
+        self.tick.dead_letters.append(message_letter(message, QUARANTINED))
+
+    def inbox_message(self, item: InboxItem, message: InboxMessage, at_ms: int) -> None:
+        """Folds a message between executions; one to a quarantined execution becomes a dead letter."""
+        state = self._executions.state(message.execution_id)
+        if state is not None and state.quarantined and not isinstance(message.fact, _FREEING):
+            self.tick.dead_letters.append(inbox_letter(item, at_ms, QUARANTINED))
+        else:
+            self.own_input(message.execution_id, RecordedFact(message.fact, at_ms=at_ms))
+
     def own_input(self, execution_id: str, recorded: RecordedFact) -> None:
-        """Folds an input that did not come through EVENTS: timer, inbox, reference, reconcile."""
+        """Folds an input that did not come through EVENTS: timer, inbox, reference, reconcile.
+
+        A quarantined execution takes none but those that free it: its state waits for the others again afterwards.
+        """
         cached = self._executions.get(execution_id)
-        if cached is not None:
+        if cached is None:
+            return
+        quarantined = cached.state is not None and cached.state.quarantined
+        if not quarantined or isinstance(recorded.fact, _FREEING):
             self._apply(cached, execution_id, Input.by_server(recorded))
 
     def issue_again(self, execution_id: str, command_id: str, reason: str) -> None:
@@ -328,6 +355,7 @@ class Fold:
 
 
 _UNKNOWN = NotTaken("unknown")
+_FREEING = (CancelRequested, ResumeRequested)
 
 
 def _facts_of(report: Report) -> list[Fact]:
@@ -347,7 +375,14 @@ def _reason_to_refuse(message: ReportedMessage, body: Request | Report) -> str:
         return "its subject names a partition other than its execution's"
     if body.execution_id != message.execution_id:
         return "its subject and body name different executions"
-    return "" if _ids_valid(body) else "it contains an id that is not valid in a subject"
+    if not _ids_valid(body):
+        return "it contains an id that is not valid in a subject"
+    fact = body.fact if isinstance(body, Request) else None
+    if isinstance(body, Request) and body.fact.request_id != body.request_id:
+        return "it is sent under one request id, and its fact has another"
+    if isinstance(fact, ExecutionRequested) and max(len(fact.path), len(fact.trace_id)) > MAX_PATH_CHARS:
+        return f"its path or trace id has more than {MAX_PATH_CHARS} characters"
+    return ""
 
 
 def _ids_valid(body: Request | Report) -> bool:

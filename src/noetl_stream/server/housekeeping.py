@@ -170,7 +170,7 @@ class Housekeeping:
             await self._assignment.release(sorted(self._parts.ownership.ids)[-extra:])
             log.info("released %d partitions, %d left", extra, len(self._parts.ownership))
             return
-        taken = await self._parts.ownership.take(share - len(self._parts.ownership))
+        taken = await self._parts.ownership.take(share - len(self._parts.ownership), now_s)
         if taken:
             log.info("took over %d partitions, %d now", len(taken), len(self._parts.ownership))
             await self._assignment.adopt(taken)

@@ -55,9 +55,9 @@ class Inbox:
 
     async def _on_nudge(self, _subject: str, body: bytes, _reply: str) -> None:
         try:
-            partitions = codec.decode_json(body)
+            partitions = codec.decode_partitions(body)
         except PayloadRefused:
             return
-        if any(isinstance(partition, int) and self._owns(partition) for partition in partitions):
+        if any(map(self._owns, partitions)):
             self._expected = True
             self._nudge()

@@ -2,19 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+import contextlib
+from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
 
-from noetl_stream.errors import StreamLost
-from noetl_stream.model.ids import PARTITIONS
+from noetl_stream.errors import Fenced, StreamLost
+from noetl_stream.model.ids import PARTITIONS, partition_of
+from noetl_stream.ports.dead_letters import storable_text
 from noetl_stream.ports.event_log import EventLog
 from noetl_stream.ports.store import PartitionAdvance, PartitionLease, Store
 
 PRESENCE_S = 5.0
 """A server silent for this long no longer counts for the fair share."""
 
+CAREFUL_FROM = 2
+"""After this many crashes of a partition its inputs are folded one at a time."""
+
+SOUND_AFTER = 16
+"""After so many turns that fold something of it without a crash a partition is sound again."""
+
+SUSPICIONS = 3
+"""So many crashes in a row must find an execution suspect before it is quarantined."""
+
 
 class PartitionOwnership:
-    """The leases of one owner, kept up to date with the ticks it commits."""
+    """The leases of one owner, kept up to date with the ticks it commits.
+
+    Attributes:
+        unsound: The partitions of which owners have died, with the turns until they count as sound again.
+        condemned: By partition, the execution to quarantine: owners have died again and again while they folded it.
+    """
 
     def __init__(self, owner: str, store: Store, log: EventLog, lease_s: float) -> None:
         self.owner = owner
@@ -23,6 +39,9 @@ class PartitionOwnership:
         self._log = log
         self._owned: dict[int, PartitionLease] = {}
         self._peers: dict[str, float] = {}
+        self.unsound: dict[int, int] = {}
+        self.condemned: dict[int, str] = {}
+        self._grown: set[int] = set()
 
     def __iter__(self) -> Iterator[PartitionLease]:
         return iter(self._owned.values())
@@ -47,7 +66,7 @@ class PartitionOwnership:
         self._peers = {name: at for name, at in self._peers.items() if now_s - at < PRESENCE_S}
         return -(-PARTITIONS // len(self._peers))
 
-    async def take(self, limit: int) -> Sequence[PartitionLease]:
+    async def take(self, limit: int, now_s: float) -> Sequence[PartitionLease]:
         """Takes over up to ``limit`` free partitions.
 
         Raises:
@@ -55,13 +74,46 @@ class PartitionOwnership:
         """
         if limit <= 0:
             return []
-        leases = await self._store.take_over(self.owner, self.lease_s, limit)
-        return await self._adopt(leases)
+        # Who died has not been heard of for two thirds of a lease: it is renewed every third, and has run out.
+        alive = [name for name, at_s in self._peers.items() if now_s - at_s < self.lease_s / 2]
+        return await self._adopt(await self._store.take_over(self.owner, self.lease_s, limit, alive))
+
+    def is_careful(self, partition: int) -> bool:
+        """Whether inputs of this partition are folded one at a time."""
+        lease = self._owned.get(partition)
+        return lease is not None and lease.crashes >= CAREFUL_FROM
+
+    @contextlib.asynccontextmanager
+    async def folding_alone(self, execution_id: str) -> AsyncIterator[None]:
+        """Records that an input of this execution is being folded, until its tick, if any, is committed.
+
+        Raises:
+            Fenced: the lease is lost.
+        """
+        lease = self._owned[partition_of(execution_id)]
+        await self._store.set_folding(self.owner, lease.id, lease.epoch, storable_text(execution_id))
+        yield
+        if self._owned.get(lease.id) is lease:
+            await self._store.set_folding(self.owner, lease.id, lease.epoch, None)
+
+    def is_condemned(self, execution_id: str) -> bool:
+        return self.condemned.get(partition_of(execution_id)) == storable_text(execution_id)
+
+    def acquit(self, execution_id: str) -> None:
+        """Forgets that it is condemned: it is quarantined, or what it was asked is refused."""
+        self.condemned.pop(partition_of(execution_id), None)
 
     async def reload(self) -> Sequence[PartitionLease]:
         """Forgets everything and reads this owner's leases again, after a failed tick."""
         self._owned.clear()
-        return await self._adopt(await self._store.owned(self.owner))
+        self.unsound.clear()
+        self.condemned.clear()
+        leases = await self._adopt(await self._store.owned(self.owner))
+        for lease in leases:
+            if self.is_careful(lease.id):
+                with contextlib.suppress(Fenced):  # what was folded has not killed this server
+                    await self._store.set_folding(self.owner, lease.id, lease.epoch, None)
+        return leases
 
     async def renew(self) -> set[int]:
         """Renews all leases; forgets and returns the partitions that were lost."""
@@ -74,10 +126,14 @@ class PartitionOwnership:
     def forget(self, partition: int) -> None:
         """Drops a partition whose lease is lost."""
         del self._owned[partition]
+        self.unsound.pop(partition, None)
+        self.condemned.pop(partition, None)
 
     async def release(self, partitions: Collection[int], published: Mapping[int, int]) -> None:
         """Releases the leases of these partitions now."""
-        gone = [self._owned.pop(partition) for partition in sorted(partitions) if partition in self._owned]
+        gone = [self._owned[partition] for partition in sorted(partitions) if partition in self._owned]
+        for lease in gone:
+            self.forget(lease.id)
         if gone:
             ticks = [published.get(lease.id, lease.published_tick) for lease in gone]
             await self._store.give_back(self.owner, _epochs(gone), ticks)
@@ -93,19 +149,36 @@ class PartitionOwnership:
                 last_seq=moved[lease.id][0],
                 last_ms=moved[lease.id][1],
                 published_tick=published.get(lease.id, lease.published_tick),
+                crashes=lease.crashes if self.unsound.get(lease.id) else 0,
             )
             for lease in leases
         ]
 
-    def committed(self, advances: Sequence[PartitionAdvance]) -> None:
+    def committed(self, advances: Sequence[PartitionAdvance], has_events: bool) -> None:
         """Records that the tick with this fence is committed."""
+        if self.unsound:
+            self._note_soundness(advances, has_events)
         for advance in advances:
             self._owned[advance.id] = self._owned[advance.id]._replace(
                 tick=advance.tick + 1,
                 last_seq=advance.last_seq,
                 last_ms=advance.last_ms,
                 published_tick=advance.published_tick,
+                crashes=advance.crashes,
             )
+
+    def _note_soundness(self, advances: Sequence[PartitionAdvance], has_events: bool) -> None:
+        if has_events:
+            self._grown |= {advance.id for advance in advances}
+        for sound in (advance.id for advance in advances if not advance.crashes):
+            self.unsound.pop(sound, None)
+            self.condemned.pop(sound, None)
+
+    def turn_ended(self) -> None:
+        """Counts a turn of the partitions that folded something in it."""
+        if self._grown:
+            self.unsound = {id: left - (id in self._grown and left > 0) for id, left in self.unsound.items()}
+            self._grown.clear()
 
     async def verify_stream(self) -> None:
         """Checks that the message at each cursor is still the one that was folded (PROTOCOL §5).
@@ -122,6 +195,8 @@ class PartitionOwnership:
             await self._store.give_back(self.owner, _epochs(leases), [lease.published_tick for lease in leases])
             raise
         self._owned.update((lease.id, lease) for lease in leases)
+        self.unsound.update((lease.id, SOUND_AFTER) for lease in leases if lease.crashes)
+        self.condemned.update((one.id, one.suspect) for one in leases if one.suspect and one.suspicions >= SUSPICIONS)
         return leases
 
     async def _check(self, leases: Collection[PartitionLease]) -> None:

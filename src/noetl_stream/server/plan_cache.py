@@ -10,6 +10,7 @@ from noetl_stream.errors import BlobMissing
 from noetl_stream.lru import LruCache
 from noetl_stream.model.ids import digest_of
 from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
+from noetl_stream.model.paths import MAX_PATH_CHARS
 from noetl_stream.playbook.compile.compiler import Checker, check_again
 from noetl_stream.playbook.kinds.spec import Kinds
 from noetl_stream.playbook.plan import Plan
@@ -25,6 +26,13 @@ class KnownPlaybook(NamedTuple):
 
     plan: Plan | InvalidPlan
     row: PlaybookRow | None
+
+
+def bounded(plan: Plan | InvalidPlan) -> Plan | InvalidPlan:
+    """``plan`` for a new execution, unless its path fits no index: its sender has not checked it."""
+    if isinstance(plan, InvalidPlan) or len(plan.path) <= MAX_PATH_CHARS:
+        return plan
+    return InvalidPlan(f"`metadata.path` has {len(plan.path)} characters; the limit is {MAX_PATH_CHARS}", [])
 
 
 class PlanCache:
@@ -59,6 +67,8 @@ class PlanCache:
                 source = (await self._blobs.get(playbook_key(digest))).decode()
             except BlobMissing:
                 return KnownPlaybook(InvalidPlan(f"unknown playbook digest {digest}", []), None)
+            except UnicodeDecodeError:
+                return KnownPlaybook(InvalidPlan(f"the playbook stored as {digest} is not UTF-8", []), None)
             row = PlaybookRow(digest=digest, path="", version=None, source=source)
         known = await asyncio.to_thread(self._compile, row)
         self._known.put(digest, known)

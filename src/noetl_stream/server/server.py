@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Collection, Mapping, Sequence
+from operator import attrgetter, itemgetter
+from typing import Final
 
-from noetl_stream.engine.state import RecordedFact
 from noetl_stream.errors import (
     Fenced,
     JournalConflict,
@@ -14,7 +15,9 @@ from noetl_stream.errors import (
     OutcomeUnknown,
     PayloadRefused,
     ReaderBroken,
+    RequestAnswered,
     StreamLost,
+    TickRefused,
     Unreachable,
 )
 from noetl_stream.model.events import ExecutionRequested
@@ -24,7 +27,7 @@ from noetl_stream.playbook.compile.compiler import Checker, check_again
 from noetl_stream.playbook.kinds.spec import Kinds
 from noetl_stream.ports import subjects
 from noetl_stream.ports.event_log import ReportedMessage
-from noetl_stream.ports.store import PlaybookRow
+from noetl_stream.ports.store import InboxItem, PlaybookRow
 from noetl_stream.server.client_requests import (
     Bodies,
     before,
@@ -37,14 +40,18 @@ from noetl_stream.server.credentials import with_credentials
 from noetl_stream.server.fold import Fold
 from noetl_stream.server.grants import granted
 from noetl_stream.server.housekeeping import Housekeeping, PartitionAssignment, trim_feed
+from noetl_stream.server.inputs import Input as OwnInput
 from noetl_stream.server.parts import ServerParts, ServerPorts, ServerTimes
-from noetl_stream.server.plan_cache import PlanCache
-from noetl_stream.server.reconcile import Reconciler
+from noetl_stream.server.plan_cache import PlanCache, bounded
+from noetl_stream.server.quarantine import InputKind, Quarantine
+from noetl_stream.server.reconcile import OwedCommand, Reconciler
 from noetl_stream.server.responder import RequestResponder
 from noetl_stream.server.schemas import with_schemas
 from noetl_stream.server.tick import PendingTick
 
 log = logging.getLogger(__name__)
+
+_execution_of: Final = attrgetter("execution_id")
 
 
 class Server(ServerParts):
@@ -66,6 +73,11 @@ class Server(ServerParts):
         self.reconciler = Reconciler(ports.queue, ports.log)
         self.assignment = PartitionAssignment(self, self.committer)
         self.housekeeping = Housekeeping(self, self.committer, self.assignment, self.reconciler)
+        self.quarantine = quarantine = Quarantine(self, self.committer)
+        self._messages = InputKind(self._fold_reported, _execution_of, quarantine.refuse_message)
+        self._inbox_items = InputKind(self._fold_items, _execution_of, quarantine.refuse_inbox)
+        self._own_inputs: InputKind[OwnInput] = InputKind(self._fold_ready, itemgetter(0), quarantine.refuse_own)
+        self._owed = InputKind(self._fold_missing, _execution_of, quarantine.refuse_own)
         self._stopping = asyncio.Event()
 
     def stop(self) -> None:
@@ -77,8 +89,9 @@ class Server(ServerParts):
 
         Raises:
             StreamLost, NotReady: errors no waiting repairs; leases are released.
-            JournalConflict, PayloadRefused: a tick cannot be committed. Leases are then left to expire, as after a
-                defect, so that the next owner can tell a crash from a departure (PROTOCOL §5 *Poison*).
+            JournalConflict, PayloadRefused: a tick cannot be committed, and no execution is to blame. Leases are then
+                left to expire, as after a defect, so that the next owner can tell a crash from a departure
+                (PROTOCOL §5 *Poison*).
         """
         await self.ports.store.verify()
         await self.ports.log.verify()
@@ -118,12 +131,15 @@ class Server(ServerParts):
         clock = self.ports.clock
         try:
             await self.housekeeping.run(clock.monotonic_s())
+            if self.ownership.condemned:
+                await self.quarantine.set_condemned_aside()
             messages = await self.reader.take(self.inputs.next_in_s(self.times.housekeeping_s))
             if messages:
                 await self._fold_messages(messages)
             await self._fold_inbox()
             await self._fold_inputs()
             await self._issue_missing()
+            self.ownership.turn_ended()
         except (Fenced, OutcomeUnknown) as error:
             log.warning("a tick failed: %s", error)
             await self._reload()
@@ -139,13 +155,24 @@ class Server(ServerParts):
 
     async def _fold_messages(self, messages: Sequence[ReportedMessage]) -> None:
         """Folds messages from EVENTS."""
-        fold = Fold(self.executions, self.ports.capabilities)
         own = [message for message in messages if self._is_next(message)]
-        if not own:
-            return
+        if own:
+            self.reader.put_back(await self.quarantine.fold(own, self._messages))
+
+    async def _fold_reported(self, own: Sequence[ReportedMessage]) -> Sequence[ReportedMessage]:
+        try:
+            return await self._fold_requests(own, starts_may_repeat=False)
+        except RequestAnswered:  # which is rare, and asking beforehand would cost each start a round trip
+            await self.executions.reload({message.execution_id for message in own})
+            return await self._fold_requests(own, starts_may_repeat=True)
+
+    async def _fold_requests(
+        self, own: Sequence[ReportedMessage], *, starts_may_repeat: bool
+    ) -> Sequence[ReportedMessage]:
+        fold = Fold(self.executions, self.ports.capabilities)
         bodies: Bodies = [(message, body) for message in own if (body := fold.decode(message)) is not None]
         signed = without_unsigned(bodies, self.ports.signer)
-        folded = await without_repeated(signed, self.ports.store)
+        folded = await without_repeated(signed, self.ports.store, starts_may_repeat)
         await self._prepare(folded, fold.tick)
         count = fold.messages(folded)
         rest: Sequence[ReportedMessage] = ()
@@ -156,7 +183,7 @@ class Server(ServerParts):
             fold.tick.leave_letters(rest)
         await reject_unanswered(bodies, signed, self.executions, self.ports.store, fold.tick)
         await self._commit(fold, {message.partition: (message.sequence, message.at_ms) for message in own})
-        self.reader.put_back(rest)
+        return rest
 
     def _is_next(self, message: ReportedMessage) -> bool:
         lease = self.ownership.get(message.partition)
@@ -180,7 +207,7 @@ class Server(ServerParts):
         known = await self.plans.load(request.digest)
         grants = self.ports.grants.current() if self.ports.grants is not None else None
         caller = await self._caller_of(request) if grants is not None else None
-        plan = granted(known.plan, grants, caller)
+        plan = granted(bounded(known.plan), grants, caller)
         if request.rerun is None:  # which has the schemas of its original
             plan = await with_schemas(plan, self.ports.catalog, grants)
         self.executions.begin(execution_id, await with_credentials(plan, self.ports.secrets, grants))
@@ -196,8 +223,12 @@ class Server(ServerParts):
     async def _fold_inbox(self) -> None:
         """Folds messages between executions (PROTOCOL §1 *Inbox*)."""
         items = await self.inbox.take(self.ownership.ids)
-        if not items:
-            return
+        if items and await self.quarantine.fold(items, self._inbox_items):
+            self.inbox.expect_messages()
+            self.reader.nudge()
+
+    async def _fold_items(self, items: Sequence[InboxItem]) -> Sequence[InboxItem]:
+        rest: Sequence[InboxItem] = ()
         fold = Fold(self.executions, self.ports.capabilities)
         at_ms = self.inputs.now_ms()
         await self.executions.load({item.execution_id for item in items})
@@ -207,45 +238,54 @@ class Server(ServerParts):
                 continue
             if isinstance(message.fact, ExecutionRequested) and not self.executions.is_known(message.execution_id):
                 await self._begin(message.execution_id, message.fact)
-            fold.own_input(message.execution_id, RecordedFact(message.fact, at_ms=at_ms))
-            if fold.is_full and number < len(items):
-                items = items[:number]
-                self.inbox.expect_messages()
-                self.reader.nudge()
+            fold.inbox_message(item, message, at_ms)
+            if fold.is_full:
+                items, rest = items[:number], items[number:]
                 break
         partitions = {item.partition for item in items} | fold.tick.partitions
         await self._commit(fold, self.committer.cursors(partitions))
+        return rest
 
     async def _fold_inputs(self) -> None:
         """Folds timers that are due and results that were loaded."""
         ready = self.inputs.ready(self.executions)
-        if not ready:
-            return
+        if ready:
+            self.inputs.put_back(await self.quarantine.fold(ready, self._own_inputs))
+
+    async def _fold_ready(self, ready: Sequence[OwnInput]) -> Sequence[OwnInput]:
+        rest: Sequence[OwnInput] = ()
         fold = Fold(self.executions, self.ports.capabilities)
         for number, (execution_id, recorded) in enumerate(ready, start=1):
             fold.own_input(execution_id, recorded)
             if fold.is_full:
-                self.inputs.put_back(ready[number:])
+                rest = ready[number:]
                 break
         if fold.tick.events:
             await self._commit(fold, self.committer.cursors(fold.tick.partitions))
+        return rest
 
     async def _issue_missing(self) -> None:
         """Reissues owed commands that the queue has lost (PROTOCOL §2 *Reconcile*)."""
         missing = self.reconciler.take_missing(self.executions, self._folded())
-        if not missing:
-            return
+        if missing:
+            await self.quarantine.fold(missing, self._owed)
+
+    async def _fold_missing(self, missing: Sequence[OwedCommand]) -> Sequence[OwedCommand]:
         fold = Fold(self.executions, self.ports.capabilities)
         for owed in missing:
             fold.issue_again(owed.execution_id, owed.command_id, "absent from the queue")
         if fold.tick.events:
             log.info("reissued %d commands", len(fold.tick.commands))
             await self._commit(fold, self.committer.cursors(fold.tick.partitions))
+        return ()
 
     async def _commit(self, fold: Fold, moved: Mapping[int, tuple[int, int]]) -> None:
         fold.refuse_oversized()
         try:
             await self.committer.commit(fold.tick, moved)
+        except (TickRefused, RequestAnswered) as error:
+            log.warning("Postgres refuses a tick of %d executions: %s", len(fold.tick.touched), error)
+            raise
         except (JournalConflict, PayloadRefused) as error:
             executions = ", ".join(fold.tick.touched)
             log.error("stopping: cannot commit a tick of executions %s: %s", executions, error)

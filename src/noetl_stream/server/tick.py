@@ -29,7 +29,7 @@ from noetl_stream.model.ids import RunId, derive, partition_of
 from noetl_stream.model.messages import FORMAT, InputByReport, JournalRecord, StepCommand, Stop
 from noetl_stream.model.status import Rejection
 from noetl_stream.ports.command_queue import QueuedCommand
-from noetl_stream.ports.dead_letters import DeadLetterRow
+from noetl_stream.ports.dead_letters import DeadLetterRow, storable_text
 from noetl_stream.ports.event_log import DecidedMessage, ReportedMessage
 from noetl_stream.ports.store import (
     EventRow,
@@ -341,6 +341,7 @@ def execution_row(
 def message_letter(message: ReportedMessage, reason: str) -> DeadLetterRow:
     """A dead letter for a message of EVENTS, identified by sequence and stored time: the stream may lose its tail."""
     place = {"sequence": message.sequence, "execution": message.execution_id}
+    reason = storable_text(reason)  # it may quote the message
     log.error("dead letter in EVENTS: %s", reason, extra=place)
     return DeadLetterRow(
         id=f"events-{message.sequence}-{message.at_ms}",
@@ -357,6 +358,7 @@ def message_letter(message: ReportedMessage, reason: str) -> DeadLetterRow:
 
 def inbox_letter(item: InboxItem, at_ms: int, reason: str) -> DeadLetterRow:
     """A dead letter for a message between executions."""
+    reason = storable_text(reason)
     log.error("dead letter in the inbox: %s", reason, extra={"execution": item.execution_id})
     return DeadLetterRow(
         id=f"inbox-{item.seq}",

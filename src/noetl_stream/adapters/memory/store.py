@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
-from noetl_stream.errors import Fenced, JournalConflict, PayloadRefused
+from noetl_stream.errors import Fenced, JournalConflict, PayloadRefused, RequestAnswered
 from noetl_stream.model import codec
 from noetl_stream.model.ids import PARTITIONS
 from noetl_stream.model.paths import covers
@@ -59,6 +59,9 @@ class _Partition:
     last_seq: int = 0
     last_ms: int = 0
     generation: int = 0
+    folding: str | None = None
+    suspect: str | None = None
+    suspicions: int = 0
 
     def lease(self) -> PartitionLease:
         return _columns(PartitionLease, self)
@@ -116,7 +119,10 @@ class MemoryStore:
         _refuse_broken_json(tick)
         for advance in tick.partitions:
             partition = self.tables.partitions[advance.id]
-            partition.tick, partition.crashes = advance.tick + 1, 0
+            partition.tick, partition.crashes = advance.tick + 1, advance.crashes
+            if not advance.crashes or (partition.folding and partition.folding == partition.suspect):
+                partition.suspicions = 0
+            partition.folding = None
             partition.last_seq, partition.last_ms = advance.last_seq, advance.last_ms
             partition.published_tick = advance.published_tick
         for event in tick.events:
@@ -176,13 +182,16 @@ class MemoryStore:
         ):
             duplicates = [key for key in keys if key in stored] or _duplicates(keys)
             if duplicates:
-                raise JournalConflict(f"{what} was about to be written twice: {duplicates[0]}")
+                conflict = RequestAnswered if what == "request" else JournalConflict
+                raise conflict(f"{what} was about to be written twice: {duplicates[0]}")
         for execution_id in _duplicates(row.execution_id for row in tick.executions):
             raise PayloadRefused(f"a tick has an execution twice: {execution_id}")
 
     # --- leases ---------------------------------------------------------------------------------------------------
 
-    async def take_over(self, owner: str, lease_s: float, limit: int) -> list[PartitionLease]:
+    async def take_over(
+        self, owner: str, lease_s: float, limit: int, alive: Collection[str] = ()
+    ) -> list[PartitionLease]:
         """See :meth:`noetl_stream.ports.store.Store.take_over`. Sorted by id."""
         now_s = self._clock.monotonic_s()
         free = [
@@ -192,12 +201,22 @@ class MemoryStore:
         ]
         taken = free[:limit]
         for row in taken:
+            if not row.given_back and row.owner not in alive:
+                row.crashes += 1
+                if row.folding:
+                    row.suspicions = row.suspicions + 1 if row.folding == row.suspect else 1
+                    row.suspect = row.folding
             row.epoch += 1
             row.owner = owner
             row.lease_until_s = now_s + lease_s
-            row.crashes += 0 if row.given_back else 1
-            row.given_back = False
+            row.given_back, row.folding = False, None
         return [row.lease() for row in taken]
+
+    async def set_folding(self, owner: str, partition: int, epoch: int, execution_id: str | None) -> None:
+        row = self._row(partition)
+        if row is None or (row.owner, row.epoch) != (owner, epoch):
+            raise Fenced("another server has the partition")
+        row.folding = execution_id
 
     async def renew(self, owner: str, epochs: Sequence[tuple[int, int]], lease_s: float) -> set[int]:
         mine = [row for id, epoch in epochs if (row := self._row(id)) and (row.owner, row.epoch) == (owner, epoch)]
@@ -210,6 +229,7 @@ class MemoryStore:
             row = self._row(id)
             if row is not None and (row.owner, row.epoch) == (owner, epoch):
                 row.owner, row.given_back, row.lease_until_s = None, True, self._clock.monotonic_s()
+                row.folding = None
                 row.published_tick = published_tick
 
     async def read_partitions(self, ids: Collection[int] | None = None) -> list[PartitionView]:
@@ -312,7 +332,7 @@ class MemoryStore:
         waiting = (
             row.execution_id
             for row in self.tables.executions.values()
-            if row.finished_ms is None and row.status != "paused"
+            if row.finished_ms is None and row.status not in ("paused", "quarantined")
             if not (row.commands or row.children or row.looks_into)
         )
         return sorted(one for one in waiting if one not in timers | receivers)[:limit]

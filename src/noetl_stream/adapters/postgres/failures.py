@@ -9,7 +9,15 @@ from typing import Final
 
 import asyncpg
 
-from noetl_stream.errors import Fenced, JournalConflict, NoetlError, NotReady, PayloadRefused, Unreachable
+from noetl_stream.errors import (
+    Fenced,
+    JournalConflict,
+    NoetlError,
+    NotReady,
+    PayloadRefused,
+    RequestAnswered,
+    Unreachable,
+)
 
 DRIVER_ERRORS: Final = (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)
 """Everything a call to the database may raise."""
@@ -54,6 +62,8 @@ def _refusal(error: asyncpg.PostgresError, state: str, address: str) -> NoetlErr
     message = error.message or _first_line(error)
     if state == _FENCE_STATE:
         return Fenced("another server has a partition of this tick, or the tick was committed before")
+    if state == "23505" and error.table_name == "request":
+        return RequestAnswered(f"request was about to be written twice: {error.detail}")
     if state == "23505":
         return JournalConflict(f"{error.table_name} was about to be written twice: {error.detail}")
     if state in _REFUSED_BY_STATE:

@@ -18,7 +18,7 @@ from noetl_stream.adapters.postgres.listing import Listing
 from noetl_stream.adapters.postgres.migrate import AppliedMigration, require_schema
 from noetl_stream.adapters.postgres.statements import row_of
 from noetl_stream.adapters.postgres.writer import COMMIT_TIMEOUT_S, Writer
-from noetl_stream.errors import NotReady
+from noetl_stream.errors import Fenced, NotReady
 from noetl_stream.model import codec
 from noetl_stream.model.ids import PARTITIONS
 from noetl_stream.model.search_terms import error_terms, label_terms
@@ -111,13 +111,22 @@ class PostgresStore(Listing):
         """
         await self._writer.commit(tick)
 
-    async def take_over(self, owner: str, lease_s: float, limit: int) -> list[PartitionLease]:
+    async def take_over(
+        self, owner: str, lease_s: float, limit: int, alive: Collection[str] = ()
+    ) -> list[PartitionLease]:
         """See :meth:`noetl_stream.ports.store.Store.take_over`. Sorted by id."""
-        return await self._writer.take_over(owner, lease_s, limit)
+        return await self._writer.take_over(owner, lease_s, limit, alive)
 
     async def owned(self, owner: str) -> list[PartitionLease]:
         """See :meth:`noetl_stream.ports.store.Store.owned`. When it returns, earlier commits have ended."""
         return await self._writer.owned(owner)
+
+    async def set_folding(self, owner: str, partition: int, epoch: int, execution_id: str | None) -> None:
+        rows = await self._database.fetch(
+            "set_folding", owner=owner, partition=partition, epoch=epoch, execution_id=execution_id
+        )
+        if not rows:
+            raise Fenced("another server has the partition")
 
     async def renew(self, owner: str, epochs: Sequence[tuple[int, int]], lease_s: float) -> set[int]:
         ids, numbers = [id for id, _ in epochs], [epoch for _, epoch in epochs]

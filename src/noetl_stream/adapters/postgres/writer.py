@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Final, TypeVar
 
 import asyncpg
@@ -59,10 +59,12 @@ class Writer:
                 hint="it may be committed: read the ticks before the next commit",
             ) from error
 
-    async def take_over(self, owner: str, lease_s: float, limit: int) -> list[PartitionLease]:
+    async def take_over(
+        self, owner: str, lease_s: float, limit: int, alive: Collection[str] = ()
+    ) -> list[PartitionLease]:
         """See :meth:`noetl_stream.ports.store.Store.take_over`. Uses this connection: the row records its backend."""
         free = statement("take_over")
-        arguments = free.arguments({"owner": owner, "lease_s": lease_s, "limit": limit})
+        arguments = free.arguments({"owner": owner, "lease_s": lease_s, "limit": limit, "alive": list(alive)})
         try:
             rows = await self._alone_with_connection(
                 lambda connection: connection.fetch(free.text, *arguments, timeout=self._commit_timeout_s)

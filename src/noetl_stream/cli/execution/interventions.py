@@ -119,8 +119,8 @@ def pause(**shared: Any) -> None:
 @click.command()
 @_request_options()
 def resume(**shared: Any) -> None:
-    """Resume paused executions."""
-    _ask("resume", ("paused",), ResumeRequested, shared)
+    """Resume paused and quarantined executions."""
+    _ask("resume", ("paused", "quarantined"), ResumeRequested, shared)
 
 
 def _ask(

@@ -78,6 +78,7 @@ _ERRORS: Final[Mapping[str, type[NoetlError]]] = {
     "unknown_execution": NotFound,
     "exists": Conflict,
     "not_started": Conflict,
+    "quarantined": Conflict,
     "ended": Conflict,
     "ending": Conflict,
     "not_ended": Conflict,

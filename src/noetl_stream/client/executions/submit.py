@@ -89,10 +89,13 @@ class Requests:
         Raises:
             OutcomeUnknown: no acknowledgement in time; publish it again.
             Unreachable: not connected.
+            PayloadRefused: the request holds a NUL character.
         """
         is_start = isinstance(request.fact, ExecutionRequested)
         message_id = request.request_id if is_start else f"{request.execution_id}.{request.request_id}"
-        await self._log.publish_request(request.execution_id, message_id, self._signer.encode(request))
+        body = self._signer.encode(request)
+        codec.check_text(body)
+        await self._log.publish_request(request.execution_id, message_id, body)
 
 
 class Client:

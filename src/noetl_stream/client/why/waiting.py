@@ -29,7 +29,12 @@ def the_whole(history: JournalHistory, state: Execution, around: Environment) ->
     """Reasons of the whole execution, the most important first."""
     yield from _server(state, around)
     left = counted(len(state.assignments), "command")
-    if state.cancelling:
+    if state.quarantined:
+        text = f"The execution is quarantined, because an input of it could not be folded: {state.quarantined}."
+        resume = f"`noetl-stream execution resume {state.execution_id}` once the cause is gone"
+        moves = f"{resume}, or `noetl-stream execution cancel {state.execution_id}`"
+        yield reason("quarantined", text, moves, state.paused_at_ms, waiting_on=WaitingOnDocument(request="resume"))
+    elif state.cancelling:
         by, since = _requested(history, CancelRequested)
         text = f"The execution is being cancelled{by}; {left} still running."
         grace = next((timer.due_ms for timer in state.timers.values() if timer.purpose == "grace"), None)

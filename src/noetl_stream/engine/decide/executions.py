@@ -24,6 +24,11 @@ def rejection_of(plan: Plan, state: Execution, fact: events.ClientRequest) -> Re
     execution = f"execution {state.execution_id}"
     if state.ended:
         return Rejection("ended", f"{execution} has ended ({state.status})")
+    if state.quarantined:
+        if isinstance(fact, events.CancelRequested | events.ResumeRequested):
+            return None
+        text = f"{execution} is quarantined: resume or cancel it; {state.quarantined}"
+        return Rejection("quarantined", text)
     if state.cancelling and not isinstance(fact, events.CancelRequested):
         return Rejection("ending", f"{execution} is being cancelled")
     if state.failing is not None:
@@ -60,7 +65,7 @@ def _refuse_size(what: str, value: Any, limit: str, limits: Limits) -> Rejection
 def is_redundant(state: Execution, fact: events.ClientRequest) -> bool:
     """Whether the request asks for what is already so, and need not be recorded."""
     if isinstance(fact, events.CancelRequested):
-        return bool(state.cancelling)
+        return bool(state.cancelling) and not state.quarantined
     if isinstance(fact, events.PauseRequested):
         return bool(state.paused_at_ms)
     return isinstance(fact, events.ResumeRequested) and not state.paused_at_ms
@@ -91,12 +96,14 @@ def on_ctx(state: Execution) -> Sequence[Fact]:
 
 def end_when_stopped(state: Execution) -> Sequence[Fact]:
     """Ends an execution that is ending, once every command has ended or the grace period is over (LANGUAGE §9)."""
-    if state.assignments:
-        return ()
+    return () if state.assignments else (_end(state),)
+
+
+def _end(state: Execution) -> Fact:
     if state.failing is not None:
-        return (finished(state, "failed", Outcome("error", error=state.failing)),)
+        return finished(state, "failed", Outcome("error", error=state.failing))
     error = ErrorInfo("cancelled", state.cancelling)
-    return (finished(state, "cancelled", Outcome("error", error=error)),)
+    return finished(state, "cancelled", Outcome("error", error=error))
 
 
 def finished(state: Execution, status: EndStatus, outcome: Outcome) -> Fact:
@@ -201,7 +208,10 @@ def _resume_requested(plan: Plan, state: Execution, fact: events.ResumeRequested
 
 
 def _cancel_requested(plan: Plan, state: Execution, fact: events.CancelRequested) -> Sequence[Fact]:
-    return _stop(state, f"the execution is being cancelled: {state.cancelling}")
+    reason = f"the execution is being cancelled: {state.cancelling}"
+    if state.quarantined:  # its workers were stopped then, and what they say is not folded
+        return (*_order_children(state, "cancel", reason), _end(state))
+    return _stop(state, reason)
 
 
 def _failing(plan: Plan, state: Execution, fact: events.ExecutionFailing) -> Sequence[Fact]:

@@ -46,6 +46,12 @@ def _paused(state: Execution, fact: events.ExecutionPaused) -> Execution:
     return state if state.paused_at_ms or state.ending else replace(state, paused_at_ms=max(state.at_ms, 1))
 
 
+def _quarantined(state: Execution, fact: events.ExecutionQuarantined) -> Execution:
+    if state.quarantined:
+        return state
+    return replace(state, quarantined=fact.reason, paused_at_ms=state.paused_at_ms or max(state.at_ms, 1))
+
+
 def _resumed(state: Execution, fact: events.ExecutionResumed) -> Execution:
     """Shifts waits by the length of the pause: paused time counts towards no timeout, but delays and ``until`` still
     fall due at the original time.
@@ -72,6 +78,7 @@ def _resumed(state: Execution, fact: events.ExecutionResumed) -> Execution:
     return replace(
         state,
         paused_at_ms=0,
+        quarantined="",
         timers={key: postponed(timer) for key, timer in state.timers.items()},
         runs={key: replace(run, started_ms=later(run.started_ms)) for key, run in state.runs.items()},
         assignments={key: shifted(assignment) for key, assignment in state.assignments.items()},
@@ -144,6 +151,7 @@ def _finished(state: Execution, fact: events.ExecutionFinished) -> Execution:
         timers={},
         children={},
         paused_at_ms=0,
+        quarantined="",
         awaited=None,
         resolved={},
         evaluation=None,
@@ -172,12 +180,14 @@ def _ctx_patched(state: Execution, fact: events.CtxPatched) -> Execution:
 
 
 def _cancel_requested(state: Execution, fact: events.CancelRequested) -> Execution:
-    return state if state.ending else replace(state, cancelling=fact.reason or "on request", paused_at_ms=0)
+    if state.ending and not state.quarantined:
+        return state
+    return replace(state, cancelling=fact.reason or "on request", paused_at_ms=0)
 
 
 def _noted(state: Execution, fact: events.ClientRequest) -> Execution:
     """Changes nothing itself; the decision that follows does."""
-    return state if state.ending else replace(state)
+    return state if state.ending and not state.quarantined else replace(state)
 
 
 CLIENT_RULES: Final[Rules] = {
@@ -194,6 +204,7 @@ RULES: Final[Rules] = {
     events.ExecutionStarted: _started,
     events.ExecutionFailing: _failing,
     events.ExecutionPaused: _paused,
+    events.ExecutionQuarantined: _quarantined,
     events.ExecutionResumed: _resumed,
     events.CtxOverwrote: _ctx_noted,
     events.CtxPatchDiscarded: _ctx_noted,

@@ -113,7 +113,7 @@ async def pause(call: Call[Intervention, None]) -> Reply:
 
 @routes("POST", f"{ONE}/resume", "resumeExecution", "operator", ACCEPTED, refuses=CONFLICT)
 async def resume(call: Call[Intervention, None]) -> Reply:
-    """Resume it after a pause."""
+    """Resume it after a pause or a quarantine."""
     return await _ask(call, ResumeRequested(**who_and_why(call)))
 
 

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Annotated, Any, Final
 
 from pydantic import Field
 
-from noetl_stream.errors import NotFound
+from noetl_stream.errors import NoetlError, NotFound
 from noetl_stream.gateway.http.parameters import InPath, Nothing, Parameters
 from noetl_stream.gateway.http.problems import KINDS, page_of
 from noetl_stream.gateway.http.routes import Answer, Call, Reply, Routes
-from noetl_stream.gateway.metrics import MEDIA, Metrics
+from noetl_stream.gateway.metrics import MEDIA, MOST_QUARANTINED, Metrics
 from noetl_stream.gateway.resources.session import CallerDocument, caller_document
 from noetl_stream.ports.gateway import Readiness
+from noetl_stream.ports.operations import Operations
 from noetl_stream.ports.operations.documents import Document, OpenDocument
+from noetl_stream.ports.operations.executions import ExecutionFilter
 from noetl_stream.ports.operations.http import API
 from noetl_stream.ports.operations.problems import TYPE_PREFIX
 
 HTML: Final = "text/html"
+
+COUNT_S: Final = 2.0
+"""How long metrics wait for a number that only Postgres knows."""
 
 
 class Liveness(Document, frozen=True):
@@ -67,6 +73,7 @@ def system_routes(readiness: Readiness, metrics: Metrics, document: dict[str, An
     @routes("GET", "/metrics", "metrics", "viewer", MEASURED, uncounted=True)
     async def measured(call: Call[Nothing, None]) -> Reply:
         """Metrics for Prometheus."""
+        metrics.quarantined(await _quarantined(call.operations))
         return Reply(metrics.text(), media=MEDIA)
 
     @routes("GET", "/openapi.json", "openapi", "viewer", {200: Answer("OpenAPI 3.1", Described)})
@@ -88,3 +95,12 @@ def system_routes(readiness: Readiness, metrics: Metrics, document: dict[str, An
         return Reply(page_of(kind).encode(), media=f"{HTML}; charset=utf-8")
 
     return routes
+
+
+async def _quarantined(operations: Operations) -> float:
+    """How many executions are quarantined, up to :data:`MOST_QUARANTINED`; NaN if Postgres does not say."""
+    page = operations.executions.page(ExecutionFilter(status=("quarantined",)), MOST_QUARANTINED, None)
+    try:
+        return len((await asyncio.wait_for(page, COUNT_S)).items)
+    except (NoetlError, TimeoutError):
+        return float("nan")

@@ -287,6 +287,14 @@ class ExecutionPaused(Fact, frozen=True, tag="execution.paused"):
     reason: str = ""
 
 
+class ExecutionQuarantined(Fact, frozen=True, tag="execution.quarantined"):
+    """A server input: an input of this execution stopped servers. Nothing of it is folded until it is resumed."""
+
+    kind: ClassVar = Kind("workflow", "error")
+
+    reason: str
+
+
 class ExecutionResumed(Fact, frozen=True, tag="execution.resumed"):
     """Paused time does not count towards timeouts: those still set are due ``paused_ms`` later."""
 

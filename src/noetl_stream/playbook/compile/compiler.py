@@ -19,7 +19,7 @@ from noetl_stream.playbook.check.workflow import check_unused, check_workflow, w
 from noetl_stream.playbook.compile.lowering import Lowering
 from noetl_stream.playbook.diagnostics import Diagnostic, InvalidPlaybook, Problems, TooManyProblems
 from noetl_stream.playbook.kinds.spec import LANGUAGE_KINDS, Kinds, KindSpec
-from noetl_stream.playbook.model.document import ParsedPlaybook, read_document
+from noetl_stream.playbook.model.document import ParsedPlaybook, check_address, read_document
 from noetl_stream.playbook.model.layering import knobs_of
 from noetl_stream.playbook.model.step import StepDraft, read_steps
 from noetl_stream.playbook.model.task import TaskDraft
@@ -147,6 +147,8 @@ def _checked(
     plan: Plan | None = None
     try:
         compilation = _compiled(text, kinds, limits, schemas, problems)
+        if text.source is not None:
+            check_address(text.source.root, problems)
         if compilation is not None:
             plan, calls = compilation.plan, tuple(calls_of(compilation.document, compilation.steps))
             check_code(compilation.tasks, compilation.source, problems)

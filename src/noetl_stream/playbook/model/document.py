@@ -13,7 +13,7 @@ from pydantic import AfterValidator, Field
 from noetl_stream.errors import PayloadRefused
 from noetl_stream.model.codec import encode
 from noetl_stream.model.limits import Limits
-from noetl_stream.model.paths import are_segments
+from noetl_stream.model.paths import MAX_PATH_CHARS, are_segments
 from noetl_stream.playbook.diagnostics import BareLocation, Position, Problems, did_you_mean, listed, misspelt
 from noetl_stream.playbook.kinds.inputs import check_against
 from noetl_stream.playbook.kinds.keychain import installed_kinds, plain_text_secrets
@@ -260,6 +260,15 @@ def read_metadata(node: Node | None, problems: Problems) -> Metadata:
             hint = "write names separated by single slashes: team/reports"
             problems.error("invalid_value", "`metadata.path` has an empty, `.` or `..` part", value, hint)
     return metadata
+
+
+def check_address(root: Node, problems: Problems) -> None:
+    """Reports a name or path that is too long. Not asked of what runs already, which may be older than the bound."""
+    for name in ("name", "path"):
+        value = child(child(root, "metadata"), name)
+        if isinstance(value, Scalar) and isinstance(value.value, str) and len(value.value) > MAX_PATH_CHARS:
+            text = f"`metadata.{name}` has {len(value.value)} characters; the limit is {MAX_PATH_CHARS}"
+            problems.error("invalid_value", text, value)
 
 
 def _check_result(node: Node | None, problems: Problems) -> None:

@@ -22,6 +22,7 @@ from noetl_stream.ports.store import (
     InboxRow,
     ObjectUseRow,
     PartitionAdvance,
+    PartitionLease,
     PlaybookRow,
     RequestRow,
     Store,
@@ -49,6 +50,22 @@ BIG = ObjectUseRow(execution_id="parent", key="child/command/1.1.n/0", store="na
 LIST = ObjectUseRow(execution_id="parent", key="child.run", store="journal", owner="child")
 OTHER = ObjectUseRow(execution_id="other", key=BIG.key, store="nats", owner="child")
 DEEP = ObjectUseRow(execution_id="parent", key="grandchild/command/1.1.n/0", store="nats", owner="grandchild")
+
+
+def careful_tick(owner: str, lease: PartitionLease) -> Tick:
+    """A tick after which the partition is no sounder than before."""
+    tick = tick_of(owner, [lease])
+    return replace(tick, partitions=[replace(one, crashes=lease.crashes) for one in tick.partitions])
+
+
+async def heir_of(
+    owner: str, lease: PartitionLease, execution_id: str, store: Store, end_leases: EndLeases
+) -> PartitionLease:
+    """The lease of the other owner, once this one has died while it folded an input of this execution."""
+    await store.set_folding(owner, lease.id, lease.epoch, execution_id)
+    await end_leases()
+    (heir,) = await taken(store, "two" if owner == "one" else "one")
+    return heir
 
 
 class LeaseConformance:
@@ -133,6 +150,59 @@ class LeaseConformance:
         await taken(store, "two", 1)
         assert await store.owned("one") == [lease_of(1, epoch=1, tick=1, last_seq=1, last_ms=1)]
         assert await store.owned("three") == []
+
+
+class SuspicionConformance:
+    """Who is suspected when owners die (PROTOCOL §5 *Poison*)."""
+
+    async def test_what_owners_fold_when_they_die_is_suspect_until_an_input_of_it_is_folded(
+        self, store: Store, end_leases: EndLeases
+    ) -> None:
+        (lease,) = await taken(store)
+        lease = await heir_of("one", lease, "a", store, end_leases)
+        assert (lease.suspect, lease.suspicions) == ("a", 1)
+        lease = await heir_of("two", lease, "a", store, end_leases)
+        await store.set_folding("one", lease.id, lease.epoch, "b")
+        await store.commit(careful_tick("one", lease))
+        (lease,) = await store.owned("one")
+        lease = await heir_of("one", lease, "a", store, end_leases)
+        assert (lease.suspect, lease.suspicions) == ("a", 3), "a tick of another execution says nothing about it"
+        await store.set_folding("two", lease.id, lease.epoch, "a")
+        await store.commit(careful_tick("two", lease))
+        (lease,) = await store.owned("two")
+        assert lease.suspicions == 0
+        lease = await heir_of("two", lease, "a", store, end_leases)
+        assert lease.suspicions == 1
+        lease = await heir_of("one", lease, "b", store, end_leases)
+        assert (lease.suspect, lease.suspicions) == ("b", 1)
+
+    async def test_only_the_owner_says_what_it_folds(self, store: Store, end_leases: EndLeases) -> None:
+        (lease,) = await taken(store)
+        await heir_of("one", lease, "a", store, end_leases)
+        await expect_error(Fenced, store.set_folding("one", lease.id, lease.epoch, "b"))
+
+    async def test_an_owner_that_lives_suspects_none(self, store: Store, end_leases: EndLeases) -> None:
+        (lease,) = await taken(store)
+        await store.set_folding("one", lease.id, lease.epoch, "a")
+        await end_leases()
+        (lease,) = await store.take_over("two", LEASE_S, 1, ["one", "three"])
+        assert (lease.crashes, lease.suspicions) == (0, 0), "it is known to be alive"
+        await store.set_folding("two", lease.id, lease.epoch, "a")
+        await store.give_back("two", [(lease.id, lease.epoch)], [0])
+        (lease,) = await taken(store, "one")
+        assert (lease.crashes, lease.suspicions) == (0, 0), "it gave the partition back"
+        await store.set_folding("one", lease.id, lease.epoch, "a")
+        await store.set_folding("one", lease.id, lease.epoch, None)
+        await end_leases()
+        (lease,) = await taken(store, "two")
+        assert (lease.crashes, lease.suspicions) == (1, 0), "it was folding nothing when it died"
+
+    async def test_a_sound_partition_has_no_suspicions(self, store: Store, end_leases: EndLeases) -> None:
+        (lease,) = await taken(store)
+        lease = await heir_of("one", lease, "a", store, end_leases)
+        await store.commit(tick_of("two", [lease]))
+        (lease,) = await store.owned("two")
+        assert (lease.crashes, lease.suspicions) == (0, 0)
 
 
 class CommitConformance:
@@ -359,6 +429,7 @@ class ObjectUseConformance:
 
 class StoreConformance(
     LeaseConformance,
+    SuspicionConformance,
     CommitConformance,
     ReadingConformance,
     WaitingConformance,

@@ -69,9 +69,9 @@ def execution_row(execution_id: str, **changes: object) -> ExecutionRow:
     return replace(row, **changes)
 
 
-def lease_of(id: int, **others: int) -> PartitionLease:
-    """A partition; what is not said is 0."""
-    return PartitionLease(**dict.fromkeys(PartitionLease._fields, 0) | {"id": id} | others)
+def lease_of(id: int, **others: Any) -> PartitionLease:
+    """A partition; numbers that are not said are 0."""
+    return PartitionLease(**{**dict.fromkeys(PartitionLease._fields, 0), "suspect": None, "id": id, **others})
 
 
 def tick_of(owner: str, leases: Sequence[PartitionLease], **rows: Any) -> Tick:

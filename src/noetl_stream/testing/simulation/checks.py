@@ -33,16 +33,39 @@ async def memory_problems(world: SimulatedWorld, server: Server) -> list[str]:
     return problems
 
 
+async def quarantine_problems(faults: FaultPlan) -> list[str]:
+    """Whether exactly what cannot be folded is set aside, and no message of another execution is kept."""
+    world, poison = faults.world, faults.poison
+    poisoned = poison.execution_id if poison is not None and poison.strikes else ""
+    tables, letters = world.store.tables, await world.store.dead_letters.page(1_000, None)
+    problems = [f"{one}: is quarantined, and nothing is wrong with it" for one in _quarantined(world) - {poisoned}]
+    kept = {letter.row.execution_id for letter in letters} - {poisoned}
+    problems += [f"{execution_id}: has a dead letter" for execution_id in kept]
+    row = tables.executions.get(poisoned)
+    if poisoned and poisoned not in world.refused and (row is None or row.status != "quarantined"):
+        problems.append(f"{poisoned}: is not set aside, although it cannot be folded")
+    return problems
+
+
+def _quarantined(world: SimulatedWorld) -> set[str]:
+    journals = world.store.tables.journals.items()
+    return {one for one, rows in journals if any(row.name == "execution.quarantined" for row in rows.values())}
+
+
 async def final_problems(faults: FaultPlan) -> list[str]:
     """Everything that is wrong in the world of these faults once it is quiescent."""
     world = faults.world
     problems = [f"ended before its time: {role}" for role in world.ended]
+    set_aside = faults.poison.execution_id if faults.poison is not None and faults.poison.strikes else ""
     for execution_id, (submission, job) in {**world.accepted, **world.refused}.items():
+        if execution_id == set_aside and execution_id in world.refused:
+            continue  # it has not begun
         journal = await world.store.journal(execution_id, -1)
         if await world.store.request(execution_id, submission.request_id) is None:
             problems.append(f"{execution_id}: has no request row")
         problems += await _execution_problems(faults, execution_id, job, journal)
-        problems += _effect_problems(faults, execution_id, journal)
+        if execution_id != set_aside:  # what it was doing then, it does again
+            problems += _effect_problems(faults, execution_id, journal)
         problems += _record_problems(world, execution_id, journal)
     for execution_id in await world.store.live_executions(range(PARTITIONS)):
         if execution_id not in world.accepted:

@@ -11,6 +11,7 @@ from typing import Any
 from noetl_stream.errors import Fenced, OutcomeUnknown, Unreachable
 from noetl_stream.ports import subjects
 from noetl_stream.testing.simulation.host import FaultInjector, SimulatedHost
+from noetl_stream.testing.simulation.poison import POISONS, Poison
 from noetl_stream.testing.simulation.world import SimulatedWorld
 
 FAULTS_S = 30.0
@@ -31,6 +32,9 @@ STEADY = frozenset({
 
 TOUCHING = ("worker killed", "worker frozen", "leases end", "queue restored", "command lost", "tail lost")
 """Kinds that may make a running step run again."""
+
+POISONED = {5: "poison kills", 10: "poison refused"}
+"""Which seeds, modulo 16, have an execution that cannot be folded."""
 
 LATENCIES_S = (0.0, 0.0, 0.0, 0.001, 0.003, 0.02)
 READING_S = (0.0, 0.0, 0.001, 0.02, 0.4)
@@ -60,7 +64,10 @@ class FaultPlan(FaultInjector):
         chosen = self.random.sample(HARMLESS, self.random.randint(1, 4))
         if seed % 2:
             chosen += self.random.sample(TOUCHING, self.random.randint(1, 2))
+        if seed % 16 in POISONED:
+            chosen.append(POISONED[seed % 16])
         self.kinds = tuple(chosen) if kinds is None else kinds
+        self.poison = next((Poison(seed, kind) for kind in self.kinds if kind in POISONS), None)
         self.is_fair = False
         self.postgres_away = False
         self._scheduled: dict[str, InjectedFault] = {}
@@ -74,7 +81,7 @@ class FaultPlan(FaultInjector):
         """Whether a server may publish what its successor has reissued: only a fence at the queue (PROTOCOL §5) could
         keep such a first issue, which runs without a claim, from running beside the other.
         """
-        leaves = {"server killed", "idle night", "tail lost"} & set(self.kinds)
+        leaves = {"server killed", "idle night", "tail lost", "poison kills"} & set(self.kinds)
         late = {"server frozen", "partitions stolen"} & set(self.kinds)
         return bool(late) or ("nats away" in self.kinds and bool(leaves))
 

@@ -16,7 +16,7 @@ from random import Random
 
 from noetl_stream.model.ids import PARTITIONS
 from noetl_stream.server.parts import ServerTimes
-from noetl_stream.testing.simulation.checks import final_problems, memory_problems
+from noetl_stream.testing.simulation.checks import final_problems, memory_problems, quarantine_problems
 from noetl_stream.testing.simulation.faults import FAULTS_S, FaultPlan
 from noetl_stream.testing.simulation.host import SimulatedHost
 from noetl_stream.testing.simulation.time import SimulatedLoop, cancel_all_tasks
@@ -81,7 +81,8 @@ def simulate(seed: int, kinds: tuple[str, ...] | None = None) -> SimulationRepor
 async def _run(seed: int, kinds: tuple[str, ...] | None) -> SimulationReport:
     random = Random(f"story {seed}")
     faults = _CheckingFaultPlan(seed, kinds)
-    world = SimulatedWorld(faults, ServerTimes(reconcile_s=0.0 if "reconcile always" in faults.kinds else 10.0))
+    times = ServerTimes(reconcile_s=0.0 if "reconcile always" in faults.kinds else 10.0)
+    world = SimulatedWorld(faults, times, faults.poison)
     await world.register()
     strikes = faults.enter(world)
     for role, count in (("server", random.randint(1, 3)), ("worker", random.randint(1, 3))):
@@ -89,6 +90,8 @@ async def _run(seed: int, kinds: tuple[str, ...] | None) -> SimulationReport:
             world.start(role)
     jobs = [random.choice(JOBS) for _ in range(EXECUTIONS)]
     clients = [asyncio.create_task(world.submit(job, random.uniform(0, FAULTS_S / 2))) for job in jobs]
+    if faults.poison is not None:
+        clients.append(asyncio.create_task(world.submit_poison(faults.poison)))
     began_s = world.clock.monotonic_s()
     for at_s, strike in strikes:
         await world.clock.sleep(max(0.0, began_s + at_s - world.clock.monotonic_s()))
@@ -97,7 +100,11 @@ async def _run(seed: int, kinds: tuple[str, ...] | None) -> SimulationReport:
     faults.clear_up()
     world.clear_up()
     await _wait_until_quiescent(world, clients)
-    problems = [*faults.problems, *await final_problems(faults)]
+    problems = [*faults.problems, *await quarantine_problems(faults)]
+    if faults.poison is not None:
+        await world.release(faults.poison)
+        await _wait_until_quiescent(world, clients)
+    problems += await final_problems(faults)
     length_s = world.clock.monotonic_s()
     digest = _digest(world)
     await cancel_all_tasks()
@@ -111,7 +118,8 @@ async def _wait_until_quiescent(world: SimulatedWorld, clients: list[asyncio.Tas
         await world.clock.sleep(POLL_S)
         if not all(client.done() for client in clients) or world.broker.command_queue.queued:
             continue
-        if not await world.store.live_executions(range(PARTITIONS)):
+        live = await world.store.live_executions(range(PARTITIONS))
+        if all(row.status == "quarantined" for row in (await world.store.executions(live)).values()):
             return
 
 

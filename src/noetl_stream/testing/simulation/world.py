@@ -21,6 +21,7 @@ from noetl_stream.server.server import Server
 from noetl_stream.testing.conformance.catalog import registered
 from noetl_stream.testing.keys import OBJECT_KEYS, SIGNER
 from noetl_stream.testing.simulation.host import FaultInjector, SimulatedHost
+from noetl_stream.testing.simulation.poison import Poison, PoisonedStore
 from noetl_stream.testing.simulation.roles import run_worker, server_on
 from noetl_stream.testing.simulation.time import simulated_clock
 from noetl_stream.testing.simulation.work import CALLED, CALLED_PATH, SIGNAL, Effect, Job, WorkTool
@@ -41,9 +42,10 @@ class SimulatedWorld:
         begun: Servers that have taken partitions.
         ended: Roles that ended unexpectedly, with their error.
         touched: Commands that may run twice.
+        poison: What is wrong with one execution, if any.
     """
 
-    def __init__(self, injector: FaultInjector, times: ServerTimes) -> None:
+    def __init__(self, injector: FaultInjector, times: ServerTimes, poison: Poison | None = None) -> None:
         self.clock = simulated_clock()
         self.broker = MemoryBroker(self.clock)
         self.store = MemoryStore(self.clock)
@@ -55,6 +57,8 @@ class SimulatedWorld:
         self.begun: set[str] = set()
         self.ended: list[str] = []
         self.touched: set[str] = set()
+        self.poison = poison
+        self._servers_store: Any = self.store if poison is None else PoisonedStore(self.store, poison, self._kill)
         self._injector = injector
         self._times = times
         self._requests = Requests(self.broker.event_log, SIGNER)
@@ -72,7 +76,7 @@ class SimulatedWorld:
 
     def start(self, role: str) -> None:
         """Starts a server or a worker."""
-        host = SimulatedHost(f"{role}-{len(self._hosts) + 1}", self.broker, self.store, self._injector)
+        host = SimulatedHost(f"{role}-{len(self._hosts) + 1}", self.broker, self._servers_store, self._injector)
         self._hosts.append(host)
         if role == "server":
             server = self.servers[host.name] = server_on(host, self.catalog, KINDS, self._times)
@@ -125,6 +129,27 @@ class SimulatedWorld:
                 await self._persist(self._ask, submission.execution_id, fact)
         if job.retried is not None:
             await self._retry(submission, job)
+
+    async def submit_poison(self, poison: Poison) -> None:
+        """Submits the execution that cannot be folded; its request may be refused."""
+        await self.clock.sleep(poison.delay_s)
+        submission = Submission.new(poison.job.source, f"simulation/{poison.job.name}", {}, self.clock)
+        poison.execution_id = submission.execution_id
+        await self._persist(self._submit, submission, poison.job)
+
+    async def release(self, poison: Poison) -> None:
+        """Mends what is wrong with it; resumes it and sends what was kept again, as an operator does."""
+        poison.event = ""
+        if poison.execution_id in self.refused:  # it has not begun
+            return
+        await self._persist(self._ask, poison.execution_id, events.ResumeRequested(derive(poison.execution_id, "on")))
+        letters = self.store.dead_letters
+        for letter in reversed(await letters.page(1_000, None)):
+            whole = await letters.get(letter.row.id)
+            if whole is not None and whole.row.source == "events":
+                again = self.broker.event_log.publish_again
+                await again(whole.row.execution_id, f"requeue-{whole.row.id}", whole.row.body)
+            await letters.requeue(letter.row.id, "operator", self.clock.now_ms())
 
     def thaw(self, host: SimulatedHost) -> None:
         """Thaws a host, which now runs what it received while frozen."""
@@ -194,6 +219,12 @@ class SimulatedWorld:
             self.ended.append(f"{host.name}: {error!r}")
         else:
             self.ended.append(f"{host.name} ended")
+
+    def _kill(self, name: str) -> None:
+        """Kills a host, and starts another a second later."""
+        (host,) = [host for host in self._hosts if host.name == name]
+        host.kill()
+        self.replace(host, 1.0)
 
     def _begin(self, work: Coroutine[Any, Any, Any]) -> None:
         self._tasks.append(asyncio.create_task(work))

@@ -70,8 +70,11 @@ class Channel:
         self._liveness = liveness
 
     async def publish(self, report: Report) -> None:
-        """Returns when ``report`` is stored. A retry sends the same bytes under the same id (PROTOCOL §3 *Order*)."""
-        body, identity = codec.encode(report), report_id(report.run, report.number)
+        """Returns when ``report`` is stored. A retry sends the same bytes under the same id (PROTOCOL §3 *Order*).
+
+        It may hold NUL characters, in the message of an error for example, which no server takes.
+        """
+        body, identity = codec.without_nul(codec.encode(report)), report_id(report.run, report.number)
 
         async def store() -> int:
             return await self._log.publish_report(report.execution_id, self._pool, identity, body)

@@ -1,7 +1,7 @@
 -- One tick, all or nothing. PROTOCOL §2 "Lease and fence"; HOT_PATH §5 "Two commit shapes".
 -- Rows are locked in id order, so that ticks and renewals never deadlock.
 with fence as materialized (
-    select p.id, v.last_seq, v.last_ms, v.published_tick
+    select p.id, v.last_seq, v.last_ms, v.published_tick, v.crashes
     from unnest(:partitions.arrays) as v (:partitions.columns)
     join noetl.partition p on p.id = v.id and p.epoch = v.epoch and p.tick = v.tick and p.owner = :owner
     order by p.id
@@ -13,7 +13,9 @@ moved as (
         last_seq = fence.last_seq,
         last_ms = fence.last_ms,
         published_tick = fence.published_tick,
-        crashes = 0,
+        crashes = fence.crashes,
+        folding = null,
+        suspicions = case when fence.crashes = 0 or p.folding = p.suspect then 0 else p.suspicions end,
         backend = pg_backend_pid()
     from fence
     where p.id = fence.id

@@ -11,6 +11,7 @@ set owner = null,
     backend = null,
     lease_until = now(),
     given_back = true,
+    folding = null,
     published_tick = mine.published_tick
 from mine
 where p.id = mine.id

@@ -2,7 +2,7 @@
 select x.execution_id
 from noetl.execution x
 where x.finished_ms is null
-  and x.status <> 'paused'
+  and x.status not in ('paused', 'quarantined')
   and x.commands = 0
   and x.children = 0
   and x.looks_into is null

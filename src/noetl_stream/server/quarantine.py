@@ -1,0 +1,166 @@
+"""Quarantine: one execution is set aside, so that no input of it stops the rest (PROTOCOL §5 *Poison*).
+
+A tick that Postgres refuses for its data is folded again in halves, until one input is alone. After two crashes of a
+partition its inputs are folded one at a time, and the execution is committed first: the next owner finds the suspect.
+One that is found again and again, while no input of it is folded, is quarantined.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final, Generic, NamedTuple, TypeVar
+
+from noetl_stream.engine.effects import SendMessage
+from noetl_stream.engine.state import RecordedFact
+from noetl_stream.errors import NoetlError, RequestAnswered, TickRefused
+from noetl_stream.model.events import ChildFinished, ExecutionQuarantined, ExecutionRequested
+from noetl_stream.model.ids import partition_of
+from noetl_stream.model.messages import InboxMessage, Request
+from noetl_stream.model.outcome import ErrorInfo, Outcome
+from noetl_stream.model.status import Rejection
+from noetl_stream.ports.dead_letters import storable_text
+from noetl_stream.ports.event_log import ReportedMessage
+from noetl_stream.ports.store import InboxItem
+from noetl_stream.server.commit import Committer
+from noetl_stream.server.fold import IN_NO_JOURNAL, Fold
+from noetl_stream.server.inputs import Input as OwnInput
+from noetl_stream.server.partitions import SUSPICIONS
+from noetl_stream.server.parts import ServerParts
+from noetl_stream.server.reconcile import OwedCommand
+from noetl_stream.server.tick import inbox_letter, message_letter, refused
+
+log = logging.getLogger(__name__)
+
+SUSPECTED: Final = f"{SUSPICIONS} servers in a row ended while they folded an input of it"
+
+CARE_SHARE: Final = 12
+"""A stage of a turn folds with care for this part of a lease: four stages leave time to renew it."""
+
+_Input = TypeVar("_Input")
+
+
+class InputKind(NamedTuple, Generic[_Input]):
+    """How inputs of one kind are folded.
+
+    Attributes:
+        fold: Folds and commits some; returns those left to a later tick.
+        execution_of: The execution an input is for.
+        refuse: Adds to a fold what is kept of an input that cannot be folded.
+    """
+
+    fold: Callable[[Sequence[_Input]], Awaitable[Sequence[_Input]]]
+    execution_of: Callable[[_Input], str]
+    refuse: Callable[[Fold, _Input, str], Awaitable[dict[int, tuple[int, int]]]]
+
+
+class Quarantine:
+    """Folds inputs so that one execution that cannot be folded is found, and sets it aside."""
+
+    def __init__(self, parts: ServerParts, committer: Committer) -> None:
+        self._parts = parts
+        self._committer = committer
+
+    async def fold(self, inputs: Sequence[_Input], kind: InputKind[_Input]) -> Sequence[_Input]:
+        """Folds ``inputs``, in as many ticks as it takes; returns those left to a later tick.
+
+        Raises:
+            TickRefused: Postgres refuses to write even that an execution is quarantined.
+        """
+        ownership = self._parts.ownership
+        if not ownership.unsound:
+            return await self._in_halves(inputs, kind)
+        alone = [one for one in inputs if ownership.is_careful(partition_of(kind.execution_of(one)))]
+        together = [one for one in inputs if not ownership.is_careful(partition_of(kind.execution_of(one)))]
+        if together and (rest := await self._in_halves(together, kind)):
+            return [*rest, *alone]
+        return await self._with_care(alone, kind)
+
+    async def _with_care(self, inputs: Sequence[_Input], kind: InputKind[_Input]) -> Sequence[_Input]:
+        """Folds each input in a tick of its own, for as long as the leases allow; returns those that are left."""
+        ownership, clock = self._parts.ownership, self._parts.ports.clock
+        until_s = clock.monotonic_s() + ownership.lease_s / CARE_SHARE
+        for number, one in enumerate(inputs, start=1):
+            execution_id = kind.execution_of(one)
+            rest: Sequence[_Input] = ()
+            async with ownership.folding_alone(execution_id):
+                if ownership.is_condemned(execution_id):
+                    await self._refuse(one, kind, SUSPECTED)
+                    ownership.acquit(execution_id)
+                else:
+                    rest = await self._in_halves([one], kind)
+            if rest or clock.monotonic_s() >= until_s:
+                return [*rest, *inputs[number:]]
+        return ()
+
+    async def set_condemned_aside(self) -> None:
+        """Quarantines executions that owners have died of. One that has not begun is left to :meth:`fold`."""
+        ownership, executions = self._parts.ownership, self._parts.executions
+        await executions.load(ownership.condemned.values())
+        for partition, execution_id in list(ownership.condemned.items()):
+            if executions.state(execution_id) is not None:
+                fold = Fold(executions, self._parts.ports.capabilities)
+                self._quarantine(fold, execution_id, SUSPECTED)
+                async with ownership.folding_alone(execution_id):  # so that the tick clears its suspicions
+                    await self._committer.commit(fold.tick, self._committer.cursors({partition}))
+                ownership.acquit(execution_id)
+
+    async def _in_halves(self, inputs: Sequence[_Input], kind: InputKind[_Input]) -> Sequence[_Input]:
+        try:
+            return await kind.fold(inputs)
+        except (TickRefused, RequestAnswered) as error:
+            await self._parts.executions.reload({kind.execution_of(one) for one in inputs})
+            if len(inputs) == 1:
+                await self._refuse(inputs[0], kind, str(error))
+                return ()
+        middle = len(inputs) // 2
+        if rest := await self._in_halves(inputs[:middle], kind):
+            return [*rest, *inputs[middle:]]
+        return await self._in_halves(inputs[middle:], kind)
+
+    async def _refuse(self, one: _Input, kind: InputKind[_Input], reason: str) -> None:
+        execution_id = kind.execution_of(one)
+        reason = storable_text(reason)
+        fold = Fold(self._parts.executions, self._parts.ports.capabilities)
+        moved = await kind.refuse(fold, one, reason)
+        self._quarantine(fold, execution_id, reason)
+        try:
+            await self._committer.commit(fold.tick, moved)
+        except NoetlError as error:
+            log.error("cannot quarantine: %s", error, extra={"execution": execution_id})
+            raise
+
+    def _quarantine(self, fold: Fold, execution_id: str, reason: str) -> None:
+        log.error("quarantined: %s", reason, extra={"execution": execution_id})
+        fold.own_input(execution_id, RecordedFact(ExecutionQuarantined(reason), at_ms=self._parts.inputs.now_ms()))
+
+    # --- what is kept of an input -------------------------------------------------------------------------------------
+
+    async def refuse_message(self, fold: Fold, message: ReportedMessage, reason: str) -> dict[int, tuple[int, int]]:
+        """Keeps a message of EVENTS as a dead letter; answers a request."""
+        body = fold.decode(message)
+        if body is not None:
+            fold.tick.dead_letters.append(message_letter(message, reason))
+        if isinstance(body, Request) and not await self._parts.ports.store.request(body.execution_id, body.request_id):
+            answer = refused(body.execution_id, Rejection("quarantined", f"the request cannot be stored: {reason}"))
+            fold.tick.answer(body.request_id, body.execution_id, answer, IN_NO_JOURNAL)
+        return {message.partition: (message.sequence, message.at_ms)}
+
+    async def refuse_inbox(self, fold: Fold, item: InboxItem, reason: str) -> dict[int, tuple[int, int]]:
+        """Keeps a message between executions as a dead letter; tells the parent of a child that cannot start."""
+        at_ms = self._parts.inputs.now_ms()
+        message = fold.decode_inbox(item, at_ms)
+        if message is not None:
+            fold.tick.dead_letters.append(inbox_letter(item, at_ms, reason))
+        fact = message.fact if message is not None else None
+        if isinstance(fact, ExecutionRequested) and fact.parent and not self._parts.executions.state(item.execution_id):
+            parent = fact.parent
+            error = ErrorInfo("child_failed", f"playbook {fact.path} cannot start: {reason}", code="quarantined")
+            end = ChildFinished(item.execution_id, parent.command_id, Outcome("error", error=error), parent.path)
+            told = SendMessage(IN_NO_JOURNAL, InboxMessage(parent.execution_id, end))
+            fold.tick.collect(item.execution_id, item.partition, [told])
+        return self._committer.cursors({item.partition})
+
+    async def refuse_own(self, fold: Fold, one: OwnInput | OwedCommand, reason: str) -> dict[int, tuple[int, int]]:
+        """Keeps nothing: the state still waits for a timer or a result, and finds it again when it is resumed."""
+        return self._committer.cursors({partition_of(one[0])})

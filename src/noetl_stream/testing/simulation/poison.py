@@ -1,0 +1,63 @@
+"""An execution that no server can fold (PROTOCOL §5 *Poison*): it alone is set aside, and goes on once it is mended."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import Any, Final
+
+from noetl_stream.errors import PayloadRefused
+from noetl_stream.ports.store import Store, Tick
+from noetl_stream.testing.simulation.work import JOBS
+
+POISONS: Final = ("poison refused", "poison kills")
+"""Kinds of poison: the store refuses a tick with such an event of the execution, or the server dies of it."""
+
+EVENTS: Final = (
+    "execution.requested", "step.scheduled", "step.started", "task.processed", "step.done", "step.failed",
+    "next.evaluated", "timer.fired", "child.finished", "loop.iteration.done",
+)  # fmt: skip
+
+
+class Poison:
+    """What is wrong with one execution.
+
+    Attributes:
+        job: What it runs.
+        event: The name of the events of it that cannot be committed; empty once that is mended.
+        execution_id: Empty until it is submitted.
+        strikes: How many ticks had such an event.
+    """
+
+    def __init__(self, seed: int, kind: str) -> None:
+        random = Random(f"poison {seed}")
+        self.kills = kind == "poison kills"
+        self.job = random.choice([job for job in JOBS if job.accepted and not job.asks and job.retried is None])
+        self.event = random.choice(EVENTS)
+        self.delay_s = random.uniform(0, 10)
+        self.execution_id = ""
+        self.strikes = 0
+
+    def is_in(self, tick: Tick) -> bool:
+        return any(row.execution_id == self.execution_id and row.name == self.event for row in tick.events)
+
+
+class PoisonedStore:
+    """The store as servers have it. ``kill`` ends the one with this name."""
+
+    def __init__(self, real: Store, poison: Poison, kill: Callable[[str], None]) -> None:
+        self._real = real
+        self._poison = poison
+        self._kill = kill
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._real, name)
+
+    async def commit(self, tick: Tick) -> None:
+        if not self._poison.is_in(tick):
+            await self._real.commit(tick)
+            return
+        self._poison.strikes += 1
+        if not self._poison.kills:
+            raise PayloadRefused("a value that the simulated store cannot hold")
+        self._kill(tick.owner)
