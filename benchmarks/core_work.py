@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -21,7 +21,8 @@ from noetl_stream.engine.replay import replay
 from noetl_stream.engine.runner.outputs import ReportFacts, RunTask
 from noetl_stream.engine.runner.runner import CommandRunner
 from noetl_stream.model import codec
-from noetl_stream.model.events import ExecutionRequested
+from noetl_stream.model.composite import whole_run
+from noetl_stream.model.events import ExecutionRequested, Fact
 from noetl_stream.model.ids import PARTITIONS, partition_of
 from noetl_stream.model.messages import Go, Report, Request, StepCommand
 from noetl_stream.model.outcome import Meta, Outcome
@@ -29,7 +30,8 @@ from noetl_stream.playbook.compile.compiler import compile_playbook
 from noetl_stream.playbook.plan import Plan
 from noetl_stream.ports.command_queue import QueuedCommand
 from noetl_stream.ports.event_log import DecidedMessage, ReportedMessage
-from noetl_stream.ports.store import EventRow, ExecutionRow, FeedRow
+from noetl_stream.ports.journal import events_of
+from noetl_stream.ports.store import EntryRow, ExecutionRow, FeedRow, StoredEntry
 from noetl_stream.server.execution_cache import ExecutionCache
 from noetl_stream.server.fold import Fold
 from noetl_stream.server.plan_cache import PlanCache
@@ -76,7 +78,7 @@ PIPELINE: Final = HEAD + "- step: work\n  tool:" + "".join(TASK.replace("NAME", 
 class Written(NamedTuple):
     """What a tick writes, and what is published after it. ``executions`` are the rows that it inserts or updates."""
 
-    events: list[EventRow]
+    entries: list[EntryRow]
     executions: list[ExecutionRow]
     feed: list[FeedRow]
     records: list[DecidedMessage]
@@ -107,24 +109,26 @@ class CoreServer:
             if state.ended:
                 self._executions.end(execution_id)
         records = tick.journal_records(TICKS, TICKS, SERVER)
-        return Written(tick.events, rows, tick.feed_rows(TICKS), records, tick.commands)
+        return Written(tick.entry_rows(), rows, tick.feed_rows(TICKS), records, tick.commands)
 
 
 def run_command(plan: Plan, body: bytes) -> bytes:
     """A worker's run of one command, from its bytes to those of the report."""
     command = codec.decode_command(body)
     runner = CommandRunner(plan, command, Go(next_number=0), kinds=KINDS, worker=WORKER, references=NO_REFERENCES)
-    events: list[msgspec.Raw] = []
+    facts: list[Fact] = []
     outputs = deque(runner.begin())
     while outputs:
         output = outputs.popleft()
         if isinstance(output, ReportFacts):
-            events += [msgspec.Raw(codec.encode(fact)) for fact in output.facts]
+            facts += output.facts
         elif isinstance(output, RunTask):
             outputs.extend(runner.complete(output.id, _outcome(runner, output, command)))
         else:
             raise AssertionError(f"no-ops need no {output}")
-    return codec.encode(_report(command, events))
+    whole = whole_run(command.step_run_id, facts)
+    reported = facts if whole is None else [whole]
+    return codec.encode(_report(command, [msgspec.Raw(codec.encode(fact)) for fact in reported]))
 
 
 def _outcome(runner: CommandRunner, action: RunTask, command: StepCommand) -> Outcome:
@@ -210,10 +214,12 @@ def worked(playbook: str, executions: int, units: int) -> Work:
 
 def replayed(playbook: str, executions: int, units: int) -> Work:
     """What a takeover does: their states from their journals."""
-    journals: dict[str, list[EventRow]] = {}
-    for row in (row for written in rehearse(playbook, executions).written for row in written.events):
-        journals.setdefault(row.execution_id, []).append(row)
-    return Work(lambda: [replay(*journal) for journal in journals.items()], executions * units)
+    journals: dict[str, list[StoredEntry]] = {}
+    for row in (row for written in rehearse(playbook, executions).written for row in written.entries):
+        values: dict[str, Any] = {name: getattr(row, name, None) for name in StoredEntry._fields}
+        entry = StoredEntry(**values)
+        journals.setdefault(row.execution_id, []).append(entry)
+    return Work(lambda: [replay(one, events_of(one, journal)) for one, journal in journals.items()], executions * units)
 
 
 def compiled(playbook: str, times: int) -> Work:

@@ -11,11 +11,12 @@ from noetl_stream.adapters.memory.broker import MemoryBroker
 from noetl_stream.adapters.memory.store import MemoryFeed, MemoryStore
 from noetl_stream.client.feed.live import LiveFeed
 from noetl_stream.errors import Unreachable
+from noetl_stream.model import codec
 from noetl_stream.ports import subjects
 from noetl_stream.ports.operations.feed import FeedEvent
 from noetl_stream.ports.store import FedEvent, PartitionLease, StoredEvent
 from noetl_stream.testing.conformance.feed import tick_with_events
-from noetl_stream.testing.conformance.store_rows import taken, tick_of
+from noetl_stream.testing.conformance.store_rows import FACTS, taken, tick_of
 from noetl_stream.testing.simulation.time import simulated_clock
 
 
@@ -79,7 +80,7 @@ class World:
         partition: int = 0,
         quietly: bool = False,
         named: str = "token.enqueued",
-        data: bytes = b'{"status":"completed"}',
+        data: bytes | None = None,
         finished_ms: int | None = None,
     ) -> None:
         """One tick adds ``by`` events to each of these journals."""
@@ -90,12 +91,13 @@ class World:
             self._positions[name] = first + by - 1
             entries.append((name, first, first + by - 1))
         tick = tick_with_events(tick_of("one", [lease]), entries)
-        events = [replace(event, name=named, data=data) for event in tick.events]
+        facts = codec.encode([FACTS[named]]) if data is None else b"[%b]" % data
+        events = [replace(entry, data=facts) for entry in tick.entries]
         rows = [
             replace(row, position=last, finished_ms=finished_ms)
             for row, (_, _, last) in zip(tick.executions, entries, strict=True)
         ]
-        await self.store.commit(replace(tick, events=events, executions=rows, feed=tick.feed if by else []))
+        await self.store.commit(replace(tick, entries=events, executions=rows, feed=tick.feed if by else []))
         self._leases[partition] = lease._replace(tick=lease.tick + 1)
         if not quietly:
             for name in executions:

@@ -11,6 +11,8 @@ from feed_world import each, numbered, some, world
 from noetl_stream.client.feed.live import LiveFeed
 from noetl_stream.client.feed.tail import BATCH_CHARS, PATIENCE_S
 from noetl_stream.errors import NotFound, Unreachable, UsageError
+from noetl_stream.model import codec
+from noetl_stream.model.events import CtxPatched
 from noetl_stream.testing.simulation.time import simulated_clock
 
 
@@ -162,7 +164,8 @@ async def test_the_rest_of_a_tick_is_too_old_too() -> None:
 
 async def test_large_events_come_few_at_a_time() -> None:
     stage = await world()
-    await stage.grow("a", by=20, data=b'{"x":"' + b"x" * (BATCH_CHARS // 4) + b'"}')
+    large = CtxPatched("request", "ann", patch={"x": "x" * (BATCH_CHARS // 4)})
+    await stage.grow("a", by=20, data=codec.encode(large))
     feed = await stage.feed.execution("a", 0)
     sizes: list[int] = []
     while sum(sizes) < 20:

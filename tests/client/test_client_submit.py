@@ -13,7 +13,7 @@ from noetl_stream.engine.decide.executions import refuse
 from noetl_stream.model import codec
 from noetl_stream.model.events import ExecutionRequested
 from noetl_stream.model.ids import partition_of
-from noetl_stream.model.messages import JournalRecord, Request
+from noetl_stream.model.messages import JournalRecord, RecordEntry, Request
 from noetl_stream.ports import subjects
 from noetl_stream.testing.keys import SIGNER
 from noetl_stream.testing.simulation.time import simulated_clock
@@ -27,9 +27,16 @@ async def refusal_of_submission(diagnostics: list[dict[str, Any]]) -> RequestRef
     client = Client(Requests(broker.event_log, SIGNER), broker.blobs, broker.bus)
     follower = await client.follow("execution-1").open()
     partition = partition_of("execution-1")
-    entries = [msgspec.Raw(codec.encode(fact)) for fact in refuse(diagnostics, "it has not failed")]
+    decisions = msgspec.Raw(codec.encode(list(refuse(diagnostics, "it has not failed"))))
+    entries = [msgspec.Raw(codec.encode(RecordEntry("request-1", 0, 1, decisions)))]
     record = JournalRecord(
-        execution="execution-1", first_position=2, entries=entries, through=1, partition=partition, tick=1, epoch=1
+        execution="execution-1",
+        first_position=2,
+        entries=entries,
+        through=1,
+        partition=partition,
+        tick=1,
+        epoch=1,
     )
     broker.bus.send(subjects.decided(partition, "execution-1"), codec.encode(record))
     with pytest.raises(RequestRefused) as refused:

@@ -21,7 +21,7 @@ WIDTH: Final = 120
 sys.path.append(str(ROOT / "benchmarks"))
 
 from core_work import CHAIN, rehearse  # noqa: E402  benchmarks are no package
-from noetl_stream.ports.store import EventRow  # noqa: E402
+from noetl_stream.ports.store import EntryRow  # noqa: E402
 from noetl_stream.ports.subjects import command_subject, decided  # noqa: E402
 
 
@@ -47,7 +47,7 @@ def blocks() -> dict[str, str]:
     return {
         "command": message(command_subject(ordered.pool, ordered.execution_id, ordered.command_id), ordered.body),
         "report": message(report.subject, report.body),
-        "rows": "".join(map(journal_row, written.events)),
+        "rows": "".join(map(journal_row, written.entries)),
         "execution": "".join(f"{name} {shown(value)}\n" for name, value in columns.items() if value is not None),
         "feed": f"partition {feed.partition}, tick {feed.tick}: {feed.entries.decode()}\n",
         "record": message(decided(record.partition, record.execution_id), record.body),
@@ -58,10 +58,10 @@ def message(subject: str, body: bytes) -> str:
     return f"{subject}\n{len(body)} bytes:\n{broken(body)}"
 
 
-def journal_row(row: EventRow) -> str:
-    columns = {name: getattr(row, name) for name in row.__struct_fields__ if name not in ("execution_id", "data")}
+def journal_row(row: EntryRow) -> str:
+    columns = {name: getattr(row, name) for name in row.__struct_fields__ if name not in ("data", "decisions")}
     line = ", ".join(f"{name} {value}" for name, value in columns.items() if value is not None)
-    return f"{line}\n    {row.data.decode()}\n"
+    return f"{line}\ndata:\n{broken(row.data)}decisions:\n{broken(row.decisions or b'null')}"
 
 
 def shown(value: object) -> object:

@@ -11,12 +11,15 @@ import pytest
 from noetl_stream.engine import advance
 from noetl_stream.engine.evolve import dispatch, executions, worker_facts
 from noetl_stream.model import events
+from noetl_stream.model.composite import Composite, StepRan
 from noetl_stream.model.events import KINDS, Fact, client, server, worker
 from noetl_stream.model.events.parts import Entity, EventStatus, Kind
 from noetl_stream.model.events.server import StepPatched, StepReused
 
 WHOLE_EXECUTION = {events.ExecutionRequested, events.ReferenceResolved}
 """What ``evolve`` handles itself: before there is a state, and with a value beside the fact."""
+
+COMPOSITE = set(typing.get_args(Composite))
 
 ENTRIES = {StepPatched, StepReused}
 """Facts inside ``execution.reused``, never on their own."""
@@ -32,7 +35,7 @@ def of(module: ModuleType) -> list[type[Fact]]:
 
 
 def test_the_union_is_closed_over_every_kind_there_is() -> None:
-    assert set(KINDS.values()) == concrete(Fact) - ENTRIES - {events.ClientRequest}
+    assert set(KINDS.values()) == concrete(Fact) - ENTRIES - COMPOSITE - {events.ClientRequest}
 
 
 @pytest.mark.parametrize("fact", of(server), ids=lambda fact: fact.event_name())
@@ -46,12 +49,12 @@ def test_client_requests_change_the_state(fact: type[Fact]) -> None:
 
 
 def test_a_worker_may_report_its_own_kinds_and_no_others() -> None:
-    assert set(worker_facts.RULES) == set(of(worker))
+    assert set(worker_facts.RULES) == {*of(worker), StepRan}
 
 
 def test_rules_are_about_facts_that_a_journal_can_hold() -> None:
     ruled = {*dispatch.SERVER_RULES, *executions.CLIENT_RULES, *worker_facts.RULES, *advance.RULES}
-    assert ruled <= set(KINDS.values())
+    assert ruled <= {*KINDS.values(), *COMPOSITE}
 
 
 @pytest.mark.parametrize("fact", KINDS.values(), ids=lambda fact: fact.event_name())

@@ -45,6 +45,7 @@ from noetl_stream.sealing.keys import key_ring, new_key
 from noetl_stream.server.parts import ServerPorts
 from noetl_stream.server.server import Server
 from noetl_stream.settings.environment import GatewayLimits
+from noetl_stream.testing.entries import events_in
 from noetl_stream.testing.keys import CAPABILITIES, OBJECT_KEYS, SIGNER
 from noetl_stream.testing.simulation.roles import check_once
 from noetl_stream.tools.contract import Tool
@@ -158,7 +159,7 @@ class GatewayStage:
         commit = self.store.commit
 
         async def refuse(tick: Tick) -> None:
-            if any((row.execution_id, row.name) == (execution_id, name) for row in tick.events):
+            if (execution_id, name) in events_in(tick):
                 raise PayloadRefused("a value that this store cannot hold")
             await commit(tick)
 

@@ -314,7 +314,7 @@ class Interrupted:
         return call
 
 
-def once(error: NoetlError, wanted: Callable[[Any], bool] = lambda tick: bool(tick.events)) -> Callable[[Any], Any]:
+def once(error: NoetlError, wanted: Callable[[Any], bool] = lambda tick: bool(tick.entries)) -> Callable[[Any], Any]:
     """Fails the first tick for which ``wanted`` holds, and no other."""
     left = [error]
 

@@ -8,6 +8,7 @@ import pytest
 from server_stage import ONE_STEP, Stage, once
 
 from noetl_stream.errors import Fenced, JournalConflict, NoetlError, OutcomeUnknown
+from noetl_stream.testing.entries import names_in
 from noetl_stream.testing.simulation.work import JOBS, Job
 
 EXECUTION = "execution-1"
@@ -19,7 +20,7 @@ UNKNOWN = OutcomeUnknown("no answer to the commit")
 async def test_a_commit_of_unknown_outcome_doubles_and_loses_nothing(stage: Stage, committed: bool, event: str) -> None:
     await stage.server()
     stage.start_worker()
-    interrupt = once(UNKNOWN, lambda tick: any(row.name == event for row in tick.events))
+    interrupt = once(UNKNOWN, lambda tick: event in names_in(tick))
     if committed:
         stage.store.after_commit = interrupt
     else:

@@ -9,6 +9,7 @@ from waiting_stage import EXECUTION, result_of, whole
 from noetl_stream.errors import Fenced, NoetlError, OutcomeUnknown
 from noetl_stream.model.events import ChildRequested
 from noetl_stream.ports.store import ObjectUseRow
+from noetl_stream.testing.entries import names_in
 from noetl_stream.testing.simulation.work import CALLED, CALLED_PATH, playbook, work
 
 LIMITS = {"policy": {"limits": {"max_inline_bytes": 300}}}
@@ -65,7 +66,7 @@ async def test_the_row_is_written_with_the_record_and_not_before(stage: Stage) -
     seen: list[tuple[bool, bool]] = []
 
     def look(tick: Any) -> None:
-        finished = any(event.name == "child.finished" for event in tick.events)
+        finished = "child.finished" in names_in(tick)
         seen.append((finished, bool(tick.object_uses)))
 
     stage.store.before_commit = look

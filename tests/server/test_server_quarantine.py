@@ -21,6 +21,7 @@ from noetl_stream.model.ids import digest_of
 from noetl_stream.model.messages import Request
 from noetl_stream.ports.dead_letters import DeadLetter
 from noetl_stream.ports.subjects import playbook_key
+from noetl_stream.testing.entries import events_in
 from noetl_stream.testing.keys import SIGNER
 from noetl_stream.testing.simulation.work import CALLED, JOBS, playbook, work
 
@@ -34,7 +35,7 @@ def refusing(execution_id: str, *names: str) -> Callable[[Any], NoetlError | Non
     """Refuses every tick with such an event of this execution, as Postgres does for a value it cannot hold."""
 
     def refuse(tick: Any) -> NoetlError | None:
-        return REFUSED if any(row.execution_id == execution_id and row.name in names for row in tick.events) else None
+        return REFUSED if any((execution_id, name) in events_in(tick) for name in names) else None
 
     return refuse
 
@@ -135,7 +136,7 @@ async def test_a_called_playbook_that_cannot_start_fails_the_step_that_called_it
 
     def refuse(tick: Any) -> NoetlError | None:
         called[:] = called or [row.execution_id for row in tick.inbox]
-        begins = (row.execution_id for row in tick.events if row.name == "execution.requested")
+        begins = [one for one, name in events_in(tick) if name == "execution.requested"]
         return REFUSED if called and called[0] in begins else None
 
     stage.store.before_commit = refuse

@@ -8,6 +8,7 @@ from waiting_stage import EXECUTION, Dies, error_of, hear, result_of, signal, wh
 
 from noetl_stream.errors import Fenced, NoetlError, NotReady, OutcomeUnknown
 from noetl_stream.model.events import CancelRequested, CtxPatched, PauseRequested, ReferenceAwaited, ResumeRequested
+from noetl_stream.testing.entries import names_in
 from noetl_stream.testing.simulation.host import FaultInjector, SimulatedHost
 from noetl_stream.testing.simulation.work import playbook, work
 
@@ -152,7 +153,7 @@ async def test_a_value_whose_tick_went_wrong_is_looked_up_again(
 ) -> None:
     await stage.server()
     stage.start_worker()
-    wrong = once(error, lambda tick: any(event.name == "reference.resolved" for event in tick.events))
+    wrong = once(error, lambda tick: "reference.resolved" in names_in(tick))
     if committed:
         stage.store.after_commit = wrong
     else:

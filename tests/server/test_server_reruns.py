@@ -22,6 +22,7 @@ from noetl_stream.model.ids import digest_of
 from noetl_stream.model.messages import Request
 from noetl_stream.ports.store import ObjectUseRow
 from noetl_stream.server.inputs import ORIGINALS_AT_ONCE
+from noetl_stream.testing.entries import names_in
 from noetl_stream.testing.keys import SIGNER
 from noetl_stream.testing.simulation.host import FaultInjector, SimulatedHost
 from noetl_stream.testing.simulation.work import playbook, work
@@ -307,7 +308,7 @@ async def test_a_database_that_is_away_is_waited_for(slow: tuple[Stage, Slow, Si
 @pytest.mark.parametrize("error", [Fenced("another has it"), OutcomeUnknown("no answer")], ids=["fenced", "unknown"])
 @pytest.mark.parametrize("committed", [False, True], ids=["not committed", "committed"])
 async def test_a_reuse_is_folded_once_even_if_its_tick_fails(failed: Stage, error: NoetlError, committed: bool) -> None:
-    wrong = once(error, lambda tick: any(event.name == "execution.reused" for event in tick.events))
+    wrong = once(error, lambda tick: "execution.reused" in names_in(tick))
     if committed:
         failed.store.after_commit = wrong
     else:

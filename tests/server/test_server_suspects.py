@@ -25,6 +25,7 @@ from noetl_stream.server import fold
 from noetl_stream.server.partitions import CAREFUL_FROM, SOUND_AFTER, SUSPICIONS
 from noetl_stream.server.quarantine import SUSPECTED
 from noetl_stream.server.server import Server
+from noetl_stream.testing.entries import names_in
 from noetl_stream.testing.simulation.host import FaultInjector, SimulatedHost
 from noetl_stream.testing.simulation.work import JOBS, playbook
 
@@ -152,7 +153,7 @@ async def test_care_for_an_idle_partition_slows_no_other_down(stage: Stage) -> N
     begun: list[int] = []
 
     def count(tick: Tick) -> None:
-        begun.append(sum(row.name == "execution.requested" for row in tick.events))
+        begun.append(names_in(tick).count("execution.requested"))
 
     stage.store.before_commit = count
     server = await stage.server()

@@ -11,6 +11,7 @@ from noetl_stream.errors import EvaluationEnded, Unreachable
 from noetl_stream.model.events import EvaluationAwaited, EvaluationFinished
 from noetl_stream.ports.store import Tick
 from noetl_stream.server.fold import TICK_OPERATIONS
+from noetl_stream.testing.entries import names_in
 from noetl_stream.testing.simulation.work import playbook, work
 
 
@@ -115,7 +116,7 @@ async def test_messages_that_a_full_tick_left_are_folded_by_the_next(stage: Stag
     routed: list[int] = []
 
     def count(tick: Tick) -> None:
-        routed.append(sum(row.name == "next.evaluated" for row in tick.events))
+        routed.append(names_in(tick).count("next.evaluated"))
 
     stage.store.before_commit = count
     async with asyncio.TaskGroup() as group:

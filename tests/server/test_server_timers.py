@@ -27,6 +27,7 @@ from noetl_stream.ports.sealed_blobs import SealedBlobs
 from noetl_stream.server.inputs import FEW
 from noetl_stream.server.parts import ServerPorts
 from noetl_stream.server.server import Server
+from noetl_stream.testing.entries import names_in
 from noetl_stream.testing.keys import CAPABILITIES, OBJECT_KEYS, SIGNER
 from noetl_stream.testing.simulation.work import playbook, work
 
@@ -121,7 +122,7 @@ async def test_a_timer_is_a_row_until_the_tick_that_folds_its_firing(stage: Stag
     fired: list[bool] = []
 
     def look(tick: Any) -> NoetlError | None:
-        if any(event.name == "timer.fired" for event in tick.events):
+        if "timer.fired" in names_in(tick):
             fired.append([key[0] for key in tick.timers_gone] == [EXECUTION] and not tick.timers)
         return None
 
@@ -141,7 +142,7 @@ async def test_a_timer_whose_tick_went_wrong_has_fired_exactly_once(
 ) -> None:
     await stage.server()
     stage.start_worker()
-    wrong = once(error, lambda tick: any(event.name == "timer.fired" for event in tick.events))
+    wrong = once(error, lambda tick: "timer.fired" in names_in(tick))
     if committed:
         stage.store.after_commit = wrong
     else:

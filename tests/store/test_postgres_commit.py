@@ -16,12 +16,12 @@ from noetl_stream.adapters.postgres.store import PostgresStore
 from noetl_stream.errors import Fenced, OutcomeUnknown, PayloadRefused, Unreachable
 from noetl_stream.model.ids import PARTITIONS
 from noetl_stream.model.paths import MAX_PATH_CHARS
-from noetl_stream.testing.conformance.store_rows import event_row, execution_row, taken, tick_of
+from noetl_stream.testing.conformance.store_rows import entry_row, execution_row, taken, tick_of
 from noetl_stream.testing.waiting import expect_error
 
 DEADLINE_S = 10.0
-SMALL = [event_row("a", 1)]
-LARGE = [event_row("a", position) for position in range(1, 200)]
+SMALL = [entry_row("a", 1)]
+LARGE = [entry_row("a", position) for position in range(1, 200)]
 BOTH_SHAPES = pytest.mark.parametrize("events", [SMALL, LARGE], ids=["one statement", "copy"])
 HOLD_PARTITION = "select 1 from noetl.partition where id = 0 for update"
 
@@ -87,7 +87,7 @@ async def test_a_commit_that_waited_for_a_takeover_is_fenced(
     (lease,) = await taken(postgres_store)
     async with holder.transaction():
         await holder.execute(HOLD_PARTITION)
-        tick = tick_of("one", [lease], events=events)
+        tick = tick_of("one", [lease], entries=events)
         commit = asyncio.create_task(expect_error(Fenced, postgres_store.commit(tick)))
         await backend_waiting_for_a_lock(watcher)
         await holder.execute("update noetl.partition set epoch = epoch + 1, owner = 'two' where id = 0")
@@ -100,7 +100,7 @@ async def test_a_connection_lost_during_a_commit_leaves_its_outcome_unknown(
     postgres_store: PostgresStore, holder: Any, watcher: Any, events: list[Any]
 ) -> None:
     (lease,) = await taken(postgres_store)
-    tick = tick_of("one", [lease], events=events)
+    tick = tick_of("one", [lease], entries=events)
     async with holder.transaction():
         await holder.execute(HOLD_PARTITION)
         commit = asyncio.create_task(expect_error(OutcomeUnknown, postgres_store.commit(tick)))
@@ -119,7 +119,7 @@ async def test_a_commit_without_an_answer_in_time_is_settled_when_owned_answers(
     store = await PostgresStore.open(dsn, name="impatient", commit_timeout_s=0.2)
     try:
         (lease,) = await taken(store)
-        tick = tick_of("one", [lease], events=events)
+        tick = tick_of("one", [lease], entries=events)
         async with holder.transaction():
             await holder.execute(HOLD_PARTITION)
             await expect_error(OutcomeUnknown, store.commit(tick))
@@ -134,7 +134,7 @@ async def test_owned_ends_a_commit_that_was_cancelled_and_still_waits(
     postgres_store: PostgresStore, holder: Any, watcher: Any
 ) -> None:
     (lease,) = await taken(postgres_store)
-    tick = tick_of("one", [lease], events=SMALL)
+    tick = tick_of("one", [lease], entries=SMALL)
     async with holder.transaction():
         await holder.execute(HOLD_PARTITION)
         commit = asyncio.create_task(postgres_store.commit(tick))
@@ -196,7 +196,7 @@ async def test_a_commit_with_a_lost_answer_is_kept(dsn: str, watcher: Any, event
     try:
         (lease,) = await taken(store)
         await store.commit(tick_of("one", [lease]))  # prepares the statement
-        tick = tick_of("one", [lease._replace(tick=1)], events=events)
+        tick = tick_of("one", [lease._replace(tick=1)], entries=events)
         dropper.order = order
         commit = asyncio.create_task(expect_error(OutcomeUnknown, store.commit(tick)))
         await until(watcher, "tick = 2 from noetl.partition where id = 0")
@@ -218,7 +218,7 @@ async def test_the_store_continues_after_postgres_ended_all_its_connections(
         "select pg_terminate_backend(pid, 5000) from pg_stat_activity"
         " where datname = current_database() and pid <> pg_backend_pid()"
     )
-    await until_connected(lambda: postgres_store.commit(tick_of("one", leases, events=SMALL)))
+    await until_connected(lambda: postgres_store.commit(tick_of("one", leases, entries=SMALL)))
     assert len(await until_connected(lambda: postgres_store.journal("a"))) == 1
 
 
@@ -240,7 +240,7 @@ async def test_a_full_disk_is_one_clear_error_and_the_tick_can_be_retried(
     postgres_store: PostgresStore, watcher: Any, events: list[Any]
 ) -> None:
     (lease,) = await taken(postgres_store)
-    tick = tick_of("one", [lease], events=events, executions=[execution_row("a")])
+    tick = tick_of("one", [lease], entries=events, executions=[execution_row("a")])
     await watcher.execute(
         """
         create function full_disk() returns trigger language plpgsql as $$
@@ -260,7 +260,7 @@ async def test_a_full_disk_is_one_clear_error_and_the_tick_can_be_retried(
 async def test_text_that_postgres_cannot_store_is_refused(postgres_store: PostgresStore, events: list[Any]) -> None:
     (lease,) = await taken(postgres_store)
     for text in ("nul \0", "half of a pair \ud800"):
-        tick = tick_of("one", [lease], events=[*events, event_row("a", 500, step_run_id=text)])
+        tick = tick_of("one", [lease], entries=[*events, entry_row("a", 500, step_run_id=text)])
         await expect_error(PayloadRefused, postgres_store.commit(tick))
     assert await postgres_store.owned("one") == [lease]
 
@@ -271,7 +271,7 @@ async def test_a_path_that_fits_no_index_is_refused_and_nothing_is_written(
 ) -> None:
     (lease,) = await taken(postgres_store)
     path = Random(1).randbytes(1_400).hex()  # random, for Postgres compresses what it indexes
-    tick = tick_of("one", [lease], events=events, executions=[execution_row("a", path=path)])
+    tick = tick_of("one", [lease], entries=events, executions=[execution_row("a", path=path)])
     await expect_error(PayloadRefused, postgres_store.commit(tick))
     assert await postgres_store.owned("one") == [lease]
     longest = "".join(map(chr, Random(1).choices(range(0x20000, 0x2A000), k=MAX_PATH_CHARS)))
@@ -287,7 +287,7 @@ async def test_a_tick_may_have_more_values_than_a_statement_has_parameters(postg
 
 async def test_people_read_times_in_the_history(postgres_store: PostgresStore, watcher: Any) -> None:
     (lease,) = await taken(postgres_store)
-    await postgres_store.commit(tick_of("one", [lease], events=[event_row("a", 1, at_ms=1_700_000_000_250)]))
+    await postgres_store.commit(tick_of("one", [lease], entries=[entry_row("a", 1, at_ms=1_700_000_000_250)]))
     row = await watcher.fetchrow("select position, name, at at time zone 'utc' from noetl.history")
     assert (row[0], row[1], str(row[2])) == (1, "token.enqueued", "2023-11-14 22:13:20.250000")
 

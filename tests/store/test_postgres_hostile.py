@@ -21,7 +21,7 @@ LOOP = playbook("loop", [{"step": "only", "loop": {"in": [1, 2], "iterator": "n"
 async def test_an_execution_whose_rows_postgres_refuses_is_quarantined_and_goes_on_when_resumed(
     postgres_store: PostgresStore, watcher: asyncpg.Connection[asyncpg.Record]
 ) -> None:
-    refused = "execution_id = 'refused' and name = 'step.done'"
+    refused = "execution_id = 'refused' and data::text like '%step.ran%'"
     await watcher.execute(f"alter table noetl.event add constraint no_end check (not ({refused}))")
     stage = PostgresStage(postgres_store)
     others = [f"other-{number}" for number in range(10)]

@@ -8,7 +8,6 @@ from noetl_stream.model import codec
 from noetl_stream.model.events import ChildFinished
 from noetl_stream.model.outcome import Outcome, Payload, Reference
 from noetl_stream.ports.store import ObjectUseRow
-from noetl_stream.testing.conformance.store_rows import event_row, taken, tick_of
 
 
 def finished(child: str, payload: Payload) -> bytes:
@@ -21,9 +20,13 @@ async def test_uses_older_than_the_table_are_found_in_the_journals(
     keys = [("nats", "child-0/command/1.1.n/0"), ("journal", "child-1.run")]
     payloads = [Payload(reference=Reference(store, key, 1_000)) for store, key in keys]
     facts = [finished(f"child-{n}", payload) for n, payload in enumerate([*payloads, codec.payload_of("small")])]
-    events = [event_row("parent", position, "child.finished", data=data) for position, data in enumerate(facts)]
-    (lease,) = await taken(postgres_store)
-    await postgres_store.commit(tick_of("one", [lease], events=[*events, event_row("parent", 9)]))
+    for position, data in enumerate(facts):
+        await watcher.execute(
+            "insert into noetl.event (execution_id, position, name, source, at_ms, data)"
+            " values ('parent', $1, 'child.finished', 'server', 0, $2)",
+            position,
+            data.decode(),
+        )
     await watcher.execute("drop table noetl.object_use; delete from noetl.migration where number = 7")
     assert await migrate(dsn) == ["0007_object_use"]
     for number, (store, key) in enumerate(keys):

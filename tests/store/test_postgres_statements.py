@@ -12,7 +12,7 @@ from noetl_stream.adapters.postgres import statements
 from noetl_stream.adapters.postgres.statements import compiled, query_text, statement
 from noetl_stream.ports.access import AuditedAnswer
 from noetl_stream.ports.rows import Json, Row
-from noetl_stream.ports.store import EventRow, ExecutionRow, TermRow, TimerKey
+from noetl_stream.ports.store import EntryRow, ExecutionRow, TermRow, TimerKey
 
 QUERIES = sorted(
     file.name.removesuffix(".sql") for file in (files("noetl_stream.adapters.postgres") / "queries").iterdir()
@@ -56,9 +56,9 @@ def test_keys_are_given_as_rows_are() -> None:
 
 
 def test_an_array_has_the_type_of_its_column() -> None:
-    found = compiled("unnest(:events.arrays)").text
-    types = dict(zip(EventRow.__struct_fields__, re.findall(r"::(\w+)\[\]", found), strict=True))
-    assert (types["execution_id"], types["step_run_id"], types["position"], types["cause"], types["data"]) == (
+    found = compiled("unnest(:entries.arrays)").text
+    types = dict(zip(EntryRow.__struct_fields__, re.findall(r"::(\w+)\[\]", found), strict=True))
+    assert (types["execution_id"], types["step_run_id"], types["position"], types["source_seq"], types["data"]) == (
         "text",
         "text",
         "bigint",
@@ -81,7 +81,7 @@ def test_an_update_leaves_what_is_written_once() -> None:
     )
 
 
-@pytest.mark.parametrize("text", [":nobody.columns", ":events.nothing", ":token.arrays", ":events.values"])
+@pytest.mark.parametrize("text", [":nobody.columns", ":entries.nothing", ":token.arrays", ":entries.values"])
 def test_a_dotted_name_that_says_nothing_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=re.escape(text)):
         compiled(text)

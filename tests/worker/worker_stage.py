@@ -15,6 +15,7 @@ from noetl_stream.adapters.memory.broker import MemoryBroker
 from noetl_stream.engine.pipeline import advance_progress
 from noetl_stream.errors import OutcomeUnknown
 from noetl_stream.model import codec
+from noetl_stream.model.composite import expanded
 from noetl_stream.model.events import (
     Fact,
     LoopIterationDone,
@@ -293,7 +294,9 @@ class Stage:
 
 
 def facts_of(report: Report) -> list[Fact]:
-    return [codec.decode_fact(bytes(event)) for event in report.events]
+    """The facts it reports, composite ones as those that they stand for."""
+    reported = (codec.decode_fact(bytes(event)) for event in report.events)
+    return [part for fact in reported for part in expanded(report.execution_id, fact)]
 
 
 def name_of(fact: Fact) -> str:
@@ -329,7 +332,7 @@ def numbers_without_holes(reports: list[Report]) -> bool:
     for report in reports:
         if report.first != expected_event or report.number <= last_report:
             return False
-        expected_event, last_report = expected_event + len(report.events), report.number
+        expected_event, last_report = expected_event + len(facts_of(report)), report.number
     return True
 
 

@@ -92,7 +92,7 @@ def advance(
     if isinstance(plan, InvalidPlan):
         settled, journal = _settle(None, after, deque(refuse(plan.diagnostics, plan.reason)), _admission_inputs(after))
     else:
-        follows = _decide_or_await(decide, plan, after, recorded.fact)
+        follows = routing.pass_on(plan, after, _decide_or_await(decide, plan, after, recorded.fact))
         catching_up = recorded.fact.kind.ends_halt
         tried = None if state is None or catching_up else _admission_inputs(state)
         settled, journal = _settle(plan, after, deque(follows), tried, catching_up)

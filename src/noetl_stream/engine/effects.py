@@ -14,7 +14,8 @@ from noetl_stream.engine.evolve.loops import loop_at, loop_progress
 from noetl_stream.engine.scope import around, level_at
 from noetl_stream.engine.state import Assignment, Execution, Timer
 from noetl_stream.model import events
-from noetl_stream.model.ids import RunId, derive, partition_of
+from noetl_stream.model.composite import TokenPassed
+from noetl_stream.model.ids import RunId, command_of, derive, partition_of, step_run_of
 from noetl_stream.model.messages import ClaimAnswer, Drop, Go, InboxMessage, StepCommand, Stop
 from noetl_stream.model.outcome import ErrorInfo, ItemPosition, Outcome, Reference
 from noetl_stream.model.search_terms import error_terms, label_terms
@@ -102,7 +103,9 @@ def effects_of(
         plan: ``None`` if the playbook cannot run.
     """
     effects: list[Effect] = []
-    for position, fact in enumerate(facts, after.position - len(facts) + 1):
+    position = after.position - sum(fact.width for fact in facts)
+    for fact in facts:
+        position += fact.width
         rule = _RULES.get(type(fact))
         if rule is not None:
             effects += rule(plan, after, fact, position)
@@ -125,6 +128,12 @@ def _timers(before: Execution | None, after: Execution) -> Iterator[Effect]:
 def _scheduled(plan: Plan | None, state: Execution, fact: events.StepScheduled, _position: int) -> Iterator[Effect]:
     assignment = state.assignments.get(fact.command_id)
     if plan is not None and assignment is not None and assignment.issue == fact.issue:
+        yield IssueCommand(build_command(plan, state, assignment))
+
+
+def _passed(plan: Plan | None, state: Execution, fact: TokenPassed, _position: int) -> Iterator[Effect]:
+    assignment = state.assignments.get(command_of(step_run_of(state.execution_id, fact.token.token_id)))
+    if plan is not None and assignment is not None:
         yield IssueCommand(build_command(plan, state, assignment))
 
 
@@ -227,6 +236,7 @@ def child_message(state: Execution, fact: events.Fact, position: int) -> InboxMe
 
 _RULES: Final[dict[type[events.Fact], _Rule]] = {
     events.StepScheduled: _scheduled,
+    TokenPassed: _passed,
     events.StepCancelled: _cancelled,
     events.ExecutionPaused: _paused,
     events.ExecutionQuarantined: _quarantined,

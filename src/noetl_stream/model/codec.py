@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, TypeAlias, TypeVar
 
 import msgspec
 
 from noetl_stream.errors import PayloadRefused
 from noetl_stream.model import messages
+from noetl_stream.model.composite import Composite
 from noetl_stream.model.events import AnyFact, Fact
 from noetl_stream.model.outcome import ErrorInfo, Payload
 
@@ -48,7 +49,8 @@ def _decoder(kind: Any) -> Callable[[bytes | msgspec.Raw], Any]:
 Decode: TypeAlias = Callable[[bytes | msgspec.Raw], Value]
 """The value that the JSON bytes encode. Raises ``PayloadRefused`` if they encode nothing of this type."""
 
-decode_fact: Final[Decode[Fact]] = _decoder(AnyFact)
+decode_fact: Final[Decode[Fact]] = _decoder(AnyFact | Composite)
+"""A fact of a journal or a report."""
 decode_reported: Final[Decode[messages.Request | messages.Report]] = _decoder(messages.Request | messages.Report)
 decode_signed_request: Final[Decode[messages.SignedRequest]] = _decoder(messages.SignedRequest)
 decode_inbox: Final[Decode[messages.InboxMessage]] = _decoder(messages.InboxMessage)
@@ -69,12 +71,38 @@ decode_error: Final[Decode[ErrorInfo]] = _decoder(ErrorInfo)
 decode_keys: Final[Decode[list[str]]] = _decoder(list[str])
 decode_partitions: Final[Decode[list[int]]] = _decoder(list[int])
 decode_json: Final[Decode[Any]] = _decoder(Any)
-_decode_input: Final[Decode[messages.InputByReport]] = _decoder(messages.InputByReport)
+_decode_entry: Final[Decode[messages.RecordEntry]] = _decoder(messages.RecordEntry)
+_decode_input: Final[Decode[tuple[str, int]]] = _decoder(tuple[str, int])
+_decode_raws: Final[Decode[list[msgspec.Raw]]] = _decoder(list[msgspec.Raw])
 
 
-def decode_entry(data: bytes | msgspec.Raw) -> Fact | messages.InputByReport:
-    """An entry of a journal record: inputs by report are arrays, facts are objects."""
-    return _decode_input(data) if bytes(data).startswith(b"[") else decode_fact(data)
+def decode_entry(data: msgspec.Raw) -> messages.RecordEntry:
+    """An entry of a journal record; in format 1 a decision, or the report and place of one reported fact.
+
+    Raises:
+        PayloadRefused: it does not decode.
+    """
+    text = bytes(data)
+    if text.startswith(b"{"):
+        return messages.RecordEntry("", 0, 0, msgspec.Raw(encode_facts([text])))
+    try:
+        return _decode_entry(data)
+    except PayloadRefused:
+        return messages.RecordEntry(*_decode_input(data), count=1)
+
+
+def encode_facts(facts: Sequence[bytes]) -> bytes:
+    """The array of these encoded facts, as journals hold them."""
+    return b"[%b]" % b",".join(facts)
+
+
+def decode_facts(data: bytes | msgspec.Raw) -> Iterator[tuple[Fact, msgspec.Raw]]:
+    """The facts of such an array, each with its bytes.
+
+    Raises:
+        PayloadRefused: it does not decode.
+    """
+    return ((decode_fact(raw), raw) for raw in _decode_raws(data))
 
 
 def check_text(data: bytes) -> None:

@@ -6,7 +6,7 @@ Everything is JSON, so that ``nats`` and ``psql`` can read it (DESIGN §6). Sour
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -17,8 +17,10 @@ from noetl_stream.model.limits import Limits
 from noetl_stream.model.outcome import ErrorInfo, ItemPosition, Outcome, Page, Reference, StepValue
 from noetl_stream.sealing.keys import Key
 
-FORMAT = 1
+FORMAT = 2
 """The engine's format: the version it writes and the newest it reads (PROTOCOL §1, §5)."""
+
+NOTHING: Final = msgspec.Raw(b"[]")
 
 
 class Request(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="type", tag="request"):
@@ -68,18 +70,25 @@ class Report(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="type", 
         return RunId(self.command_id, self.issue, self.num_delivered, self.nonce)
 
 
-class InputByReport(msgspec.Struct, frozen=True, array_like=True):
-    """A journal entry for a reported fact, found in EVENTS by its report and index there."""
+class RecordEntry(msgspec.Struct, frozen=True, array_like=True):
+    """An entry of a journal in a record: the facts of an input, and the decisions that follow from the last of them.
+
+    ``decisions`` and ``facts`` are arrays of encoded facts, as in the journal. What came by a request or report is not
+    repeated: it is found in EVENTS, ``count`` facts of ``report_id`` from ``index`` on. Else that is empty.
+    """
 
     report_id: str
     index: int
+    count: int
+    decisions: msgspec.Raw = NOTHING
+    facts: msgspec.Raw = NOTHING
 
 
 class JournalRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """A ``decided`` message: one segment of an execution's journal, in fold order (PROTOCOL §1 *Journal*).
 
-    An entry is a decision (an encoded fact) or, as a two-element array, an :class:`InputByReport`. ``through`` is the
-    stream sequence of the last reported message of this execution folded before the record, with effect or without.
+    ``entries`` are read by :func:`noetl_stream.model.codec.decode_entry`. ``through`` is the stream sequence of the
+    last reported message of this execution folded before the record, with effect or without.
     """
 
     execution: str

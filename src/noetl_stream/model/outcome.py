@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
+from datetime import UTC, datetime
+from functools import lru_cache
 from operator import attrgetter
 from typing import Any, Literal
 
@@ -131,6 +133,34 @@ class Meta(msgspec.Struct, frozen=True, omit_defaults=True):
     duration_s: float = 0.0
     worker: str = ""
     trace_id: str = ""
+
+
+def shown_time(unix_ms: int) -> str:
+    """A time in ISO 8601, UTC, to the millisecond."""
+    seconds, milliseconds = divmod(unix_ms, 1000)
+    return f"{_shown_second(seconds)}.{milliseconds:03}Z"
+
+
+def time_shown(text: str) -> int:
+    """The milliseconds since the epoch that :func:`shown_time` shows like this.
+
+    Raises:
+        ValueError: it shows no time like this.
+    """
+    unix_ms = _second_shown(text[:19]) * 1000 + int(text[20:23])
+    if shown_time(unix_ms) != text:
+        raise ValueError(f"{text!r} is not a time to the millisecond")
+    return unix_ms
+
+
+@lru_cache(maxsize=2)
+def _shown_second(unix_s: int) -> str:
+    return datetime.fromtimestamp(unix_s, UTC).replace(tzinfo=None).isoformat()
+
+
+@lru_cache(maxsize=2)
+def _second_shown(text: str) -> int:
+    return int(datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp())
 
 
 class Outcome(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -201,6 +201,12 @@ class StepPlan:
     deadline_s: float | None = None
     schemas: frozenset[str] = frozenset()
 
+    @property
+    def admits_at_once(self) -> bool:
+        """Whether its tokens are admitted without a question, and a worker is to run its tasks then, without a loop."""
+        asks = self.admit is not None or self.join is not None or self.deadline_s is not None
+        return bool(self.tasks) and self.loop is None and not asks
+
     def task_index(self, name: str) -> int:
         """Index of the task ``name`` in the pipeline."""
         return next(index for index, task in enumerate(self.tasks) if task.name == name)

@@ -47,15 +47,15 @@ class PartitionAdvance(Row, frozen=True, kw_only=True):
     crashes: int = 0
 
 
-class EventRow(Row, frozen=True, kw_only=True):
-    """A journal entry. ``number`` is the event's number in its run, ``report_id`` the report it came by.
+class EntryRow(Row, frozen=True, kw_only=True):
+    """An entry of the journal: the facts of one input, and the decisions that follow from the last of them.
 
-    ``cause`` is the position of the input a decision follows from; ``None`` for an input.
+    ``position`` is that of the first fact; the others follow, the decisions last. ``data`` and ``decisions`` are JSON
+    arrays of encoded facts. ``report_id`` is the report it came by, ``number`` the first fact's number in its run.
     """
 
     execution_id: str
     position: int
-    name: str
     source: str
     at_ms: int
     step_run_id: str | None = None
@@ -63,7 +63,7 @@ class EventRow(Row, frozen=True, kw_only=True):
     number: int | None = None
     source_seq: int | None = None
     data: Json
-    cause: int | None = None
+    decisions: Json | None = None
 
 
 class ExecutionRow(Row, frozen=True, kw_only=True):
@@ -186,7 +186,7 @@ class Tick(msgspec.Struct, frozen=True, kw_only=True):
 
     owner: str
     partitions: Sequence[PartitionAdvance]
-    events: Sequence[EventRow] = ()
+    entries: Sequence[EntryRow] = ()
     executions: Sequence[ExecutionRow] = ()
     requests: Sequence[RequestRow] = ()
     playbooks: Sequence[PlaybookRow] = ()
@@ -233,8 +233,26 @@ class ListedExecution(NamedTuple):
     labels: bytes
 
 
+class StoredEntry(NamedTuple):
+    """An entry as it was stored. Those of format 1 have one fact each, with its ``name`` and ``cause``."""
+
+    position: int
+    source: str
+    at_ms: int
+    step_run_id: str | None
+    report_id: str | None
+    number: int | None
+    data: bytes
+    decisions: bytes | None = None
+    name: str | None = None
+    cause: int | None = None
+
+
 class StoredEvent(NamedTuple):
-    """An event row as people and replay read it."""
+    """An event of the journal, as people and replay read it: a fact, or one that a composite fact stands for.
+
+    ``cause`` is the position of the input a decision follows from; ``None`` for an input.
+    """
 
     position: int
     name: str

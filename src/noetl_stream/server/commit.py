@@ -42,7 +42,7 @@ class Committer:
         written = Tick(
             owner=self._ownership.owner,
             partitions=advances,
-            events=tick.events,
+            entries=tick.entry_rows(),
             executions=[self._row(*touched) for touched in tick.touched.values()],
             requests=tick.requests,
             playbooks=list(tick.playbooks.values()),
@@ -59,8 +59,8 @@ class Committer:
             await self._store.commit(written)
         except PayloadRefused as error:
             raise TickRefused(error.message) from error
-        self._ownership.committed(advances, bool(tick.events))
-        self.ticks += bool(tick.events)
+        self._ownership.committed(advances, bool(tick.segments))
+        self.ticks += bool(tick.segments)
         epochs = {advance.id: advance.epoch for advance in advances}
         decided = tick.journal_records(ticks, epochs, self._ownership.owner)
         if decided or tick.commands:

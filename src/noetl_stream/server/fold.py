@@ -45,7 +45,6 @@ from noetl_stream.server.tick import (
     PendingTick,
     command_letter,
     inbox_letter,
-    input_entry,
     message_letter,
     refused,
 )
@@ -204,7 +203,7 @@ class Fold:
             source="client",
             data=codec.encode(fact),
             sequence=message.sequence,
-            entry=input_entry(request.request_id, 0),
+            message_id=request.request_id,
         )
         if not isinstance(fact, ClientRequest):
             if cached.state is None:  # else already folded: no request is evaluated twice (PROTOCOL §1)
@@ -233,30 +232,32 @@ class Fold:
         except PayloadRefused as error:
             self.tick.dead_letters.append(message_letter(message, str(error)))
             return
-        identity, has_taken = report_id(report.run, report.number), False
+        run, number, has_taken = report.run, report.first, False
+        identity = report_id(run, report.number)
         for index, fact in enumerate(facts):
             if isinstance(fact, StepClaimed):
                 pool = self._capabilities.pool_of(report) or ""
-                self.tick.claims.append((claim_answer(pool, report.run), message.execution_id, report.run))
+                self.tick.claims.append((claim_answer(pool, run), message.execution_id, run))
             before = cached.state if cached is not None else None
             given = Input(
-                RecordedFact(fact, report.run, report.first + index, message.at_ms, step_run_id=report.step_run_id),
+                RecordedFact(fact, run, number, message.at_ms, step_run_id=report.step_run_id),
                 source="worker",
                 data=bytes(report.events[index]),
                 sequence=message.sequence,
-                report_id=identity,
-                entry=input_entry(identity, index),
+                message_id=identity,
+                place=index,
             )
+            number += fact.width
             refusal: Rejection | NotTaken | None = _UNKNOWN
             if cached is not None:
                 advanced = self._apply(cached, message.execution_id, given, shares_budget=has_taken)
                 refusal, has_taken = advanced.refusal, has_taken or advanced.taken
-            if isinstance(refusal, NotTaken) and not self._handle_not_taken(message, report.run, fact, refusal):
+            if isinstance(refusal, NotTaken) and not self._handle_not_taken(message, run, fact, refusal):
                 return
             if cached is not None and before is not None and refusal is None:
-                self._give_up(cached, before, report.run, fact)
+                self._give_up(cached, before, run, fact)
         if cached is not None and cached.state is not None:
-            self._repeat_stop(cached.state, report.run.command_id)
+            self._repeat_stop(cached.state, run.command_id)
 
     def _check_calls(self, report: Report, facts: Sequence[Fact]) -> None:
         """

@@ -260,7 +260,7 @@ class Server(ServerParts):
             if fold.is_full:
                 rest = ready[number:]
                 break
-        if fold.tick.events:
+        if fold.tick.segments:
             await self._commit(fold, self.committer.cursors(fold.tick.partitions))
         return rest
 
@@ -274,7 +274,7 @@ class Server(ServerParts):
         fold = Fold(self.executions, self.ports.capabilities)
         for owed in missing:
             fold.issue_again(owed.execution_id, owed.command_id, "absent from the queue")
-        if fold.tick.events:
+        if fold.tick.segments:
             log.info("reissued %d commands", len(fold.tick.commands))
             await self._commit(fold, self.committer.cursors(fold.tick.partitions))
         return ()

@@ -24,15 +24,15 @@ from noetl_stream.engine.effects import (
 )
 from noetl_stream.engine.state import Execution, RecordedFact
 from noetl_stream.model import codec
-from noetl_stream.model.events import NAMES, Fact, Source
+from noetl_stream.model.events import Fact, Source
 from noetl_stream.model.ids import RunId, derive, partition_of
-from noetl_stream.model.messages import FORMAT, InputByReport, JournalRecord, StepCommand, Stop
+from noetl_stream.model.messages import FORMAT, NOTHING, JournalRecord, RecordEntry, StepCommand, Stop
 from noetl_stream.model.status import Rejection
 from noetl_stream.ports.command_queue import QueuedCommand
 from noetl_stream.ports.dead_letters import DeadLetterRow, storable_text
 from noetl_stream.ports.event_log import DecidedMessage, ReportedMessage
 from noetl_stream.ports.store import (
-    EventRow,
+    EntryRow,
     ExecutionRow,
     FeedRow,
     InboxItem,
@@ -61,16 +61,16 @@ class Input(NamedTuple):
         source: Who recorded it.
         data: Its JSON, as stored in the journal.
         sequence: The sequence of its message in EVENTS; ``None`` for the server's own inputs.
-        report_id: The report of a worker's fact.
-        entry: The name of the fact in a journal record; ``None`` to include it in full.
+        message_id: The id of that message: of a request or a report. Empty for the server's own inputs.
+        place: Which fact of that message it is, from 0.
     """
 
     recorded: RecordedFact
     source: Source
     data: bytes
     sequence: int | None = None
-    report_id: str | None = None
-    entry: bytes | None = None
+    message_id: str = ""
+    place: int = 0
 
     @classmethod
     def by_server(cls, recorded: RecordedFact) -> Input:
@@ -79,13 +79,62 @@ class Input(NamedTuple):
 
 
 @dataclass(slots=True)
+class PendingEntry:
+    """An entry of a journal in the making: the facts of one message, and what follows from the last of them."""
+
+    position: int
+    given: Input
+    at_ms: int
+    facts: list[bytes]
+    decisions: bytes | None = None
+
+    def may_take(self, given: Input) -> bool:
+        """Whether this is the next fact of the same message, and nothing follows from those before it."""
+        mine = self.given
+        follows = given.message_id == mine.message_id != "" and given.place == mine.place + len(self.facts)
+        return follows and self.decisions is None
+
+    def row(self, execution_id: str) -> EntryRow:
+        recorded, given = self.given.recorded, self.given
+        is_reported = recorded.run is not None
+        return EntryRow(
+            execution_id=execution_id,
+            position=self.position,
+            source=given.source,
+            at_ms=self.at_ms,
+            step_run_id=recorded.step_run_id or getattr(recorded.fact, "step_run_id", None),
+            report_id=given.message_id if is_reported else None,
+            number=recorded.number if is_reported else None,
+            source_seq=given.sequence,
+            data=codec.encode_facts(self.facts),
+            decisions=self.decisions,
+        )
+
+    def recorded(self) -> RecordEntry:
+        """The entry in a journal record."""
+        decisions = NOTHING if self.decisions is None else msgspec.Raw(self.decisions)
+        if self.given.message_id:
+            return RecordEntry(self.given.message_id, self.given.place, len(self.facts), decisions)
+        return RecordEntry("", 0, len(self.facts), decisions, msgspec.Raw(codec.encode_facts(self.facts)))
+
+    @property
+    def size(self) -> int:
+        """About how many bytes it takes in a record."""
+        return len(self.decisions or b"") + (0 if self.given.message_id else sum(map(len, self.facts)))
+
+
+@dataclass(slots=True)
 class JournalSegment:
     """What one execution adds to its journal in this tick."""
 
     partition: int
-    first_position: int
     through: int
-    entries: list[msgspec.Raw] = field(default_factory=list)
+    last_position: int = 0
+    entries: list[PendingEntry] = field(default_factory=list)
+
+    @property
+    def first_position(self) -> int:
+        return self.entries[0].position
 
 
 @dataclass(slots=True)
@@ -97,7 +146,6 @@ class PendingTick:
     """
 
     encode_command: Callable[[StepCommand], bytes] = codec.encode
-    events: list[EventRow] = field(default_factory=list)
     touched: dict[str, tuple[Execution, int, int]] = field(default_factory=dict)
     requests: list[RequestRow] = field(default_factory=list)
     answers: list[RequestRow] = field(default_factory=list)
@@ -123,45 +171,25 @@ class PendingTick:
     def record(
         self, given: Input, decisions: Sequence[Fact], after: Execution, partition: int, through: int, at_ms: int
     ) -> None:
-        """Records an input and its decisions, the last at ``after.position``: rows, and the journal segment.
+        """Records an input and its decisions, the last at ``after.position``, in the execution's segment.
 
         Args:
             through: The execution's messages are folded up to this sequence.
         """
-        recorded, execution_id = given.recorded, after.execution_id
-        cause = position = after.position - len(decisions)
-        segment = self._segment(execution_id, partition, position, through)
-        segment.entries.append(msgspec.Raw(given.entry or given.data))
-        self.events.append(
-            EventRow(
-                execution_id=execution_id,
-                position=position,
-                name=NAMES[type(recorded.fact)],
-                source=given.source,
-                at_ms=at_ms,
-                step_run_id=recorded.step_run_id or getattr(recorded.fact, "step_run_id", None),
-                report_id=given.report_id,
-                number=recorded.number if recorded.run is not None else None,
-                source_seq=given.sequence,
-                data=given.data,
-            )
-        )
-        for fact in decisions:
-            position += 1
-            data = codec.encode(fact)
-            segment.entries.append(msgspec.Raw(data))
-            self.events.append(
-                EventRow(
-                    execution_id=execution_id,
-                    position=position,
-                    name=NAMES[type(fact)],
-                    source="server",
-                    at_ms=at_ms,
-                    step_run_id=getattr(fact, "step_run_id", None),
-                    data=data,
-                    cause=cause,
-                )
-            )
+        execution_id = after.execution_id
+        segment = self.segments.get(execution_id)
+        if segment is None:
+            segment = self.segments[execution_id] = JournalSegment(partition, through)
+        segment.through = max(segment.through, through)
+        entries = segment.entries
+        if entries and entries[-1].may_take(given):
+            entries[-1].facts.append(given.data)
+        else:
+            before = after.position - sum(fact.width for fact in decisions) - given.recorded.fact.width
+            entries.append(PendingEntry(before + 1, given, at_ms, [given.data]))
+        if decisions:
+            entries[-1].decisions = codec.encode(decisions)
+        segment.last_position = after.position
         self.touched[execution_id] = (after, partition, at_ms)
 
     def collect(self, execution_id: str, partition: int, effects: Sequence[Effect]) -> None:
@@ -237,12 +265,9 @@ class PendingTick:
         left = {message.sequence for message in messages}
         self.dead_letters = [one for one in self.dead_letters if one.source != "events" or one.source_seq not in left]
 
-    def _segment(self, execution_id: str, partition: int, position: int, through: int) -> JournalSegment:
-        segment = self.segments.get(execution_id)
-        if segment is None:
-            segment = self.segments[execution_id] = JournalSegment(partition, position, through)
-        segment.through = max(segment.through, through)
-        return segment
+    def entry_rows(self) -> list[EntryRow]:
+        """The rows of the journals."""
+        return [entry.row(execution_id) for execution_id, one in self.segments.items() for entry in one.entries]
 
     def feed_rows(self, ticks: Mapping[int, int]) -> list[FeedRow]:
         """The feed rows: one for each partition whose journals grow.
@@ -252,8 +277,9 @@ class PendingTick:
         """
         grown: dict[int, list[tuple[str, int, int]]] = {}
         for execution_id, segment in self.segments.items():
-            last = segment.first_position + len(segment.entries) - 1
-            grown.setdefault(segment.partition, []).append((execution_id, segment.first_position, last))
+            grown.setdefault(segment.partition, []).append(
+                (execution_id, segment.first_position, segment.last_position)
+            )
         return [
             FeedRow(partition=partition, tick=ticks[partition], entries=codec.encode(entries))
             for partition, entries in grown.items()
@@ -268,11 +294,12 @@ class PendingTick:
         messages: list[DecidedMessage] = []
         for execution_id, segment in self.segments.items():
             tick, epoch = ticks[segment.partition], epochs[segment.partition]
-            for first, entries in _cut(segment):
+            for entries in _cut(segment):
+                first = entries[0].position
                 record = JournalRecord(
                     execution=execution_id,
                     first_position=first,
-                    entries=entries,
+                    entries=[msgspec.Raw(codec.encode(entry.recorded())) for entry in entries],
                     through=segment.through,
                     partition=segment.partition,
                     tick=tick,
@@ -284,23 +311,16 @@ class PendingTick:
         return messages
 
 
-def _cut(segment: JournalSegment) -> list[tuple[int, list[msgspec.Raw]]]:
-    pieces: list[tuple[int, list[msgspec.Raw]]] = []
-    first, size = segment.first_position, 0
-    entries: list[msgspec.Raw] = []
+def _cut(segment: JournalSegment) -> list[list[PendingEntry]]:
+    pieces: list[list[PendingEntry]] = [[]]
+    size = 0
     for entry in segment.entries:
-        if entries and size + len(entry) > MAX_RECORD_BYTES:
-            pieces.append((first, entries))
-            first, size, entries = first + len(entries), 0, []
-        entries.append(entry)
-        size += len(entry) + 1
-    pieces.append((first, entries))
+        if pieces[-1] and size + entry.size > MAX_RECORD_BYTES:
+            pieces.append([])
+            size = 0
+        pieces[-1].append(entry)
+        size += entry.size
     return pieces
-
-
-def input_entry(report_id: str, index: int) -> bytes:
-    """The name of a reported fact in a journal record."""
-    return codec.encode(InputByReport(report_id, index))
 
 
 def refused(execution_id: str, rejection: Rejection) -> dict[str, Any]:

@@ -6,7 +6,7 @@ It behaves like the store on Postgres. Several servers of one test share one; no
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -18,9 +18,10 @@ from noetl_stream.model.ids import PARTITIONS
 from noetl_stream.model.paths import covers
 from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.dead_letters import DeadLetter, DeadLetterRow
+from noetl_stream.ports.journal import page_of, results_of
 from noetl_stream.ports.rows import Row, columns, json_columns
 from noetl_stream.ports.store import (
-    EventRow,
+    EntryRow,
     ExecutionRow,
     FedEvent,
     InboxItem,
@@ -33,12 +34,12 @@ from noetl_stream.ports.store import (
     PartitionView,
     PlaybookRow,
     RequestRow,
+    StoredEntry,
     StoredEvent,
     Tick,
     TimerRow,
 )
 
-_ITERATION_RESULTS = ("task.processed", "loop.started", "loop.iteration.done", "loop.iteration.failed", "loop.done")
 _NEVER_S = float("-inf")
 
 _Key = TypeVar("_Key", bound=Hashable)
@@ -72,7 +73,7 @@ class MemoryTables:
     """The tables of a :class:`MemoryStore`, for tests to read and damage."""
 
     partitions: list[_Partition]
-    journals: dict[str, dict[int, EventRow]] = field(default_factory=dict)
+    journals: dict[str, dict[int, EntryRow]] = field(default_factory=dict)
     executions: dict[str, ExecutionRow] = field(default_factory=dict)
     requests: dict[tuple[str, str], RequestRow] = field(default_factory=dict)
     playbooks: dict[str, PlaybookRow] = field(default_factory=dict)
@@ -125,8 +126,8 @@ class MemoryStore:
             partition.folding = None
             partition.last_seq, partition.last_ms = advance.last_seq, advance.last_ms
             partition.published_tick = advance.published_tick
-        for event in tick.events:
-            self.tables.journals.setdefault(event.execution_id, {})[event.position] = event
+        for entry in tick.entries:
+            self.tables.journals.setdefault(entry.execution_id, {})[entry.position] = entry
         for row in tick.executions:
             self.tables.executions[row.execution_id] = _merged(row, self.tables.executions.get(row.execution_id))
         self.tables.requests.update(((row.execution_id, row.request_id), row) for row in tick.requests)
@@ -171,7 +172,7 @@ class MemoryStore:
 
     def _refuse_duplicates(self, tick: Tick) -> None:
         journals = self.tables.journals
-        entries = [(event.execution_id, event.position) for event in tick.events]
+        entries = [(entry.execution_id, entry.position) for entry in tick.entries]
         requests = [(row.execution_id, row.request_id) for row in tick.requests]
         sent = {row.id for row in self.tables.inbox.values()}
         for what, keys, stored in (
@@ -260,25 +261,23 @@ class MemoryStore:
     # --- reading --------------------------------------------------------------------------------------------------
 
     async def journal(self, execution_id: str, after: int = 0, limit: int | None = None) -> list[StoredEvent]:
-        rows = self.tables.journals.get(execution_id, {})
-        positions = sorted(position for position in rows if position > after)
-        return [_columns(StoredEvent, rows[position]) for position in positions[:limit]]
+        return page_of(execution_id, self._entries(execution_id), after, limit)
 
     async def events_named(
         self, execution_id: str, names: Collection[str], after: int = 0, limit: int | None = None
     ) -> list[StoredEvent]:
-        return [event for event in await self.journal(execution_id, after) if event.name in names][:limit]
+        return page_of(execution_id, self._entries(execution_id), after, limit, names)
 
     async def journals(self, execution_ids: Collection[str]) -> dict[str, list[StoredEvent]]:
         """See :meth:`noetl_stream.ports.store.Store.journals`. Every requested id is a key."""
         return {execution_id: await self.journal(execution_id, -1) for execution_id in execution_ids}
 
     async def iteration_results(self, execution_id: str, step_run_id: str) -> list[StoredEvent]:
-        return [
-            event
-            for event in await self.journal(execution_id, -1)
-            if event.step_run_id == step_run_id and event.name in _ITERATION_RESULTS
-        ]
+        return results_of(execution_id, self._entries(execution_id), step_run_id)
+
+    def _entries(self, execution_id: str) -> Iterator[StoredEntry]:
+        for _, row in sorted(self.tables.journals.get(execution_id, {}).items()):
+            yield _columns(StoredEntry, row, name=None, cause=None)
 
     async def inbox(self, partitions: Collection[int], limit: int) -> list[InboxItem]:
         waiting = [
@@ -394,7 +393,7 @@ def _duplicates(keys: Iterable[_Key]) -> list[_Key]:
 
 
 def _refuse_broken_json(tick: Tick) -> None:
-    for row in (*tick.events, *tick.executions, *tick.requests, *tick.inbox, *tick.feed):
+    for row in (*tick.entries, *tick.executions, *tick.requests, *tick.inbox, *tick.feed):
         for column in json_columns(type(row)):
             text = getattr(row, column)
             if text is not None:

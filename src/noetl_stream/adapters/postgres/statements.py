@@ -29,7 +29,7 @@ from noetl_stream.ports.access import AuditedAnswer, AuditedCall, StoredCode, St
 from noetl_stream.ports.catalog import CatalogEntry
 from noetl_stream.ports.credentials import NewCredential
 from noetl_stream.ports.rows import Json, Row, column_types, columns
-from noetl_stream.ports.store import InboxItem, ListedExecution, PartitionLease, StoredEvent, Tick
+from noetl_stream.ports.store import InboxItem, ListedExecution, PartitionLease, StoredEntry, Tick
 
 _TICK_ROWS: Final = {name: get_args(hint) for name, hint in get_type_hints(Tick).items()}
 
@@ -48,7 +48,7 @@ SINGLE_ROWS: Final[Mapping[str, type[Any]]] = {
     "listed": ListedExecution,
     "new": NewCredential,
     "session": StoredSession,
-    "stored_event": StoredEvent,
+    "stored_entry": StoredEntry,
     "token": StoredToken,
 }
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from noetl_stream.adapters.postgres.access import (
@@ -20,9 +20,11 @@ from noetl_stream.adapters.postgres.statements import row_of
 from noetl_stream.adapters.postgres.writer import COMMIT_TIMEOUT_S, Writer
 from noetl_stream.errors import Fenced, NotReady
 from noetl_stream.model import codec
+from noetl_stream.model.composite import holding
 from noetl_stream.model.ids import PARTITIONS
 from noetl_stream.model.search_terms import error_terms, label_terms
 from noetl_stream.ports.dead_letters import DeadLetter, DeadLetterRow
+from noetl_stream.ports.journal import events_of, last_position, page_of, results_of
 from noetl_stream.ports.store import (
     ExecutionRow,
     FedEvent,
@@ -32,10 +34,14 @@ from noetl_stream.ports.store import (
     PartitionView,
     PlaybookRow,
     RequestRow,
+    StoredEntry,
     StoredEvent,
     Tick,
     TimerRow,
 )
+
+ENTRIES_AT_ONCE: Final = 500
+"""How many entries of a journal are looked through at once for events of certain names."""
 
 EVENTS_AT_ONCE: Final = 5_000
 """How many journal entries one transaction deletes, to keep it short."""
@@ -152,26 +158,35 @@ class PostgresStore(Listing):
     # --- reading ------------------------------------------------------------------------------------------------------
 
     async def journal(self, execution_id: str, after: int = 0, limit: int | None = None) -> list[StoredEvent]:
-        rows = await self._database.fetch("journal", execution_id=execution_id, after=after, limit=limit)
-        return [StoredEvent._make(row) for row in rows]
+        rows = await self._database.fetch("journal", execution_id=execution_id, after=after, limit=_rows_for(limit))
+        return page_of(execution_id, map(StoredEntry._make, rows), after, limit)
 
     async def events_named(
         self, execution_id: str, names: Collection[str], after: int = 0, limit: int | None = None
     ) -> list[StoredEvent]:
-        rows = await self._database.fetch(
-            "events_named", execution_id=execution_id, names=list(names), after=after, limit=limit
-        )
-        return [StoredEvent._make(row) for row in rows]
+        patterns = [f'%"name":"{name}"%' for name in holding(names)]
+        found: list[StoredEvent] = []
+        while limit is None or len(found) < limit:
+            rows = await self._database.fetch(
+                "events_named", execution_id=execution_id, patterns=patterns, after=after, limit=ENTRIES_AT_ONCE
+            )
+            entries = [StoredEntry._make(row) for row in rows]
+            left = None if limit is None else limit - len(found)
+            found += page_of(execution_id, entries, after, left, names)
+            if len(entries) < ENTRIES_AT_ONCE:
+                break
+            after = last_position(execution_id, entries[-1])
+        return found
 
     async def journals(self, execution_ids: Collection[str]) -> dict[str, list[StoredEvent]]:
         journals: dict[str, list[StoredEvent]] = {execution_id: [] for execution_id in execution_ids}
-        for execution_id, *event in await self._database.fetch("journals", execution_ids=list(execution_ids)):
-            journals[execution_id].append(StoredEvent._make(event))
+        for execution_id, *entry in await self._database.fetch("journals", execution_ids=list(execution_ids)):
+            journals[execution_id] += events_of(execution_id, (StoredEntry._make(entry),))
         return journals
 
     async def iteration_results(self, execution_id: str, step_run_id: str) -> list[StoredEvent]:
         rows = await self._database.fetch("iteration_results", execution_id=execution_id, step_run_id=step_run_id)
-        return [StoredEvent._make(row) for row in rows]
+        return results_of(execution_id, map(StoredEntry._make, rows), step_run_id)
 
     async def inbox(self, partitions: Collection[int], limit: int) -> list[InboxItem]:
         rows = await self._database.fetch("inbox", partition_ids=list(partitions), limit=limit)
@@ -249,7 +264,7 @@ class PostgresFeed:
 
     async def read(self, after: Mapping[int, int], limit: int) -> list[FedEvent]:
         rows = await self._database.fetch("feed", partition_ids=list(after), ticks=list(after.values()), limit=limit)
-        return [_fed(row) for row in rows]
+        return [event for row in rows for event in _fed(row)]
 
     async def trim(self, keep_ms: int, limit: int) -> int:
         return int((await self._database.fetch("feed_trim", keep_ms=keep_ms, limit=limit))[0][0])
@@ -275,10 +290,19 @@ class PostgresDeadLetters:
         return bool(await self._database.fetch("discard_dead_letter", id=letter_id, by=by, at_ms=at_ms))
 
 
-def _fed(row: Any) -> FedEvent:
+def _rows_for(limit: int | None) -> int | None:
+    """How many entries hold so many events: the first may hold none that is asked for."""
+    return None if limit is None else limit + 1
+
+
+def _fed(row: Any) -> Iterator[FedEvent]:
     split = len(FedEvent._fields) - 1
-    event = row[split:]
-    return FedEvent._make((*row[:split], None if event[0] is None else StoredEvent._make(event)))
+    fed, entry = FedEvent._make((*row[:split], None)), row[split:]
+    if entry[0] is None:
+        yield fed
+        return
+    for number, event in enumerate(events_of(fed.execution_id, (StoredEntry._make(entry),)), fed.number):
+        yield fed._replace(number=number, event=event)
 
 
 def _letter(row: Any) -> DeadLetter:

@@ -16,7 +16,7 @@ from noetl_stream.errors import OutcomeUnknown
 from noetl_stream.ports.rows import Row, columns
 from noetl_stream.ports.store import PartitionLease, Tick
 
-SMALL_TICK_EVENTS: Final = 64
+SMALL_TICK_ENTRIES: Final = 64
 """Up to this many, one statement commits a whole tick; above, events are copied (HOT_PATH §5 *Two commit shapes*).
 
 Ticks with rare rows are committed the second way too, so that ordinary ones do not pay for them.
@@ -47,7 +47,7 @@ class Writer:
         """
         if not tick.partitions:
             raise ValueError("a tick must name at least one partition")
-        small = len(tick.events) <= SMALL_TICK_EVENTS and not (tick.object_uses or tick.dead_letters)
+        small = len(tick.entries) <= SMALL_TICK_ENTRIES and not (tick.object_uses or tick.dead_letters)
         shape = _commit_small if small else _commit_large
         try:
             await self._alone_with_connection(lambda connection: shape(connection, tick, self._commit_timeout_s))
@@ -132,9 +132,9 @@ async def _commit_large(connection: Connection, tick: Tick, timeout_s: float) ->
     commit, use = statement("commit"), statement("use_objects")
     async with asyncio.timeout(timeout_s):
         await connection.execute("begin")
-        await connection.execute(commit.text, *commit.arguments(asdict(tick) | {"events": ()}))
+        await connection.execute(commit.text, *commit.arguments(asdict(tick) | {"entries": ()}))
         try:
-            await _copy(connection, "event", tick.events)
+            await _copy(connection, "event", tick.entries)
             await _copy(connection, "dead_letter", tick.dead_letters)
         except (ValueError, TypeError, OverflowError) as error:  # asyncpg wraps these for statements, but not for COPY
             raise asyncpg.DataError(str(error)) from error

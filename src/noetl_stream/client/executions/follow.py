@@ -11,9 +11,10 @@ from typing import Any, Final, NamedTuple
 
 from noetl_stream.concurrency import set_within
 from noetl_stream.model import codec
+from noetl_stream.model.composite import expanded
 from noetl_stream.model.events import ExecutionEvaluated, ExecutionFinished, Fact
 from noetl_stream.model.ids import partition_of
-from noetl_stream.model.messages import InputByReport, Report
+from noetl_stream.model.messages import Report
 from noetl_stream.ports import subjects
 from noetl_stream.ports.bus import Bus, Subscription
 from noetl_stream.ports.store import ExecutionRow, Store
@@ -81,25 +82,29 @@ class Follower:
             self._on_reported(body)
 
     def _on_decided(self, body: bytes) -> None:
-        for raw in codec.decode_record(body).entries:
-            entry = codec.decode_entry(raw)
-            if isinstance(entry, InputByReport):
-                continue
-            self._news.put_nowait(ProgressUpdate(entry, None))
-            if isinstance(entry, ExecutionEvaluated) and not entry.ok:
-                self.refusal = (self.refusal[0] if self.refusal else "refused", entry.diagnostics)
-            elif isinstance(entry, ExecutionFinished):
-                error = entry.outcome.error
+        for entry in map(codec.decode_entry, codec.decode_record(body).entries):
+            for facts in (entry.facts, entry.decisions):
+                for fact, _ in codec.decode_facts(facts):
+                    self._hear(fact)
+        self._begun.set()
+
+    def _hear(self, heard: Fact) -> None:
+        for fact in expanded(self._execution_id, heard):
+            self._news.put_nowait(ProgressUpdate(fact, None))
+            if isinstance(fact, ExecutionEvaluated) and not fact.ok:
+                self.refusal = (self.refusal[0] if self.refusal else "refused", fact.diagnostics)
+            elif isinstance(fact, ExecutionFinished):
+                error = fact.outcome.error
                 if self.refusal is not None and error is not None:
                     self.refusal = (error.message, self.refusal[1])
                 self.finished.set()
-        self._begun.set()
 
     def _on_reported(self, body: bytes) -> None:
         message = codec.decode_reported(body)
         if isinstance(message, Report):
             for raw in message.events:
-                self._news.put_nowait(ProgressUpdate(codec.decode_fact(raw), message.step_run_id))
+                for fact in expanded(self._execution_id, codec.decode_fact(raw)):
+                    self._news.put_nowait(ProgressUpdate(fact, message.step_run_id))
 
 
 async def until_ended(store: Store, bus: Bus, execution_id: str, timeout_s: float) -> None:

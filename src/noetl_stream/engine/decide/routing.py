@@ -12,6 +12,7 @@ from noetl_stream.engine.decide.executions import on_ctx
 from noetl_stream.engine.scope import arc_scope, expression_failure
 from noetl_stream.engine.state import Chosen, Execution, StepRun, due_ms
 from noetl_stream.model import codec, events
+from noetl_stream.model.composite import StepRan, TokenPassed
 from noetl_stream.model.events import EvaluatedGuard, ExecutionFailing, Fact, NextEvaluated, Token, TokenEnqueued
 from noetl_stream.model.ids import derive, timer_of
 from noetl_stream.model.outcome import ErrorInfo
@@ -121,12 +122,37 @@ def _token(run: StepRun, arc: ArcPlan, index: int, args: dict[str, Any]) -> Toke
 
 
 def _step_ended(
-    plan: Plan, state: Execution, fact: events.StepDone | events.StepFailed | events.LoopDone
+    plan: Plan, state: Execution, fact: events.StepDone | events.StepFailed | events.LoopDone | StepRan
 ) -> Sequence[Fact]:
     run = state.runs.get(fact.step_run_id)
     if run is None or not run.ended or state.ending:
         return ()
     return (*on_ctx(state), *route(plan, state, run))
+
+
+def pass_on(plan: Plan, state: Execution, follows: Sequence[Fact]) -> Sequence[Fact]:
+    """``follows``, which an input led to; as one fact if it is a token that is admitted at once, and no other waits."""
+    if len(follows) != 2 or state.tokens or state.resting:
+        return follows
+    evaluated, enqueued = follows
+    if not isinstance(evaluated, NextEvaluated) or not isinstance(enqueued, TokenEnqueued):
+        return follows
+    token = enqueued.token
+    is_open = plan.steps[token.step].admits_at_once and state.step_runs < state.limits.max_step_runs
+    if not is_open or evaluated.event != "step.done":
+        return follows
+    from_step = state.runs[evaluated.step_run_id].step
+    (arc,) = evaluated.fired
+    passed = TokenPassed(
+        step_run_id=evaluated.step_run_id,
+        from_step=from_step,
+        step=token.step,
+        arc=arc,
+        guards=evaluated.guards,
+        args=token.args,
+        waves=token.waves,
+    )
+    return (passed,)
 
 
 def _timed_out(plan: Plan, state: Execution, fact: events.NextTimedOut) -> Sequence[Fact]:
@@ -136,6 +162,7 @@ def _timed_out(plan: Plan, state: Execution, fact: events.NextTimedOut) -> Seque
 
 RULES: Final[Rules] = {
     events.StepDone: _step_ended,
+    StepRan: _step_ended,
     events.StepFailed: _step_ended,
     events.LoopDone: _step_ended,
     events.NextTimedOut: _timed_out,

@@ -28,7 +28,7 @@ SERVER_RULES: Final[Rules] = {
 
 
 def evolve(state: Execution | None, recorded: RecordedFact, execution_id: str) -> Execution | None:
-    """The state after ``recorded``, one position further; the same value if it changes nothing.
+    """The state after ``recorded``, at its last position; the same value if it changes nothing.
 
     Args:
         state: ``None`` before ``execution.requested``.
@@ -40,7 +40,7 @@ def evolve(state: Execution | None, recorded: RecordedFact, execution_id: str) -
         return state
     before = state if recorded.at_ms <= state.at_ms else replace(state, at_ms=recorded.at_ms)
     after = _apply(before, recorded)
-    return state if after is before else replace(after, position=state.position + 1)
+    return state if after is before else replace(after, position=state.position + recorded.fact.width)
 
 
 def _apply(state: Execution, recorded: RecordedFact) -> Execution:

@@ -15,6 +15,7 @@ from noetl_stream.engine.evolve.ctx import reduce_all, with_ctx
 from noetl_stream.engine.evolve.loops import end_iteration, loop_at, loop_result, named_items, start_level, with_loop
 from noetl_stream.engine.state import Assignment, Execution, LoopState, RecordedFact, StepRun
 from noetl_stream.model import events
+from noetl_stream.model.composite import StepRan
 from noetl_stream.model.ids import timer_of
 from noetl_stream.model.messages import Progress
 from noetl_stream.model.outcome import ErrorInfo, Outcome, StepValue
@@ -41,7 +42,9 @@ def drop_assignment(state: Execution, assignment: Assignment) -> Execution:
 
 
 def end_step(
-    state: Execution, fact: events.StepDone | events.StepFailed | events.LoopDone, progress: Progress | None = None
+    state: Execution,
+    fact: events.StepDone | events.StepFailed | events.LoopDone | StepRan,
+    progress: Progress | None = None,
 ) -> Execution:
     """Ends a step run, which then awaits routing; its result is visible from here on (LANGUAGE §2 *Results*).
 
@@ -191,7 +194,7 @@ def classify(state: Execution | None, recorded: RecordedFact) -> Classification:
 
 def bind(assignment: Assignment, recorded: RecordedFact) -> Assignment:
     """The assignment after taking this event of ``recorded.run`` (classified as ``next``)."""
-    return replace(assignment, run=recorded.run, next_number=recorded.number + 1)
+    return replace(assignment, run=recorded.run, next_number=recorded.number + recorded.fact.width)
 
 
 RULES: Final[Rules] = {

@@ -7,9 +7,10 @@ from typing import Final
 from msgspec.structs import replace
 
 from noetl_stream.engine.evolve import Rules, with_run, without
-from noetl_stream.engine.state import Execution, RestingBranch, StepRun, WaitingToken
+from noetl_stream.engine.state import Assignment, Execution, RestingBranch, StepRun, WaitingToken
 from noetl_stream.model import events
-from noetl_stream.model.ids import timer_of
+from noetl_stream.model.composite import TokenPassed
+from noetl_stream.model.ids import command_of, step_run_of, timer_of
 from noetl_stream.model.outcome import Payload
 
 
@@ -77,6 +78,22 @@ def next_evaluated(state: Execution, fact: events.NextEvaluated) -> Execution:
     return replace(state, runs=without(state.runs, fact.step_run_id), ends=ends)
 
 
+def passed(state: Execution, fact: TokenPassed) -> Execution:
+    """As the facts it stands for, one after the other."""
+    run, token = state.runs.get(fact.step_run_id), fact.token
+    if run is None or state.ending:
+        return state
+    step_run_id = step_run_of(state.execution_id, token.token_id)
+    entered = StepRun(step_run_id, token.step, token, state.ctx, state.steps, claimed_at=state.position + 3)
+    command_id = command_of(step_run_id)
+    return replace(
+        state,
+        runs={**without(state.runs, fact.step_run_id), step_run_id: entered},
+        assignments={**state.assignments, command_id: Assignment(command_id, step_run_id)},
+        step_runs=state.step_runs + 1,
+    )
+
+
 def next_resting(state: Execution, fact: events.NextResting) -> Execution:
     run = state.runs.get(fact.step_run_id)
     if run is None or run.ended != fact.event or fact.step_run_id in state.resting:
@@ -109,6 +126,7 @@ RULES: Final[Rules] = {
     events.TokenClaimed: claimed,
     events.TokenDiscarded: discarded,
     events.NextEvaluated: next_evaluated,
+    TokenPassed: passed,
     events.NextResting: next_resting,
     events.NextTimedOut: next_timed_out,
 }

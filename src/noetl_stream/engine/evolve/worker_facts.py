@@ -18,9 +18,10 @@ from noetl_stream.engine.evolve.loops import end_iteration, loop_at, loop_result
 from noetl_stream.engine.evolve.step_runs import bind, classify, contribute, drop_assignment, end_step, step_value
 from noetl_stream.engine.evolve.suspensions import suspend
 from noetl_stream.engine.pipeline import advance_progress, share
-from noetl_stream.engine.state import Assignment, Execution, LoopState, RecordedFact, StepRun
+from noetl_stream.engine.state import LATEST_MS, Assignment, Execution, LoopState, RecordedFact, StepRun
 from noetl_stream.errors import PayloadRefused
 from noetl_stream.model import codec, events
+from noetl_stream.model.composite import StepRan
 from noetl_stream.model.events import Path, Wait
 from noetl_stream.model.ids import is_valid_id
 from noetl_stream.model.messages import Progress, path_key
@@ -101,6 +102,9 @@ def _has_own_results(execution_id: str, assignment: Assignment, fact: events.Fac
 
     Whoever holds a reference may read what it leads to, so a worker must not be able to make one up.
     """
+    if isinstance(fact, StepRan):
+        found = (one.result.reference for one in fact.tasks)
+        return all(reference is None or _is_own(execution_id, reference) for reference in found)
     if isinstance(fact, events.TaskProcessed):
         reference = fact.outcome.result.reference
         if reference is None or _is_own(execution_id, reference):
@@ -260,6 +264,22 @@ def _ended(
     return end_step(state, fact, progress)
 
 
+def _ran(state: Execution, assignment: Assignment, fact: StepRan) -> Execution:
+    """As the facts it stands for, one after the other."""
+    run = state.runs[assignment.step_run_id]
+    progress = assignment.progress.get("") or Progress(vars=run.vars)
+    for processed in fact.processed:
+        progress = advance_progress(progress, processed)
+    if not run.started_ms:
+        run = replace(run, started_ms=state.at_ms)
+    state = replace(
+        state,
+        assignments=without(state.assignments, assignment.command_id),
+        runs={**state.runs, run.step_run_id: run},
+    )
+    return end_step(state, fact, progress)
+
+
 _MOST: Final = 2**31 - 1
 """The largest index, count or number a worker may report."""
 
@@ -286,6 +306,17 @@ def _result_form(fact: events.TaskProcessed) -> str:
     except ExpressionError as error:
         return f"cannot be folded: {error}"
     return _path_form(fact)
+
+
+def _ran_form(fact: StepRan) -> str:
+    if not fact.tasks or not all(0 <= one.started_ms <= LATEST_MS >= one.ended_ms >= 0 for one in fact.tasks):
+        return "has no tasks, or times that are none"
+    try:
+        for one in fact.tasks:
+            codec.decode_json(one.result.value)
+    except PayloadRefused as error:
+        return f"has an invalid result: {error}"
+    return ""
 
 
 def _items_form(fact: events.LoopStarted | events.LoopPagedOut) -> str:
@@ -396,6 +427,7 @@ RULES: Final[dict[type[events.Fact], WorkerRule]] = {
     events.LoopIterationDone: WorkerRule(_iteration_done, _path_form, _fits_iteration),
     events.LoopIterationFailed: WorkerRule(_iteration_failed, _path_form, _fits_iteration),
     events.StepDone: WorkerRule(_ended, _any_form, _fits_loopless_step),
+    StepRan: WorkerRule(_ran, _ran_form, _fits_loopless_step),
     events.StepFailed: WorkerRule(_ended, _any_form, _fits_step),
     events.LoopDone: WorkerRule(_loop_done, _path_form, _fits_running_level),
 }

@@ -58,6 +58,11 @@ class Fact(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, tag_field=
 
     kind: ClassVar[Kind]
 
+    @property
+    def width(self) -> int:
+        """How many positions of the journal it takes: more than one if it is composite (``model/composite.py``)."""
+        return 1
+
     @classmethod
     def event_name(cls) -> str:
         """The dotted name, such as ``token.held`` for :class:`TokenHeld`."""

@@ -23,7 +23,7 @@ from noetl_stream.ports.dead_letters import (
     storable,
 )
 from noetl_stream.ports.store import InboxItem, Store
-from noetl_stream.testing.conformance.store_rows import committed, event_row, following, taken, tick_of
+from noetl_stream.testing.conformance.store_rows import committed, entry_row, following, taken, tick_of
 from noetl_stream.testing.waiting import expect_error
 
 
@@ -76,7 +76,7 @@ class DeadLetterConformance:
         assert [one.row.id for one in rest] == ["events-2", "events-1", "events-0"]
 
     async def test_a_tick_with_events_writes_letters_too(self, store: Store, letters: DeadLetters) -> None:
-        await committed(store, events=[event_row("run-1", 1)], dead_letters=[letter("events-1")])
+        await committed(store, entries=[entry_row("run-1", 1)], dead_letters=[letter("events-1")])
         assert await ids_of(letters) == ["events-1"]
         assert len(await store.journal("run-1")) == 1
 

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from noetl_stream.model import codec
 from noetl_stream.ports.store import FeedRow, FeedStore, Store, Tick
-from noetl_stream.testing.conformance.store_rows import event_row, execution_row, following, taken, tick_of
+from noetl_stream.testing.conformance.store_rows import entry_row, execution_row, following, taken, tick_of
 
 Segments = Sequence[tuple[str, int, int]]
 """Journal segments: execution, first and last position."""
@@ -26,13 +26,13 @@ def tick_with_events(tick: Tick, entries: Segments) -> Tick:
     """``tick`` with these journal segments, their events and executions."""
     (partition,) = tick.partitions
     events = [
-        event_row(execution_id, position)
+        entry_row(execution_id, position)
         for execution_id, first, last in entries
         for position in range(first, last + 1)
     ]
     executions = [execution_row(execution_id, partition=partition.id) for execution_id, _, _ in entries]
     row = FeedRow(partition=partition.id, tick=partition.tick + 1, entries=codec.encode(entries))
-    return replace(tick, events=events, executions=executions, feed=[row])
+    return replace(tick, entries=events, executions=executions, feed=[row])
 
 
 async def grow(store: Store, *ticks: Segments, **changes: object) -> None:

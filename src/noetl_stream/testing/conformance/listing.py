@@ -6,6 +6,9 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
+from noetl_stream.model import codec
+from noetl_stream.model.composite import StepRan, TaskRan, TokenPassed
+from noetl_stream.model.events import TaskProcessed
 from noetl_stream.model.ids import uuid7
 from noetl_stream.ports.store import (
     ExecutionRow,
@@ -18,12 +21,13 @@ from noetl_stream.ports.store import (
     TimerRow,
 )
 from noetl_stream.testing.conformance.store_rows import (
+    FACTS,
     as_stored,
     committed,
-    event_row,
+    entry_row,
     execution_row,
     following,
-    mixed_event,
+    mixed_entry,
 )
 
 AT_MS = 1_700_000_000_000
@@ -49,13 +53,13 @@ class ReadingConformance:
     """Reads by people and by a new owner."""
 
     async def test_a_journal_reads_by_position_from_anywhere(self, store: Store) -> None:
-        events = [mixed_event("a", position) for position in (3, 1, 2, 10)]
-        await committed(store, events=[*events, event_row("b", 1)])
+        events = [mixed_entry("a", position) for position in (3, 1, 2, 10)]
+        await committed(store, entries=[*events, entry_row("b", 1)])
         stored = [as_stored(event) for event in sorted(events, key=lambda event: event.position)]
         assert await store.journal("a") == stored
         assert await store.journal("a", after=2) == stored[2:]
         assert await store.journal("a", after=1, limit=2) == stored[1:3]
-        assert await store.journals(["a", "b", "c"]) == {"a": stored, "b": [as_stored(event_row("b", 1))], "c": []}
+        assert await store.journals(["a", "b", "c"]) == {"a": stored, "b": [as_stored(entry_row("b", 1))], "c": []}
         assert await store.journals([]) == {}
 
     async def test_living_executions_are_those_of_the_partitions_that_have_not_ended(self, store: Store) -> None:
@@ -92,15 +96,53 @@ class ReadingConformance:
 
     async def test_iteration_results_are_those_of_one_step_run(self, store: Store) -> None:
         names = ["step.started", "task.processed", "loop.iteration.done", "loop.iteration.failed", "loop.done"]
-        events = [event_row("a", position, name, step_run_id="s") for position, name in enumerate(names, start=1)]
-        others = [event_row("a", 9, "task.processed", step_run_id="t"), event_row("b", 1, "task.processed")]
-        await committed(store, events=[*events, *others])
+        events = [entry_row("a", position, name, step_run_id="s") for position, name in enumerate(names, start=1)]
+        others = [entry_row("a", 9, "task.processed", step_run_id="t"), entry_row("b", 1, "task.processed")]
+        await committed(store, entries=[*events, *others])
         assert [event.position for event in await store.iteration_results("a", "s")] == [2, 3, 4, 5]
+
+    async def test_an_entry_reads_as_its_facts_and_then_its_decisions(self, store: Store) -> None:
+        started, processed, enqueued = (FACTS[name] for name in ("step.started", "task.processed", "token.enqueued"))
+        entry = mixed_entry("a", 1)
+        entry = replace(entry, data=codec.encode([started, processed]), decisions=codec.encode([enqueued, enqueued]))
+        await committed(store, entries=[entry, entry_row("a", 5)])
+        events = await store.journal("a")
+        assert [(one.position, one.name, one.source, one.number, one.cause) for one in events] == [
+            (1, "step.started", "worker", 1, None),
+            (2, "task.processed", "worker", 2, None),
+            (3, "token.enqueued", "server", None, 2),
+            (4, "token.enqueued", "server", None, 2),
+            (5, "token.enqueued", "server", None, None),
+        ]
+        assert [codec.decode_fact(one.data) for one in events[:3]] == [started, processed, enqueued]
+        for after in range(6):
+            assert await store.journal("a", after=after) == events[after:]
+            assert await store.journal("a", after=after, limit=2) == events[after : after + 2]
+        named = await store.events_named("a", {"token.enqueued"}, after=3)
+        assert [one.position for one in named] == [4, 5]
+
+    async def test_a_composite_fact_reads_as_the_facts_it_stands_for(self, store: Store) -> None:
+        processed = FACTS["task.processed"]
+        assert isinstance(processed, TaskProcessed)
+        task = TaskRan("fetch", processed.outcome.result, 0, 1, 0.5)
+        ran, passed = StepRan("run", "worker", [task]), TokenPassed("run", "fetch", "store", 0)
+        entry = replace(mixed_entry("a", 1), data=codec.encode([ran]), decisions=codec.encode([passed]))
+        await committed(store, entries=[entry])
+        events = await store.journal("a")
+        assert [one.name for one in events] == [
+            *("step.started", "task.started", "task.processed", "step.done"),
+            *("next.evaluated", "token.enqueued", "token.claimed", "step.scheduled"),
+        ]
+        assert [one.position for one in events] == list(range(1, 9))
+        assert [one.number for one in events] == [1, 2, 3, 4, None, None, None, None]
+        assert {one.cause for one in events[4:]} == {4}
+        assert await store.events_named("a", {"token.claimed", "task.started"}) == [events[1], events[6]]
+        assert await store.iteration_results("a", "run") == [events[2]]
 
     async def test_events_with_certain_names_are_read_by_position_and_in_pages(self, store: Store) -> None:
         names = ["token.enqueued", "token.claimed", "step.started", "token.enqueued", "token.discarded"]
-        events = [event_row("a", position, name) for position, name in enumerate(names, start=1)]
-        await committed(store, events=[*events, event_row("b", 1, "token.enqueued")])
+        events = [entry_row("a", position, name) for position, name in enumerate(names, start=1)]
+        await committed(store, entries=[*events, entry_row("b", 1, "token.enqueued")])
         wanted = {"token.enqueued", "token.discarded"}
         assert [event.position for event in await store.events_named("a", wanted)] == [1, 4, 5]
         assert [event.position for event in await store.events_named("a", wanted, after=1, limit=1)] == [4]
@@ -179,7 +221,7 @@ class DeletingConformance:
         words = ("label:team=data", "word:sql", "word:no")
         tick = await committed(
             store,
-            events=[event_row(name, position) for name in "ab" for position in range(1, 100)],
+            entries=[entry_row(name, position) for name in "ab" for position in range(1, 100)],
             executions=rows,
             requests=[RequestRow(request_id="r", execution_id=name, answer=b"{}", position=1) for name in "ab"],
             timers=[TimerRow(execution_id=name, timer_id="t", partition=0, due_ms=9, purpose="wait") for name in "ab"],
@@ -201,7 +243,7 @@ class DeletingConformance:
         assert await listed(store, ListingFilter(terms=("word:sql",)), 9, "b") == []
 
     async def test_one_that_has_not_ended_is_not_deleted(self, store: Store) -> None:
-        await committed(store, events=[event_row("a", 1)], executions=[execution_row("a")])
+        await committed(store, entries=[entry_row("a", 1)], executions=[execution_row("a")])
         assert [await store.delete_execution("a"), await store.delete_execution("b")] == [False, False]
         assert await store.execution("a") == execution_row("a")
         assert len(await store.journal("a")) == 1
@@ -217,9 +259,9 @@ class DeletingConformance:
         assert await store.looked_into_by("a") == ["again"]
 
     async def test_deleting_begins_with_the_first_entry_of_one_that_has_ended(self, store: Store) -> None:
-        events = [event_row(name, position) for name in "ab" for position in (1, 2)]
+        events = [entry_row(name, position) for name in "ab" for position in (1, 2)]
         rows = [execution_row("a", finished_ms=1), execution_row("b")]
-        await committed(store, events=events, executions=rows)
+        await committed(store, entries=events, executions=rows)
         for name in ("a", "a", "b", "nobody"):
             await store.begin_deleting(name)
         assert [event.position for event in await store.journal("a")] == [2]
@@ -227,8 +269,8 @@ class DeletingConformance:
         assert await store.delete_execution("a") is True
 
     async def test_a_long_journal_goes_whole(self, store: Store) -> None:
-        events = [event_row("a", position) for position in range(1, 12_001)]
-        await committed(store, events=events, executions=[execution_row("a", finished_ms=1)])
+        events = [entry_row("a", position) for position in range(1, 12_001)]
+        await committed(store, entries=events, executions=[execution_row("a", finished_ms=1)])
         assert await store.delete_execution("a") is True
         assert await store.journal("a") == []
 

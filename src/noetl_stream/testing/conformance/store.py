@@ -36,11 +36,11 @@ from noetl_stream.testing.conformance.store_rows import (
     EndLeases,
     as_stored,
     committed,
-    event_row,
+    entry_row,
     execution_row,
     following,
     lease_of,
-    mixed_event,
+    mixed_entry,
     taken,
     tick_of,
 )
@@ -244,7 +244,7 @@ class CommitConformance:
         tick = tick_of(
             "one",
             leases,
-            events=[event_row("a", 1)],
+            entries=[entry_row("a", 1)],
             executions=[execution_row("a")],
             requests=[RequestRow(request_id="r", execution_id="a", answer=b"{}", position=1)],
             playbooks=[PlaybookRow(digest="d", path="p", version=None, source="text")],
@@ -258,30 +258,30 @@ class CommitConformance:
 
     async def test_a_large_tick_is_fenced_like_a_small_one(self, store: Store) -> None:
         leases = await taken(store)
-        events = [event_row("a", position) for position in range(1, 200)]
-        await expect_error(Fenced, store.commit(tick_of("two", leases, events=events)))
+        events = [entry_row("a", position) for position in range(1, 200)]
+        await expect_error(Fenced, store.commit(tick_of("two", leases, entries=events)))
         assert await store.journal("a") == []
-        await store.commit(tick_of("one", leases, events=events))
+        await store.commit(tick_of("one", leases, entries=events))
         assert len(await store.journal("a")) == 199
 
     async def test_a_large_tick_reads_back_like_small_ones(self, store: Store) -> None:
-        large = [mixed_event("large", position) for position in range(1, 151)]
+        large = [mixed_entry("large", position) for position in range(1, 151)]
         small = [replace(event, execution_id="small") for event in large]
-        tick = await committed(store, events=large, executions=[execution_row("large")])
+        tick = await committed(store, entries=large, executions=[execution_row("large")])
         for start in range(0, 150, 50):
-            tick = following(tick, events=small[start : start + 50])
+            tick = following(tick, entries=small[start : start + 50])
             await store.commit(tick)
         journals = await store.journals(["large", "small"])
         assert journals["large"] == journals["small"] == [as_stored(event) for event in large]
         assert await store.execution("large") == execution_row("large")
 
     async def test_a_position_written_twice_is_an_alarm_and_writes_nothing(self, store: Store) -> None:
-        first = await committed(store, events=[event_row("a", 1)])
-        doubled = [event_row("a", 2), event_row("a", 1, data=b"[]")]
-        many = [event_row("b", position) for position in range(1, 100)]
-        for events in (doubled, [*many, event_row("a", 1)], [event_row("c", 1), event_row("c", 1)]):
-            await expect_error(JournalConflict, store.commit(following(first, events=events)))
-        assert await store.journal("a") == [as_stored(event_row("a", 1))]
+        first = await committed(store, entries=[entry_row("a", 1)])
+        doubled = [entry_row("a", 2), entry_row("a", 1, data=b"[]")]
+        many = [entry_row("b", position) for position in range(1, 100)]
+        for events in (doubled, [*many, entry_row("a", 1)], [entry_row("c", 1), entry_row("c", 1)]):
+            await expect_error(JournalConflict, store.commit(following(first, entries=events)))
+        assert await store.journal("a") == [as_stored(entry_row("a", 1))]
         assert await store.journal("b") == []
         assert (await store.read_partitions([0]))[0].tick == 1
 
@@ -298,7 +298,7 @@ class CommitConformance:
     async def test_invalid_json_is_refused_and_nothing_is_written(self, store: Store) -> None:
         leases = await taken(store)
         for tick in (
-            tick_of("one", leases, events=[event_row("a", 1, data=b'{"n":')]),
+            tick_of("one", leases, entries=[entry_row("a", 1, data=b'{"n":')]),
             tick_of("one", leases, executions=[execution_row("a", ctx=b"")]),
             tick_of("one", leases, executions=[execution_row("a"), execution_row("a")]),
         ):
@@ -402,8 +402,8 @@ class ObjectUseConformance:
     """Uses are written with the tick and read by the owner of the result (PROTOCOL §3 *Object keys*)."""
 
     async def test_uses_by_others_are_found_by_the_owner(self, store: Store) -> None:
-        events = [event_row("parent", position) for position in (1, 2)]
-        await committed(store, events=events, object_uses=[OTHER, LIST, DEEP, BIG])
+        events = [entry_row("parent", position) for position in (1, 2)]
+        await committed(store, entries=events, object_uses=[OTHER, LIST, DEEP, BIG])
         assert await store.objects_used_elsewhere("child") == [LIST, OTHER, BIG]
         assert await store.objects_used_elsewhere("grandchild") == [DEEP]
         assert await store.objects_used_elsewhere("parent") == []
@@ -415,13 +415,13 @@ class ObjectUseConformance:
         assert await store.objects_used_elsewhere("child") == [LIST, BIG]
 
     async def test_a_tick_of_many_events_names_what_is_used_too(self, store: Store) -> None:
-        events = [event_row("parent", position) for position in range(1, 200)]
-        await committed(store, events=events, object_uses=[BIG])
+        events = [entry_row("parent", position) for position in range(1, 200)]
+        await committed(store, entries=events, object_uses=[BIG])
         assert await store.objects_used_elsewhere("child") == [BIG]
         assert len(await store.journal("parent")) == 199
 
     async def test_a_tick_that_is_refused_uses_nothing(self, store: Store) -> None:
-        stale = tick_of("two", await taken(store), events=[event_row("parent", 1)], object_uses=[BIG])
+        stale = tick_of("two", await taken(store), entries=[entry_row("parent", 1)], object_uses=[BIG])
         await expect_error(Fenced, store.commit(stale))
         assert await store.objects_used_elsewhere("child") == []
         assert await store.journal("parent") == []

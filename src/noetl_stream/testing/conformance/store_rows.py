@@ -3,49 +3,78 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
+from typing import Any, Final
 
+import msgspec
 from msgspec.structs import replace
 
-from noetl_stream.ports.store import EventRow, ExecutionRow, PartitionAdvance, PartitionLease, Store, StoredEvent, Tick
+from noetl_stream.model import codec, events
+from noetl_stream.model.events import Fact
+from noetl_stream.model.outcome import ErrorInfo, Outcome, Payload
+from noetl_stream.ports.store import EntryRow, ExecutionRow, PartitionAdvance, PartitionLease, Store, StoredEvent, Tick
 
 EndLeases = Callable[[], Awaitable[None]]
 LEASE_S = 10.0
 
 
-def event_row(execution_id: str, position: int, name: str = "token.enqueued", **changes: object) -> EventRow:
-    """A journal entry for a server's decision."""
-    row = EventRow(
-        execution_id=execution_id,
-        position=position,
-        name=name,
-        source="server",
-        at_ms=1_000 + position,
-        data=b'{"n":1}',
+FACTS: Final[dict[str, Fact]] = {
+    fact.event_name(): fact
+    for fact in (
+        events.TokenEnqueued(events.Token("token", "fetch", "start")),
+        events.TokenClaimed("token", "run"),
+        events.TokenDiscarded("token", "too late"),
+        events.StepStarted("worker"),
+        events.TaskProcessed(
+            "fetch", 1, Outcome("ok", Payload(msgspec.Raw(b'{"gr\xc3\xb6\xc3\x9fe":[1,null]}'))), "continue"
+        ),
+        events.LoopIterationDone((0,)),
+        events.LoopIterationFailed((0,), ErrorInfo("exception", "no")),
+        events.LoopDone("run", 1, 1, 0, 0),
+        events.ExecutionFinished("completed", Outcome("ok")),
+        events.PlaybookProcessed("completed"),
     )
+}
+"""A fact of each of these kinds."""
+
+
+def entry_row(execution_id: str, position: int, name: str = "token.enqueued", **changes: object) -> EntryRow:
+    """An entry with one fact of this name, by the server."""
+    data = codec.encode([FACTS[name]])
+    row = EntryRow(execution_id=execution_id, position=position, source="server", at_ms=1_000 + position, data=data)
     return replace(row, **changes)
 
 
-def mixed_event(execution_id: str, position: int) -> EventRow:
-    """A fact by a worker at odd positions, a decision that follows from it at even ones."""
+def mixed_entry(execution_id: str, position: int) -> EntryRow:
+    """A fact by a worker at odd positions, and at even ones a fact by the server."""
     if position % 2 == 0:
-        return event_row(execution_id, position, cause=position - 1)
-    return EventRow(
+        return entry_row(execution_id, position)
+    return EntryRow(
         execution_id=execution_id,
         position=position,
-        name="task.processed",
         source="worker",
         at_ms=1_700_000_000_000 + position,
         step_run_id="run",
         report_id=f"command.1.1.nonce.{position}",
         number=position,
         source_seq=2**40 + position,
-        data=f'{{ "name":"task.processed", "größe": [{position}, null, "\\u00e9"] }}'.encode(),
+        data=codec.encode([FACTS["task.processed"]]),
     )
 
 
-def as_stored(row: EventRow) -> StoredEvent:
-    return StoredEvent(**{name: getattr(row, name) for name in StoredEvent._fields})
+def as_stored(row: EntryRow) -> StoredEvent:
+    """The event of an entry with one fact."""
+    ((fact, data),) = codec.decode_facts(row.data)
+    step_run_id = row.step_run_id or getattr(fact, "step_run_id", None)
+    return StoredEvent(
+        position=row.position,
+        name=fact.event_name(),
+        source=row.source,
+        at_ms=row.at_ms,
+        step_run_id=step_run_id,
+        report_id=row.report_id,
+        number=row.number,
+        data=bytes(data),
+    )
 
 
 def execution_row(execution_id: str, **changes: object) -> ExecutionRow:

@@ -12,6 +12,7 @@ from noetl_stream.engine.advance import Advanced
 from noetl_stream.engine.decide.quiescence import at_quiescence
 from noetl_stream.engine.evolve.dispatch import evolve
 from noetl_stream.engine.state import Assignment, Execution, RecordedFact
+from noetl_stream.model.composite import expanded
 from noetl_stream.model.events import ChildOrdered, Fact, TimerSet, TokenEnqueued, Wait
 from noetl_stream.model.ids import timer_of
 from noetl_stream.playbook.plan import Plan
@@ -43,9 +44,13 @@ def check_invariants(
         return
     if after is None:
         raise InvariantBroken(f"{fact} was taken but left no state")
-    expected = position + 1 + len(advanced.journal)
+    expected = position + fact.width + sum(one.width for one in advanced.journal)
     if after.position != expected:
         raise InvariantBroken(f"positions have no holes: after {fact} at {after.position} instead of {expected}")
+    if any(one.width > 1 for one in (fact, *advanced.journal)) and _by_parts(before, recorded, advanced) != after:
+        raise InvariantBroken(
+            f"a composite fact does what those do that it stands for: {fact} or what follows does not"
+        )
     if missed := missed_decisions(plan, after):
         raise InvariantBroken(f"at quiescence nothing follows: {missed} after {fact}")
     if stuck := _stuck(after):
@@ -53,6 +58,19 @@ def check_invariants(
     for repeated in (recorded, *map(RecordedFact, advanced.journal)):
         if type(repeated.fact) not in TRACELESS and evolve(after, repeated, after.execution_id) is not after:
             raise InvariantBroken(f"a repeated fact changes nothing: {repeated.fact} did")
+
+
+def _by_parts(before: Execution | None, recorded: RecordedFact, advanced: Advanced) -> Execution | None:
+    """The state that the facts come to which an input and its decisions stand for."""
+    after = advanced.state
+    assert after is not None
+    state, number = before, recorded.number
+    for part in expanded(after.execution_id, recorded.fact):
+        state = evolve(state, recorded._replace(fact=part, number=number), after.execution_id)
+        number += 1
+    for part in (part for fact in advanced.journal for part in expanded(after.execution_id, fact)):
+        state = evolve(state, RecordedFact(part), after.execution_id)
+    return state
 
 
 def missed_decisions(plan: Plan, state: Execution) -> Sequence[Fact]:

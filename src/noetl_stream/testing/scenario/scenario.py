@@ -26,6 +26,7 @@ from noetl_stream.engine.replay import replay
 from noetl_stream.engine.rerun import JournalSummary, reuse
 from noetl_stream.engine.state import Assignment, Execution, RecordedFact
 from noetl_stream.model import codec, events
+from noetl_stream.model.composite import expanded
 from noetl_stream.model.events import Fact, Parent, Path
 from noetl_stream.model.ids import RunId, report_id
 from noetl_stream.model.messages import ClaimAnswer, StepCommand
@@ -430,7 +431,9 @@ def _entries(recorded: RecordedFact, advanced: Advanced) -> list[JournalEntry]:
     """What an input adds to the journal."""
     if not advanced.taken:
         return []
-    decisions = [RecordedFact(fact, at_ms=recorded.at_ms) for fact in advanced.journal]
+    execution_id = advanced.state.execution_id if advanced.state is not None else ""
+    followed = (part for fact in advanced.journal for part in expanded(execution_id, fact))
+    decisions = [RecordedFact(fact, at_ms=recorded.at_ms) for fact in followed]
     return [JournalEntry(recorded, decided=False), *(JournalEntry(one, decided=True) for one in decisions)]
 
 

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from noetl_stream.engine.replay import replay
 from noetl_stream.model import codec
+from noetl_stream.model.composite import expanded
 from noetl_stream.model.events import ExecutionReused, Fact, StepScheduled, TokenClaimed, TokenEnqueued
 from noetl_stream.model.ids import PARTITIONS, partition_of
-from noetl_stream.model.messages import InputByReport
 from noetl_stream.playbook.plan import Plan
 from noetl_stream.ports.store import StoredEvent
 from noetl_stream.server.server import Server
+from noetl_stream.testing.entries import names_of
 from noetl_stream.testing.scenario.invariants import missed_decisions
 from noetl_stream.testing.simulation.faults import STEADY, FaultPlan
 from noetl_stream.testing.simulation.work import Job
@@ -49,7 +50,7 @@ async def quarantine_problems(faults: FaultPlan) -> list[str]:
 
 def _quarantined(world: SimulatedWorld) -> set[str]:
     journals = world.store.tables.journals.items()
-    return {one for one, rows in journals if any(row.name == "execution.quarantined" for row in rows.values())}
+    return {one for one, rows in journals if "execution.quarantined" in names_of(one, rows.values())}
 
 
 async def final_problems(faults: FaultPlan) -> list[str]:
@@ -147,11 +148,24 @@ def _record_problems(world: SimulatedWorld, execution_id: str, journal: Sequence
         if stored.is_input or stored.message.execution_id != execution_id:
             continue
         record = codec.decode_record(stored.message.body)
-        for position, raw in enumerate(record.entries, record.first_position):
-            row, entry = rows.get(position), codec.decode_entry(raw)
-            if isinstance(entry, InputByReport):
-                agrees = row is not None and row.source != "server" and row.report_id in (None, entry.report_id)
-            else:
-                agrees = row is not None and row.source == "server" and codec.decode_fact(row.data) == entry
-            if not agrees:
-                yield f"{execution_id}: a record at position {position} differs from Postgres"
+        position = record.first_position
+        for entry in map(codec.decode_entry, record.entries):
+            if entry.report_id:
+                row = rows.get(position)
+                if row is None or row.source == "server" or row.report_id not in (None, entry.report_id):
+                    yield f"{execution_id}: a record at position {position} differs from Postgres"
+                position += _width_of_input(rows, position)
+            for facts in (entry.facts, entry.decisions):
+                for fact in (part for one, _ in codec.decode_facts(facts) for part in expanded(execution_id, one)):
+                    row = rows.get(position)
+                    if row is None or row.source != "server" or codec.decode_fact(row.data) != fact:
+                        yield f"{execution_id}: a record at position {position} differs from Postgres"
+                    position += 1
+
+
+def _width_of_input(rows: Mapping[int, StoredEvent], first: int) -> int:
+    """How many events the input at this position has: those of one report up to the first decision."""
+    position = first
+    while (row := rows.get(position)) is not None and row.cause is None and row.report_id == rows[first].report_id:
+        position += 1
+    return position - first

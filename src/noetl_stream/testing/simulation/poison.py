@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from noetl_stream.errors import PayloadRefused
 from noetl_stream.ports.store import Store, Tick
+from noetl_stream.testing.entries import events_in
 from noetl_stream.testing.simulation.work import JOBS
 
 POISONS: Final = ("poison refused", "poison kills")
@@ -39,7 +40,7 @@ class Poison:
         self.strikes = 0
 
     def is_in(self, tick: Tick) -> bool:
-        return any(row.execution_id == self.execution_id and row.name == self.event for row in tick.events)
+        return (self.execution_id, self.event) in events_in(tick)
 
 
 class PoisonedStore:

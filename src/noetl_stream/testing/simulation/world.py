@@ -13,6 +13,8 @@ from noetl_stream.adapters.memory.store import MemoryStore
 from noetl_stream.client.executions.submit import Client, RequestRefused, Requests, Submission, ask_of
 from noetl_stream.errors import NoetlError, Unreachable
 from noetl_stream.model import codec, events
+from noetl_stream.model.composite import expanded
+from noetl_stream.model.events import Fact
 from noetl_stream.model.ids import derive
 from noetl_stream.model.messages import Report, Request
 from noetl_stream.ports.sealed_blobs import SealedBlobs
@@ -111,7 +113,7 @@ class SimulatedWorld:
         """The commands in the queue whose end is not in the log."""
         queued = self.broker.command_queue.queued
         iterations = {key for key, body in queued.items() if codec.decode_command(body).path}
-        last = {report.command_id: codec.decode_fact(report.events[-1]) for report in self._reports()}
+        last = {report.command_id: _last_fact(report) for report in self._reports()}
         return {
             key
             for key in queued
@@ -254,3 +256,7 @@ def asked_of(execution_id: str) -> list[events.InterventionFact]:
         events.ResumeRequested(derive(execution_id, "resume")),
         events.CtxPatched(derive(execution_id, "patch"), patch={"approved": True}),
     ]
+
+
+def _last_fact(report: Report) -> Fact:
+    return expanded(report.execution_id, codec.decode_fact(report.events[-1]))[-1]

@@ -6,8 +6,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
-from datetime import UTC, datetime
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any, Final, Literal
 
 import msgspec
@@ -20,7 +19,7 @@ from noetl_stream.model import codec
 from noetl_stream.model.events import ChildCall, Path, Wait
 from noetl_stream.model.ids import derive
 from noetl_stream.model.messages import Progress, StepCommand
-from noetl_stream.model.outcome import ErrorInfo, Meta, Outcome, Payload
+from noetl_stream.model.outcome import ErrorInfo, Meta, Outcome, Payload, shown_time
 from noetl_stream.playbook.kinds.spec import PlaybookInputs, WaitInputs
 from noetl_stream.playbook.plan import TaskPlan
 from noetl_stream.playbook.results.schema import ResultSchema
@@ -320,14 +319,3 @@ def _check_not_cancelled(current: asyncio.Task[Any]) -> None:
 
 def _defect(call: ToolCall, what: str) -> ToolFailure:
     return ToolFailure.of("internal", f"the tool of task {call.task} has a defect: {what}")
-
-
-def shown_time(unix_ms: int) -> str:
-    """A time in ISO 8601, UTC, to the millisecond."""
-    seconds, milliseconds = divmod(unix_ms, 1000)
-    return f"{_shown_second(seconds)}.{milliseconds:03}Z"
-
-
-@lru_cache(maxsize=1)
-def _shown_second(unix_s: int) -> str:
-    return datetime.fromtimestamp(unix_s, UTC).replace(tzinfo=None).isoformat()

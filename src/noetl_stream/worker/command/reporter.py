@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Final
 
 import msgspec
 
 from noetl_stream.errors import OutcomeUnknown, Unreachable
 from noetl_stream.model import codec
+from noetl_stream.model.composite import MAX_TASKS, whole_run
 from noetl_stream.model.events import Fact, StepClaimed
 from noetl_stream.model.ids import RunId, report_id
 from noetl_stream.model.messages import Report, StepCommand
@@ -17,6 +19,9 @@ from noetl_stream.ports.event_log import EventLog
 from noetl_stream.worker.lease import BrokerLiveness
 from noetl_stream.worker.limits import FLUSH_INTERVAL_S, MAX_REPORT_BYTES, MAX_UNREPORTED_BYTES
 from noetl_stream.worker.waiting import persist
+
+MAX_OPENING: Final = 1 + 2 * MAX_TASKS
+"""How many calls of :meth:`Reporter.add` may make up a whole short step."""
 
 
 class Flusher:
@@ -107,20 +112,44 @@ class Reporter:
         self._channel = channel
         self._command = command
         self._next_report = 0
-        self._groups: list[tuple[list[msgspec.Raw], int]] = []
+        self._opening: list[Sequence[Fact]] | None = []
+        self._groups: list[tuple[list[msgspec.Raw], int, int]] = []
         self._bytes = 0
         self._sender: asyncio.Task[None] | None = None
 
     def add(self, *facts: Fact) -> None:
         """Adds the run's next events. Those of one call are never split between two reports."""
-        group = [msgspec.Raw(codec.encode(fact)) for fact in facts]
-        size = sum(map(len, group))
-        if not self._groups:
+        if not (self._groups or self._opening):
             self.since_s = self._channel.clock.monotonic_s()
             if self._sender is None:
                 self._channel.flusher.watch(self)
-        self._groups.append((group, size))
+        if self._opening is None:
+            self._append(facts)
+            return
+        self._opening.append(facts)
+        if len(self._opening) > MAX_OPENING:
+            self._end_opening()
+
+    def _append(self, facts: Sequence[Fact], at_most: int | None = None) -> bool:
+        """Adds a group of events, unless it has more bytes than ``at_most``; returns whether it did."""
+        group = [msgspec.Raw(codec.encode(fact)) for fact in facts]
+        size = sum(map(len, group))
+        if at_most is not None and size > at_most:
+            return False
+        self._groups.append((group, size, sum(fact.width for fact in facts)))
         self._bytes += size
+        return True
+
+    def _end_opening(self) -> None:
+        """What the run began with is reported: as one fact if it is the whole of a short step."""
+        opening, self._opening = self._opening, None
+        if opening is None:
+            return
+        whole = whole_run(self._command.step_run_id, [fact for facts in opening for fact in facts])
+        if whole is not None and self._append((whole,), at_most=MAX_REPORT_BYTES):
+            return
+        for facts in opening:
+            self._append(facts)
 
     @property
     def is_full(self) -> bool:
@@ -138,7 +167,7 @@ class Reporter:
 
     def flush_soon(self) -> None:
         """Starts sending the unsent events, unless a report of this run is being sent."""
-        if self._sender is None and self._groups:
+        if self._sender is None and (self._groups or self._opening):
             self._channel.flusher.forget(self)
             self._sender = asyncio.ensure_future(self._send_as_sender())
 
@@ -155,6 +184,7 @@ class Reporter:
         """Drops unsent events, which would be rejected."""
         self._channel.flusher.forget(self)
         self._groups.clear()
+        self._opening = None
         self._bytes = 0
         if self._sender is not None:
             self._sender.cancel()
@@ -174,14 +204,17 @@ class Reporter:
 
     async def _send(self) -> None:
         """Sends the events that are unsent now. Events added meanwhile are sent later."""
+        if self._opening is not None:
+            self._end_opening()
         unsent, self._groups = self._groups, []
         while unsent:
-            events, size = unsent.pop(0)
+            events, size, width = unsent.pop(0)
             while unsent and size + unsent[0][1] <= MAX_REPORT_BYTES:
-                more, more_bytes = unsent.pop(0)
+                more, more_bytes, more_width = unsent.pop(0)
                 events += more
                 size += more_bytes
-            first, self.next_event = self.next_event, self.next_event + len(events)
+                width += more_width
+            first, self.next_event = self.next_event, self.next_event + width
             await self._publish(events, first)
             self._bytes -= size
 

@@ -27,10 +27,10 @@ passed as materialized (
         else noetl.fail_fence()
     end as ok
 ),
-written_events as (
-    insert into noetl.event (:events.columns)
+written_entries as (
+    insert into noetl.event (:entries.columns)
     select e.*
-    from unnest(:events.arrays) as e
+    from unnest(:entries.arrays) as e
     cross join passed
     where passed.ok
 ),

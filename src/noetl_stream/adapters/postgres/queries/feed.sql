@@ -2,7 +2,7 @@
 -- does not change the numbers of other events.
 select f.partition, f.tick, coalesce(e.before + e.position - e.first, 0),
        coalesce(e.execution_id, ''), coalesce(e.trace_id, ''), coalesce(e.digest, ''), coalesce(e.path, ''),
-       :stored_event.columns
+       :stored_entry.columns
 from unnest(:partition_ids::int[], :ticks::bigint[]) as seen (partition, tick)
 cross join lateral (
     select partition, tick, entries from noetl.feed where partition = seen.partition and tick > seen.tick order by tick limit :limit

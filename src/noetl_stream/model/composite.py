@@ -1,0 +1,174 @@
+"""Composite facts: one fact for a run of facts that nearly every step leaves (ADR 16).
+
+Journals, records and reports hold them, and the fold takes them at once. People read, and a replay folds, the facts
+that they stand for: :func:`expanded`. Folding either gives the same state, and so do the decisions made then
+(tested).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, ClassVar, Final
+
+import msgspec
+from msgspec.structs import replace
+
+from noetl_stream.model import events
+from noetl_stream.model.events import EvaluatedGuard, Fact, Kind, TaskProcessed, Token
+from noetl_stream.model.ids import command_of, derive, step_run_of
+from noetl_stream.model.outcome import Meta, Outcome, Payload, shown_time, time_shown
+
+MAX_TASKS: Final = 8
+"""The most tasks of one :class:`StepRan`."""
+
+
+class TaskRan(msgspec.Struct, frozen=True, array_like=True):
+    """A task that went well at its first attempt and that no rule has judged: what its ``task.processed`` says."""
+
+    task: str
+    result: Payload
+    started_ms: int
+    ended_ms: int
+    duration_s: float
+    origin: str = ""
+    helper: dict[str, Any] = {}
+    output: str = ""
+
+    def processed(self, worker: str, trace_id: str, to: str | None) -> TaskProcessed:
+        started_at = shown_time(self.started_ms)
+        ended_at = started_at if self.ended_ms == self.started_ms else shown_time(self.ended_ms)
+        meta = Meta(1, started_at, ended_at, self.duration_s, worker, trace_id)
+        outcome = Outcome("ok", self.result, None, meta, self.helper, self.output)
+        return TaskProcessed(self.task, 1, outcome, "continue", to=to, origin=self.origin)
+
+
+class StepRan(Fact, frozen=True, tag="step.ran"):
+    """A worker's: the pipeline of a step without a loop, whose tasks went well one after the other, unjudged.
+
+    Stands for ``step.started``, ``task.started`` and ``task.processed`` of each task, ``step.done``.
+    """
+
+    kind: ClassVar = Kind("step", "success")
+
+    step_run_id: str
+    worker: str
+    tasks: list[TaskRan]
+    trace_id: str = ""
+
+    @property
+    def processed(self) -> list[TaskProcessed]:
+        """What happened to each task."""
+        following = [*(one.task for one in self.tasks[1:]), None]
+        return [one.processed(self.worker, self.trace_id, to) for one, to in zip(self.tasks, following, strict=True)]
+
+    @property
+    def width(self) -> int:
+        return 2 + 2 * len(self.tasks)
+
+
+class TokenPassed(Fact, frozen=True, tag="token.passed"):
+    """A server's: one arc fired, its token was admitted at once, and its step is owed to a worker.
+
+    Stands for ``next.evaluated``, ``token.enqueued``, ``token.claimed``, ``step.scheduled``. ``step_run_id`` is the
+    step run that ended, of step ``from_step``; ``arc`` leads to ``step``.
+    """
+
+    kind: ClassVar = Kind("token", "success")
+
+    step_run_id: str
+    from_step: str
+    step: str
+    arc: int
+    guards: list[EvaluatedGuard] = []
+    args: dict[str, Any] = {}
+    waves: dict[str, int] = {}
+
+    @property
+    def width(self) -> int:
+        return 4
+
+    @property
+    def token(self) -> Token:
+        """The token that the arc produced."""
+        return Token(
+            token_id=derive(self.step_run_id, "arc", self.arc),
+            step=self.step,
+            cause="arc",
+            args=self.args,
+            from_step=self.from_step,
+            from_step_run_id=self.step_run_id,
+            waves=self.waves,
+        )
+
+
+Composite = StepRan | TokenPassed
+
+
+STANDS_FOR: Final = {
+    StepRan.event_name(): frozenset({"step.started", "task.started", "task.processed", "step.done"}),
+    TokenPassed.event_name(): frozenset({"next.evaluated", "token.enqueued", "token.claimed", "step.scheduled"}),
+}
+"""The names of the facts that each kind of composite fact stands for."""
+
+
+def holding(names: Collection[str]) -> set[str]:
+    """``names``, and those of the composite facts that may stand for such facts."""
+    return {*names, *(name for name, parts in STANDS_FOR.items() if not parts.isdisjoint(names))}
+
+
+def whole_run(step_run_id: str, facts: Sequence[Fact]) -> StepRan | None:
+    """These facts of one run as one; ``None`` if they are not those that :class:`StepRan` stands for."""
+    if not 4 <= len(facts) <= 2 + 2 * MAX_TASKS or len(facts) % 2:
+        return None
+    first, last = facts[0], facts[-1]
+    if type(first) is not events.StepStarted or type(last) is not events.StepDone:
+        return None
+    tasks: list[TaskRan] = []
+    trace_id = ""
+    for processed in facts[2:-1:2]:
+        if type(processed) is not TaskProcessed:
+            return None
+        outcome, meta = processed.outcome, processed.outcome.meta
+        try:
+            started_ms, ended_ms = time_shown(meta.started_at), time_shown(meta.ended_at)
+        except ValueError:
+            return None
+        result, helper, output = outcome.result, outcome.helper, outcome.output
+        ran = TaskRan(processed.task, result, started_ms, ended_ms, meta.duration_s)
+        if processed.origin or helper or output:
+            ran = replace(ran, origin=processed.origin, helper=helper, output=output)
+        tasks.append(ran)
+        trace_id = meta.trace_id
+    whole = StepRan(step_run_id, first.worker, tasks, trace_id)
+    return whole if _parts_of_run("", whole) == list(facts) else None
+
+
+def expanded(execution_id: str, fact: Fact) -> Sequence[Fact]:
+    """The facts that ``fact`` stands for: itself, unless it is composite."""
+    parts = _PARTS.get(type(fact))
+    return (fact,) if parts is None else parts(execution_id, fact)
+
+
+def _parts_of_run(_execution_id: str, fact: StepRan) -> Sequence[Fact]:
+    parts: list[Fact] = [events.StepStarted(fact.worker)]
+    for processed in fact.processed:
+        parts += (events.TaskStarted(processed.task), processed)
+    parts.append(events.StepDone(fact.step_run_id))
+    return parts
+
+
+def _parts_of_pass(execution_id: str, fact: TokenPassed) -> Sequence[Fact]:
+    token = fact.token
+    step_run_id = step_run_of(execution_id, token.token_id)
+    return (
+        events.NextEvaluated(fact.step_run_id, "step.done", fact.guards, [fact.arc]),
+        events.TokenEnqueued(token),
+        events.TokenClaimed(token.token_id, step_run_id),
+        events.StepScheduled(step_run_id, command_of(step_run_id)),
+    )
+
+
+_PARTS: Final[dict[type[Fact], Callable[[str, Any], Sequence[Fact]]]] = {
+    StepRan: _parts_of_run,
+    TokenPassed: _parts_of_pass,
+}
