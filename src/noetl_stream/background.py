@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
 from noetl_stream import wiring
-from noetl_stream.concurrency import end_tasks
+from noetl_stream.concurrency import end_tasks, ended
 from noetl_stream.errors import Unreachable
-from noetl_stream.hosting import StackAccess, connected_to, run_server
+from noetl_stream.hosting import StackAccess, connected_to, open_stack, prepare_embedded, run_server
 from noetl_stream.local.diagnosis import system_errors_explained
 from noetl_stream.local.home import FileLock, prepare_home
 from noetl_stream.local.stack import EmbeddedStack
@@ -49,24 +49,40 @@ def background_lock(settings: Settings) -> Iterator[bool]:
         lock.close()
 
 
-async def host_in_background(stack: StackAccess, pool: str, slots: int) -> None:
-    """Runs a server and a worker for commands that found none, until they are no longer needed."""
-    arguments = ["worker", "--pool", pool, "--slots", str(slots)]
-    worker = Supervised("worker", arguments, stack, worker_identity(pool))
-    running = asyncio.create_task(worker.run())  # first, since it takes as long as the server to load
-    try:
-        async with connected_to(stack, "noetl-background", SERVER) as connected:
-            server = wiring.make_server(connected, stack.endpoint_of(SERVER))
-            ending = asyncio.Event()
-            watch = asyncio.create_task(_Watch(server, worker, connected, stack).until_idle())
-            watch.add_done_callback(lambda _: ending.set())
-            await run_server(server, connected.nats, ending)
-            if watch.done():
-                watch.result()
-            watch.cancel()
-    finally:
-        await worker.stop()
-        await end_tasks([running])
+async def host_in_background(settings: Settings) -> None:
+    """Runs a server and a worker for commands that found none, until they are no longer needed.
+
+    Both load while the stack starts, the worker in a process of its own.
+    """
+    opened: asyncio.Future[StackAccess] = asyncio.get_running_loop().create_future()
+    arguments = ["worker", "--pool", settings.pool, "--slots", str(settings.slots)]
+    worker = Supervised("worker", arguments, opened, worker_identity(settings.pool))
+    with ExitStack() as closing:
+        running = asyncio.create_task(worker.run())
+        try:
+            joining = asyncio.create_task(asyncio.to_thread(closing.enter_context, open_stack(settings)))
+            await asyncio.sleep(0)  # the worker and the stack first
+            wiring.load("server")
+            stack = await ended(joining)
+            opened.set_result(stack)
+            await prepare_embedded(stack)
+            await _serve(stack, worker)
+        finally:
+            await worker.stop()
+            await end_tasks([running])
+
+
+async def _serve(stack: StackAccess, worker: Supervised) -> None:
+    """Runs the server until it and the worker are no longer needed."""
+    async with connected_to(stack, "noetl-background", SERVER) as connected:
+        server = wiring.make_server(connected, stack.endpoint_of(SERVER))
+        ending = asyncio.Event()
+        watch = asyncio.create_task(_Watch(server, worker, connected, stack).until_idle())
+        watch.add_done_callback(lambda _: ending.set())
+        await run_server(server, connected.nats, ending)
+        if watch.done():
+            watch.result()
+        watch.cancel()
 
 
 class _Watch:

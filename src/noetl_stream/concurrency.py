@@ -1,15 +1,22 @@
-"""Waiting for tasks and events, ending tasks, and sharing one load among several callers."""
+"""Waiting for tasks and events, ending tasks, sharing one load among several callers, and opening when first used."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Coroutine, Hashable
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 Key = TypeVar("Key", bound=Hashable)
 Result = TypeVar("Result")
 
 CANCEL_AGAIN_S: Final = 1.0
+
+
+class Closable(Protocol):
+    async def close(self) -> None: ...
+
+
+Opened = TypeVar("Opened", bound=Closable)
 
 
 async def end_tasks(tasks: Collection[asyncio.Future[Any]]) -> None:
@@ -26,6 +33,23 @@ async def end_tasks(tasks: Collection[asyncio.Future[Any]]) -> None:
     for task in tasks:
         if not task.cancelled():
             task.exception()  # otherwise asyncio logs it as never retrieved
+
+
+async def ended(task: asyncio.Task[Result]) -> Result:
+    """The result of a task that cannot be cancelled; a caller that is cancelled waits until it has ended, too.
+
+    Raises:
+        CancelledError: the caller was cancelled.
+    """
+    cancelled: asyncio.CancelledError | None = None
+    while not task.done():
+        try:
+            await asyncio.wait({task})
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if cancelled is not None:
+        raise cancelled
+    return task.result()
 
 
 async def first_done(
@@ -100,3 +124,46 @@ class SharedLoads(Generic[Key, Result]):
         self._tasks.pop(key, None)
         if not task.cancelled():
             task.exception()  # retrieved here: all callers may have been cancelled
+
+
+class Deferred(Generic[Opened]):
+    """Something that is opened when one of its parts is first used. If opening fails, the next use opens it again.
+
+    Args:
+        open: Opens it.
+    """
+
+    def __init__(self, open: Callable[[], Coroutine[Any, Any, Opened]]) -> None:
+        self._open = open
+        self._loads: SharedLoads[str, Opened] = SharedLoads()
+        self._opened: Opened | None = None
+
+    def part(self, name: str) -> Any:
+        """Stands for the attribute ``name``, of which only coroutine methods can be called."""
+        return _Part(self, name)
+
+    async def get(self) -> Opened:
+        """It, opened. Errors are those of opening."""
+        return self._opened or await self._loads.get("", self._load)
+
+    async def close(self) -> None:
+        """Closes it if it was opened."""
+        await self._loads.close()
+        if self._opened is not None:
+            await self._opened.close()
+
+    async def _load(self) -> Opened:
+        self._opened = await self._open()
+        return self._opened
+
+
+class _Part:
+    def __init__(self, whole: Deferred[Any], name: str) -> None:
+        self._whole = whole
+        self._name = name
+
+    def __getattr__(self, method: str) -> Callable[..., Coroutine[Any, Any, Any]]:
+        async def call(*words: Any, **named: Any) -> Any:
+            return await getattr(getattr(await self._whole.get(), self._name), method)(*words, **named)
+
+        return call

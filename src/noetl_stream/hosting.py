@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from noetl_stream import wiring
-from noetl_stream.adapters.nats.connection import NatsConnection
+from noetl_stream.adapters.postgres.migrate import schema_digest
 from noetl_stream.concurrency import end_tasks, first_done
-from noetl_stream.local.gateway import announced, ensure_token
+from noetl_stream.errors import NotReady
 from noetl_stream.local.processes import LOOPBACK
 from noetl_stream.local.stack import EmbeddedStack
 from noetl_stream.model.limits import operator_limits
@@ -22,13 +22,12 @@ from noetl_stream.ports.permissions import ADMIN, GATEWAY, SERVER, worker_identi
 from noetl_stream.settings.environment import Settings
 
 if TYPE_CHECKING:
+    from noetl_stream.adapters.nats.connection import NatsConnection
     from noetl_stream.server.server import Server
 
 log = logging.getLogger(__name__)
 
 TERMINATION_SIGNALS = (signal.SIGINT, signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM))
-
-ROLE_WAIT_S = 5.0
 
 POSTGRES_USER = {ADMIN: "noetl", SERVER: "noetl_server", GATEWAY: "noetl_gateway"}
 """The embedded Postgres user of each identity. With own servers, the role that it should be a member of."""
@@ -120,6 +119,41 @@ async def prepare_embedded(stack: StackAccess) -> None:
     if stack.embedded is not None:
         admin = stack.endpoint_of(ADMIN)
         await asyncio.gather(wiring.migrate_schema(admin), wiring.ensure_all_streams(admin))
+        stack.embedded.note_prepared(schema_digest())
+
+
+async def prepare_once(stack: StackAccess) -> None:
+    """Prepares an embedded stack unless a program that prepares the same has done so."""
+    if stack.embedded is not None and not stack.embedded.is_prepared(schema_digest()):
+        await prepare_embedded(stack)
+
+
+@asynccontextmanager
+async def ports_of_command(stack: StackAccess, name: str, *, publishes: bool) -> AsyncIterator[wiring.OperatorPorts]:
+    """The ports of a command, on a stack that is prepared: an embedded one once, for all commands of a version.
+
+    Args:
+        publishes: Whether it sends requests to executions, or follows them. Others connect to NATS when they use it.
+
+    Raises:
+        NotReady: The user's own stack is not prepared.
+        Unreachable: Postgres or NATS does not answer.
+    """
+    await prepare_once(stack)
+    opening = connected_to(stack, name) if publishes else wiring.connected_when_used(stack.endpoint, name=name)
+    async with opening as ports:
+        try:
+            await _verify(ports, publishes)
+        except NotReady:  # its folders were changed since
+            await prepare_embedded(stack)
+            await _verify(ports, publishes)
+        yield ports
+
+
+async def _verify(ports: wiring.OperatorPorts, publishes: bool) -> None:
+    await ports.store.verify()
+    if publishes:
+        await ports.log.verify()
 
 
 @asynccontextmanager
@@ -183,7 +217,7 @@ def _check_open(nats: NatsConnection) -> None:
 
 async def host_server(stack: StackAccess) -> None:
     """Connects, runs a server until a signal, and closes."""
-    async with connected_to(stack, "noetl-server", SERVER, nats_wait_s=ROLE_WAIT_S) as connected:
+    async with connected_to(stack, "noetl-server", SERVER, nats_wait_s=wiring.ROLE_WAIT_S) as connected:
         await warn_of_excess_rights(connected, SERVER)
         server = wiring.make_server(connected, stack.endpoint_of(SERVER))
         await run_server(server, connected.nats, asyncio.Event())
@@ -192,7 +226,7 @@ async def host_server(stack: StackAccess) -> None:
 async def host_worker(stack: StackAccess, pool: str, slots: int) -> None:
     """Connects to NATS, runs a worker until a signal, and closes."""
     endpoint = stack.endpoint_of(worker_identity(pool))
-    ports = await wiring.connect_to_nats(endpoint, name="noetl-worker", nats_wait_s=ROLE_WAIT_S)
+    ports = await wiring.connect_to_nats(endpoint, name="noetl-worker", nats_wait_s=wiring.ROLE_WAIT_S)
     try:
         await run_worker(wiring.make_worker(ports, endpoint, pool=pool, slots=slots), ports.nats)
     finally:
@@ -229,7 +263,7 @@ async def host_gateway(
         echo: Shows the link with which a browser signs in, if the stack is embedded.
     """
     host, port = listening_on
-    async with connected_to(stack, "noetl-gateway", nats_wait_s=ROLE_WAIT_S) as connected:
+    async with connected_to(stack, "noetl-gateway", nats_wait_s=wiring.ROLE_WAIT_S) as connected:
         await warn_of_excess_rights(connected, GATEWAY)
         token = await local_token(stack, connected)
         async with wiring.open_gateway(connected, stack.endpoint, settings, host) as gateway:
@@ -248,6 +282,8 @@ async def local_token(stack: StackAccess, connected: wiring.Connected) -> str | 
     """The token of the embedded stack's gateways; ``None`` for a stack of the user's own."""
     if stack.embedded is None:
         return None
+    from noetl_stream.local.gateway import ensure_token
+
     return await ensure_token(stack.embedded.address.home, connected.store.tokens, connected.clock)
 
 
@@ -263,6 +299,7 @@ async def _invite(
     if stack.embedded is None or token is None:
         return
     from noetl_stream.adapters.gateway.sign_in import sign_in_link  # only gateways need an HTTP client
+    from noetl_stream.local.gateway import announced
 
     with announced(stack.embedded.address.home, url):
         echo(f"sign in: {await sign_in_link(_reachable(url), token, connected.clock)}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import signal
@@ -11,16 +12,22 @@ import sys
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Final
+
+import msgspec
 
 from noetl_stream.errors import LocalStackError
 from noetl_stream.hosting import StackAccess
-from noetl_stream.local.home import PRIVATE_FILE_MODE
+from noetl_stream.local.diagnosis import system_errors_explained
+from noetl_stream.local.home import PRIVATE_FILE_MODE, prepare_home
+from noetl_stream.local.stack import is_running
 from noetl_stream.settings.egress import ALLOW_VARIABLE, DENY_VARIABLE
-from noetl_stream.settings.environment import Settings, child_environment
+from noetl_stream.settings.environment import Settings, identity_environment, inherited_environment, set_environment
 
 log = logging.getLogger(__name__)
 
 RESTART_S = 1.0
+PIPE_BYTES: Final = 64 * 1024
 STOP_S = 20.0
 
 
@@ -35,11 +42,10 @@ class Background:
     With own servers, it needs the keys of a server: an operator without them waits for a server that others run.
     """
 
-    def __init__(self, settings: Settings, stack: StackAccess) -> None:
+    def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._stack = stack
         self._process: subprocess.Popen[bytes] | None = None
-        self._waits = stack.embedded is None and not settings.server_keys
+        self._waits = settings.nats_url is not None and not settings.server_keys
         self._has_said = False
 
     def start(self) -> None:
@@ -56,16 +62,15 @@ class Background:
         code = self._process.poll() if self._process is not None else 0
         if code is None:
             return
-        embedded = self._stack.embedded
-        home = ["--home", str(embedded.address.home)] if embedded is not None else []
-        output = embedded.address.home / "background.log" if embedded is not None else Path(os.devnull)
+        home = self._home()
+        output = home / "background.log" if home is not None else Path(os.devnull)
         if code > 0:
-            hint = f"see {output}" if embedded is not None else "run `noetl-stream server` to see why"
+            hint = f"see {output}" if home is not None else "run `noetl-stream server` to see why"
             raise LocalStackError(f"the background server exited with code {code}", hint=hint)
         try:
             with os.fdopen(os.open(output, os.O_WRONLY | os.O_APPEND | os.O_CREAT, PRIVATE_FILE_MODE), "ab") as sink:
                 self._process = subprocess.Popen(
-                    command_line("background", *home),
+                    command_line("background", *(() if home is None else ("--home", str(home)))),
                     stdin=subprocess.DEVNULL,
                     stdout=sink,
                     stderr=sink,
@@ -74,12 +79,36 @@ class Background:
         except OSError as error:
             raise LocalStackError(f"cannot start the background server: {error.strerror}") from None
 
+    def start_with_stack(self) -> None:
+        """:meth:`start`, if the embedded stack has yet to be started: they load in the meantime."""
+        if self._settings.nats_url is None:
+            with system_errors_explained(self._settings.home):
+                runs = is_running(self._settings.home)
+            if not runs:
+                self.start()
+
+    def _home(self) -> Path | None:
+        """The home of the embedded stack, which exists from then on; ``None`` for own servers."""
+        if self._settings.nats_url is not None:
+            return None
+        with system_errors_explained(self._settings.home):
+            return prepare_home(self._settings.home).root
+
 
 def end_with_parent() -> None:
-    """In a child of :class:`Supervised`: shuts this process down when its parent ends, however that ends."""
+    """In a child of :class:`Supervised`: takes the environment that the parent sends as soon as it knows it, and shuts
+    this process down when the parent ends, however that ends.
+    """
+    received = b""
+    while not received.endswith(b"\n"):
+        piece = os.read(0, PIPE_BYTES)
+        if not piece:
+            sys.exit(0)
+        received += piece
+    set_environment(msgspec.json.decode(received, type=dict[str, str]))
 
     def wait() -> None:
-        # The parent holds the other end of our stdin and never writes to it, so read() returns when the parent ends.
+        # The parent holds the other end of our stdin and writes no more, so read() returns when the parent ends.
         while os.read(0, 1):
             pass
         os.kill(os.getpid(), signal.SIGTERM)
@@ -91,6 +120,7 @@ class Supervised:
     """A child process that is restarted when it ends, until :meth:`stop`. It also ends with this process.
 
     Args:
+        stack: Its stack, which the child awaits while it loads.
         identity: Its environment has the addresses and keys of this identity, and no others.
         gateway_port: The port of the gateway on this machine, which tasks of a worker must not reach.
         inherited: Descriptors that the child gets too, under the same numbers.
@@ -100,7 +130,7 @@ class Supervised:
         self,
         title: str,
         arguments: Sequence[str],
-        stack: StackAccess,
+        stack: StackAccess | asyncio.Future[StackAccess],
         identity: str,
         *,
         gateway_port: int | None = None,
@@ -122,24 +152,33 @@ class Supervised:
     async def run(self) -> None:
         """Runs the child until stopped, each time with the current endpoint of the stack."""
         while not self._stopping:
-            environment = self._environment()
-            environment |= self._egress(environment)
             # In its own session: we handle Ctrl-C and stop our children in order.
             self._process = await asyncio.create_subprocess_exec(
                 *self._arguments,
-                env=environment,
+                env=inherited_environment(),
                 stdin=asyncio.subprocess.PIPE,
                 start_new_session=True,
                 pass_fds=self._inherited,
             )
+            await self._tell(self._process)
             code = await self._process.wait()
             if not self._stopping:
                 log.warning("%s exited with code %s: restarting", self.title, code)
                 await asyncio.sleep(RESTART_S)
 
-    def _environment(self) -> dict[str, str]:
-        endpoint = self._stack.endpoint_of(self._identity)
-        return child_environment(
+    async def _tell(self, process: asyncio.subprocess.Process) -> None:
+        """Sends the child its environment."""
+        stack = self._stack if isinstance(self._stack, StackAccess) else await asyncio.shield(self._stack)
+        environment = self._environment(stack)
+        environment |= self._egress(stack, environment)
+        assert process.stdin is not None
+        with contextlib.suppress(ConnectionError):  # it has ended already
+            process.stdin.write(msgspec.json.encode(environment) + b"\n")
+            await process.stdin.drain()
+
+    def _environment(self, stack: StackAccess) -> dict[str, str]:
+        endpoint = stack.endpoint_of(self._identity)
+        return identity_environment(
             nats_url=endpoint.nats_url,
             nats_nkey=endpoint.nats_nkey,
             postgres_dsn=endpoint.postgres_dsn,
@@ -149,10 +188,10 @@ class Supervised:
             access_keys=endpoint.access_keys,
         )
 
-    def _egress(self, given: Mapping[str, str]) -> dict[str, str]:
+    def _egress(self, stack: StackAccess, told: Mapping[str, str]) -> dict[str, str]:
         """What its tasks may connect to: the child knows neither that its servers are embedded nor the gateway."""
-        found = {}
-        if self._stack.embedded is not None and not given.get(ALLOW_VARIABLE):
+        found, given = {}, {**inherited_environment(), **told}
+        if stack.embedded is not None and not given.get(ALLOW_VARIABLE):
             found[ALLOW_VARIABLE] = "loopback"
         if self._gateway_port is not None:
             found[DENY_VARIABLE] = ",".join(filter(None, (given.get(DENY_VARIABLE), f"loopback:{self._gateway_port}")))

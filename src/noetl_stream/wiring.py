@@ -5,23 +5,19 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from noetl_stream.adapters.clock import SystemClock
-from noetl_stream.adapters.nats.blobs import NatsBlobs
-from noetl_stream.adapters.nats.bus import NatsBus
-from noetl_stream.adapters.nats.command_queue import NatsCommandQueue
-from noetl_stream.adapters.nats.connection import CONNECT_TIMEOUT_S, NatsConnection
-from noetl_stream.adapters.nats.event_log import NatsEventLog
-from noetl_stream.adapters.nats.streams import ensure_streams
 from noetl_stream.adapters.postgres.migrate import migrate
 from noetl_stream.adapters.postgres.store import PostgresStore
 from noetl_stream.client.executions.submit import Client, Requests
+from noetl_stream.concurrency import Deferred
 from noetl_stream.errors import UsageError
 from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
 from noetl_stream.ports.permissions import ADMIN, GATEWAY, SERVER
@@ -37,21 +33,32 @@ from noetl_stream.settings.environment import (
     Settings,
 )
 from noetl_stream.settings.tools import ToolSettings
-from noetl_stream.tools.contract import Tool
-from noetl_stream.tools.egress import Egress
-from noetl_stream.tools.registry import ToolClass, create_tools, kinds_of, load_tools
 
-if TYPE_CHECKING:  # not every command needs them: `run` starts 0.1 s sooner
+if TYPE_CHECKING:  # each command imports what it uses: one that reads Postgres takes a third of the time
+    from noetl_stream.adapters.nats.blobs import NatsBlobs
+    from noetl_stream.adapters.nats.bus import NatsBus
+    from noetl_stream.adapters.nats.command_queue import NatsCommandQueue
+    from noetl_stream.adapters.nats.connection import NatsConnection
+    from noetl_stream.adapters.nats.event_log import NatsEventLog
+    from noetl_stream.client.executions.prepare import CheckedText
     from noetl_stream.gateway.gateway import Gateway
-    from noetl_stream.playbook.plan import Plan
+    from noetl_stream.playbook.kinds.spec import Kinds
+    from noetl_stream.ports.blobs import Blobs
+    from noetl_stream.ports.bus import Bus
+    from noetl_stream.ports.command_queue import CommandQueue
+    from noetl_stream.ports.event_log import EventLog
     from noetl_stream.ports.operations import Operations
     from noetl_stream.server.lost_stream import MovedCursor
     from noetl_stream.server.server import Server
+    from noetl_stream.tools.contract import Tool
+    from noetl_stream.tools.registry import ToolClass
     from noetl_stream.worker.playbooks import PlanClient
     from noetl_stream.worker.worker import Worker
 
-COMMAND_WAIT_S = 2.0
+COMMAND_WAIT_S: Final = 2.0
 """Commands report soon that NATS does not answer; a role, which may be starting beside it, waits longer."""
+
+ROLE_WAIT_S: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,16 +120,26 @@ class NatsPorts:
 
 
 @dataclass(frozen=True, slots=True)
-class Connected(NatsPorts):
-    """Open connections to NATS and Postgres with their ports.
+class OperatorPorts:
+    """The ports of a command: over Postgres, which is connected, and over NATS, which may be when it is first used.
 
     Attributes:
         blobs: Objects as they are stored; :attr:`objects` opens and seals them.
         access_keys: ``None`` if the endpoint has none, as that of an admin.
     """
 
+    log: EventLog
+    queue: CommandQueue
+    bus: Bus
+    blobs: Blobs
+    clock: SystemClock
     store: PostgresStore
     access_keys: KeyRing | None
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether the connection to NATS, if there is one, is not lost at the moment."""
+        return True
 
     @property
     def requests(self) -> Requests:
@@ -138,14 +155,34 @@ class Connected(NatsPorts):
         """The objects of all executions. Raises like :attr:`requests`."""
         return SealedBlobs(self.blobs, DerivedKeys(_needed(self.access_keys, ACCESS_KEY_VARIABLE)))
 
+
+@dataclass(frozen=True, slots=True)
+class Connected(OperatorPorts):
+    """Open connections to NATS and Postgres with their ports."""
+
+    opened: NatsPorts
+
+    @property
+    def nats(self) -> NatsConnection:
+        return self.opened.nats
+
+    @property
+    def is_connected(self) -> bool:
+        return self.nats.is_connected
+
     async def close(self) -> None:
         """Closes everything, in reverse order of opening."""
-        await NatsPorts.close(self)
+        await self.opened.close()
         await self.store.close()
 
 
-async def connect_to_nats(endpoint: Endpoint, *, name: str, nats_wait_s: float = CONNECT_TIMEOUT_S) -> NatsPorts:
+async def connect_to_nats(endpoint: Endpoint, *, name: str, nats_wait_s: float = ROLE_WAIT_S) -> NatsPorts:
     """Connects to NATS alone. Arguments and errors: as of :func:`connect`."""
+    from noetl_stream.adapters.nats.blobs import NatsBlobs
+    from noetl_stream.adapters.nats.bus import NatsBus
+    from noetl_stream.adapters.nats.command_queue import NatsCommandQueue
+    from noetl_stream.adapters.nats.event_log import NatsEventLog
+
     nats = await _open_nats(endpoint, name, nats_wait_s)
     clock = SystemClock()
     log = await NatsEventLog.open(nats, clock)
@@ -154,7 +191,7 @@ async def connect_to_nats(endpoint: Endpoint, *, name: str, nats_wait_s: float =
     return NatsPorts(nats=nats, log=log, queue=queue, bus=NatsBus(nats), blobs=blobs, clock=clock)
 
 
-async def connect(endpoint: Endpoint, *, name: str, nats_wait_s: float = CONNECT_TIMEOUT_S) -> Connected:
+async def connect(endpoint: Endpoint, *, name: str, nats_wait_s: float = ROLE_WAIT_S) -> Connected:
     """Connects to NATS and Postgres.
 
     Args:
@@ -172,11 +209,41 @@ async def connect(endpoint: Endpoint, *, name: str, nats_wait_s: float = CONNECT
     except BaseException:
         await ports.close()
         raise
-    opened = {part.name: getattr(ports, part.name) for part in fields(NatsPorts)}
-    return Connected(**opened, store=store, access_keys=key_ring(endpoint.access_keys, ACCESS_KEY_VARIABLE))
+    return Connected(
+        log=ports.log,
+        queue=ports.queue,
+        bus=ports.bus,
+        blobs=ports.blobs,
+        clock=ports.clock,
+        store=store,
+        access_keys=key_ring(endpoint.access_keys, ACCESS_KEY_VARIABLE),
+        opened=ports,
+    )
+
+
+@asynccontextmanager
+async def connected_when_used(endpoint: Endpoint, *, name: str) -> AsyncIterator[OperatorPorts]:
+    """Connects to Postgres, and to NATS when it is first used. Errors: as of :func:`connect`."""
+    store = await PostgresStore.open(_required_dsn(endpoint), name=name)
+    nats = Deferred(lambda: connect_to_nats(endpoint, name=name, nats_wait_s=COMMAND_WAIT_S))
+    try:
+        yield OperatorPorts(
+            log=nats.part("log"),
+            queue=nats.part("queue"),
+            bus=nats.part("bus"),
+            blobs=nats.part("blobs"),
+            clock=SystemClock(),
+            store=store,
+            access_keys=key_ring(endpoint.access_keys, ACCESS_KEY_VARIABLE),
+        )
+    finally:
+        await nats.close()
+        await store.close()
 
 
 async def _open_nats(endpoint: Endpoint, name: str, wait_s: float) -> NatsConnection:
+    from noetl_stream.adapters.nats.connection import NatsConnection
+
     return await NatsConnection.open(
         endpoint.nats_url,
         name=name,
@@ -200,6 +267,8 @@ async def migrate_schema(endpoint: Endpoint, *, roles: bool = False) -> list[str
 
 async def ensure_all_streams(endpoint: Endpoint, *, replicas: int = 1) -> list[str]:
     """Creates or updates the streams; returns a line per change."""
+    from noetl_stream.adapters.nats.streams import ensure_streams
+
     nats = await _open_nats(endpoint, "noetl-prepare", COMMAND_WAIT_S)
     try:
         return await ensure_streams(nats, replicas=replicas)
@@ -247,26 +316,34 @@ def process_prefix(role: str, pid: int) -> str:
 @cache
 def installed_kinds() -> Mapping[str, ToolClass]:
     """The tool kinds installed here, looked up once, so that unusable ones are reported once."""
+    from noetl_stream.tools.registry import load_tools
+
     return load_tools()
 
 
-def make_client(connected: Connected) -> Client:
+def _installed_kinds(kinds_off: Collection[str] = ()) -> Kinds:
+    from noetl_stream.tools.registry import kinds_of
+
+    return kinds_of(installed_kinds(), kinds_off)
+
+
+def make_client(connected: OperatorPorts) -> Client:
     return Client(connected.requests, connected.objects, connected.bus)
 
 
 def make_operations(
-    connected: Connected,
+    connected: OperatorPorts,
     endpoint: Endpoint,
     *,
     unanswered: Callable[[], Awaitable[None]] | None = None,
-    plans: Sequence[Plan] = (),
+    checked: Sequence[CheckedText] = (),
     audited: bool = False,
 ) -> Operations:
     """The operations, executed directly on these connections.
 
     Args:
         unanswered: Called whenever no server has answered a request, so that a command can start one.
-        plans: Of texts that were checked here already.
+        checked: Playbooks that were checked here already.
         audited: Whether the audit gets deletions and changes of credentials; a gateway records its calls itself.
     """
     from noetl_stream.client.access import AuditRecord, DirectAccess, unrecorded
@@ -280,7 +357,7 @@ def make_operations(
     from noetl_stream.ports.operations import Operations
 
     log, bus, store, clock = connected.log, connected.bus, connected.store, connected.clock
-    checking = PlaybookChecker(kinds_of(installed_kinds(), endpoint.tools.kinds_off), endpoint.limits, plans)
+    checking = PlaybookChecker(lambda: _installed_kinds(endpoint.tools.kinds_off), endpoint.limits, checked)
     ports = ExecutionPorts(connected.requests, bus, connected.objects, store, store.catalog, clock)
     recorded = AuditRecord(store.audit, clock) if audited else unrecorded
     keys = _credential_keys(endpoint)
@@ -306,7 +383,7 @@ def _needed(ring: KeyRing | None, variable: str) -> KeyRing:
     return ring
 
 
-def make_server(connected: Connected, endpoint: Endpoint) -> Server:
+def make_server(connected: OperatorPorts, endpoint: Endpoint) -> Server:
     from noetl_stream.adapters.evaluation.pool import EvaluationPool
     from noetl_stream.server.capabilities import Capabilities
     from noetl_stream.server.credentials import SecretsResponder
@@ -333,7 +410,25 @@ def make_server(connected: Connected, endpoint: Endpoint) -> Server:
         grants=GrantsFile(endpoint.grants_file) if endpoint.grants_file is not None else None,
         feed=store.feed,
     )
-    return Server(process_name("server"), ports, kinds_of(installed_kinds()), limits=endpoint.limits)
+    return Server(process_name("server"), ports, _installed_kinds(), limits=endpoint.limits)
+
+
+LOADED: Final[Mapping[str, Sequence[str]]] = {
+    "server": ("adapters.nats.event_log", "adapters.evaluation.pool", "server.server"),
+    "worker": ("adapters.nats.event_log", "worker.worker"),
+}
+"""What :func:`make_server` and :func:`make_worker` import."""
+
+
+def load(role: str) -> None:
+    """Imports what a role needs, for a process that cannot connect yet. Does nothing for others than those above."""
+    if role not in LOADED:
+        return
+    from noetl_stream.tools.registry import installed_tools
+
+    for module in LOADED[role]:
+        import_module(f"noetl_stream.{module}")
+    installed_tools()  # :func:`installed_kinds` reports those that are unusable, once logging is set up
 
 
 @dataclass(frozen=True, slots=True)
@@ -353,8 +448,9 @@ class HostedWorker:
         self.show_in_logs()
 
 
-def make_worker(connected: NatsPorts, endpoint: Endpoint, *, pool: str, slots: int) -> HostedWorker:
+def make_worker(connected: NatsPorts | Connected, endpoint: Endpoint, *, pool: str, slots: int) -> HostedWorker:
     """A worker with all tool kinds installed here."""
+    from noetl_stream.tools.registry import create_tools
     from noetl_stream.worker.playbooks import PlanClient
     from noetl_stream.worker.secrets.keychain import find_stored
     from noetl_stream.worker.secrets.redaction import hide_in_logs
@@ -380,7 +476,7 @@ def make_worker(connected: NatsPorts, endpoint: Endpoint, *, pool: str, slots: i
     return HostedWorker(worker, tools, plans, hide_in_logs(worker.keychain.redactor))
 
 
-async def check_way_in(connected: Connected, settings: Settings, host: str) -> None:
+async def check_way_in(connected: OperatorPorts, settings: Settings, host: str) -> None:
     """Raises :class:`~noetl_stream.errors.UsageError` if nobody could use a gateway on ``host``."""
     from noetl_stream.gateway.access.guard import require_way_in
 
@@ -405,6 +501,7 @@ async def open_gateway(
     from noetl_stream.gateway.access.authentication import Authentication
     from noetl_stream.gateway.access.network import Network
     from noetl_stream.gateway.gateway import Gateway, GatewayPorts
+    from noetl_stream.tools.egress import Egress
 
     log, store, clock, oidc = connected.log, connected.store, connected.clock, settings.oidc
     await check_way_in(connected, settings, host)

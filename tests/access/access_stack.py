@@ -61,7 +61,7 @@ class Stack:
         self._store = MemoryStore(clock)
         broker = MemoryBroker(clock)
         catalog = MemoryCatalog(self._store)
-        checking = PlaybookChecker(kinds_of(load_tools()), DEFAULT_LIMITS)
+        checking = PlaybookChecker(lambda: kinds_of(load_tools()), DEFAULT_LIMITS)
         letters = self._store.dead_letters
         secrets = UsedSecrets(MemoryCredentials(clock), None)
         cluster = DirectCluster(

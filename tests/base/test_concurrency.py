@@ -1,4 +1,4 @@
-"""Waiting for the first of several tasks, and ending tasks."""
+"""Waiting for tasks, ending them, and opening something when it is first used."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from noetl_stream import concurrency
-from noetl_stream.concurrency import end_tasks, first_done, result_until
+from noetl_stream.concurrency import Deferred, end_tasks, ended, first_done, result_until
 
 
 class Probe:
@@ -143,3 +143,74 @@ async def test_ending_drops_results_and_errors_of_tasks_that_have_ended() -> Non
 async def test_what_is_waited_for_ends_though_it_swallows_cancellations(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(concurrency, "CANCEL_AGAIN_S", 0)
     assert await result_until(swallow(2), asyncio.sleep(0)) is None
+
+
+async def test_a_caller_that_is_cancelled_still_waits_for_a_task_that_cannot_be() -> None:
+    probe = Probe()
+    task = asyncio.create_task(probe.run())
+    waiting = asyncio.create_task(ended(task))
+    await asyncio.sleep(0)
+    waiting.cancel()
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    probe.go.set()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    assert task.result() == "result"
+
+
+class Line:
+    """Something to open: it echoes, and remembers whether it was closed."""
+
+    def __init__(self) -> None:
+        self.echo = self
+        self.is_closed = False
+
+    async def say(self, word: str, *, times: int = 1) -> str:
+        return word * times
+
+    async def close(self) -> None:
+        self.is_closed = True
+
+
+async def test_what_is_deferred_is_opened_once_when_it_is_first_used() -> None:
+    opened: list[Line] = []
+
+    async def open_line() -> Line:
+        await asyncio.sleep(0)
+        opened.append(Line())
+        return opened[-1]
+
+    line = Deferred(open_line)
+    echo = line.part("echo")
+    assert opened == []
+    assert await asyncio.gather(echo.say("a"), echo.say("b", times=2)) == ["a", "bb"]
+    assert await echo.say("c") == "c"
+    await line.close()
+    assert [one.is_closed for one in opened] == [True]
+
+
+async def test_what_is_deferred_and_cannot_be_opened_is_opened_by_the_next_use() -> None:
+    lines = [None, Line()]
+
+    async def open_line() -> Line:
+        line = lines.pop(0)
+        if line is None:
+            raise LookupError("no line")
+        return line
+
+    echo = Deferred(open_line).part("echo")
+    with pytest.raises(LookupError, match="no line"):
+        await echo.say("a")
+    assert await echo.say("a") == "a"
+
+
+async def test_what_is_deferred_and_never_used_is_closed_without_being_opened() -> None:
+    opened: list[Line] = []
+
+    async def open_line() -> Line:
+        opened.append(Line())
+        return opened[-1]
+
+    await Deferred(open_line).close()
+    assert opened == []

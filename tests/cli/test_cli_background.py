@@ -6,10 +6,16 @@ import signal
 import socket
 from pathlib import Path
 
+import asyncpg
 import psutil
 import pytest
 
 from cli_program import PATIENCE_S, all_gone, noetl, only_json, processes_of, start
+from noetl_stream.errors import Unreachable
+from noetl_stream.hosting import connected_to, open_stack, ports_of_command, prepare_once
+from noetl_stream.model.ids import PARTITIONS
+from noetl_stream.ports.permissions import ADMIN
+from noetl_stream.settings.environment import Settings
 
 pytestmark = pytest.mark.xdist_group("own_stacks")
 
@@ -94,3 +100,39 @@ def test_an_interrupted_benchmark_ends_its_processes(own_home: Path, number: sig
     assert "Traceback" not in stderr
     assert all_gone(started, 10)
     assert processes_of(own_home) == []
+
+
+async def test_an_embedded_stack_is_prepared_once_and_again_when_something_is_missing(own_home: Path) -> None:
+    settings = Settings(home_folder=own_home)
+    with open_stack(settings) as stack:
+        await prepare_once(stack)
+        owner = await asyncpg.connect(stack.endpoint_of(ADMIN).postgres_dsn)
+        await owner.execute("drop schema noetl cascade")
+        await prepare_once(stack)
+        assert await owner.fetchval("select to_regclass('noetl.event')") is None
+        async with ports_of_command(stack, "test", publishes=True) as ports:
+            assert await ports.store.now_ms() > 0
+        assert await owner.fetchval("select to_regclass('noetl.event')") is not None
+        await owner.execute("drop schema noetl cascade")
+        await owner.close()
+        (own_home / "prepared").write_text("by another version")
+        await prepare_once(stack)
+        async with connected_to(stack, "test") as connected:
+            await connected.store.verify()
+
+
+async def test_a_command_that_only_reads_postgres_works_while_nats_is_away(own_home: Path) -> None:
+    with open_stack(Settings(home_folder=own_home)) as stack:
+        await prepare_once(stack)
+        async with ports_of_command(stack, "test", publishes=False) as ports:
+            assert stack.embedded is not None
+            nats = psutil.Process(stack.embedded.pids()["nats"])
+            nats.kill()
+            assert all_gone([nats])
+            assert len(await ports.store.read_partitions()) == PARTITIONS
+            with pytest.raises(Unreachable, match="cannot reach NATS"):
+                await ports.bus.ask("noetl.ping", b"", 1)
+
+
+def test_a_child_whose_parent_ends_before_it_knows_its_stack_ends() -> None:
+    assert noetl("worker", "--end-with-parent").returncode == 0

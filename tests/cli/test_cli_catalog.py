@@ -312,6 +312,6 @@ def test_every_command_has_a_help_that_reads_as_documentation(command: str) -> N
 
 def test_checking_loads_no_library_of_the_stores() -> None:
     found = cli_program.noetl("playbook", "check", "--help", PYTHONPROFILEIMPORTTIME="1")
-    assert " noetl_stream.cli.playbook.catalog\n" in found.stderr
+    assert " noetl_stream.playbook.compile.compiler\n" in found.stderr
     for costly in ("asyncpg", "nats", "uvloop", "psutil"):
         assert f" {costly}\n" not in found.stderr

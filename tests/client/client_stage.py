@@ -48,7 +48,7 @@ class ClientStage:
         self.store = MemoryStore(self.clock)
         self.catalog = MemoryCatalog(self.store)
         self.effects: Counter[Effect] = Counter()
-        broker, checking = self.broker, PlaybookChecker(KINDS, limits)
+        broker, checking = self.broker, PlaybookChecker(lambda: KINDS, limits)
         self.cluster_ports = ClusterPorts(
             broker.event_log, broker.command_queue, broker.bus, self.store, self.store.dead_letters, self.clock
         )

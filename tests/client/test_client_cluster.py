@@ -10,9 +10,8 @@ from client_stage import BY, ClientStage
 from noetl_stream.errors import Conflict, NotFound, UsageError
 from noetl_stream.model import codec
 from noetl_stream.model.events import ExecutionRequested
-from noetl_stream.model.ids import PARTITIONS, partition_of
+from noetl_stream.model.ids import PARTITIONS, digest_of, partition_of
 from noetl_stream.model.messages import Request, WorkerPresence
-from noetl_stream.playbook.compile.compiler import digest_of
 from noetl_stream.ports import subjects
 from noetl_stream.ports.command_queue import QueuedCommand
 from noetl_stream.ports.operations.cluster import DeadLetterDocument, PoolDocument

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from noetl_stream.client.playbooks import changed_steps, unified_diff
+from noetl_stream.client.differences import changed_steps, unified_diff
 
 BEFORE = """\
 workflow:

@@ -16,10 +16,9 @@ from noetl_stream.client.feed.live import LiveFeed
 from noetl_stream.model import codec
 from noetl_stream.model.envelope import EventDocument, envelope
 from noetl_stream.model.events import EvaluatedGuard, StepFailed
-from noetl_stream.model.ids import RunId, report_id
+from noetl_stream.model.ids import RunId, digest_of, report_id
 from noetl_stream.model.messages import Report
 from noetl_stream.model.outcome import ErrorInfo
-from noetl_stream.playbook.compile.compiler import digest_of
 from noetl_stream.ports.operations.documents import plain
 from noetl_stream.ports.operations.executions import RerunOptions, Start
 from noetl_stream.ports.operations.feed import FeedEvent

@@ -19,9 +19,8 @@ from noetl_stream.errors import (
     VersionMismatch,
 )
 from noetl_stream.model.events import CancelRequested, CtxPatched, PauseRequested, SignalReceived, TokenInjected
-from noetl_stream.model.ids import uuid7
+from noetl_stream.model.ids import digest_of, uuid7
 from noetl_stream.model.limits import DEFAULT_LIMITS
-from noetl_stream.playbook.compile.compiler import digest_of
 from noetl_stream.ports.operations.executions import (
     ExecutionFilter,
     LoopCountsDocument,

@@ -6,7 +6,7 @@ import pytest
 from client_stage import BY, ClientStage, labelled
 
 from noetl_stream.errors import Conflict, NotFound, PlaybookRefused
-from noetl_stream.playbook.compile.compiler import digest_of
+from noetl_stream.model.ids import digest_of
 from noetl_stream.ports.operations.documents import plain
 from noetl_stream.ports.operations.executions import Start
 from noetl_stream.ports.operations.playbooks import RegisteredDocument

@@ -8,7 +8,7 @@ from client_stage import BY, ClientStage
 from noetl_stream.errors import Conflict, NotFound, PlaybookRefused
 from noetl_stream.model import codec
 from noetl_stream.model.events import ExecutionStarted
-from noetl_stream.playbook.compile.compiler import digest_of
+from noetl_stream.model.ids import digest_of
 from noetl_stream.ports.operations.executions import RerunOptions, Start
 from noetl_stream.testing.simulation.work import playbook, then, work
 

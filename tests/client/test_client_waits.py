@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from noetl_stream.client.executions.documents import GUARD_OPERATIONS, WAITS_EXPLAINED, awaited
+from noetl_stream.client.executions.waits import GUARD_OPERATIONS, WAITS_EXPLAINED, awaited
 from noetl_stream.client.waiting_on import BYTES_PER_OPERATION
 from noetl_stream.model.envelope import iso
 from noetl_stream.ports.operations.documents import plain

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from engine_scenarios import limits, started
 
-from noetl_stream.engine.evolve.ctx import merge_patch
 from noetl_stream.engine.replay import replay
 from noetl_stream.engine.state import RecordedFact
 from noetl_stream.model.events import (
@@ -25,6 +24,7 @@ from noetl_stream.model.events import (
     TokenEnqueued,
     TokenInjected,
 )
+from noetl_stream.model.merging import merge_patch
 from noetl_stream.testing.scenario.scenario import AskRefused, Scenario, rerun
 
 TWO = """

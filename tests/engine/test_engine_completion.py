@@ -8,7 +8,6 @@ import pytest
 from engine_scenarios import BEST_EFFORT, given, started
 
 from noetl_stream.engine.advance import Advanced, InvalidPlan, advance
-from noetl_stream.engine.decide.executions import deep_merge
 from noetl_stream.engine.state import RecordedFact
 from noetl_stream.model.events import (
     CtxPatched,
@@ -20,6 +19,7 @@ from noetl_stream.model.events import (
     StepScheduled,
     TokenClaimed,
 )
+from noetl_stream.model.merging import deep_merge
 from noetl_stream.model.messages import FORMAT
 
 ONE = "- step: start\n  tool: {kind: noop}\n"

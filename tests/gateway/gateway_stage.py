@@ -104,7 +104,7 @@ class GatewayStage:
         """Those of a gateway, or of a command line that puts its changes on record."""
         broker, store, clock = self.broker, self.store, self.clock
         log, bus, catalog = broker.event_log, broker.bus, self.catalog
-        checking = PlaybookChecker(self._kinds, DEFAULT_LIMITS)
+        checking = PlaybookChecker(lambda: self._kinds, DEFAULT_LIMITS)
         secrets = UsedSecrets(MemoryCredentials(clock), None)
         cluster = DirectCluster(ClusterPorts(log, broker.command_queue, bus, store, store.dead_letters, clock), secrets)
         keys = key_ring((new_key(),), "a key")

@@ -17,9 +17,10 @@ from noetl_stream.cli.playbook.group import playbook as commands
 from noetl_stream.engine.advance import InvalidPlan
 from noetl_stream.hosting import open_stack
 from noetl_stream.model import codec
+from noetl_stream.model.ids import digest_of
 from noetl_stream.model.limits import Limits
 from noetl_stream.model.messages import StepCommand
-from noetl_stream.playbook.compile.compiler import check, digest_of
+from noetl_stream.playbook.compile.compiler import check
 from noetl_stream.playbook.plan import Plan
 from noetl_stream.ports import subjects
 from noetl_stream.sealing.keys import new_key
@@ -28,7 +29,7 @@ from noetl_stream.settings.environment import Settings
 from noetl_stream.testing.keys import ACCESS_KEYS
 from noetl_stream.testing.scenario.scenario import Scenario
 from noetl_stream.tools.pipeline import NoopTool
-from noetl_stream.wiring import Connected, Endpoint, make_server
+from noetl_stream.wiring import Endpoint, OperatorPorts, make_server
 from noetl_stream.worker.asker import Asker
 from noetl_stream.worker.playbooks import PlanClient
 
@@ -140,8 +141,8 @@ async def test_the_limits_of_a_place_are_those_of_its_server() -> None:
     store.catalog, store.credentials, store.feed = MemoryCatalog(store), MemoryCredentials(broker.clock), None
     store.audit = MemoryAudit()
     ports: Any = {"log": broker.event_log, "queue": broker.command_queue, "bus": broker.bus, "blobs": broker.blobs}
-    ports |= {"nats": None, "store": store, "clock": broker.clock}
-    connected = Connected(**ports, access_keys=ACCESS_KEYS)
+    ports |= {"store": store, "clock": broker.clock}
+    connected = OperatorPorts(**ports, access_keys=ACCESS_KEYS)
     endpoint = Endpoint("", "", {}, limits=Limits(max_step_runs=5), server_keys=(new_key(),))
     server = make_server(connected, endpoint)
     source = playbook("", PLAIN)

@@ -10,7 +10,7 @@ import pytest
 
 from noetl_stream.errors import UsageError
 from noetl_stream.sealing.keys import new_key
-from noetl_stream.settings.environment import ENGINE_VARIABLES, Settings, child_environment
+from noetl_stream.settings.environment import ENGINE_VARIABLES, Settings, identity_environment, inherited_environment
 
 HOME = {"HOME": "/home/ann"}
 OWN_SERVERS = {"NOETL_NATS_URL": "nats://localhost:4222", "NOETL_POSTGRES_DSN": "postgresql://ann:hidden@localhost/x"}
@@ -178,9 +178,14 @@ def test_a_child_process_gets_the_identity_and_keys_it_is_given_and_none_of_this
 ) -> None:
     for variable in ENGINE_VARIABLES:
         monkeypatch.setenv(variable, "of this process")
-    worker = child_environment(nats_url="nats://here", credentials={"db": "a"})
+    monkeypatch.setenv("LANG", "C")
+    inherited = inherited_environment()
+    assert (inherited["LANG"], ENGINE_VARIABLES & inherited.keys()) == ("C", set())
+    worker = identity_environment(nats_url="nats://here", credentials={"db": "a"})
     assert worker["NOETL_CREDENTIAL_DB"] == "a"
     assert {name: worker[name] for name in ENGINE_VARIABLES & worker.keys()} == {"NOETL_NATS_URL": "nats://here"}
-    server = child_environment(nats_url="nats://here", credential_keys=("one", "two", "three"), server_keys=("four",))
+    server = identity_environment(
+        nats_url="nats://here", credential_keys=("one", "two", "three"), server_keys=("four",)
+    )
     assert (server["NOETL_CREDENTIAL_KEY"], server["NOETL_CREDENTIAL_OLD_KEYS"]) == ("one", "two,three")
     assert server["NOETL_SERVER_KEY"] == "four"

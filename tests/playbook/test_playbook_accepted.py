@@ -8,8 +8,9 @@ import pytest
 from playbook_building import checked, codes, found, pipeline, plan_of, playbook, start_of, task_of, workflow
 from playbook_kinds import KINDS
 
+from noetl_stream.model.ids import digest_of
 from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
-from noetl_stream.playbook.compile.compiler import CheckResult, check, compile_playbook, digest_of
+from noetl_stream.playbook.compile.compiler import CheckResult, check, compile_playbook
 from noetl_stream.playbook.compile.view import compiled_view
 from noetl_stream.playbook.plan import Plan, Timeouts, WaitPlan
 

@@ -37,7 +37,7 @@ from noetl_stream.model.events import (
     TaskStarted,
     Wait,
 )
-from noetl_stream.model.ids import RunId
+from noetl_stream.model.ids import RunId, digest_of
 from noetl_stream.model.messages import (
     CatalogQuestion,
     HideQuestion,
@@ -52,7 +52,6 @@ from noetl_stream.model.messages import (
     hidden_as,
 )
 from noetl_stream.model.outcome import ErrorInfo, Outcome, Payload, Reference
-from noetl_stream.playbook.compile.compiler import digest_of
 from noetl_stream.ports import subjects
 from noetl_stream.ports.blobs import checksum_of, read_object
 from noetl_stream.ports.command_queue import Delivery

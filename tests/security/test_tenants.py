@@ -20,8 +20,8 @@ from noetl_stream.errors import NotFound, UsageError
 from noetl_stream.gateway.access.scoped import PASSES, Scopes
 from noetl_stream.model.events import StepScheduled, StepStarted, StepSuspended
 from noetl_stream.model.events.parts import ChildCall, Wait
-from noetl_stream.model.ids import derive
-from noetl_stream.playbook.compile.compiler import check, digest_of
+from noetl_stream.model.ids import derive, digest_of
+from noetl_stream.playbook.compile.compiler import check
 from noetl_stream.ports import subjects
 from noetl_stream.ports.operations import Operations
 from noetl_stream.ports.operations.executions import ExecutionFilter, Start

@@ -27,10 +27,10 @@ from noetl_stream.model.events import (
     StepStarted,
     TaskProcessed,
 )
-from noetl_stream.model.ids import RunId, report_id
+from noetl_stream.model.ids import RunId, digest_of, report_id
 from noetl_stream.model.messages import JournalRecord, Report, Request, StepCommand, Stop
 from noetl_stream.model.outcome import Outcome
-from noetl_stream.playbook.compile.compiler import compile_playbook, digest_of
+from noetl_stream.playbook.compile.compiler import compile_playbook
 from noetl_stream.playbook.kinds.spec import Kinds
 from noetl_stream.ports import subjects
 from noetl_stream.ports.command_queue import Delivery

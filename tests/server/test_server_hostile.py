@@ -10,7 +10,7 @@ from server_stage import ONE_STEP, Stage
 
 from effort import HOSTILE
 from hostile_messages import EXTREMES, Attack, hostile, requests_to
-from noetl_stream.playbook.compile.compiler import digest_of
+from noetl_stream.model.ids import digest_of
 from noetl_stream.ports import subjects
 from noetl_stream.testing.simulation.work import JOBS
 

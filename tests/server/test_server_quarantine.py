@@ -17,8 +17,8 @@ from noetl_stream.model.events import (
     ResumeRequested,
     SignalReceived,
 )
+from noetl_stream.model.ids import digest_of
 from noetl_stream.model.messages import Request
-from noetl_stream.playbook.compile.compiler import digest_of
 from noetl_stream.ports.dead_letters import DeadLetter
 from noetl_stream.ports.subjects import playbook_key
 from noetl_stream.testing.entries import events_in

@@ -18,8 +18,8 @@ from noetl_stream.model.events import (
     ExecutionStarted,
     Rerun,
 )
+from noetl_stream.model.ids import digest_of
 from noetl_stream.model.messages import Request
-from noetl_stream.playbook.compile.compiler import digest_of
 from noetl_stream.ports.store import ObjectUseRow
 from noetl_stream.server.inputs import ORIGINALS_AT_ONCE
 from noetl_stream.testing.entries import names_in

@@ -12,8 +12,8 @@ from noetl_stream.adapters.memory.catalog import MemoryCatalog
 from noetl_stream.errors import Unreachable
 from noetl_stream.model import codec
 from noetl_stream.model.events import StepClaimed
+from noetl_stream.model.ids import digest_of
 from noetl_stream.model.messages import PlaybookQuestion, ResultQuestion, ShownCommand, StepCommand
-from noetl_stream.playbook.compile.compiler import digest_of
 from noetl_stream.ports.catalog import CatalogEntry
 from noetl_stream.ports.subjects import ASK_CATALOG, ASK_PLAYBOOK, ASK_RESULT
 from noetl_stream.testing.conformance.catalog import registered

@@ -12,9 +12,8 @@ from noetl_stream.errors import Fenced, StreamLost
 from noetl_stream.model import codec
 from noetl_stream.model.composite import expanded
 from noetl_stream.model.events import CtxPatched, ExecutionRequested
-from noetl_stream.model.ids import partition_of
+from noetl_stream.model.ids import digest_of, partition_of
 from noetl_stream.model.messages import FORMAT, Request
-from noetl_stream.playbook.compile.compiler import digest_of
 from noetl_stream.ports import subjects
 from noetl_stream.ports.store import EntryRow
 from noetl_stream.testing.keys import SIGNER

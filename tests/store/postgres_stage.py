@@ -13,8 +13,8 @@ from noetl_stream.adapters.memory.catalog import MemoryCatalog
 from noetl_stream.adapters.memory.store import MemoryStore
 from noetl_stream.adapters.postgres.store import PostgresStore
 from noetl_stream.model.events import ClientFact, ExecutionRequested
+from noetl_stream.model.ids import digest_of
 from noetl_stream.model.messages import Request
-from noetl_stream.playbook.compile.compiler import digest_of
 from noetl_stream.ports.sealed_blobs import SealedBlobs
 from noetl_stream.ports.subjects import playbook_key
 from noetl_stream.server.parts import ServerTimes

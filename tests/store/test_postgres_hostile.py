@@ -11,7 +11,7 @@ from effort import times
 from hostile_messages import Attack, requests_to
 from noetl_stream.adapters.postgres.store import PostgresStore
 from noetl_stream.model.events import ResumeRequested
-from noetl_stream.playbook.compile.compiler import digest_of
+from noetl_stream.model.ids import digest_of
 from noetl_stream.testing.simulation.work import playbook, work
 
 QUICK = playbook("quick", [{"step": "only", "tool": work("done")}])

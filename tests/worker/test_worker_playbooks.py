@@ -8,8 +8,8 @@ from worker_stage import Stage, playbook
 
 from noetl_stream.model import codec
 from noetl_stream.model.events import StepDone, StepFailed
+from noetl_stream.model.ids import digest_of
 from noetl_stream.model.messages import StepCommand
-from noetl_stream.playbook.compile.compiler import digest_of
 from noetl_stream.playbook.plan import Plan
 from noetl_stream.tools.pipeline import NoopTool
 from noetl_stream.worker.asker import Asker

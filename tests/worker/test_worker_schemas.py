@@ -9,9 +9,9 @@ from worker_stage import Stage
 
 from noetl_stream.model import codec
 from noetl_stream.model.events import StepDone, StepFailed, TaskProcessed
+from noetl_stream.model.ids import digest_of
 from noetl_stream.model.messages import Go, Progress
 from noetl_stream.model.outcome import Outcome
-from noetl_stream.playbook.compile.compiler import digest_of
 
 INLINE = """
 - step: start

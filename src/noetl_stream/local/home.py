@@ -37,6 +37,8 @@ class Home:
         self.passwords = root / "passwords.json"
         self.nkeys = root / "nkeys.json"
         self.services = root / "pg_service.conf"
+        self.prepared = root / "prepared"
+        self.checked = root / "checked.json"
         self.credential_key = root / "credential.key"
         self.server_key = root / "server.key"
         self.access_key = root / "access.key"
@@ -83,8 +85,8 @@ def make_folder(path: Path, mode: int) -> None:
 
 
 def write_private(path: Path, text: str) -> None:
-    """Replaces ``path`` atomically, readable by its owner only, and synced to disk."""
-    fresh = path.with_name(f"{path.name}.new")
+    """Replaces ``path`` atomically, readable by its owner only, and synced to disk. Other processes may do so, too."""
+    fresh = path.with_name(f"{path.name}.{os.getpid()}.new")
     descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, PRIVATE_FILE_MODE)
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:
         file.write(text)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import signal
 import socket
@@ -39,7 +40,7 @@ RELOADS = 2
 """At the first, nats-server 2.15 leaves the imports of a new account without effect."""
 
 CONFIGURATION = """\
-# Written by noetl-stream on each start of the embedded NATS: changes here are lost.
+# Written by noetl-stream on each start of the embedded NATS: changes here are lost. Made from {origin}.
 # Address and port are on the command line.
 server_name: "{server_name}"
 max_payload: {max_payload}
@@ -98,10 +99,9 @@ class NatsServer:
         Raises:
             LocalStackError: It does not accept the configuration.
         """
-        configuration = self._configured(secrets)
-        if self._configuration.read_text(encoding="utf-8") == configuration:
+        if f"Made from {self._origin(secrets)}." in self._configuration.read_text(encoding="utf-8"):
             return
-        write_private(self._configuration, configuration)
+        write_private(self._configuration, self._configured(secrets))
         for _ in range(RELOADS):
             self._reload(running)
 
@@ -130,8 +130,14 @@ class NatsServer:
     def url(self, port: int) -> str:
         return f"nats://{LOOPBACK}:{port}"
 
+    def _origin(self, secrets: Secrets) -> str:
+        """A digest of all that the configuration is made from. Unlike the users' public keys it is cheap."""
+        made_from = f"{CONFIGURATION}{self._store}{nats_accounts(secrets.seeds)}"
+        return hashlib.sha256(made_from.encode()).hexdigest()
+
     def _configured(self, secrets: Secrets) -> str:
         return CONFIGURATION.format(
+            origin=self._origin(secrets),
             server_name=SERVER_NAME,
             max_payload=MAX_PAYLOAD,
             max_pending=MAX_PENDING,

@@ -7,13 +7,12 @@ import secrets
 import signal
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-import psutil
 
 from noetl_stream.errors import LocalStackError
 from noetl_stream.local.home import PRIVATE_FILE_MODE
@@ -102,15 +101,32 @@ class ProcessIdentity:
 
 def command_of(pid: int, identity: ProcessIdentity) -> list[str] | None:
     """The command line of ``pid`` if it is alive and matches ``identity``."""
-    try:
-        command: list[str] = psutil.Process(pid).cmdline()
-    except psutil.Error:
-        return None
+    command = _command_line(pid)
     return command if identity.argument in command and Path(command[0]).name == identity.program else None
+
+
+def _command_line(pid: int) -> list[str]:
+    """The command line of a process; empty if it has ended.
+
+    On Linux as psutil reads it, but without importing that: every command asks for those of the servers.
+    """
+    if sys.platform == "linux":
+        try:
+            return os.fsdecode(Path(f"/proc/{pid}/cmdline").read_bytes()).split("\0")[:-1]
+        except OSError:
+            return []
+    import psutil
+
+    try:
+        return list(psutil.Process(pid).cmdline())
+    except psutil.Error:
+        return []
 
 
 def is_alive(pid: int) -> bool:
     """Whether ``pid`` runs and is not a zombie."""
+    import psutil
+
     try:
         return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
     except psutil.Error:
@@ -119,6 +135,8 @@ def is_alive(pid: int) -> bool:
 
 def kill_all(identity: ProcessIdentity) -> None:
     """Kills the processes that match ``identity`` and waits for them to end."""
+    import psutil
+
     found = [process for process in psutil.process_iter() if command_of(process.pid, identity)]
     for process in found:
         send(process.pid, signal.SIGKILL)
@@ -128,6 +146,8 @@ def kill_all(identity: ProcessIdentity) -> None:
 
 def runs_in(pid: int, program: str, folder: Path) -> bool:
     """Whether ``pid`` runs ``program`` in ``folder``, as all Postgres processes do in the data folder."""
+    import psutil
+
     try:
         process = psutil.Process(pid)
         return bool(process.name() == program and process.cwd() == str(folder))
@@ -137,6 +157,8 @@ def runs_in(pid: int, program: str, folder: Path) -> bool:
 
 def kill_all_in(program: str, folder: Path) -> None:
     """Kills the processes of ``program`` whose working folder is ``folder``."""
+    import psutil
+
     for process in psutil.process_iter():
         if runs_in(process.pid, program, folder):
             send(process.pid, signal.SIGKILL)

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Final, Self
 from urllib.parse import urlsplit
 
-from noetl_stream import __version__
 from noetl_stream.errors import LocalStackError, UsageError
 from noetl_stream.local import server
 from noetl_stream.local.binaries import wheel_version
@@ -109,6 +108,18 @@ class EmbeddedStack:
                     stack._leave_under_lock()
                     raise
                 return stack
+
+    def is_prepared(self, digest: str) -> bool:
+        """Whether the schema and the streams were prepared last by a program with this digest of what it prepares."""
+        try:
+            return self._home.prepared.read_text(encoding="utf-8") == digest
+        except OSError:
+            return False
+
+    def note_prepared(self, digest: str) -> None:
+        """Lets later commands that would prepare the same prepare nothing."""
+        if not self.is_prepared(digest):
+            write_private(self._home.prepared, digest)
 
     def pids(self) -> dict[str, int]:
         """The pids of the servers by name, as last seen by this use."""
@@ -228,6 +239,8 @@ class EmbeddedStack:
             for each in self._servers
             if (running := self._running.get(each.name)) is not None
         }
+        from noetl_stream import __version__  # looking it up takes as long as a command that reads
+
         record = {"format": RECORD_FORMAT, "noetl_stream": __version__, "servers": servers}
         write_private(self._home.record, json.dumps(record, indent=2) + "\n")
         if not stopped:
@@ -264,6 +277,12 @@ class EmbeddedStack:
         if found is None and launched is not None and command_of(launched.pid, each.identity) is not None:
             return launched
         return found
+
+
+def is_running(home: Path) -> bool:
+    """Whether the servers of a home run."""
+    found = Home(home.resolve())
+    return all(server.find() is not None for server in (NatsServer(found), PostgresServer(found)))
 
 
 def read_ports(home: Home) -> dict[str, int]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
-from hashlib import blake2b
+from hashlib import blake2b, sha256
 from typing import Final, NamedTuple
 
 from noetl_stream.errors import UsageError
@@ -47,6 +47,12 @@ def partition_of(execution_id: str, partitions: int = PARTITIONS) -> int:
     for byte in execution_id.encode():
         value = ((value ^ byte) * _FNV_PRIME) & _MASK_32
     return value % partitions
+
+
+def digest_of(text: str | bytes) -> str:
+    """The digest that pins a playbook: the SHA-256 of the text's UTF-8 bytes, in hex."""
+    data = text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass")
+    return sha256(data).hexdigest()
 
 
 def derive(*cause: str | int) -> str:

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from difflib import get_close_matches
 from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
@@ -195,5 +194,7 @@ def _read(text: str) -> int | float | str:
 def _known(name: str) -> str:
     if name in _OLDER_NAMES:
         return f"write `{_OLDER_NAMES[name]}`, the limit that it became"
+    from difflib import get_close_matches  # only for a mistake
+
     close = get_close_matches(name, NAMES, n=1)
     return f"did you mean `{close[0]}`?" if close else f"known limits: {', '.join(NAMES)}"

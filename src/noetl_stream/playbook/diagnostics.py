@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
@@ -235,8 +234,10 @@ def misspelt(word: str, known: Iterable[str]) -> str | None:
 
 @lru_cache(maxsize=MAX_DIAGNOSTICS)
 def _nearest(word: str, known: tuple[str, ...], likeness: float) -> str | None:
+    from difflib import get_close_matches  # only for a mistake
+
     folded = {name.lower().replace("-", "_"): name for name in known}
-    close = difflib.get_close_matches(word.lower().replace("-", "_"), folded, n=1, cutoff=likeness)
+    close = get_close_matches(word.lower().replace("-", "_"), folded, n=1, cutoff=likeness)
     return folded[close[0]] if close else None
 
 

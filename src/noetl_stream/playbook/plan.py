@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from noetl_stream.model.events import SharedOperation
 from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
-from noetl_stream.playbook.results.schema import ResultSchema
-from noetl_stream.template import Guard, Template
+
+if TYPE_CHECKING:  # who reads plans needs neither the compiler nor Jinja
+    from noetl_stream.playbook.results.schema import ResultSchema
+    from noetl_stream.template import Guard, Template
 
 Directive = Literal["continue", "retry", "jump", "break", "fail"]
 FailureMode = Literal["fail_fast", "best_effort"]

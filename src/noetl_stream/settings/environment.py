@@ -487,7 +487,17 @@ def _is_for_the_engine(name: str) -> bool:
     return name in ENGINE_VARIABLES or name.startswith(CREDENTIAL_PREFIX)
 
 
-def child_environment(
+def inherited_environment() -> dict[str, str]:
+    """What a child process has of this one's environment: all but what is for the engine."""
+    return {name: value for name, value in os.environ.items() if not _is_for_the_engine(name)}
+
+
+def set_environment(told: Mapping[str, str]) -> None:
+    """Gives this process what its parent tells it (:func:`identity_environment`)."""
+    os.environ.update(told)
+
+
+def identity_environment(
     *,
     nats_url: str,
     nats_nkey: str | None = None,
@@ -497,8 +507,7 @@ def child_environment(
     server_keys: Sequence[str] = (),
     access_keys: Sequence[str] = (),
 ) -> dict[str, str]:
-    """The environment of a child process: that of this one, with the addresses, identity and keys given here only."""
-    found = {name: value for name, value in os.environ.items() if not _is_for_the_engine(name)}
+    """What a child process with an identity has besides: these addresses and keys, and no others."""
     held = {
         NATS_URL_VARIABLE: nats_url,
         NKEY_VARIABLE: nats_nkey,
@@ -508,5 +517,5 @@ def child_environment(
         SERVER_KEY_VARIABLE: ",".join(server_keys),
         ACCESS_KEY_VARIABLE: ",".join(access_keys),
     }
-    found |= {name: value for name, value in held.items() if value}
+    found = {name: value for name, value in held.items() if value}
     return found | {CREDENTIAL_PREFIX + name.upper(): value for name, value in (credentials or {}).items()}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Collection
 from pathlib import Path
 from typing import Final
@@ -19,6 +18,8 @@ def erase_variables(names: Collection[str]) -> None:
 
     Does nothing where the system has no ``/proc``.
     """
+    import ctypes  # only roles erase variables
+
     try:
         numbers = Path("/proc/self/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
         start, end = (int(number) for number in numbers[ENVIRONMENT_START : ENVIRONMENT_START + 2])

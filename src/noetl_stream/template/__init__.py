@@ -1,11 +1,35 @@
-"""Templates (LANGUAGE §2): compile once, render often. Pure and deterministic: no IO, clock or randomness."""
+"""Templates (LANGUAGE §2): compile once, render often. Pure and deterministic: no IO, clock or randomness.
 
-from noetl_stream.template.compile.compiler import compile_guard, compile_template, compile_text
-from noetl_stream.template.compile.findings import Bindings
+What needs Jinja is imported when it is first used: reading a journal does not.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from noetl_stream.template.failures import ExpressionError, ReferenceNeeded, TemplateFinding, TemplateProblem
-from noetl_stream.template.runtime.evaluation import Guard, Template, TemplateText, holds, render, render_number
 from noetl_stream.template.runtime.meter import Budget, OverBudget
 from noetl_stream.template.runtime.scope import ABSENT, ResultView, Scope
+
+if TYPE_CHECKING:
+    from noetl_stream.template.compile.compiler import compile_guard, compile_template, compile_text
+    from noetl_stream.template.compile.findings import Bindings
+    from noetl_stream.template.runtime.evaluation import Guard, Template, TemplateText, holds, render, render_number
+else:
+    _LATER = {
+        **dict.fromkeys(("compile_guard", "compile_template", "compile_text"), "compile.compiler"),
+        "Bindings": "compile.findings",
+        **dict.fromkeys(
+            ("Guard", "Template", "TemplateText", "holds", "render", "render_number"), "runtime.evaluation"
+        ),
+    }
+
+    def __getattr__(name: str) -> Any:
+        module = _LATER.get(name)
+        if module is None:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value = globals()[name] = getattr(import_module(f"{__name__}.{module}"), name)
+        return value
+
 
 __all__ = [
     "ABSENT",

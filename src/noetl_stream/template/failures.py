@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from itertools import islice
 from typing import Final
 
@@ -99,5 +98,7 @@ def closest(name: str, known: Iterable[str]) -> str | None:
     """The known name closest to ``name``, or ``None``. Looks at a limited number of short names, to bound the cost."""
     if len(name) > _COMPARED_CHARS:
         return None
+    from difflib import get_close_matches  # only for a mistake
+
     short = [other for other in islice(known, _COMPARED_NAMES) if len(other) <= _COMPARED_CHARS]
     return next(iter(get_close_matches(name, short, n=1)), None)

@@ -9,8 +9,9 @@ from noetl_stream.concurrency import SharedLoads
 from noetl_stream.errors import NoetlError
 from noetl_stream.lru import LruCache
 from noetl_stream.model import codec
+from noetl_stream.model.ids import digest_of
 from noetl_stream.model.messages import PlaybookQuestion, StepCommand
-from noetl_stream.playbook.compile.compiler import check_document, digest_of
+from noetl_stream.playbook.compile.compiler import check_document
 from noetl_stream.playbook.results.schema import ResultSchema
 from noetl_stream.playbook.results.validator import Mismatch, Validator
 from noetl_stream.ports import subjects

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import hashlib
 from functools import cache
-from importlib.resources import files
+from pathlib import Path
 from typing import Final, NamedTuple
 
 from noetl_stream.adapters.postgres.database import CLOSE_TIMEOUT_S, Connection, open_connection, shown_address
 from noetl_stream.adapters.postgres.failures import DRIVER_ERRORS, MIGRATE, translated
-from noetl_stream.adapters.postgres.roles import create_roles, give_grants
+from noetl_stream.adapters.postgres.roles import ROLES, create_roles, give_grants, grants
 from noetl_stream.adapters.postgres.statements import statement
 from noetl_stream.errors import NotReady
 
@@ -38,13 +38,19 @@ class AppliedMigration(NamedTuple):
 def known_migrations() -> tuple[Migration, ...]:
     """All migrations of this version, in order."""
     found = []
-    for file in (files(__package__) / "migrations").iterdir():
+    for file in Path(__file__).with_name("migrations").iterdir():
         if file.name.endswith(".sql"):
             text = file.read_text(encoding="utf-8")
             name = file.name.removesuffix(".sql")
             checksum = hashlib.sha256(text.encode()).hexdigest()
             found.append(Migration(int(name.split("_")[0]), name, text, checksum))
     return tuple(sorted(found))
+
+
+def schema_digest() -> str:
+    """Names everything that :func:`migrate` gives a database."""
+    texts = [*(migration.checksum for migration in known_migrations()), *map(grants, ROLES)]
+    return hashlib.sha256("\0".join(texts).encode()).hexdigest()
 
 
 async def migrate(dsn: str, *, roles: bool = False) -> list[str]:
@@ -114,6 +120,8 @@ async def _migrate(connection: Connection, address: str, roles: bool) -> list[st
     pending = pending_migrations([AppliedMigration._make(row) for row in rows], address)
     for migration in pending:
         async with connection.transaction():
+            if migration is not pending[-1]:  # the last one syncs them all to disk
+                await connection.execute("set local synchronous_commit = off")
             await connection.execute(migration.text)
             record = statement("record_migration")
             await connection.execute(record.text, *record.arguments(migration._asdict()))

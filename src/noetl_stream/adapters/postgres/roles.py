@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from functools import cache
-from importlib.resources import files
+from pathlib import Path
 from typing import Final
 
 import asyncpg
@@ -34,7 +34,7 @@ revoke all on schema noetl from {role};
 @cache
 def grants(role: str) -> str:
     """The text of ``grants/<role>.sql``."""
-    return (files(__package__) / "grants" / f"{role}.sql").read_text(encoding="utf-8")
+    return (Path(__file__).with_name("grants") / f"{role}.sql").read_text(encoding="utf-8")
 
 
 async def create_roles(connection: Connection) -> list[str]:

@@ -21,8 +21,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache, lru_cache, partial
-from importlib.resources import files
 from operator import attrgetter
+from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar, get_args, get_type_hints
 
 import asyncpg
@@ -97,7 +97,7 @@ def statement(name: str) -> Statement:
 @cache
 def query_text(name: str) -> str:
     """The text of ``queries/<name>.sql``."""
-    return (files(__package__) / "queries" / f"{name}.sql").read_text(encoding="utf-8")
+    return (Path(__file__).with_name("queries") / f"{name}.sql").read_text(encoding="utf-8")
 
 
 @lru_cache(maxsize=MAX_COMPILED)

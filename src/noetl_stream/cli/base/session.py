@@ -11,7 +11,7 @@ from noetl_stream.errors import Forbidden, Unauthenticated
 from noetl_stream.ports.operations.documents import DocumentPage
 
 if TYPE_CHECKING:  # a gateway needs no store: do not wait for its libraries
-    from noetl_stream.playbook.plan import Plan
+    from noetl_stream.client.executions.prepare import CheckedText
     from noetl_stream.ports.operations import Operations
     from noetl_stream.settings.environment import Settings
 
@@ -39,41 +39,49 @@ class Session(NamedTuple):
 Work = Callable[[Session], Awaitable[Value]]
 
 
-def with_session(target: Target, work: Work[Value], *, publishes: bool = False, plans: Sequence[Plan] = ()) -> Value:
+def with_session(
+    target: Target,
+    work: Work[Value],
+    *,
+    publishes: bool = False,
+    serves: bool = False,
+    checked: Sequence[CheckedText] = (),
+) -> Value:
     """Does ``work`` on the target that the options, the environment or the contexts file select.
 
     Args:
-        publishes: Whether it sends requests to executions, which needs the streams.
-        plans: Of texts that were checked here already.
+        publishes: Whether it sends requests to executions, or follows them, which needs the streams.
+        serves: Whether it needs a server at once, which is then started together with the embedded stack.
+        checked: Playbooks that were checked here already.
     """
     settings = settings_for(target.home)
     gateway = gateway_of(target, settings)
     if gateway is not None:
         return run_async(_over_http(gateway, _option(target), work))
-    return _directly(settings, work, publishes, plans)
+    return _directly(settings, work, publishes=publishes, serves=serves, checked=checked)
 
 
-def _directly(settings: Settings, work: Work[Value], publishes: bool, plans: Sequence[Plan]) -> Value:
-    from noetl_stream.hosting import connected_to, open_stack, prepare_embedded
+def _directly(
+    settings: Settings, work: Work[Value], *, publishes: bool, serves: bool, checked: Sequence[CheckedText]
+) -> Value:
+    from noetl_stream.hosting import open_stack, ports_of_command
     from noetl_stream.processes import Background
     from noetl_stream.wiring import make_client, make_operations
 
     async def connected_work() -> Value:
-        await prepare_embedded(stack)
-        async with connected_to(stack, "noetl-cli") as connected:
-            await connected.store.verify()
-            if publishes:
-                await connected.log.verify()
-            client, background = make_client(connected), Background(settings, stack)
+        async with ports_of_command(stack, "noetl-cli", publishes=publishes) as ports:
 
             async def ensure_server() -> None:
-                if connected.nats.is_connected and not await client.alive():
+                if ports.is_connected and not await make_client(ports).alive():
                     background.start()
 
-            operations = make_operations(connected, stack.endpoint, unanswered=ensure_server, plans=plans, audited=True)
+            operations = make_operations(ports, stack.endpoint, unanswered=ensure_server, checked=checked, audited=True)
             place = f" --home {stack.embedded.address.home}" if stack.embedded is not None else ""
             return await work(Session(operations, principal(), ensure_server, place, keeps_ids=True))
 
+    background = Background(settings)
+    if serves:
+        background.start_with_stack()
     with open_stack(settings) as stack:
         return run_async(connected_work())
 

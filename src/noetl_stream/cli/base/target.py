@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import os
 import re
-import tempfile
 from pathlib import Path
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
@@ -180,6 +179,8 @@ def write_contexts(file: Path | None, contexts: Contexts) -> None:
     """
     if file is None:
         raise UsageError("neither XDG_CONFIG_HOME nor HOME is set", hint="contexts are stored there: set one")
+    import tempfile
+
     from ruamel.yaml import YAML
 
     yaml = YAML(typ="safe", pure=True)

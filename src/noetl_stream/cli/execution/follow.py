@@ -101,7 +101,7 @@ def wait(execution_id: str, timeout_s: float | None, output: str, target: Target
 
 
 def _follow(execution_id: str, following: Following, output: str, target: Target) -> NoReturn:
-    found = with_session(target, lambda session: stay(session, execution_id, following, output))
+    found = with_session(target, lambda session: stay(session, execution_id, following, output), publishes=True)
     end_as(found, execution_id, following, output)
 
 

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import click
 
+from noetl_stream.cli.base.lazy import LazyGroup
 from noetl_stream.cli.base.options import form_option, limit_option
 from noetl_stream.cli.base.output import columns_of, print_document, print_documents, print_result, say
 from noetl_stream.cli.base.session import PAGE, Session, collect, with_session
 from noetl_stream.cli.base.target import Target, target_options
-from noetl_stream.cli.execution.follow import wait, watch
-from noetl_stream.cli.execution.interventions import COMMANDS as INTERVENTIONS
-from noetl_stream.cli.execution.rerun import delete, rerun, retry
 from noetl_stream.cli.execution.selection import Filter, filter_options
-from noetl_stream.cli.execution.start import start
 from noetl_stream.cli.execution.tables import print_execution, print_executions, print_why
 from noetl_stream.client.paging import cursor_of
 from noetl_stream.model.envelope import EventDocument
@@ -24,10 +23,18 @@ from noetl_stream.ports.operations.executions import (
     StepRunDocument,
 )
 
+MODULES: Final = {
+    "start": "execution.start",
+    **dict.fromkeys(("wait", "watch"), "execution.follow"),
+    **dict.fromkeys(("patch", "signal", "token", "cancel", "pause", "resume"), "execution.interventions"),
+    **dict.fromkeys(("rerun", "retry", "delete"), "execution.rerun"),
+}
+"""Of the verbs that do more than read."""
+
 execution_id = click.argument("execution_id", metavar="ID")
 
 
-@click.group()
+@click.group(cls=LazyGroup, modules=MODULES)
 def execution() -> None:
     """Start, inspect and control executions.
 
@@ -36,10 +43,6 @@ def execution() -> None:
     \b
       noetl-stream execution cancel --path team/report --older-than 2d --dry-run
     """
-
-
-for command in (start, wait, watch, *INTERVENTIONS, rerun, retry, delete):
-    execution.add_command(command)
 
 
 @execution.command("list")

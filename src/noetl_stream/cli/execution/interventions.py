@@ -123,9 +123,6 @@ def resume(**shared: Any) -> None:
     _ask("resume", ("paused", "quarantined"), ResumeRequested, shared)
 
 
-COMMANDS = (patch, signal, token, cancel, pause, resume)
-
-
 def _ask(
     name: str, statuses: tuple[str, ...], kind: type[InterventionFact], shared: dict[str, Any], **fields: Any
 ) -> None:

@@ -31,13 +31,12 @@ from noetl_stream.cli.execution.interventions import explained
 from noetl_stream.cli.execution.progress import progress_for
 from noetl_stream.cli.execution.tables import print_ended, print_warnings
 from noetl_stream.cli.execution.workload import workload_of, workload_options
+from noetl_stream.cli.playbook.checked import check_file
 from noetl_stream.cli.playbook.source import (
     file_or_address,
     not_there,
     print_diagnostics,
-    read_given,
     read_text,
-    runnable_plan,
 )
 from noetl_stream.errors import NoetlError, NotFound, PlaybookRefused, UsageError
 from noetl_stream.playbook.diagnostics import Diagnostic
@@ -93,17 +92,18 @@ def run(
       124  timeout
       130  interrupted
     """
-    given = file_or_address(playbook)
-    plans = []
-    if isinstance(given, Path) and gateway_of(target, settings_for(target.home)) is None:
-        # Checked before anything is started for it.
-        plans = [runnable_plan(str(given), read_given(given))]
+    given, settings, check = file_or_address(playbook), settings_for(target.home), None
+    if isinstance(given, Path) and gateway_of(target, settings) is None:
+        check = check_file(given, settings)  # before anything is started for it
     wanted = wanted_of(playbook)._replace(workload=workload_of(workload_file, sets, strings))
 
     async def work(session: Session) -> ExecutionDocument | ExitCode:
         return await run_in(session, wanted, playbook, timeout_s=timeout_s, output=output)
 
-    ended = with_session(target, work, publishes=True, plans=plans)
+    checked = () if check is None else (check.playbook,)
+    ended = with_session(target, work, publishes=True, serves=True, checked=checked)
+    if check is not None:
+        check.remember()
     if isinstance(ended, ExitCode):
         ctx.exit(ended)
     if output == "json":
@@ -243,7 +243,8 @@ async def _answered(session: Session, ids: RequestIds) -> str | None:
     if session.keeps_ids:
         with contextlib.suppress(NoetlError, TimeoutError):
             async with asyncio.timeout(LOOKUP_S):
-                return (await session.operations.executions.get(ids.execution_id)).execution_id
+                await session.operations.executions.events(ids.execution_id, 0, 1)
+                return ids.execution_id
     return None
 
 

@@ -9,11 +9,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import click
-from ruamel.yaml import YAML
-from ruamel.yaml.error import YAMLError
 
-from noetl_stream.engine.decide.executions import deep_merge
 from noetl_stream.errors import UsageError
+from noetl_stream.model.merging import deep_merge
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -73,6 +71,9 @@ def json_or_text(text: str) -> Any:
 
 
 def _read(file: Path, named: str) -> dict[str, Any]:
+    from ruamel.yaml import YAML  # most workloads are given without a file
+    from ruamel.yaml.error import YAMLError
+
     try:
         found = YAML(typ="safe", pure=True).load(file.read_text(encoding="utf-8"))
         plain = json.loads(json.dumps(found, allow_nan=False))

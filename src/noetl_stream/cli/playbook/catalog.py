@@ -26,9 +26,8 @@ from noetl_stream.cli.playbook.source import (
     runnable_plan,
 )
 from noetl_stream.errors import Conflict, NotFound, UsageError
-from noetl_stream.playbook.compile.compiler import digest_of
+from noetl_stream.model.ids import digest_of
 from noetl_stream.playbook.diagnostics import Problems
-from noetl_stream.playbook.yaml.source import read_source
 from noetl_stream.ports.catalog import Address, read_address
 from noetl_stream.ports.operations.documents import plain
 from noetl_stream.ports.operations.playbooks import PlaybookDocument, RegisteredDocument
@@ -192,6 +191,7 @@ def explain(playbook: str, output: str, target: Target) -> None:
     number, iterations by their path, timers by their purpose. `-o json` adds the subjects that commands are sent to.
     """
     from noetl_stream.playbook.compile.explain import explained
+    from noetl_stream.playbook.yaml.source import read_source
 
     (text,) = texts_of(target, [playbook])
     plan = runnable_plan(text.name, text.source)
@@ -227,7 +227,7 @@ def diff(ctx: click.Context, before: str, after: str, output: str, target: Targe
     \b
     Exit code: 0 same text    1 different    2 not found
     """
-    from noetl_stream.client.playbooks import changed_steps, unified_diff
+    from noetl_stream.client.differences import changed_steps, unified_diff
 
     old, new = texts_of(target, [before, after])
     same = old.source == new.source

@@ -1,161 +1,28 @@
-"""``noetl-stream playbook``: the group, and what it does without running playbooks or the catalog."""
+"""``noetl-stream playbook``: the group."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
-from dataclasses import replace
-from pathlib import Path
-from typing import Any
+from typing import Final
 
 import click
 
-from noetl_stream.cli.base.exit_codes import ExitCode
-from noetl_stream.cli.base.options import output_option
-from noetl_stream.cli.base.output import print_json, print_source, say
-from noetl_stream.cli.base.session import Session, with_session
-from noetl_stream.cli.base.target import Target, target_options
-from noetl_stream.cli.playbook.catalog import delete, diff, explain, get, list_playbooks, register, show, versions
-from noetl_stream.cli.playbook.graph import graph
-from noetl_stream.cli.playbook.kinds import accepted, kinds_option
-from noetl_stream.cli.playbook.source import read_playbook
-from noetl_stream.cli.playbook.upgrade import upgrade_files
-from noetl_stream.errors import UsageError
-from noetl_stream.model.limits import Limits
-from noetl_stream.playbook.check.calls import paths_missing
-from noetl_stream.playbook.compile.compiler import check, check_document
-from noetl_stream.playbook.diagnostics import Diagnostic
-from noetl_stream.playbook.kinds.spec import Kinds
-from noetl_stream.playbook.plan import Plan
-from noetl_stream.playbook.schema import playbook_schema
+from noetl_stream.cli.base.lazy import LazyGroup
+
+CATALOG: Final = ("register", "get", "versions", "show", "explain", "diff", "delete")
+MODULES: Final = {
+    "check": "playbook.check:check_files",
+    "schema": "playbook.check",
+    **dict.fromkeys(CATALOG, "playbook.catalog"),
+    "list": "playbook.catalog:list_playbooks",
+    "graph": "playbook.graph",
+    "upgrade": "playbook.upgrade:upgrade_files",
+}
 
 
-@click.group()
+@click.group(cls=LazyGroup, modules=MODULES)
 def playbook() -> None:
     """Check, register, find and compare playbooks.
 
     A playbook is a FILE, or in the catalog at PATH[@VERSION], e.g. examples/airports@1.0. VERSION is its
     metadata.version or its revision; the default is the one registered last.
     """
-
-
-for command in (register, list_playbooks, get, versions, show, explain, graph, diff, delete, upgrade_files):
-    playbook.add_command(command)
-
-
-@playbook.command("check")
-@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
-@kinds_option
-@click.option("--strict", is_flag=True, help="Make every warning an error.")
-@output_option("text", "json")
-@target_options
-@click.pass_context
-def check_files(
-    ctx: click.Context, files: tuple[Path, ...], extra: str, strict: bool, output: str, target: Target
-) -> None:
-    """Check FILES for errors.
-
-    Reports every problem with its line, column and a hint, and runs nothing. Uses the tool kinds installed here, and
-    the schemas among FILES; with --url or --context, the gateway checks with its own, and looks up in its catalog the
-    playbooks that they call and the schemas that they name.
-
-    \b
-    Exit code: 0 no errors (there may be warnings)    2 at least one error
-    """
-    if target.url is not None or target.context is not None:
-        if extra:
-            raise UsageError("--kinds needs a local check", hint="a gateway uses the tool kinds of its workers")
-        results = with_session(target, lambda session: _check_remotely(session, files))
-    else:
-        kinds, limits = accepted(extra)
-        results = _check_files(files, kinds, limits)
-    if strict:
-        results = {name: [replace(one, severity="error") for one in found] for name, found in results.items()}
-    if output == "json":
-        print_json([_as_json(name, found) for name, found in results.items()])
-    else:
-        for name, found in results.items():
-            for diagnostic in found:
-                say(diagnostic.render())
-            if _passed(found):
-                say(f"{name}: ok")
-    if not all(map(_passed, results.values())):
-        ctx.exit(ExitCode.INVALID)
-
-
-@playbook.command()
-@click.option("-o", "--output", "file", type=click.Path(path_type=Path), help="File to write. [default: stdout]")
-@kinds_option
-def schema(file: Path | None, extra: str) -> None:
-    """Print the JSON Schema of playbooks.
-
-    The schema (draft 2020-12) covers the tool kinds installed here. Editors with the YAML language server use it if a
-    playbook begins with
-
-    \b
-      # yaml-language-server: $schema=playbook.schema.json
-    """
-    text = json.dumps(playbook_schema(*accepted(extra)), ensure_ascii=False, indent=2) + "\n"
-    if file is None:
-        print_source(text)
-        return
-    try:
-        file.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"{file}: cannot be written: {error.strerror}") from None
-
-
-async def _check_remotely(session: Session, files: Sequence[Path]) -> dict[str, Sequence[Diagnostic]]:
-    texts = {str(file): read_playbook(file) for file in files}
-    checked = {name: await session.operations.playbooks.check(text, name) for name, text in texts.items()}
-    given = {one.path for one in checked.values()}
-    results: dict[str, Sequence[Diagnostic]] = {}
-    for name, found in checked.items():
-        # A playbook among the files will be registered with its caller.
-        among = {one for one, path in paths_missing(found.diagnostics, texts[name]).items() if path in given}
-        results[name] = [one for one in found.diagnostics if one not in among]
-    return results
-
-
-def _check_files(files: Sequence[Path], kinds: Kinds, limits: Limits) -> dict[str, Sequence[Diagnostic]]:
-    found: dict[str, Sequence[Diagnostic]] = {}
-    naming: dict[Path, Plan] = {}
-    schemas: dict[str, dict[str, Any]] = {}
-    for file in files:
-        try:
-            checked = check_document(read_playbook(file), kinds, file=str(file), limits=limits, proves=True)
-        except UsageError as error:
-            found[str(file)] = [_unreadable(file, error)]
-            continue
-        found[str(file)] = checked.diagnostics
-        if checked.schema is not None:
-            path, version = checked.schema.path, checked.schema.version
-            schemas |= dict.fromkeys([path, *([f"{path}@{version}"] if version else [])], checked.schema.content)
-        elif checked.plan is not None and checked.plan.named_schemas:
-            naming[file] = checked.plan
-    for file, plan in naming.items():
-        if plan.named_schemas <= schemas.keys():
-            checked = check(read_playbook(file), kinds, file=str(file), limits=limits, schemas=schemas, proves=True)
-            found[str(file)] = checked.diagnostics
-    return found
-
-
-def _unreadable(file: Path, error: UsageError) -> Diagnostic:
-    return Diagnostic(
-        severity="error",
-        code="file_unreadable",
-        message=error.message.removeprefix(f"{file}: "),
-        hint=error.hint,
-        file=str(file),
-        line=1,
-        column=1,
-        pointer="",
-    )
-
-
-def _passed(found: Sequence[Diagnostic]) -> bool:
-    return all(one.severity != "error" for one in found)
-
-
-def _as_json(name: str, found: Sequence[Diagnostic]) -> dict[str, object]:
-    return {"file": name, "ok": _passed(found), "diagnostics": [one.to_json() for one in found]}

@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import click
 
@@ -14,14 +14,15 @@ from noetl_stream.cli.base.exit_codes import ExitCode
 from noetl_stream.cli.base.output import say
 from noetl_stream.errors import NotFound, UsageError
 from noetl_stream.model.limits import operator_limits
-from noetl_stream.playbook.compile.compiler import CheckResult, check, check_document
 from noetl_stream.playbook.diagnostics import Diagnostic
-from noetl_stream.playbook.plan import Plan
-from noetl_stream.playbook.results.document import SchemaDocument
 from noetl_stream.ports.catalog import ADDRESS_FORM, Address, read_address
 from noetl_stream.ports.operations.playbooks import PlaybookDocument
 from noetl_stream.settings.environment import kinds_off, limit_settings
-from noetl_stream.tools.registry import kinds_of, load_tools
+
+if TYPE_CHECKING:  # what is in the catalog is read without the compiler
+    from noetl_stream.playbook.compile.compiler import CheckResult
+    from noetl_stream.playbook.plan import Plan
+    from noetl_stream.playbook.results.document import SchemaDocument
 
 _FILE_BEGINNINGS: Final = ("/", "./", "../", "~")
 _FILE_ENDINGS: Final = (".yaml", ".yml")
@@ -99,14 +100,27 @@ def print_diagnostics(found: Sequence[Diagnostic], name: str) -> None:
 
 def runnable_plan(name: str, source: bytes | str) -> Plan:
     """The plan of a playbook, whose diagnostics go to stderr; errors end the command with :attr:`ExitCode.INVALID`."""
+    return judged(name, source)[0]
+
+
+def judged(name: str, source: bytes | str) -> tuple[Plan, bool]:
+    """:func:`runnable_plan`, and whether there were no diagnostics."""
+    from noetl_stream.playbook.compile.compiler import check
+    from noetl_stream.playbook.plan import Plan
+    from noetl_stream.tools.registry import kinds_of, load_tools
+
     kinds, limits = kinds_of(load_tools(), kinds_off()), operator_limits(limit_settings())
-    plan = _valid(check(source, kinds, file=name, limits=limits, proves=True))
+    checked = check(source, kinds, file=name, limits=limits, proves=True)
+    plan = _valid(checked)
     assert isinstance(plan, Plan)
-    return plan
+    return plan, not checked.diagnostics
 
 
 def registrable(name: str, source: bytes) -> Plan | SchemaDocument:
     """:func:`runnable_plan` for any document of the catalog."""
+    from noetl_stream.playbook.compile.compiler import check_document
+    from noetl_stream.tools.registry import kinds_of, load_tools
+
     kinds, limits = kinds_of(load_tools(), kinds_off()), operator_limits(limit_settings())
     return _valid(check_document(source, kinds, file=name, limits=limits))
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from noetl_stream.client.access import Recorded, unrecorded
 from noetl_stream.client.executions.delete import delete_execution
 from noetl_stream.client.executions.documents import (
-    awaited,
     error_of,
     event_document,
     execution_document,
@@ -18,14 +17,12 @@ from noetl_stream.client.executions.documents import (
     loaded_result,
 )
 from noetl_stream.client.executions.follow import until_begun, until_ended
-from noetl_stream.client.executions.journals import ctx_history
 from noetl_stream.client.executions.notices import Notices, notices_of, read_notices, undeclared_workload
-from noetl_stream.client.executions.prepare import PlaybookChecker, find_playbook
+from noetl_stream.client.executions.prepare import CheckedText, PlaybookChecker, find_playbook
 from noetl_stream.client.executions.run_workers import RunWorkers
 from noetl_stream.client.executions.step_runs import iterations_page, step_runs
 from noetl_stream.client.executions.submit import Client, RequestRefused, Requests, ask_of
 from noetl_stream.client.paging import page_of, page_size, read_cursor
-from noetl_stream.engine.replay import replay
 from noetl_stream.errors import (
     Conflict,
     NoetlError,
@@ -39,11 +36,10 @@ from noetl_stream.model import codec
 from noetl_stream.model.envelope import EventDocument
 from noetl_stream.model.events import ExecutionRequested, InterventionFact, RerunRefused
 from noetl_stream.model.events import client as client_events
-from noetl_stream.model.ids import is_valid_id, uuid7
+from noetl_stream.model.ids import digest_of, is_valid_id, uuid7
 from noetl_stream.model.messages import Request
 from noetl_stream.model.search_terms import label_terms, word_terms
 from noetl_stream.model.status import STATUSES
-from noetl_stream.playbook.plan import Plan
 from noetl_stream.ports.blobs import Blobs
 from noetl_stream.ports.bus import Bus
 from noetl_stream.ports.catalog import Catalog
@@ -65,6 +61,9 @@ from noetl_stream.ports.operations.executions import (
     WhyDocument,
 )
 from noetl_stream.ports.store import ExecutionRow, ListingFilter, Store, StoredEvent
+
+if TYPE_CHECKING:
+    from noetl_stream.playbook.plan import Plan
 
 PATIENCE_S: Final = 30.0
 """How long a request may stay unanswered before it fails."""
@@ -128,11 +127,17 @@ class DirectExecutions:
         self._workers = RunWorkers(ports.store)
 
     async def start(self, wanted: Start, by: str, ids: RequestIds | None = None) -> ExecutionDocument:
+        """A playbook that is known only as checked is not compiled for the answer, which then has no ``waits``."""
         found = await find_playbook(wanted, self._store, self._ports.catalog)
-        plan = await self._checking.plan(found.source, found.name)
-        request = self._request(ids, plan, wanted, by, workload=dict(wanted.workload))
-        await self._submit(request, source=None if found.stored else found.source)
-        return await self.get(request.execution_id)
+        digest, stored = digest_of(found.source), found.stored
+        checked = self._checking.checked(digest)
+        if checked is not None:
+            stored = stored or await self._store.playbook(digest) is not None
+        else:
+            checked = await self._checking.plan(found.source, found.name)
+        request = self._request(ids, checked, wanted, by, workload=dict(wanted.workload))
+        await self._submit(request, source=None if stored else found.source)
+        return await self._document(request.execution_id, with_waits=not isinstance(checked, CheckedText))
 
     async def page(self, chosen: ExecutionFilter, limit: int, cursor: str | None) -> ExecutionPage:
         unknown = set(chosen.status) - set(STATUSES)
@@ -155,15 +160,21 @@ class DirectExecutions:
 
     async def get(self, execution_id: str) -> ExecutionDocument:
         """``steps`` and ``waits`` are ``None`` if the journal has more than :data:`DESCRIBED_EVENTS` entries."""
+        return await self._document(execution_id)
+
+    async def _document(self, execution_id: str, *, with_waits: bool = True) -> ExecutionDocument:
         row = await self._row(execution_id)
         is_short = row.position <= DESCRIBED_EVENTS
         journal = await self._store.journal(execution_id, 0, None if is_short else 1)
-        waits = await self._waits(row, journal) if is_short and row.finished_ms is None else ()
+        waits = await self._waits(row, journal) if with_waits and is_short and row.finished_ms is None else ()
         notices = await self._notices(row, journal, is_whole=is_short)
         now_ms = self._ports.clock.now_ms()
         return execution_document(row, journal, now_ms, waits=waits, notices=notices, is_whole=is_short)
 
     async def _waits(self, row: ExecutionRow, journal: Sequence[StoredEvent]) -> Sequence[WaitDocument]:
+        from noetl_stream.client.executions.waits import awaited  # what has ended waits for nothing
+        from noetl_stream.engine.replay import replay
+
         state = replay(row.execution_id, journal)
         return () if state is None else list(awaited(state, await self._plan(row)))
 
@@ -197,6 +208,8 @@ class DirectExecutions:
         ]
 
     async def ctx(self, execution_id: str) -> CtxDocument:
+        from noetl_stream.client.executions.ctx_history import ctx_history  # other verbs replay nothing
+
         row = await self._row(execution_id)
         history = await ctx_history(self._store, execution_id)
         return CtxDocument(codec.decode_json(row.ctx), row.ctx_version, history)
@@ -227,12 +240,13 @@ class DirectExecutions:
         return await self.get(request.execution_id)
 
     async def why(self, execution_id: str) -> WhyDocument:
-        from noetl_stream.client.why.answer import explain, observe  # `run` starts faster without it
+        from noetl_stream.client.why.answer import explain, observe  # most verbs start faster without it
         from noetl_stream.client.why.reason import Environment
 
         row = await self._row(execution_id)
         journal = await self._store.journal(execution_id)
-        plan = await self._plan(row)
+        # What ended otherwise than by a failure is explained by its journal alone.
+        plan = None if row.status in ("completed", "cancelled") else await self._plan(row)
         around = Environment(await self._store.now_ms())
         if row.finished_ms is None:
             around = await observe(self._cluster, self._store, row, journal, around.now_ms)
@@ -244,7 +258,12 @@ class DirectExecutions:
             await delete_execution(self._store, self._ports.bus, execution_id)
 
     def _request(
-        self, ids: RequestIds | None, playbook: Plan | ExecutionRow, wanted: Start | RerunOptions, by: str, **more: Any
+        self,
+        ids: RequestIds | None,
+        playbook: Plan | CheckedText | ExecutionRow,
+        wanted: Start | RerunOptions,
+        by: str,
+        **more: Any,
     ) -> Request:
         clock = self._ports.clock
         execution_id, request_id = ids[:2] if ids else (uuid7(clock.now_ms(), clock.random_bytes(10)) for _ in range(2))
@@ -310,8 +329,8 @@ class DirectExecutions:
             return None
         requested = codec.decode_fact(journal[0].data) if journal else None
         if isinstance(requested, ExecutionRequested) and requested.workload:
-            plan = await self._plan(row)
-            notices.warn(undeclared_workload(requested.workload, plan.workload) if plan is not None else ())
+            playbook = self._checking.checked(row.digest) or await self._plan(row)
+            notices.warn(undeclared_workload(requested.workload, playbook.workload) if playbook is not None else ())
         return notices
 
     def _patience(self, execution_id: str) -> Callable[[], Awaitable[None]]:

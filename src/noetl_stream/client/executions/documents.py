@@ -2,41 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 from msgspec.structs import asdict, replace
 
 from noetl_stream.client.executions.notices import Notices
 from noetl_stream.client.executions.step_runs import summarize
-from noetl_stream.client.waiting_on import on_admission, on_join, on_next, on_pool, on_timer, on_wait
-from noetl_stream.engine.state import Execution
 from noetl_stream.errors import BlobMissing, NotFound
 from noetl_stream.model import codec
 from noetl_stream.model.envelope import EventDocument, envelope, iso, iso_or_none
-from noetl_stream.model.events import ExecutionRequested, Wait
-from noetl_stream.model.ids import timer_of
+from noetl_stream.model.events import ExecutionRequested
 from noetl_stream.model.outcome import ErrorInfo
-from noetl_stream.playbook.plan import Plan
 from noetl_stream.ports.blobs import Blobs, gather_iterations, read_object
 from noetl_stream.ports.operations.executions import (
     ExecutionDocument,
     ListedExecutionDocument,
     ParentExecutionDocument,
     WaitDocument,
-    WaitingOnDocument,
 )
 from noetl_stream.ports.store import ExecutionRow, ListedExecution, Store, StoredEvent
-from noetl_stream.template import Budget
 
 MAX_LOADED_BYTES: Final = 16 * 1024 * 1024
 """A larger result is shown as its reference, so that many of them do not fill the memory of this process."""
-
-GUARD_OPERATIONS: Final = 20_000
-"""What the guards of all waits may cost together. Those that cost more are shown without their values."""
-
-WAITS_EXPLAINED: Final = 50
-"""Of how many held tokens, and of how many resting branches, the guards are shown."""
 
 
 def listed_document(row: ListedExecution | ExecutionRow) -> ListedExecutionDocument:
@@ -69,7 +57,7 @@ def execution_document(
 
     Args:
         journal: At least its first entry; ``steps`` and ``waits`` are ``None`` unless it ``is_whole``.
-        waits: What it waits for (:func:`awaited`).
+        waits: What it waits for (:func:`~noetl_stream.client.executions.waits.awaited`).
         now_ms: The duration of an execution that has not ended counts up to here.
         notices: ``None`` if they are not known.
     """
@@ -147,50 +135,3 @@ async def loaded_result(row: ExecutionRow, store: Store, blobs: Blobs) -> Any:
         return codec.decode_json(await read_object(blobs, reference))
     except BlobMissing as error:
         raise NotFound(f"the result of execution {row.execution_id} is lost: {error.message}") from None
-
-
-def awaited(state: Execution, plan: Plan | None) -> Iterator[WaitDocument]:
-    """Everything that an execution waits for (LANGUAGE §4, §7, §8); a command that a worker runs does not count.
-
-    Args:
-        plan: ``None`` if the playbook does not compile here. Guards are then shown as they were recorded.
-    """
-    state = replace(state, budget=Budget(GUARD_OPERATIONS))
-    queued: dict[str, list[str]] = {}
-    for assignment in state.assignments.values():
-        run = state.runs.get(assignment.step_run_id)
-        if assignment.run is None and run is not None:
-            queued.setdefault(run.step, []).append(assignment.command_id)
-    for step, command_ids in queued.items():
-        waiting_on = on_pool(plan, step, command_ids)
-        pool = waiting_on.pool
-        yield _wait(step, "a worker" if pool is None else f"a worker of pool {pool.pool}", waiting_on)
-    held = [waiting for waiting in state.tokens.values() if waiting.held]
-    for number, waiting in enumerate(held):
-        token, explained = waiting.token, number < WAITS_EXPLAINED
-        on = on_admission(state, plan, waiting) if explained else on_timer(state, timer_of(token.token_id, "admission"))
-        yield _wait(token.step, "admission", on)
-    for number, step_run_id in enumerate(state.resting):
-        explained = number < WAITS_EXPLAINED
-        on = on_next(state, plan, step_run_id) if explained else on_timer(state, timer_of(step_run_id, "next"))
-        yield _wait(state.runs[step_run_id].step, "next", on)
-    for step in dict.fromkeys(waiting.token.step for waiting in state.tokens.values() if waiting.joining):
-        yield _wait(step, "join", on_join(state, plan, step))
-    for command_id, suspended in state.suspensions.items():
-        step = state.runs[suspended.step_run_id].step
-        for wait in suspended.waits.values():
-            yield _wait(step, _cause(wait), on_wait(state, command_id, wait), wait)
-
-
-def _wait(step: str, what: str, waiting_on: WaitingOnDocument, wait: Wait | None = None) -> WaitDocument:
-    until = waiting_on.timer.due if waiting_on.timer is not None else None
-    task, path = (wait.task, list(wait.path)) if wait is not None else (None, [])
-    return WaitDocument(step, task, path, what, until, waiting_on)
-
-
-def _cause(wait: Wait) -> str:
-    if wait.signal is not None:
-        return f"signal {wait.signal}"
-    if wait.child is not None:
-        return f"playbook {wait.child.path} ({wait.child.execution_id})"
-    return "its next attempt" if wait.delay_s is not None else "its time"

@@ -13,7 +13,6 @@ from noetl_stream.model import codec
 from noetl_stream.model.events import ExecutionFinished, ExecutionReused, Fact, TokenDiscarded, TokenEnqueued
 from noetl_stream.ports.operations.executions import DiscardedTokenDocument, WarningDocument
 from noetl_stream.ports.store import ExecutionRow, Store, StoredEvent
-from noetl_stream.template.failures import closest, shorten
 
 NOTICES_SHOWN: Final = 100
 """How many discarded tokens, and how many warnings, are shown."""
@@ -74,6 +73,8 @@ async def read_notices(store: Store, row: ExecutionRow) -> Notices:
 
 def undeclared_workload(given: Mapping[str, Any], declared: Mapping[str, Any]) -> Iterator[WarningDocument]:
     """A warning for each key of a request's workload that the playbook's does not have."""
+    from noetl_stream.template.failures import closest, shorten  # most playbooks declare what they are given
+
     for number, (path, known) in enumerate(_undeclared(given, declared, ("workload",))):
         close = closest(path[-1], islice(known, KEYS_COMPARED)) if number < SUGGESTIONS else None
         meant = f"; did you mean `{'.'.join((*path[:-1], close))}`?" if close else ""

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
-from typing import Final, NamedTuple
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from noetl_stream.errors import NotFound, PlaybookRefused, UsageError
 from noetl_stream.lru import LruCache
+from noetl_stream.model.ids import digest_of
 from noetl_stream.model.limits import Limits
-from noetl_stream.playbook.compile.compiler import CheckResult, Schemas, check, check_document, digest_of
-from noetl_stream.playbook.kinds.spec import Kinds
-from noetl_stream.playbook.plan import Plan
 from noetl_stream.ports.catalog import PLAYBOOK, Catalog, find_entry, read_address
 from noetl_stream.ports.operations.executions import Start
 from noetl_stream.ports.store import Store
+
+if TYPE_CHECKING:  # who starts what is in the catalog does not wait for the compiler
+    from noetl_stream.playbook.compile.compiler import CheckResult, Schemas
+    from noetl_stream.playbook.kinds.spec import Kinds
+    from noetl_stream.playbook.plan import Plan
 
 PLANS_KEPT: Final = 256
 
@@ -27,28 +30,42 @@ class SubmittedText(NamedTuple):
     stored: bool
 
 
+class CheckedText(NamedTuple):
+    """What a request needs of a playbook that was checked before, as it stands in its plan."""
+
+    digest: str
+    path: str
+    workload: Mapping[str, Any]
+
+
 class PlaybookChecker:
     """Checks playbooks as a server here would, and caches their plans.
 
     Args:
+        kinds: Called when the first playbook is checked.
         limits: Of the operator; a playbook may lower them.
-        plans: Compiled before with the same kinds and limits.
+        checked: Checked before with the same kinds and limits.
     """
 
-    def __init__(self, kinds: Kinds, limits: Limits, plans: Iterable[Plan] = ()) -> None:
+    def __init__(self, kinds: Callable[[], Kinds], limits: Limits, checked: Iterable[CheckedText] = ()) -> None:
         self._kinds = kinds
         self._limits = limits
         self._plans: LruCache[str, Plan] = LruCache(PLANS_KEPT)
-        for plan in plans:
-            self._plans.put(plan.digest, plan)
+        self._checked = {one.digest: one for one in checked}
 
     async def check(self, source: str | bytes, name: str) -> CheckResult:
         """The diagnostics and the plan of a text. Runs in another thread, since it may take long."""
-        return await asyncio.to_thread(check, source, self._kinds, file=name, limits=self._limits)
+        from noetl_stream.playbook.compile.compiler import check
+
+        return await asyncio.to_thread(check, source, self._kinds(), file=name, limits=self._limits)
 
     def known(self, digest: str) -> Plan | None:
         """A plan that was compiled before."""
         return self._plans.get(digest)
+
+    def checked(self, digest: str) -> Plan | CheckedText | None:
+        """A playbook that was checked before."""
+        return self._plans.get(digest) or self._checked.get(digest)
 
     async def check_document(
         self, source: bytes, name: str, schemas: Schemas | None = None, *, proves: bool = False
@@ -56,8 +73,10 @@ class PlaybookChecker:
         """:meth:`check` for any document of the catalog; ``schemas`` as for
         :func:`~noetl_stream.playbook.compile.compiler.check`.
         """
+        from noetl_stream.playbook.compile.compiler import check_document
+
         return await asyncio.to_thread(
-            check_document, source, self._kinds, file=name, limits=self._limits, schemas=schemas, proves=proves
+            check_document, source, self._kinds(), file=name, limits=self._limits, schemas=schemas, proves=proves
         )
 
     async def plan(self, source: str, name: str) -> Plan:

@@ -14,9 +14,8 @@ from noetl_stream.errors import NoetlError, OutcomeUnknown
 from noetl_stream.lru import LruCache
 from noetl_stream.model import codec
 from noetl_stream.model.events import ExecutionRequested, InterventionFact
-from noetl_stream.model.ids import uuid7
+from noetl_stream.model.ids import digest_of, uuid7
 from noetl_stream.model.messages import Request
-from noetl_stream.playbook.compile.compiler import digest_of
 from noetl_stream.ports import subjects
 from noetl_stream.ports.blobs import Blobs
 from noetl_stream.ports.bus import Bus

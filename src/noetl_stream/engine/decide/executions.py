@@ -12,6 +12,7 @@ from noetl_stream.model import codec, events
 from noetl_stream.model.events import Fact
 from noetl_stream.model.ids import derive, timer_of
 from noetl_stream.model.limits import Limits
+from noetl_stream.model.merging import deep_merge
 from noetl_stream.model.messages import FORMAT
 from noetl_stream.model.outcome import ErrorInfo, Outcome
 from noetl_stream.model.status import EndStatus, Rejection
@@ -108,13 +109,6 @@ def _end(state: Execution) -> Fact:
 def finished(state: Execution, status: EndStatus, outcome: Outcome) -> Fact:
     """The end of the execution, with what it tells people about the way there."""
     return events.ExecutionFinished(status, outcome, state.discarded, list(state.tolerated.values()))
-
-
-def deep_merge(base: Any, over: Any) -> Any:
-    """Merges mappings key by key; replaces everything else, null included (LANGUAGE §9)."""
-    if not (isinstance(base, dict) and isinstance(over, dict)):
-        return over
-    return {**base, **{key: deep_merge(base[key], value) if key in base else value for key, value in over.items()}}
 
 
 def _requested(plan: Plan, state: Execution, fact: events.ExecutionRequested) -> Sequence[Fact]:

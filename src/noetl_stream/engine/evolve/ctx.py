@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from noetl_stream.engine.state import Execution, StepRun
 from noetl_stream.model import codec
 from noetl_stream.model.events import CtxOverwrote, CtxPatched, SharedOperation, SharedValue
+from noetl_stream.model.merging import merge_patch
 from noetl_stream.template import ExpressionError
 
 
@@ -40,19 +41,6 @@ def _changed_since(state: Execution, key: str, run: StepRun) -> bool:
 def patched(ctx: dict[str, Any], fact: CtxPatched) -> dict[str, Any]:
     """``ctx`` after a client's patch: whole keys, or a JSON merge patch (RFC 7396)."""
     return merge_patch(ctx, fact.patch) if fact.merge else {**ctx, **fact.patch}
-
-
-def merge_patch(target: Any, patch: Any) -> Any:
-    """Applies a JSON merge patch (RFC 7396): mappings merge key by key, ``null`` deletes, anything else replaces."""
-    if not isinstance(patch, dict):
-        return patch
-    merged = dict(target) if isinstance(target, dict) else {}
-    for key, value in patch.items():
-        if value is None:
-            merged.pop(key, None)
-        else:
-            merged[key] = merge_patch(merged.get(key), value)
-    return merged
 
 
 class _Reducer(NamedTuple):

@@ -6,9 +6,9 @@ from collections import ChainMap
 from collections.abc import Mapping, MutableMapping
 from contextlib import suppress
 from dataclasses import dataclass
-from hashlib import sha256
 from typing import Any, NamedTuple, Protocol, cast
 
+from noetl_stream.model.ids import digest_of
 from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
 from noetl_stream.playbook.check.bindings import Declarations
 from noetl_stream.playbook.check.calls import PlaybookCall, calls_of
@@ -200,9 +200,3 @@ def compile_playbook(text: str, kinds: Kinds, *, file: str = "<playbook>", limit
         InvalidPlaybook: The playbook has errors; holds all its diagnostics.
     """
     return check(text, kinds, file=file, limits=limits).require_plan()
-
-
-def digest_of(text: str | bytes) -> str:
-    """The digest that pins a plan: the SHA-256 of the text's UTF-8 bytes, in hex."""
-    data = text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass")
-    return sha256(data).hexdigest()

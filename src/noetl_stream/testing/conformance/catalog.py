@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from noetl_stream.playbook.compile.compiler import digest_of
+from noetl_stream.model.ids import digest_of
 from noetl_stream.ports.catalog import Catalog, CatalogEntry, KindTaken, VersionAmbiguous, VersionTaken
 from noetl_stream.ports.store import Store
 from noetl_stream.testing.waiting import expect_error

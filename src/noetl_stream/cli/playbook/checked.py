@@ -1,0 +1,95 @@
+"""Playbooks that `run` has checked before, in ``checked.json`` of the home.
+
+A server checks every playbook again. So all that is saved here is the check before anything is started, and only for
+texts that it had nothing to say about: what it says is said each time.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from hashlib import sha256
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import msgspec
+
+from noetl_stream.cli.playbook.source import judged, read_given
+from noetl_stream.client.executions.prepare import CheckedText
+from noetl_stream.errors import LocalStackError
+from noetl_stream.local.home import Home, read_private, write_private
+from noetl_stream.settings.environment import Settings, kinds_off, limit_settings
+
+KEPT: Final = 64
+"""How many of the last texts are remembered."""
+
+MOST_BYTES: Final = 16 * 1024
+"""A text with larger defaults of its workload is not remembered."""
+
+CHECKING: Final = ("playbook", "template", "tools")
+"""The packages that decide what a check says."""
+
+
+class FileCheck(NamedTuple):
+    """A checked file. ``remember`` lets the next `run` skip its check, once the home exists."""
+
+    playbook: CheckedText
+    remember: Callable[[], None]
+
+
+def check_file(file: Path, settings: Settings) -> FileCheck:
+    """Checks a playbook, unless it is known to have neither errors nor warnings; with errors, the command ends.
+
+    Raises:
+        UsageError: it cannot be read.
+    """
+    source = read_given(file)
+    home = None if settings.nats_url is not None else Home(settings.home)
+    key = _key(source)
+    known = _read(home).get(key) if home is not None else None
+    if known is not None:
+        return FileCheck(known, _nothing)
+    plan, is_clean = judged(str(file), source)
+    checked = CheckedText(plan.digest, plan.path, dict(plan.workload))
+    return FileCheck(checked, partial(_remember, home, key, checked) if is_clean and home is not None else _nothing)
+
+
+def _nothing() -> None:
+    """There is nothing to remember."""
+
+
+def _remember(home: Home, key: str, checked: CheckedText) -> None:
+    if len(msgspec.json.encode(checked)) <= MOST_BYTES:
+        known = [*_read(home).items(), (key, checked)]
+        with suppress(OSError):
+            write_private(home.checked, msgspec.json.encode(dict(known[-KEPT:])).decode())
+
+
+def _read(home: Home) -> dict[str, CheckedText]:
+    try:
+        return msgspec.json.decode(read_private(home.checked), type=dict[str, CheckedText])
+    except (OSError, msgspec.MsgspecError, LocalStackError):
+        return {}
+
+
+def _key(source: bytes) -> str:
+    """Changes with the text, the settings, and whatever is installed or edited."""
+    made_from = (sorted(kinds_off()), sorted(limit_settings().items()), _program())
+    return sha256(repr(made_from).encode() + source).hexdigest()
+
+
+def _program() -> list[int]:
+    """When the folders that packages are installed in, and the modules that check, were changed last."""
+    package = Path(__file__).parents[2]
+    modules = [one for name in CHECKING for one in (package / name).rglob("*.py")]
+    installed = [Path(folder) for folder in sys.path if folder.endswith("-packages")]
+    return [*map(_changed, installed), max(map(_changed, modules))]
+
+
+def _changed(path: Path) -> int:
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:
+        return 0

@@ -1,0 +1,79 @@
+"""What commands import before they do their work: that is nearly all that a short one takes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cli_program import environment, only_json
+from warm_program import noetl
+
+pytestmark = pytest.mark.xdist_group("stack")
+
+LIBRARIES = {
+    *("aiohttp", "cryptography", "duckdb", "jinja2", "jsonschema_rs", "nacl", "nats", "nkeys", "psutil"),
+    *("pydantic", "ruamel", "importlib.metadata", "importlib.resources"),
+}
+PARTS = {
+    *("engine", "gateway", "server", "tools", "worker", "adapters.nats"),
+    *("playbook.compile", "playbook.model", "playbook.plan", "playbook.yaml", "template.compile"),
+}
+COSTLY = LIBRARIES | {f"noetl_stream.{part}" for part in PARTS}
+
+CALL = """
+import contextlib, io, json, sys
+from noetl_stream.cli.main import noetl_stream
+loaded = {}
+for words in json.loads(sys.argv[1]):
+    with contextlib.redirect_stdout(io.StringIO()):
+        noetl_stream.main(words, standalone_mode=False)
+    loaded[" ".join(words)] = sorted(sys.modules)
+print(json.dumps(loaded))
+"""
+"""Calls commands one after the other, each with its own arguments; prints what is imported after each."""
+
+
+def costly_modules_of(*commands: list[str]) -> dict[str, set[str]]:
+    """What the commands have imported that they should not, by command."""
+    called = subprocess.run(
+        [sys.executable, "-c", CALL, json.dumps(commands)],
+        capture_output=True,
+        text=True,
+        env=environment(),
+        check=False,
+    )
+    assert called.returncode == 0, called.stderr
+    loaded: dict[str, list[str]] = json.loads(called.stdout)
+    return {command: {*modules} & COSTLY for command, modules in loaded.items()}
+
+
+@pytest.fixture
+def ended(shared_home: Path, one_step: Path) -> Any:
+    return only_json(noetl("run", one_step, "--home", shared_home, "-o", "json"))
+
+
+def test_commands_that_read_import_nothing_that_they_do_not_use(shared_home: Path, ended: Any) -> None:
+    execution_id = ended["execution_id"]
+    reads = [
+        ["execution", "list"],
+        *(["execution", verb, execution_id] for verb in ("get", "result", "steps", "events")),
+        ["playbook", "list"],
+        ["credential", "list"],
+        ["token", "list"],
+        ["audit", "list"],
+        ["dead-letter", "list"],
+    ]
+    found = costly_modules_of(*([*words, "--home", str(shared_home)] for words in reads))
+    assert {command: costly for command, costly in found.items() if costly} == {}
+
+
+def test_a_run_of_a_file_that_was_checked_before_compiles_nothing(
+    shared_home: Path, one_step: Path, ended: Any
+) -> None:
+    [costly] = costly_modules_of(["run", str(one_step), "--home", str(shared_home), "-o", "json"]).values()
+    assert not {one for one in costly if "playbook" in one or "engine" in one} | costly & {"pydantic", "jinja2"}
