@@ -17,7 +17,7 @@ import msgspec
 from noetl_stream.adapters.clock import ManualClock
 from noetl_stream.adapters.memory.broker import MemoryBroker
 from noetl_stream.adapters.memory.store import MemoryStore
-from noetl_stream.engine.replay import replay
+from noetl_stream.engine.replay import replay_entries
 from noetl_stream.engine.runner.outputs import ReportFacts, RunTask
 from noetl_stream.engine.runner.straight import FROM_THE_START, Runner, runner_of
 from noetl_stream.model import codec
@@ -30,7 +30,6 @@ from noetl_stream.playbook.compile.compiler import compile_playbook
 from noetl_stream.playbook.plan import Plan
 from noetl_stream.ports.command_queue import QueuedCommand
 from noetl_stream.ports.event_log import DecidedMessage, ReportedMessage
-from noetl_stream.ports.journal import events_of
 from noetl_stream.ports.store import EntryRow, ExecutionRow, FeedRow, StoredEntry
 from noetl_stream.server.execution_cache import ExecutionCache
 from noetl_stream.server.fold import Fold
@@ -219,7 +218,7 @@ def replayed(playbook: str, executions: int, units: int) -> Work:
         values: dict[str, Any] = {name: getattr(row, name, None) for name in StoredEntry._fields}
         entry = StoredEntry(**values)
         journals.setdefault(row.execution_id, []).append(entry)
-    return Work(lambda: [replay(one, events_of(one, journal)) for one, journal in journals.items()], executions * units)
+    return Work(lambda: [replay_entries(one, journal) for one, journal in journals.items()], executions * units)
 
 
 def compiled(playbook: str, times: int) -> Work:

@@ -17,7 +17,7 @@ from noetl_stream.errors import UsageError
 from noetl_stream.hosting import StackAccess
 from noetl_stream.model.events import ExecutionRequested
 from noetl_stream.model.ids import uuid7
-from noetl_stream.model.messages import Request
+from noetl_stream.model.messages import FORMAT, Request
 from noetl_stream.ports.permissions import SERVER, worker_identity
 from noetl_stream.processes import Supervised
 from noetl_stream.wiring import Connected, make_client
@@ -135,7 +135,7 @@ class Bench:
         for _ in range(count):
             execution_id = uuid7(clock.now_ms(), clock.random_bytes(10))
             fact = ExecutionRequested(execution_id, digest)
-            requests.append(Request(execution_id, execution_id, fact))
+            requests.append(Request(execution_id, execution_id, fact, format=FORMAT))
             self._ended[execution_id] = loop.create_future()
         began_s = time.perf_counter()
         await asyncio.gather(*map(self._connected.requests.publish, requests))

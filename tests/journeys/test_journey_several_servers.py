@@ -13,6 +13,7 @@ from journey_stack import LiveStack
 from noetl_stream.client.executions.submit import Submission
 from noetl_stream.concurrency import set_within
 from noetl_stream.model import codec
+from noetl_stream.ports.journal import events_of
 from noetl_stream.ports.store import Store, StoredEvent
 from noetl_stream.wiring import Connected, connect, make_client
 
@@ -58,7 +59,8 @@ async def check_completed(store: Store, execution_ids: list[str]) -> None:
     rows = await store.executions(execution_ids)
     assert Counter(row.status for row in rows.values()) == {"completed": len(execution_ids)}
     assert {bytes(codec.decode_payload(row.result or b"").value) for row in rows.values()} == {str(STEPS).encode()}
-    for journal in (await store.journals(execution_ids)).values():
+    for execution_id, entries in (await store.journals(execution_ids)).items():
+        journal = list(events_of(execution_id, entries))
         assert [row.position for row in journal] == list(range(1, len(journal) + 1))
         assert runs_by_step(journal) == {f"s{n}_task": 1 for n in range(STEPS)}
         assert sum(row.name == "step.done" for row in journal) == STEPS

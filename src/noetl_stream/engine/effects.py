@@ -16,7 +16,7 @@ from noetl_stream.engine.state import Assignment, Execution, Timer
 from noetl_stream.model import events
 from noetl_stream.model.composite import TokenPassed
 from noetl_stream.model.ids import RunId, command_of, derive, partition_of, step_run_of
-from noetl_stream.model.messages import ClaimAnswer, Drop, Go, InboxMessage, StepCommand, Stop
+from noetl_stream.model.messages import FORMAT, ClaimAnswer, Drop, Go, InboxMessage, StepCommand, Stop
 from noetl_stream.model.outcome import ErrorInfo, ItemPosition, Outcome, Reference
 from noetl_stream.model.search_terms import error_terms, label_terms
 from noetl_stream.playbook.check.reads import union_of
@@ -220,17 +220,17 @@ def child_message(state: Execution, fact: events.Fact, position: int) -> InboxMe
             trace_id=trace_id,
             parent=caller,
         )
-        return InboxMessage(fact.execution_id, request)
+        return InboxMessage(fact.execution_id, request, FORMAT)
     if isinstance(fact, events.ChildOrdered):
         order = _ORDERS[fact.order](derive(execution_id, "order", position), "", fact.reason)
-        return InboxMessage(fact.execution_id, order)
+        return InboxMessage(fact.execution_id, order, FORMAT)
     if isinstance(fact, events.ExecutionFinished) and parent is not None:
         outcome, error = Outcome("ok", fact.outcome.result), fact.outcome.error
         if error is not None:
             message = f"playbook {state.path} ({execution_id}) {fact.status}: {error.message}"
             outcome = Outcome("error", error=ErrorInfo("child_failed", message, code=error.kind))
         finished = events.ChildFinished(execution_id, parent.command_id, outcome, parent.path)
-        return InboxMessage(parent.execution_id, finished)
+        return InboxMessage(parent.execution_id, finished, FORMAT)
     return None
 
 
@@ -287,6 +287,7 @@ def build_command(plan: Plan, state: Execution, assignment: Assignment) -> StepC
         principal=state.principal,
         segment=assignment.segment,
         resume=build_continuation(state, assignment) if assignment.segment else None,
+        format=FORMAT,
     )
 
 

@@ -9,7 +9,7 @@ from noetl_stream.engine.evolve.dispatch import evolve
 from noetl_stream.engine.state import Execution, RecordedFact
 from noetl_stream.errors import NotReady
 from noetl_stream.model import codec
-from noetl_stream.model.events import ExecutionStarted
+from noetl_stream.model.events import ExecutionStarted, Fact
 from noetl_stream.model.ids import run_of_report
 from noetl_stream.model.messages import FORMAT
 
@@ -27,6 +27,15 @@ class JournalRow(Protocol):
     def data(self) -> bytes: ...
 
 
+class JournalEntry(JournalRow, Protocol):
+    """The part of a stored entry that replay reads: of format 1 if it has a ``name``."""
+
+    @property
+    def decisions(self) -> bytes | None: ...
+    @property
+    def name(self) -> str | None: ...
+
+
 def replay(execution_id: str, journal: Iterable[JournalRow], state: Execution | None = None) -> Execution | None:
     """The state that these rows fold to; ``None`` without rows.
 
@@ -41,6 +50,28 @@ def replay(execution_id: str, journal: Iterable[JournalRow], state: Execution | 
     return state
 
 
+def replay_entries(execution_id: str, journal: Iterable[JournalEntry]) -> Execution | None:
+    """The state that these entries fold to, composite facts at once; ``None`` without entries.
+
+    Raises:
+        NotReady: if the journal was written by a newer format.
+    """
+    state: Execution | None = None
+    for entry in journal:
+        if entry.name is not None:
+            state = replay(execution_id, (entry,), state)
+            continue
+        number = entry.number or 0
+        run = run_of_report(entry.report_id) if entry.report_id is not None else None
+        for fact, _ in codec.decode_facts(entry.data):
+            state = evolve(state, RecordedFact(fact, run, number, entry.at_ms), execution_id)
+            number += fact.width
+        for fact, _ in codec.decode_facts(entry.decisions) if entry.decisions is not None else ():
+            _check_format(execution_id, fact)
+            state = evolve(state, RecordedFact(fact, at_ms=entry.at_ms), execution_id)
+    return state
+
+
 def recorded_facts(execution_id: str, journal: Iterable[JournalRow]) -> Iterator[RecordedFact]:
     """The facts of these rows, in order.
 
@@ -49,9 +80,13 @@ def recorded_facts(execution_id: str, journal: Iterable[JournalRow]) -> Iterator
     """
     for row in journal:
         fact = codec.decode_fact(row.data)
-        if isinstance(fact, ExecutionStarted) and fact.format > FORMAT:
-            raise NotReady(f"execution {execution_id} was written by a newer version", hint="upgrade this process")
+        _check_format(execution_id, fact)
         if row.report_id is not None and row.number is not None:
             yield RecordedFact(fact, run_of_report(row.report_id), row.number, row.at_ms)
         else:
             yield RecordedFact(fact, at_ms=row.at_ms)
+
+
+def _check_format(execution_id: str, fact: Fact) -> None:
+    if isinstance(fact, ExecutionStarted) and fact.format > FORMAT:
+        raise NotReady(f"execution {execution_id} was written by a newer version", hint="upgrade this process")

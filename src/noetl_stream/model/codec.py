@@ -105,6 +105,22 @@ def decode_facts(data: bytes | msgspec.Raw) -> Iterator[tuple[Fact, msgspec.Raw]
     return ((decode_fact(raw), raw) for raw in _decode_raws(data))
 
 
+class _Written(msgspec.Struct):
+    format: int = messages.OLDEST_FORMAT
+
+
+_decode_written: Final[Decode[_Written]] = _decoder(_Written)
+
+
+def newer_format(data: bytes) -> int:
+    """The format of a message that only newer versions read (PROTOCOL §5 *Poison*); 0 if this one may read it."""
+    try:
+        written = _decode_written(data).format
+    except PayloadRefused:
+        return 0
+    return written if written > messages.FORMAT else 0
+
+
 def check_text(data: bytes) -> None:
     """Checks JSON that is stored whole: decoding alone skips the parts it does not use, and no column holds a NUL.
 

@@ -125,8 +125,8 @@ def whole_run(step_run_id: str, facts: Sequence[Fact]) -> StepRan | None:
         return None
     tasks: list[TaskRan] = []
     trace_id = ""
-    for processed in facts[2:-1:2]:
-        if type(processed) is not TaskProcessed:
+    for started, processed in zip(facts[1:-1:2], facts[2:-1:2], strict=True):
+        if type(processed) is not TaskProcessed or started != events.TaskStarted(processed.task):
             return None
         outcome, meta = processed.outcome, processed.outcome.meta
         try:
@@ -137,10 +137,11 @@ def whole_run(step_run_id: str, facts: Sequence[Fact]) -> StepRan | None:
         ran = TaskRan(processed.task, result, started_ms, ended_ms, meta.duration_s)
         if processed.origin or helper or output:
             ran = replace(ran, origin=processed.origin, helper=helper, output=output)
-        tasks.append(ran)
         trace_id = meta.trace_id
-    whole = StepRan(step_run_id, first.worker, tasks, trace_id)
-    return whole if _parts_of_run("", whole) == list(facts) else None
+        if ran.processed(first.worker, trace_id, processed.to) != processed:
+            return None
+        tasks.append(ran)
+    return StepRan(step_run_id, first.worker, tasks, trace_id)
 
 
 def expanded(execution_id: str, fact: Fact) -> Sequence[Fact]:

@@ -20,6 +20,9 @@ from noetl_stream.sealing.keys import Key
 FORMAT = 2
 """The engine's format: the version it writes and the newest it reads (PROTOCOL §1, §5)."""
 
+OLDEST_FORMAT: Final = 1
+"""What a message without ``format`` has: version 0.2 left its own out. Writers give theirs, so it is always there."""
+
 NOTHING: Final = msgspec.Raw(b"[]")
 
 
@@ -34,7 +37,7 @@ class Request(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="type",
     request_id: str
     fact: events.ClientFact
     signature: str = ""
-    format: int = FORMAT
+    format: int = OLDEST_FORMAT
 
 
 class SignedRequest(msgspec.Struct, frozen=True):
@@ -63,7 +66,7 @@ class Report(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="type", 
     first: int
     events: list[msgspec.Raw]
     capability: str = ""
-    format: int = FORMAT
+    format: int = OLDEST_FORMAT
 
     @property
     def run(self) -> RunId:
@@ -98,7 +101,7 @@ class JournalRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     partition: int
     tick: int
     epoch: int
-    format: int = FORMAT
+    format: int = OLDEST_FORMAT
 
 
 class Progress(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -208,7 +211,7 @@ class StepCommand(msgspec.Struct, frozen=True, omit_defaults=True):
     resume: Go | None = None
     capability: str = ""
     object_keys: dict[str, Sequence[Key]] = {}
-    format: int = FORMAT
+    format: int = OLDEST_FORMAT
 
 
 def references_of(command: StepCommand) -> Iterator[Reference]:
@@ -280,7 +283,7 @@ class InboxMessage(msgspec.Struct, frozen=True, omit_defaults=True):
 
     execution_id: str
     fact: InboxFact
-    format: int = FORMAT
+    format: int = OLDEST_FORMAT
 
 
 class RunningCommand(msgspec.Struct, frozen=True, omit_defaults=True):

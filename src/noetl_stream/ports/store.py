@@ -343,7 +343,7 @@ class Store(Protocol):
         """Those entries of :meth:`journal` that have one of these names."""
         ...
 
-    async def journals(self, execution_ids: Collection[str]) -> dict[str, list[StoredEvent]]:
+    async def journals(self, execution_ids: Collection[str]) -> dict[str, list[StoredEntry]]:
         """Whole journals of several executions."""
         ...
 

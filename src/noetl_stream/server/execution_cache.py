@@ -6,13 +6,13 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from noetl_stream.engine.advance import InvalidPlan
-from noetl_stream.engine.replay import replay
+from noetl_stream.engine.replay import replay_entries
 from noetl_stream.engine.state import Assignment, Execution
 from noetl_stream.errors import NotReady
 from noetl_stream.lru import LruCache
 from noetl_stream.model.ids import partition_of
 from noetl_stream.playbook.plan import Plan
-from noetl_stream.ports.store import Store, StoredEvent
+from noetl_stream.ports.store import Store, StoredEntry
 from noetl_stream.server.plan_cache import PlanCache
 
 ENDED_KEPT = 20_000
@@ -135,8 +135,8 @@ class ExecutionCache:
         """
         return self._newest is not None and execution_id > self._newest
 
-    async def _replay(self, execution_id: str, journal: Sequence[StoredEvent]) -> CachedExecution:
-        state = replay(execution_id, journal)
+    async def _replay(self, execution_id: str, journal: Sequence[StoredEntry]) -> CachedExecution:
+        state = replay_entries(execution_id, journal)
         digest = state.digest if state is not None else ""
         known = await self._plans.load(digest)
         if isinstance(known.plan, InvalidPlan) and state is not None and state.status == "running":

@@ -14,7 +14,7 @@ from noetl_stream.engine.advance import Advanced, InvalidPlan, NotTaken, advance
 from noetl_stream.engine.effects import QUARANTINED, AnswerStart, build_command
 from noetl_stream.engine.evolve.worker_facts import malformed
 from noetl_stream.engine.state import Assignment, Execution, RecordedFact
-from noetl_stream.errors import PayloadRefused
+from noetl_stream.errors import NotReady, PayloadRefused
 from noetl_stream.model import codec
 from noetl_stream.model.events import (
     CancelRequested,
@@ -29,7 +29,7 @@ from noetl_stream.model.events import (
     StepSuspended,
 )
 from noetl_stream.model.ids import RunId, is_valid_id, partition_of, report_id
-from noetl_stream.model.messages import InboxMessage, Report, Request, Stop
+from noetl_stream.model.messages import FORMAT, InboxMessage, Report, Request, Stop
 from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.model.paths import MAX_PATH_CHARS
 from noetl_stream.model.status import Rejection
@@ -81,9 +81,10 @@ class Fold:
             codec.check_text(message.body)  # facts are stored as received, including parts nothing decodes
             body = codec.decode_reported(message.body)
         except PayloadRefused as error:
-            reason = str(error)
+            reason = _too_new(codec.newer_format(message.body)) or str(error)
         else:
-            reason = _reason_to_refuse(message, body) or self._not_allowed(message, body)
+            newer = _too_new(body.format) if body.format > FORMAT else ""
+            reason = newer or _reason_to_refuse(message, body) or self._not_allowed(message, body)
             if not reason:
                 return body
         self.tick.dead_letters.append(message_letter(message, reason))
@@ -104,7 +105,13 @@ class Fold:
         return ""
 
     def decode_inbox(self, item: InboxItem, at_ms: int) -> InboxMessage | None:
-        """The message between executions; ``None`` if it becomes a dead letter. It is deleted either way."""
+        """The message between executions; ``None`` if it becomes a dead letter. It is deleted either way.
+
+        Raises:
+            NotReady: a newer server has written it.
+        """
+        if newer := codec.newer_format(item.body):
+            raise NotReady(f"message {item.seq} of the inbox: {_too_new(newer)}", hint="upgrade this server")
         self.tick.inbox_folded.append(item.seq)
         try:
             return codec.decode_inbox(item.body)
@@ -357,6 +364,11 @@ class Fold:
 
 _UNKNOWN = NotTaken("unknown")
 _FREEING = (CancelRequested, ResumeRequested)
+
+
+def _too_new(written: int) -> str:
+    """Why a message of this format waits for a newer server; ``""`` for format 0."""
+    return f"it has format {written}, this server reads up to {FORMAT}: put it back after an upgrade" if written else ""
 
 
 def _facts_of(report: Report) -> list[Fact]:

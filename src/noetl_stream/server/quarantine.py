@@ -16,7 +16,7 @@ from noetl_stream.engine.state import RecordedFact
 from noetl_stream.errors import NoetlError, RequestAnswered, TickRefused
 from noetl_stream.model.events import ChildFinished, ExecutionQuarantined, ExecutionRequested
 from noetl_stream.model.ids import partition_of
-from noetl_stream.model.messages import InboxMessage, Request
+from noetl_stream.model.messages import FORMAT, InboxMessage, Request
 from noetl_stream.model.outcome import ErrorInfo, Outcome
 from noetl_stream.model.status import Rejection
 from noetl_stream.ports.dead_letters import storable_text
@@ -157,7 +157,7 @@ class Quarantine:
             parent = fact.parent
             error = ErrorInfo("child_failed", f"playbook {fact.path} cannot start: {reason}", code="quarantined")
             end = ChildFinished(item.execution_id, parent.command_id, Outcome("error", error=error), parent.path)
-            told = SendMessage(IN_NO_JOURNAL, InboxMessage(parent.execution_id, end))
+            told = SendMessage(IN_NO_JOURNAL, InboxMessage(parent.execution_id, end, FORMAT))
             fold.tick.collect(item.execution_id, item.partition, [told])
         return self._committer.cursors({item.partition})
 

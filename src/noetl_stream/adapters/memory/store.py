@@ -268,9 +268,9 @@ class MemoryStore:
     ) -> list[StoredEvent]:
         return page_of(execution_id, self._entries(execution_id), after, limit, names)
 
-    async def journals(self, execution_ids: Collection[str]) -> dict[str, list[StoredEvent]]:
+    async def journals(self, execution_ids: Collection[str]) -> dict[str, list[StoredEntry]]:
         """See :meth:`noetl_stream.ports.store.Store.journals`. Every requested id is a key."""
-        return {execution_id: await self.journal(execution_id, -1) for execution_id in execution_ids}
+        return {execution_id: list(self._entries(execution_id)) for execution_id in execution_ids}
 
     async def iteration_results(self, execution_id: str, step_run_id: str) -> list[StoredEvent]:
         return results_of(execution_id, self._entries(execution_id), step_run_id)

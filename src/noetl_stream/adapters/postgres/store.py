@@ -180,10 +180,10 @@ class PostgresStore(Listing):
             after = last_position(execution_id, entries[-1])
         return found
 
-    async def journals(self, execution_ids: Collection[str]) -> dict[str, list[StoredEvent]]:
-        journals: dict[str, list[StoredEvent]] = {execution_id: [] for execution_id in execution_ids}
+    async def journals(self, execution_ids: Collection[str]) -> dict[str, list[StoredEntry]]:
+        journals: dict[str, list[StoredEntry]] = {execution_id: [] for execution_id in execution_ids}
         for execution_id, *entry in await self._database.fetch("journals", execution_ids=list(execution_ids)):
-            journals[execution_id] += events_of(execution_id, (StoredEntry._make(entry),))
+            journals[execution_id].append(StoredEntry._make(entry))
         return journals
 
     async def iteration_results(self, execution_id: str, step_run_id: str) -> list[StoredEvent]:

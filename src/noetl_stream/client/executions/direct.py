@@ -37,7 +37,7 @@ from noetl_stream.model.envelope import EventDocument
 from noetl_stream.model.events import ExecutionRequested, InterventionFact, RerunRefused
 from noetl_stream.model.events import client as client_events
 from noetl_stream.model.ids import digest_of, is_valid_id, uuid7
-from noetl_stream.model.messages import Request
+from noetl_stream.model.messages import FORMAT, Request
 from noetl_stream.model.search_terms import label_terms, word_terms
 from noetl_stream.model.status import STATUSES
 from noetl_stream.ports.blobs import Blobs
@@ -278,7 +278,7 @@ class DirectExecutions:
             correlation_id=wanted.correlation_id,
             **more,
         )
-        return Request(execution_id, request_id, fact)
+        return Request(execution_id, request_id, fact, format=FORMAT)
 
     async def _submit(self, request: Request, source: str | None) -> None:
         """Publishes a request until it is answered; an answered one is not published again."""

@@ -15,7 +15,7 @@ from noetl_stream.lru import LruCache
 from noetl_stream.model import codec
 from noetl_stream.model.events import ExecutionRequested, InterventionFact
 from noetl_stream.model.ids import digest_of, uuid7
-from noetl_stream.model.messages import Request
+from noetl_stream.model.messages import FORMAT, Request
 from noetl_stream.ports import subjects
 from noetl_stream.ports.blobs import Blobs
 from noetl_stream.ports.bus import Bus
@@ -122,7 +122,7 @@ class Client:
             principal=submission.principal,
             trace_id=submission.trace_id,
         )
-        await self.begin(Request(submission.execution_id, submission.request_id, fact), follower)
+        await self.begin(Request(submission.execution_id, submission.request_id, fact, format=FORMAT), follower)
 
     async def put(self, source: str) -> str:
         """Stores a playbook where servers find it, and returns its digest. Call it before the request."""
@@ -175,7 +175,7 @@ async def ask_of(
     Raises:
         RequestRefused: the fold rejected it.
     """
-    request = Request(execution_id, fact.request_id, fact)
+    request = Request(execution_id, fact.request_id, fact, format=FORMAT)
     pushed: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
 
     async def take(_subject: str, answer: bytes, _reply: str) -> None:

@@ -13,7 +13,7 @@ from noetl_stream.model import codec
 from noetl_stream.model.composite import MAX_TASKS, whole_run
 from noetl_stream.model.events import Fact, StepClaimed
 from noetl_stream.model.ids import RunId, report_id
-from noetl_stream.model.messages import Report, StepCommand
+from noetl_stream.model.messages import FORMAT, Report, StepCommand
 from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.event_log import EventLog
 from noetl_stream.worker.lease import BrokerLiveness
@@ -240,5 +240,6 @@ class Reporter:
             first=first,
             events=events,
             capability=command.capability,
+            format=FORMAT,
         )
         await self._channel.publish(report)
