@@ -86,12 +86,13 @@ def run_all(plan: Plan, *, composite: bool) -> tuple[Execution, list[Fact]]:
         step_run = state.runs[assignment.step_run_id]
         if step_run.loop is not None:
             return state, journal
-        tasks = [task.name for task in plan.steps[step_run.step].tasks]
+        step = plan.steps[step_run.step]
+        tasks = [task.name for task in step.tasks]
         facts: list[Fact] = [*ran(tasks), StepDone(step_run.step_run_id)]
         whole = whole_run(step_run.step_run_id, facts)
         assert whole is not None and list(expanded(EXECUTION, whole)) == facts
         number = 0
-        for fact in [whole] if composite else facts:
+        for fact in [whole] if composite and step.timeout_s is None else facts:
             feed(RecordedFact(fact, RunId(assignment.command_id, 1, 1, "nonce"), number, 1_000))
             number += fact.width
     assert state is not None

@@ -43,7 +43,8 @@ class TaskRan(msgspec.Struct, frozen=True, array_like=True):
 
 
 class StepRan(Fact, frozen=True, tag="step.ran"):
-    """A worker's: the pipeline of a step without a loop, whose tasks went well one after the other, unjudged.
+    """A worker's: the pipeline of a step without a loop, whose tasks went well one after the other, unjudged,
+    and which has no time-out.
 
     Stands for ``step.started``, ``task.started`` and ``task.processed`` of each task, ``step.done``.
     """

@@ -138,6 +138,10 @@ class Reporter:
         if len(self._opening) > MAX_OPENING:
             self._end_opening()
 
+    def keep_apart(self) -> None:
+        """Nothing is reported as one fact: the step has a timer, which is set once the step has started."""
+        self._end_opening()
+
     def _append(self, facts: Sequence[Fact], at_most: int | None = None) -> bool:
         """Adds a group of events, unless it has more bytes than ``at_most``; returns whether it did."""
         group = [msgspec.Raw(codec.encode(fact)) for fact in facts]

@@ -208,6 +208,8 @@ class CommandRun:
         dependencies, command, results, reporter = self._dependencies, self._command, self._results, self._reporter
         if plan.reference_first:
             results.keep_references_first()
+        if plan.steps[command.step].timeout_s is not None:
+            reporter.keep_apart()
         self._runner = runner = runner_of(
             plan, command, go, kinds=dependencies.kinds, worker=dependencies.worker, references=results.loaded
         )
