@@ -12,7 +12,7 @@ from noetl_stream.client.executions.submit import RequestRefused, Requests, ask_
 from noetl_stream.errors import OutcomeUnknown
 from noetl_stream.model import codec
 from noetl_stream.model.events import SignalReceived
-from noetl_stream.model.messages import Request
+from noetl_stream.model.messages import FORMAT, Request
 from noetl_stream.ports import subjects
 from noetl_stream.ports.operations.executions import AcceptedDocument
 from noetl_stream.testing.keys import SIGNER
@@ -22,7 +22,7 @@ SIGNAL = SignalReceived("request-1", signal="go", payload=[1])
 DONE = {"known": True, "answer": {"ok": True, "execution_id": "execution-1", "position": 7}}
 REFUSED = {"known": True, "answer": {"ok": False, "execution_id": "execution-1", "error": "it has ended"}}
 UNKNOWN = {"known": False}
-PUBLISHED = codec.decode_reported(SIGNER.encode(Request("execution-1", "request-1", SIGNAL)))
+PUBLISHED = codec.decode_reported(SIGNER.encode(Request("execution-1", "request-1", SIGNAL, format=FORMAT)))
 ACCEPTED = AcceptedDocument("execution-1", 7)
 
 

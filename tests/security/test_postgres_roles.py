@@ -49,8 +49,10 @@ ALLOWED: Final[Mapping[str, tuple[str, ...]]] = {
     # Folding.
     "commit": (SERVER,),
     "end_backends": EVERYONE,  # of the same user only: Postgres sees to that
+    "cursors": EVERYONE,
     "feed_trim": (SERVER,),
     "give_back": (SERVER,),
+    "move_cursors": OWNER,
     "owned": EVERYONE,
     "renew": (SERVER,),
     "set_folding": (SERVER,),

@@ -48,4 +48,4 @@ async def test_hostile_messages_stop_no_server_on_postgres(postgres_store: Postg
             await attack.send(50, [f"victim-{one}" for one in range(max(0, number - 3), number + 1)])
             await stage.begin(f"other-{number}", QUICK)
             await stage.until(f"other-{number}", "completed")
-    assert await postgres_store.owner_count() == 1
+        assert await postgres_store.owner_count() == 1

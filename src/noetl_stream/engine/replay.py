@@ -27,7 +27,7 @@ class JournalRow(Protocol):
     def data(self) -> bytes: ...
 
 
-class JournalEntry(JournalRow, Protocol):
+class ReplayedEntry(JournalRow, Protocol):
     """The part of a stored entry that replay reads: of format 1 if it has a ``name``."""
 
     @property
@@ -50,7 +50,7 @@ def replay(execution_id: str, journal: Iterable[JournalRow], state: Execution | 
     return state
 
 
-def replay_entries(execution_id: str, journal: Iterable[JournalEntry]) -> Execution | None:
+def replay_entries(execution_id: str, journal: Iterable[ReplayedEntry]) -> Execution | None:
     """The state that these entries fold to, composite facts at once; ``None`` without entries.
 
     Raises:

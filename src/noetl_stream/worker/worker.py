@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar
 
 import noetl_stream
 from noetl_stream.concurrency import end_tasks, first_done
-from noetl_stream.errors import PayloadRefused
+from noetl_stream.errors import NotReady, PayloadRefused, StoreMissing
 from noetl_stream.model import codec
 from noetl_stream.model.messages import FORMAT, StepCommand, WorkerPresence
 from noetl_stream.ports import subjects
@@ -158,12 +158,19 @@ class Worker:
     async def _open(self) -> tuple[CommandSource, Puller]:
         clock, pool = self._clock, self._pool
         await self._listen(subjects.STOP, self._cancellations.on_stop)
-        self._source = await persist(clock, f"open pool {pool}", lambda: self._queue.open_source(pool))
+        self._source = await persist(clock, f"open pool {pool}", self._open_source)
         self._leases.start()
         self._puller = Puller(self._source, self._slots, self._channel, self._start)
         self._channel.on_recovered = self._puller.top_up
         await self._listen(f"{subjects.ASK_WORKERS}.{pool}", self._answer_presence)
         return self._source, self._puller
+
+    async def _open_source(self) -> CommandSource:
+        """The pool's commands. A stream that is missing when a worker starts is the operator's to make."""
+        try:
+            return await self._queue.open_source(self._pool)
+        except StoreMissing as error:
+            raise NotReady(error.message, hint=error.hint) from error
 
     async def _listen(self, subject: str, handler: Handler) -> None:
         listening = persist(self._clock, f"listen on {subject}", lambda: self._bus.listen(subject, handler))

@@ -92,16 +92,16 @@ async def waited(call: Call[Any, Any], execution_id: str, wait_s: float) -> Exec
 
 
 async def begun(call: Call[Any, Any], execution: ExecutionDocument, wait_s: float) -> Reply:
-    """A new execution: 202 while it runs, 200 when it has ended within the wait."""
+    """A new execution: 200 if it has ended within the wait that was asked for, else 202."""
     if wait_s:
         execution = await waited(call, execution.execution_id, wait_s)
-    status = 200 if execution.status in ENDED else 202
+    status = 200 if wait_s and execution.status in ENDED else 202
     return Reply(execution, status, location(execution.execution_id))
 
 
 STARTED: Final = {
     200: Answer("It has ended within `wait`", ExecutionDocument, ("Location",)),
-    202: Answer("It runs", ExecutionDocument, ("Location",)),
+    202: Answer("It is started", ExecutionDocument, ("Location",)),
 }
 
 
