@@ -7,7 +7,9 @@ are measured. With another checkout, whose environment must be ready, the same r
 
 - Postgres: how much each table of the schema `noetl` and its indexes grew on disk, as whole pages, after a `vacuum`,
   which frees rows that were replaced. So this is what stays; the write-ahead log is not in it.
-- EVENTS: messages as the stream counts them: subject, headers, payload and 30 to 34 bytes around them.
+- EVENTS: how much its files grew. JetStream compresses a file of 8 MB once it is full, so the last one counts in full.
+  Beside it, in brackets and not in the sum, the messages of the last burst as the stream counts them: subject, headers,
+  payload and 30 to 34 bytes around them.
 - COMMANDS: a command is deleted when it is acknowledged. So each step in turn is given to a pool without a worker, and
   the queue then holds its commands. This is what was written for them; nothing of it stays.
 """
@@ -41,7 +43,7 @@ from noetl_stream.wiring import Connected, make_client
 
 EXECUTIONS: Final = 1_000
 STEPS: Final = 3
-BURSTS: Final = 3
+BURSTS: Final = 10
 LOOKUPS_AT_ONCE: Final = 64
 UNREAD_POOL: Final = "nothing"  # as long as "default", which is part of each subject and body
 MEASURE: Final = "--measure"
@@ -104,7 +106,7 @@ class Bed:
             async with free:
                 answer = await self.server.nats.api("STREAM.MSG.GET.EVENTS", {"seq": sequence})
             message = json.loads(answer)["message"]
-            kind = f"EVENTS, {message['subject'].split('.')[4]}"
+            kind = f"(EVENTS, {message['subject'].split('.')[4]})"
             count[kind] += 1
             size[kind] += stored_bytes(message)
 
@@ -135,28 +137,35 @@ async def measure(home: Path) -> dict[str, tuple[float, float]]:
             bed = Bed(gateway, server, database)
             async with running(place, ["server"], ["worker", "--slots", "256"]):
                 await until(make_client(gateway).alive)
-                found = await _measure(bed)
+                found = await _measure(bed, home)
         await database.close()
     return found
 
 
-async def _measure(bed: Bed) -> dict[str, tuple[float, float]]:
-    steps = BURSTS * EXECUTIONS * STEPS
+async def _measure(bed: Bed, home: Path) -> dict[str, tuple[float, float]]:
+    steps, all_steps = EXECUTIONS * STEPS, BURSTS * EXECUTIONS * STEPS
     await bed.burst(chain(), partial(bed.ended, EXECUTIONS))
-    tables, events = await bed.tables(), await bed.state("EVENTS")
+    tables, events, before = await bed.tables(), await bed.state("EVENTS"), events_files(home)
     for burst in range(2, BURSTS + 2):
+        events = await bed.state("EVENTS")
         await bed.burst(chain(), partial(bed.ended, burst * EXECUTIONS))
     grown, after = await bed.tables(), await bed.state("EVENTS")
     grown.subtract(tables)
     messages, sizes = await bed.messages(events["last_seq"] + 1, after["last_seq"])
     assert sizes.total() == after["bytes"] - events["bytes"], "the stream counts otherwise"
-    found = {name: (0.0, size / steps) for name, size in grown.items() if size}
+    found = {name: (0.0, size / all_steps) for name, size in grown.items() if size}
+    found["EVENTS, its files"] = (messages.total() / steps, (events_files(home) - before) / all_steps)
     found |= {name: (messages[name] / steps, sizes[name] / steps) for name in sizes}
     for step in range(STEPS):
         await bed.burst(chain(step), partial(bed.held, (step + 1) * EXECUTIONS))
     written = await bed.state("COMMANDS")
-    steps = EXECUTIONS * STEPS
     return found | {"COMMANDS (not kept)": (written["messages"] / steps, written["bytes"] / steps)}
+
+
+def events_files(home: Path) -> int:
+    """The bytes of the files of EVENTS."""
+    (folder,) = home.rglob("streams/EVENTS")
+    return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
 
 
 def measured_in(checkout: Path) -> dict[str, tuple[float, float]]:
@@ -176,7 +185,7 @@ def main(others: list[str]) -> None:
     )
     for name in names:
         print(f"{name:36}" + "".join("{:9.2f} {:9.1f}".format(*one.get(name, (0, 0))) for one in found))
-    sums = [sum(size for _, size in one.values()) for one in found]
+    sums = [sum(size for name, (_, size) in one.items() if not name.startswith("(")) for one in found]
     print(f"{'all':36}" + "".join(f"{'':9} {total:9.1f}" for total in sums))
     if others:
         print(f"ratio {sums[-1] / sums[0]:.3f}")

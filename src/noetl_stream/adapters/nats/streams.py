@@ -60,6 +60,7 @@ def wanted_streams(partitions: int) -> dict[str, dict[str, Any]]:
         EVENTS: {
             "subjects": ["noetl.events.>"],
             "retention": "limits",
+            "compression": "s2",
             "discard": "new",
             "max_age": 0,
             "deny_delete": True,
