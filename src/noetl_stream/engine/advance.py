@@ -23,6 +23,7 @@ from noetl_stream.engine.evolve.step_runs import classify
 from noetl_stream.engine.evolve.worker_facts import misfit
 from noetl_stream.engine.state import Execution, RecordedFact
 from noetl_stream.model import events
+from noetl_stream.model.composite import TokenPassed
 from noetl_stream.model.events import Fact
 from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.model.status import Rejection
@@ -93,10 +94,24 @@ def advance(
         settled, journal = _settle(None, after, deque(refuse(plan.diagnostics, plan.reason)), _admission_inputs(after))
     else:
         follows = routing.pass_on(plan, after, _decide_or_await(decide, plan, after, recorded.fact))
-        catching_up = recorded.fact.kind.ends_halt
-        tried = None if state is None or catching_up else _admission_inputs(state)
-        settled, journal = _settle(plan, after, deque(follows), tried, catching_up)
+        passed = _passed_on(plan, after, follows)
+        if passed is not None:
+            settled, journal = passed, follows
+        else:
+            catching_up = recorded.fact.kind.ends_halt
+            tried = None if state is None or catching_up else _admission_inputs(state)
+            settled, journal = _settle(plan, after, deque(follows), tried, catching_up)
     return Advanced(settled, True, journal, effects_of(runnable, state, settled, (recorded.fact, *journal)))
+
+
+def _passed_on(plan: Plan, state: Execution, follows: Sequence[Fact]) -> Execution | None:
+    """The straight path: the state after the execution's only token was passed on, where nothing more can follow."""
+    if len(follows) != 1 or len(state.runs) != 1 or state.suspensions or state.children:
+        return None
+    (fact,) = follows
+    if not isinstance(fact, TokenPassed) or plan.steps[fact.step].timeout_s is not None:
+        return None
+    return evolve(state, RecordedFact(fact), state.execution_id)
 
 
 def _settle(

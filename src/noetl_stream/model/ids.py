@@ -55,6 +55,7 @@ def digest_of(text: str | bytes) -> str:
     return sha256(data).hexdigest()
 
 
+@lru_cache(maxsize=256, typed=True)  # evolve, decide and effects of one fact derive the same ids
 def derive(*cause: str | int) -> str:
     """A 20-character id that is a function of its cause."""
     joined = "\x1f".join(map(str, cause)).encode()

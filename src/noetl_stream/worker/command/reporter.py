@@ -36,8 +36,9 @@ class Flusher:
         self._wanted = asyncio.Event()
 
     def watch(self, reporter: Reporter) -> None:
+        if not self._watched:
+            self._wanted.set()
         self._watched[reporter] = None
-        self._wanted.set()
 
     def forget(self, reporter: Reporter) -> None:
         self._watched.pop(reporter, None)
