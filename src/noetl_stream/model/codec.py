@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from typing import Any, Final, TypeAlias, TypeVar
 
 import msgspec
@@ -35,11 +36,13 @@ def encode(value: object) -> bytes:
 
 
 def _decoder(kind: Any) -> Callable[[bytes | msgspec.Raw], Any]:
-    decode = msgspec.json.Decoder(kind).decode
+    @cache  # made when it is first used: a command that reads needs few of them
+    def decode() -> Callable[[bytes | msgspec.Raw], Any]:
+        return msgspec.json.Decoder(kind).decode
 
     def decode_or_refuse(data: bytes | msgspec.Raw) -> Any:
         try:
-            return decode(data)
+            return decode()(data)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise PayloadRefused(f"cannot read this message: {error}") from None
 
