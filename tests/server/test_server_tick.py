@@ -8,14 +8,17 @@ import pytest
 from server_stage import ONE_STEP, Stage, once
 from waiting_stage import EXECUTION, before_and_after, begin_gate, rest
 
+from noetl_stream.engine.state import Execution, RecordedFact
 from noetl_stream.errors import Fenced, StreamLost
 from noetl_stream.model import codec
-from noetl_stream.model.composite import expanded
-from noetl_stream.model.events import CtxPatched, ExecutionRequested
+from noetl_stream.model.composite import TokenPassed, expanded
+from noetl_stream.model.events import CtxPatched, ExecutionRequested, TimerFired
 from noetl_stream.model.ids import digest_of, partition_of
 from noetl_stream.model.messages import FORMAT, Request
 from noetl_stream.ports import subjects
 from noetl_stream.ports.store import EntryRow
+from noetl_stream.server import tick
+from noetl_stream.server.tick import Input, PendingTick
 from noetl_stream.testing.keys import SIGNER
 from noetl_stream.testing.simulation.host import SimulatedHost
 
@@ -77,6 +80,26 @@ async def test_entries_of_a_record_are_decisions_inputs_by_report_and_inputs_in_
     assert seen["step.started"] == {True}, "reported: by report, the first fact's place and how many"
     assert seen["timer.fired"] == {False}, "an input that came through no report: in full"
     assert position - 1 == max(rows)
+
+
+def test_the_decisions_of_one_input_may_take_several_records(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tick, "MAX_RECORD_BYTES", 400)
+    decisions = [TokenPassed(f"run-{number}", "a", "b", 0) for number in range(12)]
+    pending = PendingTick()
+    recorded = RecordedFact(TimerFired("timer", "wait"))
+    after = Execution(EXECUTION, "request-1", "digest", position=5 + 1 + 4 * len(decisions))
+    pending.record(Input.by_server(recorded), decisions, after, 3, 9, 1_000)
+    (row,) = pending.entry_rows()
+    records = [codec.decode_record(one.body) for one in pending.journal_records({3: 1}, {3: 1}, "owner")]
+    found, position = [], row.position
+    for record in records:
+        assert record.first_position == position and len(codec.encode(record)) < 800
+        for entry in map(codec.decode_entry, record.entries):
+            facts = [fact for part in (entry.facts, entry.decisions) for fact, _ in codec.decode_facts(part)]
+            position += sum(fact.width for fact in facts)
+            found += facts
+    assert len(records) > 2
+    assert (found, position) == ([recorded.fact, *decisions], after.position + 1)
 
 
 async def test_rows_of_reported_facts_say_by_which_message_they_came(stage: Stage) -> None:

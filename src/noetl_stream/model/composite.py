@@ -139,10 +139,9 @@ def whole_run(step_run_id: str, facts: Sequence[Fact]) -> StepRan | None:
         if processed.origin or helper or output:
             ran = replace(ran, origin=processed.origin, helper=helper, output=output)
         trace_id = meta.trace_id
-        if ran.processed(first.worker, trace_id, processed.to) != processed:
-            return None
         tasks.append(ran)
-    return StepRan(step_run_id, first.worker, tasks, trace_id)
+    whole = StepRan(step_run_id, first.worker, tasks, trace_id)
+    return whole if whole.processed == list(facts[2:-1:2]) else None
 
 
 def expanded(execution_id: str, fact: Fact) -> Sequence[Fact]:

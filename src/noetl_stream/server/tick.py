@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, NamedTuple, assert_never
@@ -80,13 +80,17 @@ class Input(NamedTuple):
 
 @dataclass(slots=True)
 class PendingEntry:
-    """An entry of a journal in the making: the facts of one message, and what follows from the last of them."""
+    """An entry of a journal in the making: the facts of one message, and what follows from the last of them.
+
+    ``decided_at`` is the position of the first decision.
+    """
 
     position: int
     given: Input
     at_ms: int
     facts: list[bytes]
     decisions: bytes | None = None
+    decided_at: int = 0
 
     def may_take(self, given: Input) -> bool:
         """Whether this is the next fact of the same message, and nothing follows from those before it."""
@@ -110,17 +114,20 @@ class PendingEntry:
             decisions=self.decisions,
         )
 
-    def recorded(self) -> RecordEntry:
-        """The entry in a journal record."""
-        decisions = NOTHING if self.decisions is None else msgspec.Raw(self.decisions)
+    def recorded(self) -> Iterator[tuple[int, RecordEntry]]:
+        """The entry in journal records, with its position; in several parts if its decisions are too many for one."""
+        decisions = self.decisions or NOTHING
+        cut_off = [] if len(decisions) <= MAX_RECORD_BYTES else _cut_facts(decisions)
+        first = NOTHING if cut_off else msgspec.Raw(decisions)
         if self.given.message_id:
-            return RecordEntry(self.given.message_id, self.given.place, len(self.facts), decisions)
-        return RecordEntry("", 0, len(self.facts), decisions, msgspec.Raw(codec.encode_facts(self.facts)))
-
-    @property
-    def size(self) -> int:
-        """About how many bytes it takes in a record."""
-        return len(self.decisions or b"") + (0 if self.given.message_id else sum(map(len, self.facts)))
+            yield self.position, RecordEntry(self.given.message_id, self.given.place, len(self.facts), first)
+        else:
+            facts = msgspec.Raw(codec.encode_facts(self.facts))
+            yield self.position, RecordEntry("", 0, len(self.facts), first, facts)
+        position = self.decided_at
+        for width, piece in cut_off:
+            yield position, RecordEntry("", 0, 0, piece)
+            position += width
 
 
 @dataclass(slots=True)
@@ -182,13 +189,14 @@ class PendingTick:
             segment = self.segments[execution_id] = JournalSegment(partition, through)
         segment.through = max(segment.through, through)
         entries = segment.entries
+        decided_at = after.position - sum(fact.width for fact in decisions) + 1
         if entries and entries[-1].may_take(given):
             entries[-1].facts.append(given.data)
         else:
-            before = after.position - sum(fact.width for fact in decisions) - given.recorded.fact.width
-            entries.append(PendingEntry(before + 1, given, at_ms, [given.data]))
+            before = decided_at - given.recorded.fact.width
+            entries.append(PendingEntry(before, given, at_ms, [given.data]))
         if decisions:
-            entries[-1].decisions = codec.encode(decisions)
+            entries[-1].decisions, entries[-1].decided_at = codec.encode(decisions), decided_at
         segment.last_position = after.position
         self.touched[execution_id] = (after, partition, at_ms)
 
@@ -294,12 +302,11 @@ class PendingTick:
         messages: list[DecidedMessage] = []
         for execution_id, segment in self.segments.items():
             tick, epoch = ticks[segment.partition], epochs[segment.partition]
-            for entries in _cut(segment):
-                first = entries[0].position
+            for first, entries in _cut(segment):
                 record = JournalRecord(
                     execution=execution_id,
                     first_position=first,
-                    entries=[msgspec.Raw(codec.encode(entry.recorded())) for entry in entries],
+                    entries=entries,
                     through=segment.through,
                     partition=segment.partition,
                     tick=tick,
@@ -311,16 +318,33 @@ class PendingTick:
         return messages
 
 
-def _cut(segment: JournalSegment) -> list[list[PendingEntry]]:
-    pieces: list[list[PendingEntry]] = [[]]
+def _cut(segment: JournalSegment) -> list[tuple[int, list[msgspec.Raw]]]:
+    """The entries of each record, with the position of the first."""
+    pieces: list[tuple[int, list[msgspec.Raw]]] = []
     size = 0
-    for entry in segment.entries:
-        if pieces[-1] and size + entry.size > MAX_RECORD_BYTES:
-            pieces.append([])
+    for position, entry in (part for one in segment.entries for part in one.recorded()):
+        encoded = codec.encode(entry)
+        if not pieces or size + len(encoded) > MAX_RECORD_BYTES:
+            pieces.append((position, []))
             size = 0
-        pieces[-1].append(entry)
-        size += entry.size
+        pieces[-1][1].append(msgspec.Raw(encoded))
+        size += len(encoded)
     return pieces
+
+
+def _cut_facts(facts: bytes) -> list[tuple[int, msgspec.Raw]]:
+    """An array of facts as several, each with the positions that it takes."""
+    pieces: list[tuple[int, list[bytes]]] = []
+    size = 0
+    for fact, raw in codec.decode_facts(facts):
+        if not pieces or size + len(raw) > MAX_RECORD_BYTES:
+            pieces.append((0, []))
+            size = 0
+        width, piece = pieces[-1]
+        piece.append(bytes(raw))
+        pieces[-1] = (width + fact.width, piece)
+        size += len(raw)
+    return [(width, msgspec.Raw(codec.encode_facts(piece))) for width, piece in pieces]
 
 
 def refused(execution_id: str, rejection: Rejection) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from noetl_stream.engine.pipeline import advance_progress, share
 from noetl_stream.engine.state import LATEST_MS, Assignment, Execution, LoopState, RecordedFact, StepRun
 from noetl_stream.errors import PayloadRefused
 from noetl_stream.model import codec, events
-from noetl_stream.model.composite import StepRan
+from noetl_stream.model.composite import MAX_TASKS, StepRan
 from noetl_stream.model.events import Path, Wait
 from noetl_stream.model.ids import is_valid_id
 from noetl_stream.model.messages import Progress, path_key
@@ -309,8 +309,10 @@ def _result_form(fact: events.TaskProcessed) -> str:
 
 
 def _ran_form(fact: StepRan) -> str:
-    if not fact.tasks or not all(0 <= one.started_ms <= LATEST_MS >= one.ended_ms >= 0 for one in fact.tasks):
-        return "has no tasks, or times that are none"
+    if not 1 <= len(fact.tasks) <= MAX_TASKS:
+        return f"has {len(fact.tasks)} tasks"
+    if not all(0 <= one.started_ms <= LATEST_MS >= one.ended_ms >= 0 for one in fact.tasks):
+        return "has times that are none"
     try:
         for one in fact.tasks:
             codec.decode_json(one.result.value)
