@@ -17,7 +17,7 @@ def events_of(execution_id: str, entries: Iterable[StoredEntry]) -> Iterator[Sto
         if entry.name is None:
             yield from _events(execution_id, entry)
         else:
-            yield _as_stored(entry, entry.name)
+            yield StoredEvent(**{name: getattr(entry, name) for name in StoredEvent._fields})
 
 
 def page_of(
@@ -97,17 +97,3 @@ def _parts(execution_id: str, facts: bytes) -> Iterator[tuple[Fact, bytes]]:
         else:
             for part in parts:
                 yield part, codec.encode(part)
-
-
-def _as_stored(entry: StoredEntry, name: str) -> StoredEvent:
-    return StoredEvent(
-        position=entry.position,
-        name=name,
-        source=entry.source,
-        at_ms=entry.at_ms,
-        step_run_id=entry.step_run_id,
-        report_id=entry.report_id,
-        number=entry.number,
-        data=entry.data,
-        cause=entry.cause,
-    )

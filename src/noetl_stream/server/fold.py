@@ -110,14 +110,18 @@ class Fold:
         Raises:
             NotReady: a newer server has written it.
         """
-        if newer := codec.newer_format(item.body):
-            raise NotReady(f"message {item.seq} of the inbox: {_too_new(newer)}", hint="upgrade this server")
-        self.tick.inbox_folded.append(item.seq)
+        message, refusal, written = None, "", 0
         try:
-            return codec.decode_inbox(item.body)
+            message = codec.decode_inbox(item.body)
+            written = message.format
         except PayloadRefused as error:
-            self.tick.dead_letters.append(inbox_letter(item, at_ms, str(error)))
-            return None
+            refusal, written = str(error), codec.newer_format(item.body)
+        if written > FORMAT:
+            raise NotReady(f"message {item.seq} of the inbox: {_too_new(written)}", hint="upgrade this server")
+        self.tick.inbox_folded.append(item.seq)
+        if refusal:
+            self.tick.dead_letters.append(inbox_letter(item, at_ms, refusal))
+        return message
 
     def messages(self, bodies: Sequence[tuple[ReportedMessage, Request | Report]]) -> int:
         """Folds reported messages until the tick is full. Returns how many it has folded."""

@@ -19,7 +19,7 @@ CAREFUL_FROM = 2
 """After this many crashes of a partition its inputs are folded one at a time."""
 
 SOUND_AFTER = 16
-"""After so many turns that fold something of it without a crash a partition is sound again."""
+"""After this many turns that fold something of it without a crash a partition is sound again."""
 
 SUSPICIONS = 3
 """So many crashes in a row must find an execution suspect before it is quarantined."""

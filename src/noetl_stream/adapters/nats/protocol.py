@@ -14,7 +14,7 @@ CONFLICT = 409
 NO_RESPONDERS = 503
 
 USED_UP = frozenset({"Batch Completed", "Message Size Exceeds MaxBytes"})
-"""The texts of conflicts that are none: a request has delivered all messages, or all that fit into its bytes."""
+"""The texts of a status that only ends a request: it has delivered all messages, or all that fit into its bytes."""
 
 NANOSECONDS = 1_000_000_000
 

@@ -296,7 +296,7 @@ class PostgresDeadLetters:
 
 
 def _rows_for(limit: int | None) -> int | None:
-    """How many entries hold so many events: the first may hold none that is asked for."""
+    """How many entries to read for this many events: the first may hold none of them."""
     return None if limit is None else limit + 1
 
 

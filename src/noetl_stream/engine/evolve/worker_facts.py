@@ -312,7 +312,7 @@ def _ran_form(fact: StepRan) -> str:
     if not 1 <= len(fact.tasks) <= MAX_TASKS:
         return f"has {len(fact.tasks)} tasks"
     if not all(0 <= one.started_ms <= LATEST_MS >= one.ended_ms >= 0 for one in fact.tasks):
-        return "has times that are none"
+        return "has a time out of range"
     try:
         for one in fact.tasks:
             codec.decode_json(one.result.value)
