@@ -164,6 +164,11 @@ class ArcPlan:
         """Its ``args``, for messages."""
         return f"args of the arc to {self.step}"
 
+    @property
+    def reads_steps(self) -> bool:
+        """Whether it reads results of steps."""
+        return bool(self.args.steps or (self.guard is not None and self.guard.steps))
+
 
 @dataclass(frozen=True, slots=True)
 class Reads:

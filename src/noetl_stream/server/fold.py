@@ -315,7 +315,7 @@ class Fold:
 
     def _give_up(self, cached: CachedExecution, before: Execution, run: RunId, fact: Fact) -> None:
         """Gives a command up once its worker reports a delivery too many: it has not run it (PROTOCOL §3)."""
-        if not isinstance(fact, StepFailed | LoopIterationFailed):
+        if not isinstance(fact, _FAILURES):
             return
         assignment = before.assignments[run.command_id]
         is_its_end = isinstance(fact, StepFailed) or fact.path == assignment.path
@@ -339,6 +339,7 @@ class Fold:
         """
         at_ms = max(cached.at_ms, given.recorded.at_ms)
         recorded = given.recorded if given.source != "server" else given.recorded._replace(at_ms=at_ms)
+        position = 1 if cached.state is None else cached.state.position + 1
         spent = cached.state.budget.spent if shares_budget and cached.state is not None else 0
         advanced = advance(cached.plan, cached.state, recorded, execution_id, shares_budget=shares_budget)
         after = advanced.state
@@ -348,7 +349,15 @@ class Fold:
         cached.state, cached.at_ms = after, at_ms
         cached.started_ms = cached.started_ms or at_ms
         partition = partition_of(execution_id)
-        self.tick.record(given, advanced.journal, after, partition, cached.through, at_ms)
+        self.tick.record(
+            given,
+            position,
+            advanced.journal,
+            after,
+            partition=partition,
+            through=cached.through,
+            at_ms=at_ms,
+        )
         self.tick.collect(execution_id, partition, advanced.effects)
         for effect in advanced.effects:
             if isinstance(effect, AnswerStart):
@@ -368,6 +377,7 @@ class Fold:
 
 _UNKNOWN = NotTaken("unknown")
 _FREEING = (CancelRequested, ResumeRequested)
+_FAILURES = (StepFailed, LoopIterationFailed)
 
 
 def _too_new(written: int) -> str:
@@ -382,8 +392,9 @@ def _facts_of(report: Report) -> list[Fact]:
         PayloadRefused: a fact does not decode, or is one no worker may report.
     """
     facts = [codec.decode_fact(raw) for raw in report.events]
-    if reason := next(filter(None, map(malformed, facts)), ""):
-        raise PayloadRefused(reason)
+    for fact in facts:
+        if reason := malformed(fact):
+            raise PayloadRefused(reason)
     return facts
 
 
@@ -403,12 +414,10 @@ def _reason_to_refuse(message: ReportedMessage, body: Request | Report) -> str:
 
 
 def _ids_valid(body: Request | Report) -> bool:
-    ids: Sequence[str]
     if isinstance(body, Request):
         fact = body.fact
-        ids = (body.execution_id, body.request_id)
+        ids: Sequence[str] = (body.execution_id, body.request_id)
         if isinstance(fact, ExecutionRequested):
             ids = (*ids, fact.digest, *([fact.rerun.of] if fact.rerun is not None else ()))
-    else:
-        ids = (body.execution_id, body.command_id, body.step_run_id, body.nonce)
-    return all(map(is_valid_id, ids))
+        return all(map(is_valid_id, ids))
+    return is_valid_id(body.nonce)  # its capability proves the others
