@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import replace
 from functools import partial
 from typing import Any, Literal
 
@@ -257,7 +256,7 @@ async def rendered(template: Template, scope: Scope) -> dict[str, Any]:
     try:
         inputs = render(template, scope)
     except OverBudget:
-        inputs = await asyncio.to_thread(render, template, replace(scope, budget=None))
+        inputs = await asyncio.to_thread(render, template, msgspec.structs.replace(scope, budget=None))
     return inputs
 
 
