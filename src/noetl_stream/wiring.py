@@ -7,11 +7,13 @@ import os
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
+
+import msgspec
+from msgspec.structs import replace
 
 from noetl_stream.adapters.clock import SystemClock
 from noetl_stream.adapters.postgres.migrate import migrate
@@ -23,7 +25,7 @@ from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
 from noetl_stream.ports.permissions import ADMIN, GATEWAY, SERVER
 from noetl_stream.ports.sealed_blobs import SealedBlobs
 from noetl_stream.ports.signed_requests import RequestSigner
-from noetl_stream.sealing.keys import KEY_HINT, KeyRing, key_ring
+from noetl_stream.sealing.keys import KEY_HINT, KeyRing, Unprinted, key_ring
 from noetl_stream.sealing.objects import DerivedKeys
 from noetl_stream.settings.environment import (
     ACCESS_KEY_VARIABLE,
@@ -61,8 +63,7 @@ COMMAND_WAIT_S: Final = 2.0
 ROLE_WAIT_S: Final = 5.0
 
 
-@dataclass(frozen=True, slots=True)
-class Endpoint:
+class Endpoint(Unprinted, frozen=True):
     """What one process holds: addresses, its identity there, keys. :meth:`only_for` reduces it to an identity.
 
     Attributes:
@@ -78,16 +79,16 @@ class Endpoint:
         grants_file: What the playbooks of a server here may use, by path; ``None``: everything.
     """
 
-    nats_url: str = field(repr=False)
-    postgres_dsn: str | None = field(repr=False)
-    credentials: Mapping[str, str] = field(repr=False)
-    credential_keys: tuple[str, ...] = field(default=(), repr=False)
-    tools: ToolSettings = field(default_factory=ToolSettings)
+    nats_url: str
+    postgres_dsn: str | None
+    credentials: Mapping[str, str]
+    credential_keys: tuple[str, ...] = ()
+    tools: ToolSettings = msgspec.field(default_factory=ToolSettings)
     limits: Limits = DEFAULT_LIMITS
-    nats_nkey: str | None = field(default=None, repr=False)
+    nats_nkey: str | None = None
     identity: str = GATEWAY
-    server_keys: tuple[str, ...] = field(default=(), repr=False)
-    access_keys: tuple[str, ...] = field(default=(), repr=False)
+    server_keys: tuple[str, ...] = ()
+    access_keys: tuple[str, ...] = ()
     grants_file: Path | None = None
 
     def only_for(self, identity: str) -> Self:
@@ -100,8 +101,7 @@ class Endpoint:
         return replace(without_keys, credentials={}) if identity == ADMIN else replace(without_keys, postgres_dsn=None)
 
 
-@dataclass(frozen=True, slots=True)
-class NatsPorts:
+class NatsPorts(msgspec.Struct, frozen=True):
     """An open connection to NATS with its ports: all that a worker has."""
 
     nats: NatsConnection
@@ -119,8 +119,7 @@ class NatsPorts:
         await self.nats.close()
 
 
-@dataclass(frozen=True, slots=True)
-class OperatorPorts:
+class OperatorPorts(msgspec.Struct, frozen=True):
     """The ports of a command: over Postgres, which is connected, and over NATS, which may be when it is first used.
 
     Attributes:
@@ -156,8 +155,7 @@ class OperatorPorts:
         return SealedBlobs(self.blobs, DerivedKeys(_needed(self.access_keys, ACCESS_KEY_VARIABLE)))
 
 
-@dataclass(frozen=True, slots=True)
-class Connected(OperatorPorts):
+class Connected(OperatorPorts, frozen=True):
     """Open connections to NATS and Postgres with their ports."""
 
     opened: NatsPorts
@@ -431,8 +429,7 @@ def load(role: str) -> None:
     installed_tools()  # :func:`installed_kinds` reports those that are unusable, once logging is set up
 
 
-@dataclass(frozen=True, slots=True)
-class HostedWorker:
+class HostedWorker(msgspec.Struct, frozen=True):
     """A worker with its own resources; ``show_in_logs`` ends the redaction of this process's logs."""
 
     worker: Worker
