@@ -18,6 +18,14 @@ class Bus(Protocol):
         """Sends at once, without any delivery guarantee."""
         ...
 
+    async def flush(self) -> None:
+        """Returns when the server has received everything sent before: after one round trip.
+
+        Raises:
+            Unreachable: no answer in time.
+        """
+        ...
+
     async def ask(self, subject: str, body: bytes, timeout_s: float) -> bytes | None:
         """One answer, or ``None`` if none comes in time."""
         ...

@@ -26,6 +26,9 @@ class NatsBus:
     def send(self, subject: str, body: bytes) -> None:
         self._connection.wire.send(subject, body)
 
+    async def flush(self) -> None:
+        await self._connection.flush()
+
     async def ask(self, subject: str, body: bytes, timeout_s: float) -> bytes | None:
         try:
             answer = await self._connection.request(subject, body, timeout_s)

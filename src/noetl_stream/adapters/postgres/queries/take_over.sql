@@ -6,7 +6,7 @@ with free as materialized (
     where owner is null
        or given_back
        or lease_until < now()
-       or lease_until > now() + 2 * make_interval(secs => :lease_s)
+       or lease_until > now() + 2 * make_interval(secs => :longest_s)
     order by id
     limit :limit
     for update skip locked
