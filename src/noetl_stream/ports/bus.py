@@ -31,7 +31,9 @@ class Bus(Protocol):
         ...
 
     async def ask_all(self, subject: str, body: bytes, wait_s: float) -> list[bytes]:
-        """All answers that arrive within ``wait_s``; returns an empty list at once without listeners."""
+        """All answers that arrive within ``wait_s`` and the time they take on their way; returns an empty list at once
+        without listeners.
+        """
         ...
 
     async def listen(self, subject: str, handler: Handler, group: str = "") -> Subscription:

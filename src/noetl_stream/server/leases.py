@@ -89,9 +89,9 @@ class LeaseKeeper:
         Raises:
             Unreachable: a store does not answer.
         """
-        await self._store.lease_clock_ms()  # connects, which takes longer
-        await self._ask_clock()
-        await self._reach_nats()
+        for _ in range(2):
+            await self._store.lease_clock_ms()  # connects, and prepares the statement, which takes longer
+        await asyncio.gather(self._ask_clock(), self._reach_nats())
 
     async def run(self) -> None:
         """Keeps leases until it is cancelled."""

@@ -97,14 +97,12 @@ class Server(ServerParts):
                 (PROTOCOL §5 *Poison*).
         """
         await self.ports.store.verify()
-        await self.ports.log.verify()
-        await self.ports.queue.verify()
+        await asyncio.gather(self.ports.log.verify(), self.ports.queue.verify(), self.leases.open())
         for warning in await self.ports.store.durability_warnings():
             log.warning("%s", warning)
-        await self.leases.open()
-        presence = await self.ports.bus.listen(subjects.SERVERS, self._on_presence)
-        await self.inbox.open()
-        await self.responder.open()
+        presence, _, _ = await asyncio.gather(
+            self.ports.bus.listen(subjects.SERVERS, self._on_presence), self.inbox.open(), self.responder.open()
+        )
         lasting = [asyncio.ensure_future(trim_feed(self.ports.feed, self.ports.clock, self.times.feed_keep_s))]
         refusals = self.ports.secrets.refusals if self.ports.secrets is not None else None
         if refusals is not None:

@@ -20,10 +20,15 @@ _Answer = TypeVar("_Answer")
 
 
 class Leases:
-    """The methods of :class:`~noetl_stream.ports.store.Store` that keep leases; the port documents each."""
+    """The methods of :class:`~noetl_stream.ports.store.Store` that keep leases; the port documents each.
 
-    def __init__(self, database: Database) -> None:
+    Args:
+        ticks: The connection on which ticks are committed. Rows name its backend, so that another server can end it.
+    """
+
+    def __init__(self, database: Database, ticks: OwnConnection) -> None:
         self._database = database
+        self._ticks = ticks
         self._own = OwnConnection(database, _SESSION)
 
     async def take_over(
@@ -31,13 +36,19 @@ class Leases:
     ) -> list[PartitionLease]:
         """Sorted by id."""
         rows = await self._fetch(
-            "take_over", owner=owner, lease_s=lease_s, longest_s=LONGEST_LEASE_S, limit=limit, alive=list(alive)
+            "take_over",
+            owner=owner,
+            backend=await self._ticks.backend(),
+            lease_s=lease_s,
+            longest_s=LONGEST_LEASE_S,
+            limit=limit,
+            alive=list(alive),
         )
         return sorted(PartitionLease._make(row) for row in rows)
 
     async def renew(self, owner: str, epochs: Sequence[tuple[int, int]], lease_s: float) -> set[int]:
         """A tick of the owner holds up only its own partitions, which nobody can take meanwhile."""
-        values = {"owner": owner, "lease_s": lease_s}
+        values = {"owner": owner, "backend": self._ticks.open_backend, "lease_s": lease_s}
         rows = await self._fetch("renew", **values, **_arrays(epochs))
         renewed = {row["id"] for row in rows if row["is_renewed"]}
         locked = [(row["id"], row["epoch"]) for row in rows if not row["is_renewed"]]

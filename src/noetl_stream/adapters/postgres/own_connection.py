@@ -26,6 +26,17 @@ class OwnConnection:
         self._alone = asyncio.Lock()
         self.discarded: set[int] = set()
 
+    @property
+    def open_backend(self) -> int | None:
+        """The process id of its backend; ``None`` if it is not open."""
+        connection = self._connection
+        return None if connection is None or connection.is_closed() else connection.get_server_pid()
+
+    async def backend(self) -> int:
+        """As :attr:`open_backend`; opens it if need be. Errors are those of :meth:`Database.connect`."""
+        found = self.open_backend
+        return await self.use(_backend_of) if found is None else found
+
     async def use(self, work: Callable[[Connection], Awaitable[_Answer]]) -> _Answer:
         """The answer of ``work``. Errors are those of the driver."""
         async with self._alone:
@@ -48,3 +59,7 @@ class OwnConnection:
                 await connection.close(timeout=CLOSE_TIMEOUT_S)
             except DRIVER_ERRORS:
                 connection.terminate()
+
+
+async def _backend_of(connection: Connection) -> int:
+    return connection.get_server_pid()

@@ -67,7 +67,7 @@ class PostgresStore(Listing):
         self.idempotency = PostgresIdempotency(database)
         self.dead_letters = PostgresDeadLetters(database)
         self._writer = Writer(database, commit_timeout_s=commit_timeout_s)
-        self._leases = Leases(database)
+        self._leases = Leases(database, self._writer.connection)
 
     @classmethod
     async def open(cls, dsn: str, *, name: str, commit_timeout_s: float = COMMIT_TIMEOUT_S) -> PostgresStore:

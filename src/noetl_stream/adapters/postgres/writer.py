@@ -34,7 +34,7 @@ class Writer:
     def __init__(self, database: Database, *, commit_timeout_s: float = COMMIT_TIMEOUT_S) -> None:
         self._database = database
         self._commit_timeout_s = commit_timeout_s
-        self._own = OwnConnection(database, _SESSION)
+        self.connection = OwnConnection(database, _SESSION)
 
     async def commit(self, tick: Tick) -> None:
         """See :meth:`noetl_stream.ports.store.Store.commit`.
@@ -47,7 +47,7 @@ class Writer:
         small = len(tick.entries) <= SMALL_TICK_ENTRIES and not (tick.object_uses or tick.dead_letters)
         shape = _commit_small if small else _commit_large
         try:
-            await self._own.use(lambda connection: shape(connection, tick, self._commit_timeout_s))
+            await self.connection.use(lambda connection: shape(connection, tick, self._commit_timeout_s))
         except DRIVER_ERRORS as error:
             if was_answered(error):
                 raise translated(error, self._database.address) from error
@@ -73,10 +73,10 @@ class Writer:
         return [PartitionLease._make(row) for row in rows]
 
     async def close(self) -> None:
-        await self._own.close()
+        await self.connection.close()
 
     async def _end_discarded(self, connection: Connection) -> None:
-        backends, name = list(self._own.discarded), self._database.application_name
+        backends, name = list(self.connection.discarded), self._database.application_name
         if not backends:
             return
         end = statement("end_backends")
@@ -84,7 +84,7 @@ class Writer:
         async with asyncio.timeout(self._commit_timeout_s):
             while await connection.fetch(end.text, *end.arguments(values)):
                 pass
-        self._own.discarded.difference_update(backends)
+        self.connection.discarded.difference_update(backends)
 
 
 async def _commit_small(connection: Connection, tick: Tick, timeout_s: float) -> None:

@@ -7,7 +7,8 @@ with mine as materialized (
     for update of p
 )
 update noetl.partition p
-set lease_until = clock_timestamp() + make_interval(secs => :lease_s)
+set lease_until = clock_timestamp() + make_interval(secs => :lease_s),
+    backend = coalesce(:backend, p.backend)
 from mine
 where p.id = mine.id
 returning p.id

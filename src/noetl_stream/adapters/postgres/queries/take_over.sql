@@ -14,7 +14,7 @@ with free as materialized (
 update noetl.partition p
 set epoch = p.epoch + 1,
     owner = :owner,
-    backend = pg_backend_pid(),
+    backend = :backend,
     lease_until = now() + make_interval(secs => :lease_s),
     crashes = p.crashes + free.died::integer,
     suspect = case when free.died and p.folding is not null then p.folding else p.suspect end,
