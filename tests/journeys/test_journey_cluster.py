@@ -84,7 +84,7 @@ async def test_a_worker_is_seen_until_it_is_killed_and_its_pool_as_long_as_it_ha
 ) -> None:
     workers = of_pool(cluster.workers, "slots", "draining")
     pools = of_pool(cluster.pools, "workers", "slots", "queued")
-    await server.queue.issue([QueuedCommand(POOL, "journey", "cluster", 1, b"no command")])
+    await server.queue.issue([QueuedCommand(POOL, "journey", "cluster", 1, b"no command")], {})
     assert await workers() == [] and await pools() == [(0, 0, 1)]
     with killed_worker(shared_home):
         await until_it_is([(3, False)], workers)

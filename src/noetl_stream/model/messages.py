@@ -244,6 +244,16 @@ class ShownCommand(msgspec.Struct, frozen=True):
         return cls(command.execution_id, command.step_run_id, command.command_id, command.issue, command.capability)
 
 
+class QueueFence(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Whose commands of a partition the queue takes: those of this owner in this epoch (PROTOCOL §5 *Fence at the
+    queue*).
+    """
+
+    epoch: int
+    owner: str
+    format: int = OLDEST_FORMAT
+
+
 class Drop(msgspec.Struct, frozen=True, tag_field="answer", tag="drop"):
     """The claim is rejected: acknowledge the copy and drop it."""
 

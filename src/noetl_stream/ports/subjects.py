@@ -165,6 +165,16 @@ def partition_patterns(partition: int) -> tuple[str, str]:
     return f"noetl.events.{partition}.>", f"noetl.events.{partition}.*.decided"
 
 
+FENCES: Final = "noetl.fence.*"
+"""The fences of all partitions, which COMMANDS holds besides the commands."""
+
+
+@lru_cache(maxsize=1024)
+def fence(partition: int) -> str:
+    """The subject of a partition's fence: :class:`~noetl_stream.model.messages.QueueFence`."""
+    return f"noetl.fence.{partition}"
+
+
 PRIORITY: Final = "5"
 """Of every command, for now."""
 

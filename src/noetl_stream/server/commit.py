@@ -65,7 +65,7 @@ class Committer:
         epochs = {advance.id: advance.epoch for advance in advances}
         decided = tick.journal_records(ticks, epochs, self._ownership.owner)
         if decided or tick.commands:
-            self._publications.publish(ticks, decided, tick.commands)
+            self._publications.publish(ticks, decided, tick.commands, self._ownership.fences)
         self._notify(tick)
         await asyncio.sleep(0)  # sends all this before the server looks for the next tick
 
