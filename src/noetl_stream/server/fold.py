@@ -29,6 +29,7 @@ from noetl_stream.model.events import (
     StepSuspended,
 )
 from noetl_stream.model.ids import RunId, is_valid_id, partition_of, report_id
+from noetl_stream.model.limits import Limits
 from noetl_stream.model.messages import FORMAT, InboxMessage, Report, Request, Stop
 from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.model.paths import MAX_PATH_CHARS
@@ -176,14 +177,11 @@ class Fold:
         assignment = self._executions.assignment(execution_id, command_id)
         if cached is None or cached.state is None or assignment is None:
             return
-        most = cached.state.limits.max_deliveries
         fact: Fact = StepScheduled(assignment.step_run_id, command_id, assignment.path, assignment.issue + 1, reason)
-        taken_up = assignment.run is not None and assignment.run.issue == assignment.issue
-        if taken_up and assignment.issue >= most:
-            # Workers run and acknowledge it, but its end is never folded: this must not continue for ever.
-            text = f"issued {assignment.issue} times without an end (limits.max_deliveries is {most}); last: {reason}"
-            self._fail_step(cached, cached.state, assignment, text)
-            fact = StepFailed(assignment.step_run_id, ErrorInfo("lease_exhausted", text))
+        error = _issued_too_often(assignment, cached.state.limits, reason)
+        if error is not None:
+            self._fail_step(cached, cached.state, assignment, error.message)
+            fact = StepFailed(assignment.step_run_id, error)
         self.own_input(execution_id, RecordedFact(fact))
 
     def refuse_oversized(self) -> None:
@@ -368,6 +366,19 @@ class Fold:
 
 _UNKNOWN = NotTaken("unknown")
 _FREEING = (CancelRequested, ResumeRequested)
+
+
+def _issued_too_often(assignment: Assignment, limits: Limits, reason: str) -> ErrorInfo | None:
+    """The error that ends a command instead of another issue: it must not be issued for ever."""
+    issue, taken = assignment.issue, assignment.run.issue if assignment.run is not None else 0
+    if issue == taken and issue >= limits.max_deliveries:  # workers run and acknowledge it, its end is never folded
+        most = f"limits.max_deliveries is {limits.max_deliveries}"
+        return ErrorInfo("lease_exhausted", f"issued {issue} times without an end ({most}); last: {reason}")
+    if issue - taken >= limits.max_issues:
+        most = f"limits.max_issues is {limits.max_issues}"
+        text = f"issued {issue - taken} times, and lost before a worker took it ({most}); last: {reason}"
+        return ErrorInfo("command_lost", text)
+    return None
 
 
 def _too_new(written: int) -> str:
