@@ -240,6 +240,7 @@ async def test_work_goes_from_a_server_to_a_worker_and_back_under_exactly_these_
     await queue.issue([QueuedCommand("b", "fenced", "work", 1, b"command")], fences)
     async with asyncio.timeout(TIMEOUT_S):
         delivery = await source.next()
+    assert delivery.subject == subjects.command_subject("b", "fenced", "work")
     await (await NatsBlobs.open(worker, clock)).put("e/result", b"result")
     await (await NatsEventLog.open(worker, clock)).publish_report("e", "b", "report", b"report")
     delivery.ack()

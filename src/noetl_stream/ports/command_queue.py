@@ -34,6 +34,11 @@ class Delivery(Protocol):
     num_delivered: int
     stored_ms: int
 
+    @property
+    def subject(self) -> str:
+        """What the command was stored under; it names the execution and the command."""
+        ...
+
     def ack(self) -> None:
         """Completes the command. Sent at once, not confirmed: a lost ack costs a claim."""
         ...

@@ -188,6 +188,12 @@ def command_subject(pool: str, execution_id: str, command_id: str) -> str:
     return f"noetl.commands.{checked_id(pool)}.{PRIORITY}.{checked_id(execution_id)}.{checked_id(command_id)}"
 
 
+def command_in(subject: str) -> tuple[str, str]:
+    """The execution and the command that a command's subject names; they may be no valid ids."""
+    *_, execution_id, command_id = ("", *subject.split("."))
+    return execution_id, command_id
+
+
 def command_patterns(execution_id: str, command_id: str) -> list[str]:
     """The subjects of a command in any pool with any priority; that of version 0.2, which had none, last.
 

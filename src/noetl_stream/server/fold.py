@@ -30,12 +30,13 @@ from noetl_stream.model.events import (
 )
 from noetl_stream.model.ids import RunId, is_valid_id, partition_of, report_id
 from noetl_stream.model.limits import Limits
-from noetl_stream.model.messages import FORMAT, InboxMessage, Report, Request, Stop
+from noetl_stream.model.messages import FORMAT, InboxMessage, Report, ReportedBody, Request, Stop, UnreadableCommand
 from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.model.paths import MAX_PATH_CHARS
 from noetl_stream.model.status import Rejection
 from noetl_stream.playbook.plan import Plan
 from noetl_stream.ports.command_queue import QueuedCommand
+from noetl_stream.ports.dead_letters import storable_text
 from noetl_stream.ports.event_log import ReportedMessage
 from noetl_stream.ports.store import InboxItem
 from noetl_stream.ports.subjects import claim_answer, sender_of
@@ -48,6 +49,7 @@ from noetl_stream.server.tick import (
     inbox_letter,
     message_letter,
     refused,
+    unreadable_letter,
 )
 
 log = logging.getLogger(__name__)
@@ -76,7 +78,7 @@ class Fold:
         """Whether templates have taken up the tick."""
         return self._operations >= TICK_OPERATIONS
 
-    def decode(self, message: ReportedMessage) -> Request | Report | None:
+    def decode(self, message: ReportedMessage) -> ReportedBody | None:
         """The message; ``None`` if it cannot be folded and becomes a dead letter."""
         try:
             codec.check_text(message.body)  # facts are stored as received, including parts nothing decodes
@@ -91,13 +93,15 @@ class Fold:
         self.tick.dead_letters.append(message_letter(message, reason))
         return None
 
-    def _not_allowed(self, message: ReportedMessage, body: Request | Report) -> str:
+    def _not_allowed(self, message: ReportedMessage, body: ReportedBody) -> str:
         """Why its sender may not say this: of another kind, or not given the command; ``""`` if it may."""
         sender = sender_of(message.subject)
         if isinstance(body, Request):
             return "workers make no requests: its subject is for reports" if sender.pool else ""
         if sender.kind == "requested":
             return "people make no reports: its subject is for requests"
+        if isinstance(body, UnreadableCommand):
+            return "" if sender.pool else "its subject names no pool"
         pool = self._capabilities.pool_of(body)
         if pool is None:
             return f"it shows no capability for issue {body.issue} of command {body.command_id}"
@@ -124,7 +128,7 @@ class Fold:
             self.tick.dead_letters.append(inbox_letter(item, at_ms, refusal))
         return message
 
-    def messages(self, bodies: Sequence[tuple[ReportedMessage, Request | Report]]) -> int:
+    def messages(self, bodies: Sequence[tuple[ReportedMessage, ReportedBody]]) -> int:
         """Folds reported messages until the tick is full. Returns how many it has folded."""
         for number, (message, body) in enumerate(bodies, start=1):
             self.message(message, body)
@@ -132,10 +136,13 @@ class Fold:
                 return number
         return len(bodies)
 
-    def message(self, message: ReportedMessage, body: Request | Report) -> None:
+    def message(self, message: ReportedMessage, body: ReportedBody) -> None:
         cached = self._executions.get(message.execution_id)
         if cached is not None:
             cached.through = message.sequence
+        if isinstance(body, UnreadableCommand):
+            self._give_up_unreadable(cached, message, body)
+            return
         if isinstance(body, Report) and cached is not None and cached.state is not None and cached.state.quarantined:
             self._set_aside(message, body)
         elif isinstance(body, Report):
@@ -150,6 +157,19 @@ class Fold:
         stop = Stop(message.execution_id, [report.run.command_id], QUARANTINED, report.run.nonce)
         self.tick.stops.append(stop)
         self.tick.dead_letters.append(message_letter(message, QUARANTINED))
+
+    def _give_up_unreadable(
+        self, cached: CachedExecution | None, message: ReportedMessage, body: UnreadableCommand
+    ) -> None:
+        """Keeps a command that no worker could read, and fails its step run, if the pool is the one it was given to."""
+        self.tick.dead_letters.append(unreadable_letter(message, body))
+        assignment = self._executions.assignment(message.execution_id, body.command_id)
+        if cached is None or assignment is None or not isinstance(cached.plan, Plan) or cached.state is None:
+            return
+        step = cached.plan.steps[cached.state.runs[assignment.step_run_id].step]
+        if step.pool == sender_of(message.subject).pool:
+            fact = StepFailed(assignment.step_run_id, ErrorInfo("lease_exhausted", storable_text(body.reason)))
+            self.own_input(message.execution_id, RecordedFact(fact, at_ms=message.at_ms))
 
     def inbox_message(self, item: InboxItem, message: InboxMessage, at_ms: int) -> None:
         """Folds a message between executions; one to a quarantined execution becomes a dead letter."""
@@ -398,7 +418,7 @@ def _facts_of(report: Report) -> list[Fact]:
     return facts
 
 
-def _reason_to_refuse(message: ReportedMessage, body: Request | Report) -> str:
+def _reason_to_refuse(message: ReportedMessage, body: ReportedBody) -> str:
     if message.partition != partition_of(message.execution_id):
         return "its subject names a partition other than its execution's"
     if body.execution_id != message.execution_id:
@@ -413,13 +433,15 @@ def _reason_to_refuse(message: ReportedMessage, body: Request | Report) -> str:
     return ""
 
 
-def _ids_valid(body: Request | Report) -> bool:
+def _ids_valid(body: ReportedBody) -> bool:
     ids: Sequence[str]
     if isinstance(body, Request):
         fact = body.fact
         ids = (body.execution_id, body.request_id)
         if isinstance(fact, ExecutionRequested):
             ids = (*ids, fact.digest, *([fact.rerun.of] if fact.rerun is not None else ()))
-    else:
+    elif isinstance(body, Report):
         ids = (body.execution_id, body.command_id, body.step_run_id, body.nonce)
+    else:
+        ids = (body.execution_id, body.command_id)
     return all(map(is_valid_id, ids))

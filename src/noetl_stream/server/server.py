@@ -22,7 +22,7 @@ from noetl_stream.errors import (
 )
 from noetl_stream.model.events import ExecutionRequested
 from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
-from noetl_stream.model.messages import Report, Request
+from noetl_stream.model.messages import Request
 from noetl_stream.playbook.compile.compiler import Checker, check_again
 from noetl_stream.playbook.kinds.spec import Kinds
 from noetl_stream.ports import subjects
@@ -192,7 +192,7 @@ class Server(ServerParts):
         lease = self.ownership.get(message.partition)
         return lease is not None and message.sequence > lease.last_seq
 
-    async def _prepare(self, bodies: Collection[tuple[ReportedMessage, Request | Report]], tick: PendingTick) -> None:
+    async def _prepare(self, bodies: Bodies, tick: PendingTick) -> None:
         """Loads what the fold needs: executions, and the playbooks of new ones."""
         ids = {message.execution_id for message, _ in bodies if self.executions.get(message.execution_id) is None}
         if not ids:

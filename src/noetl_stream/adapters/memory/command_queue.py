@@ -42,6 +42,7 @@ class MemoryDelivery:
     """:class:`~noetl_stream.ports.command_queue.Delivery` in memory."""
 
     def __init__(self, queue: MemoryCommandQueue, stored: _Stored) -> None:
+        self.subject = stored.subject
         self.body = stored.command.body
         self.num_delivered = stored.num_delivered
         self.stored_ms = stored.stored_ms
@@ -162,6 +163,11 @@ class MemoryCommandQueue:
     def queued(self) -> dict[str, bytes]:
         """The commands named by :meth:`present`, for tests, even while the broker is stopped."""
         return {stored.command.command_id: stored.command.body for stored in self._commands.values()}
+
+    @property
+    def fences(self) -> dict[int, int]:
+        """The fence of each partition, for tests."""
+        return {partition: fence.sequence for partition, fence in self._fences.items()}
 
     def free_at_s(self, command_id: str) -> float:
         """When the lease of a command ends, by the clock, for tests."""

@@ -16,6 +16,7 @@ from collections.abc import Collection
 from noetl_stream.errors import UsageError
 from noetl_stream.model.ids import PARTITIONS, partition_of
 from noetl_stream.ports.command_queue import CommandQueue, CommandSource, Delivery, QueuedCommand, QueuedPool
+from noetl_stream.ports.subjects import command_subject
 from noetl_stream.testing.waiting import TIMEOUT_S, expect_error, until_it_is
 
 
@@ -57,6 +58,7 @@ class CommandQueueConformance:
         await issue(queue, command("c1", body=b'{"step":"fetch"}'))
         (delivery,) = await take(source, 1)
         assert delivery.body == b'{"step":"fetch"}'
+        assert delivery.subject == command_subject("default", "run-1", "c1")
         assert delivery.num_delivered == 1
         assert delivery.stored_ms > 0
 
