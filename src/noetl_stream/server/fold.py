@@ -30,7 +30,7 @@ from noetl_stream.model.events import (
 )
 from noetl_stream.model.ids import RunId, is_valid_id, partition_of, report_id
 from noetl_stream.model.limits import Limits
-from noetl_stream.model.messages import FORMAT, InboxMessage, Report, ReportedBody, Request, Stop, UnreadableCommand
+from noetl_stream.model.messages import FORMAT, Drop, InboxMessage, Report, ReportedBody, Request, Stop, UnreadableCommand
 from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.model.paths import MAX_PATH_CHARS
 from noetl_stream.model.status import Rejection
@@ -90,8 +90,16 @@ class Fold:
             reason = newer or _reason_to_refuse(message, body) or self._not_allowed(message, body)
             if not reason:
                 return body
+            if isinstance(body, Report):
+                self._turn_away(message, body, reason)
         self.tick.dead_letters.append(message_letter(message, reason))
         return None
+
+    def _turn_away(self, message: ReportedMessage, report: Report, reason: str) -> None:
+        """Answers a claim whose capability does not hold. Its copy leaves the queue, and reconcile issues another."""
+        pool = sender_of(message.subject).pool
+        if pool and self._capabilities.pool_of(report) is None and _ids_valid(report):
+            self.tick.drops.append((claim_answer(pool, report.run), Drop(reason)))
 
     def _not_allowed(self, message: ReportedMessage, body: ReportedBody) -> str:
         """Why its sender may not say this: of another kind, or not given the command; ``""`` if it may."""

@@ -26,7 +26,7 @@ from noetl_stream.engine.state import Execution, RecordedFact
 from noetl_stream.model import codec
 from noetl_stream.model.events import Fact, Source
 from noetl_stream.model.ids import RunId, derive, partition_of
-from noetl_stream.model.messages import FORMAT, NOTHING, JournalRecord, RecordEntry, StepCommand, Stop, UnreadableCommand
+from noetl_stream.model.messages import FORMAT, NOTHING, Drop, JournalRecord, RecordEntry, StepCommand, Stop, UnreadableCommand
 from noetl_stream.model.status import Rejection
 from noetl_stream.ports.command_queue import QueuedCommand
 from noetl_stream.ports.dead_letters import DeadLetterRow, storable_text
@@ -150,6 +150,8 @@ class PendingTick:
 
     Attributes:
         encode_command: Gives a command the form in which its worker gets it.
+        claims: Who claims a command, by the subject of the answer, which the state gives once it is committed.
+        drops: Claims that are refused whatever the state, by the subject of the answer.
     """
 
     encode_command: Callable[[StepCommand], bytes] = codec.encode
@@ -162,6 +164,7 @@ class PendingTick:
     withdrawn: list[tuple[str, str]] = field(default_factory=list)
     stops: list[Stop] = field(default_factory=list)
     claims: list[tuple[str, str, RunId]] = field(default_factory=list)
+    drops: list[tuple[str, Drop]] = field(default_factory=list)
     timers: dict[tuple[str, str], TimerRow] = field(default_factory=dict)
     timers_gone: set[tuple[str, str]] = field(default_factory=set)
     inbox: list[InboxRow] = field(default_factory=list)
