@@ -270,6 +270,7 @@ async def test_a_step_whose_command_the_queue_always_loses_fails_at_a_named_limi
     decisive, *_ = why_ended(history, history.state, None)
     assert "limits.max_issues" in decisive.sentence
 
+
 @pytest.mark.parametrize("shape", SHAPES)
 async def test_one_delivery_too_many_leaves_a_letter_of_its_command(stage: Stage, shape: str) -> None:
     worker, command, delivery = await begun(stage, SHAPES[shape])

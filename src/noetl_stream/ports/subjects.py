@@ -18,7 +18,7 @@ STOP: Final = "noetl.stop"
 """Server → workers: :class:`~noetl_stream.model.messages.Stop`."""
 
 SERVERS: Final = "noetl.servers"
-"""Server → servers: presence; the body is the owner's name."""
+"""Server → servers: presence; the body is the owner's name and its signature."""
 
 INBOX: Final = "noetl.inbox"
 """Server → servers: partitions with new inbox messages, as a JSON list."""

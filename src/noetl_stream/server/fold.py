@@ -30,7 +30,16 @@ from noetl_stream.model.events import (
 )
 from noetl_stream.model.ids import RunId, is_valid_id, partition_of, report_id
 from noetl_stream.model.limits import Limits
-from noetl_stream.model.messages import FORMAT, Drop, InboxMessage, Report, ReportedBody, Request, Stop, UnreadableCommand
+from noetl_stream.model.messages import (
+    FORMAT,
+    Drop,
+    InboxMessage,
+    Report,
+    ReportedBody,
+    Request,
+    Stop,
+    UnreadableCommand,
+)
 from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.model.paths import MAX_PATH_CHARS
 from noetl_stream.model.status import Rejection

@@ -138,6 +138,7 @@ class Housekeeping:
         self._times = parts.times
         self._ran_s = self._renewed_s = self._marked_s = self._reconciled_s = float("-inf")
         self._abstains_until_s = float("-inf")
+        self._presence = parts.ports.capabilities.presence(parts.owner)
         self._silences = 0
 
     async def run(self, now_s: float) -> None:
@@ -148,7 +149,7 @@ class Housekeeping:
         self._parts.publications.settle()
         if self._parts.publications.fenced_off:
             await self._assignment.look_into_refused()
-        self._parts.ports.bus.send(subjects.SERVERS, self._parts.owner.encode())
+        self._parts.ports.bus.send(subjects.SERVERS, self._presence)
         if now_s - self._renewed_s >= self._times.lease_s / 3 and len(self._parts.ownership):
             await self._renew(now_s)
         if now_s - self._marked_s >= self._times.mark_s:

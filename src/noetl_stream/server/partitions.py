@@ -212,8 +212,8 @@ class PartitionOwnership:
         return lost
 
     async def _fence(self, leases: Collection[PartitionLease]) -> Sequence[PartitionLease]:
-        """Fences the queue for these partitions. Returns them, but for those that it has a later fence of: they are given
-        back, since Postgres must have lost an epoch, and takeovers count on to a later one.
+        """Fences the queue for these partitions. Returns them, but for those of which it has a later fence: they are
+        given back, since Postgres must have lost an epoch, and takeovers count on to a later one.
         """
         fences = await self._queue.fence(self.owner, dict(_epochs(leases)))
         behind = [lease for lease in leases if lease.id not in fences]

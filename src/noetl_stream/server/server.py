@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from operator import attrgetter, itemgetter
 from typing import Final
 
@@ -304,4 +304,6 @@ class Server(ServerParts):
         return min((max(lease.last_seq, through.get(lease.id, 0)) for lease in self.ownership), default=0)
 
     async def _on_presence(self, subject: str, body: bytes, reply: str) -> None:
-        self.ownership.record_presence(body.decode(errors="replace"), self.ports.clock.monotonic_s())
+        server = self.ports.capabilities.server_in(body)
+        if server is not None:
+            self.ownership.record_presence(server, self.ports.clock.monotonic_s())

@@ -26,7 +26,16 @@ from noetl_stream.engine.state import Execution, RecordedFact
 from noetl_stream.model import codec
 from noetl_stream.model.events import Fact, Source
 from noetl_stream.model.ids import RunId, derive, partition_of
-from noetl_stream.model.messages import FORMAT, NOTHING, Drop, JournalRecord, RecordEntry, StepCommand, Stop, UnreadableCommand
+from noetl_stream.model.messages import (
+    FORMAT,
+    NOTHING,
+    Drop,
+    JournalRecord,
+    RecordEntry,
+    StepCommand,
+    Stop,
+    UnreadableCommand,
+)
 from noetl_stream.model.status import Rejection
 from noetl_stream.ports.command_queue import QueuedCommand
 from noetl_stream.ports.dead_letters import DeadLetterRow, storable_text
