@@ -375,7 +375,8 @@ class Fold:
         at_ms = max(cached.at_ms, given.recorded.at_ms)
         recorded = given.recorded if given.source != "server" else given.recorded._replace(at_ms=at_ms)
         spent = cached.state.budget.spent if shares_budget and cached.state is not None else 0
-        advanced = advance(cached.plan, cached.state, recorded, execution_id, shares_budget=shares_budget)
+        before = cached.state
+        advanced = advance(cached.plan, before, recorded, execution_id, shares_budget=shares_budget)
         after = advanced.state
         if not advanced.taken or after is None:
             return advanced
@@ -388,6 +389,9 @@ class Fold:
         for effect in advanced.effects:
             if isinstance(effect, AnswerStart):
                 self._answer_start(cached, after, effect)
+        if before is not None and before.quarantined and not after.quarantined:
+            for command_id in after.assignments:  # the quarantine has withdrawn what was in the queue
+                self.issue_again(execution_id, command_id, "resumed")
         return advanced
 
     def _answer_start(self, cached: CachedExecution, state: Execution, effect: AnswerStart) -> None:

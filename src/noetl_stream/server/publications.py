@@ -29,6 +29,11 @@ class _Sent(NamedTuple):
     waits: Sequence[asyncio.Future[Collection[int] | None]]
 
     @property
+    def executions(self) -> set[str]:
+        """The executions of its commands."""
+        return {command.execution_id for command in self.commands}
+
+    @property
     def is_acknowledged(self) -> bool:
         return all(wait.done() for wait in self.waits)
 
@@ -78,12 +83,20 @@ class Publications:
         return self._unacknowledged_bytes > MAX_UNACKNOWLEDGED_BYTES
 
     def withdraw(self, commands: Collection[tuple[str, str]]) -> None:
-        """Removes cancelled commands from the queue, in the background: it only saves workers a claim."""
-        task = asyncio.ensure_future(self._withdraw(commands))
+        """Removes cancelled commands from the queue, in the background, once everything that was sent of their
+        executions is acknowledged: a purge that overtakes a command leaves it there.
+        """
+        executions = {execution_id for execution_id, _ in commands}
+        waits = [wait for sent in self._under_way if sent.executions & executions for wait in sent.waits]
+        task = asyncio.ensure_future(self._withdraw(commands, waits))
         self._withdrawals.add(task)
         task.add_done_callback(self._withdrawals.discard)
 
-    async def _withdraw(self, commands: Collection[tuple[str, str]]) -> None:
+    async def _withdraw(
+        self, commands: Collection[tuple[str, str]], waits: Collection[asyncio.Future[Collection[int] | None]]
+    ) -> None:
+        if waits:
+            await asyncio.wait(waits)
         try:
             await self._queue.withdraw(commands)
         except Unreachable as error:
