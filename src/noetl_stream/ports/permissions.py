@@ -71,6 +71,7 @@ TABLE: Final[tuple[SubjectRights, ...]] = (
     SubjectRights("noetl.events.*.*.decided", publish=(SERVER,), subscribe=(GATEWAY,)),
     # Work.
     SubjectRights("noetl.commands.*.*.*.*", publish=(SERVER,)),
+    SubjectRights("noetl.fence.*", publish=(SERVER,)),
     SubjectRights("noetl.claim.{pool}.*.*", publish=(SERVER,), subscribe=(WORKER,)),
     SubjectRights("noetl.stop", publish=(SERVER,), subscribe=(WORKER,)),
     SubjectRights("noetl.logs.{pool}.*.*", publish=(WORKER,)),

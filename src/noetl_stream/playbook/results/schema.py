@@ -55,7 +55,7 @@ class NamedSchema(Section):
     version: str | None = None
 
 
-class ResultSchema(msgspec.Struct, frozen=True):
+class ResultSchema(msgspec.Struct, frozen=True, dict=True):
     """What a task's result must match: ``content``, a JSON Schema, or the one at ``address`` (``PATH[@VERSION]``)."""
 
     content: Any = None
