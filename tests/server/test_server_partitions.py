@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import pytest
@@ -11,7 +11,7 @@ from noetl_stream.model.ids import PARTITIONS, partition_of
 from noetl_stream.model.messages import Report, Request
 from noetl_stream.ports.event_log import ReportedMessage
 from noetl_stream.ports.store import PartitionLease
-from noetl_stream.server import execution_cache
+from noetl_stream.server import snapshots
 from noetl_stream.server.fold import Fold
 from noetl_stream.testing.simulation.host import SimulatedHost
 
@@ -114,7 +114,7 @@ async def test_a_zombie_finds_itself_fenced_and_continues_with_what_it_still_own
 
 
 async def test_a_takeover_reads_journals_in_portions(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(execution_cache, "JOURNALS_AT_ONCE", 3)
+    monkeypatch.setattr(snapshots, "EXECUTIONS_AT_ONCE", 3)
     first = await stage.server()
     executions = [await stage.submit(ONE_STEP) for _ in range(10)]
     first.stop()
@@ -122,9 +122,9 @@ async def test_a_takeover_reads_journals_in_portions(stage: Stage, monkeypatch: 
     portions: list[int] = []
     read = stage.store.real.journals
 
-    async def journals(execution_ids: Collection[str]) -> Any:
-        portions.append(len(execution_ids))
-        return await read(execution_ids)
+    async def journals(after: Mapping[str, int], limit: int) -> Any:
+        portions.append(len(after))
+        return await read(after, limit)
 
     monkeypatch.setattr(stage.store.real, "journals", journals)
     second = await stage.server()
