@@ -38,15 +38,16 @@ from noetl_stream.server.client_requests import (
 )
 from noetl_stream.server.commit import Committer
 from noetl_stream.server.credentials import with_credentials
+from noetl_stream.server.execution_cache import OwedCommand
 from noetl_stream.server.fold import Fold
 from noetl_stream.server.grants import granted
 from noetl_stream.server.housekeeping import Housekeeping, PartitionAssignment, trim_feed
 from noetl_stream.server.inputs import Input as OwnInput
 from noetl_stream.server.leases import LeaseKeeper
-from noetl_stream.server.parts import ServerParts, ServerPorts, ServerTimes
+from noetl_stream.server.parts import ServerParts, ServerPorts, ServerTimes, StateBounds
 from noetl_stream.server.plan_cache import PlanCache, bounded
 from noetl_stream.server.quarantine import InputKind, Quarantine
-from noetl_stream.server.reconcile import OwedCommand, Reconciler
+from noetl_stream.server.reconcile import Reconciler
 from noetl_stream.server.responder import RequestResponder
 from noetl_stream.server.schemas import with_schemas
 from noetl_stream.server.tick import PendingTick
@@ -67,9 +68,10 @@ class Server(ServerParts):
         times: ServerTimes | None = None,
         limits: Limits = DEFAULT_LIMITS,
         checker: Checker = check_again,
+        states: StateBounds | None = None,
     ) -> None:
         plans = PlanCache(ports.store, ports.blobs, kinds, limits, checker)
-        super().__init__(owner, ports, plans, times or ServerTimes())
+        super().__init__(owner, ports, plans, times or ServerTimes(), states or StateBounds())
         self.committer = Committer(self)
         self.responder = RequestResponder(self)
         self.reconciler = Reconciler(ports.queue, ports.log)
@@ -148,6 +150,7 @@ class Server(ServerParts):
             await self._fold_inputs()
             await self._issue_missing()
             self.ownership.turn_ended()
+            self.executions.trim()
         except (Fenced, OutcomeUnknown) as error:
             log.warning("a tick failed: %s", error)
             await self._reload()
@@ -256,7 +259,7 @@ class Server(ServerParts):
 
     async def _fold_inputs(self) -> None:
         """Folds timers that are due and results that were loaded."""
-        ready = self.inputs.ready(self.executions)
+        ready = await self.inputs.ready(self.executions)
         if ready:
             self.inputs.put_back(await self.quarantine.fold(ready, self._own_inputs))
 
@@ -274,7 +277,7 @@ class Server(ServerParts):
 
     async def _issue_missing(self) -> None:
         """Reissues owed commands that the queue has lost (PROTOCOL §2 *Reconcile*)."""
-        missing = self.reconciler.take_missing(self.executions, self._folded)
+        missing = await self.reconciler.take_missing(self.executions, self._folded)
         if missing:
             await self.quarantine.fold(missing, self._owed)
 

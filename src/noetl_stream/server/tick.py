@@ -141,11 +141,12 @@ class PendingEntry:
 
 @dataclass(slots=True)
 class JournalSegment:
-    """What one execution adds to its journal in this tick."""
+    """What one execution adds to its journal in this tick: ``size`` bytes of JSON."""
 
     partition: int
     through: int
     last_position: int = 0
+    size: int = 0
     entries: list[PendingEntry] = field(default_factory=list)
 
     @property
@@ -207,8 +208,11 @@ class PendingTick:
         else:
             before = decided_at - given.recorded.fact.width
             entries.append(PendingEntry(before, given, at_ms, [given.data]))
+        segment.size += len(given.data)
         if decisions:
-            entries[-1].decisions, entries[-1].decided_at = codec.encode(decisions), decided_at
+            encoded = codec.encode(decisions)
+            entries[-1].decisions, entries[-1].decided_at = encoded, decided_at
+            segment.size += len(encoded)
         segment.last_position = after.position
         self.touched[execution_id] = (after, partition, at_ms)
 
