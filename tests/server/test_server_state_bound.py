@@ -11,16 +11,13 @@ from waiting_stage import EXECUTION, before_and_after, hear, is_waiting, rest, r
 from noetl_stream.errors import Unreachable
 from noetl_stream.model.events import CancelRequested
 from noetl_stream.model.ids import digest_of
-from noetl_stream.server.execution_cache import CONTENT_FACTOR, EVICTED_BYTES, STATE_BYTES
 from noetl_stream.server.parts import StateBounds
+from noetl_stream.server.state_size import EVICTED_BYTES
 from noetl_stream.testing.simulation.work import playbook, work
 from noetl_stream.worker.playbooks import PlanClient
 
 LISTENS = playbook("listens", [{"step": "listen", "tool": [hear()]}])
 RESTS = playbook("rests", [{"step": "patient", "tool": [rest(300)]}])
-ROOM = 5
-"""How many small states fit."""
-
 NO_ROOM = StateBounds(max_bytes=1)
 
 
@@ -33,7 +30,7 @@ async def waiting(stage: Stage, count: int) -> list[str]:
 
 
 async def test_executions_that_wait_hold_no_more_than_the_bound(stage: Stage) -> None:
-    stage.states = StateBounds(max_bytes=ROOM * (STATE_BYTES + 2_000 * CONTENT_FACTOR))
+    stage.states = StateBounds(max_bytes=100_000)
     server = await stage.server()
     stage.start_worker()
     ids = await waiting(stage, 60)
@@ -48,7 +45,7 @@ async def test_executions_that_wait_hold_no_more_than_the_bound(stage: Stage) ->
 
 
 async def test_what_has_waited_longest_is_evicted_first(stage: Stage) -> None:
-    stage.states = StateBounds(max_bytes=ROOM * (STATE_BYTES + 2_000 * CONTENT_FACTOR))
+    stage.states = StateBounds(max_bytes=100_000)
     server = await stage.server()
     stage.start_worker()
     ids = []

@@ -22,23 +22,17 @@ from noetl_stream.model.ids import partition_of
 from noetl_stream.playbook.plan import Plan
 from noetl_stream.ports.store import ExecutionRow, SnapshotRow, Store
 from noetl_stream.server.snapshots import LoadedState, Snapshots
+from noetl_stream.server.state_size import EVICTED_BYTES, STATE_BYTES, values_bytes
 
 ENDED_KEPT = 20_000
 
 LOADED_AT_ONCE: Final = 256
 """How many executions of a takeover are loaded before memory is looked after again."""
 
-STATE_BYTES: Final = 6 * 1024
-"""What an execution takes in memory besides its content."""
-
-CONTENT_FACTOR: Final = 4
-"""How much more a value takes in memory than as JSON. ``benchmarks/states.py`` measures both."""
-
-EVICTED_BYTES: Final = 256
-"""What an execution takes that is not in memory: its id, and what it is owed."""
-
-MEASURED_FROM: Final = 64 * 1024
-"""So many bytes of journal may be counted before a state is measured instead: it may keep little of them."""
+MEASURED_FROM: Final = 256 * 1024
+"""Above this a state that has grown twofold is measured before others make room for it: it may keep little of its
+journal.
+"""
 
 
 class OwedCommand(NamedTuple):
@@ -53,8 +47,8 @@ class OwedCommand(NamedTuple):
 class CachedExecution:
     """One execution in memory. ``at_ms`` is the time of its last fact.
 
-    ``through``: its reported messages up to this sequence are folded, those without effect included. ``content`` is an
-    upper bound of its size, in bytes of JSON: ``measured`` ones, and what its journal has grown by since. At the
+    ``through``: its reported messages up to this sequence are folded, those without effect included. ``values`` are the
+    estimated bytes of memory that its values take: ``measured`` ones, and what its journal has grown by since. At the
     position ``snapshot_due`` a tick writes a snapshot.
     """
 
@@ -63,13 +57,13 @@ class CachedExecution:
     started_ms: int = 0
     at_ms: int = 0
     through: int = 0
-    content: int = 0
+    values: int = 0
     measured: int = 0
     snapshot_due: int = 0
 
     @property
     def size(self) -> int:
-        return STATE_BYTES + CONTENT_FACTOR * self.content
+        return STATE_BYTES + self.values
 
 
 class ExecutionCache:
@@ -154,12 +148,12 @@ class ExecutionCache:
         self._drop(execution_id)
         self._ended.put(execution_id, True)
 
-    def grow(self, execution_id: str, content: int) -> None:
-        """Counts what a tick has added to a journal, in bytes of JSON."""
+    def grow(self, execution_id: str, size: int) -> None:
+        """Counts what a tick has added to a journal, in bytes of memory."""
         cached = self._executions.get(execution_id)
         if cached is not None:
-            cached.content += content
-            self.size += CONTENT_FACTOR * content
+            cached.values += size
+            self.size += size
 
     def snapshots_due(self, states: Iterable[Execution]) -> list[SnapshotRow]:
         """The snapshots that the tick of these states writes."""
@@ -170,7 +164,7 @@ class ExecutionCache:
                 row, cached.snapshot_due = self._snapshots.take(state)
                 if row is not None:
                     rows.append(row)
-                    self._measured(cached, len(row.body))
+                    self._measured(cached, values_bytes(row.body))
         return rows
 
     def trim(self) -> None:
@@ -180,13 +174,14 @@ class ExecutionCache:
         """
         if self.size <= self._max_bytes:
             return
+        for cached in self._executions.values():
+            if cached.state is not None and cached.values > max(2 * cached.measured, MEASURED_FROM):
+                self._measured(cached, _size_of(cached.state, cached.values))
         most = self._max_bytes * 9 // 10
         for execution_id, cached in sorted(self._executions.items(), key=lambda item: item[1].at_ms):
             state = cached.state
             if state is None or state.looks_into is not None:
                 continue
-            if cached.content - cached.measured > max(cached.measured, MEASURED_FROM):
-                self._measured(cached, _size_of(state, cached.content))
             if self.size <= most:
                 return
             self._drop(execution_id)
@@ -265,7 +260,7 @@ class ExecutionCache:
             row.started_ms,
             row.updated_ms,
             through=self._cursor_of(row.partition),  # its messages up to there are all in the journal
-            content=loaded.content,
+            values=loaded.size,
             snapshot_due=loaded.snapshot_due,
         )
 
@@ -280,14 +275,14 @@ class ExecutionCache:
         if cached is not None:
             self.size -= cached.size
 
-    def _measured(self, cached: CachedExecution, content: int) -> None:
-        self.size += CONTENT_FACTOR * (content - cached.content)
-        cached.content = cached.measured = content
+    def _measured(self, cached: CachedExecution, values: int) -> None:
+        self.size += values - cached.values
+        cached.values = cached.measured = values
 
 
 def _size_of(state: Execution, otherwise: int) -> int:
     try:
-        return len(encode_state(state))
+        return values_bytes(encode_state(state))
     except PayloadRefused:
         return otherwise
 

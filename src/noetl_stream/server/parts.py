@@ -23,6 +23,7 @@ from noetl_stream.server.plan_cache import PlanCache
 from noetl_stream.server.publications import Publications
 from noetl_stream.server.reader import PartitionReader
 from noetl_stream.server.snapshots import SNAPSHOT_EVERY, Snapshots
+from noetl_stream.settings.environment import DEFAULT_STATE_BYTES
 from noetl_stream.settings.grants import GrantsFile
 
 
@@ -73,7 +74,7 @@ class StateBounds:
     when something comes for them. ``snapshot_every``: how many facts a journal grows between two snapshots.
     """
 
-    max_bytes: int = 256 * 1024 * 1024
+    max_bytes: int = DEFAULT_STATE_BYTES
     snapshot_every: int = SNAPSHOT_EVERY
 
 

@@ -26,6 +26,7 @@ from noetl_stream.errors import NotReady, PayloadRefused
 from noetl_stream.playbook.plan import Plan
 from noetl_stream.ports.store import ExecutionRow, SnapshotRow, Store, StoredEntry
 from noetl_stream.server.plan_cache import PlanCache
+from noetl_stream.server.state_size import decoded_bytes, values_bytes
 
 log = logging.getLogger(__name__)
 
@@ -44,13 +45,13 @@ class LoadedState(NamedTuple):
     """A state as of the end of its journal.
 
     Attributes:
-        content: The bytes of JSON that it was made of.
+        size: About how much memory its values take.
         snapshot_due: The position from which on a tick writes a snapshot.
     """
 
     state: Execution | None
     plan: Plan | InvalidPlan
-    content: int
+    size: int
     snapshot_due: int
 
 
@@ -60,7 +61,7 @@ class _Base:
 
     row: ExecutionRow
     state: Execution | None = None
-    content: int = 0
+    size: int = 0
     snapshot_due: int = 0
 
     @property
@@ -69,7 +70,7 @@ class _Base:
 
     def take(self, entries: Sequence[StoredEntry]) -> None:
         self.state = replay_entries(self.row.execution_id, entries, self.state)
-        self.content += sum(len(entry.data) + len(entry.decisions or b"") for entry in entries)
+        self.size += sum(decoded_bytes(entry.data) + decoded_bytes(entry.decisions or b"") for entry in entries)
 
 
 class Snapshots:
@@ -138,7 +139,7 @@ class Snapshots:
             base = bases[execution_id]
             try:
                 base.state = await self._read(row, base.row)
-                base.content, base.snapshot_due = len(row.body), row.position + self._gap(len(row.body))
+                base.size, base.snapshot_due = values_bytes(row.body), row.position + self._gap(len(row.body))
             except SnapshotUnusable as error:
                 self.thrown_away += 1
                 log.warning("a snapshot is thrown away: %s", error, extra={"execution": execution_id})
@@ -178,4 +179,4 @@ class Snapshots:
                 f"{known.plan.reason}",
                 hint="install the tool kinds it was accepted with",
             )
-        return LoadedState(state, known.plan, base.content, base.snapshot_due)
+        return LoadedState(state, known.plan, base.size, base.snapshot_due)

@@ -53,6 +53,7 @@ from noetl_stream.ports.store import (
     TimerRow,
 )
 from noetl_stream.ports.subjects import command_subject, sender_of
+from noetl_stream.server.state_size import decoded_bytes
 
 log = logging.getLogger(__name__)
 
@@ -141,7 +142,7 @@ class PendingEntry:
 
 @dataclass(slots=True)
 class JournalSegment:
-    """What one execution adds to its journal in this tick: ``size`` bytes of JSON."""
+    """What one execution adds to its journal in this tick, about ``size`` bytes of memory."""
 
     partition: int
     through: int
@@ -208,11 +209,11 @@ class PendingTick:
         else:
             before = decided_at - given.recorded.fact.width
             entries.append(PendingEntry(before, given, at_ms, [given.data]))
-        segment.size += len(given.data)
+        segment.size += decoded_bytes(given.data)
         if decisions:
             encoded = codec.encode(decisions)
             entries[-1].decisions, entries[-1].decided_at = encoded, decided_at
-            segment.size += len(encoded)
+            segment.size += decoded_bytes(encoded)
         segment.last_position = after.position
         self.touched[execution_id] = (after, partition, at_ms)
 
