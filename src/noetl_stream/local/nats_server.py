@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import secrets as randomness
 import signal
 import socket
 import time
@@ -29,7 +30,6 @@ from noetl_stream.local.secrets import Secrets, public_nkey
 from noetl_stream.local.server import StopSignal
 from noetl_stream.ports.nats_accounts import CORE_ACCOUNT, UNNAMED_ACCOUNT, nats_accounts
 
-SERVER_NAME = "noetl-embedded"
 MAX_PAYLOAD = "8MB"
 MAX_PENDING = "128MB"
 ANSWER_WAIT_S = 1.0
@@ -41,8 +41,7 @@ RELOADS = 2
 
 CONFIGURATION = """\
 # Written by noetl-stream on each start of the embedded NATS: changes here are lost. Made from {origin}.
-# Address and port are on the command line.
-server_name: "{server_name}"
+# Address, port and name are on the command line.
 max_payload: {max_payload}
 max_pending: {max_pending}
 
@@ -116,13 +115,18 @@ class NatsServer:
 
     def launch(self, port: int, keep_open: int) -> Running:
         command = [str(find_nats_server()), "-c", str(self._configuration), "-a", LOOPBACK, "-p", str(port)]
-        command += ["-P", str(self._pid_file)]
+        command += ["-P", str(self._pid_file), "-n", f"noetl-{randomness.token_hex(8)}"]
         return Running(pid=launch(command, self.log, keep_open, user=None), port=port)
 
     def is_ready(self, running: Running) -> bool:
-        """Whether the server greets clients, which it does only once JetStream has recovered its streams."""
+        """Whether the server greets clients, which it does only once JetStream has recovered its streams.
+
+        By its name, drawn at each start: at the same moment another home may have chosen the same port.
+        """
         greeting = _greeting(running.port)
-        return greeting is not None and greeting.get("server_name") == SERVER_NAME and bool(greeting.get("jetstream"))
+        if greeting is None or not greeting.get("jetstream"):
+            return False
+        return greeting.get("server_name") in (command_of(running.pid, self.identity) or ())
 
     def kill_leftovers(self) -> None:
         """Does nothing: NATS has no child processes."""
@@ -138,7 +142,6 @@ class NatsServer:
     def _configured(self, secrets: Secrets) -> str:
         return CONFIGURATION.format(
             origin=self._origin(secrets),
-            server_name=SERVER_NAME,
             max_payload=MAX_PAYLOAD,
             max_pending=MAX_PENDING,
             accounts=nats_accounts({identity: public_nkey(seed) for identity, seed in secrets.seeds.items()}),

@@ -13,7 +13,6 @@ from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 import msgspec
-from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
 from nats.errors import FlushTimeoutError, NoRespondersError
@@ -24,6 +23,7 @@ from noetl_stream.adapters.nats.refusals import Refusals
 from noetl_stream.adapters.nats.wire import PlainWire
 from noetl_stream.concurrency import end_tasks
 from noetl_stream.errors import NotReady, Unreachable, UsageError
+from noetl_stream.nats_client import PatientClient
 from noetl_stream.ports.permissions import JETSTREAM, inbox_prefix, jetstream_prefix
 
 log = logging.getLogger(__name__)
@@ -73,7 +73,7 @@ class NatsConnection:
         self._lost: list[Hook] = []
         self._restored: list[Hook] = []
         self._ended: list[Hook] = []
-        self.client = Client()
+        self.client = PatientClient()
         self.shown_url = redacted(url)
         self.refusals = Refusals(self.shown_url, f"the identity {identity!r}" if identity else "this user")
 
