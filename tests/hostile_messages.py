@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
@@ -87,14 +88,19 @@ class HostileMessages:
     def request(self, execution_id: str, request_id: str) -> bytes:
         """A request to this execution."""
         genuine = codec.decode_json(codec.encode(self._dice.choice(self._begin(execution_id))))
-        fact = _json(hostile(self._dice, {**genuine, "request_id": request_id}))
+        fact = self._mutated({**genuine, "request_id": request_id})
         signature = self._signer.sign(execution_id, request_id, body=fact)
         head = {"type": "request", "execution_id": execution_id, "request_id": request_id, "signature": signature}
         return self._damaged(_json(head)[:-1] + b',"fact":' + fact + b"}")
 
     def like(self, genuine: bytes) -> bytes:
         """A message like this one, which is JSON."""
-        return self._damaged(_json(hostile(self._dice, json.loads(genuine))))
+        return self._damaged(self._mutated(json.loads(genuine)))
+
+    def _mutated(self, value: Any) -> bytes:
+        while True:
+            with contextlib.suppress(RecursionError):  # too deep even for Python to write
+                return _json(hostile(self._dice, value))
 
     def _damaged(self, body: bytes) -> bytes:
         """``body``, one in ten of them with up to three wrong bytes."""

@@ -90,12 +90,12 @@ class Storm:
             reports: Genuine reports on them.
         """
         messages = HostileMessages(self._dice, signer, begin)
-        taken = [
-            self._input(messages, victims, reports)
-            if self._dice.random() < INPUTS
-            else self._other(messages, victims, reports)
-            for _ in range(count)
-        ]
+        taken = []
+        for _ in range(count):
+            is_input = self._dice.random() < INPUTS
+            taken.append((self._input if is_input else self._other)(messages, victims, reports))
+            if len(taken) % 100 == 0:
+                await asyncio.sleep(0)  # so that this process reads its heartbeats
         answers = await asyncio.gather(*(one for one in taken if one is not None), return_exceptions=True)
         unexpected = [one for one in answers if isinstance(one, BaseException) and not isinstance(one, EXPECTED)]
         if unexpected:

@@ -90,6 +90,8 @@ MESSAGE_NOT_FOUND = 10037
 WRONG_LAST_SEQUENCE = 10071
 STORE_REFUSED = 10077
 JETSTREAM_OFF = frozenset({10039, 10076})
+WITHOUT_LEADER = frozenset({10008})
+"""A cluster is electing a leader; ask again."""
 
 decode_publish_ack = msgspec.json.Decoder(PublishAck).decode
 
