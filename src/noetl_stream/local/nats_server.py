@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import secrets as randomness
 import signal
 import socket
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from noetl_stream.local.binaries import NATS_WHEEL, find_nats_server
 from noetl_stream.local.diagnosis import explain_output, read_tail
@@ -41,7 +42,8 @@ RELOADS = 2
 
 CONFIGURATION = """\
 # Written by noetl-stream on each start of the embedded NATS: changes here are lost. Made from {origin}.
-# Address, port and name are on the command line.
+# Address and port are on the command line.
+server_name: "{server_name}"
 max_payload: {max_payload}
 max_pending: {max_pending}
 
@@ -55,6 +57,8 @@ jetstream {{
   sync_interval: "2m"
 }}
 """
+
+_SERVER_NAME: Final = re.compile(r'^server_name: "(.*)"$', re.MULTILINE)
 
 
 class NatsServer:
@@ -82,7 +86,7 @@ class NatsServer:
         return Running(pid=pid, port=int(command[command.index("-p") + 1]))
 
     def prepare(self, secrets: Secrets, keep_open: int) -> None:
-        write_private(self._configuration, self._configured(secrets))
+        write_private(self._configuration, self._configured(secrets, f"noetl-{randomness.token_hex(8)}"))
         self._pid_file.unlink(missing_ok=True)
         self._move_streams()
 
@@ -100,7 +104,7 @@ class NatsServer:
         """
         if f"Made from {self._origin(secrets)}." in self._configuration.read_text(encoding="utf-8"):
             return
-        write_private(self._configuration, self._configured(secrets))
+        write_private(self._configuration, self._configured(secrets, self._server_name()))
         for _ in range(RELOADS):
             self._reload(running)
 
@@ -115,7 +119,7 @@ class NatsServer:
 
     def launch(self, port: int, keep_open: int) -> Running:
         command = [str(find_nats_server()), "-c", str(self._configuration), "-a", LOOPBACK, "-p", str(port)]
-        command += ["-P", str(self._pid_file), "-n", f"noetl-{randomness.token_hex(8)}"]
+        command += ["-P", str(self._pid_file)]
         return Running(pid=launch(command, self.log, keep_open, user=None), port=port)
 
     def is_ready(self, running: Running) -> bool:
@@ -126,7 +130,12 @@ class NatsServer:
         greeting = _greeting(running.port)
         if greeting is None or not greeting.get("jetstream"):
             return False
-        return greeting.get("server_name") in (command_of(running.pid, self.identity) or ())
+        return bool(greeting.get("server_name") == self._server_name())
+
+    def _server_name(self) -> str:
+        """The name that the server was started with. NATS takes no other while it runs."""
+        found = _SERVER_NAME.search(self._configuration.read_text(encoding="utf-8"))
+        return found[1] if found else ""
 
     def kill_leftovers(self) -> None:
         """Does nothing: NATS has no child processes."""
@@ -139,9 +148,10 @@ class NatsServer:
         made_from = f"{CONFIGURATION}{self._store}{nats_accounts(secrets.seeds)}"
         return hashlib.sha256(made_from.encode()).hexdigest()
 
-    def _configured(self, secrets: Secrets) -> str:
+    def _configured(self, secrets: Secrets, server_name: str) -> str:
         return CONFIGURATION.format(
             origin=self._origin(secrets),
+            server_name=server_name,
             max_payload=MAX_PAYLOAD,
             max_pending=MAX_PENDING,
             accounts=nats_accounts({identity: public_nkey(seed) for identity, seed in secrets.seeds.items()}),

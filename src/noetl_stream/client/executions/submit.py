@@ -97,8 +97,8 @@ class Requests:
         await self._log.publish_request(request.execution_id, message_id, body)
 
     async def stored(self, request: Request) -> bool:
-        """Publishes it; returns whether that is acknowledged. If not, perhaps because a leader is being elected, publish
-        it again at once, unless the fold turns out to know it. Errors: as of :meth:`publish`.
+        """Publishes it; returns whether that is acknowledged. If not, perhaps because a leader is being elected,
+        publish it again at once, unless the fold turns out to know it. Errors: as of :meth:`publish`.
         """
         try:
             await self.publish(request)
