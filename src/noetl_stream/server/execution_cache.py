@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 
-from noetl_stream.engine.advance import InvalidPlan
+from noetl_stream.engine.advance import UNLOADED, InvalidPlan, Unloaded
 from noetl_stream.engine.replay import replay_entries
 from noetl_stream.engine.state import Assignment, Execution
 from noetl_stream.errors import NotReady
@@ -29,7 +29,7 @@ class CachedExecution:
     """
 
     state: Execution | None
-    plan: Plan | InvalidPlan
+    plan: Plan | InvalidPlan | Unloaded
     started_ms: int = 0
     at_ms: int = 0
     through: int = 0
@@ -72,7 +72,7 @@ class ExecutionCache:
         """Whether it is in memory or known to have ended."""
         return execution_id in self._executions or execution_id in self._ended
 
-    def begin(self, execution_id: str, plan: Plan | InvalidPlan) -> CachedExecution:
+    def begin(self, execution_id: str, plan: Plan | InvalidPlan | Unloaded) -> CachedExecution:
         """Adds an execution whose request is about to be folded."""
         cached = self._executions[execution_id] = CachedExecution(None, plan)
         if self._newest is not None:
@@ -137,13 +137,14 @@ class ExecutionCache:
 
     async def _replay(self, execution_id: str, journal: Sequence[StoredEntry]) -> CachedExecution:
         state = replay_entries(execution_id, journal)
-        digest = state.digest if state is not None else ""
-        known = await self._plans.load(digest)
-        if isinstance(known.plan, InvalidPlan) and state is not None and state.status == "running":
+        plan: Plan | InvalidPlan | Unloaded = UNLOADED
+        if state is None or state.request is None:  # else it is loaded beside the loop
+            plan = (await self._plans.load(state.digest if state is not None else "")).plan
+        if isinstance(plan, InvalidPlan) and state is not None and state.status == "running":
             raise NotReady(
-                f"execution {execution_id} uses a playbook that does not compile on this server: {known.plan.reason}",
+                f"execution {execution_id} uses a playbook that does not compile on this server: {plan.reason}",
                 hint="install the tool kinds it was accepted with",
             )
         first_ms, last_ms = (journal[0].at_ms, journal[-1].at_ms) if journal else (0, 0)
         through = self._cursor_of(partition_of(execution_id))  # its messages up to there are all in the journal
-        return CachedExecution(state, known.plan, first_ms, last_ms, through)
+        return CachedExecution(state, plan, first_ms, last_ms, through)
