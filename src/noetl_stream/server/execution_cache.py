@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from noetl_stream.engine.advance import InvalidPlan
+from noetl_stream.engine.advance import InvalidPlan, Unloaded
 from noetl_stream.engine.snapshot import encode_state
 from noetl_stream.engine.state import Assignment, Execution
 from noetl_stream.errors import PayloadRefused
@@ -53,7 +53,7 @@ class CachedExecution:
     """
 
     state: Execution | None
-    plan: Plan | InvalidPlan
+    plan: Plan | InvalidPlan | Unloaded
     started_ms: int = 0
     at_ms: int = 0
     through: int = 0
@@ -135,7 +135,7 @@ class ExecutionCache:
         """How many living executions are not in memory."""
         return len(self._evicted)
 
-    def begin(self, execution_id: str, plan: Plan | InvalidPlan) -> CachedExecution:
+    def begin(self, execution_id: str, plan: Plan | InvalidPlan | Unloaded) -> CachedExecution:
         """Adds an execution whose request is about to be folded."""
         cached = CachedExecution(None, plan, snapshot_due=self._snapshots.every)
         self._put(execution_id, cached)

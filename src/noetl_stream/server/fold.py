@@ -254,7 +254,7 @@ class Fold:
         if not isinstance(fact, ClientRequest):
             if cached.state is None:  # else already folded: no request is evaluated twice (PROTOCOL §1)
                 self._apply(cached, message.execution_id, given)
-        elif cached.state is not None and isinstance(cached.plan, Plan):
+        elif cached.state is not None and not isinstance(cached.plan, InvalidPlan):
             position = cached.state.position + 1
             advanced = self._apply(cached, message.execution_id, given)
             self._answer(fact.request_id, message.execution_id, advanced, position)

@@ -42,6 +42,7 @@ from noetl_stream.ports.store import (
     Tick,
     TimerRow,
 )
+from noetl_stream.settings.environment import EMBEDDED_CLUSTER
 
 ENTRIES_AT_ONCE: Final = 500
 """How many entries of a journal are looked through at once for events of certain names."""
@@ -97,8 +98,8 @@ class PostgresStore(Listing):
             )
 
     async def durability_warnings(self) -> list[str]:
-        rows = await self._database.fetch("unsafe_settings")
-        return [f"Postgres has {name} = {value}: a power failure may lose acknowledged work" for name, value in rows]
+        rows = await self._database.fetch("unsafe_settings", embedded_cluster=EMBEDDED_CLUSTER)
+        return [_durability_warning(name, value) for name, value in rows]
 
     async def excess_rights(self, role: str) -> list[str]:
         """What the connected user may do in the schema although members of ``role`` may not; [] if all is well."""
@@ -308,6 +309,13 @@ class PostgresDeadLetters:
 
     async def discard(self, letter_id: str, by: str, at_ms: int) -> bool:
         return bool(await self._database.fetch("discard_dead_letter", id=letter_id, by=by, at_ms=at_ms))
+
+
+def _durability_warning(setting: str, value: str) -> str:
+    if setting == "synchronous_standby_names":
+        missing = "no synchronous standby (synchronous_standby_names is empty)"
+        return f"Postgres has {missing}: a failover may lose acknowledged work"
+    return f"Postgres has {setting} = {value}: a power failure or failover may lose acknowledged work"
 
 
 def _rows_for(limit: int | None) -> int | None:
