@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from random import Random
 from typing import Any
@@ -12,10 +12,8 @@ from noetl_stream.errors import Fenced, OutcomeUnknown, Unreachable
 from noetl_stream.ports import subjects
 from noetl_stream.testing.simulation.host import FaultInjector, SimulatedHost
 from noetl_stream.testing.simulation.poison import POISONS, Poison
+from noetl_stream.testing.simulation.story import FAULTS_S
 from noetl_stream.testing.simulation.world import SimulatedWorld
-
-FAULTS_S = 30.0
-"""How long faults occur."""
 
 HARMLESS = (
     "server killed", "server frozen", "partitions stolen", "commit unknown", "tick fenced", "postgres away",
@@ -42,6 +40,17 @@ CALLS_BEFORE = 250
 """A scheduled fault of a host strikes within this many of its calls."""
 
 
+def kinds_of(seed: int) -> tuple[str, ...]:
+    """The kinds of faults that a seed has."""
+    random = Random(f"kinds {seed}")
+    chosen = random.sample(HARMLESS, random.randint(1, 4))
+    if seed % 2:
+        chosen += random.sample(TOUCHING, random.randint(1, 2))
+    if seed % 16 in POISONED:
+        chosen.append(POISONED[seed % 16])
+    return tuple(chosen)
+
+
 @dataclass(slots=True)
 class InjectedFault:
     """Kills a host after ``calls_left`` calls, or freezes it for ``frozen_s`` seconds."""
@@ -55,18 +64,15 @@ class FaultPlan(FaultInjector):
 
     Attributes:
         world: Set by :meth:`enter`.
+        calm_ends: How playbooks end without faults, by their text.
     """
 
     world: SimulatedWorld
 
-    def __init__(self, seed: int, kinds: tuple[str, ...] | None = None) -> None:
+    def __init__(self, seed: int, kinds: tuple[str, ...]) -> None:
         self.random = Random(f"misfortune {seed}")
-        chosen = self.random.sample(HARMLESS, self.random.randint(1, 4))
-        if seed % 2:
-            chosen += self.random.sample(TOUCHING, self.random.randint(1, 2))
-        if seed % 16 in POISONED:
-            chosen.append(POISONED[seed % 16])
-        self.kinds = tuple(chosen) if kinds is None else kinds
+        self.kinds = kinds
+        self.calm_ends: Mapping[str, Any] = {}
         self.poison = next((Poison(seed, kind) for kind in self.kinds if kind in POISONS), None)
         self.is_fair = False
         self.postgres_away = False
