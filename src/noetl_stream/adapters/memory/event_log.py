@@ -181,9 +181,9 @@ class MemoryEventLog:
         subject = f"noetl.events.{partition}.{execution_id}.requested"
         return self._store(subject, partition, execution_id, f"stray-{self.end}", body, is_input=True)
 
-    def double_last(self) -> None:
-        """Stores the last input again, as a publisher does that missed its acknowledgement."""
-        last = next((one for one in reversed(self._stored) if one.is_input), None)
+    def double_last(self, *, is_input: bool = True) -> None:
+        """Stores the last input, or the last record, again, as a publisher does that missed its acknowledgement."""
+        last = next((one for one in reversed(self._stored) if one.is_input == is_input), None)
         if last is not None:
             self.double(last.message_id)
 

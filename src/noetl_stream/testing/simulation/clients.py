@@ -84,6 +84,14 @@ class SimulatedClients:
                 await again(whole.row.execution_id, f"requeue-{whole.row.id}", whole.row.body)
             await letters.requeue(letter.row.id, "operator", self._clock.now_ms())
 
+    async def cancel_anything(self) -> None:
+        """Cancels all executions whose end is open."""
+        for execution_id, (_, job) in list(self.accepted.items()):
+            row = await self._store.execution(execution_id)
+            if job.ends == "anyhow" and row is not None and row.finished_ms is None:
+                fact = events.CancelRequested(derive(execution_id, "cancel"), reason="a server is frozen")
+                await self._persist(self._ask, execution_id, fact)
+
     async def _ask_all(self, submission: Submission, job: Job, asks: tuple[Ask, ...]) -> None:
         began_s = self._clock.monotonic_s()
         for number, ask in enumerate(asks):

@@ -39,6 +39,7 @@ class SimulatedWriter(PlaybookWriter):
     def document(self) -> dict[str, Any]:
         document = super().document()
         limits = document["executor"]["spec"]["policy"]["limits"]
+        limits["max_step_runs"] = min(limits["max_step_runs"], 100 if self.confluent else 8)
         if self.chance(0.15):
             limits["max_inline_operations"] = 1
         if self.chance(0.15):
@@ -54,6 +55,18 @@ class SimulatedWriter(PlaybookWriter):
             step["tool"].append(self.construct())
         return step
 
+    def policy(self, index: int) -> dict[str, Any]:
+        policy = super().policy(index)
+        if not self.confluent and self.chance(0.1):
+            policy["lifecycle"] = {"deadline_s": 2}
+        return policy
+
+    def admission(self, index: int) -> dict[str, Any]:
+        admit = super().admission(index)
+        if "wait" in admit and self.chance(0.3):
+            admit["rules"] = [{"else": {"then": {"allow": False}}}]
+        return admit
+
     def task(self, index: int, number: int, loops: bool, parallel: bool) -> dict[str, Any]:
         task = super().task(index, number, loops, parallel)
         if task["kind"] == "work" and loops and self.chance(0.3):
@@ -68,7 +81,9 @@ class SimulatedWriter(PlaybookWriter):
         chance = self.random.random()
         if chance < 0.1:
             return {"kind": "workbook", "task": "shared"}
-        if chance < 0.13:
+        if chance < 0.2:
+            return {"kind": "playbook", "path": self.random.choice(self.CALLED), "args": {"n": 1}}
+        if chance < 0.23:
             return {"kind": "wait", "until": "2025-06-15T15:07:05Z"}  # five seconds after the simulated time begins
         return super().tool()
 

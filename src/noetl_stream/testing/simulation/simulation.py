@@ -10,39 +10,53 @@ from __future__ import annotations
 import argparse
 import asyncio
 import sys
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import lru_cache
 from hashlib import blake2b
 from random import Random
 from typing import Any
 
-from noetl_stream.model.ids import PARTITIONS
 from noetl_stream.server.parts import ServerTimes
 from noetl_stream.testing.simulation.checks import end_of, final_problems, memory_problems, quarantine_problems
+from noetl_stream.testing.simulation.constructs import constructs_of
 from noetl_stream.testing.simulation.faults import FaultPlan, kinds_of
+from noetl_stream.testing.simulation.happenings import happened
 from noetl_stream.testing.simulation.host import SimulatedHost
 from noetl_stream.testing.simulation.story import FAULTS_S, Planned, Story, drawn
 from noetl_stream.testing.simulation.time import SimulatedLoop, cancel_all_tasks
 from noetl_stream.testing.simulation.work import Job
 from noetl_stream.testing.simulation.world import SimulatedWorld
 
-PATIENCE_S = 400.0
-"""How long the phase without faults lasts before unfinished work counts as stuck."""
+PATIENCE_S = 250.0
+"""How long nothing may be committed, without faults, before unfinished work counts as stuck."""
+
+LONGEST_S = 3_000.0
+"""How long the phase without faults lasts at most."""
 
 POLL_S = 2.0
-CHECKED_COMMITS = 0.2
+CHECKED_COMMITS = 0.1
 """The share of commits after which memory is compared with the journal."""
 
 
 @dataclass(frozen=True, slots=True)
 class SimulationReport:
-    """The result of a seed. ``digest`` covers all stored messages; ``length_s`` is simulated time."""
+    """The result of a seed.
+
+    Attributes:
+        length_s: Simulated time.
+        digest: Covers all stored messages.
+        happened: What struck, and what it led to, with how often.
+        constructs: Those of the language that the journals show.
+    """
 
     seed: int
     kinds: tuple[str, ...]
     problems: tuple[str, ...]
-    length_s: float
-    digest: str
+    length_s: float = 0.0
+    digest: str = ""
+    happened: Mapping[str, int] = field(default_factory=dict)
+    constructs: frozenset[str] = frozenset()
 
     def __str__(self) -> str:
         lines = "\n  ".join(self.problems) or "all is well"
@@ -80,7 +94,7 @@ def simulate(story: Story | int, kinds: tuple[str, ...] | None = None) -> Simula
         faults.calm_ends = {source: _calm_end(source) for source in sorted(calm)}
         return loop.run_until_complete(_run(story, faults))
     except Exception as error:  # a check that raises, or a loop that hangs: the result of this seed
-        return SimulationReport(story.seed, story.faults, (repr(error),), loop.time(), "")
+        return SimulationReport(story.seed, story.faults, (repr(error),), loop.time())
     finally:
         loop.close()
 
@@ -103,7 +117,7 @@ def _calm_end(source: str) -> dict[str, Any]:
 
 async def _run(story: Story, faults: _CheckingFaultPlan) -> SimulationReport:
     times = ServerTimes(reconcile_s=0.0 if "reconcile always" in faults.kinds else 10.0)
-    world = SimulatedWorld(faults, times, faults.poison)
+    world = SimulatedWorld(faults, times, faults.poison, inbox_is_late="inbox late" in faults.kinds)
     await world.register()
     strikes = faults.enter(world)
     for role, count in (("server", story.servers), ("worker", story.workers)):
@@ -127,20 +141,23 @@ async def _run(story: Story, faults: _CheckingFaultPlan) -> SimulationReport:
         await _wait_until_quiescent(world, clients)
     problems += await final_problems(faults)
     length_s = world.clock.monotonic_s()
-    digest = _digest(world)
+    digest, constructs = _digest(world), await constructs_of(world)
     await cancel_all_tasks()
-    return SimulationReport(story.seed, faults.kinds, tuple(problems), length_s, digest)
+    return SimulationReport(story.seed, faults.kinds, tuple(problems), length_s, digest, happened(faults), constructs)
 
 
 async def _wait_until_quiescent(world: SimulatedWorld, clients: list[asyncio.Task[None]]) -> None:
-    """Waits until all clients have answers, all executions have ended and the queue is empty, or time is up."""
-    until_s = world.clock.monotonic_s() + PATIENCE_S
-    while world.clock.monotonic_s() < until_s:
+    """Waits until all clients have answers, all executions have ended and the queue is empty, or nothing moves."""
+    began_s = moved_s = world.clock.monotonic_s()
+    positions = 0
+    while (now_s := world.clock.monotonic_s()) < min(moved_s + PATIENCE_S, began_s + LONGEST_S):
         await world.clock.sleep(POLL_S)
+        rows = world.store.tables.executions.values()
+        if (reached := sum(row.position for row in rows)) > positions:
+            moved_s, positions = now_s, reached
         if not all(client.done() for client in clients) or world.broker.command_queue.queued:
             continue
-        live = await world.store.live_executions(range(PARTITIONS))
-        if all(row.status == "quarantined" for row in (await world.store.executions(live)).values()):
+        if all(row.finished_ms is not None or row.status == "quarantined" for row in rows):
             return
 
 

@@ -17,11 +17,14 @@ from noetl_stream.testing.simulation.random_playbooks import random_source
 from noetl_stream.testing.simulation.work import JOBS, Job
 
 EXECUTIONS: Final = 7
-SEEDS_A_PLAYBOOK: Final = 4
+SEEDS_A_PLAYBOOK: Final = 5
 """Neighbouring seeds share their random playbooks: compiling takes longer than running."""
 
 FAULTS_S: Final = 30.0
 """How long faults occur."""
+
+LATE_STOPS: Final = frozenset({"stops lost", "bus late", "inbox late", "frozen at publish"})
+"""Kinds of faults that show only when something is cancelled."""
 
 What = Literal["cancel", "pause", "resume", "patch", "merge", "signal", "inject", "rerun"]
 
@@ -82,7 +85,8 @@ def drawn(seed: int, faults: tuple[str, ...]) -> Story:
     """The story of a seed, with these kinds of faults."""
     random = Random(f"story {seed}")
     servers, workers = random.randint(1, 3), random.randint(1, 3)
-    executions = tuple(_planned(seed, number, random) for number in range(EXECUTIONS))
+    cancels = 0.6 if LATE_STOPS & set(faults) else 0.2
+    executions = tuple(_planned(seed, number, random, cancels) for number in range(EXECUTIONS))
     return Story(seed, servers, workers, faults, executions)
 
 
@@ -93,7 +97,7 @@ def random_job(number: int, *, confluent: bool) -> Job:
     return Job(f"random {number}", text, ends="as without faults" if confluent else "anyhow")
 
 
-def _planned(seed: int, number: int, random: Random) -> Planned:
+def _planned(seed: int, number: int, random: Random, cancels: float) -> Planned:
     at_s = random.uniform(0, FAULTS_S / 2)
     chance = random.random()
     if chance < 0.45:
@@ -102,15 +106,15 @@ def _planned(seed: int, number: int, random: Random) -> Planned:
     if chance < 0.65:
         return Planned(random_job(playbook, confluent=True), at_s)
     job = random_job(playbook, confluent=False)
-    return Planned(job, at_s, _asks(job, random))
+    return Planned(job, at_s, _asks(job, random, cancels))
 
 
-def _asks(job: Job, random: Random) -> tuple[Ask, ...]:
+def _asks(job: Job, random: Random, cancels: float) -> tuple[Ask, ...]:
     """What clients ask of a random playbook. A pause always ends."""
     steps = [step["step"] for step in json.loads(job.source)["workflow"]]
     asks = []
     for _ in range(random.choice([0, 1, 2, 4])):
-        after_s, what = random.uniform(0, 15), random.choice(["patch", "patch", "merge", "signal", "inject", "pause"])
+        after_s, what = random.uniform(0, 8), random.choice(["patch", "patch", "merge", "signal", "inject", "pause"])
         if what == "pause":
             asks += [Ask(after_s, "pause"), Ask(after_s + random.uniform(0.1, 10), "resume")]
         elif what == "signal":
@@ -120,8 +124,8 @@ def _asks(job: Job, random: Random) -> tuple[Ask, ...]:
         else:
             patch = {random.choice(KEYS): random.choice([0, 1, 2, None] if what == "merge" else [0, 1, 2])}
             asks.append(Ask(after_s, "patch" if what == "patch" else "merge", patch))
-    if random.random() < 0.15:
-        asks.append(Ask(random.uniform(0, 12), "cancel"))
+    if random.random() < cancels:
+        asks.append(Ask(random.uniform(0, 6), "cancel"))
     if random.random() < 0.25:
         asks.append(Ask(0, "rerun", random.choice([None, *steps])))
     return tuple(sorted(asks, key=lambda ask: ask.after_s))

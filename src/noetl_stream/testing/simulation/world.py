@@ -9,19 +9,23 @@ from typing import Any
 
 from noetl_stream.adapters.memory.broker import MemoryBroker
 from noetl_stream.adapters.memory.catalog import MemoryCatalog
+from noetl_stream.adapters.memory.cursors import MemoryCursors
 from noetl_stream.adapters.memory.store import MemoryStore
-from noetl_stream.errors import Unreachable
+from noetl_stream.errors import Conflict, StreamLost, Unreachable
 from noetl_stream.model import codec, events
 from noetl_stream.model.composite import expanded
 from noetl_stream.model.events import Fact
 from noetl_stream.model.messages import Report
+from noetl_stream.ports.store import Store
+from noetl_stream.server.lost_stream import reconcile_cursors
 from noetl_stream.server.parts import ServerTimes
 from noetl_stream.server.server import Server
 from noetl_stream.testing.conformance.catalog import registered
 from noetl_stream.testing.simulation.clients import SimulatedClients
 from noetl_stream.testing.simulation.host import FaultInjector, SimulatedHost
-from noetl_stream.testing.simulation.poison import Poison, PoisonedStore
+from noetl_stream.testing.simulation.poison import Poison
 from noetl_stream.testing.simulation.roles import run_worker, server_on
+from noetl_stream.testing.simulation.stores import LateInbox, PoisonedStore
 from noetl_stream.testing.simulation.time import simulated_clock
 from noetl_stream.testing.simulation.work import REGISTERED, Effect, WorkTool
 from noetl_stream.tools.contract import Tool
@@ -41,10 +45,13 @@ class SimulatedWorld:
         begun: Servers that have taken partitions.
         ended: Roles that ended unexpectedly, with their error.
         touched: Commands that may run twice.
+        messages_before_look: How often messages came between a lost tail and the next look of a server.
         poison: What is wrong with one execution, if any.
     """
 
-    def __init__(self, injector: FaultInjector, times: ServerTimes, poison: Poison | None = None) -> None:
+    def __init__(
+        self, injector: FaultInjector, times: ServerTimes, poison: Poison | None = None, *, inbox_is_late: bool = False
+    ) -> None:
         self.clock = simulated_clock()
         self.broker = MemoryBroker(self.clock)
         self.store = MemoryStore(self.clock)
@@ -55,10 +62,14 @@ class SimulatedWorld:
         self.begun: set[str] = set()
         self.ended: list[str] = []
         self.touched: set[str] = set()
+        self.messages_before_look = 0
         self.poison = poison
-        self._servers_store: Any = self.store if poison is None else PoisonedStore(self.store, poison, self._kill)
+        self.inbox = LateInbox(self.store, self.clock, late=inbox_is_late)
+        store: Any = self.inbox if poison is None else PoisonedStore(self.inbox, poison, self._kill)
+        self._servers_store: Store = store
         self._injector = injector
         self._times = times
+        self._recovering = asyncio.Lock()
         self._hosts: list[SimulatedHost] = []
         self._tasks: list[asyncio.Task[Any]] = []
 
@@ -93,10 +104,24 @@ class SimulatedWorld:
             host.kill()
             self.replace(host, after_s)
 
-    def lose_unread_tail(self, after_s: float) -> None:
-        """Kills all servers; ``after_s`` seconds later loses the messages none has folded, and starts others."""
-        self.replace_servers(after_s + 0.5)
-        self._begin(self._lose_unread(after_s))
+    def lose_tail(self, after_s: float, *, folded: int) -> None:
+        """Kills all servers; ``after_s`` seconds later loses the messages that none has folded, and ``folded`` that
+        were; an operator then sets the cursors back, if need be, and starts the servers.
+        """
+        self._begin(self._lose_tail(after_s, folded))
+
+    def cancel_anything(self) -> None:
+        """Lets clients cancel what may be cancelled."""
+        self._begin(self.clients.cancel_anything())
+
+    def is_cancelled(self, execution_id: str) -> bool:
+        row = self.store.tables.executions.get(execution_id)
+        return row is not None and row.status == "cancelled"
+
+    def owner_of(self, partition: int) -> tuple[str | None, int]:
+        """Owner and epoch."""
+        row = self.store.tables.partitions[partition]
+        return row.owner, row.epoch
 
     def steal_partitions(self, count: int) -> None:
         """Lets another owner take over some partitions for a second."""
@@ -108,7 +133,7 @@ class SimulatedWorld:
         """The commands in the queue whose end is not in the log."""
         queued = self.broker.command_queue.queued
         iterations = {key for key, body in queued.items() if codec.decode_command(body).path}
-        last = {report.command_id: _last_fact(report) for report in self._reports()}
+        last = {report.command_id: _last_fact(report) for report in self.reports()}
         return {
             key
             for key in queued
@@ -122,6 +147,7 @@ class SimulatedWorld:
 
     def clear_up(self) -> None:
         """Thaws frozen hosts and starts a stopped broker."""
+        self.inbox.is_late = False
         self.broker.start()
         for host in self._hosts:
             if host.is_frozen:
@@ -130,12 +156,13 @@ class SimulatedWorld:
     async def _until_it_ends(self, host: SimulatedHost, run: Coroutine[Any, Any, None]) -> None:
         try:
             await run
-        except Unreachable as error:
-            if host.name in self.begun:
-                self.ended.append(f"{host.name}: {error!r}")
-            else:  # it never started work; a process manager starts another
-                host.kill()
+        except (Unreachable, StreamLost) as error:
+            never_began = isinstance(error, Unreachable) and host.name not in self.begun
+            if never_began or (isinstance(error, StreamLost) and self._recovering.locked()):
+                host.kill()  # a process manager starts another
                 self.replace(host, 1.0)
+            else:
+                self.ended.append(f"{host.name}: {error!r}")
         except Exception as error:
             self.ended.append(f"{host.name}: {error!r}")
         else:
@@ -150,21 +177,47 @@ class SimulatedWorld:
     def _begin(self, work: Coroutine[Any, Any, Any]) -> None:
         self._tasks.append(asyncio.create_task(work))
 
-    def _reports(self, after: int = 0) -> Iterator[Report]:
+    def reports(self, after: int = 0) -> Iterator[Report]:
+        """The stored reports above a sequence, in order."""
         for stored in self.broker.event_log.stored[after:]:
             body = codec.decode_reported(stored.message.body) if stored.is_input else None
             if isinstance(body, Report):
                 yield body
 
-    async def _lose_unread(self, after_s: float) -> None:
+    async def _lose_tail(self, after_s: float, folded: int) -> None:
+        async with self._recovering:
+            await self._lose_and_recover(after_s, folded)
+
+    async def _lose_and_recover(self, after_s: float, folded: int) -> None:
+        log, servers = self.broker.event_log, self._kill_servers()
         await self.clock.sleep(after_s)
-        self.replace_servers(0.5)  # those that replaced others meanwhile
-        folded = max(view.last_seq for view in await self.store.read_partitions())
-        log = self.broker.event_log
-        self.touched |= {report.command_id for report in self._reports(folded)}
+        servers += self._kill_servers()  # those that replaced others meanwhile
+        kept = max(0, max(view.last_seq for view in await self.store.read_partitions()) - folded)
+        self.touched |= {report.command_id for report in self.reports(kept)}
         self.broker.stop()
-        log.lose_tail(log.end - folded)
+        log.lose_tail(log.end - kept)
         self.broker.start()
+        await self.clock.sleep(0.5)
+        while folded and not await self._set_cursors_back():
+            servers += self._kill_servers()
+            await self.clock.sleep(1.0)
+        self.messages_before_look += log.end > kept
+        for _ in range(servers):
+            self.start("server")
+
+    async def _set_cursors_back(self) -> bool:
+        """Does what ``stream reconcile`` does; false if it cannot yet."""
+        try:
+            await reconcile_cursors(self.broker.event_log, MemoryCursors(self.store))
+        except (Conflict, Unreachable):
+            return False
+        return True
+
+    def _kill_servers(self) -> int:
+        servers = self.hosts("server")
+        for host in servers:
+            host.kill()
+        return len(servers)
 
 
 def _last_fact(report: Report) -> Fact:
