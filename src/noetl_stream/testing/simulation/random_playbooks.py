@@ -61,6 +61,12 @@ class SimulatedWriter(PlaybookWriter):
             policy["lifecycle"] = {"deadline_s": 2}
         return policy
 
+    def levels(self) -> list[dict[str, Any]]:
+        levels = super().levels()
+        if self.chance(0.15):
+            levels[0]["spec"]["policy"] = {"failure": {"mode": "best_effort", "tolerated": 0}}
+        return levels
+
     def admission(self, index: int) -> dict[str, Any]:
         admit = super().admission(index)
         if "wait" in admit and self.chance(0.3):
@@ -71,6 +77,8 @@ class SimulatedWriter(PlaybookWriter):
         task = super().task(index, number, loops, parallel)
         if task["kind"] == "work" and loops and self.chance(0.3):
             task["failures"] = "{{ 9 if iter.index == 1 else 0 }}"
+            if self.chance(0.5):
+                task.pop("spec", None)
         if task["kind"] == "work" and self.chance(0.15):
             task.setdefault("spec", {})["result"] = {"schema": {"type": self.random.choice(["object", "string"])}}
         if task["kind"] == "work" and not self.confluent and self.chance(0.1):

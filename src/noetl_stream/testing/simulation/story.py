@@ -14,7 +14,7 @@ from noetl_stream.model import events
 from noetl_stream.model.ids import derive
 from noetl_stream.testing.random_language import KEYS
 from noetl_stream.testing.simulation.random_playbooks import random_source
-from noetl_stream.testing.simulation.work import JOBS, Job
+from noetl_stream.testing.simulation.work import JOBS, Job, playbook, work
 
 EXECUTIONS: Final = 7
 SEEDS_A_PLAYBOOK: Final = 5
@@ -22,6 +22,15 @@ SEEDS_A_PLAYBOOK: Final = 5
 
 FAULTS_S: Final = 30.0
 """How long faults occur."""
+
+_PATCH = {"policy": {"rules": [{"else": {"then": {"do": "continue", "set_ctx": {"seen": "{{ outcome.result }}"}}}}]}}
+_PATCHES = {
+    "step": "patches",
+    "loop": {"in": list(range(60)), "iterator": "n", "spec": {"mode": "sequential"}},
+    "tool": [{"name": "patch", **work("{{ iter.n }}", 0.05), "spec": _PATCH}],
+}
+PATCHING: Final = Job("patching", playbook("patching", [_PATCHES]), ends="anyhow")
+"""Patches ``ctx`` for three seconds, so that a cancel meets a patch that is under way."""
 
 LATE_STOPS: Final = frozenset({"stops lost", "bus late", "inbox late", "frozen at publish"})
 """Kinds of faults that show only when something is cancelled."""
@@ -102,10 +111,12 @@ def _planned(seed: int, number: int, random: Random, cancels: float) -> Planned:
     chance = random.random()
     if chance < 0.45:
         return Planned(random.choice(JOBS), at_s)
-    playbook = seed // SEEDS_A_PLAYBOOK * EXECUTIONS + number
-    if chance < 0.65:
-        return Planned(random_job(playbook, confluent=True), at_s)
-    job = random_job(playbook, confluent=False)
+    if chance < 0.5:
+        return Planned(PATCHING, at_s, (Ask(random.uniform(0.2, 2), "cancel"),))
+    slot = seed // SEEDS_A_PLAYBOOK * EXECUTIONS + number
+    if chance < 0.68:
+        return Planned(random_job(slot, confluent=True), at_s)
+    job = random_job(slot, confluent=False)
     return Planned(job, at_s, _asks(job, random, cancels))
 
 

@@ -304,3 +304,8 @@ SIGNAL = "go"
 
 JOBS: tuple[Job, ...] = (*_routing(), *_loops(), *_waits())
 """One of each shape."""
+
+
+def job(name: str) -> Job:
+    """The job of :data:`JOBS` with this name."""
+    return next(one for one in JOBS if one.name == name)
