@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from operator import attrgetter, itemgetter
 from typing import Final
 
+from noetl_stream.concurrency import end_tasks
 from noetl_stream.errors import (
     Fenced,
     JournalConflict,
@@ -22,7 +23,7 @@ from noetl_stream.errors import (
 )
 from noetl_stream.model.events import ExecutionRequested
 from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
-from noetl_stream.model.messages import Report, Request
+from noetl_stream.model.messages import Request
 from noetl_stream.playbook.compile.compiler import Checker, check_again
 from noetl_stream.playbook.kinds.spec import Kinds
 from noetl_stream.ports import subjects
@@ -41,6 +42,7 @@ from noetl_stream.server.fold import Fold
 from noetl_stream.server.grants import granted
 from noetl_stream.server.housekeeping import Housekeeping, PartitionAssignment, trim_feed
 from noetl_stream.server.inputs import Input as OwnInput
+from noetl_stream.server.leases import LeaseKeeper
 from noetl_stream.server.parts import ServerParts, ServerPorts, ServerTimes
 from noetl_stream.server.plan_cache import PlanCache, bounded
 from noetl_stream.server.quarantine import InputKind, Quarantine
@@ -71,8 +73,9 @@ class Server(ServerParts):
         self.committer = Committer(self)
         self.responder = RequestResponder(self)
         self.reconciler = Reconciler(ports.queue, ports.log)
-        self.assignment = PartitionAssignment(self, self.committer)
-        self.housekeeping = Housekeeping(self, self.committer, self.assignment, self.reconciler)
+        self.leases = LeaseKeeper(self)
+        self.assignment = PartitionAssignment(self, self.committer, self.leases)
+        self.housekeeping = Housekeeping(self, self.committer, self.leases, self.assignment, self.reconciler)
         self.quarantine = quarantine = Quarantine(self, self.committer)
         self._messages = InputKind(self._fold_reported, _execution_of, quarantine.refuse_message)
         self._inbox_items = InputKind(self._fold_items, _execution_of, quarantine.refuse_inbox)
@@ -94,28 +97,30 @@ class Server(ServerParts):
                 (PROTOCOL §5 *Poison*).
         """
         await self.ports.store.verify()
-        await self.ports.log.verify()
-        await self.ports.queue.verify()
+        await asyncio.gather(self.ports.log.verify(), self.ports.queue.verify(), self.leases.open())
         for warning in await self.ports.store.durability_warnings():
             log.warning("%s", warning)
-        presence = await self.ports.bus.listen(subjects.SERVERS, self._on_presence)
-        await self.inbox.open()
-        await self.responder.open()
+        presence, _, _ = await asyncio.gather(
+            self.ports.bus.listen(subjects.SERVERS, self._on_presence), self.inbox.open(), self.responder.open()
+        )
         lasting = [asyncio.ensure_future(trim_feed(self.ports.feed, self.ports.clock, self.times.feed_keep_s))]
         refusals = self.ports.secrets.refusals if self.ports.secrets is not None else None
         if refusals is not None:
             lasting.append(asyncio.ensure_future(refusals.record_left_out()))
+        keeping = asyncio.ensure_future(self.leases.run())
+        lasting.append(keeping)
         in_order = False
         try:
             while not self._stopping.is_set():
+                if keeping.done():
+                    keeping.result()
                 await self._turn()
             in_order = True
         except (StreamLost, NotReady, asyncio.CancelledError):
             in_order = True
             raise
         finally:
-            for task in lasting:
-                task.cancel()
+            await end_tasks(lasting)
             await self.responder.close()
             if refusals is not None:
                 await refusals.finish_sample()
@@ -192,7 +197,7 @@ class Server(ServerParts):
         lease = self.ownership.get(message.partition)
         return lease is not None and message.sequence > lease.last_seq
 
-    async def _prepare(self, bodies: Collection[tuple[ReportedMessage, Request | Report]], tick: PendingTick) -> None:
+    async def _prepare(self, bodies: Bodies, tick: PendingTick) -> None:
         """Loads what the fold needs: executions, and the playbooks of new ones."""
         ids = {message.execution_id for message, _ in bodies if self.executions.get(message.execution_id) is None}
         if not ids:
@@ -304,4 +309,6 @@ class Server(ServerParts):
         return min((max(lease.last_seq, through.get(lease.id, 0)) for lease in self.ownership), default=0)
 
     async def _on_presence(self, subject: str, body: bytes, reply: str) -> None:
-        self.ownership.record_presence(body.decode(errors="replace"), self.ports.clock.monotonic_s())
+        server = self.ports.capabilities.server_in(body)
+        if server is not None:
+            self.ownership.record_presence(server, self.ports.clock.monotonic_s())

@@ -23,7 +23,7 @@ HARMLESS = (
     "server killed", "server frozen", "partitions stolen", "commit unknown", "tick fenced", "postgres away",
     "nats away", "nats restarted", "readers break", "acks lost", "stops lost", "answers lost", "reports unknown",
     "reports doubled", "reconcile always", "idle night", "records late", "records doubled", "bus late", "inbox late",
-    "objects away", "frozen at publish",
+    "objects away", "frozen at publish", "fences lost",
 )  # fmt: skip
 """Kinds that affect neither a worker nor the streams: no step may run twice because of them."""
 
@@ -100,15 +100,6 @@ class FaultPlan(FaultInjector):
     @property
     def touches(self) -> bool:
         return any(kind in TOUCHING for kind in self.kinds)
-
-    @property
-    def publishes_late(self) -> bool:
-        """Whether a server may publish what its successor has reissued: only a fence at the queue (PROTOCOL §5) could
-        keep such a first issue, which runs without a claim, from running beside the other.
-        """
-        leaves = {"server killed", "idle night", "tail lost", "folded tail lost", "poison kills"} & set(self.kinds)
-        late = {"server frozen", "frozen at publish", "partitions stolen"} & set(self.kinds)
-        return bool(late) or ("nats away" in self.kinds and bool(leaves))
 
     def enter(self, world: SimulatedWorld) -> list[tuple[float, Callable[[], None]]]:
         """The faults that strike at a given time, in seconds from now."""
@@ -224,6 +215,7 @@ class FaultPlan(FaultInjector):
             "nats away": self._nats_away,
             "nats restarted": broker.restart,
             "readers break": broker.event_log.break_readers,
+            "fences lost": queue.lose_fences,
             "leases end": lambda: self._touching(queue.forget_unacked),
             "queue restored": lambda: self._touching(broker.restart, queue.forget_deliveries),
             "command lost": self._lose_command,
