@@ -15,7 +15,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from noetl_stream.engine.choices import EvaluationNeeded
 from noetl_stream.engine.decide import Rules, executions, routing, suspensions, tokens
-from noetl_stream.engine.decide.executions import is_redundant, refuse, rejection_of
+from noetl_stream.engine.decide.executions import is_redundant, refuse, rejection_of, while_unloaded
 from noetl_stream.engine.decide.quiescence import move_on, pending_decisions, retry_waiting
 from noetl_stream.engine.effects import Effect, effects_of
 from noetl_stream.engine.evolve.dispatch import evolve, evolve_decision
@@ -60,8 +60,15 @@ class InvalidPlan(NamedTuple):
     diagnostics: list[dict[str, Any]]
 
 
+class Unloaded:
+    """Stands in for a plan that is still being loaded: the execution waits for it and decides nothing else."""
+
+
+UNLOADED: Final = Unloaded()
+
+
 def advance(
-    plan: Plan | InvalidPlan,
+    plan: Plan | InvalidPlan | Unloaded,
     state: Execution | None,
     recorded: RecordedFact,
     execution_id: str,
@@ -71,14 +78,14 @@ def advance(
     """The state after an input, with the decisions that follow and their effects.
 
     Args:
-        plan: The compiled playbook of the execution, or why the requested one cannot run.
+        plan: The compiled playbook of the execution, why the requested one cannot run, or that it is not known yet.
         state: ``None`` before ``execution.requested``.
         recorded: A reported fact, or one from the server (``step.scheduled`` with a higher issue).
         shares_budget: Whether the templates of its decisions cost what is left of the budget of the fact before it:
             the facts of one report share one.
     """
-    runnable = None if isinstance(plan, InvalidPlan) else plan
-    if state is not None and runnable is not None and isinstance(recorded.fact, events.ClientRequest):
+    runnable = None if isinstance(plan, InvalidPlan | Unloaded) else plan
+    if state is not None and not isinstance(plan, InvalidPlan) and isinstance(recorded.fact, events.ClientRequest):
         rejection = rejection_of(runnable, state, recorded.fact)
         if rejection is not None or is_redundant(state, recorded.fact):
             return Advanced(state, False, (), refusal=rejection or NotTaken("redundant"))
@@ -92,6 +99,8 @@ def advance(
         return Advanced(after, True, ())
     if isinstance(plan, InvalidPlan):
         settled, journal = _settle(None, after, deque(refuse(plan.diagnostics, plan.reason)), _admission_inputs(after))
+    elif isinstance(plan, Unloaded):
+        settled, journal = _settle(None, after, deque(while_unloaded(after, recorded.fact)), _admission_inputs(after))
     else:
         follows = routing.pass_on(plan, after, _decide_or_await(decide, plan, after, recorded.fact))
         catching_up = recorded.fact.kind.ends_halt

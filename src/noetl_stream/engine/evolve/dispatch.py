@@ -81,8 +81,9 @@ def _begin(recorded: RecordedFact, execution_id: str) -> Execution | None:
         principal=fact.principal,
         at_ms=recorded.at_ms,
         parent=fact.parent,
+        request=fact,
     )
     if fact.rerun is None:
         return state
     original = fact.rerun.of
-    return replace(state, rerun_of=original, request=fact, awaited=Reference(EXECUTION, original, 0))
+    return replace(state, rerun_of=original, awaited=Reference(EXECUTION, original, 0))
