@@ -65,7 +65,7 @@ class Committer:
         epochs = {advance.id: advance.epoch for advance in advances}
         decided = tick.journal_records(ticks, epochs, self._ownership.owner)
         if decided or tick.commands:
-            self._publications.publish(ticks, decided, tick.commands)
+            self._publications.publish(ticks, decided, tick.commands, self._ownership.fences)
         self._notify(tick)
         await asyncio.sleep(0)  # sends all this before the server looks for the next tick
 
@@ -107,6 +107,8 @@ class Committer:
     def _notify(self, tick: PendingTick) -> None:
         for subject, execution_id, run in tick.claims:
             self._bus.send(subject, codec.encode(answer_claim(self._executions.state(execution_id), run)))
+        for subject, drop in tick.drops:
+            self._bus.send(subject, codec.encode(drop))
         for row in tick.answers:
             self._bus.send(subjects.answered(row.execution_id, row.request_id), row.answer)
         for stop in tick.stops:

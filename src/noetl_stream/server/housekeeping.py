@@ -62,6 +62,18 @@ class PartitionAssignment:
         self._parts.executions.forget_partitions(partitions)
         await self._parts.reader.drop(partitions)
 
+    async def look_into_refused(self) -> None:
+        """Finds out why the queue has refused commands: partitions are lost, or the queue has lost what it held."""
+        refused = self._parts.publications.fenced_off
+        lost = await self._parts.ownership.fence_again(refused)
+        if lost:
+            log.warning("the queue is fenced by another server: %d partitions are lost", len(lost))
+            await self.forget(lost)
+        if not refused.isdisjoint(self._parts.ownership.ids):
+            log.warning("COMMANDS has lost fences: what it lacks is issued again")
+            self.changed = True
+        refused.clear()
+
     async def reopen(self) -> None:
         """Opens one reader for all owned partitions, from the committed cursors.
 
@@ -143,6 +155,8 @@ class Housekeeping:
             return
         self._ran_s = now_s
         self._parts.publications.settle()
+        if self._parts.publications.fenced_off:
+            await self._assignment.look_into_refused()
         if now_s - self._marked_s >= self._times.mark_s:
             self._marked_s = now_s
             self._parts.inbox.expect_messages()

@@ -72,6 +72,7 @@ class LeaseKeeper:
         self._parts = parts
         self._store = parts.ports.store
         self._clock = parts.ports.clock
+        self._presence = parts.ports.capabilities.presence(parts.owner)
         self._said_s = parts.times.lease_s
         self._renewed_s = self._heard_s = self._clock.monotonic_s()
         self._silences = 0
@@ -117,7 +118,7 @@ class LeaseKeeper:
             now_s = self._clock.monotonic_s()
             self._note_contact(now_s)
             if not self.is_restoring:
-                self._parts.ports.bus.send(subjects.SERVERS, self._parts.owner.encode())
+                self._parts.ports.bus.send(subjects.SERVERS, self._presence)
             if now_s - measured_s >= self.lease_s / RENEWALS:
                 measured_s = now_s
                 with contextlib.suppress(NoetlError):  # then nothing is heard from EVENTS either

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Mapping, Sequence
 
 from noetl_stream.errors import Fenced, StreamLost
 from noetl_stream.model.ids import PARTITIONS, partition_of
+from noetl_stream.ports.command_queue import CommandQueue
 from noetl_stream.ports.dead_letters import storable_text
 from noetl_stream.ports.event_log import EventLog
 from noetl_stream.ports.store import PartitionAdvance, PartitionLease, Store
@@ -34,16 +35,19 @@ class PartitionOwnership:
 
     Attributes:
         unsound: The partitions of which owners have died, with the turns until they count as sound again.
+        fences: By partition, the fence of the queue that its commands are issued under.
         condemned: By partition, the execution to quarantine: owners have died again and again while they folded it.
     """
 
-    def __init__(self, owner: str, store: Store, log: EventLog, lease_s: float) -> None:
+    def __init__(self, owner: str, store: Store, log: EventLog, queue: CommandQueue, lease_s: float) -> None:
         self.owner = owner
         self.lease_s = lease_s
         self._store = store
         self._log = log
+        self._queue = queue
         self._owned: dict[int, PartitionLease] = {}
         self._peers: dict[str, float] = {}
+        self.fences: dict[int, int] = {}
         self.unsound: dict[int, int] = {}
         self.condemned: dict[int, str] = {}
         self._grown: set[int] = set()
@@ -128,6 +132,7 @@ class PartitionOwnership:
     def forget(self, partition: int) -> None:
         """Drops a partition whose lease is lost."""
         del self._owned[partition]
+        del self.fences[partition]
         self.unsound.pop(partition, None)
         self.condemned.pop(partition, None)
 
@@ -190,14 +195,42 @@ class PartitionOwnership:
         """
         await self._check(self._owned.values())
 
+    async def fence_again(self, partitions: Collection[int]) -> set[int]:
+        """Looks at Postgres after the queue has refused commands of these partitions. Those that have another owner are
+        forgotten and returned; of the others the queue has lost the fence, and is given it again.
+        """
+        owned = set(_epochs(await self._store.owned(self.owner)))
+        looked_at = [lease for partition in partitions if (lease := self._owned.get(partition)) is not None]
+        kept = await self._fence([lease for lease in looked_at if (lease.id, lease.epoch) in owned])
+        lost = {lease.id for lease in looked_at} - {lease.id for lease in kept}
+        for partition in lost:
+            self.forget(partition)
+        return lost
+
+    async def _fence(self, leases: Collection[PartitionLease]) -> Sequence[PartitionLease]:
+        """Fences the queue for these partitions. Returns them, but for those of which it has a later fence: they are
+        given back, since Postgres must have lost an epoch, and takeovers count on to a later one.
+        """
+        fences = await self._queue.fence(self.owner, dict(_epochs(leases)))
+        behind = [lease for lease in leases if lease.id not in fences]
+        if behind:
+            log.warning("COMMANDS has fences of later epochs: giving %d partitions back", len(behind))
+            await self._give_back(behind)
+        self.fences |= fences
+        return [lease for lease in leases if lease.id in fences]
+
+    async def _give_back(self, leases: Collection[PartitionLease]) -> None:
+        await self._store.give_back(self.owner, _epochs(leases), [lease.published_tick for lease in leases])
+
     async def _adopt(self, leases: Sequence[PartitionLease], *, instead: bool = False) -> Sequence[PartitionLease]:
         try:
-            await self._check(leases)
+            leases, _ = await asyncio.gather(self._fence(leases), self._check(leases))
         except StreamLost:
-            await self._store.give_back(self.owner, _epochs(leases), [lease.published_tick for lease in leases])
+            await self._give_back(leases)
             raise
         if instead:
             self._owned.clear()
+            self.fences = {lease.id: self.fences[lease.id] for lease in leases}
             self.unsound.clear()
             self.condemned.clear()
         self._owned.update((lease.id, lease) for lease in leases)
@@ -221,5 +254,5 @@ class PartitionOwnership:
                 )
 
 
-def _epochs(leases: Collection[PartitionLease]) -> list[tuple[int, int]]:
+def _epochs(leases: Iterable[PartitionLease]) -> list[tuple[int, int]]:
     return [(lease.id, lease.epoch) for lease in leases]

@@ -76,7 +76,7 @@ class ServerParts:
         self.inputs = ServerInputs(ports.store, ports.blobs, ports.evaluator, ports.clock, plans, self.reader.nudge)
         self.executions = ExecutionCache(ports.store, plans, self._cursor_of, self.inputs.track)
         self.publications = Publications(ports.log, ports.queue, ports.clock)
-        self.ownership = PartitionOwnership(owner, ports.store, ports.log, times.lease_s)
+        self.ownership = PartitionOwnership(owner, ports.store, ports.log, ports.queue, times.lease_s)
         self.inbox = Inbox(ports.store, ports.bus, lambda id: self.ownership.get(id) is not None, self.reader.nudge)
 
     def _cursor_of(self, partition: int) -> int:

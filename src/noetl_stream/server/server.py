@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from operator import attrgetter, itemgetter
 from typing import Final
 
@@ -23,7 +23,7 @@ from noetl_stream.errors import (
 )
 from noetl_stream.model.events import ExecutionRequested
 from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
-from noetl_stream.model.messages import Report, Request
+from noetl_stream.model.messages import Request
 from noetl_stream.playbook.compile.compiler import Checker, check_again
 from noetl_stream.playbook.kinds.spec import Kinds
 from noetl_stream.ports import subjects
@@ -197,7 +197,7 @@ class Server(ServerParts):
         lease = self.ownership.get(message.partition)
         return lease is not None and message.sequence > lease.last_seq
 
-    async def _prepare(self, bodies: Collection[tuple[ReportedMessage, Request | Report]], tick: PendingTick) -> None:
+    async def _prepare(self, bodies: Bodies, tick: PendingTick) -> None:
         """Loads what the fold needs: executions, and the playbooks of new ones."""
         ids = {message.execution_id for message, _ in bodies if self.executions.get(message.execution_id) is None}
         if not ids:
@@ -309,4 +309,6 @@ class Server(ServerParts):
         return min((max(lease.last_seq, through.get(lease.id, 0)) for lease in self.ownership), default=0)
 
     async def _on_presence(self, subject: str, body: bytes, reply: str) -> None:
-        self.ownership.record_presence(body.decode(errors="replace"), self.ports.clock.monotonic_s())
+        server = self.ports.capabilities.server_in(body)
+        if server is not None:
+            self.ownership.record_presence(server, self.ports.clock.monotonic_s())

@@ -64,7 +64,7 @@ class NatsEventLog:
         return publish_once(self._outbox, subject, body, {MESSAGE_ID: message_id})
 
     def publish_decided(self, messages: Sequence[DecidedMessage]) -> Awaitable[None]:
-        batch = HeldBatch(self._outbox)
+        batch = HeldBatch(self._outbox, None)
         for partition, execution_id, message_id, body in messages:
             batch.put(subjects.decided(partition, execution_id), body, message_id)
         return batch.seal()

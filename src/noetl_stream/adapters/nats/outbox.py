@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping
-from typing import Protocol
+from typing import Generic, Protocol, TypeVar
 
 from noetl_stream.adapters.nats.connection import ApiRefused, NatsConnection
 from noetl_stream.adapters.nats.protocol import (
@@ -228,23 +228,27 @@ def publish_once(outbox: Outbox, subject: str, body: bytes, headers: Mapping[str
     return once.answer
 
 
-class HeldBatch:
-    """Messages that are resent until each is acknowledged; ``all_acknowledged`` completes then."""
+Result = TypeVar("Result")
 
-    def __init__(self, outbox: Outbox) -> None:
+
+class HeldBatch(Generic[Result]):
+    """Messages that are resent until each is acknowledged; ``all_acknowledged`` completes then, with ``result``."""
+
+    def __init__(self, outbox: Outbox, result: Result) -> None:
         self._outbox = outbox
+        self._result = result
         self._missing = 0
         self._last_refusal = ""
-        self.all_acknowledged: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.all_acknowledged: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
 
     def put(self, subject: str, body: bytes, message_id: str) -> None:
         self._missing += 1
         self._outbox.put(subject, body, {MESSAGE_ID: message_id}, self)
 
-    def seal(self) -> asyncio.Future[None]:
+    def seal(self) -> asyncio.Future[Result]:
         """Closes the batch; returns the future that completes with the last acknowledgement."""
         if not self._missing and not self.all_acknowledged.done():
-            self.all_acknowledged.set_result(None)
+            self.all_acknowledged.set_result(self._result)
         return self.all_acknowledged
 
     def acknowledged(self, sent: PendingPublish, ack: PublishAck) -> None:

@@ -262,7 +262,7 @@ def _queued(
         text = f"{what}; {alive}, all busy."
         return reason("slot", text, "a slot becomes free, or another worker starts", **at)
     issues = max(one.issue for one in waiting)
-    again = f"; issued {issues} times" if issues > 1 else ""
+    again = f"; issued {issues} times, since its queue lost it" if issues > 1 else ""
     text = f"{what}, about to be taken by one of {alive} ({busy} busy){again}."
     return reason("queued", text, "a worker takes it", **at)
 
