@@ -10,12 +10,12 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
-from dataclasses import replace
 from pathlib import Path
 
 import asyncpg
 import pytest
-from test_journey_several_servers import chain, submit_and_end
+from journey_chains import chain, submit_and_end
+from msgspec.structs import replace
 
 from cli_program import NOETL, environment
 from homes import copy_home, folder_for_home
@@ -106,7 +106,7 @@ async def until_shared_out(connected: Connected, *wanted: int) -> None:
     await until_it_is(list(wanted), lambda: shares(connected), PATIENCE_S)
 
 
-async def run_all(connected: Connected, count: int, steps: int) -> None:
+async def expect_all_to_end(connected: Connected, count: int, steps: int) -> None:
     source = chain(steps)
     ids = await asyncio.gather(*(submit_and_end(connected, source) for _ in range(count)))
     rows = await connected.store.executions(ids)
@@ -131,7 +131,7 @@ async def test_two_servers_far_from_their_stores_keep_their_partitions_and_all_e
     await far_stack.start("worker", nats_s=nats_s)
     await until_shared_out(connected, 16, 16)
     before, began_s = await epochs(connected), time.monotonic()
-    await run_all(connected, count, steps=1)
+    await expect_all_to_end(connected, count, steps=1)
     took_s = time.monotonic() - began_s
     assert await epochs(connected) == before
     print(f"{count} executions ended in {took_s:.1f} s")
@@ -157,7 +157,7 @@ async def test_a_server_that_stands_still_in_the_middle_of_a_tick_holds_nobody_u
     await far_stack.start("worker")
     await until_shared_out(connected, 32)
     watcher = await asyncpg.connect(far_stack.server_dsn)
-    running = asyncio.create_task(run_all(connected, 100, steps=2))
+    running = asyncio.create_task(expect_all_to_end(connected, 100, steps=2))
     try:
         await backend_in_a_tick(watcher)
         os.kill(frozen.pid, signal.SIGSTOP)
@@ -166,7 +166,7 @@ async def test_a_server_that_stands_still_in_the_middle_of_a_tick_holds_nobody_u
         await running
         os.kill(frozen.pid, signal.SIGCONT)
         await until_shared_out(connected, 16, 16)
-        await run_all(connected, 8, steps=2)
+        await expect_all_to_end(connected, 8, steps=2)
     finally:
         running.cancel()
         await watcher.close()
