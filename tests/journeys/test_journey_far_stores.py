@@ -14,7 +14,7 @@ from pathlib import Path
 
 import asyncpg
 import pytest
-from journey_chains import chain, submit_and_end
+from journey_chain import chain, submit_and_end
 from msgspec.structs import replace
 
 from cli_program import NOETL, environment
