@@ -34,6 +34,7 @@ from noetl_stream.ports.store import (
     PartitionView,
     PlaybookRow,
     RequestRow,
+    StaleReportRow,
     StoredEntry,
     StoredEvent,
     Tick,
@@ -82,6 +83,7 @@ class MemoryTables:
     inbox_sent: int = 0
     object_uses: dict[tuple[str, str], ObjectUseRow] = field(default_factory=dict)
     terms: set[tuple[str, str]] = field(default_factory=set)
+    stale_reports: list[StaleReportRow] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
 
 
@@ -135,6 +137,7 @@ class MemoryStore:
             self.keep_playbook(playbook)
         for letter in tick.dead_letters:
             self.dead_letters.write(letter)
+        self.tables.stale_reports += tick.stale_reports
         for fed in tick.feed:
             self.fed[fed.partition, fed.tick] = (self._clock.now_ms(), fed.entries)
         self._wait(tick)
@@ -318,6 +321,7 @@ class MemoryStore:
             for key in [key for key in table if key[0] == execution_id]:
                 del table[key]
         tables.inbox = {seq: one for seq, one in tables.inbox.items() if one.execution_id != execution_id}
+        tables.stale_reports = [one for one in tables.stale_reports if one.execution_id != execution_id]
         tables.terms = {term for term in tables.terms if term[1] != execution_id}
         return True
 
