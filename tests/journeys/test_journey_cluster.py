@@ -21,7 +21,7 @@ from noetl_stream.ports.permissions import GATEWAY, SERVER
 from noetl_stream.ports.subjects import command_subject
 from noetl_stream.settings.environment import Settings
 from noetl_stream.testing.waiting import TIMEOUT_S, until_it_is
-from noetl_stream.wiring import Connected, Endpoint, connect, make_operations, make_worker
+from noetl_stream.wiring import Connected, DirectOperations, Endpoint, connect, make_worker
 
 pytestmark = pytest.mark.xdist_group("stack")
 
@@ -53,7 +53,7 @@ async def server(shared_home: Path) -> AsyncIterator[Connected]:
 
 @pytest.fixture
 def cluster(connected: Connected) -> DirectCluster:
-    found = make_operations(connected, Endpoint("", "", {})).cluster
+    found = DirectOperations(connected, Endpoint("", "", {})).cluster
     assert isinstance(found, DirectCluster)
     return found
 

@@ -8,8 +8,9 @@ import signal
 import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec  # XX dataclass
 
 from noetl_stream.errors import LocalStackError
 from noetl_stream.local import processes
@@ -145,8 +146,7 @@ class PostgresServer:
             self._pid_file.unlink()
 
 
-@dataclass(frozen=True, slots=True)
-class DataFolder:
+class DataFolder(msgspec.Struct, frozen=True):
     """A data folder that no server uses. A new one has a temporary name until it is complete.
 
     Attributes:

@@ -72,14 +72,14 @@ class Committer:
 
     async def mark(self, through: Mapping[int, int]) -> None:
         """Writes the cursors of idle partitions and ``published_tick`` if they have moved (with each lease renewal)."""
-        times: dict[int, int | None] = {}
         moved: dict[int, tuple[int, int]] = {}
+        highs = {through[lease.id] for lease in self._ownership if through.get(lease.id, 0) > lease.last_seq}
+        found = await asyncio.gather(*(self._parts.ports.log.stored_at(high) for high in highs))
+        times = dict(zip(highs, found, strict=True))
         for lease in self._ownership:
             high = through.get(lease.id, 0)
             published = self._publications.published_tick(lease.id, lease.published_tick)
             if high > lease.last_seq:
-                if high not in times:
-                    times[high] = await self._parts.ports.log.stored_at(high)
                 moved[lease.id] = (high, times[high] or 0)
             elif published != lease.published_tick:
                 moved[lease.id] = (lease.last_seq, lease.last_ms)

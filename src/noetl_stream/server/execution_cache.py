@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -126,8 +127,9 @@ class ExecutionCache:
 
     async def load_partitions(self, partitions: Collection[int]) -> None:
         """Loads all open executions of these partitions, after a takeover."""
-        self._newest = max(self._newest or "", await self._store.newest_execution())
-        await self.load((await self._store.live_executions(partitions)).keys())
+        newest, live = await asyncio.gather(self._store.newest_execution(), self._store.live_executions(partitions))
+        self._newest = max(self._newest or "", newest)
+        await self.load(live.keys())
 
     def _is_new(self, execution_id: str) -> bool:
         """Whether it can have no row: the id is above all there were at the last takeover, and this owner alone has

@@ -85,9 +85,9 @@ class ServerInputs:
         self._ahead_ms = 0
         self._broken: BaseException | None = None
 
-    async def synchronize(self) -> None:
-        """Measures how far the database's clock is ahead of this machine's."""
-        self._ahead_ms = await self._store.now_ms() - self._clock.now_ms()
+    def synchronize(self, database_ms: int) -> None:
+        """Notes how far the database's clock is ahead of this machine's."""
+        self._ahead_ms = database_ms - self._clock.now_ms()
 
     def now_ms(self) -> int:
         """The database's time, as last measured."""

@@ -75,8 +75,8 @@ class PartitionOwnership:
         self._peers = {name: at for name, at in self._peers.items() if now_s - at < PRESENCE_S}
         return -(-PARTITIONS // len(self._peers))
 
-    async def take(self, limit: int, now_s: float) -> Sequence[PartitionLease]:
-        """Takes over up to ``limit`` free partitions.
+    async def take(self, limit: int, lease_s: float, now_s: float) -> Sequence[PartitionLease]:
+        """Takes over up to ``limit`` free partitions. What a frozen owner holds locked is free soon afterwards.
 
         Raises:
             StreamLost: EVENTS no longer holds what Postgres has folded; the leases are released first.
@@ -85,7 +85,11 @@ class PartitionOwnership:
             return []
         # Who died has not been heard of for two thirds of a lease: it is renewed every third, and has run out.
         alive = [name for name, at_s in self._peers.items() if now_s - at_s < self.lease_s / 2]
-        return await self._adopt(await self._store.take_over(self.owner, self.lease_s, limit, alive))
+        taken = await self._store.take_over(self.owner, lease_s, limit, alive)
+        if len(taken) < limit:
+            for frozen in await self._store.end_frozen(alive):
+                log.warning("ended the transaction of %s, which held partitions and was not heard of", frozen)
+        return await self._adopt(taken)
 
     def is_careful(self, partition: int) -> bool:
         """Whether inputs of this partition are folded one at a time."""
@@ -113,25 +117,17 @@ class PartitionOwnership:
         self.condemned.pop(partition_of(execution_id), None)
 
     async def reload(self) -> Sequence[PartitionLease]:
-        """Forgets everything and reads this owner's leases again, after a failed tick."""
-        self._owned.clear()
-        self.fences.clear()
-        self.unsound.clear()
-        self.condemned.clear()
-        leases = await self._adopt(await self._store.owned(self.owner))
+        """Forgets everything and reads this owner's leases again, after a failed tick. Until then they are renewed."""
+        leases = await self._adopt(await self._store.owned(self.owner), instead=True)
         for lease in leases:
             if self.is_careful(lease.id):
                 with contextlib.suppress(Fenced):  # what was folded has not killed this server
                     await self._store.set_folding(self.owner, lease.id, lease.epoch, None)
         return leases
 
-    async def renew(self) -> set[int]:
-        """Renews all leases; forgets and returns the partitions that were lost."""
-        kept = await self._store.renew(self.owner, _epochs(self._owned.values()), self.lease_s)
-        lost = set(self._owned) - kept
-        for partition in lost:
-            self.forget(partition)
-        return lost
+    def epochs(self) -> list[tuple[int, int]]:
+        """The leases, as ``(partition, epoch)``."""
+        return _epochs(self._owned.values())
 
     def forget(self, partition: int) -> None:
         """Drops a partition whose lease is lost."""
@@ -226,14 +222,17 @@ class PartitionOwnership:
     async def _give_back(self, leases: Collection[PartitionLease]) -> None:
         await self._store.give_back(self.owner, _epochs(leases), [lease.published_tick for lease in leases])
 
-    async def _adopt(self, leases: Sequence[PartitionLease]) -> Sequence[PartitionLease]:
-        if not leases:
-            return leases
+    async def _adopt(self, leases: Sequence[PartitionLease], *, instead: bool = False) -> Sequence[PartitionLease]:
         try:
             leases, _ = await asyncio.gather(self._fence(leases), self._check(leases))
         except StreamLost:
             await self._give_back(leases)
             raise
+        if instead:
+            self._owned.clear()
+            self.fences = {lease.id: self.fences[lease.id] for lease in leases}
+            self.unsound.clear()
+            self.condemned.clear()
         self._owned.update((lease.id, lease) for lease in leases)
         self.unsound.update((lease.id, SOUND_AFTER) for lease in leases if lease.crashes)
         self.condemned.update((one.id, one.suspect) for one in leases if one.suspect and one.suspicions >= SUSPICIONS)
@@ -244,8 +243,9 @@ class PartitionOwnership:
         if not cursors:
             return
         extent = await StreamExtent.of(self._log)
-        for (cursor, at_ms), partition in cursors.items():
-            if not await extent.still_holds(self._log, cursor, at_ms):
+        held = await asyncio.gather(*(extent.still_holds(self._log, *cursor) for cursor in cursors))
+        for is_held, ((cursor, _), partition) in zip(held, cursors.items(), strict=True):
+            if not is_held:
                 raise StreamLost(
                     f"EVENTS holds sequences {extent.first} to {extent.last}, and partition {partition} was folded to "
                     f"{cursor}: the stream has lost messages or is a different one",

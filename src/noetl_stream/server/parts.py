@@ -48,8 +48,9 @@ class ServerPorts:
 
 @dataclass(frozen=True, slots=True)
 class ServerTimes:
-    """Intervals in seconds. A lease is renewed every third of its length; reconcile also runs after every takeover.
+    """Intervals in seconds. Reconcile also runs after every takeover.
 
+    ``lease_s``: the shortest lease, for stores that answer soon; ``silence_s``: how long EVENTS may be silent then.
     ``mark_s``: how often published ticks and the cursors of idle partitions are written.
     ``feed_keep_s``: how long the whole feed can be resumed; older parts are trimmed.
     """

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from operator import attrgetter, itemgetter
 from typing import Final
 
+from noetl_stream.concurrency import end_tasks
 from noetl_stream.errors import (
     Fenced,
     JournalConflict,
@@ -41,6 +42,7 @@ from noetl_stream.server.fold import Fold
 from noetl_stream.server.grants import granted
 from noetl_stream.server.housekeeping import Housekeeping, PartitionAssignment, trim_feed
 from noetl_stream.server.inputs import Input as OwnInput
+from noetl_stream.server.leases import LeaseKeeper
 from noetl_stream.server.parts import ServerParts, ServerPorts, ServerTimes
 from noetl_stream.server.plan_cache import PlanCache, bounded
 from noetl_stream.server.quarantine import InputKind, Quarantine
@@ -71,8 +73,9 @@ class Server(ServerParts):
         self.committer = Committer(self)
         self.responder = RequestResponder(self)
         self.reconciler = Reconciler(ports.queue, ports.log)
-        self.assignment = PartitionAssignment(self, self.committer)
-        self.housekeeping = Housekeeping(self, self.committer, self.assignment, self.reconciler)
+        self.leases = LeaseKeeper(self)
+        self.assignment = PartitionAssignment(self, self.committer, self.leases)
+        self.housekeeping = Housekeeping(self, self.committer, self.leases, self.assignment, self.reconciler)
         self.quarantine = quarantine = Quarantine(self, self.committer)
         self._messages = InputKind(self._fold_reported, _execution_of, quarantine.refuse_message)
         self._inbox_items = InputKind(self._fold_items, _execution_of, quarantine.refuse_inbox)
@@ -94,28 +97,30 @@ class Server(ServerParts):
                 (PROTOCOL §5 *Poison*).
         """
         await self.ports.store.verify()
-        await self.ports.log.verify()
-        await self.ports.queue.verify()
+        await asyncio.gather(self.ports.log.verify(), self.ports.queue.verify(), self.leases.open())
         for warning in await self.ports.store.durability_warnings():
             log.warning("%s", warning)
-        presence = await self.ports.bus.listen(subjects.SERVERS, self._on_presence)
-        await self.inbox.open()
-        await self.responder.open()
+        presence, _, _ = await asyncio.gather(
+            self.ports.bus.listen(subjects.SERVERS, self._on_presence), self.inbox.open(), self.responder.open()
+        )
         lasting = [asyncio.ensure_future(trim_feed(self.ports.feed, self.ports.clock, self.times.feed_keep_s))]
         refusals = self.ports.secrets.refusals if self.ports.secrets is not None else None
         if refusals is not None:
             lasting.append(asyncio.ensure_future(refusals.record_left_out()))
+        keeping = asyncio.ensure_future(self.leases.run())
+        lasting.append(keeping)
         in_order = False
         try:
             while not self._stopping.is_set():
+                if keeping.done():
+                    keeping.result()
                 await self._turn()
             in_order = True
         except (StreamLost, NotReady, asyncio.CancelledError):
             in_order = True
             raise
         finally:
-            for task in lasting:
-                task.cancel()
+            await end_tasks(lasting)
             await self.responder.close()
             if refusals is not None:
                 await refusals.finish_sample()

@@ -26,6 +26,9 @@ class NatsBus:
     def send(self, subject: str, body: bytes) -> None:
         self._connection.wire.send(subject, body)
 
+    async def flush(self) -> None:
+        await self._connection.flush()
+
     async def ask(self, subject: str, body: bytes, timeout_s: float) -> bytes | None:
         try:
             answer = await self._connection.request(subject, body, timeout_s)
@@ -34,7 +37,7 @@ class NatsBus:
         return answer.data if answer is not None else None
 
     async def ask_all(self, subject: str, body: bytes, wait_s: float) -> list[bytes]:
-        client, answers = self._connection.client, []
+        client, answers, clock = self._connection.client, [], asyncio.get_running_loop().time
         no_responders = asyncio.Event()
 
         async def take(message: Msg) -> None:
@@ -48,7 +51,11 @@ class NatsBus:
             subscription = await client.subscribe(inbox, cb=take)
             try:
                 await client.publish(subject, body, inbox)
-                await asyncio.wait_for(no_responders.wait(), wait_s)
+                asked_s = clock()
+                await self.flush()
+                round_trip_s = clock() - asked_s
+                # An answer comes from as far behind the server as this client may be.
+                await asyncio.wait_for(no_responders.wait(), wait_s + 2 * round_trip_s)
             except TimeoutError:
                 return answers
             finally:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
+
+import msgspec  # XX dataclass
 
 from noetl_stream.client.executions.follow import Follower
 from noetl_stream.concurrency import first_done
@@ -50,8 +51,7 @@ class RequestRefused(NoetlError):
         self.diagnostics = list(diagnostics)
 
 
-@dataclass(frozen=True, slots=True)
-class Submission:
+class Submission(msgspec.Struct, frozen=True):
     """A request to run a playbook. ``source`` is its YAML text, checked before (LANGUAGE §9)."""
 
     source: str
