@@ -1,4 +1,4 @@
-"""A server that is frozen between its commit and its publication, on a real queue (PROTOCOL §5 *Fence at the queue*)."""
+"""A server frozen between its commit and its publication, on a real queue (PROTOCOL §5 *Fence at the queue*)."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ async def test_a_database_without_a_schema_is_not_ready_and_names_the_command(em
 
 
 async def test_an_older_schema_is_not_ready_and_is_upgraded(dsn: str, watcher: Any) -> None:
-    await watcher.execute("drop table noetl.execution cascade; delete from noetl.migration where number = 3")
+    await watcher.execute("drop table noetl.execution; delete from noetl.migration where number = 3")
     error = await refusal_by_verify(dsn)
     assert "0003_execution is missing" in error.message
     assert "noetl-stream database migrate" in (error.hint or "")

@@ -55,6 +55,7 @@ class Committer:
             terms=tick.terms,
             dead_letters=[storable(letter) for letter in tick.dead_letters],
             stale_reports=tick.stale_reports,
+            snapshots=self._executions.snapshots_due(state for state, _, _ in tick.touched.values()),
             feed=tick.feed_rows(ticks),
         )
         try:
@@ -119,7 +120,9 @@ class Committer:
         for execution_id, (state, _, _) in tick.touched.items():
             if state.ended:
                 self._executions.end(execution_id)
-            elif state.timers or state.looks_into is not None:
+                continue
+            self._executions.grow(execution_id, tick.segments[execution_id].size)
+            if state.timers or state.looks_into is not None:
                 self._parts.inputs.track(state)
         if tick.inbox:
             self._parts.inbox.notify(tick.inbox)
