@@ -11,7 +11,6 @@ import pytest
 from engine_scenarios import started
 from msgspec import inspect
 from msgspec.structs import replace
-from random_language import random_language
 from random_workers import RandomRun
 
 from noetl_stream.engine.evolve.dispatch import evolve
@@ -28,6 +27,7 @@ from noetl_stream.engine.snapshot import (
 from noetl_stream.engine.state import Execution, LoopState
 from noetl_stream.model.limits import Limits
 from noetl_stream.model.outcome import Payload
+from noetl_stream.testing.random_language import random_language
 from noetl_stream.testing.scenario.scenario import Scenario
 
 SEEDS = 12

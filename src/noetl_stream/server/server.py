@@ -46,7 +46,7 @@ from noetl_stream.server.fold import Fold
 from noetl_stream.server.grants import granted
 from noetl_stream.server.housekeeping import Housekeeping, PartitionAssignment, trim_feed
 from noetl_stream.server.inputs import Input as OwnInput
-from noetl_stream.server.leases import LeaseKeeper
+from noetl_stream.server.leases import PartitionLeaseKeeper
 from noetl_stream.server.parts import ServerParts, ServerPorts, ServerTimes, StateBounds
 from noetl_stream.server.plan_cache import KnownPlaybook, PlanCache, bounded
 from noetl_stream.server.quarantine import InputKind, Quarantine
@@ -78,7 +78,7 @@ class Server(ServerParts):
         self.committer = Committer(self)
         self.responder = RequestResponder(self)
         self.reconciler = Reconciler(ports.queue, ports.log)
-        self.leases = LeaseKeeper(self)
+        self.leases = PartitionLeaseKeeper(self)
         self.assignment = PartitionAssignment(self, self.committer, self.leases)
         self.housekeeping = Housekeeping(self, self.committer, self.leases, self.assignment, self.reconciler)
         self.quarantine = quarantine = Quarantine(self, self.committer)

@@ -55,7 +55,7 @@ def server_on(
         secrets=secrets,
         grants=grants,
     )
-    return Server(host.name, ports, kinds, times, limits, check_once, states)
+    return Server(host.name, ports, kinds, times, limits, checker=check_once, states=states)
 
 
 async def run_worker(host: SimulatedHost, tools: Mapping[str, Tool], slots: int) -> None:

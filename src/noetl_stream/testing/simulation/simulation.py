@@ -147,7 +147,9 @@ async def _run(story: Story, faults: _CheckingFaultPlan) -> SimulationReport:
     length_s = world.clock.monotonic_s()
     digest, constructs = _digest(world), await constructs_of(world)
     await cancel_all_tasks()
-    return SimulationReport(story.seed, faults.kinds, tuple(problems), length_s, digest, happened(faults), constructs)
+    return SimulationReport(
+        story.seed, faults.kinds, tuple(problems), length_s, digest, happened=happened(faults), constructs=constructs
+    )
 
 
 async def _wait_until_quiescent(world: SimulatedWorld, clients: list[asyncio.Task[None]]) -> None:
