@@ -190,7 +190,9 @@ def _record_problems(world: SimulatedWorld, execution_id: str, journal: Sequence
 
 def _width_of_input(rows: Mapping[int, StoredEvent], first: int) -> int:
     """How many events the input at this position has: those of one report up to the first decision."""
+    if (found := rows.get(first)) is None or found.report_id is None:
+        return 1  # a request; the next one has no report either
     position = first
-    while (row := rows.get(position)) is not None and row.cause is None and row.report_id == rows[first].report_id:
+    while (row := rows.get(position)) is not None and row.cause is None and row.report_id == found.report_id:
         position += 1
     return position - first
