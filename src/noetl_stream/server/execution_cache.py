@@ -26,7 +26,7 @@ from noetl_stream.server.state_size import EVICTED_BYTES, STATE_BYTES, values_by
 ENDED_KEPT = 20_000
 
 LOADED_AT_ONCE: Final = 256
-"""How many executions of a takeover are loaded before memory is looked after again."""
+"""How many executions a takeover or a turn loads before memory is looked after again."""
 
 MEASURED_FROM: Final = 256 * 1024
 """Above this a state that has grown twofold is measured before others make room for it: it may keep little of its
