@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 import pytest
 from engine_scenarios import started
 from msgspec.structs import replace
-from random_language import random_language
 from random_workers import RandomRun
 
 from noetl_stream.engine.evolve.dispatch import evolve
@@ -24,6 +23,7 @@ from noetl_stream.engine.snapshot import (
 )
 from noetl_stream.engine.state import Execution, LoopState
 from noetl_stream.model.outcome import Payload
+from noetl_stream.testing.random_language import random_language
 from noetl_stream.testing.scenario.scenario import Scenario
 
 SEEDS = 12

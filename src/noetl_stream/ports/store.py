@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 import msgspec
 
 from noetl_stream.model.status import ExecutionStatus
 from noetl_stream.ports.dead_letters import DeadLetterRow
 from noetl_stream.ports.rows import Json, Row
+
+LONGEST_LEASE_S: Final = 60.0
+"""No server asks for a longer lease. One that ends later than twice this was written by a broken clock."""
 
 
 class PartitionLease(NamedTuple):
@@ -326,6 +329,17 @@ class Store(Protocol):
         """
         ...
 
+    async def end_frozen(self, alive: Collection[str]) -> list[str]:
+        """Ends transactions of owners that have lost their leases a second ago or more, and hold the rows locked.
+
+        Args:
+            alive: Owners that are known to be alive: theirs are left alone.
+
+        Returns:
+            The owners whose transactions were ended.
+        """
+        ...
+
     async def renew(self, owner: str, epochs: Sequence[tuple[int, int]], lease_s: float) -> set[int]:
         """Renews leases, given as ``(partition, epoch)``; returns the partitions still owned."""
         ...
@@ -411,6 +425,10 @@ class Store(Protocol):
 
     async def now_ms(self) -> int:
         """The database's time, by which timers are due."""
+        ...
+
+    async def lease_clock_ms(self) -> int:
+        """As :meth:`now_ms`, on the connection that keeps the leases: the answer takes one round trip."""
         ...
 
     async def iteration_results(self, execution_id: str, step_run_id: str) -> list[StoredEvent]:

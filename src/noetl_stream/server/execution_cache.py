@@ -8,11 +8,12 @@ has an input for an execution loads it first. What a server must know of every l
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from noetl_stream.engine.advance import InvalidPlan
+from noetl_stream.engine.advance import InvalidPlan, Unloaded
 from noetl_stream.engine.snapshot import encode_state
 from noetl_stream.engine.state import Assignment, Execution
 from noetl_stream.errors import PayloadRefused
@@ -52,7 +53,7 @@ class CachedExecution:
     """
 
     state: Execution | None
-    plan: Plan | InvalidPlan
+    plan: Plan | InvalidPlan | Unloaded
     started_ms: int = 0
     at_ms: int = 0
     through: int = 0
@@ -134,7 +135,7 @@ class ExecutionCache:
         """How many living executions are not in memory."""
         return len(self._evicted)
 
-    def begin(self, execution_id: str, plan: Plan | InvalidPlan) -> CachedExecution:
+    def begin(self, execution_id: str, plan: Plan | InvalidPlan | Unloaded) -> CachedExecution:
         """Adds an execution whose request is about to be folded."""
         cached = CachedExecution(None, plan, snapshot_due=self._snapshots.every)
         self._put(execution_id, cached)
@@ -230,8 +231,9 @@ class ExecutionCache:
 
     async def load_partitions(self, partitions: Collection[int]) -> None:
         """Loads all open executions of these partitions, after a takeover."""
-        self._newest = max(self._newest or "", await self._store.newest_execution())
-        living = [key for key in await self._store.live_executions(partitions) if key not in self._evicted]
+        newest, live = await asyncio.gather(self._store.newest_execution(), self._store.live_executions(partitions))
+        self._newest = max(self._newest or "", newest)
+        living = [key for key in live if key not in self._evicted]
         for at in range(0, len(living), LOADED_AT_ONCE):
             await self.load(living[at : at + LOADED_AT_ONCE])
             self.trim()

@@ -31,13 +31,14 @@ from noetl_stream.model.events import (
     RerunRefused,
     TimerFired,
 )
-from noetl_stream.model.outcome import Reference
+from noetl_stream.model.outcome import PLAYBOOK, Reference
+from noetl_stream.playbook.plan import Plan
 from noetl_stream.ports.blobs import Blobs, checksum_of, gather_iterations, read_object
 from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.evaluator import Evaluator
 from noetl_stream.ports.store import Store
 from noetl_stream.server.execution_cache import ExecutionCache
-from noetl_stream.server.plan_cache import PlanCache
+from noetl_stream.server.plan_cache import KnownPlaybook, PlanCache
 
 log = logging.getLogger(__name__)
 
@@ -85,9 +86,9 @@ class ServerInputs:
         self._ahead_ms = 0
         self._broken: BaseException | None = None
 
-    async def synchronize(self) -> None:
-        """Measures how far the database's clock is ahead of this machine's."""
-        self._ahead_ms = await self._store.now_ms() - self._clock.now_ms()
+    def synchronize(self, database_ms: int) -> None:
+        """Notes how far the database's clock is ahead of this machine's."""
+        self._ahead_ms = database_ms - self._clock.now_ms()
 
     def now_ms(self) -> int:
         """The database's time, as last measured."""
@@ -96,7 +97,7 @@ class ServerInputs:
     def track(self, state: Execution) -> None:
         """Tracks a committed or loaded state. Paused states fire nothing; they are tracked again when they resume."""
         if state.awaited is not None and not state.ending:
-            self._load(state.execution_id, state.awaited, state.request)
+            self._load(state, state.awaited)
         if state.evaluation is not None and not state.ending:
             self._begin((state.execution_id, str(state.evaluation.position)), lambda: self._evaluate(state))
         if state.halted:
@@ -182,13 +183,17 @@ class ServerInputs:
         self.forget()
         await end_tasks(tasks)
 
-    def _load(self, execution_id: str, reference: Reference, rerun: ExecutionRequested | None) -> None:
-        def load() -> Coroutine[None, None, None]:
-            if rerun is None:
-                return self._fetch(execution_id, reference)
-            return self._fetch_original(execution_id, rerun)
+    def _load(self, state: Execution, awaited: Reference) -> None:
+        execution_id, request = state.execution_id, state.request
 
-        self._begin((execution_id, reference.key), load)
+        def load() -> Coroutine[None, None, None]:
+            if request is None:
+                return self._fetch(execution_id, awaited)
+            if awaited.store == PLAYBOOK:
+                return self._fetch_playbook(execution_id, awaited.key)
+            return self._fetch_original(execution_id, request)
+
+        self._begin((execution_id, awaited.key), load)
 
     def _begin(self, key: tuple[str, str], load: Callable[[], Coroutine[None, None, None]]) -> None:
         if key not in self._loading:
@@ -214,6 +219,14 @@ class ServerInputs:
         self._loaded.append((execution_id, RecordedFact(fact, at_ms=self.now_ms(), value=value)))
         self._nudge()
 
+    async def _fetch_playbook(self, execution_id: str, digest: str) -> None:
+        known = await self._until_reached(f"playbook {digest}", lambda: self._plans.load(digest))
+        fact: ReferenceResolved | ReferenceLost = ReferenceResolved(digest)
+        if isinstance(known.plan, InvalidPlan):
+            fact = ReferenceLost(digest, known.plan.reason)
+        self._loaded.append((execution_id, RecordedFact(fact, at_ms=self.now_ms(), value=known)))
+        self._nudge()
+
     async def _evaluate(self, state: Execution) -> None:
         asked = state.evaluation
         assert asked is not None
@@ -233,13 +246,14 @@ class ServerInputs:
         self._nudge()
 
     async def _fetch_original(self, execution_id: str, rerun: ExecutionRequested) -> None:
-        async def reused() -> Sequence[Fact]:
+        async def reused() -> tuple[Sequence[Fact], KnownPlaybook]:
             async with self._originals:
-                return await self._reused(execution_id, rerun)
+                known = await self._plans.load(rerun.digest)
+                return await self._reused(execution_id, rerun, known.plan), known
 
-        facts = await self._until_reached(f"the original of {execution_id}", reused)
+        facts, known = await self._until_reached(f"the original of {execution_id}", reused)
         at_ms = self.now_ms()
-        self._loaded += [(execution_id, RecordedFact(fact, at_ms=at_ms)) for fact in facts]
+        self._loaded += [(execution_id, RecordedFact(fact, at_ms=at_ms, value=known)) for fact in facts]
         self._nudge()
 
     async def _read(self, reference: Reference) -> bytes:
@@ -257,7 +271,7 @@ class ServerInputs:
                 log.warning("cannot read %s, will retry: %s", what, error)
                 await self._clock.sleep(LOAD_AGAIN_S)
 
-    async def _reused(self, execution_id: str, request: ExecutionRequested) -> Sequence[Fact]:
+    async def _reused(self, execution_id: str, request: ExecutionRequested, plan: Plan | InvalidPlan) -> Sequence[Fact]:
         """The inputs that start a rerun (LANGUAGE §9 *Rerun*): see :func:`~noetl_stream.engine.rerun.reuse`.
 
         Raises:
@@ -272,7 +286,6 @@ class ServerInputs:
         if row.finished_ms is None:
             text = f"execution {original} has not ended: its status is {row.status}"
             return (RerunRefused("not_ended", text),)
-        plan = (await self._plans.load(request.digest)).plan
         if isinstance(plan, InvalidPlan):
             return (RerunRefused("invalid_playbook", plan.reason),)
         journal = await self._store.journal(original)

@@ -50,8 +50,9 @@ class ServerPorts:
 
 @dataclass(frozen=True, slots=True)
 class ServerTimes:
-    """Intervals in seconds. A lease is renewed every third of its length; reconcile also runs after every takeover.
+    """Intervals in seconds. Reconcile also runs after every takeover.
 
+    ``lease_s``: the shortest lease, for stores that answer soon; ``silence_s``: how long EVENTS may be silent then.
     ``mark_s``: how often published ticks and the cursors of idle partitions are written.
     ``feed_keep_s``: how long the whole feed can be resumed; older parts are trimmed.
     """
@@ -94,7 +95,7 @@ class ServerParts:
             ports.store, self.snapshots, self._cursor_of, self.inputs.track, states.max_bytes
         )
         self.publications = Publications(ports.log, ports.queue, ports.clock)
-        self.ownership = PartitionOwnership(owner, ports.store, ports.log, times.lease_s)
+        self.ownership = PartitionOwnership(owner, ports.store, ports.log, ports.queue, times.lease_s)
         self.inbox = Inbox(ports.store, ports.bus, lambda id: self.ownership.get(id) is not None, self.reader.nudge)
 
     def _cursor_of(self, partition: int) -> int:

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from noetl_stream.engine.advance import InvalidPlan
+from noetl_stream.engine.advance import UNLOADED, InvalidPlan, Unloaded
 from noetl_stream.engine.replay import replay_entries
 from noetl_stream.engine.snapshot import (
     MAX_SNAPSHOT_BYTES,
@@ -50,7 +50,7 @@ class LoadedState(NamedTuple):
     """
 
     state: Execution | None
-    plan: Plan | InvalidPlan
+    plan: Plan | InvalidPlan | Unloaded
     size: int
     snapshot_due: int
 
@@ -172,11 +172,12 @@ class Snapshots:
 
     async def _loaded(self, base: _Base) -> LoadedState:
         state = base.state
-        known = await self._plans.load(state.digest if state is not None else "")
-        if isinstance(known.plan, InvalidPlan) and state is not None and state.status == "running":
+        plan: Plan | InvalidPlan | Unloaded = UNLOADED
+        if state is None or state.request is None:  # else it is loaded beside the loop
+            plan = (await self._plans.load(state.digest if state is not None else "")).plan
+        if isinstance(plan, InvalidPlan) and state is not None and state.status == "running":
             raise NotReady(
-                f"execution {state.execution_id} uses a playbook that does not compile on this server: "
-                f"{known.plan.reason}",
+                f"execution {state.execution_id} uses a playbook that does not compile on this server: {plan.reason}",
                 hint="install the tool kinds it was accepted with",
             )
-        return LoadedState(state, known.plan, base.size, base.snapshot_due)
+        return LoadedState(state, plan, base.size, base.snapshot_due)

@@ -55,6 +55,10 @@ DEFAULT_HOME = "~/.noetl"
 DEFAULT_CONFIG = "~/.config"
 TOKEN_VARIABLE = "NOETL_TOKEN"
 DEFAULT_POOL = "default"
+
+EMBEDDED_CLUSTER = "noetl-embedded"
+"""The `cluster_name` of the embedded Postgres."""
+
 DEFAULT_SLOTS = 64
 MAX_SLOTS = 10_000
 MAX_DUCKDB_THREADS = 1_024

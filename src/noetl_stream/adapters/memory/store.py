@@ -21,6 +21,7 @@ from noetl_stream.ports.dead_letters import DeadLetter, DeadLetterRow
 from noetl_stream.ports.journal import page_of, results_of
 from noetl_stream.ports.rows import Row, columns, json_columns
 from noetl_stream.ports.store import (
+    LONGEST_LEASE_S,
     EntryRow,
     ExecutionRow,
     FedEvent,
@@ -201,7 +202,7 @@ class MemoryStore:
         free = [
             row
             for row in self.tables.partitions
-            if row.owner is None or not now_s <= row.lease_until_s <= now_s + 2 * lease_s
+            if row.owner is None or not now_s <= row.lease_until_s <= now_s + 2 * LONGEST_LEASE_S
         ]
         taken = free[:limit]
         for row in taken:
@@ -222,6 +223,9 @@ class MemoryStore:
             raise Fenced("another server has the partition")
         row.folding = execution_id
 
+    async def end_frozen(self, alive: Collection[str]) -> list[str]:
+        return []  # it has no transaction that takes time
+
     async def renew(self, owner: str, epochs: Sequence[tuple[int, int]], lease_s: float) -> set[int]:
         mine = [row for id, epoch in epochs if (row := self._row(id)) and (row.owner, row.epoch) == (owner, epoch)]
         for row in mine:
@@ -234,7 +238,7 @@ class MemoryStore:
             if row is not None and (row.owner, row.epoch) == (owner, epoch):
                 row.owner, row.given_back, row.lease_until_s = None, True, self._clock.monotonic_s()
                 row.folding = None
-                row.published_tick = published_tick
+                row.published_tick = max(row.published_tick, published_tick)
 
     async def read_partitions(self, ids: Collection[int] | None = None) -> list[PartitionView]:
         """See :meth:`noetl_stream.ports.store.Store.read_partitions`. Sorted by id."""
@@ -353,6 +357,9 @@ class MemoryStore:
         return sorted(one for one in waiting if one not in timers | receivers)[:limit]
 
     async def now_ms(self) -> int:
+        return self._clock.now_ms()
+
+    async def lease_clock_ms(self) -> int:
         return self._clock.now_ms()
 
     async def live_executions(self, partitions: Collection[int]) -> dict[str, str]:

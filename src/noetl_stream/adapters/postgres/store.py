@@ -15,6 +15,7 @@ from noetl_stream.adapters.postgres.access import (
 from noetl_stream.adapters.postgres.catalog import PostgresCatalog
 from noetl_stream.adapters.postgres.cursors import PostgresCursors
 from noetl_stream.adapters.postgres.database import Database
+from noetl_stream.adapters.postgres.leases import Leases
 from noetl_stream.adapters.postgres.listing import Listing
 from noetl_stream.adapters.postgres.migrate import AppliedMigration, require_schema
 from noetl_stream.adapters.postgres.statements import row_of
@@ -41,6 +42,7 @@ from noetl_stream.ports.store import (
     Tick,
     TimerRow,
 )
+from noetl_stream.settings.environment import EMBEDDED_CLUSTER
 
 ENTRIES_AT_ONCE: Final = 500
 """How many entries of a journal are looked through at once for events of certain names."""
@@ -67,6 +69,7 @@ class PostgresStore(Listing):
         self.idempotency = PostgresIdempotency(database)
         self.dead_letters = PostgresDeadLetters(database)
         self._writer = Writer(database, commit_timeout_s=commit_timeout_s)
+        self._leases = Leases(database, self._writer.connection)
 
     @classmethod
     async def open(cls, dsn: str, *, name: str, commit_timeout_s: float = COMMIT_TIMEOUT_S) -> PostgresStore:
@@ -95,14 +98,15 @@ class PostgresStore(Listing):
             )
 
     async def durability_warnings(self) -> list[str]:
-        rows = await self._database.fetch("unsafe_settings")
-        return [f"Postgres has {name} = {value}: a power failure may lose acknowledged work" for name, value in rows]
+        rows = await self._database.fetch("unsafe_settings", embedded_cluster=EMBEDDED_CLUSTER)
+        return [_durability_warning(name, value) for name, value in rows]
 
     async def excess_rights(self, role: str) -> list[str]:
         """What the connected user may do in the schema although members of ``role`` may not; [] if all is well."""
         return [row[0] for row in await self._database.fetch("excess_rights", role=role)]
 
     async def close(self) -> None:
+        await self._leases.close()
         await self._writer.close()
         await self._database.close()
 
@@ -124,7 +128,7 @@ class PostgresStore(Listing):
         self, owner: str, lease_s: float, limit: int, alive: Collection[str] = ()
     ) -> list[PartitionLease]:
         """See :meth:`noetl_stream.ports.store.Store.take_over`. Sorted by id."""
-        return await self._writer.take_over(owner, lease_s, limit, alive)
+        return await self._leases.take_over(owner, lease_s, limit, alive)
 
     async def owned(self, owner: str) -> list[PartitionLease]:
         """See :meth:`noetl_stream.ports.store.Store.owned`. When it returns, earlier commits have ended."""
@@ -138,15 +142,13 @@ class PostgresStore(Listing):
             raise Fenced("another server has the partition")
 
     async def renew(self, owner: str, epochs: Sequence[tuple[int, int]], lease_s: float) -> set[int]:
-        ids, numbers = [id for id, _ in epochs], [epoch for _, epoch in epochs]
-        rows = await self._database.fetch("renew", owner=owner, partition_ids=ids, epochs=numbers, lease_s=lease_s)
-        return {row[0] for row in rows}
+        return await self._leases.renew(owner, epochs, lease_s)
 
     async def give_back(self, owner: str, epochs: Sequence[tuple[int, int]], published: Sequence[int]) -> None:
-        ids, numbers = [id for id, _ in epochs], [epoch for _, epoch in epochs]
-        await self._database.fetch(
-            "give_back", owner=owner, partition_ids=ids, epochs=numbers, published_ticks=published
-        )
+        await self._leases.give_back(owner, epochs, published)
+
+    async def end_frozen(self, alive: Collection[str]) -> list[str]:
+        return await self._leases.end_frozen(alive)
 
     async def read_partitions(self, ids: Collection[int] | None = None) -> list[PartitionView]:
         rows = await self._database.fetch("read_partitions", ids=None if ids is None else list(ids))
@@ -157,6 +159,9 @@ class PostgresStore(Listing):
 
     async def now_ms(self) -> int:
         return int((await self._database.fetch("now_ms"))[0][0])
+
+    async def lease_clock_ms(self) -> int:
+        return await self._leases.clock_ms()
 
     # --- reading ------------------------------------------------------------------------------------------------------
 
@@ -304,6 +309,13 @@ class PostgresDeadLetters:
 
     async def discard(self, letter_id: str, by: str, at_ms: int) -> bool:
         return bool(await self._database.fetch("discard_dead_letter", id=letter_id, by=by, at_ms=at_ms))
+
+
+def _durability_warning(setting: str, value: str) -> str:
+    if setting == "synchronous_standby_names":
+        missing = "no synchronous standby (synchronous_standby_names is empty)"
+        return f"Postgres has {missing}: a failover may lose acknowledged work"
+    return f"Postgres has {setting} = {value}: a power failure or failover may lose acknowledged work"
 
 
 def _rows_for(limit: int | None) -> int | None:
