@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 
-from nats_process import NatsServer
+from nats_process import NatsCluster
 from noetl_stream.adapters.nats.command_queue import NatsCommandQueue
 from noetl_stream.adapters.nats.connection import NatsConnection
 from noetl_stream.adapters.nats.streams import ensure_streams
@@ -20,18 +18,9 @@ from noetl_stream.testing.waiting import until_it_is
 
 
 @pytest.fixture
-async def clustered(tmp_path: Path) -> AsyncIterator[NatsConnection]:
+async def clustered(cluster: NatsCluster) -> AsyncIterator[NatsConnection]:
     """A connection to a cluster in which each stream has three copies."""
-    names = ("one", "two", "three")
-    addresses = [_free_address() for _ in names]
-    routes = [f"nats://{address}" for address in addresses]
-    servers = []
-    for name, address in zip(names, addresses, strict=True):
-        (tmp_path / name).mkdir()
-        cluster = f"cluster {{name: tests, listen: {address}, routes: [{', '.join(routes)}]}}"
-        servers.append(NatsServer(tmp_path / name, f"\nserver_name: {name}\n{cluster}\n"))
-        servers[-1].start()
-    connection = await NatsConnection.open(servers[0].url, name="tests")
+    connection = await NatsConnection.open(cluster.url, name="tests")
 
     async def is_ready() -> bool:
         try:
@@ -44,14 +33,6 @@ async def clustered(tmp_path: Path) -> AsyncIterator[NatsConnection]:
     await until_it_is(True, is_ready)
     yield connection
     await connection.close()
-    for server in servers:
-        server.end()
-
-
-def _free_address() -> str:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return f"127.0.0.1:{free.getsockname()[1]}"
 
 
 async def test_many_commands_of_one_partition_pass_a_cluster(clustered: NatsConnection) -> None:

@@ -17,6 +17,7 @@ import msgspec
 EMPTY: msgspec.Raw = msgspec.Raw(b"null")
 
 EXECUTION = "execution"
+PLAYBOOK = "playbook"
 """The ``store`` of a reference to a whole execution, which a rerun awaits; ``key`` is its id. No payload has it."""
 
 

@@ -9,6 +9,8 @@ from operator import attrgetter, itemgetter
 from typing import Final
 
 from noetl_stream.concurrency import end_tasks
+from noetl_stream.engine.advance import UNLOADED, InvalidPlan, Unloaded
+from noetl_stream.engine.state import RecordedFact
 from noetl_stream.errors import (
     Fenced,
     JournalConflict,
@@ -26,6 +28,7 @@ from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
 from noetl_stream.model.messages import Request
 from noetl_stream.playbook.compile.compiler import Checker, check_again
 from noetl_stream.playbook.kinds.spec import Kinds
+from noetl_stream.playbook.plan import Plan
 from noetl_stream.ports import subjects
 from noetl_stream.ports.event_log import ReportedMessage
 from noetl_stream.ports.store import InboxItem, PlaybookRow
@@ -38,15 +41,16 @@ from noetl_stream.server.client_requests import (
 )
 from noetl_stream.server.commit import Committer
 from noetl_stream.server.credentials import with_credentials
+from noetl_stream.server.execution_cache import OwedCommand
 from noetl_stream.server.fold import Fold
 from noetl_stream.server.grants import granted
 from noetl_stream.server.housekeeping import Housekeeping, PartitionAssignment, trim_feed
 from noetl_stream.server.inputs import Input as OwnInput
-from noetl_stream.server.leases import LeaseKeeper
-from noetl_stream.server.parts import ServerParts, ServerPorts, ServerTimes
-from noetl_stream.server.plan_cache import PlanCache, bounded
+from noetl_stream.server.leases import PartitionLeaseKeeper
+from noetl_stream.server.parts import ServerParts, ServerPorts, ServerTimes, StateBounds
+from noetl_stream.server.plan_cache import KnownPlaybook, PlanCache, bounded
 from noetl_stream.server.quarantine import InputKind, Quarantine
-from noetl_stream.server.reconcile import OwedCommand, Reconciler
+from noetl_stream.server.reconcile import Reconciler
 from noetl_stream.server.responder import RequestResponder
 from noetl_stream.server.schemas import with_schemas
 from noetl_stream.server.tick import PendingTick
@@ -67,13 +71,14 @@ class Server(ServerParts):
         times: ServerTimes | None = None,
         limits: Limits = DEFAULT_LIMITS,
         checker: Checker = check_again,
+        states: StateBounds | None = None,
     ) -> None:
         plans = PlanCache(ports.store, ports.blobs, kinds, limits, checker)
-        super().__init__(owner, ports, plans, times or ServerTimes())
+        super().__init__(owner, ports, plans, times or ServerTimes(), states or StateBounds())
         self.committer = Committer(self)
         self.responder = RequestResponder(self)
         self.reconciler = Reconciler(ports.queue, ports.log)
-        self.leases = LeaseKeeper(self)
+        self.leases = PartitionLeaseKeeper(self)
         self.assignment = PartitionAssignment(self, self.committer, self.leases)
         self.housekeeping = Housekeeping(self, self.committer, self.leases, self.assignment, self.reconciler)
         self.quarantine = quarantine = Quarantine(self, self.committer)
@@ -128,6 +133,7 @@ class Server(ServerParts):
             await presence.close()
             await self.reader.close()
             await self.inputs.close()
+            await self.plans.close()
             await self.ports.evaluator.close()
             if in_order:
                 await self.assignment.release_all()
@@ -148,6 +154,7 @@ class Server(ServerParts):
             await self._fold_inputs()
             await self._issue_missing()
             self.ownership.turn_ended()
+            self.executions.trim()
         except (Fenced, OutcomeUnknown) as error:
             log.warning("a tick failed: %s", error)
             await self._reload()
@@ -212,14 +219,31 @@ class Server(ServerParts):
 
     async def _begin(self, execution_id: str, request: ExecutionRequested) -> PlaybookRow | None:
         """Adds a requested execution with its playbook; returns the source to store, if any."""
-        known = await self.plans.load(request.digest)
+        known = await self.plans.at_hand(request.digest)
+        if known is None:
+            self.executions.begin(execution_id, UNLOADED)
+            return None
+        self.executions.begin(execution_id, await self._checked(known.plan, request))
+        return known.row
+
+    async def _checked(self, known: Plan | InvalidPlan, request: ExecutionRequested) -> Plan | InvalidPlan:
+        """The playbook of a request with all that it needs besides; or why it may not run."""
         grants = self.ports.grants.current() if self.ports.grants is not None else None
         caller = await self._caller_of(request) if grants is not None else None
-        plan = granted(bounded(known.plan), grants, caller)
+        plan = granted(bounded(known), grants, caller)
         if request.rerun is None:  # which has the schemas of its original
             plan = await with_schemas(plan, self.ports.catalog, grants)
-        self.executions.begin(execution_id, await with_credentials(plan, self.ports.secrets, grants))
-        return known.row
+        return await with_credentials(plan, self.ports.secrets, grants)
+
+    async def _take_playbook(self, execution_id: str, recorded: RecordedFact, tick: PendingTick) -> None:
+        """Gives an execution that was parked for its playbook what was loaded."""
+        cached, known = self.executions.get(execution_id), recorded.value
+        if cached is None or not isinstance(cached.plan, Unloaded) or not isinstance(known, KnownPlaybook):
+            return
+        if cached.state is not None and cached.state.request is not None:
+            cached.plan = await self._checked(known.plan, cached.state.request)
+            if known.row is not None:
+                tick.playbooks[known.row.digest] = known.row
 
     async def _caller_of(self, request: ExecutionRequested) -> str | None:
         """The path of the playbook that called this one; ``None`` if none did."""
@@ -256,7 +280,7 @@ class Server(ServerParts):
 
     async def _fold_inputs(self) -> None:
         """Folds timers that are due and results that were loaded."""
-        ready = self.inputs.ready(self.executions)
+        ready = await self.inputs.ready(self.executions)
         if ready:
             self.inputs.put_back(await self.quarantine.fold(ready, self._own_inputs))
 
@@ -264,6 +288,7 @@ class Server(ServerParts):
         rest: Sequence[OwnInput] = ()
         fold = Fold(self.executions, self.ports.capabilities)
         for number, (execution_id, recorded) in enumerate(ready, start=1):
+            await self._take_playbook(execution_id, recorded, fold.tick)
             fold.own_input(execution_id, recorded)
             if fold.is_full:
                 rest = ready[number:]
@@ -274,7 +299,7 @@ class Server(ServerParts):
 
     async def _issue_missing(self) -> None:
         """Reissues owed commands that the queue has lost (PROTOCOL §2 *Reconcile*)."""
-        missing = self.reconciler.take_missing(self.executions, self._folded)
+        missing = await self.reconciler.take_missing(self.executions, self._folded)
         if missing:
             await self.quarantine.fold(missing, self._owed)
 

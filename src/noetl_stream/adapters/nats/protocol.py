@@ -94,6 +94,8 @@ CHECK_UNDER_WAY = 10164
 
 STORE_REFUSED = 10077
 JETSTREAM_OFF = frozenset({10039, 10076})
+WITHOUT_LEADER = frozenset({10008})
+"""A cluster is electing a leader; ask again."""
 
 decode_publish_ack = msgspec.json.Decoder(PublishAck).decode
 

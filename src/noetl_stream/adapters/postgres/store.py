@@ -36,11 +36,13 @@ from noetl_stream.ports.store import (
     PartitionView,
     PlaybookRow,
     RequestRow,
+    SnapshotRow,
     StoredEntry,
     StoredEvent,
     Tick,
     TimerRow,
 )
+from noetl_stream.settings.environment import EMBEDDED_CLUSTER
 
 ENTRIES_AT_ONCE: Final = 500
 """How many entries of a journal are looked through at once for events of certain names."""
@@ -96,8 +98,8 @@ class PostgresStore(Listing):
             )
 
     async def durability_warnings(self) -> list[str]:
-        rows = await self._database.fetch("unsafe_settings")
-        return [f"Postgres has {name} = {value}: a power failure may lose acknowledged work" for name, value in rows]
+        rows = await self._database.fetch("unsafe_settings", embedded_cluster=EMBEDDED_CLUSTER)
+        return [_durability_warning(name, value) for name, value in rows]
 
     async def excess_rights(self, role: str) -> list[str]:
         """What the connected user may do in the schema although members of ``role`` may not; [] if all is well."""
@@ -184,11 +186,21 @@ class PostgresStore(Listing):
             after = last_position(execution_id, entries[-1])
         return found
 
-    async def journals(self, execution_ids: Collection[str]) -> dict[str, list[StoredEntry]]:
-        journals: dict[str, list[StoredEntry]] = {execution_id: [] for execution_id in execution_ids}
-        for execution_id, *entry in await self._database.fetch("journals", execution_ids=list(execution_ids)):
+    async def journals(self, after: Mapping[str, int], limit: int | None = None) -> dict[str, list[StoredEntry]]:
+        journals: dict[str, list[StoredEntry]] = {execution_id: [] for execution_id in after}
+        rows = await self._database.fetch(
+            "journals", execution_ids=list(after), positions=list(after.values()), limit=limit
+        )
+        for execution_id, *entry in rows:
             journals[execution_id].append(StoredEntry._make(entry))
         return journals
+
+    async def snapshots(self, execution_ids: Collection[str], through: int | None = None) -> dict[str, SnapshotRow]:
+        rows = await self._database.fetch("snapshots", execution_ids=list(execution_ids), through=through)
+        return {row[0]: row_of(SnapshotRow, row) for row in rows}
+
+    async def drop_snapshots(self, execution_id: str) -> None:
+        await self._database.fetch("drop_snapshots", execution_id=execution_id)
 
     async def iteration_results(self, execution_id: str, step_run_id: str) -> list[StoredEvent]:
         rows = await self._database.fetch("iteration_results", execution_id=execution_id, step_run_id=step_run_id)
@@ -297,6 +309,13 @@ class PostgresDeadLetters:
 
     async def discard(self, letter_id: str, by: str, at_ms: int) -> bool:
         return bool(await self._database.fetch("discard_dead_letter", id=letter_id, by=by, at_ms=at_ms))
+
+
+def _durability_warning(setting: str, value: str) -> str:
+    if setting == "synchronous_standby_names":
+        missing = "no synchronous standby (synchronous_standby_names is empty)"
+        return f"Postgres has {missing}: a failover may lose acknowledged work"
+    return f"Postgres has {setting} = {value}: a power failure or failover may lose acknowledged work"
 
 
 def _rows_for(limit: int | None) -> int | None:

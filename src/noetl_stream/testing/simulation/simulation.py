@@ -15,7 +15,7 @@ from hashlib import blake2b
 from random import Random
 from typing import Any
 
-from noetl_stream.server.parts import ServerTimes
+from noetl_stream.server.parts import ServerTimes, StateBounds
 from noetl_stream.testing.simulation.checks import end_of, final_problems, memory_problems, quarantine_problems
 from noetl_stream.testing.simulation.constructs import constructs_of
 from noetl_stream.testing.simulation.faults import FaultPlan, kinds_of
@@ -33,6 +33,9 @@ LONGEST_S = 3_000.0
 """How long the phase without faults lasts at most."""
 
 POLL_S = 2.0
+TIGHT = StateBounds(max_bytes=1, snapshot_every=5)
+"""In every third seed each state is evicted after each turn, and loaded from snapshots."""
+
 CHECKED_COMMITS = 0.1
 """The share of commits after which memory is compared with the journal."""
 
@@ -136,7 +139,8 @@ def forget_calm_ends() -> None:
 
 async def _run(story: Story, faults: _CheckingFaultPlan) -> SimulationReport:
     times = ServerTimes(reconcile_s=0.0 if "reconcile always" in faults.kinds else 10.0)
-    world = SimulatedWorld(faults, times, faults.poison, inbox_is_late="inbox late" in faults.kinds)
+    states = TIGHT if story.seed % 3 == 0 else StateBounds()
+    world = SimulatedWorld(faults, times, faults.poison, states, inbox_is_late="inbox late" in faults.kinds)
     await world.register()
     strikes = faults.enter(world)
     for role, count in (("server", story.servers), ("worker", story.workers)):
@@ -162,7 +166,9 @@ async def _run(story: Story, faults: _CheckingFaultPlan) -> SimulationReport:
     length_s = world.clock.monotonic_s()
     digest, constructs = _digest(world), await constructs_of(world)
     await cancel_all_tasks()
-    return SimulationReport(story.seed, faults.kinds, tuple(problems), length_s, digest, happened(faults), constructs)
+    return SimulationReport(
+        story.seed, faults.kinds, tuple(problems), length_s, digest, happened=happened(faults), constructs=constructs
+    )
 
 
 async def _wait_until_quiescent(world: SimulatedWorld, clients: list[asyncio.Task[None]]) -> None:

@@ -18,7 +18,7 @@ from noetl_stream.model.events import Fact
 from noetl_stream.model.messages import Report
 from noetl_stream.ports.store import Store
 from noetl_stream.server.lost_stream import reconcile_cursors
-from noetl_stream.server.parts import ServerTimes
+from noetl_stream.server.parts import ServerTimes, StateBounds
 from noetl_stream.server.server import Server
 from noetl_stream.testing.conformance.catalog import registered
 from noetl_stream.testing.simulation.clients import SimulatedClients
@@ -50,7 +50,13 @@ class SimulatedWorld:
     """
 
     def __init__(
-        self, injector: FaultInjector, times: ServerTimes, poison: Poison | None = None, *, inbox_is_late: bool = False
+        self,
+        injector: FaultInjector,
+        times: ServerTimes,
+        poison: Poison | None,
+        states: StateBounds,
+        *,
+        inbox_is_late: bool = False,
     ) -> None:
         self.clock = simulated_clock()
         self.broker = MemoryBroker(self.clock)
@@ -69,6 +75,7 @@ class SimulatedWorld:
         self._servers_store: Store = store
         self._injector = injector
         self._times = times
+        self._states = states
         self._recovering = asyncio.Lock()
         self._hosts: list[SimulatedHost] = []
         self._tasks: list[asyncio.Task[Any]] = []
@@ -87,7 +94,7 @@ class SimulatedWorld:
         host = SimulatedHost(f"{role}-{len(self._hosts) + 1}", self.broker, self._servers_store, self._injector)
         self._hosts.append(host)
         if role == "server":
-            server = self.servers[host.name] = server_on(host, self.catalog, KINDS, self._times)
+            server = self.servers[host.name] = server_on(host, self.catalog, KINDS, self._times, states=self._states)
             self._begin(self._until_it_ends(host, server.run()))
         else:
             tools: dict[str, Tool] = {"work": WorkTool(self.clock, self.effects, host.awake), "noop": NoopTool()}
