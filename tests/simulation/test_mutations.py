@@ -9,7 +9,8 @@ from mutations import MUTATIONS, Mutation
 
 from noetl_stream.testing.simulation.simulation import forget_calm_ends, simulate
 
-SEEDS = 200
+SEEDS = 60
+"""Within so many each is found; `docs/explanation/reliability.md` says by which."""
 
 
 @pytest.fixture(autouse=True)
