@@ -310,8 +310,13 @@ class Store(Protocol):
         """
         ...
 
-    async def set_folding(self, owner: str, partition: int, epoch: int, execution_id: str | None) -> None:
+    async def set_folding(
+        self, owner: str, partition: int, epoch: int, execution_id: str | None, cleared: bool = False
+    ) -> None:
         """Records the execution of which an input is folded next, alone, for the next owner if this one dies of it.
+
+        Args:
+            cleared: Whether what was recorded before has come to a good end: it is no suspect any more.
 
         Raises:
             Fenced: the lease is lost.

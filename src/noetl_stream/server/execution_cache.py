@@ -11,9 +11,11 @@ from noetl_stream.engine.replay import replay_entries
 from noetl_stream.engine.state import Assignment, Execution
 from noetl_stream.errors import NotReady
 from noetl_stream.lru import LruCache
+from noetl_stream.model import codec
+from noetl_stream.model.events import ExecutionQuarantined
 from noetl_stream.model.ids import partition_of
 from noetl_stream.playbook.plan import Plan
-from noetl_stream.ports.store import Store, StoredEntry
+from noetl_stream.ports.store import ExecutionRow, Store, StoredEntry
 from noetl_stream.server.plan_cache import PlanCache
 
 ENDED_KEPT = 20_000
@@ -26,7 +28,8 @@ JOURNALS_AT_ONCE = 64
 class CachedExecution:
     """One execution in memory. ``at_ms`` is the time of its last fact.
 
-    ``through``: its reported messages up to this sequence are folded, those without effect included.
+    ``through``: its reported messages up to this sequence are folded, those without effect included. ``is_stub``: it is
+    quarantined, and its journal was not read, which servers may have died of.
     """
 
     state: Execution | None
@@ -34,12 +37,13 @@ class CachedExecution:
     started_ms: int = 0
     at_ms: int = 0
     through: int = 0
+    is_stub: bool = False
 
 
 class ExecutionCache:
     """Keyed by execution; dropped by partition when a lease is lost (PROTOCOL §2: memory is per epoch).
 
-    ``loaded`` is called with every state read from the journal.
+    ``loaded`` is called with every state read from the journal. ``has_stubs``: stubs were added.
     """
 
     def __init__(
@@ -52,6 +56,7 @@ class ExecutionCache:
         self._executions: dict[str, CachedExecution] = {}
         self._ended: LruCache[str, bool] = LruCache(ENDED_KEPT)
         self._newest: str | None = None
+        self.has_stubs = False
 
     def get(self, execution_id: str) -> CachedExecution | None:
         return self._executions.get(execution_id)
@@ -107,7 +112,7 @@ class ExecutionCache:
         return len(self._executions)
 
     async def load(self, execution_ids: Collection[str]) -> None:
-        """Loads those executions from Postgres that are not in memory."""
+        """Loads those executions from Postgres that are not in memory; of quarantined ones only a stub."""
         unknown = [key for key in execution_ids if not self.is_known(key) and not self._is_new(key)]
         if not unknown:
             return
@@ -116,8 +121,55 @@ class ExecutionCache:
         for execution_id, row in rows.items():
             if row.finished_ms is not None:
                 self.end(execution_id)
+            elif row.status == "quarantined":
+                await self._add_stub(row)
             else:
                 open_ids.append(execution_id)
+        await self._load_journals(open_ids)
+
+    async def load_freed(self, execution_id: str) -> None:
+        """Loads a quarantined execution that is about to be resumed or cancelled."""
+        cached = self._executions.get(execution_id)
+        if cached is not None and cached.is_stub:
+            await self._load_journals([execution_id])
+
+    async def load_stub(self, execution_id: str) -> bool:
+        """Adds what stands for an execution that cannot be loaded; returns whether there is one that has not ended."""
+        rows = await self._store.executions([execution_id])
+        for row in rows.values():
+            if row.finished_ms is None:
+                await self._add_stub(row)
+        return execution_id in self._executions
+
+    async def _add_stub(self, row: ExecutionRow) -> None:
+        reason = ""
+        for event in await self._store.events_named(row.execution_id, ["execution.quarantined"]):
+            fact = codec.decode_fact(event.data)
+            reason = fact.reason if isinstance(fact, ExecutionQuarantined) else reason
+        is_set_aside = row.status == "quarantined"
+        state = Execution(
+            row.execution_id,
+            "",
+            row.digest,
+            status="running",
+            position=row.position,
+            path=row.path,
+            version=row.version,
+            trace_id=row.trace_id,
+            ctx=codec.decode_json(row.ctx),
+            ctx_version=row.ctx_version,
+            discarded=row.discarded,
+            at_ms=row.updated_ms,
+            paused_at_ms=row.updated_ms if is_set_aside else 0,
+            quarantined=reason or "its journal was not read" if is_set_aside else "",
+            rerun_of=row.rerun_of or "",
+        )
+        through = self._cursor_of(row.partition)
+        stub = CachedExecution(state, UNLOADED, row.started_ms, row.updated_ms, through, is_stub=True)
+        self._executions[row.execution_id] = stub
+        self.has_stubs = True
+
+    async def _load_journals(self, open_ids: Sequence[str]) -> None:
         for at in range(0, len(open_ids), JOURNALS_AT_ONCE):
             journals = await self._store.journals(open_ids[at : at + JOURNALS_AT_ONCE])
             for execution_id, journal in journals.items():

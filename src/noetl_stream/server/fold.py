@@ -69,6 +69,9 @@ MAX_COMMAND_BYTES = 3 * 1024 * 1024
 TICK_OPERATIONS: Final = 10_000
 """How much work in templates one tick takes up; the inputs that are left are folded by the next."""
 
+FREEING: Final = (CancelRequested, ResumeRequested)
+"""What a quarantined execution takes."""
+
 IN_NO_JOURNAL = 0
 """The position of a request that changes nothing."""
 
@@ -191,7 +194,7 @@ class Fold:
     def inbox_message(self, item: InboxItem, message: InboxMessage, at_ms: int) -> None:
         """Folds a message between executions; one to a quarantined execution becomes a dead letter."""
         state = self._executions.state(message.execution_id)
-        if state is not None and state.quarantined and not isinstance(message.fact, _FREEING):
+        if state is not None and state.quarantined and not isinstance(message.fact, FREEING):
             self.tick.dead_letters.append(inbox_letter(item, at_ms, QUARANTINED))
         else:
             self.own_input(message.execution_id, RecordedFact(message.fact, at_ms=at_ms))
@@ -205,7 +208,7 @@ class Fold:
         if cached is None:
             return
         quarantined = cached.state is not None and cached.state.quarantined
-        if not quarantined or isinstance(recorded.fact, _FREEING):
+        if not quarantined or isinstance(recorded.fact, FREEING):
             self._apply(cached, execution_id, Input.by_server(recorded))
 
     def issue_again(self, execution_id: str, command_id: str, reason: str) -> None:
@@ -406,7 +409,6 @@ class Fold:
 
 
 _UNKNOWN = NotTaken("unknown")
-_FREEING = (CancelRequested, ResumeRequested)
 
 
 def _issued_too_often(assignment: Assignment, limits: Limits, reason: str) -> ErrorInfo | None:

@@ -41,7 +41,7 @@ from noetl_stream.server.client_requests import (
 )
 from noetl_stream.server.commit import Committer
 from noetl_stream.server.credentials import with_credentials
-from noetl_stream.server.fold import Fold
+from noetl_stream.server.fold import FREEING, Fold
 from noetl_stream.server.grants import granted
 from noetl_stream.server.housekeeping import Housekeeping, PartitionAssignment, trim_feed
 from noetl_stream.server.inputs import Input as OwnInput
@@ -203,6 +203,10 @@ class Server(ServerParts):
 
     async def _prepare(self, bodies: Bodies, tick: PendingTick) -> None:
         """Loads what the fold needs: executions, and the playbooks of new ones."""
+        if self.executions.has_stubs:
+            for message, body in bodies:
+                if isinstance(body, Request) and isinstance(body.fact, FREEING):
+                    await self.executions.load_freed(message.execution_id)
         ids = {message.execution_id for message, _ in bodies if self.executions.get(message.execution_id) is None}
         if not ids:
             return
@@ -267,6 +271,8 @@ class Server(ServerParts):
                 continue
             if isinstance(message.fact, ExecutionRequested) and not self.executions.is_known(message.execution_id):
                 await self._begin(message.execution_id, message.fact)
+            elif isinstance(message.fact, FREEING):
+                await self.executions.load_freed(message.execution_id)
             fold.inbox_message(item, message, at_ms)
             if fold.is_full:
                 items, rest = items[:number], items[number:]

@@ -214,10 +214,14 @@ class MemoryStore:
             row.given_back, row.folding = False, None
         return [row.lease() for row in taken]
 
-    async def set_folding(self, owner: str, partition: int, epoch: int, execution_id: str | None) -> None:
+    async def set_folding(
+        self, owner: str, partition: int, epoch: int, execution_id: str | None, cleared: bool = False
+    ) -> None:
         row = self._row(partition)
         if row is None or (row.owner, row.epoch) != (owner, epoch):
             raise Fenced("another server has the partition")
+        if cleared and row.folding and row.folding == row.suspect:
+            row.suspicions = 0
         row.folding = execution_id
 
     async def end_frozen(self, alive: Collection[str]) -> list[str]:

@@ -133,9 +133,11 @@ class PostgresStore(Listing):
         """See :meth:`noetl_stream.ports.store.Store.owned`. When it returns, earlier commits have ended."""
         return await self._writer.owned(owner)
 
-    async def set_folding(self, owner: str, partition: int, epoch: int, execution_id: str | None) -> None:
+    async def set_folding(
+        self, owner: str, partition: int, epoch: int, execution_id: str | None, cleared: bool = False
+    ) -> None:
         rows = await self._database.fetch(
-            "set_folding", owner=owner, partition=partition, epoch=epoch, execution_id=execution_id
+            "set_folding", owner=owner, partition=partition, epoch=epoch, execution_id=execution_id, cleared=cleared
         )
         if not rows:
             raise Fenced("another server has the partition")
