@@ -21,7 +21,7 @@ from waiting_stage import (
     whole,
 )
 
-from noetl_stream.client.executions.submit import RequestRefused, ask_of
+from noetl_stream.client.executions.submit import Client, RequestRefused, ask_of
 from noetl_stream.errors import Fenced, NoetlError, OutcomeUnknown
 from noetl_stream.model import codec
 from noetl_stream.model.events import (
@@ -263,3 +263,26 @@ async def test_an_execution_whose_playbook_was_refused_takes_nothing(stage: Stag
     for name, fact in ASKED.items():
         asked = msgspec.structs.replace(fact, request_id=name)
         assert await stage.ask(EXECUTION, asked) == f"execution {EXECUTION} has ended (failed)"
+
+
+async def test_a_request_that_becomes_a_dead_letter_is_answered_so_that_its_client_ends(stage: Stage) -> None:
+    await begin_gate(stage)
+    too_long = ExecutionRequested("start", "0" * 64, "p" * 3_000)
+    client = Client(stage.requests, stage.blobs, stage.broker.bus)
+    follower = await client.follow("new").open()
+    with pytest.raises(RequestRefused, match="no server here can read the request: its path") as refused:
+        await client.begin(Request("new", "start", too_long), follower)
+    await follower.close()
+    assert refused.value.code == "unreadable" and "new" not in stage.tables.executions
+
+
+async def test_a_request_of_a_newer_kind_is_answered_once_and_kept(stage: Stage) -> None:
+    await begin_gate(stage)
+    known = SIGNER.encode(Request(EXECUTION, "ask", SignalReceived("ask", signal="go"), format=99))
+    body = known.replace(b"signal.received", b"signal.foreseen")
+    for _ in range(2):
+        await stage.broker.event_log.publish_request(EXECUTION, "new", body)
+        await stage.pass_time(200)
+    answer = await answer_row(stage)
+    assert answer is not None and (answer["ok"], answer["code"]) == (False, "unreadable")
+    assert len(await stage.store.real.dead_letters.page(10, None)) == 2

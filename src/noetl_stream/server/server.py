@@ -36,6 +36,7 @@ from noetl_stream.server.client_requests import (
     Bodies,
     before,
     reject_unanswered,
+    reject_unreadable,
     without_repeated,
     without_unsigned,
 )
@@ -194,6 +195,8 @@ class Server(ServerParts):
             bodies, signed = before(rest, bodies), before(rest, signed)
             fold.tick.leave_letters(rest)
         await reject_unanswered(bodies, signed, self.executions, self.ports.store, fold.tick)
+        if fold.tick.dead_letters:
+            await reject_unreadable(own, self.ports.store, fold.tick)
         await self._commit(fold, {message.partition: (message.sequence, message.at_ms) for message in own})
         return rest
 
