@@ -460,6 +460,18 @@ class FedEvent(NamedTuple):
     event: StoredEvent | None = None
 
 
+class FeedFloor(NamedTuple):
+    """Where the whole feed begins.
+
+    Attributes:
+        generation: Counts repairs and restores of the stores: what is said in another one is not to be relied on.
+        ticks: The last trimmed tick of each partition; partitions without trimmed ticks are missing.
+    """
+
+    generation: int
+    ticks: dict[int, int]
+
+
 class FeedStore(Protocol):
     """What each tick added to the journals: the source of the whole feed (PROTOCOL §4).
 
@@ -472,8 +484,8 @@ class FeedStore(Protocol):
         """The last committed tick of each partition."""
         ...
 
-    async def floor(self) -> dict[int, int]:
-        """The last trimmed tick of each partition; partitions without trimmed ticks are missing."""
+    async def floor(self) -> FeedFloor:
+        """Where the feed begins."""
         ...
 
     async def read(self, after: Mapping[int, int], limit: int) -> Sequence[FedEvent]:

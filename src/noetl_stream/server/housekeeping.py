@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Collection
 from typing import Final
 
-from noetl_stream.errors import NoetlError, ReaderBroken, Unreachable
+from noetl_stream.errors import Fenced, NoetlError, ReaderBroken, Unreachable
 from noetl_stream.model.ids import partition_of
 from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.store import FeedStore, PartitionLease
@@ -61,11 +62,14 @@ class PartitionAssignment:
         await executions.load_partitions(set(partitions) - set(careful))
         live = await self._parts.ports.store.live_executions(careful) if careful else ()
         alone = [execution_id for execution_id in live if not ownership.is_condemned(execution_id)]
+        # Where the lease is lost meanwhile, what is loaded will be dropped with it.
         for execution_id in alone:
-            await ownership.note_loading(execution_id)
-            await executions.load([execution_id])
+            with contextlib.suppress(Fenced):
+                await ownership.note_loading(execution_id)
+                await executions.load([execution_id])
         for partition in set(map(partition_of, alone)):
-            await ownership.note_loaded(partition)
+            with contextlib.suppress(Fenced):
+                await ownership.note_loaded(partition)
 
     async def release(self, partitions: Collection[int]) -> None:
         """Releases these leases once everything published for them is acknowledged."""

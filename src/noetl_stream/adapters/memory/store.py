@@ -25,6 +25,7 @@ from noetl_stream.ports.store import (
     EntryRow,
     ExecutionRow,
     FedEvent,
+    FeedFloor,
     InboxItem,
     InboxRow,
     ListedExecution,
@@ -478,8 +479,8 @@ class MemoryFeed:
     async def now(self) -> dict[int, int]:
         return {view.id: view.tick for view in await self._store.read_partitions()}
 
-    async def floor(self) -> dict[int, int]:
-        return dict(self._floor)
+    async def floor(self) -> FeedFloor:
+        return FeedFloor(max(row.generation for row in self._store.tables.partitions), dict(self._floor))
 
     async def read(self, after: Mapping[int, int], limit: int) -> list[FedEvent]:
         found = []
