@@ -16,6 +16,7 @@ from noetl_stream.engine.evolve.worker_facts import malformed
 from noetl_stream.engine.state import Assignment, Execution, RecordedFact
 from noetl_stream.errors import NotReady, PayloadRefused
 from noetl_stream.model import codec
+from noetl_stream.model.bounds import too_long
 from noetl_stream.model.events import (
     CancelRequested,
     ClientRequest,
@@ -41,7 +42,6 @@ from noetl_stream.model.messages import (
     UnreadableCommand,
 )
 from noetl_stream.model.outcome import ErrorInfo
-from noetl_stream.model.paths import MAX_PATH_CHARS
 from noetl_stream.model.status import Rejection
 from noetl_stream.playbook.plan import Plan
 from noetl_stream.ports.command_queue import QueuedCommand
@@ -451,9 +451,7 @@ def _reason_to_refuse(message: ReportedMessage, body: ReportedBody) -> str:
     fact = body.fact if isinstance(body, Request) else None
     if isinstance(body, Request) and body.fact.request_id != body.request_id:
         return "it is sent under one request id, and its fact has another"
-    if isinstance(fact, ExecutionRequested) and max(len(fact.path), len(fact.trace_id)) > MAX_PATH_CHARS:
-        return f"its path or trace id has more than {MAX_PATH_CHARS} characters"
-    return ""
+    return too_long(fact) if fact is not None else ""
 
 
 def _ids_valid(body: ReportedBody) -> bool:
