@@ -29,6 +29,7 @@ from noetl_stream.sealing.keys import KEY_HINT, KeyRing, Unprinted, key_ring
 from noetl_stream.sealing.objects import DerivedKeys
 from noetl_stream.settings.environment import (
     ACCESS_KEY_VARIABLE,
+    DEFAULT_STATE_BYTES,
     NATS_URL_VARIABLE,
     POSTGRES_VARIABLE,
     SERVER_KEY_VARIABLE,
@@ -84,6 +85,7 @@ class Endpoint(Unprinted, frozen=True):
         server_keys: Of the capabilities that commands carry, as base64, the current one first. Servers only.
         access_keys: Sign requests and seal objects, as base64, the current one first. Not for workers.
         grants_file: What the playbooks of a server here may use, by path; ``None``: everything.
+        max_state_bytes: Memory that a server here uses for the states of living executions.
     """
 
     nats_url: str
@@ -97,6 +99,7 @@ class Endpoint(Unprinted, frozen=True):
     server_keys: tuple[str, ...] = ()
     access_keys: tuple[str, ...] = ()
     grants_file: Path | None = None
+    max_state_bytes: int = DEFAULT_STATE_BYTES
 
     def only_for(self, identity: str) -> Self:
         """The part of this that a process with the identity may hold."""
@@ -437,7 +440,7 @@ def make_server(connected: OperatorPorts, endpoint: Endpoint) -> Server:
     from noetl_stream.adapters.evaluation.pool import EvaluationPool
     from noetl_stream.server.capabilities import Capabilities
     from noetl_stream.server.credentials import SecretsResponder
-    from noetl_stream.server.parts import ServerPorts
+    from noetl_stream.server.parts import ServerPorts, StateBounds
     from noetl_stream.server.server import Server
     from noetl_stream.settings.grants import GrantsFile
 
@@ -460,7 +463,8 @@ def make_server(connected: OperatorPorts, endpoint: Endpoint) -> Server:
         grants=GrantsFile(endpoint.grants_file) if endpoint.grants_file is not None else None,
         feed=store.feed,
     )
-    return Server(process_name("server"), ports, _installed_kinds(), limits=endpoint.limits)
+    states = StateBounds(max_bytes=endpoint.max_state_bytes)
+    return Server(process_name("server"), ports, _installed_kinds(), limits=endpoint.limits, states=states)
 
 
 LOADED: Final[Mapping[str, Sequence[str]]] = {

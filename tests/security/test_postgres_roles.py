@@ -48,6 +48,7 @@ ALLOWED: Final[Mapping[str, tuple[str, ...]]] = {
     "record_migration": OWNER,
     # Folding.
     "commit": (SERVER,),
+    "drop_snapshots": (SERVER,),
     "end_backends": EVERYONE,  # of the same user only: Postgres sees to that
     "cursors": EVERYONE,
     "feed_trim": (SERVER,),
@@ -82,6 +83,7 @@ ALLOWED: Final[Mapping[str, tuple[str, ...]]] = {
     "playbook": EVERYONE,
     "read_partitions": EVERYONE,
     "request": EVERYONE,
+    "snapshots": EVERYONE,
     "stuck": EVERYONE,
     "timers": EVERYONE,
     # Deleting executions, settling dead letters.

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import pytest
@@ -13,7 +13,7 @@ from noetl_stream.ports import subjects
 from noetl_stream.ports.event_log import ReportedMessage
 from noetl_stream.ports.store import PartitionLease
 from noetl_stream.sealing.keys import KEY_BYTES, Key, KeyRing
-from noetl_stream.server import execution_cache
+from noetl_stream.server import snapshots
 from noetl_stream.server.capabilities import Capabilities
 from noetl_stream.server.fold import Fold
 from noetl_stream.testing.keys import ACCESS_KEYS
@@ -131,7 +131,7 @@ async def test_a_zombie_finds_itself_fenced_and_continues_with_what_it_still_own
 
 
 async def test_a_takeover_reads_journals_in_portions(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(execution_cache, "JOURNALS_AT_ONCE", 3)
+    monkeypatch.setattr(snapshots, "EXECUTIONS_AT_ONCE", 3)
     first = await stage.server()
     executions = [await stage.submit(ONE_STEP) for _ in range(10)]
     first.stop()
@@ -139,9 +139,9 @@ async def test_a_takeover_reads_journals_in_portions(stage: Stage, monkeypatch: 
     portions: list[int] = []
     read = stage.store.real.journals
 
-    async def journals(execution_ids: Collection[str]) -> Any:
-        portions.append(len(execution_ids))
-        return await read(execution_ids)
+    async def journals(after: Mapping[str, int], limit: int) -> Any:
+        portions.append(len(after))
+        return await read(after, limit)
 
     monkeypatch.setattr(stage.store.real, "journals", journals)
     second = await stage.server()

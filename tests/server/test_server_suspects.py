@@ -23,7 +23,7 @@ from noetl_stream.model.events import (
 )
 from noetl_stream.model.ids import partition_of
 from noetl_stream.ports.store import Tick
-from noetl_stream.server import execution_cache, fold
+from noetl_stream.server import fold, snapshots
 from noetl_stream.server.partitions import CAREFUL_FROM, LOADING, SOUND_AFTER, SUSPICIONS
 from noetl_stream.server.quarantine import SUSPECTED, UNLOADABLE
 from noetl_stream.server.server import Server
@@ -96,12 +96,12 @@ async def test_an_execution_that_servers_die_of_is_quarantined_and_all_others_en
 def kills_on_loading(monkeypatch: pytest.MonkeyPatch) -> None:
     """Makes every server die that reads the journal of :data:`POISON`."""
 
-    def fails(execution_id: str, journal: Any) -> Any:
+    def fails(execution_id: str, journal: Any, state: Any) -> Any:
         if execution_id == POISON:
             raise RuntimeError("a defect of the replay")
-        return replay_entries(execution_id, journal)
+        return replay_entries(execution_id, journal, state)
 
-    monkeypatch.setattr(execution_cache, "replay_entries", fails)
+    monkeypatch.setattr(snapshots, "replay_entries", fails)
 
 
 async def begun(stage: Stage, for_s: float = 9) -> None:

@@ -18,12 +18,12 @@ from noetl_stream.engine.decide import Rules, executions, routing, suspensions, 
 from noetl_stream.engine.decide.executions import is_redundant, refuse, rejection_of, while_unloaded
 from noetl_stream.engine.decide.quiescence import move_on, pending_decisions, retry_waiting
 from noetl_stream.engine.effects import Effect, effects_of
-from noetl_stream.engine.evolve.dispatch import evolve
+from noetl_stream.engine.evolve.dispatch import evolve, evolve_decision
 from noetl_stream.engine.evolve.step_runs import classify
 from noetl_stream.engine.evolve.worker_facts import misfit
 from noetl_stream.engine.state import Execution, RecordedFact
+from noetl_stream.engine.straight import straight
 from noetl_stream.model import events
-from noetl_stream.model.composite import TokenPassed
 from noetl_stream.model.events import Fact
 from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.model.status import Rejection
@@ -103,24 +103,13 @@ def advance(
         settled, journal = _settle(None, after, deque(while_unloaded(after, recorded.fact)), _admission_inputs(after))
     else:
         follows = routing.pass_on(plan, after, _decide_or_await(decide, plan, after, recorded.fact))
-        passed = _passed_on(plan, after, follows)
-        if passed is not None:
-            settled, journal = passed, follows
-        else:
-            catching_up = recorded.fact.kind.ends_halt
+        catching_up = recorded.fact.kind.ends_halt
+        found = None if catching_up else straight(plan, after, follows)
+        if found is None:
             tried = None if state is None or catching_up else _admission_inputs(state)
-            settled, journal = _settle(plan, after, deque(follows), tried, catching_up)
+            found = _settle(plan, after, deque(follows), tried, catching_up)
+        settled, journal = found
     return Advanced(settled, True, journal, effects_of(runnable, state, settled, (recorded.fact, *journal)))
-
-
-def _passed_on(plan: Plan, state: Execution, follows: Sequence[Fact]) -> Execution | None:
-    """The straight path: the state after the execution's only token was passed on, where nothing more can follow."""
-    if len(follows) != 1 or len(state.runs) != 1 or state.suspensions or state.children:
-        return None
-    (fact,) = follows
-    if not isinstance(fact, TokenPassed) or plan.steps[fact.step].timeout_s is not None:
-        return None
-    return evolve(state, RecordedFact(fact), state.execution_id)
 
 
 def _settle(
@@ -139,7 +128,7 @@ def _settle(
         changed = tried is None or tried[0] is not state.ctx or tried[1] is not state.steps
         if plan is not None and changed and not ahead:
             # What already waits is retried before newly routed tokens.
-            retried = _decide_or_await(retry_waiting, plan, state)
+            retried = _decide_or_await(retry_waiting, plan, state) if state.tokens or state.resting else ()
             pending.extendleft(reversed(retried))
             ahead = len(retried)
             if not retried and not (pending and any(isinstance(one, _BEGINS_TO_WAIT) for one in pending)):
@@ -154,8 +143,8 @@ def _settle(
             return state, journal
         fact = pending.popleft()
         ahead -= ahead > 0
-        after = evolve(state, RecordedFact(fact), state.execution_id)
-        if after is state or after is None:
+        after = evolve_decision(state, fact)
+        if after is state:
             continue
         state = after
         journal.append(fact)
@@ -166,7 +155,7 @@ def _settle(
             if steps == state.limits.max_decisions_per_fact and not (state.ending or state.ended):
                 pending.appendleft(_too_many_decisions(state))
                 continue
-        if plan is not None:
+        if plan is not None and type(fact) in RULES:
             pending.extend(_decide_or_await(decide, plan, state, fact))
 
 

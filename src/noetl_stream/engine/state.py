@@ -302,5 +302,7 @@ class Execution(msgspec.Struct, frozen=True, gc=False):
             return self.status
         if self.paused_at_ms:
             return "paused"
+        if self.assignments:
+            return "running"
         waits = self.suspensions or self.resting or any(waiting.keeps_alive for waiting in self.tokens.values())
-        return "waiting" if waits and not self.assignments else "running"
+        return "waiting" if waits else "running"

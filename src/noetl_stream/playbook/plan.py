@@ -154,6 +154,11 @@ class ArcPlan(msgspec.Struct, frozen=True):
         """Its ``args``, for messages."""
         return f"args of the arc to {self.step}"
 
+    @property
+    def reads_steps(self) -> bool:
+        """Whether it reads results of steps."""
+        return bool(self.args.steps or (self.guard is not None and self.guard.steps))
+
 
 class Reads(msgspec.Struct, frozen=True):
     """Top-level keys that a step's templates read on the worker; ``None`` means the whole namespace."""

@@ -54,6 +54,7 @@ class Committer:
             object_uses=tick.object_uses,
             terms=tick.terms,
             dead_letters=[storable(letter) for letter in tick.dead_letters],
+            snapshots=self._executions.snapshots_due(state for state, _, _ in tick.touched.values()),
             feed=tick.feed_rows(ticks),
         )
         try:
@@ -118,7 +119,9 @@ class Committer:
         for execution_id, (state, _, _) in tick.touched.items():
             if state.ended:
                 self._executions.end(execution_id)
-            elif state.timers or state.looks_into is not None:
+                continue
+            self._executions.grow(execution_id, tick.segments[execution_id].size)
+            if state.timers or state.looks_into is not None:
                 self._parts.inputs.track(state)
         if tick.inbox:
             self._parts.inbox.notify(tick.inbox)

@@ -353,7 +353,7 @@ class Fold:
 
     def _give_up(self, cached: CachedExecution, before: Execution, run: RunId, fact: Fact) -> None:
         """Gives a command up once its worker reports a delivery too many: it has not run it (PROTOCOL §3)."""
-        if not isinstance(fact, StepFailed | LoopIterationFailed):
+        if not isinstance(fact, _FAILURES):
             return
         assignment = before.assignments[run.command_id]
         is_its_end = isinstance(fact, StepFailed) or fact.path == assignment.path
@@ -377,6 +377,7 @@ class Fold:
         """
         at_ms = max(cached.at_ms, given.recorded.at_ms)
         recorded = given.recorded if given.source != "server" else given.recorded._replace(at_ms=at_ms)
+        position = 1 if cached.state is None else cached.state.position + 1
         spent = cached.state.budget.spent if shares_budget and cached.state is not None else 0
         before = cached.state
         advanced = advance(cached.plan, before, recorded, execution_id, shares_budget=shares_budget)
@@ -387,7 +388,15 @@ class Fold:
         cached.state, cached.at_ms = after, at_ms
         cached.started_ms = cached.started_ms or at_ms
         partition = partition_of(execution_id)
-        self.tick.record(given, advanced.journal, after, partition, cached.through, at_ms)
+        self.tick.record(
+            given,
+            position,
+            advanced.journal,
+            after,
+            partition=partition,
+            through=cached.through,
+            at_ms=at_ms,
+        )
         self.tick.collect(execution_id, partition, advanced.effects)
         for effect in advanced.effects:
             if isinstance(effect, AnswerStart):
@@ -409,6 +418,7 @@ class Fold:
 
 
 _UNKNOWN = NotTaken("unknown")
+_FAILURES = (StepFailed, LoopIterationFailed)
 
 
 def _issued_too_often(assignment: Assignment, limits: Limits, reason: str) -> ErrorInfo | None:
@@ -436,8 +446,9 @@ def _facts_of(report: Report) -> list[Fact]:
         PayloadRefused: a fact does not decode, or is one no worker may report.
     """
     facts = [codec.decode_fact(raw) for raw in report.events]
-    if reason := next(filter(None, map(malformed, facts)), ""):
-        raise PayloadRefused(reason)
+    for fact in facts:
+        if reason := malformed(fact):
+            raise PayloadRefused(reason)
     return facts
 
 
@@ -446,7 +457,7 @@ def _reason_to_refuse(message: ReportedMessage, body: ReportedBody) -> str:
         return "its subject names a partition other than its execution's"
     if body.execution_id != message.execution_id:
         return "its subject and body name different executions"
-    if not _ids_valid(body):
+    if not (is_valid_id(body.nonce) if isinstance(body, Report) else _ids_valid(body)):  # a capability proves the rest
         return "it contains an id that is not valid in a subject"
     fact = body.fact if isinstance(body, Request) else None
     if isinstance(body, Request) and body.fact.request_id != body.request_id:
@@ -455,14 +466,12 @@ def _reason_to_refuse(message: ReportedMessage, body: ReportedBody) -> str:
 
 
 def _ids_valid(body: ReportedBody) -> bool:
-    ids: Sequence[str]
     if isinstance(body, Request):
         fact = body.fact
-        ids = (body.execution_id, body.request_id)
+        ids: Sequence[str] = (body.execution_id, body.request_id)
         if isinstance(fact, ExecutionRequested):
             ids = (*ids, fact.digest, *([fact.rerun.of] if fact.rerun is not None else ()))
-    elif isinstance(body, Report):
-        ids = (body.execution_id, body.command_id, body.step_run_id, body.nonce)
-    else:
-        ids = (body.execution_id, body.command_id)
-    return all(map(is_valid_id, ids))
+        return all(map(is_valid_id, ids))
+    if isinstance(body, Report):
+        return all(map(is_valid_id, (body.execution_id, body.command_id, body.step_run_id, body.nonce)))
+    return is_valid_id(body.execution_id) and is_valid_id(body.command_id)

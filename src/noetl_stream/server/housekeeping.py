@@ -12,7 +12,7 @@ from noetl_stream.model.ids import partition_of
 from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.store import FeedStore, PartitionLease
 from noetl_stream.server.commit import Committer
-from noetl_stream.server.leases import LeaseKeeper
+from noetl_stream.server.leases import PartitionLeaseKeeper
 from noetl_stream.server.parts import ServerParts
 from noetl_stream.server.reader import MAX_READERS
 from noetl_stream.server.reconcile import Reconciler
@@ -34,7 +34,7 @@ class PartitionAssignment:
         changed: Set when partitions are gained or readers reopened, so that the queue is reconciled.
     """
 
-    def __init__(self, parts: ServerParts, committer: Committer, leases: LeaseKeeper) -> None:
+    def __init__(self, parts: ServerParts, committer: Committer, leases: PartitionLeaseKeeper) -> None:
         self._parts = parts
         self._committer = committer
         self._leases = leases
@@ -154,7 +154,7 @@ class Housekeeping:
         self,
         parts: ServerParts,
         committer: Committer,
-        leases: LeaseKeeper,
+        leases: PartitionLeaseKeeper,
         assignment: PartitionAssignment,
         reconciler: Reconciler,
     ) -> None:

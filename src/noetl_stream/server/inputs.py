@@ -114,10 +114,12 @@ class ServerInputs:
             return most_s
         return min(most_s, max(0.0, (self._due[0][0] - self.now_ms()) / 1000))
 
-    def ready(self, executions: ExecutionCache) -> list[Input]:
-        """All inputs that are due and still awaited, with at most :data:`MOST_AT_ONCE` timers.
+    async def ready(self, executions: ExecutionCache) -> list[Input]:
+        """All inputs that are due and still awaited, with at most :data:`MOST_AT_ONCE` timers. Their executions are in
+        memory then.
 
         Raises:
+            Unreachable: an execution cannot be loaded.
             NotReady: an original was written by a newer version. Any other error of a lookup is raised too, so that no
                 wait is lost.
         """
@@ -127,8 +129,12 @@ class ServerInputs:
             self._remove_stale(executions)
         now_ms = self.now_ms()
         ready, self._loaded = self._loaded, []
-        while self._due and self._due[0][0] <= now_ms and len(ready) < MOST_AT_ONCE:
-            due_ms, execution_id, timer_id = heapq.heappop(self._due)
+        due: list[tuple[int, str, str]] = []
+        while self._due and self._due[0][0] <= now_ms and len(due) < MOST_AT_ONCE:
+            due.append(heapq.heappop(self._due))
+        ids = [execution_id for execution_id, _ in ready] + [execution_id for _, execution_id, _ in due]
+        await executions.load(filter(executions.is_evicted, ids))
+        for due_ms, execution_id, timer_id in due:
             if self._tracked.get((execution_id, timer_id)) == due_ms:
                 del self._tracked[execution_id, timer_id]
             state = executions.state(execution_id)
@@ -152,6 +158,8 @@ class ServerInputs:
         """Removes stale timers: a timer of many days would outlive its execution."""
 
         def is_set(due_ms: int, execution_id: str, timer_id: str) -> bool:
+            if executions.is_evicted(execution_id):
+                return True
             state = executions.state(execution_id)
             timer = state.timers.get(timer_id) if state is not None else None
             return timer is not None and timer.due_ms == due_ms

@@ -42,15 +42,16 @@ from noetl_stream.server.client_requests import (
 )
 from noetl_stream.server.commit import Committer
 from noetl_stream.server.credentials import with_credentials
+from noetl_stream.server.execution_cache import OwedCommand
 from noetl_stream.server.fold import FREEING, Fold
 from noetl_stream.server.grants import granted
 from noetl_stream.server.housekeeping import Housekeeping, PartitionAssignment, trim_feed
 from noetl_stream.server.inputs import Input as OwnInput
-from noetl_stream.server.leases import LeaseKeeper
-from noetl_stream.server.parts import ServerParts, ServerPorts, ServerTimes
+from noetl_stream.server.leases import PartitionLeaseKeeper
+from noetl_stream.server.parts import ServerParts, ServerPorts, ServerTimes, StateBounds
 from noetl_stream.server.plan_cache import KnownPlaybook, PlanCache, bounded
 from noetl_stream.server.quarantine import InputKind, Quarantine
-from noetl_stream.server.reconcile import OwedCommand, Reconciler
+from noetl_stream.server.reconcile import Reconciler
 from noetl_stream.server.responder import RequestResponder
 from noetl_stream.server.schemas import with_schemas
 from noetl_stream.server.tick import PendingTick
@@ -71,13 +72,14 @@ class Server(ServerParts):
         times: ServerTimes | None = None,
         limits: Limits = DEFAULT_LIMITS,
         checker: Checker = check_again,
+        states: StateBounds | None = None,
     ) -> None:
         plans = PlanCache(ports.store, ports.blobs, kinds, limits, checker)
-        super().__init__(owner, ports, plans, times or ServerTimes())
+        super().__init__(owner, ports, plans, times or ServerTimes(), states or StateBounds())
         self.committer = Committer(self)
         self.responder = RequestResponder(self)
         self.reconciler = Reconciler(ports.queue, ports.log)
-        self.leases = LeaseKeeper(self)
+        self.leases = PartitionLeaseKeeper(self)
         self.assignment = PartitionAssignment(self, self.committer, self.leases)
         self.housekeeping = Housekeeping(self, self.committer, self.leases, self.assignment, self.reconciler)
         self.quarantine = quarantine = Quarantine(self, self.committer)
@@ -153,6 +155,7 @@ class Server(ServerParts):
             await self._fold_inputs()
             await self._issue_missing()
             self.ownership.turn_ended()
+            self.executions.trim()
         except (Fenced, OutcomeUnknown) as error:
             log.warning("a tick failed: %s", error)
             await self._reload()
@@ -206,14 +209,15 @@ class Server(ServerParts):
 
     async def _prepare(self, bodies: Bodies, tick: PendingTick) -> None:
         """Loads what the fold needs: executions, and the playbooks of new ones."""
+        ids = {message.execution_id for message, _ in bodies if self.executions.get(message.execution_id) is None}
+        if ids:
+            await self.executions.load(ids)
         if self.executions.has_stubs:
             for message, body in bodies:
                 if isinstance(body, Request) and isinstance(body.fact, FREEING):
                     await self.executions.load_freed(message.execution_id)
-        ids = {message.execution_id for message, _ in bodies if self.executions.get(message.execution_id) is None}
         if not ids:
             return
-        await self.executions.load(ids)
         for message, body in bodies:
             fact = body.fact if isinstance(body, Request) else None
             if isinstance(fact, ExecutionRequested) and not self.executions.is_known(message.execution_id):
@@ -286,7 +290,7 @@ class Server(ServerParts):
 
     async def _fold_inputs(self) -> None:
         """Folds timers that are due and results that were loaded."""
-        ready = self.inputs.ready(self.executions)
+        ready = await self.inputs.ready(self.executions)
         if ready:
             self.inputs.put_back(await self.quarantine.fold(ready, self._own_inputs))
 
@@ -305,7 +309,7 @@ class Server(ServerParts):
 
     async def _issue_missing(self) -> None:
         """Reissues owed commands that the queue has lost (PROTOCOL §2 *Reconcile*)."""
-        missing = self.reconciler.take_missing(self.executions, self._folded)
+        missing = await self.reconciler.take_missing(self.executions, self._folded)
         if missing:
             await self.quarantine.fold(missing, self._owed)
 

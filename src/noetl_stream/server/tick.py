@@ -53,6 +53,7 @@ from noetl_stream.ports.store import (
     TimerRow,
 )
 from noetl_stream.ports.subjects import command_subject, sender_of
+from noetl_stream.server.state_size import decoded_bytes
 
 log = logging.getLogger(__name__)
 
@@ -141,11 +142,12 @@ class PendingEntry:
 
 @dataclass(slots=True)
 class JournalSegment:
-    """What one execution adds to its journal in this tick."""
+    """What one execution adds to its journal in this tick, about ``size`` bytes of memory."""
 
     partition: int
     through: int
     last_position: int = 0
+    size: int = 0
     entries: list[PendingEntry] = field(default_factory=list)
 
     @property
@@ -188,9 +190,17 @@ class PendingTick:
         return {partition for _, partition, _ in self.touched.values()}
 
     def record(
-        self, given: Input, decisions: Sequence[Fact], after: Execution, partition: int, through: int, at_ms: int
+        self,
+        given: Input,
+        position: int,
+        decisions: Sequence[Fact],
+        after: Execution,
+        *,
+        partition: int,
+        through: int,
+        at_ms: int,
     ) -> None:
-        """Records an input and its decisions, the last at ``after.position``, in the execution's segment.
+        """Records an input at ``position`` and its decisions, up to ``after.position``, in the execution's segment.
 
         Args:
             through: The execution's messages are folded up to this sequence.
@@ -201,14 +211,15 @@ class PendingTick:
             segment = self.segments[execution_id] = JournalSegment(partition, through)
         segment.through = max(segment.through, through)
         entries = segment.entries
-        decided_at = after.position - sum(fact.width for fact in decisions) + 1
         if entries and entries[-1].may_take(given):
             entries[-1].facts.append(given.data)
         else:
-            before = decided_at - given.recorded.fact.width
-            entries.append(PendingEntry(before, given, at_ms, [given.data]))
+            entries.append(PendingEntry(position, given, at_ms, [given.data]))
+        segment.size += decoded_bytes(given.data)
         if decisions:
-            entries[-1].decisions, entries[-1].decided_at = codec.encode(decisions), decided_at
+            encoded = codec.encode(decisions)
+            entries[-1].decisions, entries[-1].decided_at = encoded, position + given.recorded.fact.width
+            segment.size += decoded_bytes(encoded)
         segment.last_position = after.position
         self.touched[execution_id] = (after, partition, at_ms)
 

@@ -36,6 +36,7 @@ from noetl_stream.ports.store import (
     PartitionView,
     PlaybookRow,
     RequestRow,
+    SnapshotRow,
     StoredEntry,
     StoredEvent,
     Tick,
@@ -84,6 +85,7 @@ class MemoryTables:
     inbox_sent: int = 0
     object_uses: dict[tuple[str, str], ObjectUseRow] = field(default_factory=dict)
     terms: set[tuple[str, str]] = field(default_factory=set)
+    snapshots: dict[tuple[str, int], SnapshotRow] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
 
 
@@ -137,6 +139,7 @@ class MemoryStore:
             self.keep_playbook(playbook)
         for letter in tick.dead_letters:
             self.dead_letters.write(letter)
+        self.tables.snapshots.update(((row.execution_id, row.position), row) for row in tick.snapshots)
         for fed in tick.feed:
             self.fed[fed.partition, fed.tick] = (self._clock.now_ms(), fed.entries)
         self._wait(tick)
@@ -277,9 +280,21 @@ class MemoryStore:
     ) -> list[StoredEvent]:
         return page_of(execution_id, self._entries(execution_id), after, limit, names)
 
-    async def journals(self, execution_ids: Collection[str]) -> dict[str, list[StoredEntry]]:
+    async def journals(self, after: Mapping[str, int], limit: int | None = None) -> dict[str, list[StoredEntry]]:
         """See :meth:`noetl_stream.ports.store.Store.journals`. Every requested id is a key."""
-        return {execution_id: list(self._entries(execution_id)) for execution_id in execution_ids}
+        return {
+            execution_id: [entry for entry in self._entries(execution_id) if entry.position > position][:limit]
+            for execution_id, position in after.items()
+        }
+
+    async def snapshots(self, execution_ids: Collection[str], through: int | None = None) -> dict[str, SnapshotRow]:
+        rows = sorted(self.tables.snapshots.items())
+        kept = [row for _, row in rows if row.execution_id in execution_ids]
+        return {row.execution_id: row for row in kept if through is None or row.position <= through}
+
+    async def drop_snapshots(self, execution_id: str) -> None:
+        for key in [key for key in self.tables.snapshots if key[0] == execution_id]:
+            del self.tables.snapshots[key]
 
     async def iteration_results(self, execution_id: str, step_run_id: str) -> list[StoredEvent]:
         return results_of(execution_id, self._entries(execution_id), step_run_id)
@@ -326,6 +341,7 @@ class MemoryStore:
         for table in (tables.requests, tables.timers, tables.object_uses):
             for key in [key for key in table if key[0] == execution_id]:
                 del table[key]
+        await self.drop_snapshots(execution_id)
         tables.inbox = {seq: one for seq, one in tables.inbox.items() if one.execution_id != execution_id}
         tables.terms = {term for term in tables.terms if term[1] != execution_id}
         return True

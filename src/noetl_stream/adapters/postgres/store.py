@@ -37,6 +37,7 @@ from noetl_stream.ports.store import (
     PartitionView,
     PlaybookRow,
     RequestRow,
+    SnapshotRow,
     StoredEntry,
     StoredEvent,
     Tick,
@@ -188,11 +189,21 @@ class PostgresStore(Listing):
             after = last_position(execution_id, entries[-1])
         return found
 
-    async def journals(self, execution_ids: Collection[str]) -> dict[str, list[StoredEntry]]:
-        journals: dict[str, list[StoredEntry]] = {execution_id: [] for execution_id in execution_ids}
-        for execution_id, *entry in await self._database.fetch("journals", execution_ids=list(execution_ids)):
+    async def journals(self, after: Mapping[str, int], limit: int | None = None) -> dict[str, list[StoredEntry]]:
+        journals: dict[str, list[StoredEntry]] = {execution_id: [] for execution_id in after}
+        rows = await self._database.fetch(
+            "journals", execution_ids=list(after), positions=list(after.values()), limit=limit
+        )
+        for execution_id, *entry in rows:
             journals[execution_id].append(StoredEntry._make(entry))
         return journals
+
+    async def snapshots(self, execution_ids: Collection[str], through: int | None = None) -> dict[str, SnapshotRow]:
+        rows = await self._database.fetch("snapshots", execution_ids=list(execution_ids), through=through)
+        return {row[0]: row_of(SnapshotRow, row) for row in rows}
+
+    async def drop_snapshots(self, execution_id: str) -> None:
+        await self._database.fetch("drop_snapshots", execution_id=execution_id)
 
     async def iteration_results(self, execution_id: str, step_run_id: str) -> list[StoredEvent]:
         rows = await self._database.fetch("iteration_results", execution_id=execution_id, step_run_id=step_run_id)
