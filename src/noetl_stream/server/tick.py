@@ -49,6 +49,7 @@ from noetl_stream.ports.store import (
     ObjectUseRow,
     PlaybookRow,
     RequestRow,
+    StaleReportRow,
     TermRow,
     TimerRow,
 )
@@ -183,6 +184,7 @@ class PendingTick:
     inbox_folded: list[int] = field(default_factory=list)
     object_uses: list[ObjectUseRow] = field(default_factory=list)
     dead_letters: list[DeadLetterRow] = field(default_factory=list)
+    stale_reports: list[StaleReportRow] = field(default_factory=list)
     terms: list[TermRow] = field(default_factory=list)
 
     @property
