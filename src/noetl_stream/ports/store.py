@@ -179,6 +179,16 @@ class FeedRow(Row, frozen=True, kw_only=True):
     entries: Json
 
 
+class StaleReportRow(Row, frozen=True, kw_only=True):
+    """A report of a run that had lost its command. Its facts stand in EVENTS, at ``source_seq``."""
+
+    execution_id: str
+    report_id: str
+    source_seq: int
+    at_ms: int
+    reason: str
+
+
 class SnapshotRow(Row, frozen=True, kw_only=True):
     """A state after ``position``, as :mod:`noetl_stream.engine.snapshot` encodes it. It may be deleted at any time."""
 
@@ -193,8 +203,9 @@ class Tick(msgspec.Struct, frozen=True, kw_only=True):
     """Everything one transaction writes (PROTOCOL §2 *Lease and fence*). Partitions in id order.
 
     ``timers`` are set or moved, ``timers_gone`` deleted; no timer is in both. ``inbox`` is sent, ``inbox_folded``
-    (by ``seq``) deleted. ``dead_letters`` are messages that the tick skips. ``object_uses`` and ``snapshots`` are rare.
-    Existing object uses and terms are kept, and a snapshot of the same position is replaced.
+    (by ``seq``) deleted. ``dead_letters`` are messages that the tick skips, ``stale_reports`` reports that changed
+    nothing; they, ``object_uses`` and ``snapshots`` are rare. Existing object uses and terms are kept, and a snapshot
+    of the same position is replaced.
     """
 
     owner: str
@@ -210,6 +221,7 @@ class Tick(msgspec.Struct, frozen=True, kw_only=True):
     object_uses: Sequence[ObjectUseRow] = ()
     terms: Sequence[TermRow] = ()
     dead_letters: Sequence[DeadLetterRow] = ()
+    stale_reports: Sequence[StaleReportRow] = ()
     snapshots: Sequence[SnapshotRow] = ()
     feed: Sequence[FeedRow] = ()
 

@@ -36,6 +36,7 @@ from noetl_stream.ports.store import (
     PlaybookRow,
     RequestRow,
     SnapshotRow,
+    StaleReportRow,
     StoredEntry,
     StoredEvent,
     Tick,
@@ -84,6 +85,7 @@ class MemoryTables:
     inbox_sent: int = 0
     object_uses: dict[tuple[str, str], ObjectUseRow] = field(default_factory=dict)
     terms: set[tuple[str, str]] = field(default_factory=set)
+    stale_reports: list[StaleReportRow] = field(default_factory=list)
     snapshots: dict[tuple[str, int], SnapshotRow] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
 
@@ -138,6 +140,7 @@ class MemoryStore:
             self.keep_playbook(playbook)
         for letter in tick.dead_letters:
             self.dead_letters.write(letter)
+        self.tables.stale_reports += tick.stale_reports
         self.tables.snapshots.update(((row.execution_id, row.position), row) for row in tick.snapshots)
         for fed in tick.feed:
             self.fed[fed.partition, fed.tick] = (self._clock.now_ms(), fed.entries)
@@ -338,6 +341,7 @@ class MemoryStore:
                 del table[key]
         await self.drop_snapshots(execution_id)
         tables.inbox = {seq: one for seq, one in tables.inbox.items() if one.execution_id != execution_id}
+        tables.stale_reports = [one for one in tables.stale_reports if one.execution_id != execution_id]
         tables.terms = {term for term in tables.terms if term[1] != execution_id}
         return True
 
