@@ -74,6 +74,16 @@ async def test_servers_share_the_partitions_fairly(stage: Stage) -> None:
     assert sorted((await stage.owners()).values()) == [10, 11, 11]
 
 
+async def test_partitions_are_shared_out_soon_after_a_server_joins_or_leaves(stage: Stage) -> None:
+    first = await stage.server()
+    await stage.pass_time(10)
+    second, _, ended = stage.start_server()
+    await stage.until(lambda: (len(first.ownership), len(second.ownership)) == (16, 16), 2.0)
+    second.stop()
+    await ended
+    await stage.until(lambda: len(first.ownership) == PARTITIONS, 2.5)
+
+
 async def test_a_stopped_server_gives_its_leases_back_at_once(stage: Stage) -> None:
     server = await stage.server()
     server.stop()

@@ -20,6 +20,9 @@ log = logging.getLogger(__name__)
 TICKS_AT_ONCE: Final = 5_000
 """How many ticks one transaction trims, to keep it short."""
 
+LOOK_AFTER: Final = 5
+"""After a look in vain for free partitions so many round trips pass, so that looking does not hold up folding."""
+
 TRIM_S: Final = 600.0
 """How often every server trims."""
 
@@ -144,7 +147,7 @@ class Housekeeping:
         self._assignment = assignment
         self._reconciler = reconciler
         self._times = parts.times
-        self._ran_s = self._marked_s = self._reconciled_s = float("-inf")
+        self._ran_s = self._marked_s = self._reconciled_s = self._looks_again_s = float("-inf")
 
     async def run(self, now_s: float) -> None:
         """Runs the jobs due at ``now_s`` of the monotonic clock."""
@@ -175,8 +178,12 @@ class Housekeeping:
             await self._assignment.release(sorted(self._parts.ownership.ids)[-extra:])
             log.info("released %d partitions, %d left", extra, len(self._parts.ownership))
             return
+        if now_s < self._looks_again_s:
+            return
         taken = await self._parts.ownership.take(share - len(self._parts.ownership), self._leases.lease_s, now_s)
-        if taken:
+        if not taken:
+            self._looks_again_s = now_s + LOOK_AFTER * self._leases.round_trips.longest_s
+        else:
             log.info("took over %d partitions, %d now", len(taken), len(self._parts.ownership))
             await self._assignment.adopt(taken)
 

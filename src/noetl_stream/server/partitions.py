@@ -17,8 +17,13 @@ from noetl_stream.server.lost_stream import StreamExtent
 
 log = logging.getLogger(__name__)
 
-PRESENCE_S = 5.0
-"""A server silent for this long no longer counts for the fair share."""
+PRESENCE_S = 1.5
+"""A server silent for this long no longer counts for the fair share. Others take no partition that it still leases."""
+
+ALIVE_S = 3.0
+"""A server heard of within this time has not died. Who died and has lost its lease was silent for longer: a lease lasts
+6 s or more, and is renewed every third.
+"""
 
 CAREFUL_FROM = 2
 """After this many crashes of a partition its inputs are folded one at a time."""
@@ -39,9 +44,8 @@ class PartitionOwnership:
         condemned: By partition, the execution to quarantine: owners have died again and again while they folded it.
     """
 
-    def __init__(self, owner: str, store: Store, log: EventLog, queue: CommandQueue, lease_s: float) -> None:
+    def __init__(self, owner: str, store: Store, log: EventLog, queue: CommandQueue) -> None:
         self.owner = owner
-        self.lease_s = lease_s
         self._store = store
         self._log = log
         self._queue = queue
@@ -72,8 +76,8 @@ class PartitionOwnership:
     def fair_share(self, now_s: float) -> int:
         """How many partitions each live server should own, rounded up."""
         self._peers[self.owner] = now_s
-        self._peers = {name: at for name, at in self._peers.items() if now_s - at < PRESENCE_S}
-        return -(-PARTITIONS // len(self._peers))
+        self._peers = {name: at_s for name, at_s in self._peers.items() if now_s - at_s < ALIVE_S}
+        return -(-PARTITIONS // sum(now_s - at_s < PRESENCE_S for at_s in self._peers.values()))
 
     async def take(self, limit: int, lease_s: float, now_s: float) -> Sequence[PartitionLease]:
         """Takes over up to ``limit`` free partitions. What a frozen owner holds locked is free soon afterwards.
@@ -83,8 +87,7 @@ class PartitionOwnership:
         """
         if limit <= 0:
             return []
-        # Who died has not been heard of for two thirds of a lease: it is renewed every third, and has run out.
-        alive = [name for name, at_s in self._peers.items() if now_s - at_s < self.lease_s / 2]
+        alive = [name for name, at_s in self._peers.items() if now_s - at_s < ALIVE_S]
         taken = await self._store.take_over(self.owner, lease_s, limit, alive)
         if len(taken) < limit:
             for frozen in await self._store.end_frozen(alive):

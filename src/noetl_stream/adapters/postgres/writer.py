@@ -25,7 +25,7 @@ Ticks with rare rows are committed the second way too, so that ordinary ones do 
 
 COMMIT_TIMEOUT_S: Final = 30.0
 END_BACKEND_TIMEOUT_MS: Final = 5_000
-_SESSION: Final = {"idle_in_transaction_session_timeout": "5000"}
+SESSION: Final = {"idle_in_transaction_session_timeout": "5000"}
 
 
 class Writer:
@@ -34,7 +34,7 @@ class Writer:
     def __init__(self, database: Database, *, commit_timeout_s: float = COMMIT_TIMEOUT_S) -> None:
         self._database = database
         self._commit_timeout_s = commit_timeout_s
-        self.connection = OwnConnection(database, _SESSION)
+        self.connection = OwnConnection(database, SESSION)
 
     async def commit(self, tick: Tick) -> None:
         """See :meth:`noetl_stream.ports.store.Store.commit`.
