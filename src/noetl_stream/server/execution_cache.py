@@ -27,7 +27,7 @@ from noetl_stream.server.state_size import EVICTED_BYTES, STATE_BYTES, values_by
 ENDED_KEPT = 20_000
 
 LOADED_AT_ONCE: Final = 256
-"""How many executions of a takeover are loaded before memory is looked after again."""
+"""How many executions a takeover or a turn loads before memory is looked after again."""
 
 MEASURED_FROM: Final = 256 * 1024
 """Above this a state that has grown twofold is measured before others make room for it: it may keep little of its
@@ -74,7 +74,7 @@ class ExecutionCache:
         max_bytes: :meth:`trim` evicts what is above.
 
     Attributes:
-        size: Estimated bytes of all that is in memory.
+        size: Estimated bytes of all that is in memory; at most ``max_bytes`` after :meth:`trim`.
         evictions: How many executions were evicted so far.
     """
 
@@ -90,7 +90,7 @@ class ExecutionCache:
         self._snapshots = snapshots
         self._cursor_of = cursor_of
         self._loaded = loaded
-        self._max_bytes = max_bytes
+        self.max_bytes = max_bytes
         self._executions: dict[str, CachedExecution] = {}
         self._evicted: dict[str, tuple[OwedCommand, ...]] = {}
         self._ended: LruCache[str, bool] = LruCache(ENDED_KEPT)
@@ -172,12 +172,12 @@ class ExecutionCache:
 
         Call it between ticks. An execution that looks into something stays: its value is on the way.
         """
-        if self.size <= self._max_bytes:
+        if self.size <= self.max_bytes:
             return
         for cached in self._executions.values():
             if cached.state is not None and cached.values > max(2 * cached.measured, MEASURED_FROM):
                 self._measured(cached, _size_of(cached.state, cached.values))
-        most = self._max_bytes * 9 // 10
+        most = self.max_bytes * 9 // 10
         for execution_id, cached in sorted(self._executions.items(), key=lambda item: item[1].at_ms):
             state = cached.state
             if state is None or state.looks_into is not None:

@@ -41,7 +41,7 @@ from noetl_stream.server.client_requests import (
 )
 from noetl_stream.server.commit import Committer
 from noetl_stream.server.credentials import with_credentials
-from noetl_stream.server.execution_cache import OwedCommand
+from noetl_stream.server.execution_cache import LOADED_AT_ONCE, OwedCommand
 from noetl_stream.server.fold import Fold
 from noetl_stream.server.grants import granted
 from noetl_stream.server.housekeeping import Housekeeping, PartitionAssignment, trim_feed
@@ -171,8 +171,19 @@ class Server(ServerParts):
     async def _fold_messages(self, messages: Sequence[ReportedMessage]) -> None:
         """Folds messages from EVENTS."""
         own = [message for message in messages if self._is_next(message)]
-        if own:
-            self.reader.put_back(await self.quarantine.fold(own, self._messages))
+        now = own[: self._loaded_at_once(own)] if self.executions.evicted else own
+        if now:
+            self.reader.put_back([*await self.quarantine.fold(now, self._messages), *own[len(now) :]])
+
+    def _loaded_at_once(self, messages: Sequence[ReportedMessage]) -> int:
+        """How many of these a turn takes: their executions are loaded, and together in memory."""
+        evicted: set[str] = set()
+        for number, message in enumerate(messages):
+            if self.executions.is_evicted(message.execution_id):
+                evicted.add(message.execution_id)
+                if len(evicted) > LOADED_AT_ONCE:
+                    return number
+        return len(messages)
 
     async def _fold_reported(self, own: Sequence[ReportedMessage]) -> Sequence[ReportedMessage]:
         try:

@@ -73,6 +73,7 @@ async def final_problems(faults: FaultPlan) -> list[str]:
         if execution_id != set_aside:  # what it was doing then, it does again
             problems += _effect_problems(faults, execution_id, journal)
         problems += _record_problems(world, execution_id, journal)
+        problems += _run_problems(execution_id, journal)
     for execution_id in await world.store.live_executions(range(PARTITIONS)):
         if execution_id not in clients.accepted:
             problems.append(f"{execution_id}: a child has not ended")
@@ -186,6 +187,21 @@ def _record_problems(world: SimulatedWorld, execution_id: str, journal: Sequence
                     if row is None or row.source != "server" or codec.decode_fact(row.data) != fact:
                         yield f"{execution_id}: a record at position {position} differs from Postgres"
                     position += 1
+
+
+def _run_problems(execution_id: str, journal: Sequence[StoredEvent]) -> Iterator[str]:
+    """Of each command one run is taken at a time, and of that run each event, in order (PROTOCOL §3)."""
+    bound: dict[str, tuple[tuple[int, int, str], int]] = {}
+    for entry in journal:
+        if entry.source != "worker" or entry.report_id is None or entry.number is None:
+            continue
+        command_id, issue, delivery, nonce, _ = entry.report_id.split(".")
+        run = (int(issue), int(delivery), nonce)
+        last, expected = bound.get(command_id, (run, 0))
+        expected = expected if run == last else 0
+        if run[:2] < last[:2] or entry.number != expected:
+            yield f"{execution_id}: takes event {entry.number} of run {run} of {command_id}, not {expected} of {last}"
+        bound[command_id] = run, entry.number + 1
 
 
 def _width_of_input(rows: Mapping[int, StoredEvent], first: int) -> int:

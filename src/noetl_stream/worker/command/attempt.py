@@ -257,7 +257,7 @@ async def rendered(template: Template, scope: Scope) -> dict[str, Any]:
     try:
         inputs = render(template, scope)
     except OverBudget:
-        inputs = await asyncio.to_thread(render, template, replace(scope, budget=None))
+        inputs = await asyncio.to_thread(render, template, msgspec.structs.replace(scope, budget=None))
     return inputs
 
 
