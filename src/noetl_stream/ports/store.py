@@ -333,8 +333,13 @@ class Store(Protocol):
         """
         ...
 
-    async def set_folding(self, owner: str, partition: int, epoch: int, execution_id: str | None) -> None:
+    async def set_folding(
+        self, owner: str, partition: int, epoch: int, execution_id: str | None, cleared: bool = False
+    ) -> None:
         """Records the execution of which an input is folded next, alone, for the next owner if this one dies of it.
+
+        Args:
+            cleared: Whether what was recorded before has come to a good end: it is no suspect any more.
 
         Raises:
             Fenced: the lease is lost.
@@ -491,6 +496,18 @@ class FedEvent(NamedTuple):
     event: StoredEvent | None = None
 
 
+class FeedFloor(NamedTuple):
+    """Where the whole feed begins.
+
+    Attributes:
+        generation: Counts repairs and restores of the stores: what is said in another one is not to be relied on.
+        ticks: The last trimmed tick of each partition; partitions without trimmed ticks are missing.
+    """
+
+    generation: int
+    ticks: dict[int, int]
+
+
 class FeedStore(Protocol):
     """What each tick added to the journals: the source of the whole feed (PROTOCOL §4).
 
@@ -503,8 +520,8 @@ class FeedStore(Protocol):
         """The last committed tick of each partition."""
         ...
 
-    async def floor(self) -> dict[int, int]:
-        """The last trimmed tick of each partition; partitions without trimmed ticks are missing."""
+    async def floor(self) -> FeedFloor:
+        """Where the feed begins."""
         ...
 
     async def read(self, after: Mapping[int, int], limit: int) -> Sequence[FedEvent]:

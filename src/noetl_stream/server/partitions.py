@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Final
 
 from noetl_stream.errors import Fenced, StreamLost
 from noetl_stream.model.ids import PARTITIONS, partition_of
@@ -31,6 +32,9 @@ CAREFUL_FROM = 2
 SOUND_AFTER = 16
 """After this many turns that fold something of it without a crash a partition is sound again."""
 
+LOADING: Final = "load "
+"""Before the id of an execution that is being loaded, which is not to be loaded again once it is condemned."""
+
 SUSPICIONS = 3
 """So many crashes in a row must find an execution suspect before it is quarantined."""
 
@@ -41,7 +45,8 @@ class PartitionOwnership:
     Attributes:
         unsound: The partitions of which owners have died, with the turns until they count as sound again.
         fences: By partition, the fence of the queue that its commands are issued under.
-        condemned: By partition, the execution to quarantine: owners have died again and again while they folded it.
+        condemned: By partition, the execution to quarantine: owners have died again and again while they folded it, or
+            loaded it, which :data:`LOADING` says.
     """
 
     def __init__(self, owner: str, store: Store, log: EventLog, queue: CommandQueue) -> None:
@@ -112,8 +117,27 @@ class PartitionOwnership:
         if self._owned.get(lease.id) is lease:
             await self._store.set_folding(self.owner, lease.id, lease.epoch, None)
 
+    async def note_loading(self, execution_id: str) -> None:
+        """Records that this execution is being loaded, alone. What was loaded before it is no suspect.
+
+        Raises:
+            Fenced: the lease is lost.
+        """
+        lease = self._owned[partition_of(execution_id)]
+        marked = f"{LOADING}{storable_text(execution_id)}"
+        await self._store.set_folding(self.owner, lease.id, lease.epoch, marked, True)
+
+    async def note_loaded(self, partition: int) -> None:
+        """Records that all is loaded.
+
+        Raises:
+            Fenced: the lease is lost.
+        """
+        await self._store.set_folding(self.owner, partition, self._owned[partition].epoch, None, True)
+
     def is_condemned(self, execution_id: str) -> bool:
-        return self.condemned.get(partition_of(execution_id)) == storable_text(execution_id)
+        name = storable_text(execution_id)
+        return self.condemned.get(partition_of(execution_id)) in (name, f"{LOADING}{name}")
 
     def acquit(self, execution_id: str) -> None:
         """Forgets that it is condemned: it is quarantined, or what it was asked is refused."""

@@ -25,6 +25,7 @@ from noetl_stream.ports.store import (
     EntryRow,
     ExecutionRow,
     FedEvent,
+    FeedFloor,
     InboxItem,
     InboxRow,
     ListedExecution,
@@ -220,10 +221,14 @@ class MemoryStore:
             row.given_back, row.folding = False, None
         return [row.lease() for row in taken]
 
-    async def set_folding(self, owner: str, partition: int, epoch: int, execution_id: str | None) -> None:
+    async def set_folding(
+        self, owner: str, partition: int, epoch: int, execution_id: str | None, cleared: bool = False
+    ) -> None:
         row = self._row(partition)
         if row is None or (row.owner, row.epoch) != (owner, epoch):
             raise Fenced("another server has the partition")
+        if cleared and row.folding and row.folding == row.suspect:
+            row.suspicions = 0
         row.folding = execution_id
 
     async def end_frozen(self, alive: Collection[str]) -> list[str]:
@@ -494,8 +499,8 @@ class MemoryFeed:
     async def now(self) -> dict[int, int]:
         return {view.id: view.tick for view in await self._store.read_partitions()}
 
-    async def floor(self) -> dict[int, int]:
-        return dict(self._floor)
+    async def floor(self) -> FeedFloor:
+        return FeedFloor(max(row.generation for row in self._store.tables.partitions), dict(self._floor))
 
     async def read(self, after: Mapping[int, int], limit: int) -> list[FedEvent]:
         found = []
