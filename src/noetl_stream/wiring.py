@@ -46,9 +46,9 @@ if TYPE_CHECKING:  # each command imports what it uses: one that reads Postgres 
     from noetl_stream.ports.blobs import Blobs
     from noetl_stream.ports.bus import Bus
     from noetl_stream.ports.command_queue import CommandQueue
+    from noetl_stream.ports.cursors import Repair
     from noetl_stream.ports.event_log import EventLog
     from noetl_stream.ports.operations import Operations
-    from noetl_stream.server.lost_stream import MovedCursor
     from noetl_stream.server.server import Server
     from noetl_stream.tools.contract import Tool
     from noetl_stream.tools.registry import ToolClass
@@ -276,8 +276,8 @@ async def ensure_all_streams(endpoint: Endpoint, *, replicas: int = 1) -> list[s
         await nats.close()
 
 
-async def reconcile_stream(endpoint: Endpoint) -> list[MovedCursor]:
-    """Repairs the cursors of partitions after EVENTS has lost messages; returns those that were moved."""
+async def reconcile_stream(endpoint: Endpoint) -> list[Repair]:
+    """Repairs the cursors of partitions after EVENTS has lost messages; returns the repairs."""
     from noetl_stream.server.lost_stream import reconcile_cursors
 
     connected = await connect(endpoint, name="noetl-reconcile", nats_wait_s=COMMAND_WAIT_S)

@@ -44,6 +44,7 @@ from noetl_stream.server.server import Server
 from noetl_stream.settings.grants import GrantsFile
 from noetl_stream.testing.conformance.catalog import registered
 from noetl_stream.testing.keys import OBJECT_KEYS, SIGNER
+from noetl_stream.testing.rebuilding import rebuilt_differences
 from noetl_stream.testing.simulation.host import FaultInjector, SimulatedHost
 from noetl_stream.testing.simulation.roles import run_worker, server_on
 from noetl_stream.testing.simulation.time import simulated_clock
@@ -228,6 +229,10 @@ class Stage:
         await self.broker.bus.listen(subjects.STOP, hear)
         return self.stops
 
+    async def rebuilt_differences(self) -> list[str]:
+        """What a store that is rebuilt from EVENTS has other than this one."""
+        return await rebuilt_differences(self.broker, self.store.real, self.catalog, self.kinds)
+
     def records(self) -> list[JournalRecord]:
         """The decided messages of EVENTS."""
         stored = self.broker.event_log.stored
@@ -296,6 +301,8 @@ class Interrupted:
 
     def __getattr__(self, name: str) -> Any:
         method: Callable[..., Awaitable[Any]] = getattr(self.real, name)
+        if not callable(method):
+            return method
 
         async def call(*arguments: Any) -> Any:
             await asyncio.sleep(0)

@@ -190,8 +190,8 @@ def reconcile(home: Path | None) -> None:
     from noetl_stream.wiring import reconcile_stream
 
     with open_stack(settings_for(home)) as stack:
-        moved = run_async(reconcile_stream(stack.endpoint_of(ADMIN)))
-    for before, after in moved:
-        say(f"partition {before.partition}: reads on from sequence {after.last_seq}, was {before.last_seq}")
-    if not moved:
+        repairs = run_async(reconcile_stream(stack.endpoint_of(ADMIN)))
+    for one in repairs:
+        say(f"partition {one.partition}: reads on from sequence {one.last_seq}, was {one.folded}")
+    if not repairs:
         say("EVENTS holds all that was folded")
