@@ -8,13 +8,13 @@ A seed that fails is named by its test.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 from random import Random
 from typing import Any
 
 import pytest
 from journal_laws import check_journal
 from msgspec import structs
+from msgspec.structs import replace
 from random_language import random_language
 from random_runs import SEEDS, STORMS_A_PLAYBOOK, WEATHERS, breaks, chunks, compiled, named
 from random_workers import UNDISTURBED, Answer, Disturbance, RandomRun

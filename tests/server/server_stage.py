@@ -39,7 +39,7 @@ from noetl_stream.ports.operations.documents import plain
 from noetl_stream.ports.sealed_blobs import SealedBlobs
 from noetl_stream.ports.store import ExecutionRow, PartitionAdvance, PartitionLease, StoredEvent, Tick
 from noetl_stream.server.credentials import SecretsResponder
-from noetl_stream.server.parts import ServerTimes
+from noetl_stream.server.parts import ServerTimes, StateBounds
 from noetl_stream.server.server import Server
 from noetl_stream.settings.grants import GrantsFile
 from noetl_stream.testing.conformance.catalog import registered
@@ -77,6 +77,7 @@ class Stage:
         self.secrets: SecretsResponder | None = None
         self.evaluator: Evaluator = MemoryEvaluator()
         self.grants: GrantsFile | None = None
+        self.states = StateBounds()
 
     def host(self, role: str, injector: FaultInjector | None = None) -> SimulatedHost:
         self._names += 1
@@ -95,6 +96,7 @@ class Stage:
             evaluator=self.evaluator,
             secrets=self.secrets,
             grants=self.grants,
+            states=self.states,
         )
         task = asyncio.create_task(server.run())
         self.running.append(task)

@@ -13,7 +13,16 @@ from noetl_stream.errors import NotReady, PayloadRefused
 from noetl_stream.model import codec
 from noetl_stream.model.events import Fact
 from noetl_stream.model.ids import report_id, run_of_report
-from noetl_stream.model.messages import FORMAT, NOTHING, FullEntry, JournalRecord, Report, Request
+from noetl_stream.model.messages import (
+    FORMAT,
+    NOTHING,
+    FullEntry,
+    JournalRecord,
+    Report,
+    ReportedBody,
+    Request,
+    UnreadableCommand,
+)
 from noetl_stream.ports.event_log import EventLog, ReportedMessage
 from noetl_stream.ports.subjects import sender_of
 from noetl_stream.server.tick import Input
@@ -43,11 +52,15 @@ class RecordedExecution:
     def __init__(self) -> None:
         self.inputs: dict[str, tuple[list[ReportedMessage], Request | Report]] = {}
         self.through = 0
+        self._unreadable: list[int] = []
         self._records: list[JournalRecord] = []
         self._used: set[str] = set()
 
-    def add_input(self, message: ReportedMessage, body: Request | Report) -> None:
-        """Adds a request or report, which may have come before."""
+    def add_input(self, message: ReportedMessage, body: ReportedBody) -> None:
+        """Adds an input, which may have come before."""
+        if isinstance(body, UnreadableCommand):
+            self._unreadable.append(message.sequence)
+            return
         identity = body.request_id if isinstance(body, Request) else report_id(body.run, body.number)
         self.inputs.setdefault(identity, ([], body))[0].append(message)
 
@@ -76,6 +89,7 @@ class RecordedExecution:
         for identity, (messages, _) in self.inputs.items():
             if messages[0].sequence > self.through and identity not in self._used:
                 yield messages[0].sequence
+        yield from (sequence for sequence in self._unreadable if sequence > self.through)
 
     def passed_over(self) -> list[Request]:
         """Its requests that were folded and are in no entry: they were refused, or asked for what was so already."""

@@ -6,23 +6,24 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from noetl_stream.engine.effects import AnswerStart, Effect, IssueCommand, StopWorkers, WithdrawCommand, effects_of
 from noetl_stream.engine.evolve.dispatch import evolve
 from noetl_stream.engine.state import Execution, RecordedFact
-from noetl_stream.errors import Fenced
 from noetl_stream.model.events import ClientRequest, ExecutionRequested, Fact
 from noetl_stream.model.ids import partition_of
 from noetl_stream.model.messages import JournalRecord, Request
 from noetl_stream.model.status import Rejection
 from noetl_stream.playbook.plan import Plan
 from noetl_stream.ports.cursors import Repair
+from noetl_stream.ports.event_log import DecidedMessage
 from noetl_stream.ports.store import PartitionLease
 from noetl_stream.server.commit import Committer
 from noetl_stream.server.execution_cache import CachedExecution
 from noetl_stream.server.fold import IN_NO_JOURNAL
+from noetl_stream.server.leases import LeaseKeeper
 from noetl_stream.server.lost_stream import last_record
 from noetl_stream.server.parts import ServerParts
 from noetl_stream.server.recorded import RecordedEntry, RecordedExecution, RecordedPartition, read_partition
@@ -49,13 +50,12 @@ class Restored(NamedTuple):
 class Recovery:
     """Works on partitions whose lease was just taken; nothing of them is read or folded yet."""
 
-    def __init__(self, parts: ServerParts, committer: Committer) -> None:
+    def __init__(self, parts: ServerParts, committer: Committer, leases: LeaseKeeper) -> None:
         self._parts = parts
         self._committer = committer
+        self._leases = leases
         self._store = parts.ports.store
         self._log = parts.ports.log
-        self._clock = parts.ports.clock
-        self._renewed_s = 0.0
 
     async def publish_owed(self, leases: Collection[PartitionLease]) -> None:
         """Publishes the records of ticks that are committed and that EVENTS may lack, with their inputs in full.
@@ -66,17 +66,20 @@ class Recovery:
         owed = {lease.id: lease for lease in leases if recorded[lease.id] < lease.tick}
         grown = await self._store.grown({id: recorded[id] for id in owed}) if owed else {}
         for execution_id, first in grown.items():
-            await self._keep_leases()
+            self._leases.note_contact()
             lease = owed[partition_of(execution_id)]
             rows = await self._store.entries(execution_id, first)
             stamp = Stamp(lease.id, lease.tick, lease.epoch, self._parts.owner, again=True)
             parts = (part for row in rows for part in in_full(row))
-            self._parts.publications.publish({}, list(messages_of(execution_id, parts, lease.last_seq, stamp)), ())
+            self._publish({}, list(messages_of(execution_id, parts, lease.last_seq, stamp)))
             while self._parts.publications.is_full:
                 await self._parts.publications.drain(self._parts.times.housekeeping_s)
         if grown:
             log.warning("publishing records of %d executions again: EVENTS may lack them", len(grown))
-            self._parts.publications.publish({id: lease.tick for id, lease in owed.items()}, (), ())
+            self._publish({id: lease.tick for id, lease in owed.items()}, ())
+
+    def _publish(self, ticks: Mapping[int, int], records: Sequence[DecidedMessage]) -> None:
+        self._parts.publications.publish(ticks, records, (), self._parts.ownership.fences)
 
     async def _recorded_ticks(self, leases: Collection[PartitionLease]) -> dict[int, int]:
         """Per partition, the tick up to which EVENTS has the records: all that is published, unless a tail is lost."""
@@ -116,7 +119,7 @@ class Recovery:
         recorded = RecordedPartition(await read_partition(self._log, lease.id, lease.last_seq), lease.tick)
         restoring = _Restoring(self._parts, self._committer, lease.id)
         for execution_id, execution in recorded.executions.items():
-            await self._keep_leases()
+            self._leases.note_contact()
             await restoring.restore(execution_id, execution)
         await restoring.flush()
         await self._parts.publications.drain(self._parts.times.lease_s / 3)
@@ -134,15 +137,9 @@ class Recovery:
             epoch=recorded.epoch,
         )
         await self._store.cursors.repair([repair], self._parts.owner)
-        self._parts.ownership.forget(lease.id)
+        if owned is not None:
+            self._parts.ownership.forget(lease.id)
         return restoring.restored
-
-    async def _keep_leases(self) -> None:
-        now_s = self._clock.monotonic_s()
-        if now_s - self._renewed_s >= self._parts.times.lease_s / 3:
-            self._renewed_s = now_s
-            if await self._parts.ownership.renew():
-                raise Fenced("lost partitions to another server while recovering")
 
 
 class _Restoring:
@@ -210,7 +207,15 @@ class _Restoring:
             assert after is not None
             cached.state, cached.at_ms = after, max(cached.at_ms, given.recorded.at_ms)
             cached.started_ms = cached.started_ms or cached.at_ms
-            self._tick.record(given, decisions, after, self._partition, cached.through, cached.at_ms)
+            self._tick.record(
+                given,
+                1 if before is None else before.position + 1,
+                decisions,
+                after,
+                partition=self._partition,
+                through=cached.through,
+                at_ms=cached.at_ms,
+            )
             effects = effects_of(plan, before, after, (given.recorded.fact, *decisions))
             self._collect(execution_id, after, effects)
             self._answer(execution_id, given, after.position - sum(fact.width for fact in decisions))

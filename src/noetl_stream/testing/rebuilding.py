@@ -22,7 +22,8 @@ from noetl_stream.testing.simulation.roles import server_on
 async def rebuilt(broker: MemoryBroker, catalog: Catalog, kinds: Kinds) -> MemoryStore:
     """A store with what EVENTS holds."""
     store = MemoryStore(broker.clock)
-    host = SimulatedHost("rebuild", broker, store, FaultInjector())
+    host = SimulatedHost("rebuild", MemoryBroker(broker.clock), store, FaultInjector())
+    host.log, host.blobs = broker.event_log, broker.blobs  # it takes no queue from the servers, and is none of them
     await rebuild(server_on(host, catalog, kinds, ServerTimes()))
     return store
 

@@ -53,6 +53,9 @@ class MemoryBus:
     def send(self, subject: str, body: bytes) -> None:
         self.deliver(subject, body, "")
 
+    async def flush(self) -> None:
+        self._line.check()
+
     async def ask(self, subject: str, body: bytes, timeout_s: float) -> bytes | None:
         reply = f"_INBOX.{next(self._numbers)}"
         answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()

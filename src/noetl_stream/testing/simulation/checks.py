@@ -107,7 +107,7 @@ async def _execution_problems(
 
 def _effect_problems(faults: FaultPlan, execution_id: str, journal: Sequence[StoredEvent]) -> Iterator[str]:
     commands, issues = _commands(journal)
-    late, steady = faults.publishes_late, STEADY.issuperset(faults.kinds)
+    steady = STEADY.issuperset(faults.kinds)
     for command_id, issue in issues.items():
         if steady and issue > 1:
             yield f"{execution_id}: command {command_id} was issued {issue} times, and no fault explains it"
@@ -115,7 +115,7 @@ def _effect_problems(faults: FaultPlan, execution_id: str, journal: Sequence[Sto
         if effect.execution_id != execution_id or count == 1:
             continue
         ids = commands.get(effect.step, set())
-        if ids & faults.world.touched or (late and any(issues[one] > 1 for one in ids)):
+        if ids & faults.world.touched:
             continue
         yield f"{execution_id}: {count} times the effect of {effect.step}, attempt {effect.attempt}, unexplained"
 

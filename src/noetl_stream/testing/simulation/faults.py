@@ -76,15 +76,6 @@ class FaultPlan(FaultInjector):
     def touches(self) -> bool:
         return any(kind in TOUCHING for kind in self.kinds)
 
-    @property
-    def publishes_late(self) -> bool:
-        """Whether a server may publish what its successor has reissued: only a fence at the queue (PROTOCOL §5) could
-        keep such a first issue, which runs without a claim, from running beside the other.
-        """
-        leaves = {"server killed", "idle night", "tail lost", "poison kills"} & set(self.kinds)
-        late = {"server frozen", "partitions stolen"} & set(self.kinds)
-        return bool(late) or ("nats away" in self.kinds and bool(leaves))
-
     def enter(self, world: SimulatedWorld) -> list[tuple[float, Callable[[], None]]]:
         """The faults that strike at a given time, in seconds from now."""
         self.world = world

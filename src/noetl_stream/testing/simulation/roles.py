@@ -15,7 +15,7 @@ from noetl_stream.ports.catalog import Catalog
 from noetl_stream.ports.evaluator import Evaluator
 from noetl_stream.ports.sealed_blobs import SealedBlobs
 from noetl_stream.server.credentials import SecretsResponder
-from noetl_stream.server.parts import ServerPorts, ServerTimes
+from noetl_stream.server.parts import ServerPorts, ServerTimes, StateBounds
 from noetl_stream.server.server import Server
 from noetl_stream.settings.grants import GrantsFile
 from noetl_stream.testing.keys import CAPABILITIES, OBJECT_KEYS, SIGNER
@@ -38,6 +38,7 @@ def server_on(
     evaluator: Evaluator | None = None,
     secrets: SecretsResponder | None = None,
     grants: GrantsFile | None = None,
+    states: StateBounds | None = None,
 ) -> Server:
     """A server whose ports are those of ``host``. It evaluates templates in this process by default."""
     ports = ServerPorts(
@@ -54,7 +55,7 @@ def server_on(
         secrets=secrets,
         grants=grants,
     )
-    return Server(host.name, ports, kinds, times, limits, check_once)
+    return Server(host.name, ports, kinds, times, limits, check_once, states)
 
 
 async def run_worker(host: SimulatedHost, tools: Mapping[str, Tool], slots: int) -> None:

@@ -15,7 +15,7 @@ from hashlib import blake2b
 from random import Random
 
 from noetl_stream.model.ids import PARTITIONS
-from noetl_stream.server.parts import ServerTimes
+from noetl_stream.server.parts import ServerTimes, StateBounds
 from noetl_stream.testing.simulation.checks import final_problems, memory_problems, quarantine_problems
 from noetl_stream.testing.simulation.faults import FAULTS_S, FaultPlan
 from noetl_stream.testing.simulation.host import SimulatedHost
@@ -28,6 +28,9 @@ PATIENCE_S = 400.0
 """How long the phase without faults lasts before unfinished work counts as stuck."""
 
 POLL_S = 2.0
+TIGHT = StateBounds(max_bytes=1, snapshot_every=5)
+"""In every third seed each state is evicted after each turn, and loaded from snapshots."""
+
 CHECKED_COMMITS = 0.2
 """The share of commits after which memory is compared with the journal."""
 
@@ -82,7 +85,7 @@ async def _run(seed: int, kinds: tuple[str, ...] | None) -> SimulationReport:
     random = Random(f"story {seed}")
     faults = _CheckingFaultPlan(seed, kinds)
     times = ServerTimes(reconcile_s=0.0 if "reconcile always" in faults.kinds else 10.0)
-    world = SimulatedWorld(faults, times, faults.poison)
+    world = SimulatedWorld(faults, times, faults.poison, TIGHT if seed % 3 == 0 else StateBounds())
     await world.register()
     strikes = faults.enter(world)
     for role, count in (("server", random.randint(1, 3)), ("worker", random.randint(1, 3))):

@@ -18,7 +18,7 @@ from noetl_stream.model.events import Fact
 from noetl_stream.model.ids import derive
 from noetl_stream.model.messages import Report, Request
 from noetl_stream.ports.sealed_blobs import SealedBlobs
-from noetl_stream.server.parts import ServerTimes
+from noetl_stream.server.parts import ServerTimes, StateBounds
 from noetl_stream.server.server import Server
 from noetl_stream.testing.conformance.catalog import registered
 from noetl_stream.testing.keys import OBJECT_KEYS, SIGNER
@@ -47,7 +47,7 @@ class SimulatedWorld:
         poison: What is wrong with one execution, if any.
     """
 
-    def __init__(self, injector: FaultInjector, times: ServerTimes, poison: Poison | None = None) -> None:
+    def __init__(self, injector: FaultInjector, times: ServerTimes, poison: Poison | None, states: StateBounds) -> None:
         self.clock = simulated_clock()
         self.broker = MemoryBroker(self.clock)
         self.store = MemoryStore(self.clock)
@@ -63,6 +63,7 @@ class SimulatedWorld:
         self._servers_store: Any = self.store if poison is None else PoisonedStore(self.store, poison, self._kill)
         self._injector = injector
         self._times = times
+        self._states = states
         self._requests = Requests(self.broker.event_log, SIGNER)
         self._client = Client(self._requests, SealedBlobs(self.broker.blobs, OBJECT_KEYS), self.broker.bus)
         self._hosts: list[SimulatedHost] = []
@@ -81,7 +82,7 @@ class SimulatedWorld:
         host = SimulatedHost(f"{role}-{len(self._hosts) + 1}", self.broker, self._servers_store, self._injector)
         self._hosts.append(host)
         if role == "server":
-            server = self.servers[host.name] = server_on(host, self.catalog, KINDS, self._times)
+            server = self.servers[host.name] = server_on(host, self.catalog, KINDS, self._times, states=self._states)
             self._begin(self._until_it_ends(host, server.run()))
         else:
             tools = {"work": WorkTool(self.clock, self.effects, host.awake)}
