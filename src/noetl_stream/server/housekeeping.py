@@ -151,8 +151,7 @@ class PartitionAssignment:
 
     async def _made_good(self, leases: Collection[PartitionLease]) -> Collection[PartitionLease]:
         """Those of the leases that are left when what is lost is made good."""
-        await self._recovery.publish_owed(leases)
-        behind = await self._recovery.catch_up(leases)
+        behind = await self._recovery.make_good(leases)
         self._parts.executions.forget_partitions(behind)
         return [lease for lease in leases if lease.id not in behind]
 

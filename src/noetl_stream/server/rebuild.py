@@ -41,7 +41,7 @@ async def rebuild(server: Server) -> Restored:
     keeping = asyncio.create_task(server.leases.run())
     try:
         taken = await _take_all(server)
-        restored = await server.recovery.catch_up(taken)
+        restored = await server.recovery.make_good(taken)
     finally:
         await end_tasks([keeping])
         await ownership.release(list(ownership.ids), {})

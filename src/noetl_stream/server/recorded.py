@@ -97,16 +97,22 @@ class RecordedExecution:
         return [body for one, body in bodies if isinstance(body, Request) and one.sequence <= self.through]
 
     def _by_position(self) -> tuple[dict[int, RecordedEntry], list[tuple[int, int]]]:
-        """Each entry by its position, and last position and ``through`` of each record."""
+        """Each entry by its position, and last position and ``through`` of each record.
+
+        Where histories part, because Postgres lost what was published late, the later owner's holds.
+        """
         found: dict[int, RecordedEntry] = {}
-        ends = []
-        for record in self._records:
+        ends: list[tuple[int, int]] = []
+        for record in sorted(self._records, key=lambda one: (one.epoch, one.tick, one.first_position)):
             position = record.first_position
+            if found and position <= max(found):
+                found = {at: entry for at, entry in found.items() if at < position}
+                ends = [end for end in ends if end[0] < position]
             for raw in record.entries:
                 entry = self._resolved(codec.decode_entry(raw), record.through)
                 if entry is None:
                     break
-                found.setdefault(position, entry)
+                found[position] = entry
                 position += entry.width
             else:
                 ends.append((position - 1, record.through))

@@ -62,7 +62,35 @@ class Recovery:
 
         Their commands are not published: those that are still owed are issued by reconcile.
         """
-        recorded = await self._recorded_ticks(leases)
+        await self._publish_owed(leases, await self._last_records(leases))
+
+    async def make_good(self, leases: Collection[PartitionLease]) -> dict[int, Restored]:
+        """Publishes what is owed. Where Postgres lacks what was published, restores that, entry by entry, and takes the
+        ticks of EVENTS for its own: these partitions are released by that, and can be taken over again.
+
+        Returns:
+            What was restored, by partition.
+        """
+        last = await self._last_records(leases)  # before anything is published
+        ahead = {id: record.tick for id, record in last.items() if record is not None}
+        behind = [lease for lease in leases if ahead.get(lease.id, 0) > lease.tick]
+        await self._publish_owed([lease for lease in leases if lease not in behind], last)
+        restored = {}
+        for lease in behind:
+            log.error(
+                "partition %d: Postgres has committed %d ticks, and EVENTS holds a record of tick %d: Postgres was "
+                "restored from an older state, or failed over without its last commits; catching up from EVENTS",
+                lease.id, lease.tick, ahead[lease.id],
+            )  # fmt: skip
+            restored[lease.id] = await self._catch_up(lease)
+        return restored
+
+    async def _last_records(self, leases: Collection[PartitionLease]) -> dict[int, JournalRecord | None]:
+        records = await asyncio.gather(*(last_record(self._log, lease.id) for lease in leases))
+        return {lease.id: record for lease, record in zip(leases, records, strict=True)}
+
+    async def _publish_owed(self, leases: Collection[PartitionLease], last: Mapping[int, JournalRecord | None]) -> None:
+        recorded = await self._recorded_ticks(leases, last)
         owed = {lease.id: lease for lease in leases if recorded[lease.id] < lease.tick}
         grown = await self._store.grown({id: recorded[id] for id in owed}) if owed else {}
         for execution_id, first in grown.items():
@@ -78,61 +106,37 @@ class Recovery:
             log.warning("publishing records of %d executions again: EVENTS may lack them", len(grown))
             self._publish({id: lease.tick for id, lease in owed.items()}, ())
 
+    async def _recorded_ticks(
+        self, leases: Collection[PartitionLease], last: Mapping[int, JournalRecord | None]
+    ) -> dict[int, int]:
+        """Per partition, the tick up to which EVENTS has the records: all that is published, unless a tail is lost."""
+        published = self._committer.published({lease.id for lease in leases})
+        if any(published[id] and last[id] is None for id in published) and await self._log.first_sequence() > 1:
+            return published  # some may have none because they are trimmed
+        ticks = {id: record.tick if record is not None else 0 for id, record in last.items()}
+        return {id: min(tick, ticks[id]) for id, tick in published.items()}
+
     def _publish(self, ticks: Mapping[int, int], records: Sequence[DecidedMessage]) -> None:
         self._parts.publications.publish(ticks, records, (), self._parts.ownership.fences)
 
-    async def _recorded_ticks(self, leases: Collection[PartitionLease]) -> dict[int, int]:
-        """Per partition, the tick up to which EVENTS has the records: all that is published, unless a tail is lost."""
-        published = self._committer.published({lease.id for lease in leases})
-        if not any(published.values()):
-            return published
-        is_trimmed = await self._log.first_sequence() > 1
-        last = await self._last_records(leases)
-        ticks = {id: record.tick if record is not None else 0 for id, record in last.items()}
-        return {id: tick if is_trimmed and last[id] is None else min(tick, ticks[id]) for id, tick in published.items()}
-
-    async def _last_records(self, leases: Collection[PartitionLease]) -> dict[int, JournalRecord | None]:
-        records = await asyncio.gather(*(last_record(self._log, lease.id) for lease in leases))
-        return {lease.id: record for lease, record in zip(leases, records, strict=True)}
-
-    async def catch_up(self, leases: Collection[PartitionLease]) -> dict[int, Restored]:
-        """Restores what Postgres lacks of what was published, entry by entry; then takes the ticks of EVENTS for its
-        own. Partitions that were behind are released by that: they are taken over again.
-
-        Returns:
-            What they got, by partition.
-        """
-        last = await self._last_records(leases)
-        restored = {}
-        for lease in leases:
-            record = last[lease.id]
-            if record is not None and record.tick > lease.tick:
-                log.error(
-                    "partition %d: Postgres has committed %d ticks, and EVENTS holds a record of tick %d: Postgres was "
-                    "restored from an older state, or failed over without its last commits; catching up from EVENTS",
-                    lease.id, lease.tick, record.tick,
-                )  # fmt: skip
-                restored[lease.id] = await self._catch_up(lease)
-        return restored
-
     async def _catch_up(self, lease: PartitionLease) -> Restored:
         recorded = RecordedPartition(await read_partition(self._log, lease.id, lease.last_seq), lease.tick)
+        is_owed = bool(await self._store.grown({lease.id: lease.published_tick}))
         restoring = _Restoring(self._parts, self._committer, lease.id)
         for execution_id, execution in recorded.executions.items():
             self._leases.note_contact()
             await restoring.restore(execution_id, execution)
         await restoring.flush()
-        await self._parts.publications.drain(self._parts.times.lease_s / 3)
         left = recorded.unfolded()
-        cursor = await self._log.last_of(lease.id) if left is None else left - 1
+        cursor = max(lease.last_seq, await self._log.last_of(lease.id) if left is None else left - 1)
         owned = self._parts.ownership.get(lease.id)
         tick = max(recorded.tick, owned.tick if owned is not None else 0)
         repair = Repair(
             partition=lease.id,
             folded=lease.last_seq,
-            last_seq=max(cursor, lease.last_seq),
+            last_seq=cursor,
             last_ms=await self._log.stored_at(cursor) or 0,
-            published_tick=tick,
+            published_tick=lease.published_tick if is_owed else tick,
             tick=tick,
             epoch=recorded.epoch,
         )
