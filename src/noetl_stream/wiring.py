@@ -59,6 +59,7 @@ if TYPE_CHECKING:  # each command imports what it uses: one that reads Postgres 
     from noetl_stream.ports.operations.executions import Executions
     from noetl_stream.ports.operations.feed import Feed
     from noetl_stream.ports.operations.playbooks import Playbooks
+    from noetl_stream.server.recovery import Restored
     from noetl_stream.server.server import Server
     from noetl_stream.tools.contract import Tool
     from noetl_stream.tools.registry import ToolClass
@@ -293,6 +294,17 @@ async def reconcile_stream(endpoint: Endpoint) -> list[Repair]:
         await connected.store.verify()
         await connected.log.verify()
         return await reconcile_cursors(connected.log, connected.store.cursors)
+    finally:
+        await connected.close()
+
+
+async def rebuild_database(endpoint: Endpoint) -> Restored:
+    """Fills an empty Postgres from EVENTS; returns what was restored. ``endpoint`` is that of a server."""
+    from noetl_stream.server.rebuild import rebuild
+
+    connected = await connect(endpoint, name="noetl-rebuild", nats_wait_s=COMMAND_WAIT_S)
+    try:
+        return await rebuild(make_server(connected, endpoint))
     finally:
         await connected.close()
 

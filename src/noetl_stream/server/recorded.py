@@ -103,9 +103,10 @@ class RecordedExecution:
         """
         found: dict[int, RecordedEntry] = {}
         ends: list[tuple[int, int]] = []
+        reached = 0
         for record in sorted(self._records, key=lambda one: (one.epoch, one.tick, one.first_position)):
             position = record.first_position
-            if found and position <= max(found):
+            if position < reached:
                 found = {at: entry for at, entry in found.items() if at < position}
                 ends = [end for end in ends if end[0] < position]
             for raw in record.entries:
@@ -116,6 +117,7 @@ class RecordedExecution:
                 position += entry.width
             else:
                 ends.append((position - 1, record.through))
+            reached = position
         return found, ends
 
     def _resolved(self, entry: FullEntry, through: int) -> RecordedEntry | None:
