@@ -15,7 +15,6 @@ import pytest
 from journal_laws import check_journal
 from msgspec import structs
 from msgspec.structs import replace
-from random_language import random_language
 from random_runs import SEEDS, STORMS_A_PLAYBOOK, WEATHERS, breaks, chunks, compiled, named
 from random_workers import UNDISTURBED, Answer, Disturbance, RandomRun
 
@@ -23,6 +22,7 @@ from noetl_stream.model.events import NextEvaluated, Path, TokenClaimed, TokenEn
 from noetl_stream.model.limits import Limits
 from noetl_stream.playbook.compile.compiler import check
 from noetl_stream.playbook.plan import Plan
+from noetl_stream.testing.random_language import random_language
 from noetl_stream.testing.scenario.scenario import Scenario, installed_kinds
 from noetl_stream.testing.scenario.scripted_run import ARGS, ScriptedRun
 

@@ -45,11 +45,11 @@ from noetl_stream.settings.grants import GrantsFile
 from noetl_stream.testing.conformance.catalog import registered
 from noetl_stream.testing.keys import OBJECT_KEYS, SIGNER
 from noetl_stream.testing.rebuilding import rebuilt, rebuilt_differences
+from noetl_stream.testing.simulation.clients import asked_of
 from noetl_stream.testing.simulation.host import FaultInjector, SimulatedHost
 from noetl_stream.testing.simulation.roles import run_worker, server_on
 from noetl_stream.testing.simulation.time import simulated_clock
 from noetl_stream.testing.simulation.work import CALLED, Effect, Job, WorkTool, playbook, work
-from noetl_stream.testing.simulation.world import asked_of
 from noetl_stream.tools.pipeline import NoopTool
 from noetl_stream.worker.asker import Asker
 

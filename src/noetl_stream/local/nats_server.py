@@ -58,7 +58,7 @@ jetstream {{
 }}
 """
 
-_SERVER_NAME: Final = re.compile(r'^server_name: "(.*)"$', re.MULTILINE)
+_SERVER_NAME: Final = re.compile(r'^server_name: "([^"]*)"$', re.MULTILINE)
 
 
 class NatsServer:

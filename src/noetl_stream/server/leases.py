@@ -55,7 +55,7 @@ class RoundTrips:
         return ", ".join(f"{store} {median(taken) * 1000:.0f} ms" for store, taken in self._taken.items())
 
 
-class LeaseKeeper:
+class PartitionLeaseKeeper:
     """Says that this server is alive, measures round trips, renews the leases, and gives them back if that fails.
 
     Only the server's loop changes what it owns: it drops what :meth:`take_lost` returns.

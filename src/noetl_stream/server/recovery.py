@@ -23,7 +23,7 @@ from noetl_stream.ports.store import PartitionLease
 from noetl_stream.server.commit import Committer
 from noetl_stream.server.execution_cache import CachedExecution
 from noetl_stream.server.fold import IN_NO_JOURNAL
-from noetl_stream.server.leases import LeaseKeeper
+from noetl_stream.server.leases import PartitionLeaseKeeper
 from noetl_stream.server.lost_stream import last_record
 from noetl_stream.server.parts import ServerParts
 from noetl_stream.server.recorded import RecordedEntry, RecordedExecution, RecordedPartition, read_partition
@@ -50,7 +50,7 @@ class Restored(NamedTuple):
 class Recovery:
     """Works on partitions whose lease was just taken; nothing of them is read or folded yet."""
 
-    def __init__(self, parts: ServerParts, committer: Committer, leases: LeaseKeeper) -> None:
+    def __init__(self, parts: ServerParts, committer: Committer, leases: PartitionLeaseKeeper) -> None:
         self._parts = parts
         self._committer = committer
         self._leases = leases

@@ -115,6 +115,8 @@ class MemoryBus:
 
 
 def _matches(pattern: str, subject: str) -> bool:
+    if "*" not in pattern and ">" not in pattern:
+        return pattern == subject
     expected, given = pattern.split("."), subject.split(".")
     for at, token in enumerate(expected):
         if token == ">":

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from msgspec.structs import replace
 
 from noetl_stream.engine.replay import replay
 from noetl_stream.model import codec
 from noetl_stream.model.composite import expanded
-from noetl_stream.model.events import ExecutionReused, Fact, StepScheduled, TokenClaimed, TokenEnqueued
+from noetl_stream.model.events import ExecutionReused, Fact, NextEvaluated, StepScheduled, TokenClaimed, TokenEnqueued
 from noetl_stream.model.ids import PARTITIONS, partition_of
 from noetl_stream.model.messages import NOTHING
 from noetl_stream.playbook.plan import Plan
-from noetl_stream.ports.store import StoredEvent
+from noetl_stream.ports.store import ExecutionRow, StoredEvent
 from noetl_stream.server.server import Server
 from noetl_stream.testing.entries import names_of
 from noetl_stream.testing.rebuilding import rebuilt_differences
@@ -29,7 +32,10 @@ async def memory_problems(world: SimulatedWorld, server: Server) -> list[str]:
         owned, view = server.ownership.get(partition_of(execution_id)), views[partition_of(execution_id)]
         if owned is None or (view.owner, view.epoch) != (server.owner, owned.epoch) or executions.state is None:
             continue
-        if replay(execution_id, await world.store.journal(execution_id, -1)) != executions.state:
+        if executions.is_stub:
+            continue
+        held = replace(executions.state, resolved={})  # which only its server has
+        if replay(execution_id, await world.store.journal(execution_id, -1)) != held:
             problems.append(f"{execution_id}: the journal folds to a state other than {server.owner} holds")
         if isinstance(executions.plan, Plan) and (follows := missed_decisions(executions.plan, executions.state)):
             problems.append(f"{execution_id}: is not quiescent: {follows}")
@@ -45,7 +51,7 @@ async def quarantine_problems(faults: FaultPlan) -> list[str]:
     kept = {letter.row.execution_id for letter in letters} - {poisoned}
     problems += [f"{execution_id}: has a dead letter" for execution_id in kept]
     row = tables.executions.get(poisoned)
-    if poisoned and poisoned not in world.refused and (row is None or row.status != "quarantined"):
+    if poisoned and poisoned not in world.clients.refused and (row is None or row.status != "quarantined"):
         problems.append(f"{poisoned}: is not set aside, although it cannot be folded")
     return problems
 
@@ -58,10 +64,11 @@ def _quarantined(world: SimulatedWorld) -> set[str]:
 async def final_problems(faults: FaultPlan) -> list[str]:
     """Everything that is wrong in the world of these faults once it is quiescent."""
     world = faults.world
-    problems = [f"ended before its time: {role}" for role in world.ended]
+    clients = world.clients
+    problems = [f"ended before its time: {role}" for role in world.ended] + clients.problems
     set_aside = faults.poison.execution_id if faults.poison is not None and faults.poison.strikes else ""
-    for execution_id, (submission, job) in {**world.accepted, **world.refused}.items():
-        if execution_id == set_aside and execution_id in world.refused:
+    for execution_id, (submission, job) in {**clients.accepted, **clients.refused}.items():
+        if execution_id == set_aside and execution_id in clients.refused:
             continue  # it has not begun
         journal = await world.store.journal(execution_id, -1)
         if await world.store.request(execution_id, submission.request_id) is None:
@@ -70,8 +77,9 @@ async def final_problems(faults: FaultPlan) -> list[str]:
         if execution_id != set_aside:  # what it was doing then, it does again
             problems += _effect_problems(faults, execution_id, journal)
         problems += _record_problems(world, execution_id, journal)
+        problems += _run_problems(execution_id, journal)
     for execution_id in await world.store.live_executions(range(PARTITIONS)):
-        if execution_id not in world.accepted:
+        if execution_id not in clients.accepted:
             problems.append(f"{execution_id}: a child has not ended")
     problems += [f"{execution_id}: is stuck: nothing ends its wait" for execution_id in await world.store.stuck(100)]
     problems += await rebuilt_differences(world.broker, world.store, world.catalog, KINDS)
@@ -96,13 +104,33 @@ async def _execution_problems(
     state, shown = replay(execution_id, journal), (row.status, row.position, codec.decode_json(row.ctx))
     if state is None or (state.status, state.position, state.ctx) != shown:
         problems.append(f"{execution_id}: the journal folds to an end other than its row")
-    if execution_id in world.refused and job.accepted:
+    is_given_up = faults.touches and any(b"lease_exhausted" in entry.data for entry in journal)
+    if job.ends == "anyhow" or is_given_up:  # in the second case its leases were ended repeatedly
+        return problems
+    if execution_id in world.clients.refused and job.accepted:
         problems.append(f"{execution_id} ({job.name}): was rejected")
-    result = codec.decode_json(codec.decode_payload(row.result).value) if row.result else None
-    is_given_up = faults.touches and b"lease_exhausted" in (row.error or b"")  # its leases were ended repeatedly
-    if (row.status, result) != (job.status, job.result) and not is_given_up:
-        problems.append(f"{execution_id} ({job.name}): {row.status} with {result}, {row.error!r}, not {job.result}")
+    end, expected = end_of(row, journal), faults.calm_ends.get(job.source)
+    if job.ends == "as given" and (end["status"], end["result"]) != (job.status, job.result):
+        problems.append(f"{execution_id} ({job.name}): {end['status']} with {end['result']}, not {job.result}")
+    if job.ends == "as without faults" and end != expected:
+        problems.append(f"{execution_id} ({job.name}): ends with {end}, without faults with {expected}")
     return problems
+
+
+def end_of(row: ExecutionRow, journal: Sequence[StoredEvent]) -> dict[str, Any]:
+    """How an execution ended, without what only says who did it when."""
+    payload = codec.decode_payload(row.result) if row.result else None
+    result: Any = None
+    if payload is not None:
+        result = payload.reference.checksum if payload.reference is not None else codec.decode_json(payload.value)
+    return {
+        "status": row.status,
+        "result": result,
+        "error": codec.decode_json(row.error)["kind"] if row.error else None,
+        "ctx": codec.decode_json(row.ctx),
+        "discarded": row.discarded,
+        "routed": sorted((fact.event, len(fact.fired)) for fact in _facts_of(journal) if type(fact) is NextEvaluated),
+    }
 
 
 def _effect_problems(faults: FaultPlan, execution_id: str, journal: Sequence[StoredEvent]) -> Iterator[str]:
@@ -166,9 +194,26 @@ def _record_problems(world: SimulatedWorld, execution_id: str, journal: Sequence
                     position += 1
 
 
+def _run_problems(execution_id: str, journal: Sequence[StoredEvent]) -> Iterator[str]:
+    """Of each command one run is taken at a time, and of that run each event, in order (PROTOCOL §3)."""
+    bound: dict[str, tuple[tuple[int, int, str], int]] = {}
+    for entry in journal:
+        if entry.source != "worker" or entry.report_id is None or entry.number is None:
+            continue
+        command_id, issue, delivery, nonce, _ = entry.report_id.split(".")
+        run = (int(issue), int(delivery), nonce)
+        last, expected = bound.get(command_id, (run, 0))
+        expected = expected if run == last else 0
+        if run[:2] < last[:2] or entry.number != expected:
+            yield f"{execution_id}: takes event {entry.number} of run {run} of {command_id}, not {expected} of {last}"
+        bound[command_id] = run, entry.number + 1
+
+
 def _width_of_input(rows: Mapping[int, StoredEvent], first: int) -> int:
     """How many events the input at this position has: those of one report up to the first decision."""
+    if (found := rows.get(first)) is None or found.report_id is None:
+        return 1  # a request; the next one has no report either
     position = first
-    while (row := rows.get(position)) is not None and row.cause is None and row.report_id == rows[first].report_id:
+    while (row := rows.get(position)) is not None and row.cause is None and row.report_id == found.report_id:
         position += 1
     return position - first

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from random import Random
-from typing import Any, Final
+from typing import Final
 
-from noetl_stream.errors import PayloadRefused
-from noetl_stream.ports.store import Store, Tick
+from noetl_stream.ports.store import Tick
 from noetl_stream.testing.entries import events_in
 from noetl_stream.testing.simulation.work import JOBS
 
@@ -24,6 +22,7 @@ class Poison:
     """What is wrong with one execution.
 
     Attributes:
+        kind: One of :data:`POISONS`.
         job: What it runs.
         event: The name of the events of it that cannot be committed; empty once that is mended.
         execution_id: Empty until it is submitted.
@@ -32,6 +31,7 @@ class Poison:
 
     def __init__(self, seed: int, kind: str) -> None:
         random = Random(f"poison {seed}")
+        self.kind = kind
         self.kills = kind == "poison kills"
         self.job = random.choice([job for job in JOBS if job.accepted and not job.asks and job.retried is None])
         self.event = random.choice(EVENTS)
@@ -41,24 +41,3 @@ class Poison:
 
     def is_in(self, tick: Tick) -> bool:
         return (self.execution_id, self.event) in events_in(tick)
-
-
-class PoisonedStore:
-    """The store as servers have it. ``kill`` ends the one with this name."""
-
-    def __init__(self, real: Store, poison: Poison, kill: Callable[[str], None]) -> None:
-        self._real = real
-        self._poison = poison
-        self._kill = kill
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._real, name)
-
-    async def commit(self, tick: Tick) -> None:
-        if not self._poison.is_in(tick):
-            await self._real.commit(tick)
-            return
-        self._poison.strikes += 1
-        if not self._poison.kills:
-            raise PayloadRefused("a value that the simulated store cannot hold")
-        self._kill(tick.owner)

@@ -55,7 +55,7 @@ def server_on(
         secrets=secrets,
         grants=grants,
     )
-    return Server(host.name, ports, kinds, times, limits, check_once, states)
+    return Server(host.name, ports, kinds, times, limits, checker=check_once, states=states)
 
 
 async def run_worker(host: SimulatedHost, tools: Mapping[str, Tool], slots: int) -> None:
@@ -73,7 +73,7 @@ async def run_worker(host: SimulatedHost, tools: Mapping[str, Tool], slots: int)
         blobs=host.blobs,
         clock=host.clock,
         tools=tools,
-        plans=PlanClient({kind: tool.spec for kind, tool in tools.items()}, checker=check_once),
+        plans=PlanClient({kind: tool.spec for kind, tool in tools.items()}, checker=_check_as_servers),
     )
     renewing = asyncio.create_task(_renew_leases(host))
     try:
@@ -86,14 +86,21 @@ def check_once(
     text: str | bytes, kinds: Kinds, *, file: str = "<playbook>", limits: Limits = DEFAULT_LIMITS
 ) -> CheckResult:
     """As :func:`~noetl_stream.playbook.compile.compiler.check`; the same arguments give the same result again, so that
-    the servers and workers of all simulations compile each playbook once.
+    the servers and workers of all simulations compile each playbook once, whatever they call its file.
     """
-    return _checked(text, tuple(kinds.items()), file, limits)
+    return _checked(text, tuple(kinds.items()), limits)
+
+
+def _check_as_servers(
+    text: str | bytes, kinds: Kinds, *, file: str = "<playbook>", limits: Limits = DEFAULT_LIMITS
+) -> CheckResult:
+    """Workers do not know the operator's limits; here they may have the plans that servers have compiled."""
+    return check_once(text, kinds, file=file)
 
 
 @lru_cache(maxsize=PLAYBOOKS_KEPT)
-def _checked(text: str | bytes, kinds: tuple[tuple[str, KindSpec], ...], file: str, limits: Limits) -> CheckResult:
-    return check(text, dict(kinds), file=file, limits=limits)
+def _checked(text: str | bytes, kinds: tuple[tuple[str, KindSpec], ...], limits: Limits) -> CheckResult:
+    return check(text, dict(kinds), file="<playbook>", limits=limits)
 
 
 async def _renew_leases(host: SimulatedHost) -> None:
