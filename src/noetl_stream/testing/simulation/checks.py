@@ -205,7 +205,9 @@ def _run_problems(execution_id: str, journal: Sequence[StoredEvent]) -> Iterator
 
 
 def _width_of_input(rows: Mapping[int, StoredEvent], first: int) -> int:
-    """How many events the input at this position has: those of one report up to the first decision."""
+    """How many events the input at this position has: a request one, a report those up to the first decision."""
+    if rows[first].report_id is None:
+        return 1
     position = first
     while (row := rows.get(position)) is not None and row.cause is None and row.report_id == rows[first].report_id:
         position += 1
