@@ -16,6 +16,7 @@ from noetl_stream.engine.evolve.worker_facts import malformed
 from noetl_stream.engine.state import Assignment, Execution, RecordedFact
 from noetl_stream.errors import NotReady, PayloadRefused
 from noetl_stream.model import codec
+from noetl_stream.model.bounds import too_long
 from noetl_stream.model.events import (
     CancelRequested,
     ClientRequest,
@@ -41,7 +42,6 @@ from noetl_stream.model.messages import (
     UnreadableCommand,
 )
 from noetl_stream.model.outcome import ErrorInfo
-from noetl_stream.model.paths import MAX_PATH_CHARS
 from noetl_stream.model.status import Rejection
 from noetl_stream.playbook.plan import Plan
 from noetl_stream.ports.command_queue import QueuedCommand
@@ -68,6 +68,9 @@ MAX_COMMAND_BYTES = 3 * 1024 * 1024
 
 TICK_OPERATIONS: Final = 10_000
 """How much work in templates one tick takes up; the inputs that are left are folded by the next."""
+
+FREEING: Final = (CancelRequested, ResumeRequested)
+"""What a quarantined execution takes."""
 
 IN_NO_JOURNAL = 0
 """The position of a request that changes nothing."""
@@ -191,7 +194,7 @@ class Fold:
     def inbox_message(self, item: InboxItem, message: InboxMessage, at_ms: int) -> None:
         """Folds a message between executions; one to a quarantined execution becomes a dead letter."""
         state = self._executions.state(message.execution_id)
-        if state is not None and state.quarantined and not isinstance(message.fact, _FREEING):
+        if state is not None and state.quarantined and not isinstance(message.fact, FREEING):
             self.tick.dead_letters.append(inbox_letter(item, at_ms, QUARANTINED))
         else:
             self.own_input(message.execution_id, RecordedFact(message.fact, at_ms=at_ms))
@@ -205,7 +208,7 @@ class Fold:
         if cached is None:
             return
         quarantined = cached.state is not None and cached.state.quarantined
-        if not quarantined or isinstance(recorded.fact, _FREEING):
+        if not quarantined or isinstance(recorded.fact, FREEING):
             self._apply(cached, execution_id, Input.by_server(recorded))
 
     def issue_again(self, execution_id: str, command_id: str, reason: str) -> None:
@@ -244,13 +247,7 @@ class Fold:
 
     def _fold_request(self, cached: CachedExecution, message: ReportedMessage, request: Request) -> None:
         fact = request.fact
-        given = Input(
-            RecordedFact(fact, at_ms=message.at_ms),
-            source="client",
-            data=codec.encode(fact),
-            sequence=message.sequence,
-            message_id=request.request_id,
-        )
+        given = Input.by_client(message, request)
         if not isinstance(fact, ClientRequest):
             if cached.state is None:  # else already folded: no request is evaluated twice (PROTOCOL §1)
                 self._apply(cached, message.execution_id, given)
@@ -433,7 +430,6 @@ _STALE: Final[Mapping[str, str]] = {
 }
 """Why a report changes nothing, by the code of its refusal."""
 
-_FREEING = (CancelRequested, ResumeRequested)
 _FAILURES = (StepFailed, LoopIterationFailed)
 
 
@@ -478,9 +474,7 @@ def _reason_to_refuse(message: ReportedMessage, body: ReportedBody) -> str:
     fact = body.fact if isinstance(body, Request) else None
     if isinstance(body, Request) and body.fact.request_id != body.request_id:
         return "it is sent under one request id, and its fact has another"
-    if isinstance(fact, ExecutionRequested) and max(len(fact.path), len(fact.trace_id)) > MAX_PATH_CHARS:
-        return f"its path or trace id has more than {MAX_PATH_CHARS} characters"
-    return ""
+    return too_long(fact) if fact is not None else ""
 
 
 def _ids_valid(body: ReportedBody) -> bool:

@@ -9,7 +9,6 @@ from functools import partial
 from typing import Any, Literal
 
 import msgspec
-from msgspec.structs import replace
 
 from noetl_stream.engine.pipeline import visit_of
 from noetl_stream.engine.runner.outputs import RunTask
