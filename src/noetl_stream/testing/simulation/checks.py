@@ -30,6 +30,8 @@ async def memory_problems(world: SimulatedWorld, server: Server) -> list[str]:
         owned, view = server.ownership.get(partition_of(execution_id)), views[partition_of(execution_id)]
         if owned is None or (view.owner, view.epoch) != (server.owner, owned.epoch) or executions.state is None:
             continue
+        if executions.is_stub:
+            continue
         held = replace(executions.state, resolved={})  # which only its server has
         if replay(execution_id, await world.store.journal(execution_id, -1)) != held:
             problems.append(f"{execution_id}: the journal folds to a state other than {server.owner} holds")
@@ -205,10 +207,10 @@ def _run_problems(execution_id: str, journal: Sequence[StoredEvent]) -> Iterator
 
 
 def _width_of_input(rows: Mapping[int, StoredEvent], first: int) -> int:
-    """How many events the input at this position has: a request one, a report those up to the first decision."""
-    if rows[first].report_id is None:
-        return 1
+    """How many events the input at this position has: those of one report up to the first decision."""
+    if (found := rows.get(first)) is None or found.report_id is None:
+        return 1  # a request; the next one has no report either
     position = first
-    while (row := rows.get(position)) is not None and row.cause is None and row.report_id == rows[first].report_id:
+    while (row := rows.get(position)) is not None and row.cause is None and row.report_id == found.report_id:
         position += 1
     return position - first
