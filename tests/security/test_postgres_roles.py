@@ -42,6 +42,7 @@ ALLOWED: Final[Mapping[str, tuple[str, ...]]] = {
     "applied_migrations": EVERYONE,
     "existing_roles": EVERYONE,
     "excess_rights": EVERYONE,
+    "living_owners": EVERYONE,
     "migration_table_exists": EVERYONE,
     "partition_count": EVERYONE,
     "record_grants": OWNER,

@@ -228,13 +228,21 @@ def _check_partitions(name: str, present: Mapping[str, Any], wanted: Mapping[str
 
 
 def _differing(present: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, Any]:
-    """The required settings that differ, metadata merged with the present."""
+    """The required settings that differ. Subjects, metadata and a format that a newer release has added stay."""
     differing: dict[str, Any] = {}
     for key, value in wanted.items():
-        if key == "metadata":
-            metadata = present.get("metadata", {})
-            if any(metadata.get(name) != text for name, text in value.items()):
-                differing[key] = {**metadata, **value}
-        elif present.get(key) != value:
-            differing[key] = value
+        found = present.get(key)
+        if key == "subjects":
+            needed = [*(found or []), *(subject for subject in value if subject not in (found or []))]
+        elif key == "metadata":
+            needed = {**(found or {}), **value}
+            needed[_FORMAT_KEY] = max(needed[_FORMAT_KEY], (found or {}).get(_FORMAT_KEY, ""), key=_number)
+        else:
+            needed = value
+        if found != needed:
+            differing[key] = needed
     return differing
+
+
+def _number(text: str) -> int:
+    return int(text) if text.isdecimal() else 0
