@@ -48,6 +48,7 @@ ALLOWED: Final[Mapping[str, tuple[str, ...]]] = {
     "record_grants": OWNER,
     "record_migration": OWNER,
     # Folding.
+    "appear": (SERVER,),
     "commit": (SERVER,),
     "drop_snapshots": (SERVER,),
     "end_backends": EVERYONE,  # of the same user only: Postgres sees to that

@@ -229,19 +229,14 @@ def _check_partitions(name: str, present: Mapping[str, Any], wanted: Mapping[str
 
 def _differing(present: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, Any]:
     """The required settings that differ. Subjects, metadata and a format that a newer release has added stay."""
-    differing: dict[str, Any] = {}
-    for key, value in wanted.items():
-        found = present.get(key)
-        if key == "subjects":
-            needed = [*(found or []), *(subject for subject in value if subject not in (found or []))]
-        elif key == "metadata":
-            needed = {**(found or {}), **value}
-            needed[_FORMAT_KEY] = max(needed[_FORMAT_KEY], (found or {}).get(_FORMAT_KEY, ""), key=_number)
-        else:
-            needed = value
-        if found != needed:
-            differing[key] = needed
-    return differing
+    needed = dict(wanted)
+    if subjects := present.get("subjects"):
+        needed["subjects"] = list(dict.fromkeys([*subjects, *wanted["subjects"]]))
+    if "metadata" in wanted:
+        found, required = present.get("metadata", {}), wanted["metadata"]
+        newest = max(required[_FORMAT_KEY], found.get(_FORMAT_KEY, ""), key=_number)
+        needed["metadata"] = {**found, **required, _FORMAT_KEY: newest}
+    return {key: value for key, value in needed.items() if present.get(key) != value}
 
 
 def _number(text: str) -> int:

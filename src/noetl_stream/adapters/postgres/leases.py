@@ -32,7 +32,7 @@ class Leases:
         self._own = OwnConnection(database, SESSION)
 
     async def take_over(
-        self, owner: str, lease_s: float, limit: int, alive: Collection[str] = ()
+        self, owner: str, lease_s: float, limit: int, alive: Collection[str] = (), left: Collection[int] = ()
     ) -> list[PartitionLease]:
         """Sorted by id."""
         rows = await self._fetch(
@@ -43,6 +43,7 @@ class Leases:
             longest_s=LONGEST_LEASE_S,
             limit=limit,
             alive=list(alive),
+            left=list(left),
         )
         return sorted(PartitionLease._make(row) for row in rows)
 

@@ -11,6 +11,7 @@ grant select on noetl.migration, noetl.meta, noetl.catalog, noetl.credential to 
 grant select, update (epoch, owner, backend, lease_until, given_back, crashes, folding, suspect, suspicions,
     tick, published_tick, last_seq, last_ms, generation) on noetl.partition to noetl_server;
 
+grant select, insert, update (live_until), delete on noetl.server to noetl_server;
 grant select, insert on noetl.event, noetl.request, noetl.playbook to noetl_server;
 grant select, insert, update on noetl.execution to noetl_server;
 grant select, insert, update, delete on noetl.snapshot to noetl_server;
