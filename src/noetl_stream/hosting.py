@@ -85,6 +85,7 @@ def own_endpoint(settings: Settings, identity: str) -> wiring.Endpoint:
         server_keys=settings.server_keys,
         access_keys=settings.access_keys,
         grants_file=settings.grants_file,
+        retention=settings.retention,
     )
     return everything.only_for(identity)
 
@@ -106,6 +107,7 @@ def embedded_endpoint(stack: EmbeddedStack, settings: Settings, identity: str) -
         server_keys=(*settings.server_keys, address.keys.server),
         access_keys=(*settings.access_keys, address.keys.access),
         grants_file=settings.grants_file,
+        retention=settings.retention,
     )
     return everything.only_for(identity)
 

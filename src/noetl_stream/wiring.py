@@ -32,6 +32,7 @@ from noetl_stream.settings.environment import (
     SERVER_KEY_VARIABLE,
     Settings,
 )
+from noetl_stream.settings.retention import RetentionSettings
 from noetl_stream.settings.tools import ToolSettings
 
 if TYPE_CHECKING:  # each command imports what it uses: one that reads Postgres takes a third of the time
@@ -76,6 +77,7 @@ class Endpoint:
         server_keys: Of the capabilities that commands carry, as base64, the current one first. Servers only.
         access_keys: Sign requests and seal objects, as base64, the current one first. Not for workers.
         grants_file: What the playbooks of a server here may use, by path; ``None``: everything.
+        retention: What a server here keeps of finished executions and of EVENTS.
     """
 
     nats_url: str = field(repr=False)
@@ -89,6 +91,7 @@ class Endpoint:
     server_keys: tuple[str, ...] = field(default=(), repr=False)
     access_keys: tuple[str, ...] = field(default=(), repr=False)
     grants_file: Path | None = None
+    retention: RetentionSettings = field(default_factory=RetentionSettings)
 
     def only_for(self, identity: str) -> Self:
         """The part of this that a process with the identity may hold."""
@@ -388,7 +391,10 @@ def make_server(connected: OperatorPorts, endpoint: Endpoint) -> Server:
     from noetl_stream.server.capabilities import Capabilities
     from noetl_stream.server.credentials import SecretsResponder
     from noetl_stream.server.parts import ServerPorts
+    from noetl_stream.server.retention import Retention
     from noetl_stream.server.server import Server
+    from noetl_stream.server.trimming import Trimmer
+    from noetl_stream.server.upkeep import Upkeep
     from noetl_stream.settings.grants import GrantsFile
 
     server_keys = _needed(key_ring(endpoint.server_keys, SERVER_KEY_VARIABLE), SERVER_KEY_VARIABLE)
@@ -408,7 +414,12 @@ def make_server(connected: OperatorPorts, endpoint: Endpoint) -> Server:
             store.credentials, store.audit, connected.clock, _credential_keys(endpoint), endpoint.credentials
         ),
         grants=GrantsFile(endpoint.grants_file) if endpoint.grants_file is not None else None,
-        feed=store.feed,
+        upkeep=Upkeep(
+            connected.clock,
+            feed=store.feed,
+            trimmer=Trimmer(connected.log, store.cursors, store.retention, connected.clock, endpoint.retention),
+            retention=Retention(store, store.retention, connected.blobs, connected.clock, endpoint.retention.rules),
+        ),
     )
     return Server(process_name("server"), ports, _installed_kinds(), limits=endpoint.limits)
 

@@ -41,6 +41,7 @@ from noetl_stream.ports.store import ExecutionRow, PartitionAdvance, PartitionLe
 from noetl_stream.server.credentials import SecretsResponder
 from noetl_stream.server.parts import ServerTimes
 from noetl_stream.server.server import Server
+from noetl_stream.server.upkeep import Upkeep
 from noetl_stream.settings.grants import GrantsFile
 from noetl_stream.testing.conformance.catalog import registered
 from noetl_stream.testing.keys import OBJECT_KEYS, SIGNER
@@ -76,6 +77,7 @@ class Stage:
         self.secrets: SecretsResponder | None = None
         self.evaluator: Evaluator = MemoryEvaluator()
         self.grants: GrantsFile | None = None
+        self.upkeep: Upkeep | None = None
 
     def host(self, role: str, injector: FaultInjector | None = None) -> SimulatedHost:
         self._names += 1
@@ -94,6 +96,7 @@ class Stage:
             evaluator=self.evaluator,
             secrets=self.secrets,
             grants=self.grants,
+            upkeep=self.upkeep,
         )
         task = asyncio.create_task(server.run())
         self.running.append(task)
@@ -231,7 +234,7 @@ class Stage:
     def records(self) -> list[JournalRecord]:
         """The decided messages of EVENTS."""
         stored = self.broker.event_log.stored
-        return [codec.decode_record(one.message.body) for one in stored if not one.is_input]
+        return [codec.decode_record(one.message.body) for one in stored if one.message.subject.endswith(".decided")]
 
     def asker(self, command: StepCommand) -> Asker:
         """What a worker asks that has this command."""

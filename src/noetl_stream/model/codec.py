@@ -58,6 +58,7 @@ decode_reported: Final[Decode[messages.Request | messages.Report]] = _decoder(me
 decode_signed_request: Final[Decode[messages.SignedRequest]] = _decoder(messages.SignedRequest)
 decode_inbox: Final[Decode[messages.InboxMessage]] = _decoder(messages.InboxMessage)
 decode_record: Final[Decode[messages.JournalRecord]] = _decoder(messages.JournalRecord)
+decode_checkpoint: Final[Decode[messages.Checkpoint]] = _decoder(messages.Checkpoint)
 decode_command: Final[Decode[messages.StepCommand]] = _decoder(messages.StepCommand)
 decode_claim_answer: Final[Decode[messages.ClaimAnswer]] = _decoder(messages.ClaimAnswer)
 decode_stop: Final[Decode[messages.Stop]] = _decoder(messages.Stop)

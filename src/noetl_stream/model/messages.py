@@ -24,6 +24,7 @@ OLDEST_FORMAT: Final = 1
 """What a message without ``format`` has: version 0.2 left its own out. Writers give theirs, so it is always there."""
 
 NOTHING: Final = msgspec.Raw(b"[]")
+NULL: Final = msgspec.Raw(b"null")
 
 
 class Request(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="type", tag="request"):
@@ -101,6 +102,37 @@ class JournalRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     partition: int
     tick: int
     epoch: int
+    format: int = OLDEST_FORMAT
+
+
+class CheckpointEntry(msgspec.Struct, frozen=True, array_like=True):
+    """An entry of a journal as Postgres stores it (:class:`noetl_stream.ports.store.StoredEntry`), in full.
+
+    ``decisions`` is JSON ``null`` where there are none.
+    """
+
+    position: int
+    source: str
+    at_ms: int
+    step_run_id: str | None
+    report_id: str | None
+    number: int | None
+    data: msgspec.Raw
+    decisions: msgspec.Raw = NULL
+    name: str | None = None
+    cause: int | None = None
+
+
+class Checkpoint(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A ``checkpoint`` message: a part of the journal of a living execution, before EVENTS is trimmed of its messages.
+
+    It replaces the inputs and journal records below ``trimmed``, a sequence; each position counts once.
+    """
+
+    execution: str
+    entries: list[CheckpointEntry]
+    trimmed: int
+    partition: int
     format: int = OLDEST_FORMAT
 
 

@@ -21,6 +21,14 @@ class Cursors(Protocol):
         """Those of all partitions, by partition."""
         ...
 
+    async def floor(self) -> int:
+        """Servers have trimmed EVENTS up to this sequence, or are about to; 0 if they never did."""
+        ...
+
+    async def move_floor(self, before: int, after: int) -> bool:
+        """Moves the floor, unless it is elsewhere."""
+        ...
+
     async def move(self, before: Sequence[Cursor], after: Sequence[Cursor]) -> set[int]:
         """Moves cursors, each from one place to another, and counts ``generation`` and ``epoch`` of their partitions.
 

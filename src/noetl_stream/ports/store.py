@@ -409,11 +409,12 @@ class Store(Protocol):
         """Deletes the first journal entry of an ended execution, so that no rerun can reuse it any more."""
         ...
 
-    async def delete_execution(self, execution_id: str) -> bool:
-        """Deletes an ended execution: journal, row, requests, remaining timers and messages, terms. ``False`` if it
-        does not exist or has not ended.
+    async def delete_execution(self, execution_id: str, *, keep_journal: bool = False) -> bool:
+        """Deletes an ended execution: journal, row, requests, remaining timers and messages, terms, dead letters.
+        ``False`` if it does not exist or has not ended.
 
-        Long journals are deleted in several transactions, the row in the last.
+        Long journals are deleted in several transactions, the row in the last. With ``keep_journal`` the journal stays:
+        without the row nothing shows it, and it goes with its month.
         """
         ...
 

@@ -4,24 +4,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Collection
-from typing import Final
 
 from noetl_stream.errors import NoetlError, ReaderBroken, Unreachable
 from noetl_stream.ports import subjects
-from noetl_stream.ports.clock import Clock
-from noetl_stream.ports.store import FeedStore, PartitionLease
+from noetl_stream.ports.store import PartitionLease
 from noetl_stream.server.commit import Committer
 from noetl_stream.server.parts import ServerParts
 from noetl_stream.server.reader import MAX_READERS
 from noetl_stream.server.reconcile import Reconciler
 
 log = logging.getLogger(__name__)
-
-TICKS_AT_ONCE: Final = 5_000
-"""How many ticks one transaction trims, to keep it short."""
-
-TRIM_S: Final = 600.0
-"""How often every server trims."""
 
 
 class PartitionAssignment:
@@ -186,14 +178,3 @@ class Housekeeping:
 
 
 log = logging.getLogger(__name__)
-
-
-async def trim_feed(feed: FeedStore | None, clock: Clock, keep_s: float) -> None:
-    """Trims ``feed`` periodically, for ever; returns at once without a feed."""
-    while feed is not None:
-        try:
-            while await feed.trim(int(keep_s * 1000), TICKS_AT_ONCE) == TICKS_AT_ONCE:
-                pass
-        except NoetlError as error:
-            log.warning("cannot trim the feed, will retry: %s", error)
-        await clock.sleep(TRIM_S)

@@ -61,11 +61,13 @@ async def reconcile_cursors(log: EventLog, cursors: Cursors) -> list[MovedCursor
         Unreachable: a store is away.
     """
     extent = await StreamExtent.of(log)
+    await _accept(extent, cursors)
     lost = await lost_cursors(log, cursors, extent)
     kept: dict[tuple[int, int], tuple[int, int]] = {}
     for cursor in lost:
         if cursor[1:] not in kept:
-            kept[cursor[1:]] = await _newest_before(log, extent, cursor)
+            high, before_ms = min(extent.last, cursor.last_seq), cursor.last_ms - MARGIN_MS
+            kept[cursor[1:]] = await newest_before(log, extent.first, high, before_ms)
     moves = [MovedCursor(cursor, Cursor(cursor.partition, *kept[cursor[1:]])) for cursor in lost]
     moved = await cursors.move([move.before for move in moves], [move.after for move in moves])
     if len(moved) < len(moves):
@@ -74,16 +76,23 @@ async def reconcile_cursors(log: EventLog, cursors: Cursors) -> list[MovedCursor
     return moves
 
 
-async def _newest_before(log: EventLog, extent: StreamExtent, cursor: Cursor) -> tuple[int, int]:
-    """Sequence and stored time of the newest message well before the one that was folded last; of none, the place
-    before the first. Stored times grow with sequences, up to the margin.
+async def _accept(extent: StreamExtent, cursors: Cursors) -> None:
+    """Takes what is missing at the stream's head for trimmed: there is nothing to be done about it."""
+    floor = await cursors.floor()
+    if extent.first > floor + 1 or extent.last < floor:
+        await cursors.move_floor(floor, max(0, extent.first - 1))
+
+
+async def newest_before(log: EventLog, first: int, last: int, before_ms: int) -> tuple[int, int]:
+    """Sequence and stored time of the newest of these messages that was stored before then; of none, the place before
+    the first, and 0. Stored times grow with sequences, up to :data:`MARGIN_MS`.
     """
-    low, low_ms = max(0, extent.first - 1), 0
-    high = min(extent.last, cursor.last_seq)
+    low, low_ms = max(0, first - 1), 0
+    high = last
     while low < high:
         middle = (low + high + 1) // 2
         at_ms = await log.stored_at(middle)
-        if at_ms is not None and at_ms < cursor.last_ms - MARGIN_MS:
+        if at_ms is not None and at_ms < before_ms:
             low, low_ms = middle, at_ms
         else:
             high = middle - 1

@@ -12,7 +12,7 @@ from noetl_stream.ports.command_queue import CommandQueue
 from noetl_stream.ports.evaluator import Evaluator
 from noetl_stream.ports.event_log import EventLog
 from noetl_stream.ports.signed_requests import RequestSigner
-from noetl_stream.ports.store import FeedStore, Store
+from noetl_stream.ports.store import Store
 from noetl_stream.server.capabilities import Capabilities
 from noetl_stream.server.credentials import SecretsResponder
 from noetl_stream.server.execution_cache import ExecutionCache
@@ -22,13 +22,14 @@ from noetl_stream.server.partitions import PartitionOwnership
 from noetl_stream.server.plan_cache import PlanCache
 from noetl_stream.server.publications import Publications
 from noetl_stream.server.reader import PartitionReader
+from noetl_stream.server.upkeep import Upkeep
 from noetl_stream.settings.grants import GrantsFile
 
 
 @dataclass(frozen=True, slots=True)
 class ServerPorts:
-    """The server's dependencies. Without ``secrets`` it sends no credentials, without ``feed`` it trims no feed, and
-    without ``grants`` every playbook may use everything.
+    """The server's dependencies. Without ``secrets`` it sends no credentials, without ``grants`` every playbook may use
+    everything, and without ``upkeep`` the stores grow.
     """
 
     log: EventLog
@@ -43,7 +44,7 @@ class ServerPorts:
     signer: RequestSigner
     secrets: SecretsResponder | None = None
     grants: GrantsFile | None = None
-    feed: FeedStore | None = None
+    upkeep: Upkeep | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,15 @@ class MemoryCursors:
     async def all(self) -> list[Cursor]:
         return [Cursor(row.id, row.last_seq, row.last_ms) for row in self._store.tables.partitions]
 
+    async def floor(self) -> int:
+        return self._store.tables.events_floor
+
+    async def move_floor(self, before: int, after: int) -> bool:
+        if self._store.tables.events_floor != before:
+            return False
+        self._store.tables.events_floor = after
+        return True
+
     async def move(self, before: Sequence[Cursor], after: Sequence[Cursor]) -> set[int]:
         live = {view.id for view in await self._store.read_partitions() if view.live}
         moved = set()

@@ -6,18 +6,18 @@ It behaves like the store on Postgres. Several servers of one test share one; no
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
 from msgspec.structs import replace
 
+from noetl_stream.adapters.memory.dead_letters import MemoryDeadLetters
 from noetl_stream.errors import Fenced, JournalConflict, PayloadRefused, RequestAnswered
 from noetl_stream.model import codec
 from noetl_stream.model.ids import PARTITIONS
 from noetl_stream.model.paths import covers
 from noetl_stream.ports.clock import Clock
-from noetl_stream.ports.dead_letters import DeadLetter, DeadLetterRow
 from noetl_stream.ports.journal import page_of, results_of
 from noetl_stream.ports.rows import Row, columns, json_columns
 from noetl_stream.ports.store import (
@@ -80,6 +80,7 @@ class MemoryTables:
     timers: dict[tuple[str, str], TimerRow] = field(default_factory=dict)
     inbox: dict[int, InboxRow] = field(default_factory=dict)
     inbox_sent: int = 0
+    events_floor: int = 0
     object_uses: dict[tuple[str, str], ObjectUseRow] = field(default_factory=dict)
     terms: set[tuple[str, str]] = field(default_factory=set)
     warnings: list[str] = field(default_factory=list)
@@ -307,13 +308,15 @@ class MemoryStore:
         if row is not None and row.finished_ms is not None:
             self.tables.journals.get(execution_id, {}).pop(1, None)
 
-    async def delete_execution(self, execution_id: str) -> bool:
+    async def delete_execution(self, execution_id: str, *, keep_journal: bool = False) -> bool:
         tables = self.tables
         row = tables.executions.get(execution_id)
         if row is None or row.finished_ms is None:
             return False
         del tables.executions[execution_id]
-        tables.journals.pop(execution_id, None)
+        if not keep_journal:
+            tables.journals.pop(execution_id, None)
+        self.dead_letters.forget(execution_id)
         for table in (tables.requests, tables.timers, tables.object_uses):
             for key in [key for key in table if key[0] == execution_id]:
                 del table[key]
@@ -401,59 +404,6 @@ def _refuse_broken_json(tick: Tick) -> None:
             text = getattr(row, column)
             if text is not None:
                 codec.decode_json(text)
-
-
-class MemoryDeadLetters:
-    """:class:`~noetl_stream.ports.dead_letters.DeadLetters` in memory; the port documents each method.
-
-    ``put_back`` receives letters requeued into the inbox.
-    """
-
-    def __init__(self, put_back: Callable[[InboxRow], None]) -> None:
-        self._put_back = put_back
-        self._letters: dict[str, DeadLetter] = {}
-
-    def __contains__(self, letter_id: object) -> bool:
-        return letter_id in self._letters
-
-    def write(self, row: DeadLetterRow) -> None:
-        """Stores a letter, as the tick that skips its message does."""
-        self._letters[row.id] = DeadLetter(len(self._letters) + 1, row, "waiting", None, None)
-
-    async def page(self, limit: int, before: int | None) -> list[DeadLetter]:
-        waiting = [
-            letter._replace(row=replace(letter.row, body=b""))
-            for letter in reversed(self._letters.values())
-            if letter.state == "waiting" and (before is None or letter.number < before)
-        ]
-        return waiting[:limit]
-
-    async def get(self, letter_id: str) -> DeadLetter | None:
-        return self._letters.get(letter_id)
-
-    async def requeue(self, letter_id: str, by: str, at_ms: int) -> bool:
-        letter = self._waiting(letter_id)
-        if letter is None:
-            return False
-        self._letters[letter_id] = letter._replace(state="requeued", settled_ms=at_ms, settled_by=by)
-        if letter.row.source == "inbox":
-            row = letter.row
-            self._put_back(
-                InboxRow(id=f"requeue-{row.id}", partition=row.partition, execution_id=row.execution_id, body=row.body)
-            )
-        return True
-
-    async def discard(self, letter_id: str, by: str, at_ms: int) -> bool:
-        letter = self._waiting(letter_id)
-        if letter is None:
-            return False
-        row = replace(letter.row, body=b"")
-        self._letters[letter_id] = letter._replace(row=row, state="discarded", settled_ms=at_ms, settled_by=by)
-        return True
-
-    def _waiting(self, letter_id: str) -> DeadLetter | None:
-        letter = self._letters.get(letter_id)
-        return letter if letter is not None and letter.state == "waiting" else None
 
 
 class MemoryFeed:

@@ -17,6 +17,7 @@ from noetl_stream.adapters.postgres.cursors import PostgresCursors
 from noetl_stream.adapters.postgres.database import Database
 from noetl_stream.adapters.postgres.listing import Listing
 from noetl_stream.adapters.postgres.migrate import AppliedMigration, require_schema
+from noetl_stream.adapters.postgres.retention import PostgresRetention
 from noetl_stream.adapters.postgres.statements import row_of
 from noetl_stream.adapters.postgres.writer import COMMIT_TIMEOUT_S, Writer
 from noetl_stream.errors import Fenced, NotReady
@@ -63,6 +64,7 @@ class PostgresStore(Listing):
         self.audit = PostgresAudit(database)
         self.feed = PostgresFeed(database)
         self.cursors = PostgresCursors(database)
+        self.retention = PostgresRetention(database)
         self.idempotency = PostgresIdempotency(database)
         self.dead_letters = PostgresDeadLetters(database)
         self._writer = Writer(database, commit_timeout_s=commit_timeout_s)
@@ -243,11 +245,13 @@ class PostgresStore(Listing):
     async def begin_deleting(self, execution_id: str) -> None:
         await self._database.fetch("begin_deleting", execution_id=execution_id)
 
-    async def delete_execution(self, execution_id: str) -> bool:
+    async def delete_execution(self, execution_id: str, *, keep_journal: bool = False) -> bool:
         row = await self.execution(execution_id)
         if row is None:
             return False
-        while await self._database.fetch("delete_events", execution_id=execution_id, limit=EVENTS_AT_ONCE):
+        while not keep_journal and await self._database.fetch(
+            "delete_events", execution_id=execution_id, limit=EVENTS_AT_ONCE
+        ):
             pass
         terms = label_terms(codec.decode_json(row.labels))
         if row.error is not None:

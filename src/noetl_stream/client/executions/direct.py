@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from noetl_stream.client.access import Recorded, unrecorded
-from noetl_stream.client.executions.delete import delete_execution
 from noetl_stream.client.executions.documents import (
     error_of,
     event_document,
@@ -18,6 +18,7 @@ from noetl_stream.client.executions.documents import (
 )
 from noetl_stream.client.executions.follow import until_begun, until_ended
 from noetl_stream.client.executions.notices import Notices, notices_of, read_notices, undeclared_workload
+from noetl_stream.client.executions.objects import delete_by_server
 from noetl_stream.client.executions.prepare import CheckedText, PlaybookChecker, find_playbook
 from noetl_stream.client.executions.run_workers import RunWorkers
 from noetl_stream.client.executions.step_runs import iterations_page, step_runs
@@ -44,6 +45,7 @@ from noetl_stream.ports.blobs import Blobs
 from noetl_stream.ports.bus import Bus
 from noetl_stream.ports.catalog import Catalog
 from noetl_stream.ports.clock import Clock
+from noetl_stream.ports.deletion import delete_execution
 from noetl_stream.ports.operations.cluster import Cluster
 from noetl_stream.ports.operations.executions import (
     AcceptedDocument,
@@ -255,7 +257,7 @@ class DirectExecutions:
     async def delete(self, execution_id: str, by: str) -> None:
         async with self._recorded("deleteExecution", execution_id, by):
             await self._ended(execution_id)
-            await delete_execution(self._store, self._ports.bus, execution_id)
+            await delete_execution(self._store, partial(delete_by_server, self._ports.bus), execution_id)
 
     def _request(
         self,

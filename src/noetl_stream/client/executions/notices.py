@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Final
 
-from noetl_stream.client.executions.journals import EVENTS_AT_ONCE
 from noetl_stream.client.executions.tolerated import tolerated_text
 from noetl_stream.model import codec
 from noetl_stream.model.events import ExecutionFinished, ExecutionReused, Fact, TokenDiscarded, TokenEnqueued
+from noetl_stream.ports.journal import EVENTS_AT_ONCE
 from noetl_stream.ports.operations.executions import DiscardedTokenDocument, WarningDocument
 from noetl_stream.ports.store import ExecutionRow, Store, StoredEvent
 

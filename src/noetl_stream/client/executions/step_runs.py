@@ -12,7 +12,6 @@ from typing import Any, Final
 
 import msgspec
 
-from noetl_stream.client.executions.journals import pieces
 from noetl_stream.client.paging import page_of
 from noetl_stream.model import codec
 from noetl_stream.model.envelope import iso, iso_or_none
@@ -37,6 +36,7 @@ from noetl_stream.model.events import (
 )
 from noetl_stream.model.outcome import ErrorInfo, Outcome, Payload
 from noetl_stream.model.status import RunStatus
+from noetl_stream.ports.journal import pieces
 from noetl_stream.ports.operations.executions import (
     IterationDocument,
     IterationPage,

@@ -17,6 +17,7 @@ from noetl_stream.ports.sealed_blobs import SealedBlobs
 from noetl_stream.server.credentials import SecretsResponder
 from noetl_stream.server.parts import ServerPorts, ServerTimes
 from noetl_stream.server.server import Server
+from noetl_stream.server.upkeep import Upkeep
 from noetl_stream.settings.grants import GrantsFile
 from noetl_stream.testing.keys import CAPABILITIES, OBJECT_KEYS, SIGNER
 from noetl_stream.testing.simulation.host import SimulatedHost
@@ -38,6 +39,7 @@ def server_on(
     evaluator: Evaluator | None = None,
     secrets: SecretsResponder | None = None,
     grants: GrantsFile | None = None,
+    upkeep: Upkeep | None = None,
 ) -> Server:
     """A server whose ports are those of ``host``. It evaluates templates in this process by default."""
     ports = ServerPorts(
@@ -53,6 +55,7 @@ def server_on(
         signer=SIGNER,
         secrets=secrets,
         grants=grants,
+        upkeep=upkeep,
     )
     return Server(host.name, ports, kinds, times, limits, check_once)
 

@@ -1,0 +1,125 @@
+"""Trims EVENTS: only servers do, below every cursor, and never the facts of executions that live (PROTOCOL §5).
+
+A living execution whose messages would go is first written to EVENTS again, its whole journal, as checkpoint records.
+Their cost is bounded: nothing is trimmed that would not free twice as much.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator
+from typing import Final
+
+import msgspec
+
+from noetl_stream.model import codec
+from noetl_stream.model.messages import FORMAT, NULL, Checkpoint, CheckpointEntry
+from noetl_stream.ports.clock import Clock
+from noetl_stream.ports.cursors import Cursors
+from noetl_stream.ports.event_log import DecidedMessage, EventLog
+from noetl_stream.ports.retention import LivingExecution, RetentionStore
+from noetl_stream.ports.store import StoredEntry
+from noetl_stream.server.lost_stream import MARGIN_MS, StreamExtent, lost_cursors, newest_before
+from noetl_stream.server.tick import MAX_RECORD_BYTES
+from noetl_stream.settings.retention import RetentionSettings
+
+log = logging.getLogger(__name__)
+
+ENTRIES_AT_ONCE: Final = 100
+KEPT_MS: Final = 2 * MARGIN_MS
+"""Younger messages always stay: a lost tail is repaired from them."""
+
+
+class Trimmer:
+    """Trims EVENTS: above a bound to half of it. Several at once do no harm: one of them moves the floor."""
+
+    def __init__(
+        self, event_log: EventLog, cursors: Cursors, store: RetentionStore, clock: Clock, settings: RetentionSettings
+    ) -> None:
+        self._log = event_log
+        self._cursors = cursors
+        self._store = store
+        self._clock = clock
+        self._settings = settings
+        self._has_told = False
+
+    async def trim(self) -> int:
+        """Trims EVENTS if it exceeds a bound; returns the last sequence that was removed, 0 if none was.
+
+        The floor in Postgres is moved before anything is removed.
+        """
+        extent = await StreamExtent.of(self._log)
+        floor = await self._cursors.floor()
+        if extent.last < floor or await lost_cursors(self._log, self._cursors, extent):
+            return 0  # a different stream, or one that has lost messages: the owners of the partitions say so
+        stored = await self._log.stored_bytes()
+        through, at_ms = await self._removable(extent, stored)
+        if through < max(1, extent.first):
+            return 0
+        living = await self._store.living_since(at_ms + MARGIN_MS)
+        freed = stored * (through - extent.first + 1) // (extent.last - extent.first + 1)
+        if not self._pays(sum(execution.journal_bytes for execution in living), freed, stored):
+            return 0
+        for execution in living:
+            await self._keep(execution, through)
+        if not await self._cursors.move_floor(floor, max(floor, through)):
+            return 0
+        await self._log.trim(through)
+        log.info("trimmed EVENTS up to %d, with checkpoints of %d living executions", through, len(living))
+        return through
+
+    async def _removable(self, extent: StreamExtent, stored: int) -> tuple[int, int]:
+        """The last sequence that may go and should, and its stored time."""
+        first, now_ms = extent.first, self._clock.now_ms()
+        last = min(cursor.last_seq for cursor in await self._cursors.all()) - 1
+        oldest_ms = await self._log.stored_at(first)
+        if oldest_ms is None or last < first:
+            return 0, 0
+        before_ms, age_ms = now_ms - KEPT_MS, int(self._settings.events_max_age_s * 1000)
+        if stored > self._settings.events_max_bytes:
+            excess = 1 - self._settings.events_max_bytes / 2 / stored
+            last = min(last, first + int(excess * (extent.last - first)))
+        elif oldest_ms < now_ms - age_ms:
+            before_ms = min(before_ms, now_ms - age_ms // 2)
+        else:
+            return 0, 0
+        return await newest_before(self._log, first, last, before_ms)
+
+    def _pays(self, checkpoint_bytes: int, freed: int, stored: int) -> bool:
+        pays = 2 * checkpoint_bytes <= freed
+        if not pays and stored > self._settings.events_max_bytes and not self._has_told:
+            text = "EVENTS is not trimmed yet: %d bytes would go, and the journals of living executions take %d"
+            log.warning(text, freed, checkpoint_bytes)
+        self._has_told = not pays
+        return pays
+
+    async def _keep(self, execution: LivingExecution, through: int) -> None:
+        """Writes the journal of a living execution to EVENTS, and waits until it is stored."""
+        partition, execution_id = execution.partition, execution.execution_id
+        identity = f"checkpoint.{self._clock.random_bytes(8).hex()}"
+        async for entries in self._pieces(execution_id):
+            body = codec.encode(Checkpoint(execution_id, entries, through, partition, FORMAT))
+            message = DecidedMessage(partition, execution_id, f"{identity}.{entries[0].position}", body)
+            await self._log.publish_checkpoints([message])
+
+    async def _pieces(self, execution_id: str) -> AsyncIterator[list[CheckpointEntry]]:
+        """The journal, in pieces of the size of a record."""
+        piece: list[CheckpointEntry] = []
+        after, size = 0, 0
+        while entries := await self._store.entries(execution_id, after, ENTRIES_AT_ONCE):
+            for entry in entries:
+                length = len(entry.data) + len(entry.decisions or b"")
+                if piece and size + length > MAX_RECORD_BYTES:
+                    yield piece
+                    piece, size = [], 0
+                piece.append(_in_full(entry))
+                size += length
+            after = entries[-1].position
+        if piece:
+            yield piece
+
+
+def _in_full(entry: StoredEntry) -> CheckpointEntry:
+    decisions = NULL if entry.decisions is None else msgspec.Raw(entry.decisions)
+    values = entry._asdict() | {"data": msgspec.Raw(entry.data), "decisions": decisions}
+    return CheckpointEntry(**values)
