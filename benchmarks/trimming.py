@@ -11,6 +11,7 @@ nats-server (RSS) and what EVENTS holds, as executions go by.
 from __future__ import annotations
 
 import argparse
+import asyncio
 import time
 
 import psutil
@@ -35,7 +36,7 @@ from noetl_stream.testing.conformance.store_rows import entry_row, execution_row
 RECORD = b'{"entries":"' + b"x" * 400 + b'"}'
 REPORT = b'{"events":"' + b"x" * 290 + b'"}'
 RECORDS, REPORTS = 4, 3
-"""Journal records and other messages of an execution."""
+"""Journal records and reports of an execution."""
 
 AT_ONCE = 250
 SHOWN = 16
@@ -80,14 +81,17 @@ async def measure(url: str, process: psutil.Process, count: int, bounds: Retenti
 
 
 async def publish(log: NatsEventLog, names: list[str]) -> None:
-    """All messages of these executions. Sizes decide here, not kinds: what people and workers send goes as records."""
-    bodies = [RECORD] * RECORDS + [REPORT] * REPORTS
-    await log.publish_decided(
-        [
-            DecidedMessage(partition_of(name), name, f"{name}.{number}", body)
-            for number, body in enumerate(bodies)
-            for name in names
-        ]
+    """All messages of these executions, on three subjects each. The third is that of reports elsewhere."""
+    records = [(name, number) for number in range(RECORDS) for name in names]
+    reports = [(name, number) for number in range(REPORTS) for name in names]
+    await asyncio.gather(
+        *(log.publish_request(name, f"{name}.request", REPORT) for name in names),
+        log.publish_decided(
+            [DecidedMessage(partition_of(name), name, f"{name}.{number}", RECORD) for name, number in records]
+        ),
+        log.publish_checkpoints(
+            [DecidedMessage(partition_of(name), name, f"{name}.r{number}", REPORT) for name, number in reports]
+        ),
     )
 
 

@@ -15,7 +15,7 @@ from noetl_stream.adapters.memory.retention import MemoryRetention
 from noetl_stream.adapters.memory.store import MemoryFeed
 from noetl_stream.client.executions.redacted import UsedSecrets
 from noetl_stream.client.feed.live import LiveFeed
-from noetl_stream.errors import Unreachable
+from noetl_stream.errors import StreamLost, Unreachable
 from noetl_stream.model import codec
 from noetl_stream.model.messages import NULL, Checkpoint, CheckpointEntry
 from noetl_stream.ports.event_log import DecidedMessage
@@ -23,6 +23,7 @@ from noetl_stream.ports.journal import events_of
 from noetl_stream.ports.store import StoredEntry
 from noetl_stream.server.comparison import disagreements
 from noetl_stream.server.lost_stream import reconcile_cursors
+from noetl_stream.server.partitions import PartitionOwnership
 from noetl_stream.server.trimming import KEPT_MS, Trimmer
 from noetl_stream.server.upkeep import TRIM_EVENTS_S, Upkeep
 from noetl_stream.settings.retention import RetentionSettings
@@ -210,6 +211,24 @@ async def test_a_stream_made_anew_gets_a_floor_of_its_own(stage: Stage) -> None:
     assert any("a different stream" in line for line in await compared(stage))
     await reconcile_cursors(log, MemoryCursors(stage.store.real))
     assert (await floor_of(stage), await compared(stage)) == (0, [])
+
+
+async def test_a_lease_that_was_lost_unnoticed_takes_no_trim_for_a_loss(stage: Stage) -> None:
+    await run_many(stage)
+    stage.running[0].cancel()
+    await stage.pass_time(30)
+    log, store = stage.broker.event_log, stage.store.real
+    frozen, present = (PartitionOwnership(name, store, log, lease_s=6) for name in ("frozen", "present"))
+    assert len(await frozen.take(32, 0)) == 32
+    stage.expire(*range(32))
+    assert len(await present.take(32, 0)) == 32
+    for number in range(4):
+        await stage.request("execution-0", f"again-{number}", ONE_STEP)
+    await log.trim(log.end - 1)
+    assert await frozen.verify_stream() == set(range(32))
+    assert len(frozen) == 0
+    with pytest.raises(StreamLost):
+        await present.verify_stream()
 
 
 async def test_a_reader_behind_the_trim_gets_every_event(stage: Stage) -> None:

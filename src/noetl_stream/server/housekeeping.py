@@ -62,13 +62,24 @@ class PartitionAssignment:
         """
         await self._parts.reader.close()
         self.read_since_s = self._clock.monotonic_s()
-        await self._parts.ownership.verify_stream()
+        await self.verify_stream()
         if len(self._parts.ownership):
             await self._parts.executions.load_partitions(set(self._parts.ownership.ids))
             await self._parts.reader.add(
                 self._parts.ownership.ids, min(lease.last_seq for lease in self._parts.ownership)
             )
             self.changed = True
+
+    async def verify_stream(self) -> None:
+        """Checks that EVENTS still holds what was folded.
+
+        Raises:
+            StreamLost: it does not.
+        """
+        lost = await self._parts.ownership.verify_stream()
+        if lost:
+            log.warning("lost %d partitions to another server", len(lost))
+            await self.forget(lost)
 
     async def reload(self, is_stopping: Callable[[], bool]) -> None:
         """Drops all folded state and reads it again, after a failed tick or one of unknown outcome."""
@@ -173,7 +184,7 @@ class Housekeeping:
     async def _reconcile(self, now_s: float) -> None:
         self._reconciled_s = now_s
         self._assignment.changed = False
-        await self._parts.ownership.verify_stream()
+        await self._assignment.verify_stream()
         await self._reconciler.list_missing(self._parts.executions, self._parts.publications.commands_under_way())
 
 

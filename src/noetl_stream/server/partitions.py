@@ -181,23 +181,47 @@ class PartitionOwnership:
             self.unsound = {id: left - (id in self._grown and left > 0) for id, left in self.unsound.items()}
             self._grown.clear()
 
-    async def verify_stream(self) -> None:
+    async def verify_stream(self) -> set[int]:
         """Checks that the message at each cursor is still the one that was folded (PROTOCOL §5).
+
+        Returns:
+            Partitions that turned out to be lost to another server, and are forgotten.
 
         Raises:
             StreamLost: names the partition and the sequence.
         """
-        await self._check(self._owned.values())
+        kept = await self._verified(list(self._owned.values()))
+        lost = self._owned.keys() - {lease.id for lease in kept}
+        for partition in lost:
+            self.forget(partition)
+        return lost
 
     async def _adopt(self, leases: Sequence[PartitionLease]) -> Sequence[PartitionLease]:
         try:
-            await self._check(leases)
+            leases = await self._verified(leases)
         except StreamLost:
             await self._store.give_back(self.owner, _epochs(leases), [lease.published_tick for lease in leases])
             raise
         self._owned.update((lease.id, lease) for lease in leases)
         self.unsound.update((lease.id, SOUND_AFTER) for lease in leases if lease.crashes)
         self.condemned.update((one.id, one.suspect) for one in leases if one.suspect and one.suspicions >= SUSPICIONS)
+        return leases
+
+    async def _verified(self, leases: Sequence[PartitionLease]) -> Sequence[PartitionLease]:
+        """These leases, without those that were lost unnoticed: they prove nothing, since the next owner may have moved
+        on, and EVENTS may be trimmed up to there.
+
+        Raises:
+            StreamLost: EVENTS no longer holds what was folded.
+        """
+        try:
+            await self._check(leases)
+        except StreamLost:
+            views = {view.id: view for view in await self._store.read_partitions([lease.id for lease in leases])}
+            held = [one for one in leases if (views[one.id].owner, views[one.id].epoch) == (self.owner, one.epoch)]
+            if len(held) == len(leases):
+                raise
+            return await self._verified(held)
         return leases
 
     async def _check(self, leases: Collection[PartitionLease]) -> None:

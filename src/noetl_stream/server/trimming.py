@@ -31,11 +31,23 @@ KEPT_MS: Final = 2 * MARGIN_MS
 
 
 class Trimmer:
-    """Trims EVENTS: above a bound to half of it. Several at once do no harm: one of them moves the floor."""
+    """Trims EVENTS: above a bound to half of it. Several at once do no harm: one of them moves the floor.
+
+    Args:
+        kept_ms: Younger messages stay.
+    """
 
     def __init__(
-        self, event_log: EventLog, cursors: Cursors, store: RetentionStore, clock: Clock, settings: RetentionSettings
+        self,
+        event_log: EventLog,
+        cursors: Cursors,
+        store: RetentionStore,
+        clock: Clock,
+        settings: RetentionSettings,
+        *,
+        kept_ms: int = KEPT_MS,
     ) -> None:
+        self._kept_ms = kept_ms
         self._log = event_log
         self._cursors = cursors
         self._store = store
@@ -75,7 +87,7 @@ class Trimmer:
         oldest_ms = await self._log.stored_at(first)
         if oldest_ms is None or last < first:
             return 0, 0
-        before_ms, age_ms = now_ms - KEPT_MS, int(self._settings.events_max_age_s * 1000)
+        before_ms, age_ms = now_ms - self._kept_ms, int(self._settings.events_max_age_s * 1000)
         if stored > self._settings.events_max_bytes:
             excess = 1 - self._settings.events_max_bytes / 2 / stored
             last = min(last, first + int(excess * (extent.last - first)))

@@ -38,7 +38,9 @@ class Upkeep:
         feed: FeedStore | None = None,
         trimmer: Trimmer | None = None,
         retention: Retention | None = None,
+        trim_events_s: float = TRIM_EVENTS_S,
     ) -> None:
+        self._trim_events_s = trim_events_s
         self._clock = clock
         self._feed = feed
         self._trimmer = trimmer
@@ -55,7 +57,7 @@ class Upkeep:
             if self._feed is not None:
                 group.create_task(self._repeat(lambda: self._trim_feed(feed_keep_s), TRIM_FEED_S, "trim the feed"))
             if self._trimmer is not None:
-                group.create_task(self._repeat(self._trimmer.trim, TRIM_EVENTS_S, "trim EVENTS", is_mine))
+                group.create_task(self._repeat(self._trimmer.trim, self._trim_events_s, "trim EVENTS", is_mine))
             if self._retention is not None:
                 make, delete = self._retention.make_months, self._retention.delete_old
                 group.create_task(self._repeat(make, MAKE_MONTHS_S, "make tables for the next months", is_mine))

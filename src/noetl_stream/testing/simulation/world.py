@@ -9,6 +9,8 @@ from typing import Any
 
 from noetl_stream.adapters.memory.broker import MemoryBroker
 from noetl_stream.adapters.memory.catalog import MemoryCatalog
+from noetl_stream.adapters.memory.cursors import MemoryCursors
+from noetl_stream.adapters.memory.retention import MemoryRetention
 from noetl_stream.adapters.memory.store import MemoryStore
 from noetl_stream.client.executions.submit import Client, RequestRefused, Requests, Submission, ask_of
 from noetl_stream.errors import NoetlError, Unreachable
@@ -20,6 +22,9 @@ from noetl_stream.model.messages import Report, Request
 from noetl_stream.ports.sealed_blobs import SealedBlobs
 from noetl_stream.server.parts import ServerTimes
 from noetl_stream.server.server import Server
+from noetl_stream.server.trimming import Trimmer
+from noetl_stream.server.upkeep import Upkeep
+from noetl_stream.settings.retention import RetentionSettings
 from noetl_stream.testing.conformance.catalog import registered
 from noetl_stream.testing.keys import OBJECT_KEYS, SIGNER
 from noetl_stream.testing.simulation.host import FaultInjector, SimulatedHost
@@ -34,6 +39,9 @@ KINDS = {"work": WorkTool.spec}
 SLOTS = 3
 STOLEN_S = 1.0
 RETRY_S = 0.5
+EVENTS_BYTES = 20_000
+KEPT_MS = 2_000
+TRIM_S = 3.0
 
 
 class SimulatedWorld:
@@ -81,11 +89,19 @@ class SimulatedWorld:
         host = SimulatedHost(f"{role}-{len(self._hosts) + 1}", self.broker, self._servers_store, self._injector)
         self._hosts.append(host)
         if role == "server":
-            server = self.servers[host.name] = server_on(host, self.catalog, KINDS, self._times)
+            upkeep = self._upkeep(host)
+            server = self.servers[host.name] = server_on(host, self.catalog, KINDS, self._times, upkeep=upkeep)
             self._begin(self._until_it_ends(host, server.run()))
         else:
             tools = {"work": WorkTool(self.clock, self.effects, host.awake)}
             self._begin(self._until_it_ends(host, run_worker(host, tools, SLOTS)))
+
+    def _upkeep(self, host: SimulatedHost) -> Upkeep:
+        """Trims EVENTS whenever it can: a simulation is short and its stream is small."""
+        cursors, retention = MemoryCursors(self.store), MemoryRetention(self.store)
+        settings = RetentionSettings(events_max_bytes=EVENTS_BYTES)
+        trimmer = Trimmer(host.log, cursors, retention, self.clock, settings, kept_ms=KEPT_MS)
+        return Upkeep(host.clock, trimmer=trimmer, trim_events_s=TRIM_S)
 
     def replace(self, host: SimulatedHost, after_s: float) -> None:
         """Starts another host of the same role after ``after_s`` seconds."""
