@@ -26,6 +26,7 @@ from noetl_stream.errors import Unreachable
 from noetl_stream.local.secrets import new_seed, public_nkey
 from noetl_stream.ports import subjects
 from noetl_stream.ports.command_queue import QueuedCommand
+from noetl_stream.ports.event_log import DecidedMessage
 from noetl_stream.ports.nats_accounts import CORE_ACCOUNT, UNNAMED_ACCOUNT, nats_accounts
 from noetl_stream.ports.permissions import (
     ADMIN,
@@ -199,6 +200,15 @@ async def test_no_answer_goes_where_the_one_who_asked_may_not_publish(wire: Wire
     assert not info["state"].get("subjects")
     assert ears == []
     await queue.withdraw([("e", mine)])
+
+
+async def test_a_server_trims_events_and_writes_checkpoints_under_its_rights(wire: Wire) -> None:
+    log = await NatsEventLog.open(await wire.connection(SERVER), SystemClock())
+    await log.publish_checkpoints([DecidedMessage(1, "e", "checkpoint", b"{}")])
+    first = await log.first_sequence()
+    await log.trim(first)
+    assert await log.first_sequence() == first + 1
+    await log.close()
 
 
 async def test_a_refused_subject_is_an_error_that_says_who_what_and_what_to_do(wire: Wire) -> None:

@@ -16,7 +16,7 @@ from noetl_stream.adapters.postgres.store import PostgresStore
 from noetl_stream.model.ids import uuid7
 from noetl_stream.testing.conformance.store_rows import entry_row, execution_row, taken, tick_of
 
-BEFORE = tuple(takewhile(lambda migration: not migration.name.endswith("_month"), known_migrations()))
+BEFORE = tuple(takewhile(lambda migration: "_month" not in migration.name, known_migrations()))
 
 
 def id_at(at: datetime, number: int = 0) -> str:
@@ -104,8 +104,9 @@ async def test_past_months_are_dropped_once_no_execution_is_left_in_them(
     assert set(await places(watcher)) == {stays}
 
 
+@pytest.mark.parametrize("beyond", [[], ["zzz"]], ids=["all fits", "an id beyond the bound"])
 async def test_a_journal_from_before_is_carried_over_and_servers_from_before_go_on(
-    empty_dsn: str, monkeypatch: pytest.MonkeyPatch
+    empty_dsn: str, monkeypatch: pytest.MonkeyPatch, beyond: list[str]
 ) -> None:
     with monkeypatch.context() as old:
         old.setattr(migrating, "known_migrations", lambda: BEFORE)
@@ -113,22 +114,21 @@ async def test_a_journal_from_before_is_carried_over_and_servers_from_before_go_
     store, watcher = await PostgresStore.open(empty_dsn, name="old"), await asyncpg.connect(empty_dsn)
     try:
         now = (await watcher.fetchval("select now()")).astimezone(UTC)
-        before, later = id_at(now), id_at(month_after(now, 1))
-        await grow(store, before, later, "zzz")
+        before, after, later = id_at(now), id_at(now, 1), id_at(month_after(now, 2))
+        await grow(store, before, *beyond)
         journal = await store.journal(before)
         # Postgres keeps the plans of statements that were prepared: those of a server that is running.
         assert await migrate(empty_dsn) != []
-        after = id_at(now, 1)
-        await grow(store, after)
+        await grow(store, after, later)
         assert await places(watcher) == {
             before: "event_before",
             after: "event_before",
-            later: table_of(month_after(now, 1)),
-            "zzz": "event_other",
+            later: table_of(month_after(now, 2)),
+            **dict.fromkeys(beyond, "event_other"),
         }
         assert await store.journal(before) == journal
         assert (await store.retention.months())[0].name == "event_before"
-        assert [row["name"] for row in await watcher.fetch("select name from noetl.history limit 1")]
+        assert await watcher.fetchval("select count(*) from noetl.history") == 3 + len(beyond)
     finally:
         await watcher.close()
         await store.close()

@@ -1,14 +1,8 @@
 -- The journal in partitions by the month in which an execution started, which its id (UUIDv7) carries: months that
 -- nobody needs go by dropping a table. Source: PROTOCOL §5 "Retention".
 --
--- The journal there is becomes the first partition as it stands, up to the end of this month. Postgres reads it once to
--- see that it fits: a second for about two million entries. Servers wait meanwhile, and go on beside the new tables.
-
-create function noetl.first_id(at timestamptz) returns text language sql immutable strict as $$
-    select left(ms, 8) || '-' || right(ms, 4)
-    from lpad(to_hex((extract(epoch from at) * 1000)::bigint), 12, '0') as ms
-$$;
-comment on function noetl.first_id is 'sorts before the ids of executions that started at this time or later, and after all others';
+-- The journal there is becomes the first partition as it stands, up to the end of the next month. Servers go on beside
+-- the new tables, which have the names and columns of the old.
 
 alter table noetl.event rename to event_before;
 alter index noetl.event_pkey rename to event_before_pkey;
@@ -44,16 +38,18 @@ comment on view noetl.event_month is 'the partitions of the journal: ids from fr
 
 do $$
 declare
-    following text := noetl.first_id(
-        (date_trunc('month', now() at time zone 'UTC') + interval '1 month') at time zone 'UTC');
+    bound text := noetl.first_id((date_trunc('month', now() at time zone 'UTC') + interval '2 months') at time zone 'UTC');
 begin
     if not exists (select from noetl.event_before) then
         drop table noetl.event_before;
         return;
     end if;
-    with later as (delete from noetl.event_before where execution_id >= following returning *)
-    insert into noetl.event select * from later;
-    execute format('alter table noetl.event attach partition noetl.event_before for values from (minvalue) to (%L)', following);
+    if (select max(execution_id) from noetl.event_before) >= bound then
+        with beyond as (delete from noetl.event_before where execution_id >= bound returning *)
+        insert into noetl.event select * from beyond;
+    end if;
+    execute format('alter table noetl.event attach partition noetl.event_before for values from (minvalue) to (%L)', bound);
+    alter table noetl.event_before drop constraint if exists before_month;
 end $$;
 
 create function noetl.make_months(ahead integer) returns setof text
