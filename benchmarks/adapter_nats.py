@@ -69,7 +69,7 @@ async def issue(queue: NatsCommandQueue, count: int) -> None:
     """Commands in ticks of 100."""
     for start in range(0, count, 100):
         numbers = range(start, start + 100)
-        await queue.issue([QueuedCommand("default", f"run-{n}", f"c{n}", 1, BODY) for n in numbers])
+        await queue.issue([QueuedCommand("default", f"run-{n}", f"c{n}", 1, BODY) for n in numbers], {})
 
 
 async def deliver(queue: NatsCommandQueue, count: int) -> None:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import cache
 from typing import Any, Final, NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from noetl_stream.adapters.clock import ManualClock
 from noetl_stream.adapters.memory.broker import MemoryBroker
@@ -33,7 +33,9 @@ from noetl_stream.ports.event_log import DecidedMessage, ReportedMessage
 from noetl_stream.ports.store import EntryRow, ExecutionRow, FeedRow, StoredEntry
 from noetl_stream.server.execution_cache import ExecutionCache
 from noetl_stream.server.fold import Fold
+from noetl_stream.server.parts import StateBounds
 from noetl_stream.server.plan_cache import PlanCache
+from noetl_stream.server.snapshots import Snapshots
 from noetl_stream.server.tick import execution_row
 from noetl_stream.template import render
 from noetl_stream.template.runtime.scope import NO_REFERENCES
@@ -91,7 +93,9 @@ class CoreServer:
         clock = ManualClock()
         store = MemoryStore(clock)
         plans = PlanCache(store, MemoryBroker(clock).blobs, KINDS)
-        self._executions = ExecutionCache(store, plans, lambda partition: 0, lambda state: None)
+        bounds = StateBounds()
+        snapshots = Snapshots(store, plans, bounds.snapshot_every)
+        self._executions = ExecutionCache(store, snapshots, lambda partition: 0, lambda state: None, bounds.max_bytes)
         self._plan = plan
 
     def tick(self, messages: Sequence[ReportedMessage]) -> Written:

@@ -30,7 +30,7 @@ from noetl_stream.local.processes import choose_port
 from noetl_stream.model.ids import uuid7
 from noetl_stream.ports.operations.executions import RequestIds, Start
 from noetl_stream.settings.environment import Settings
-from noetl_stream.wiring import Connected, make_operations
+from noetl_stream.wiring import Connected, DirectOperations
 
 AT_ONCE = 100
 SLOW_S = 5.0
@@ -112,7 +112,7 @@ async def main(readers: int, executions: int) -> None:
 async def _measure(place: StackAccess, connected: Connected, readers: int, executions: int) -> None:
     port, headers = choose_port(), await access_to(place)  # made before a gateway looks for it
     roles = (["server"], ["worker"], ["gateway", "--port", str(port)])
-    operations = make_operations(connected, place.endpoint)
+    operations = DirectOperations(connected, place.endpoint)
     async with AsyncExitStack() as stack:
         children = await stack.enter_async_context(running(place, *roles))
         base = f"http://127.0.0.1:{port}/api/v1"

@@ -59,7 +59,7 @@ async def measure(url: str, process: psutil.Process, count: int, bounds: Retenti
         name = f"living-{number}"
         store.tables.executions[name] = execution_row(name, partition=0, started_ms=0)
         store.tables.journals[name] = {place: entry_row(name, place) for place in range(1, 30)}
-    trimmer = Trimmer(log, MemoryCursors(store), MemoryRetention(store), clock, bounds) if bounds else None
+    trimmer = Trimmer(log, store, MemoryCursors(store), MemoryRetention(store), clock, bounds) if bounds else None
     print(f"{'executions':>10} {'EVENTS MiB':>11} {'messages':>9} {'RSS MiB':>8} {'seconds':>8}", flush=True)
     began_s = time.perf_counter()
     for done in range(0, count, AT_ONCE):

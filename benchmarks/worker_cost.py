@@ -96,7 +96,7 @@ async def cost_us(shape: Shape, runs: int) -> float:
     clock.advance(1.0)  # commands older than the worker's connection would have to be claimed
     await asyncio.sleep(POLL_S)
     began_s = time.process_time()
-    await broker.command_queue.issue(commands)
+    await broker.command_queue.issue(commands, {})
     while await broker.command_queue.present():  # noqa: ASYNC110  a hook in the worker would be measured too
         await asyncio.sleep(POLL_S)
     took_s = time.process_time() - began_s

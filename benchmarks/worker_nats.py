@@ -48,7 +48,7 @@ async def issue(url: str, count: int, rounds: int) -> None:
         await asyncio.to_thread(sys.stdin.readline)
         commands = [queued(PLAN, SHAPE, number) for number in range(first, first + count)]
         for at in range(0, count, AT_ONCE):
-            await queue.issue(commands[at : at + AT_ONCE])
+            await queue.issue(commands[at : at + AT_ONCE], {})
     await connection.close()
 
 

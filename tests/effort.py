@@ -28,5 +28,8 @@ HOSTILE: Final = times(8)
 REQUESTS: Final = times(2)
 """Generated requests of each kind to each operation of the HTTP API."""
 
+HOSTILE_WRITTEN: Final = times(20_000)
+"""Hostile messages that are written to real processes, in `make verify` only."""
+
 PETRI_NETS: Final = times(40)
 """Seeds of random Petri nets that are explored by a library of Petri nets as well."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
@@ -51,14 +52,6 @@ def requests_to(execution_id: str, digest: str) -> list[ClientFact]:
     ]
 
 
-def signed(execution_id: str, request_id: str, fact: Any) -> bytes:
-    """A request with this JSON as its fact."""
-    encoded = _json(fact)
-    signature = SIGNER.sign(execution_id, request_id, body=encoded)
-    head = {"type": "request", "execution_id": execution_id, "request_id": request_id, "signature": signature}
-    return _json(head)[:-1] + b',"fact":' + encoded + b"}"
-
-
 def hostile(dice: Random, value: Any) -> Any:
     """``value`` with one to three places of it changed, taken away or added."""
     value = deepcopy(value)
@@ -80,17 +73,50 @@ def hostile(dice: Random, value: Any) -> Any:
     return value
 
 
-class Attack:
-    """Writes hostile messages to a log, about what it holds.
+class HostileMessages:
+    """Makes requests and reports that are well signed, and wrong anywhere inside.
 
     Args:
         begin: Facts of the requests to an execution.
     """
 
+    def __init__(self, dice: Random, signer: Signer, begin: Callable[[str], Sequence[ClientFact]]) -> None:
+        self._dice = dice
+        self._signer = signer
+        self._begin = begin
+
+    def request(self, execution_id: str, request_id: str) -> bytes:
+        """A request to this execution."""
+        genuine = codec.decode_json(codec.encode(self._dice.choice(self._begin(execution_id))))
+        fact = self._mutated({**genuine, "request_id": request_id})
+        signature = self._signer.sign(execution_id, request_id, body=fact)
+        head = {"type": "request", "execution_id": execution_id, "request_id": request_id, "signature": signature}
+        return self._damaged(_json(head)[:-1] + b',"fact":' + fact + b"}")
+
+    def like(self, genuine: bytes) -> bytes:
+        """A message like this one, which is JSON."""
+        return self._damaged(self._mutated(json.loads(genuine)))
+
+    def _mutated(self, value: Any) -> bytes:
+        while True:
+            with contextlib.suppress(RecursionError):  # too deep even for Python to write
+                return _json(hostile(self._dice, value))
+
+    def _damaged(self, body: bytes) -> bytes:
+        """``body``, one in ten of them with up to three wrong bytes."""
+        if self._dice.random() >= 0.1:
+            return body
+        at = self._dice.randrange(len(body))
+        return body[:at] + self._dice.randbytes(self._dice.randint(0, 3)) + body[at + 1 :]
+
+
+class Attack:
+    """Writes hostile messages to a log, about what it holds. ``begin``: facts of the requests to an execution."""
+
     def __init__(self, dice: Random, log: MemoryEventLog, begin: Callable[[str], Sequence[ClientFact]]) -> None:
         self._dice = dice
         self._log = log
-        self._begin = begin
+        self._messages = HostileMessages(dice, SIGNER, begin)
         self._sent = 0
 
     async def send(self, count: int, execution_ids: Sequence[str]) -> None:
@@ -102,16 +128,9 @@ class Attack:
             execution_id = self._dice.choice([*execution_ids, f"hostile-{self._sent}"])
             if reports and self._dice.random() < 0.6:
                 report = self._dice.choice(reports)
-                execution_id, body = report.execution_id, _json(hostile(self._dice, json.loads(report.body)))
+                await self._publish(report.execution_id, self._messages.like(report.body))
             else:
-                fact = codec.decode_json(codec.encode(self._dice.choice(self._begin(execution_id))))
-                request_id = f"hostile-{self._sent}"
-                fact = hostile(self._dice, {**fact, "request_id": request_id})
-                body = signed(execution_id, request_id, fact)
-            if self._dice.random() < 0.1:
-                at = self._dice.randrange(len(body))
-                body = body[:at] + self._dice.randbytes(self._dice.randint(0, 3)) + body[at + 1 :]
-            await self._publish(execution_id, body)
+                await self._publish(execution_id, self._messages.request(execution_id, f"hostile-{self._sent}"))
 
     async def _publish(self, execution_id: str, body: bytes) -> None:
         message_id = f"hostile-{self._sent}"

@@ -14,6 +14,13 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 
 
+def free_port() -> int:
+    """A loopback port that is free at the moment."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
+
+
 class NatsServer:
     """A nats-server process with our nats.conf.
 
@@ -26,9 +33,7 @@ class NatsServer:
         self.conf = folder / "nats.conf"
         self.conf.write_text((ROOT / "nats.conf").read_text() + accounts)
         self._log = folder / "nats.log"
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port: int = free.getsockname()[1]
+        self.port = free_port()
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -77,3 +82,30 @@ class NatsServer:
         if self._process is not None:
             self.resume()
             self.kill()
+
+
+class NatsCluster:
+    """Three nats-servers that hold every stream with three replicas."""
+
+    def __init__(self, folder: Path) -> None:
+        ports = [free_port() for _ in range(3)]
+        routes = ", ".join(f"nats://127.0.0.1:{port}" for port in ports)
+        self.servers: dict[str, NatsServer] = {}
+        for number, port in enumerate(ports, start=1):
+            own = folder / f"n{number}"
+            own.mkdir()
+            cluster = f'cluster {{ name: "noetl", listen: "127.0.0.1:{port}", routes: [{routes}] }}\n'
+            self.servers[own.name] = NatsServer(own, cluster)
+
+    @property
+    def url(self) -> str:
+        """The addresses of all, with commas between."""
+        return ",".join(server.url for server in self.servers.values())
+
+    def start(self) -> None:
+        for name, server in self.servers.items():
+            server.start("--name", name)
+
+    def end(self) -> None:
+        for server in self.servers.values():
+            server.end()

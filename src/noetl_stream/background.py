@@ -133,7 +133,7 @@ class _Watch:
             return False
         own = wiring.process_prefix("worker", self._worker.pid)
         async with connected_to(self._stack, "noetl-background") as operator:  # servers ask workers nothing
-            workers = await wiring.make_operations(operator, self._stack.endpoint).cluster.workers()
+            workers = await wiring.DirectOperations(operator, self._stack.endpoint).cluster.workers()
         return any(worker.busy for worker in workers if worker.name.startswith(own))
 
 

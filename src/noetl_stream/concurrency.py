@@ -116,6 +116,10 @@ class SharedLoads(Generic[Key, Result]):
         """Whether it is being loaded."""
         return key in self._tasks
 
+    def __len__(self) -> int:
+        """How many are in progress."""
+        return len(self._tasks)
+
     async def close(self) -> None:
         """Cancels the loads."""
         await end_tasks(list(self._tasks.values()))

@@ -8,8 +8,9 @@ import signal
 import socket
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+import msgspec  # XX dataclass
 
 from noetl_stream import wiring
 from noetl_stream.adapters.postgres.migrate import schema_digest
@@ -33,8 +34,7 @@ POSTGRES_USER = {ADMIN: "noetl", SERVER: "noetl_server", GATEWAY: "noetl_gateway
 """The embedded Postgres user of each identity. With own servers, the role that it should be a member of."""
 
 
-@dataclass(slots=True)
-class StackAccess:
+class StackAccess(msgspec.Struct):
     """The stack of a command. ``embedded`` is its use of the embedded stack, if any; its ports may change."""
 
     settings: Settings
@@ -86,6 +86,7 @@ def own_endpoint(settings: Settings, identity: str) -> wiring.Endpoint:
         access_keys=settings.access_keys,
         grants_file=settings.grants_file,
         retention=settings.retention,
+        max_state_bytes=settings.server_max_state_bytes,
     )
     return everything.only_for(identity)
 
@@ -108,6 +109,7 @@ def embedded_endpoint(stack: EmbeddedStack, settings: Settings, identity: str) -
         access_keys=(*settings.access_keys, address.keys.access),
         grants_file=settings.grants_file,
         retention=settings.retention,
+        max_state_bytes=settings.server_max_state_bytes,
     )
     return everything.only_for(identity)
 

@@ -7,11 +7,13 @@ import os
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, cached_property
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
+
+import msgspec
+from msgspec.structs import replace
 
 from noetl_stream.adapters.clock import SystemClock
 from noetl_stream.adapters.postgres.migrate import migrate
@@ -23,10 +25,11 @@ from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
 from noetl_stream.ports.permissions import ADMIN, GATEWAY, SERVER
 from noetl_stream.ports.sealed_blobs import SealedBlobs
 from noetl_stream.ports.signed_requests import RequestSigner
-from noetl_stream.sealing.keys import KEY_HINT, KeyRing, key_ring
+from noetl_stream.sealing.keys import KEY_HINT, KeyRing, Unprinted, key_ring
 from noetl_stream.sealing.objects import DerivedKeys
 from noetl_stream.settings.environment import (
     ACCESS_KEY_VARIABLE,
+    DEFAULT_STATE_BYTES,
     NATS_URL_VARIABLE,
     POSTGRES_VARIABLE,
     SERVER_KEY_VARIABLE,
@@ -41,14 +44,21 @@ if TYPE_CHECKING:  # each command imports what it uses: one that reads Postgres 
     from noetl_stream.adapters.nats.command_queue import NatsCommandQueue
     from noetl_stream.adapters.nats.connection import NatsConnection
     from noetl_stream.adapters.nats.event_log import NatsEventLog
-    from noetl_stream.client.executions.prepare import CheckedText
+    from noetl_stream.client.access import Recorded
+    from noetl_stream.client.executions.prepare import CheckedText, PlaybookChecker
+    from noetl_stream.client.executions.redacted import UsedSecrets
     from noetl_stream.gateway.gateway import Gateway
     from noetl_stream.playbook.kinds.spec import Kinds
     from noetl_stream.ports.blobs import Blobs
     from noetl_stream.ports.bus import Bus
     from noetl_stream.ports.command_queue import CommandQueue
     from noetl_stream.ports.event_log import EventLog
-    from noetl_stream.ports.operations import Operations
+    from noetl_stream.ports.operations.access import Access
+    from noetl_stream.ports.operations.cluster import Cluster
+    from noetl_stream.ports.operations.credentials import CredentialStore
+    from noetl_stream.ports.operations.executions import Executions
+    from noetl_stream.ports.operations.feed import Feed
+    from noetl_stream.ports.operations.playbooks import Playbooks
     from noetl_stream.server.lost_stream import MovedCursor
     from noetl_stream.server.server import Server
     from noetl_stream.tools.contract import Tool
@@ -62,8 +72,7 @@ COMMAND_WAIT_S: Final = 2.0
 ROLE_WAIT_S: Final = 5.0
 
 
-@dataclass(frozen=True, slots=True)
-class Endpoint:
+class Endpoint(Unprinted, frozen=True):
     """What one process holds: addresses, its identity there, keys. :meth:`only_for` reduces it to an identity.
 
     Attributes:
@@ -78,20 +87,22 @@ class Endpoint:
         access_keys: Sign requests and seal objects, as base64, the current one first. Not for workers.
         grants_file: What the playbooks of a server here may use, by path; ``None``: everything.
         retention: What a server here keeps of finished executions and of EVENTS.
+        max_state_bytes: Memory that a server here uses for the states of living executions.
     """
 
-    nats_url: str = field(repr=False)
-    postgres_dsn: str | None = field(repr=False)
-    credentials: Mapping[str, str] = field(repr=False)
-    credential_keys: tuple[str, ...] = field(default=(), repr=False)
-    tools: ToolSettings = field(default_factory=ToolSettings)
+    nats_url: str
+    postgres_dsn: str | None
+    credentials: Mapping[str, str]
+    credential_keys: tuple[str, ...] = ()
+    tools: ToolSettings = msgspec.field(default_factory=ToolSettings)
     limits: Limits = DEFAULT_LIMITS
-    nats_nkey: str | None = field(default=None, repr=False)
+    nats_nkey: str | None = None
     identity: str = GATEWAY
-    server_keys: tuple[str, ...] = field(default=(), repr=False)
-    access_keys: tuple[str, ...] = field(default=(), repr=False)
+    server_keys: tuple[str, ...] = ()
+    access_keys: tuple[str, ...] = ()
     grants_file: Path | None = None
-    retention: RetentionSettings = field(default_factory=RetentionSettings)
+    retention: RetentionSettings = RetentionSettings()
+    max_state_bytes: int = DEFAULT_STATE_BYTES
 
     def only_for(self, identity: str) -> Self:
         """The part of this that a process with the identity may hold."""
@@ -103,8 +114,7 @@ class Endpoint:
         return replace(without_keys, credentials={}) if identity == ADMIN else replace(without_keys, postgres_dsn=None)
 
 
-@dataclass(frozen=True, slots=True)
-class NatsPorts:
+class NatsPorts(msgspec.Struct, frozen=True):
     """An open connection to NATS with its ports: all that a worker has."""
 
     nats: NatsConnection
@@ -122,8 +132,7 @@ class NatsPorts:
         await self.nats.close()
 
 
-@dataclass(frozen=True, slots=True)
-class OperatorPorts:
+class OperatorPorts(msgspec.Struct, frozen=True):
     """The ports of a command: over Postgres, which is connected, and over NATS, which may be when it is first used.
 
     Attributes:
@@ -159,8 +168,7 @@ class OperatorPorts:
         return SealedBlobs(self.blobs, DerivedKeys(_needed(self.access_keys, ACCESS_KEY_VARIABLE)))
 
 
-@dataclass(frozen=True, slots=True)
-class Connected(OperatorPorts):
+class Connected(OperatorPorts, frozen=True):
     """Open connections to NATS and Postgres with their ports."""
 
     opened: NatsPorts
@@ -334,46 +342,91 @@ def make_client(connected: OperatorPorts) -> Client:
     return Client(connected.requests, connected.objects, connected.bus)
 
 
-def make_operations(
-    connected: OperatorPorts,
-    endpoint: Endpoint,
-    *,
-    unanswered: Callable[[], Awaitable[None]] | None = None,
-    checked: Sequence[CheckedText] = (),
-    audited: bool = False,
-) -> Operations:
-    """The operations, executed directly on these connections.
+class DirectOperations:
+    """The operations, executed directly on these connections. A part is imported when it is first used.
 
     Args:
         unanswered: Called whenever no server has answered a request, so that a command can start one.
         checked: Playbooks that were checked here already.
         audited: Whether the audit gets deletions and changes of credentials; a gateway records its calls itself.
     """
-    from noetl_stream.client.access import AuditRecord, DirectAccess, unrecorded
-    from noetl_stream.client.cluster import ClusterPorts, DirectCluster
-    from noetl_stream.client.credentials import DirectCredentials
-    from noetl_stream.client.executions.direct import DirectExecutions, ExecutionPorts
-    from noetl_stream.client.executions.prepare import PlaybookChecker
-    from noetl_stream.client.executions.redacted import RedactedExecutions, UsedSecrets
-    from noetl_stream.client.feed.live import LiveFeed
-    from noetl_stream.client.playbooks import DirectPlaybooks, PlaybookPorts
-    from noetl_stream.ports.operations import Operations
 
-    log, bus, store, clock = connected.log, connected.bus, connected.store, connected.clock
-    checking = PlaybookChecker(lambda: _installed_kinds(endpoint.tools.kinds_off), endpoint.limits, checked)
-    ports = ExecutionPorts(connected.requests, bus, connected.objects, store, store.catalog, clock)
-    recorded = AuditRecord(store.audit, clock) if audited else unrecorded
-    keys = _credential_keys(endpoint)
-    secrets = UsedSecrets(store.credentials, keys)
-    cluster = DirectCluster(ClusterPorts(log, connected.queue, bus, store, store.dead_letters, clock), secrets)
-    return Operations(
-        RedactedExecutions(DirectExecutions(ports, checking, cluster, unanswered, recorded), secrets),
-        LiveFeed(store, store.feed, bus, clock, secrets),
-        DirectPlaybooks(PlaybookPorts(store, store.catalog, clock), checking, recorded),
-        DirectCredentials(store.credentials, keys, recorded),
-        cluster,
-        DirectAccess(store.tokens, store.audit, clock),
-    )
+    def __init__(
+        self,
+        connected: OperatorPorts,
+        endpoint: Endpoint,
+        *,
+        unanswered: Callable[[], Awaitable[None]] | None = None,
+        checked: Sequence[CheckedText] = (),
+        audited: bool = False,
+    ) -> None:
+        self._connected, self._endpoint = connected, endpoint
+        self._unanswered, self._checked, self._audited = unanswered, checked, audited
+        self._keys = _credential_keys(endpoint)
+
+    @cached_property
+    def executions(self) -> Executions:
+        from noetl_stream.client.executions.direct import DirectExecutions, ExecutionPorts
+        from noetl_stream.client.executions.redacted import RedactedExecutions
+
+        given, store = self._connected, self._connected.store
+        ports = ExecutionPorts(given.requests, given.bus, given.objects, store, store.catalog, given.clock)
+        direct = DirectExecutions(ports, self._checking, self.cluster, self._unanswered, self._recorded)
+        return RedactedExecutions(direct, self._secrets)
+
+    @cached_property
+    def feed(self) -> Feed:
+        from noetl_stream.client.feed.live import LiveFeed
+
+        given, store = self._connected, self._connected.store
+        return LiveFeed(store, store.feed, given.bus, given.clock, self._secrets)
+
+    @cached_property
+    def playbooks(self) -> Playbooks:
+        from noetl_stream.client.playbooks import DirectPlaybooks, PlaybookPorts
+
+        given, store = self._connected, self._connected.store
+        return DirectPlaybooks(PlaybookPorts(store, store.catalog, given.clock), self._checking, self._recorded)
+
+    @cached_property
+    def credentials(self) -> CredentialStore:
+        from noetl_stream.client.credentials import DirectCredentials
+
+        return DirectCredentials(self._connected.store.credentials, self._keys, self._recorded)
+
+    @cached_property
+    def cluster(self) -> Cluster:
+        from noetl_stream.client.cluster import ClusterPorts, DirectCluster
+
+        given, store = self._connected, self._connected.store
+        ports = ClusterPorts(given.log, given.queue, given.bus, store, store.dead_letters, given.clock)
+        return DirectCluster(ports, self._secrets)
+
+    @cached_property
+    def access(self) -> Access:
+        from noetl_stream.client.access import DirectAccess
+
+        store = self._connected.store
+        return DirectAccess(store.tokens, store.audit, self._connected.clock)
+
+    @cached_property
+    def _checking(self) -> PlaybookChecker:
+        from noetl_stream.client.executions.prepare import PlaybookChecker
+
+        off = self._endpoint.tools.kinds_off
+        return PlaybookChecker(lambda: _installed_kinds(off), self._endpoint.limits, self._checked)
+
+    @cached_property
+    def _recorded(self) -> Recorded:
+        from noetl_stream.client.access import AuditRecord, unrecorded
+
+        return AuditRecord(self._connected.store.audit, self._connected.clock) if self._audited else unrecorded
+
+    @cached_property
+    def _secrets(self) -> UsedSecrets:
+        from noetl_stream.client.executions.redacted import UsedSecrets
+
+        return UsedSecrets(self._connected.store.credentials, self._keys)
 
 
 def _credential_keys(endpoint: Endpoint) -> KeyRing | None:
@@ -390,7 +443,7 @@ def make_server(connected: OperatorPorts, endpoint: Endpoint) -> Server:
     from noetl_stream.adapters.evaluation.pool import EvaluationPool
     from noetl_stream.server.capabilities import Capabilities
     from noetl_stream.server.credentials import SecretsResponder
-    from noetl_stream.server.parts import ServerPorts
+    from noetl_stream.server.parts import ServerPorts, StateBounds
     from noetl_stream.server.retention import Retention
     from noetl_stream.server.server import Server
     from noetl_stream.server.trimming import Trimmer
@@ -417,11 +470,12 @@ def make_server(connected: OperatorPorts, endpoint: Endpoint) -> Server:
         upkeep=Upkeep(
             connected.clock,
             feed=store.feed,
-            trimmer=Trimmer(connected.log, store.cursors, store.retention, connected.clock, endpoint.retention),
+            trimmer=Trimmer(connected.log, store, store.cursors, store.retention, connected.clock, endpoint.retention),
             retention=Retention(store, store.retention, connected.blobs, connected.clock, endpoint.retention.rules),
         ),
     )
-    return Server(process_name("server"), ports, _installed_kinds(), limits=endpoint.limits)
+    states = StateBounds(max_bytes=endpoint.max_state_bytes)
+    return Server(process_name("server"), ports, _installed_kinds(), limits=endpoint.limits, states=states)
 
 
 LOADED: Final[Mapping[str, Sequence[str]]] = {
@@ -442,8 +496,7 @@ def load(role: str) -> None:
     installed_tools()  # :func:`installed_kinds` reports those that are unusable, once logging is set up
 
 
-@dataclass(frozen=True, slots=True)
-class HostedWorker:
+class HostedWorker(msgspec.Struct, frozen=True):
     """A worker with its own resources; ``show_in_logs`` ends the redaction of this process's logs."""
 
     worker: Worker
@@ -520,7 +573,7 @@ async def open_gateway(
     keys = ProviderKeys(oidc.issuer, oidc.jwks_url, clock, egress) if oidc is not None else None
     provider = OidcProvider(oidc, keys) if oidc is not None and keys is not None else None
     ports = GatewayPorts(
-        operations=make_operations(connected, endpoint),
+        operations=DirectOperations(connected, endpoint),
         idempotency=store.idempotency,
         readiness=DirectReadiness(log, store, connected.bus),
         authenticator=Authentication(store.tokens, store.sessions, clock, provider),

@@ -32,7 +32,7 @@ from noetl_stream.client.playbooks import DirectPlaybooks, PlaybookPorts
 from noetl_stream.gateway.gateway import Gateway, GatewayPorts
 from noetl_stream.model.limits import DEFAULT_LIMITS
 from noetl_stream.ports.access import Authenticator
-from noetl_stream.ports.operations import Operations
+from noetl_stream.ports.operations import OperationParts
 from noetl_stream.settings.environment import GatewayLimits
 from noetl_stream.testing.conformance.store_rows import execution_row, taken, tick_of
 from noetl_stream.testing.keys import SIGNER
@@ -70,7 +70,7 @@ class Stack:
         ports = ExecutionPorts(
             Requests(broker.event_log, SIGNER), broker.bus, broker.blobs, self._store, catalog, clock
         )
-        self.operations = Operations(
+        self.operations = OperationParts(
             DirectExecutions(ports, checking, cluster),
             LiveFeed(self._store, MemoryFeed(self._store, clock), broker.bus, clock, secrets),
             DirectPlaybooks(PlaybookPorts(self._store, catalog, clock), checking),

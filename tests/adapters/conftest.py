@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from nats_proxy import LossyProxy
 
-from nats_process import NatsServer
+from nats_process import NatsCluster, NatsServer
 from noetl_stream.adapters.nats.connection import ApiRefused, NatsConnection
 from noetl_stream.adapters.nats.protocol import STREAM_NOT_FOUND
 from noetl_stream.adapters.nats.streams import ensure_streams
@@ -63,6 +63,15 @@ def own_nats(tmp_path: Path) -> Iterator[NatsServer]:
     server.start()
     yield server
     server.end()
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[NatsCluster]:
+    """Three servers that are one, of this test's own."""
+    servers = NatsCluster(tmp_path)
+    servers.start()
+    yield servers
+    servers.end()
 
 
 @pytest.fixture(params=["fast", "plain"])

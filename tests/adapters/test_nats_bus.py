@@ -45,6 +45,19 @@ async def test_a_subscription_receives_again_after_a_restart_of_the_server(
     assert (await ear.next())[1] == b"heard"
 
 
+async def test_a_handler_may_end_its_own_subscription(connection: NatsConnection) -> None:
+    bus, ended = NatsBus(connection), asyncio.Event()
+
+    async def hear_once(subject: str, body: bytes, reply: str) -> None:
+        await subscription.close()
+        await asyncio.sleep(0)
+        ended.set()
+
+    subscription = await bus.listen("noetl.live.once", hear_once)
+    bus.send("noetl.live.once", b"last")
+    await asyncio.wait_for(ended.wait(), TIMEOUT_S)
+
+
 async def test_listening_to_a_hung_server_ends_in_time(own_nats: NatsServer, own_connection: NatsConnection) -> None:
     own_nats.pause()
     with pytest.raises(Unreachable, match="no answer within"):

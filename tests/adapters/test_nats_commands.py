@@ -14,6 +14,8 @@ from noetl_stream.adapters.nats.bus import NatsBus
 from noetl_stream.adapters.nats.command_queue import NatsCommandQueue
 from noetl_stream.adapters.nats.connection import NatsConnection
 from noetl_stream.errors import NotReady, Unreachable, UsageError
+from noetl_stream.model.ids import PARTITIONS, partition_of
+from noetl_stream.ports import subjects
 from noetl_stream.ports.subjects import ASK_QUEUE, COMMANDS
 from noetl_stream.testing.conformance.command_queue import (
     command,
@@ -211,6 +213,42 @@ async def test_commands_issued_while_the_server_is_away_are_stored(
     own_nats.start()
     await issued
     assert await queue.present() == {f"c{n}" for n in range(100)}
+
+
+async def test_a_queue_that_was_made_anew_has_no_fences(connection: NatsConnection) -> None:
+    queue = await NatsCommandQueue.open(connection)
+    fences = await queue.fence("one", {partition_of("run-1"): 1})
+    await connection.api(f"STREAM.PURGE.{COMMANDS}")
+    assert await queue.issue([command("c1")], fences) == fences.keys()
+    again = await queue.fence("one", {partition_of("run-1"): 1})
+    assert await queue.issue([command("c1")], again) == set()
+
+
+async def test_what_nobody_can_read_is_no_fence(connection: NatsConnection) -> None:
+    queue, bus = await NatsCommandQueue.open(connection), NatsBus(connection)
+    bus.send(subjects.fence(7), b"not a fence")
+    await connection.flush()
+    assert (await queue.fence("one", {7: 1})).keys() == {7}
+
+
+async def test_two_servers_that_fence_at_once_agree(connection: NatsConnection) -> None:
+    one, other = await NatsCommandQueue.open(connection), await NatsCommandQueue.open(connection)
+    older, newer = await asyncio.gather(
+        one.fence("one", dict.fromkeys(range(PARTITIONS), 1)), other.fence("other", dict.fromkeys(range(PARTITIONS), 2))
+    )
+    assert newer.keys() == set(range(PARTITIONS))
+    assert await one.fence("one", dict.fromkeys(range(PARTITIONS), 1)) == {}
+    assert all(older.get(partition, 0) < newer[partition] for partition in newer)
+
+
+async def test_a_worker_is_given_no_fence(connection: NatsConnection) -> None:
+    queue = await NatsCommandQueue.open(connection)
+    fences = await queue.fence("one", dict.fromkeys(range(PARTITIONS), 1))
+    source = await source_of(queue, "default")
+    await queue.issue([command("c1")], fences)
+    (delivery,) = await take(source, 1)
+    assert delivery.body == command("c1").body
+    await source.close()
 
 
 async def test_ten_thousand_commands_pass_two_sources(connection: NatsConnection) -> None:

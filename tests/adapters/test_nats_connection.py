@@ -15,7 +15,8 @@ from noetl_stream.adapters.nats.connection import ApiRefused, NatsConnection, re
 from noetl_stream.adapters.nats.fast_path import FastWire
 from noetl_stream.adapters.nats.wire import PlainWire
 from noetl_stream.errors import NotReady, Unreachable, UsageError
-from noetl_stream.testing.waiting import TIMEOUT_S
+from noetl_stream.ports.subjects import EVENTS
+from noetl_stream.testing.waiting import TIMEOUT_S, until
 
 
 async def test_an_unreachable_server_is_one_clear_line() -> None:
@@ -63,6 +64,32 @@ async def test_closing_ends_a_reconnection_that_swallows_its_cancellation(
     reconnecting = own_connection.client._reconnection_task  # noqa: SLF001
     assert reconnecting is not None
     assert reconnecting.done()
+
+
+async def test_a_pong_that_comes_after_its_flush_was_given_up_ends_nothing(
+    own_nats: NatsServer, own_nats_connection: NatsConnection, caplog: pytest.LogCaptureFixture
+) -> None:
+    own_nats.pause()
+    flushing = asyncio.create_task(own_nats_connection.flush())
+    await until(lambda: bool(own_nats_connection.client._pongs))  # noqa: SLF001  the ping is sent
+    flushing.cancel()
+    await asyncio.wait([flushing])
+    own_nats.resume()
+    await own_nats_connection.flush()
+    assert not caplog.records
+
+
+async def test_what_is_flushed_or_asked_when_the_line_is_lost_is_sent_again_on_the_next(
+    own_nats: NatsServer, own_connection: NatsConnection
+) -> None:
+    own_nats.pause()
+    flushing = asyncio.create_task(own_connection.flush(TIMEOUT_S))
+    asking = asyncio.create_task(own_connection.api(f"STREAM.INFO.{EVENTS}", timeout_s=TIMEOUT_S))
+    await until(lambda: bool(own_connection.client._pongs))  # noqa: SLF001
+    own_nats.kill()
+    own_nats.start()
+    await flushing
+    await asking
 
 
 async def test_a_websocket_url_is_a_usage_error() -> None:

@@ -59,7 +59,7 @@ async def test_a_report_in_flight_when_the_connection_is_lost_has_an_unknown_out
             await publishing
 
 
-async def test_a_report_without_a_connection_is_refused_at_once(
+async def test_a_report_without_a_connection_waits_for_it_as_long_as_for_an_answer(
     own_nats: NatsServer, own_connection: NatsConnection
 ) -> None:
     log = await NatsEventLog.open(own_connection, SystemClock())
@@ -67,7 +67,7 @@ async def test_a_report_without_a_connection_is_refused_at_once(
     own_connection.on_lost(lost.set)
     own_nats.kill()
     await lost.wait()
-    with pytest.raises(Unreachable, match="not connected"):
+    with pytest.raises(Unreachable, match="no connection for 2 s"):
         await log.publish_request("run-1", "request-1", b"{}")
 
 
@@ -81,10 +81,21 @@ async def test_a_full_stream_rejects_a_report_with_a_clear_error(connection: Nat
 
 
 async def test_a_missing_stream_refuses_a_report_and_says_how_to_fix_it(connection: NatsConnection) -> None:
-    log = await NatsEventLog.open(connection, SystemClock())
+    log = await NatsEventLog.open(connection, SystemClock(), leader_wait_s=0)
     await connection.api(f"STREAM.DELETE.{EVENTS}")
     with pytest.raises(Unreachable, match=r"no stream takes this subject .*stream ensure"):
         await log.publish_request("run-1", "request-1", b"{}")
+
+
+async def test_a_request_waits_while_no_stream_takes_it_as_in_an_election(connection: NatsConnection) -> None:
+    log = await NatsEventLog.open(connection, SystemClock())
+    await connection.api(f"STREAM.DELETE.{EVENTS}")
+    publishing = asyncio.create_task(log.publish_request("run-1", "request-1", b"{}"))
+    await asyncio.sleep(0)
+    await connection.flush()
+    assert not publishing.done()
+    await ensure_streams(connection)
+    assert await publishing == 1
 
 
 async def test_decided_records_wait_for_room_in_a_full_stream(

@@ -61,7 +61,7 @@ async def test_nothing_acknowledged_is_lost_when_the_server_is_killed(
             while len(acknowledged) < kill * REPORTS // (KILLS + 1):
                 number = len(published)
                 published.append(asyncio.ensure_future(log.publish_decided([decided("run-1", f"0.{number}.1.a.0")])))
-                published.append(asyncio.ensure_future(queue.issue([command(f"c{number}")])))
+                published.append(asyncio.ensure_future(queue.issue([command(f"c{number}")], {})))
                 await asyncio.sleep(0)
                 await asyncio.wait(published, timeout=0.005)
             own_nats.kill()

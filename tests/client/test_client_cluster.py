@@ -76,7 +76,8 @@ async def test_an_invalid_answer_does_not_hide_a_valid_one(stage: ClientStage) -
 async def test_pools_join_what_waits_with_who_is_there(stage: ClientStage) -> None:
     for _ in range(10):
         await stage.executions.start(Start(playbook=LONG), BY)
-    await stage.broker.command_queue.issue([QueuedCommand("gpu", EXECUTION, "command", 1, b"{}")])
+    queue = stage.broker.command_queue
+    await queue.issue([QueuedCommand("gpu", EXECUTION, "command", 1, b"{}")], queue.fences)
     other = WorkerPresence(name="idle", pool="spare", slots=3, busy=0, since_ms=0, kinds=[], version="1")
 
     async def answer(_subject: str, _body: bytes, reply: str) -> None:

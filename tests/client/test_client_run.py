@@ -19,7 +19,7 @@ from noetl_stream.client.executions import direct
 from noetl_stream.client.executions.step_runs import summaries, summarize
 from noetl_stream.client.feed.live import LiveFeed
 from noetl_stream.errors import Unreachable
-from noetl_stream.ports.operations import Operations
+from noetl_stream.ports.operations import OperationParts
 from noetl_stream.ports.operations.executions import ExecutionDocument, Start
 from noetl_stream.ports.store import StoredEvent
 from noetl_stream.testing.simulation.work import playbook, then, work
@@ -38,7 +38,7 @@ class RunSession:
     def __init__(self, stage: ClientStage) -> None:
         nobody: Any = None
         feed = LiveFeed(stage.store, MemoryFeed(stage.store, stage.clock), stage.broker.bus, stage.clock, NO_SECRETS)
-        operations = Operations(stage.executions, feed, stage.playbooks, nobody, stage.cluster, nobody)
+        operations = OperationParts(stage.executions, feed, stage.playbooks, nobody, stage.cluster, nobody)
         self.ensured = 0
         self.session = Session(operations, BY, self._ensure, " --home here", keeps_ids=True)
 

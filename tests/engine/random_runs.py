@@ -7,13 +7,13 @@ from random import Random
 from typing import Any
 from zlib import crc32
 
-from random_language import random_language
 from random_workers import BROKE, Disturbance
 
 from effort import RANDOM_EXECUTIONS
 from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.playbook.compile.compiler import compile_playbook
 from noetl_stream.playbook.plan import Plan
+from noetl_stream.testing.random_language import random_language
 from noetl_stream.testing.scenario.scenario import installed_kinds
 
 SEEDS = RANDOM_EXECUTIONS

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import deque
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
+from noetl_stream.engine import advance as advance_module
 from noetl_stream.engine.advance import advance
 from noetl_stream.engine.decide import routing
 from noetl_stream.engine.state import Execution, RecordedFact
@@ -54,6 +56,38 @@ PLAYBOOKS = {
 - { step: a, tool: { kind: noop }, next: { arcs: [{ step: b }] } }
 - { step: b, next: { arcs: [{ step: c, when: "{{ event.name == 'step.done' }}" }] } }
 - { step: c, loop: { in: [1, 2], iterator: n }, tool: { kind: noop } }
+""",
+    "a result": """
+- { step: a, tool: { kind: noop } }
+executor: { spec: { result: "{{ steps.a.result }}" } }
+""",
+    "a first step that asks": """
+- step: a
+  spec: { policy: { admit: { rules: [{ when: "{{ true }}", then: { allow: true } }] } } }
+  tool: { kind: noop }
+""",
+    "a first step with a time-out": """
+- { step: a, tool: { kind: noop }, spec: { policy: { lifecycle: { timeout_s: 30 } } } }
+""",
+    "an execution with a time-out": """
+- { step: a, tool: { kind: noop }, next: { arcs: [{ step: b }] } }
+- { step: b, tool: { kind: noop } }
+executor: { spec: { timeout_s: 30 } }
+""",
+    "two ends": """
+- step: a
+  tool: { kind: noop }
+  next: { spec: { mode: inclusive }, arcs: [{ step: b }, { step: c }] }
+- { step: b, tool: { kind: noop } }
+- { step: c, tool: { kind: noop } }
+""",
+    "few decisions": """
+- { step: a, tool: { kind: noop } }
+executor: { spec: { policy: { limits: { max_decisions_per_fact: 5 } } } }
+""",
+    "one decision": """
+- { step: a, tool: { kind: noop } }
+executor: { spec: { policy: { limits: { max_decisions_per_fact: 1 } } } }
 """,
 }
 
@@ -103,8 +137,24 @@ def run_all(plan: Plan, *, composite: bool) -> tuple[Execution, list[Fact]]:
 def test_the_general_path_leads_to_the_same_journal_and_state(playbook: str, monkeypatch: pytest.MonkeyPatch) -> None:
     plan = compile_playbook(HEAD + PLAYBOOKS[playbook], installed_kinds())
     quick = run_all(plan, composite=True)
+    monkeypatch.setattr(advance_module, "straight", lambda plan, state, follows: None)
+    assert run_all(plan, composite=True) == quick
     monkeypatch.setattr(routing, "pass_on", lambda plan, state, follows: follows)
     assert run_all(plan, composite=False) == quick
+
+
+@pytest.mark.parametrize("playbook", ["a chain", "a result"])
+def test_a_plain_input_takes_the_straight_path(playbook: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = compile_playbook(HEAD + PLAYBOOKS[playbook], installed_kinds())
+    settle, general = advance_module._settle, list[Fact]()  # noqa: SLF001
+
+    def counted(plan: Plan | None, state: Execution, pending: deque[Fact], *rest: Any) -> Any:
+        general.extend(pending)
+        return settle(plan, state, pending, *rest)
+
+    monkeypatch.setattr(advance_module, "_settle", counted)
+    run_all(plan, composite=True)
+    assert len(general) == (playbook == "a result"), "a result takes a template"
 
 
 def test_a_plain_step_is_two_facts() -> None:

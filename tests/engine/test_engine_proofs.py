@@ -6,7 +6,6 @@ from collections import defaultdict
 from random import Random
 
 import pytest
-from random_language import random_language
 from random_runs import SEEDS
 from random_workers import UNDISTURBED, RandomRun
 
@@ -14,6 +13,7 @@ from noetl_stream.model.events import LoopDone, StepDone, StepFailed, TokenClaim
 from noetl_stream.playbook.compile.compiler import check
 from noetl_stream.playbook.diagnostics import Diagnostic
 from noetl_stream.playbook.plan import Plan
+from noetl_stream.testing.random_language import random_language
 from noetl_stream.testing.scenario.scenario import Scenario, installed_kinds
 
 NEVER_RUNS = {"unreachable_step", "admission_never_opens", "join_never_fires"}

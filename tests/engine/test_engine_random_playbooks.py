@@ -8,14 +8,13 @@ A seed that fails is named by its test.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 from random import Random
 from typing import Any
 
 import pytest
 from journal_laws import check_journal
 from msgspec import structs
-from random_language import random_language
+from msgspec.structs import replace
 from random_runs import SEEDS, STORMS_A_PLAYBOOK, WEATHERS, breaks, chunks, compiled, named
 from random_workers import UNDISTURBED, Answer, Disturbance, RandomRun
 
@@ -23,6 +22,7 @@ from noetl_stream.model.events import NextEvaluated, Path, TokenClaimed, TokenEn
 from noetl_stream.model.limits import Limits
 from noetl_stream.playbook.compile.compiler import check
 from noetl_stream.playbook.plan import Plan
+from noetl_stream.testing.random_language import random_language
 from noetl_stream.testing.scenario.scenario import Scenario, installed_kinds
 from noetl_stream.testing.scenario.scripted_run import ARGS, ScriptedRun
 

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 from journal_laws import check_journal, recorded_facts
-from random_language import random_language
 from random_runs import WEATHERS, breaks, chunks, compiled, named
 from random_workers import UNDISTURBED, Answer, RandomRun
 
@@ -22,6 +21,7 @@ from noetl_stream.model.events import (
     TokenClaimed,
     TokenEnqueued,
 )
+from noetl_stream.testing.random_language import random_language
 from noetl_stream.testing.scenario.scenario import AskRefused, Scenario, rerun
 from noetl_stream.testing.scenario.scripted_run import ARGS, ScriptedRun
 

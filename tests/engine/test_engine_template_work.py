@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from engine_scenarios import given, limits
+from msgspec.structs import replace
 
 from noetl_stream.engine.advance import Advanced, advance
 from noetl_stream.engine.choices import MAX_ANSWER_BYTES, Answers, answer_json, decode_answers

@@ -37,7 +37,7 @@ from noetl_stream.gateway.access.network import Network
 from noetl_stream.gateway.gateway import BY_ADDRESS, Gateway, GatewayPorts
 from noetl_stream.model.limits import DEFAULT_LIMITS
 from noetl_stream.ports.access import LOCAL_NAME, StoredToken, hash_of, token_text
-from noetl_stream.ports.operations import Operations
+from noetl_stream.ports.operations import OperationParts, Operations
 from noetl_stream.ports.operations.executions import Executions
 from noetl_stream.ports.sealed_blobs import SealedBlobs
 from noetl_stream.ports.store import Tick
@@ -108,7 +108,7 @@ class GatewayStage:
         secrets = UsedSecrets(MemoryCredentials(clock), None)
         cluster = DirectCluster(ClusterPorts(log, broker.command_queue, bus, store, store.dead_letters, clock), secrets)
         keys = key_ring((new_key(),), "a key")
-        return Operations(
+        return OperationParts(
             DirectExecutions(
                 ExecutionPorts(Requests(log, SIGNER), bus, self.blobs, store, catalog, clock),
                 checking,

@@ -17,11 +17,11 @@ from noetl_stream.errors import Unreachable
 from noetl_stream.hosting import embedded_endpoint, run_worker
 from noetl_stream.local.stack import EmbeddedStack
 from noetl_stream.model.ids import PARTITIONS
-from noetl_stream.ports.command_queue import QueuedCommand
 from noetl_stream.ports.permissions import GATEWAY, SERVER
+from noetl_stream.ports.subjects import command_subject
 from noetl_stream.settings.environment import Settings
-from noetl_stream.testing.waiting import until_it_is
-from noetl_stream.wiring import Connected, Endpoint, connect, make_operations, make_worker
+from noetl_stream.testing.waiting import TIMEOUT_S, until_it_is
+from noetl_stream.wiring import Connected, DirectOperations, Endpoint, connect, make_worker
 
 pytestmark = pytest.mark.xdist_group("stack")
 
@@ -53,7 +53,7 @@ async def server(shared_home: Path) -> AsyncIterator[Connected]:
 
 @pytest.fixture
 def cluster(connected: Connected) -> DirectCluster:
-    found = make_operations(connected, Endpoint("", "", {})).cluster
+    found = DirectOperations(connected, Endpoint("", "", {})).cluster
     assert isinstance(found, DirectCluster)
     return found
 
@@ -84,7 +84,8 @@ async def test_a_worker_is_seen_until_it_is_killed_and_its_pool_as_long_as_it_ha
 ) -> None:
     workers = of_pool(cluster.workers, "slots", "draining")
     pools = of_pool(cluster.pools, "workers", "slots", "queued")
-    await server.queue.issue([QueuedCommand(POOL, "journey", "cluster", 1, b"no command")])
+    subject = command_subject(POOL, "journey", "cluster")
+    await server.nats.request(subject, b"no command", TIMEOUT_S)
     assert await workers() == [] and await pools() == [(0, 0, 1)]
     with killed_worker(shared_home):
         await until_it_is([(3, False)], workers)

@@ -13,7 +13,7 @@ from noetl_stream.model.events import CtxPatched
 from noetl_stream.model.ids import uuid7
 from noetl_stream.ports.operations.executions import ExecutionFilter, RerunOptions, Start
 from noetl_stream.settings.environment import Settings
-from noetl_stream.wiring import make_operations
+from noetl_stream.wiring import DirectOperations
 
 pytestmark = pytest.mark.xdist_group("stack")
 
@@ -46,7 +46,8 @@ workflow:
 async def test_an_execution_is_started_looked_at_run_again_and_deleted(shared_home: Path) -> None:
     with open_stack(Settings(home_folder=shared_home)) as place:
         async with connected_to(place, "journey") as connected:
-            executions, _, playbooks, *_ = make_operations(connected, place.endpoint)
+            operations = DirectOperations(connected, place.endpoint)
+            executions, playbooks = operations.executions, operations.playbooks
             await playbooks.register(SOURCE.encode(), "operated.yaml", BY)
             started = await executions.start(Start(path="journey/operated", version="1.0", reason="to see"), BY)
             execution_id = started.execution_id

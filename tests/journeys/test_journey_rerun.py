@@ -15,7 +15,7 @@ from noetl_stream.ports.operations import Operations
 from noetl_stream.ports.operations.executions import ExecutionDocument, RerunOptions, Start
 from noetl_stream.ports.permissions import GATEWAY
 from noetl_stream.settings.environment import Settings
-from noetl_stream.wiring import connect, make_operations
+from noetl_stream.wiring import DirectOperations, connect
 
 pytestmark = pytest.mark.xdist_group("stack")
 
@@ -48,7 +48,7 @@ async def operations(shared_home: Path) -> AsyncIterator[Operations]:
         endpoint = embedded_endpoint(embedded, Settings(), GATEWAY)
         connected = await connect(endpoint, name="journey")
         try:
-            yield make_operations(connected, endpoint)
+            yield DirectOperations(connected, endpoint)
         finally:
             await connected.close()
 

@@ -23,9 +23,15 @@ from nats.aio.client import Client
 
 from noetl_stream.errors import LocalStackError, UsageError
 from noetl_stream.local import EmbeddedStack
+from noetl_stream.local.home import FileLock, prepare_home
+from noetl_stream.local.nats_server import NatsServer
+from noetl_stream.local.postgres_server import PostgresServer
 from noetl_stream.local.processes import is_alive, wait_until_ended
+from noetl_stream.local.secrets import load_or_create_secrets
+from noetl_stream.local.server import StartingServer, wait_until_ready
 from noetl_stream.ports.permissions import ADMIN, SERVER, inbox_prefix
 from noetl_stream.ports.subjects import EVENTS
+from noetl_stream.settings.environment import DEFAULT_POOL
 
 NewUser = Callable[[Path], "subprocess.Popen[str]"]
 ServersUnder = Callable[[Path], list[int]]
@@ -432,3 +438,20 @@ def test_a_home_that_a_server_out_of_sight_uses_is_refused(own_home: Path) -> No
         EmbeddedStack.join(own_home)
     holder.communicate(b"\n")
     EmbeddedStack.join(own_home).leave()
+
+
+def test_a_nats_whose_port_another_home_has_taken_meanwhile_is_started_on_another(home: Path, own_home: Path) -> None:
+    with EmbeddedStack.join(own_home) as other:
+        theirs = urlsplit(other.address.nats_url).port
+        assert theirs is not None
+        prepared = prepare_home(home)
+        server = NatsServer(prepared)
+        secrets = load_or_create_secrets(prepared, PostgresServer(prepared).data, DEFAULT_POOL)
+        guard = FileLock(server.folder / "server.lock")
+        server.prepare(secrets, guard.descriptor)
+        log_from_byte = server.log.stat().st_size
+        starting = StartingServer(server, server.launch(theirs, guard.descriptor), log_from_byte)
+        guard.close()
+        running = wait_until_ready(starting, secrets)
+        kill(running.pid)
+        assert running.port != theirs

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from textwrap import indent
 
 import pytest
+from msgspec.structs import replace
 from playbook_building import codes, found, pipeline, plan_of, start_of, task_of, workflow
 
 from noetl_stream.playbook.plan import RulePlan, StepPlan

@@ -24,6 +24,7 @@ from noetl_stream.adapters.nats.refusals import NotPermitted
 from noetl_stream.adapters.nats.streams import ensure_streams
 from noetl_stream.errors import Unreachable
 from noetl_stream.local.secrets import new_seed, public_nkey
+from noetl_stream.model.ids import partition_of
 from noetl_stream.ports import subjects
 from noetl_stream.ports.command_queue import QueuedCommand
 from noetl_stream.ports.event_log import DecidedMessage
@@ -185,7 +186,7 @@ async def test_no_answer_goes_where_the_one_who_asked_may_not_publish(wire: Wire
     await bus.listen("noetl.ask.queue.*", answer)
     await NatsBus(await wire.connection(GATEWAY)).listen("_INBOX_gateway.x", hear)
     await queue.add_pool("a")
-    await queue.issue([QueuedCommand("a", "e", mine, 1, b"{}")])
+    await queue.issue([QueuedCommand("a", "e", mine, 1, b"{}")], {})
     await worker.request("noetl.events.1.e.reported.a", b"{}", TIMEOUT_S)
     for subject, body in DEPUTIES.values():
         worker.wire.send(subject, body, target)
@@ -246,9 +247,11 @@ async def test_work_goes_from_a_server_to_a_worker_and_back_under_exactly_these_
     log = await NatsEventLog.open(server, clock)
     reader = await log.open_reader(range(32), await log.last_sequence())
     await (await NatsEventLog.open(gateway, clock)).publish_request("e", "request", b"request")
-    await queue.issue([QueuedCommand("b", "e", "work", 1, b"command")])
+    fences = await queue.fence("server-1", {partition_of("fenced"): 1})
+    await queue.issue([QueuedCommand("b", "fenced", "work", 1, b"command")], fences)
     async with asyncio.timeout(TIMEOUT_S):
         delivery = await source.next()
+    assert delivery.subject == subjects.command_subject("b", "fenced", "work")
     await (await NatsBlobs.open(worker, clock)).put("e/result", b"result")
     await (await NatsEventLog.open(worker, clock)).publish_report("e", "b", "report", b"report")
     delivery.ack()

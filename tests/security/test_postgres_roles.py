@@ -21,7 +21,7 @@ from noetl_stream.adapters.postgres.migrate import migrate
 from noetl_stream.adapters.postgres.roles import GATEWAY, READER, ROLES, SERVER, grants
 from noetl_stream.adapters.postgres.statements import commit_statement, statement
 from noetl_stream.adapters.postgres.store import PostgresStore
-from noetl_stream.errors import NotReady, Unreachable
+from noetl_stream.errors import NotReady
 from noetl_stream.ports.access import AuditedAnswer
 from noetl_stream.ports.store import ListingFilter, Tick
 from noetl_stream.testing.conformance.access import attempted
@@ -48,6 +48,7 @@ ALLOWED: Final[Mapping[str, tuple[str, ...]]] = {
     "record_migration": OWNER,
     # Folding.
     "commit": (SERVER,),
+    "drop_snapshots": (SERVER,),
     "end_backends": EVERYONE,  # of the same user only: Postgres sees to that
     "cursors": EVERYONE,
     "feed_trim": (SERVER,),
@@ -82,6 +83,7 @@ ALLOWED: Final[Mapping[str, tuple[str, ...]]] = {
     "playbook": EVERYONE,
     "read_partitions": EVERYONE,
     "request": EVERYONE,
+    "snapshots": EVERYONE,
     "stuck": EVERYONE,
     "timers": EVERYONE,
     # Deleting executions, settling dead letters.
@@ -94,7 +96,6 @@ ALLOWED: Final[Mapping[str, tuple[str, ...]]] = {
     "requeue_dead_letter": (GATEWAY,),
     # Retention: EVENTS is trimmed, months of the journal are made and dropped.
     "drop_empty_months": (SERVER,),
-    "entries": EVERYONE,
     "events_floor": EVERYONE,
     "living_since": EVERYONE,
     "make_months": (SERVER,),
@@ -257,7 +258,7 @@ async def test_people_list_executions_by_everything(postgres: str, dsn: str, rol
 async def test_a_server_lists_no_executions(postgres: str, dsn: str) -> None:
     store = await PostgresStore.open(dsn_of(postgres, f"one_{SERVER}"), name="lists")
     try:
-        with pytest.raises(Unreachable, match="lacks a privilege"):
+        with pytest.raises(NotReady, match="lacks a privilege"):
             await store.list_executions(ListingFilter(terms=("label:a=b",)), 5, None)
     finally:
         await store.close()

@@ -56,7 +56,7 @@ async def server(nats_server: NatsServer) -> AsyncIterator[NatsConnection]:
         await ensure_streams(admin)
     async with connected(nats_server, "server") as connection:
         queue = await NatsCommandQueue.open(connection)
-        await queue.issue([QueuedCommand("b", EXECUTION, "command-b", 1, b"{}")])
+        await queue.issue([QueuedCommand("b", EXECUTION, "command-b", 1, b"{}")], {})
         yield connection
         await queue.close()
 

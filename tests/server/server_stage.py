@@ -39,17 +39,17 @@ from noetl_stream.ports.operations.documents import plain
 from noetl_stream.ports.sealed_blobs import SealedBlobs
 from noetl_stream.ports.store import ExecutionRow, PartitionAdvance, PartitionLease, StoredEvent, Tick
 from noetl_stream.server.credentials import SecretsResponder
-from noetl_stream.server.parts import ServerTimes
+from noetl_stream.server.parts import ServerTimes, StateBounds
 from noetl_stream.server.server import Server
 from noetl_stream.server.upkeep import Upkeep
 from noetl_stream.settings.grants import GrantsFile
 from noetl_stream.testing.conformance.catalog import registered
 from noetl_stream.testing.keys import OBJECT_KEYS, SIGNER
+from noetl_stream.testing.simulation.clients import asked_of
 from noetl_stream.testing.simulation.host import FaultInjector, SimulatedHost
 from noetl_stream.testing.simulation.roles import run_worker, server_on
 from noetl_stream.testing.simulation.time import simulated_clock
 from noetl_stream.testing.simulation.work import CALLED, Effect, Job, WorkTool, playbook, work
-from noetl_stream.testing.simulation.world import asked_of
 from noetl_stream.tools.pipeline import NoopTool
 from noetl_stream.worker.asker import Asker
 
@@ -78,6 +78,7 @@ class Stage:
         self.evaluator: Evaluator = MemoryEvaluator()
         self.grants: GrantsFile | None = None
         self.upkeep: Upkeep | None = None
+        self.states = StateBounds()
 
     def host(self, role: str, injector: FaultInjector | None = None) -> SimulatedHost:
         self._names += 1
@@ -97,6 +98,7 @@ class Stage:
             secrets=self.secrets,
             grants=self.grants,
             upkeep=self.upkeep,
+            states=self.states,
         )
         task = asyncio.create_task(server.run())
         self.running.append(task)

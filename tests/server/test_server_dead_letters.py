@@ -10,6 +10,8 @@ import pytest
 from server_stage import ONE_STEP, ManualWorker, Stage, once
 
 from effort import BROKEN_WORKERS
+from noetl_stream.client.why.ended import why_ended
+from noetl_stream.client.why.journal import read_history
 from noetl_stream.errors import OutcomeUnknown
 from noetl_stream.model import codec
 from noetl_stream.model.events import (
@@ -233,17 +235,40 @@ async def test_a_step_whose_reports_can_never_be_folded_fails_after_as_many_issu
     assert given_up.partition == partition_of(EXECUTION)
 
 
-async def test_a_command_no_worker_claims_is_reissued_without_limit(stage: Stage) -> None:
+async def lose_commands(stage: Stage, times: int) -> None:
+    """Lets the queue lose the command of each issue."""
+    queue = stage.broker.command_queue
+    for _ in range(times):
+        await stage.until(lambda: queue.queued)
+        for command_id in queue.queued:
+            queue.lose(command_id)
+
+
+async def test_a_command_that_is_lost_before_a_worker_takes_it_is_issued_more_often(stage: Stage) -> None:
     await stage.server(reconcile_s=1.0)
     await stage.request(EXECUTION, "request-1", ONE_STEP)
-    for _ in range(2 * DEFAULT_LIMITS.max_deliveries):
-        await stage.pass_time(1.5)
-        for command_id in await stage.broker.command_queue.present():
-            stage.broker.command_queue.lose(command_id)
+    await lose_commands(stage, DEFAULT_LIMITS.max_issues - 1)
     stage.start_worker()
     assert (await stage.ended(EXECUTION)).status == "completed"
-    assert len(await stage.issues(EXECUTION)) > DEFAULT_LIMITS.max_deliveries
+    assert len(await stage.issues(EXECUTION)) == DEFAULT_LIMITS.max_issues
     assert await letters(stage) == []
+
+
+async def test_a_step_whose_command_the_queue_always_loses_fails_at_a_named_limit(stage: Stage) -> None:
+    await stage.server(reconcile_s=1.0)
+    await stage.request(EXECUTION, "request-1", ONE_STEP)
+    await lose_commands(stage, DEFAULT_LIMITS.max_issues)
+    row = await stage.ended(EXECUTION)
+    error = codec.decode_json(row.error or b"")
+    assert (row.status, error["kind"]) == ("failed", "command_lost")
+    assert f"limits.max_issues is {DEFAULT_LIMITS.max_issues}" in error["message"]
+    assert await stage.issues(EXECUTION) == list(range(1, DEFAULT_LIMITS.max_issues + 1))
+    (letter,) = await letters(stage)
+    assert letter.source == "command" and letter.reason == error["message"]
+    history = read_history(EXECUTION, await stage.journal(EXECUTION))
+    assert history.state is not None
+    decisive, *_ = why_ended(history, history.state, None)
+    assert "limits.max_issues" in decisive.sentence
 
 
 @pytest.mark.parametrize("shape", SHAPES)

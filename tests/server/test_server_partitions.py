@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import pytest
@@ -9,10 +9,14 @@ from server_stage import ONE_STEP, Stage
 from noetl_stream.errors import StreamLost, Unreachable
 from noetl_stream.model.ids import PARTITIONS, partition_of
 from noetl_stream.model.messages import Report, Request
+from noetl_stream.ports import subjects
 from noetl_stream.ports.event_log import ReportedMessage
 from noetl_stream.ports.store import PartitionLease
-from noetl_stream.server import execution_cache
+from noetl_stream.sealing.keys import KEY_BYTES, Key, KeyRing
+from noetl_stream.server import snapshots
+from noetl_stream.server.capabilities import Capabilities
 from noetl_stream.server.fold import Fold
+from noetl_stream.testing.keys import ACCESS_KEYS
 from noetl_stream.testing.simulation.host import SimulatedHost
 
 EXECUTION = "execution-1"
@@ -50,6 +54,19 @@ class SlowOnce:
 
     def loses(self, host: SimulatedHost, what: str) -> bool:
         return False
+
+
+async def test_only_servers_of_this_installation_have_a_share(stage: Stage) -> None:
+    first = await stage.server()
+    second = await stage.server_beside(first)
+    strangers = Capabilities(KeyRing(Key("server-key-1", b"x" * KEY_BYTES)), ACCESS_KEYS)
+    for _ in range(20):
+        for number in range(64):
+            stage.broker.bus.send(subjects.SERVERS, f"invented-{number}".encode())
+            stage.broker.bus.send(subjects.SERVERS, f"{first.owner} {number}".encode())
+            stage.broker.bus.send(subjects.SERVERS, strangers.presence(f"invented-{number}"))
+        await stage.pass_time(0.5)
+        assert (len(first.ownership), len(second.ownership)) == (16, 16)
 
 
 async def test_servers_share_the_partitions_fairly(stage: Stage) -> None:
@@ -114,7 +131,7 @@ async def test_a_zombie_finds_itself_fenced_and_continues_with_what_it_still_own
 
 
 async def test_a_takeover_reads_journals_in_portions(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(execution_cache, "JOURNALS_AT_ONCE", 3)
+    monkeypatch.setattr(snapshots, "EXECUTIONS_AT_ONCE", 3)
     first = await stage.server()
     executions = [await stage.submit(ONE_STEP) for _ in range(10)]
     first.stop()
@@ -122,9 +139,9 @@ async def test_a_takeover_reads_journals_in_portions(stage: Stage, monkeypatch: 
     portions: list[int] = []
     read = stage.store.real.journals
 
-    async def journals(execution_ids: Collection[str]) -> Any:
-        portions.append(len(execution_ids))
-        return await read(execution_ids)
+    async def journals(after: Mapping[str, int], limit: int) -> Any:
+        portions.append(len(after))
+        return await read(after, limit)
 
     monkeypatch.setattr(stage.store.real, "journals", journals)
     second = await stage.server()

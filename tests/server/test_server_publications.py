@@ -5,7 +5,31 @@ from typing import Any
 import pytest
 from server_stage import ONE_STEP, Stage
 
+from noetl_stream.model.events import CancelRequested
 from noetl_stream.server import publications
+from noetl_stream.testing.simulation.host import FaultInjector, SimulatedHost
+
+
+class SlowIssue(FaultInjector):
+    """Lets commands take long to reach the queue."""
+
+    def __init__(self, stage: Stage) -> None:
+        self.stage = stage
+
+    async def inject(self, host: SimulatedHost, point: str) -> None:
+        if point == "queue.issue":
+            await self.stage.clock.sleep(5)
+
+
+async def test_a_command_is_withdrawn_once_it_is_known_to_stand(stage: Stage) -> None:
+    stage.start_server(stage.host("server", SlowIssue(stage)), reconcile_s=1000.0)
+    await stage.request("execution-1", "request-1", ONE_STEP)
+    await stage.until(lambda: "execution-1" in stage.tables.executions)
+    await stage.ask("execution-1", CancelRequested("cancel-1"))
+    assert (await stage.ended("execution-1")).status == "cancelled"
+    assert await stage.broker.command_queue.present() == set()
+    await stage.pass_time(10)
+    assert await stage.broker.command_queue.present() == set()
 
 
 async def test_nothing_more_is_folded_while_too_much_is_unacknowledged(

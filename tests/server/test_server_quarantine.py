@@ -74,10 +74,10 @@ async def test_a_refused_start_that_is_sent_again_stops_no_server(stage: Stage) 
     assert not stage.running[0].done() and POISON not in stage.tables.executions
 
 
-async def quarantined(stage: Stage, source: str = ONE_STEP, *names: str) -> None:
+async def quarantined(stage: Stage, source: str = ONE_STEP, *names: str, **times: float) -> None:
     """A server that has quarantined an execution because Postgres refuses one of these events of it."""
     stage.store.before_commit = refusing(POISON, *(names or ("step.started", "task.processed", "step.done")))
-    await stage.server()
+    await stage.server(**times)
     await stage.request(POISON, "request-1", source)
     rows = stage.tables.executions
     await stage.until(lambda: POISON in rows and rows[POISON].status == "quarantined")
@@ -116,6 +116,18 @@ async def test_a_resumed_execution_leaves_quarantine_and_ends(stage: Stage) -> N
     stage.store.before_commit = lambda tick: None
     await stage.ask(POISON, ResumeRequested("resume-1"))
     assert (await stage.ended(POISON)).status == "completed"
+
+
+async def test_the_commands_of_a_resumed_execution_are_issued_at_once(stage: Stage) -> None:
+    stage.start_worker()
+    await quarantined(stage, reconcile_s=1000.0)
+    await stage.pass_time(30)  # by then its run has stopped
+    stage.store.before_commit = lambda tick: None
+    resumed_s = stage.clock.monotonic_s()
+    await stage.ask(POISON, ResumeRequested("resume-1"))
+    assert (await stage.ended(POISON)).status == "completed"
+    assert stage.clock.monotonic_s() - resumed_s < 2
+    assert await stage.issues(POISON) == [1, 2]
 
 
 async def test_a_signal_that_postgres_refuses_is_answered_and_quarantines(stage: Stage) -> None:

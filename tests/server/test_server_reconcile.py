@@ -174,6 +174,23 @@ async def test_after_a_rotation_reports_of_commands_issued_before_are_taken(
     assert await stage.issues(execution_id) == [1]
 
 
+async def test_a_command_whose_capability_no_longer_holds_is_issued_again(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, _, ended = stage.start_server()
+    execution_id = await stage.submit(ONE_STEP)
+    first.stop()
+    await ended
+    replaced = Capabilities(KeyRing(Key("server-key-2", b"t" * KEY_BYTES)), ACCESS_KEYS)
+    monkeypatch.setattr(roles, "CAPABILITIES", replaced)
+    await stage.server()
+    stage.start_worker()  # which claims what was issued before it came
+    assert (await stage.ended(execution_id)).status == "completed"
+    assert await stage.issues(execution_id) == [1, 2]
+    (letter,) = await stage.store.real.dead_letters.page(10, None)
+    assert "shows no capability" in letter.row.reason
+
+
 async def test_a_server_waits_for_a_queue_that_does_not_exist(stage: Stage) -> None:
     server = await stage.server()
     queue: Any = stage.broker.command_queue

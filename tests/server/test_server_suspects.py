@@ -230,7 +230,7 @@ async def test_an_owner_that_is_heard_of_has_not_died_when_it_loses_a_lease(stag
         host.freeze()
     await stage.pass_time(frozen_s)
     stage.expire(lost.id)
-    await first.ownership.take(1, stage.clock.monotonic_s())
+    await first.ownership.take(1, 6.0, stage.clock.monotonic_s())
     assert lost.owner == first.owner
     assert lost.crashes == (1 if frozen_s else 0)
 

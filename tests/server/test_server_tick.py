@@ -88,7 +88,7 @@ def test_the_decisions_of_one_input_may_take_several_records(monkeypatch: pytest
     pending = PendingTick()
     recorded = RecordedFact(TimerFired("timer", "wait"))
     after = Execution(EXECUTION, "request-1", "digest", position=5 + 1 + 4 * len(decisions))
-    pending.record(Input.by_server(recorded), decisions, after, 3, 9, 1_000)
+    pending.record(Input.by_server(recorded), 6, decisions, after, partition=3, through=9, at_ms=1_000)
     (row,) = pending.entry_rows()
     records = [codec.decode_record(one.body) for one in pending.journal_records({3: 1}, {3: 1}, "owner")]
     found, position = [], row.position

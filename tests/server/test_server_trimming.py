@@ -36,7 +36,7 @@ MANY = 12
 def trimmer_of(stage: Stage, max_bytes: int = 1, max_age_s: float = 86_400.0) -> Trimmer:
     log, store = stage.broker.event_log, stage.store.real
     settings = RetentionSettings(events_max_bytes=max_bytes, events_max_age_s=max_age_s)
-    return Trimmer(log, MemoryCursors(store), MemoryRetention(store), stage.clock, settings)
+    return Trimmer(log, store, MemoryCursors(store), MemoryRetention(store), stage.clock, settings)
 
 
 async def run_many(stage: Stage, *, waits: bool = False) -> None:
@@ -218,7 +218,7 @@ async def test_a_lease_that_was_lost_unnoticed_takes_no_trim_for_a_loss(stage: S
     stage.running[0].cancel()
     await stage.pass_time(30)
     log, store = stage.broker.event_log, stage.store.real
-    frozen, present = (PartitionOwnership(name, store, log, lease_s=6) for name in ("frozen", "present"))
+    frozen, present = (PartitionOwnership(name, store, log, stage.broker.command_queue, lease_s=6) for name in ("frozen", "present"))
     assert len(await frozen.take(32, 0)) == 32
     stage.expire(*range(32))
     assert len(await present.take(32, 0)) == 32

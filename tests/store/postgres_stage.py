@@ -30,8 +30,8 @@ class PostgresStage:
         self.broker = MemoryBroker(SystemClock())
 
     @asynccontextmanager
-    async def running(self) -> AsyncIterator[None]:
-        """A server and a worker at work; fails if the server has ended by itself."""
+    async def running(self) -> AsyncIterator[asyncio.Task[None]]:
+        """A server, whose task it gives, and a worker at work; fails if the server has ended by itself."""
         clock = self.broker.clock
         hosts = {role: SimulatedHost(role, self.broker, self.store, FaultInjector()) for role in ("server", "worker")}
         catalog = MemoryCatalog(MemoryStore(clock))
@@ -39,11 +39,13 @@ class PostgresStage:
         tool = WorkTool(clock, Counter(), hosts["worker"].awake)
         serving = asyncio.create_task(server.run())
         working = asyncio.create_task(run_worker(hosts["worker"], {"work": tool}, 8))
-        yield
-        assert not serving.done(), serving
-        for task in (serving, working):
-            task.cancel()
-        await asyncio.gather(serving, working, return_exceptions=True)
+        try:
+            yield serving
+            assert not serving.done(), serving
+        finally:
+            for task in (serving, working):
+                task.cancel()
+            await asyncio.gather(serving, working, return_exceptions=True)
 
     async def begin(self, execution_id: str, source: str) -> None:
         """Requests an execution."""

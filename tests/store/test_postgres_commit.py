@@ -293,6 +293,12 @@ async def test_people_read_times_in_the_history(postgres_store: PostgresStore, w
     assert (row[0], row[1], str(row[2])) == (1, "token.enqueued", "2023-11-14 22:13:20.250000")
 
 
-async def test_settings_that_may_lose_acknowledged_work_are_named(postgres_store: PostgresStore) -> None:
+async def test_settings_that_may_lose_acknowledged_work_are_named(postgres_store: PostgresStore, dsn: str) -> None:
     warnings = await postgres_store.durability_warnings()
-    assert [warning.split(":")[0] for warning in warnings] == ["Postgres has fsync = off"]
+    assert [warning.split(":")[0] for warning in warnings] == [
+        "Postgres has fsync = off",
+        "Postgres has no synchronous standby (synchronous_standby_names is empty)",
+    ]
+    local = await PostgresStore.open(f"{dsn}&options=-csynchronous_commit%3Dlocal", name="test")
+    assert any("synchronous_commit = local" in warning for warning in await local.durability_warnings())
+    await local.close()

@@ -77,7 +77,7 @@ async def test_a_wrong_password_is_reported_without_showing_it(postgres_server: 
 
 @pytest.mark.usefixtures("login_with_password")
 async def test_a_user_without_rights_gets_a_clear_error(postgres_server: Any) -> None:
-    with pytest.raises(Unreachable, match="lacks a privilege"):
+    with pytest.raises(NotReady, match="lacks a privilege"):
         await migrate(postgres_server.dsn("postgres", "guarded:right"))
 
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 from random import Random
 
 import asyncpg
+import pytest
 from postgres_stage import PostgresStage
 
 from effort import times
 from hostile_messages import Attack, requests_to
 from noetl_stream.adapters.postgres.store import PostgresStore
+from noetl_stream.errors import NotReady
 from noetl_stream.model.events import ResumeRequested
 from noetl_stream.model.ids import digest_of
 from noetl_stream.testing.simulation.work import playbook, work
@@ -49,3 +51,21 @@ async def test_hostile_messages_stop_no_server_on_postgres(postgres_store: Postg
             await stage.begin(f"other-{number}", QUICK)
             await stage.until(f"other-{number}", "completed")
         assert await postgres_store.owner_count() == 1
+
+
+async def test_a_server_without_a_privilege_names_it_and_ends(
+    dsn: str, watcher: asyncpg.Connection[asyncpg.Record]
+) -> None:
+    await watcher.execute(
+        "drop role if exists weak; create role weak login; grant all on schema noetl to weak;"
+        "grant all on all tables in schema noetl to weak; grant all on all sequences in schema noetl to weak;"
+        "revoke insert on noetl.event from weak"
+    )
+    store = await PostgresStore.open(dsn.replace("//postgres@", "//weak@"), name="weak")
+    stage = PostgresStage(store)
+    await stage.begin("one", QUICK)
+    with pytest.raises(NotReady, match=r"lacks a privilege \(permission denied for table event\)"):
+        async with stage.running() as serving:
+            await serving
+    await store.close()
+    await watcher.execute("drop owned by weak; drop role weak")

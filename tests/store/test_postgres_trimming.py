@@ -47,7 +47,7 @@ async def log(connection: NatsConnection) -> AsyncIterator[NatsEventLog]:
 def trimmer_of(log: NatsEventLog, store: PostgresStore, max_bytes: int) -> Trimmer:
     """One that leaves nothing alone because it is young."""
     settings = RetentionSettings(events_max_bytes=max_bytes)
-    return Trimmer(log, store.cursors, store.retention, SystemClock(), settings, kept_ms=-3_600_000)
+    return Trimmer(log, store, store.cursors, store.retention, SystemClock(), settings, kept_ms=-3_600_000)
 
 
 async def test_messages_go_up_to_the_floor_once_the_journal_that_lives_is_stored_again(

@@ -172,6 +172,48 @@ async def test_tasks_on_one_file_share_no_database_in_memory(run: Run, inside: P
     assert failed.value.error.kind == "not_allowed"
 
 
+SECRETS = [
+    "create secret s (type http, bearer_token 'hush')",
+    "create or replace temporary secret s (type http, bearer_token 'hush')",
+    "/* ' /* */ */ create -- /*\n temp/**/secret s (type http, bearer_token 'hush')",
+    "explain analyze create secret s (type http, bearer_token 'hush')",
+    "EXPLAIN (format 'json', analyze) CREATE SECRET s (type http, bearer_token 'hush')",
+]
+
+
+@pytest.mark.parametrize("sql", SECRETS)
+async def test_tasks_on_one_file_share_no_secret(run: Run, inside: Path, sql: str) -> None:
+    database = f"{inside}/shared.duckdb"
+    with pytest.raises(ToolFailure, match="could use this secret") as failed:
+        await run(sql, database=database)
+    assert failed.value.error.kind == "not_allowed"
+    assert (await run("select count(*) as n from duckdb_secrets()", database=database))["rows"] == [{"n": 0}]
+
+
+@pytest.mark.parametrize(
+    ("left", "look"),
+    [
+        ("create temp table left_over as select 1", "from left_over"),
+        ("create temp macro left_over() as 1", "select left_over()"),
+        ("create temp sequence left_over", "select nextval('left_over')"),
+        ("prepare left_over as select 1", "execute left_over"),
+        ("set variable left_over = 1", "select error('none') where getvariable('left_over') is null"),
+    ],
+)
+async def test_what_a_task_leaves_in_its_connection_no_other_on_the_file_finds(
+    run: Run, inside: Path, left: str, look: str
+) -> None:
+    database = f"{inside}/shared.duckdb"
+    await run(f"{left}; create table secret as select 1 as a", database=database)
+    with pytest.raises(ToolFailure):
+        await run(look, database=database)
+
+
+async def test_a_task_on_no_file_may_create_a_secret_of_its_own(run: Run) -> None:
+    await run("create secret s (type http, bearer_token 'hush'); select 1 as a")
+    assert (await run("select count(*) as n from duckdb_secrets()"))["rows"] == [{"n": 0}]
+
+
 async def test_a_task_on_no_file_may_attach_a_database_in_memory(run: Run) -> None:
     assert (await run("attach ':memory:' as own; select 1 as a"))["rows"] == [{"a": 1}]
 

@@ -180,7 +180,7 @@ class Stage:
     async def issue(self, command: StepCommand) -> None:
         body = CAPABILITIES.encode(command)
         queued = QueuedCommand(command.pool, command.execution_id, command.command_id, command.issue, body)
-        await self.broker.command_queue.issue([queued])
+        await self.broker.command_queue.issue([queued], {})
         await self.settle()
 
     async def settle(self, turns: int = 60) -> None:

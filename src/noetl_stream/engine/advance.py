@@ -15,15 +15,15 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from noetl_stream.engine.choices import EvaluationNeeded
 from noetl_stream.engine.decide import Rules, executions, routing, suspensions, tokens
-from noetl_stream.engine.decide.executions import is_redundant, refuse, rejection_of
+from noetl_stream.engine.decide.executions import is_redundant, refuse, rejection_of, while_unloaded
 from noetl_stream.engine.decide.quiescence import move_on, pending_decisions, retry_waiting
 from noetl_stream.engine.effects import Effect, effects_of
-from noetl_stream.engine.evolve.dispatch import evolve
+from noetl_stream.engine.evolve.dispatch import evolve, evolve_decision
 from noetl_stream.engine.evolve.step_runs import classify
 from noetl_stream.engine.evolve.worker_facts import misfit
 from noetl_stream.engine.state import Execution, RecordedFact
+from noetl_stream.engine.straight import straight
 from noetl_stream.model import events
-from noetl_stream.model.composite import TokenPassed
 from noetl_stream.model.events import Fact
 from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.model.status import Rejection
@@ -60,8 +60,15 @@ class InvalidPlan(NamedTuple):
     diagnostics: list[dict[str, Any]]
 
 
+class Unloaded:
+    """Stands in for a plan that is still being loaded: the execution waits for it and decides nothing else."""
+
+
+UNLOADED: Final = Unloaded()
+
+
 def advance(
-    plan: Plan | InvalidPlan,
+    plan: Plan | InvalidPlan | Unloaded,
     state: Execution | None,
     recorded: RecordedFact,
     execution_id: str,
@@ -71,14 +78,14 @@ def advance(
     """The state after an input, with the decisions that follow and their effects.
 
     Args:
-        plan: The compiled playbook of the execution, or why the requested one cannot run.
+        plan: The compiled playbook of the execution, why the requested one cannot run, or that it is not known yet.
         state: ``None`` before ``execution.requested``.
         recorded: A reported fact, or one from the server (``step.scheduled`` with a higher issue).
         shares_budget: Whether the templates of its decisions cost what is left of the budget of the fact before it:
             the facts of one report share one.
     """
-    runnable = None if isinstance(plan, InvalidPlan) else plan
-    if state is not None and runnable is not None and isinstance(recorded.fact, events.ClientRequest):
+    runnable = None if isinstance(plan, InvalidPlan | Unloaded) else plan
+    if state is not None and not isinstance(plan, InvalidPlan) and isinstance(recorded.fact, events.ClientRequest):
         rejection = rejection_of(runnable, state, recorded.fact)
         if rejection is not None or is_redundant(state, recorded.fact):
             return Advanced(state, False, (), refusal=rejection or NotTaken("redundant"))
@@ -92,26 +99,17 @@ def advance(
         return Advanced(after, True, ())
     if isinstance(plan, InvalidPlan):
         settled, journal = _settle(None, after, deque(refuse(plan.diagnostics, plan.reason)), _admission_inputs(after))
+    elif isinstance(plan, Unloaded):
+        settled, journal = _settle(None, after, deque(while_unloaded(after, recorded.fact)), _admission_inputs(after))
     else:
         follows = routing.pass_on(plan, after, _decide_or_await(decide, plan, after, recorded.fact))
-        passed = _passed_on(plan, after, follows)
-        if passed is not None:
-            settled, journal = passed, follows
-        else:
-            catching_up = recorded.fact.kind.ends_halt
+        catching_up = recorded.fact.kind.ends_halt
+        found = None if catching_up else straight(plan, after, follows)
+        if found is None:
             tried = None if state is None or catching_up else _admission_inputs(state)
-            settled, journal = _settle(plan, after, deque(follows), tried, catching_up)
+            found = _settle(plan, after, deque(follows), tried, catching_up)
+        settled, journal = found
     return Advanced(settled, True, journal, effects_of(runnable, state, settled, (recorded.fact, *journal)))
-
-
-def _passed_on(plan: Plan, state: Execution, follows: Sequence[Fact]) -> Execution | None:
-    """The straight path: the state after the execution's only token was passed on, where nothing more can follow."""
-    if len(follows) != 1 or len(state.runs) != 1 or state.suspensions or state.children:
-        return None
-    (fact,) = follows
-    if not isinstance(fact, TokenPassed) or plan.steps[fact.step].timeout_s is not None:
-        return None
-    return evolve(state, RecordedFact(fact), state.execution_id)
 
 
 def _settle(
@@ -130,7 +128,7 @@ def _settle(
         changed = tried is None or tried[0] is not state.ctx or tried[1] is not state.steps
         if plan is not None and changed and not ahead:
             # What already waits is retried before newly routed tokens.
-            retried = _decide_or_await(retry_waiting, plan, state)
+            retried = _decide_or_await(retry_waiting, plan, state) if state.tokens or state.resting else ()
             pending.extendleft(reversed(retried))
             ahead = len(retried)
             if not retried and not (pending and any(isinstance(one, _BEGINS_TO_WAIT) for one in pending)):
@@ -145,8 +143,8 @@ def _settle(
             return state, journal
         fact = pending.popleft()
         ahead -= ahead > 0
-        after = evolve(state, RecordedFact(fact), state.execution_id)
-        if after is state or after is None:
+        after = evolve_decision(state, fact)
+        if after is state:
             continue
         state = after
         journal.append(fact)
@@ -157,7 +155,7 @@ def _settle(
             if steps == state.limits.max_decisions_per_fact and not (state.ending or state.ended):
                 pending.appendleft(_too_many_decisions(state))
                 continue
-        if plan is not None:
+        if plan is not None and type(fact) in RULES:
             pending.extend(_decide_or_await(decide, plan, state, fact))
 
 

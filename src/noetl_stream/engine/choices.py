@@ -246,7 +246,8 @@ def ask(choices: dict[str, Choice], limits: Limits) -> Questions | None:
         own = pack(choice.scope.namespaces, _OWN, reads)
         questions[choice_id] = Question(options, choice.first, own, choice.waits)
     scope = next(iter(choices.values())).scope
-    shared = pack(scope.namespaces, _SHARED, all_reads)
+    seen = {name: value for choice in choices.values() for name, value in choice.scope.namespaces.items()}
+    shared = pack(seen, _SHARED, all_reads)
     packed = [shared, *(question.own for question in questions.values())]
     keys = {reference.key for part in packed for reference in part.references()}
     references = {key: value for key, value in scope.references.items() if key in keys}

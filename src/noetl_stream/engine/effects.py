@@ -9,10 +9,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from noetl_stream.engine.evolve.loops import loop_at, loop_progress
 from noetl_stream.engine.scope import around, level_at
-from noetl_stream.engine.state import Assignment, Execution, Timer
+from noetl_stream.engine.state import Assignment, Execution, LoopState, Timer
 from noetl_stream.model import events
 from noetl_stream.model.composite import TokenPassed
 from noetl_stream.model.ids import RunId, command_of, derive, partition_of, step_run_of
@@ -103,7 +104,7 @@ def effects_of(
         plan: ``None`` if the playbook cannot run.
     """
     effects: list[Effect] = []
-    position = after.position - sum(fact.width for fact in facts)
+    position = 0 if before is None else before.position
     for fact in facts:
         position += fact.width
         rule = _RULES.get(type(fact))
@@ -132,7 +133,7 @@ def _scheduled(plan: Plan | None, state: Execution, fact: events.StepScheduled, 
 
 
 def _passed(plan: Plan | None, state: Execution, fact: TokenPassed, _position: int) -> Iterator[Effect]:
-    assignment = state.assignments.get(command_of(step_run_of(state.execution_id, fact.token.token_id)))
+    assignment = state.assignments.get(command_of(step_run_of(state.execution_id, fact.token_id)))
     if plan is not None and assignment is not None:
         yield IssueCommand(build_command(plan, state, assignment))
 
@@ -253,13 +254,11 @@ def build_command(plan: Plan, state: Execution, assignment: Assignment) -> StepC
     """The command for ``assignment``, with the snapshot its templates read (LANGUAGE §5)."""
     run = state.runs[assignment.step_run_id]
     step = plan.steps[run.step]
-    chain, counts = around(run.loop, assignment.path)
-    local = loop_at(run.loop, assignment.path)
     reads = step.reads
     if assignment.paging:
         level = level_at(step, len(assignment.path))
         reads = union_of(level.items.reads | level.max_in_flight.reads, ())
-    return StepCommand(
+    command = StepCommand(
         command_id=assignment.command_id,
         execution_id=state.execution_id,
         partition=partition_of(state.execution_id),
@@ -268,13 +267,6 @@ def build_command(plan: Plan, state: Execution, assignment: Assignment) -> StepC
         digest=state.digest,
         pool=step.pool,
         issue=assignment.issue,
-        path=assignment.path,
-        chain=[None if isinstance(item, ItemPosition) else item for item in chain],
-        counts=counts,
-        places={depth: item for depth, item in enumerate(chain) if isinstance(item, ItemPosition)},
-        items=local.items if local is not None else None,
-        pages=list(local.pages) if local is not None else [],
-        max_in_flight=local.max_in_flight if local is not None else 1,
         paging=assignment.paging,
         args=run.token.args,
         workload=_read(state.workload, reads.workload),
@@ -289,6 +281,23 @@ def build_command(plan: Plan, state: Execution, assignment: Assignment) -> StepC
         resume=build_continuation(state, assignment) if assignment.segment else None,
         format=FORMAT,
     )
+    return command if run.loop is None else _in_loop(command, run.loop, assignment)
+
+
+def _in_loop(command: StepCommand, outermost: LoopState, assignment: Assignment) -> StepCommand:
+    """``command`` with its place in the loop, and the items of the level that its worker runs."""
+    chain, counts = around(outermost, assignment.path)
+    local = loop_at(outermost, assignment.path)
+    placed = replace(
+        command,
+        path=assignment.path,
+        chain=[None if isinstance(item, ItemPosition) else item for item in chain],
+        counts=counts,
+        places={depth: item for depth, item in enumerate(chain) if isinstance(item, ItemPosition)},
+    )
+    if local is None:
+        return placed
+    return replace(placed, items=local.items, pages=list(local.pages), max_in_flight=local.max_in_flight)
 
 
 def build_continuation(state: Execution, assignment: Assignment) -> Go:

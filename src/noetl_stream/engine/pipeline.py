@@ -240,12 +240,21 @@ def advance_progress(progress: Progress, fact: TaskProcessed) -> Progress:
         attempt=fact.attempt + 1 if fact.do == "retry" else 1,
         delay_s=fact.delay_s,
         runs=progress.runs + 1,
-        previous=fact.task if result_name(fact.task) == fact.task else progress.previous,
+        previous=_previous_after(progress, fact.task),
         iter={**progress.iter, **fact.set_iter} if fact.set_iter else progress.iter,
         vars={**progress.vars, **fact.set_vars} if fact.set_vars else progress.vars,
         ctx={**progress.ctx, **fact.set_ctx} if fact.set_ctx else progress.ctx,
         results=results_after(progress, fact.task, fact.outcome),
     )
+
+
+def keep_result(progress: Progress, task: str, outcome: Outcome) -> Progress:
+    """``progress`` with only its results, after a run of ``task`` that nothing has judged."""
+    return Progress(previous=_previous_after(progress, task), results=results_after(progress, task, outcome))
+
+
+def _previous_after(progress: Progress, task: str) -> str | None:
+    return task if result_name(task) == task else progress.previous
 
 
 def results_after(progress: Progress, task: str, outcome: Outcome) -> dict[str, Outcome]:

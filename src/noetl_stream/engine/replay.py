@@ -50,13 +50,17 @@ def replay(execution_id: str, journal: Iterable[JournalRow], state: Execution | 
     return state
 
 
-def replay_entries(execution_id: str, journal: Iterable[ReplayedEntry]) -> Execution | None:
+def replay_entries(
+    execution_id: str, journal: Iterable[ReplayedEntry], state: Execution | None = None
+) -> Execution | None:
     """The state that these entries fold to, composite facts at once; ``None`` without entries.
+
+    Args:
+        state: The state that the preceding entries fold to.
 
     Raises:
         NotReady: if the journal was written by a newer format.
     """
-    state: Execution | None = None
     for entry in journal:
         if entry.name is not None:
             state = replay(execution_id, (entry,), state)

@@ -94,8 +94,12 @@ def iteration_names(outermost: LoopPlan, path: Path, chain: Sequence[Any], count
     return names
 
 
-def arc_scope(plan: Plan, state: Execution, run: StepRun) -> Scope:
-    """The scope of the arcs of an ended step run; ``event.result`` is its own, whatever ran since."""
+def arc_scope(plan: Plan, state: Execution, run: StepRun, *, reads_steps: bool = True) -> Scope:
+    """The scope of the arcs of an ended step run; ``event.result`` is its own, whatever ran since.
+
+    Args:
+        reads_steps: Whether there are views of the results of steps.
+    """
     loop = run.loop
     counts = None if loop is None else _loop_counts(loop)
     event = event_view(
@@ -105,7 +109,7 @@ def arc_scope(plan: Plan, state: Execution, run: StepRun) -> Scope:
         error=run.error,
         loop=counts,
     )
-    seen = _live(plan, state) | {"args": run.token.args, "vars": run.vars, "event": event}
+    seen = _live(plan, state, reads_steps) | {"args": run.token.args, "vars": run.vars, "event": event}
     return Scope(seen, state.resolved, state.limits, state.budget)
 
 
@@ -138,10 +142,6 @@ def step_views(plan: Plan, values: Mapping[str, StepValue]) -> dict[str, Any]:
     return views
 
 
-def _live(plan: Plan, state: Execution) -> dict[str, Any]:
-    return {
-        "workload": state.workload,
-        "ctx": state.ctx,
-        "steps": step_views(plan, state.steps),
-        "execution_id": state.execution_id,
-    }
+def _live(plan: Plan, state: Execution, reads_steps: bool = True) -> dict[str, Any]:
+    live = {"workload": state.workload, "ctx": state.ctx, "execution_id": state.execution_id}
+    return live | {"steps": step_views(plan, state.steps)} if reads_steps else live

@@ -206,8 +206,8 @@ class Execution(msgspec.Struct, frozen=True, gc=False):
     ``chosen`` what such work came to, by the id of the token or step run. ``budget`` pays for the templates of one
     fact: :func:`~noetl_stream.engine.advance.advance` refills it.
 
-    Rerun: ``rerun_of`` is the original, ``request`` the rerun's request while it waits for what is reused (``awaited``
-    names the original then); ``reused_pages`` of that have arrived.
+    Start: ``request`` is what was requested, until it has started or was refused: ``awaited`` names the playbook while
+    that is loaded, or the original of a rerun, ``rerun_of``; ``reused_pages`` of that have arrived.
     """
 
     execution_id: str
@@ -302,5 +302,7 @@ class Execution(msgspec.Struct, frozen=True, gc=False):
             return self.status
         if self.paused_at_ms:
             return "paused"
+        if self.assignments:
+            return "running"
         waits = self.suspensions or self.resting or any(waiting.keeps_alive for waiting in self.tokens.values())
-        return "waiting" if waits and not self.assignments else "running"
+        return "waiting" if waits else "running"

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
+import secrets as randomness
 import signal
 import socket
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from noetl_stream.local.binaries import NATS_WHEEL, find_nats_server
 from noetl_stream.local.diagnosis import explain_output, read_tail
@@ -29,7 +31,6 @@ from noetl_stream.local.secrets import Secrets, public_nkey
 from noetl_stream.local.server import StopSignal
 from noetl_stream.ports.nats_accounts import CORE_ACCOUNT, UNNAMED_ACCOUNT, nats_accounts
 
-SERVER_NAME = "noetl-embedded"
 MAX_PAYLOAD = "8MB"
 MAX_PENDING = "128MB"
 ANSWER_WAIT_S = 1.0
@@ -57,6 +58,8 @@ jetstream {{
 }}
 """
 
+_SERVER_NAME: Final = re.compile(r'^server_name: "([^"]*)"$', re.MULTILINE)
+
 
 class NatsServer:
     """The NATS server of one home. It writes its own pid file."""
@@ -83,7 +86,7 @@ class NatsServer:
         return Running(pid=pid, port=int(command[command.index("-p") + 1]))
 
     def prepare(self, secrets: Secrets, keep_open: int) -> None:
-        write_private(self._configuration, self._configured(secrets))
+        write_private(self._configuration, self._configured(secrets, f"noetl-{randomness.token_hex(8)}"))
         self._pid_file.unlink(missing_ok=True)
         self._move_streams()
 
@@ -101,7 +104,7 @@ class NatsServer:
         """
         if f"Made from {self._origin(secrets)}." in self._configuration.read_text(encoding="utf-8"):
             return
-        write_private(self._configuration, self._configured(secrets))
+        write_private(self._configuration, self._configured(secrets, self._server_name()))
         for _ in range(RELOADS):
             self._reload(running)
 
@@ -120,9 +123,19 @@ class NatsServer:
         return Running(pid=launch(command, self.log, keep_open, user=None), port=port)
 
     def is_ready(self, running: Running) -> bool:
-        """Whether the server greets clients, which it does only once JetStream has recovered its streams."""
+        """Whether the server greets clients, which it does only once JetStream has recovered its streams.
+
+        By its name, drawn at each start: at the same moment another home may have chosen the same port.
+        """
         greeting = _greeting(running.port)
-        return greeting is not None and greeting.get("server_name") == SERVER_NAME and bool(greeting.get("jetstream"))
+        if greeting is None or not greeting.get("jetstream"):
+            return False
+        return bool(greeting.get("server_name") == self._server_name())
+
+    def _server_name(self) -> str:
+        """The name that the server was started with. NATS takes no other while it runs."""
+        found = _SERVER_NAME.search(self._configuration.read_text(encoding="utf-8"))
+        return found[1] if found else ""
 
     def kill_leftovers(self) -> None:
         """Does nothing: NATS has no child processes."""
@@ -135,10 +148,10 @@ class NatsServer:
         made_from = f"{CONFIGURATION}{self._store}{nats_accounts(secrets.seeds)}"
         return hashlib.sha256(made_from.encode()).hexdigest()
 
-    def _configured(self, secrets: Secrets) -> str:
+    def _configured(self, secrets: Secrets, server_name: str) -> str:
         return CONFIGURATION.format(
             origin=self._origin(secrets),
-            server_name=SERVER_NAME,
+            server_name=server_name,
             max_payload=MAX_PAYLOAD,
             max_pending=MAX_PENDING,
             accounts=nats_accounts({identity: public_nkey(seed) for identity, seed in secrets.seeds.items()}),

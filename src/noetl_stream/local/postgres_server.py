@@ -8,8 +8,9 @@ import signal
 import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec  # XX dataclass
 
 from noetl_stream.errors import LocalStackError
 from noetl_stream.local import processes
@@ -19,6 +20,7 @@ from noetl_stream.local.home import PRIVATE_FOLDER_MODE, Home, sync_folder
 from noetl_stream.local.secrets import OWNER, PLAYBOOKS, ROLE_USERS, Passwords, Secrets, scram_verifier
 from noetl_stream.local.server import StopSignal
 from noetl_stream.local.system_user import SystemUser, allow_access, allow_traversal, postgres_user
+from noetl_stream.settings.environment import EMBEDDED_CLUSTER
 
 PORT_LINE = 3
 STATUS_LINE = 7
@@ -98,6 +100,7 @@ class PostgresServer:
         command = [str(find_postgres_programs() / "postgres"), "-D", str(self.data), "-p", str(port)]
         # On the command line, so that editing postgresql.conf cannot expose the server to a network.
         command += ["-c", f"listen_addresses={processes.LOOPBACK}", "-c", "unix_socket_directories="]
+        command += ["-c", f"cluster_name={EMBEDDED_CLUSTER}"]
         return processes.Running(pid=processes.launch(command, self.log, keep_open, postgres_user()), port=port)
 
     def is_ready(self, running: processes.Running) -> bool:
@@ -145,8 +148,7 @@ class PostgresServer:
             self._pid_file.unlink()
 
 
-@dataclass(frozen=True, slots=True)
-class DataFolder:
+class DataFolder(msgspec.Struct, frozen=True):
     """A data folder that no server uses. A new one has a temporary name until it is complete.
 
     Attributes:

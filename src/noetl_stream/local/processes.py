@@ -10,9 +10,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import msgspec  # XX dataclass
 
 from noetl_stream.errors import LocalStackError
 from noetl_stream.local.home import PRIVATE_FILE_MODE
@@ -33,8 +34,7 @@ CLEAN_ENVIRONMENT = {"LC_ALL": "C", "TZ": "UTC"}
 """Messages in English, for :mod:`diagnosis`, without the secrets in the caller's environment."""
 
 
-@dataclass(frozen=True, slots=True)
-class Running:
+class Running(msgspec.Struct, frozen=True):
     """A server process and the loopback port that it uses."""
 
     pid: int
@@ -88,8 +88,7 @@ def read_pid(path: Path) -> int | None:
         return None
 
 
-@dataclass(frozen=True, slots=True)
-class ProcessIdentity:
+class ProcessIdentity(msgspec.Struct, frozen=True):
     """Identifies a server's process.
 
     A pid may have been reused, and a path alone may be on the command line of an editor.

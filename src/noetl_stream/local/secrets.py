@@ -9,14 +9,13 @@ import json
 import os
 import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 from noetl_stream.errors import LocalStackError, UsageError
 from noetl_stream.local.home import Home, read_private, write_private
 from noetl_stream.ports.permissions import ADMIN, GATEWAY, SERVER, worker_identity
-from noetl_stream.sealing.keys import new_key, read_key
+from noetl_stream.sealing.keys import Unprinted, new_key, read_key
 from noetl_stream.settings.environment import DEFAULT_POOL
 
 PASSWORD_BYTES = 24
@@ -37,8 +36,7 @@ ROLE_USERS: Final = ("noetl_server", "noetl_gateway", "noetl_reader")
 POSTGRES_USERS: Final = (OWNER, PLAYBOOKS, *ROLE_USERS)
 
 
-@dataclass(frozen=True, slots=True)
-class Passwords:
+class Passwords(Unprinted, frozen=True):
     """Passwords as hexadecimal text, which needs no quoting in URLs, SQL and configuration files.
 
     Attributes:
@@ -46,27 +44,25 @@ class Passwords:
         stored: Whether the file has them all. If not, the users without one must be created first.
     """
 
-    of: Mapping[str, str] = field(repr=False)
+    of: Mapping[str, str]
     stored: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Keys:
+class Keys(Unprinted, frozen=True):
     """The engine's keys, as text. ``credential`` encrypts stored credentials, ``server`` makes the capabilities of
     commands, ``access`` signs requests and seals objects.
     """
 
-    credential: str = field(repr=False)
-    server: str = field(repr=False)
-    access: str = field(repr=False)
+    credential: str
+    server: str
+    access: str
 
 
-@dataclass(frozen=True, slots=True)
-class Secrets:
+class Secrets(Unprinted, frozen=True):
     """Everything secret in a home. ``seeds`` are those of the NATS users, by identity."""
 
     passwords: Passwords
-    seeds: Mapping[str, str] = field(repr=False)
+    seeds: Mapping[str, str]
     keys: Keys
 
 

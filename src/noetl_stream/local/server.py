@@ -5,9 +5,10 @@ from __future__ import annotations
 import signal
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
+
+import msgspec  # XX dataclass
 
 from noetl_stream.errors import LocalStackError
 from noetl_stream.local import processes
@@ -25,8 +26,7 @@ PORT_ATTEMPTS = 5
 LOG_LIMIT_BYTES = 16 * 1024 * 1024
 
 
-@dataclass(frozen=True, slots=True)
-class StopSignal:
+class StopSignal(msgspec.Struct, frozen=True):
     """A signal, and how long to wait for the server to end before sending the next one."""
 
     number: signal.Signals
@@ -66,8 +66,7 @@ class LocalServer(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class StartingServer:
+class StartingServer(msgspec.Struct, frozen=True):
     """A server that may not be ready yet. Its log of this start begins at ``log_from_byte``."""
 
     server: LocalServer

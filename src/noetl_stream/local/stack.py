@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Self
 from urllib.parse import urlsplit
@@ -28,15 +27,15 @@ from noetl_stream.local.secrets import (
     save_passwords,
 )
 from noetl_stream.local.server import LocalServer, StartingServer
+from noetl_stream.sealing.keys import Unprinted
 from noetl_stream.settings.environment import DEFAULT_POOL
 
 RECORD_FORMAT: Final = 1
 BUSY = "another command is starting or stopping the local stack and does not finish"
 
 
-@dataclass(frozen=True, slots=True)
-class StackAddress:
-    """How to reach the stack, by each identity. ``repr`` omits secrets.
+class StackAddress(Unprinted, frozen=True):
+    """How to reach the stack, by each identity.
 
     Attributes:
         nats_url: Without a user: that is a seed.
@@ -46,8 +45,8 @@ class StackAddress:
     """
 
     nats_url: str
-    seeds: Mapping[str, str] = field(repr=False)
-    dsns: Mapping[str, str] = field(repr=False)
+    seeds: Mapping[str, str]
+    dsns: Mapping[str, str]
     keys: Keys
     home: Path
 

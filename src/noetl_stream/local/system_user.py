@@ -13,8 +13,9 @@ import os
 import pwd
 import stat
 import subprocess
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec  # XX dataclass
 
 from noetl_stream.errors import LocalStackError
 
@@ -23,8 +24,7 @@ USER_ADD = ("useradd", "--system", "--user-group", "--no-create-home", "--shell"
 OWN_HINT = "run as another user, or set NOETL_NATS_URL and NOETL_POSTGRES_DSN to your own servers"
 
 
-@dataclass(frozen=True, slots=True)
-class SystemUser:
+class SystemUser(msgspec.Struct, frozen=True):
     uid: int
     gid: int
 

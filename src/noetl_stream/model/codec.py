@@ -54,7 +54,7 @@ Decode: TypeAlias = Callable[[bytes | msgspec.Raw], Value]
 
 decode_fact: Final[Decode[Fact]] = _decoder(AnyFact | Composite)
 """A fact of a journal or a report."""
-decode_reported: Final[Decode[messages.Request | messages.Report]] = _decoder(messages.Request | messages.Report)
+decode_reported: Final[Decode[messages.ReportedBody]] = _decoder(messages.ReportedBody)
 decode_signed_request: Final[Decode[messages.SignedRequest]] = _decoder(messages.SignedRequest)
 decode_inbox: Final[Decode[messages.InboxMessage]] = _decoder(messages.InboxMessage)
 decode_record: Final[Decode[messages.JournalRecord]] = _decoder(messages.JournalRecord)

@@ -34,12 +34,14 @@ class TaskRan(msgspec.Struct, frozen=True, array_like=True):
     helper: dict[str, Any] = {}
     output: str = ""
 
-    def processed(self, worker: str, trace_id: str, to: str | None) -> TaskProcessed:
+    def outcome(self, worker: str, trace_id: str) -> Outcome:
         started_at = shown_time(self.started_ms)
         ended_at = started_at if self.ended_ms == self.started_ms else shown_time(self.ended_ms)
         meta = Meta(1, started_at, ended_at, self.duration_s, worker, trace_id)
-        outcome = Outcome("ok", self.result, None, meta, self.helper, self.output)
-        return TaskProcessed(self.task, 1, outcome, "continue", to=to, origin=self.origin)
+        return Outcome("ok", self.result, None, meta, self.helper, self.output)
+
+    def processed(self, worker: str, trace_id: str, to: str | None) -> TaskProcessed:
+        return TaskProcessed(self.task, 1, self.outcome(worker, trace_id), "continue", to=to, origin=self.origin)
 
 
 class StepRan(Fact, frozen=True, tag="step.ran"):
@@ -89,10 +91,14 @@ class TokenPassed(Fact, frozen=True, tag="token.passed"):
         return 4
 
     @property
+    def token_id(self) -> str:
+        return derive(self.step_run_id, "arc", self.arc)
+
+    @property
     def token(self) -> Token:
         """The token that the arc produced."""
         return Token(
-            token_id=derive(self.step_run_id, "arc", self.arc),
+            token_id=self.token_id,
             step=self.step,
             cause="arc",
             args=self.args,

@@ -57,6 +57,7 @@ class Limits(msgspec.Struct, frozen=True, omit_defaults=True):
         max_decisions_per_fact: Decisions that follow from one fact, so that no fact keeps the server busy for ever.
         max_in_flight: Iterations of one loop at the same time.
         max_deliveries: Deliveries of a command, or issues without an end, before its step run fails.
+        max_issues: Issues of a command that its queue lost before a worker took it, before its step run fails.
         max_call_depth: Depth of playbooks calling each other.
         max_queued_signals: Queued signals, of all names together.
         inline_delay_s: A longer retry delay suspends the pipeline instead of holding a worker.
@@ -88,6 +89,7 @@ class Limits(msgspec.Struct, frozen=True, omit_defaults=True):
     max_decisions_per_fact: int = 1_000
     max_in_flight: int = 1_000
     max_deliveries: int = 5
+    max_issues: int = 20
     max_call_depth: int = 16
     max_queued_signals: int = 1_000
     inline_delay_s: float = 5.0

@@ -74,6 +74,24 @@ class Report(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="type", 
         return RunId(self.command_id, self.issue, self.num_delivered, self.nonce)
 
 
+class UnreadableCommand(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="type", tag="unreadable"):
+    """A worker's word on a command that no worker of its pool could read, and that it has taken out of the queue.
+
+    Msg-Id: ``<command_id>.unreadable.<when the queue stored it, in ms>``. The ids are those of the command's subject.
+    ``body`` is how the command begins, in base64.
+    """
+
+    execution_id: str
+    command_id: str
+    reason: str
+    body: bytes
+    format: int = OLDEST_FORMAT
+
+
+ReportedBody = Request | Report | UnreadableCommand
+"""What an input of EVENTS holds."""
+
+
 class RecordEntry(msgspec.Struct, frozen=True, array_like=True):
     """An entry of a journal in a record: the facts of an input, and the decisions that follow from the last of them.
 
@@ -274,6 +292,16 @@ class ShownCommand(msgspec.Struct, frozen=True):
     @classmethod
     def of(cls, command: StepCommand) -> ShownCommand:
         return cls(command.execution_id, command.step_run_id, command.command_id, command.issue, command.capability)
+
+
+class QueueFence(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Whose commands of a partition the queue takes: those of this owner in this epoch (PROTOCOL §5 *Fence at the
+    queue*).
+    """
+
+    epoch: int
+    owner: str
+    format: int = OLDEST_FORMAT
 
 
 class Drop(msgspec.Struct, frozen=True, tag_field="answer", tag="drop"):

@@ -17,6 +17,7 @@ import msgspec
 EMPTY: msgspec.Raw = msgspec.Raw(b"null")
 
 EXECUTION = "execution"
+PLAYBOOK = "playbook"
 """The ``store`` of a reference to a whole execution, which a rerun awaits; ``key`` is its id. No payload has it."""
 
 
@@ -99,6 +100,7 @@ ERROR_KINDS: dict[str, str] = {
     "policy_fail": "a policy rule failed the task",
     "limit_exceeded": "a named limit of the engine was reached",
     "lease_exhausted": "the command was delivered too often without ending",
+    "command_lost": "the queue lost the command too often before a worker took it",
     "admission_timeout": "a token exceeded admit.wait at its step's admission",
     "routing_timeout": "no arc fired within next.spec.wait of its step",
     "too_many_failures": "more iterations of a loop failed than failure.tolerated allows",

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from itertools import islice
 from typing import Any, Final, Literal, Protocol
+
+import msgspec
+from msgspec.structs import asdict, replace
 
 from noetl_stream.errors import NoetlError
 
@@ -26,8 +28,7 @@ OLDER_FORMS: Final = frozenset(
 """Codes of what an older dialect wrote, which ``playbook upgrade`` rewrites (LANGUAGE §16)."""
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Position:
+class Position(msgspec.Struct, frozen=True, order=True):
     """A place in a text. Both numbers start at 1; columns count characters."""
 
     line: int
@@ -44,16 +45,14 @@ class Location(Protocol):
     def pointer(self) -> str: ...
 
 
-@dataclass(frozen=True, slots=True)
-class BareLocation:
+class BareLocation(msgspec.Struct, frozen=True):
     """A :class:`Location` and nothing else."""
 
     mark: Position
     pointer: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Firing:
+class Firing(msgspec.Struct, frozen=True):
     """One firing on a path that shows a problem: how a run of a step ended, and where tokens went.
 
     Attributes:
@@ -71,8 +70,7 @@ class Firing:
     repeats: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Diagnostic:
+class Diagnostic(msgspec.Struct, frozen=True):
     """One problem of one file. ``line`` and ``column`` start at 1; ``pointer`` is a JSON pointer into the document.
 
     ``path`` is a shortest sequence of firings that shows the problem, where one does.
@@ -91,7 +89,7 @@ class Diagnostic:
     def to_json(self) -> dict[str, Any]:
         """The diagnostic as a plain mapping, keyed by attribute name."""
         path = [{**asdict(firing), "to": list(firing.to)} for firing in self.path]
-        return {name: getattr(self, name) for name in self.__slots__} | {"path": path}
+        return {name: getattr(self, name) for name in self.__struct_fields__} | {"path": path}
 
     def render(self) -> str:
         """``file:line:column: error[code]: message``, then the hint and the path, each on its own line."""

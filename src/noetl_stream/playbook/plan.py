@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
 
 from noetl_stream.model.events import SharedOperation
 from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
@@ -21,8 +22,7 @@ Join = Literal["all", "any"] | int
 OnTimeout = Literal["fail", "discard"]
 
 
-@dataclass(frozen=True, slots=True)
-class AdmitRule:
+class AdmitRule(msgspec.Struct, frozen=True):
     """``guard`` is ``None`` for ``else``. An admission has nothing to render, and so no ``value``."""
 
     guard: Guard | None
@@ -31,32 +31,28 @@ class AdmitRule:
     label: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class WaitPlan:
+class WaitPlan(msgspec.Struct, frozen=True):
     """How long a held token or a resting branch keeps the execution alive, and what follows (LANGUAGE §4, §7)."""
 
     timeout_s: float
     on_timeout: OnTimeout = "fail"
 
 
-@dataclass(frozen=True, slots=True)
-class AdmitPlan:
+class AdmitPlan(msgspec.Struct, frozen=True):
     """Admission rules. With ``wait`` a token that they deny keeps the execution alive."""
 
     rules: tuple[AdmitRule, ...]
     wait: WaitPlan | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class SharedPlan:
+class SharedPlan(msgspec.Struct, frozen=True):
     """``value`` is ``None`` for ``count``."""
 
     op: SharedOperation
     value: Template | None
 
 
-@dataclass(frozen=True, slots=True)
-class RulePlan:
+class RulePlan(msgspec.Struct, frozen=True):
     """One rule of a task policy; ``guard`` is ``None`` for ``else``. ``attempts`` counts all runs (LANGUAGE §5)."""
 
     guard: Guard | None
@@ -67,20 +63,18 @@ class RulePlan:
     delay_s: Template | None = None
     max_delay_s: float = 300.0
     to: str | None = None
-    set_ctx: Mapping[str, Template] = field(default_factory=dict)
-    set_iter: Mapping[str, Template] = field(default_factory=dict)
-    set_vars: Mapping[str, Template] = field(default_factory=dict)
-    set_shared: Mapping[str, SharedPlan] = field(default_factory=dict)
+    set_ctx: Mapping[str, Template] = msgspec.field(default_factory=dict)
+    set_iter: Mapping[str, Template] = msgspec.field(default_factory=dict)
+    set_vars: Mapping[str, Template] = msgspec.field(default_factory=dict)
+    set_shared: Mapping[str, SharedPlan] = msgspec.field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class PolicyPlan:
+class PolicyPlan(msgspec.Struct, frozen=True):
     rules: tuple[RulePlan, ...]
     on_unmatched: Literal["continue", "fail"] = "continue"
 
 
-@dataclass(frozen=True, slots=True)
-class Timeouts:
+class Timeouts(msgspec.Struct, frozen=True):
     """Seconds; ``None`` uses the tool's default. ``total`` bounds one attempt (LANGUAGE §5 *Timeouts*)."""
 
     total: float | None = None
@@ -88,8 +82,7 @@ class Timeouts:
     read: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class TaskPlan:
+class TaskPlan(msgspec.Struct, frozen=True):
     """A task. ``inputs`` renders to a mapping; ``verbatim`` holds inputs that are never rendered (python ``code``).
 
     ``schema`` is that of the result.
@@ -100,8 +93,8 @@ class TaskPlan:
     kind: str
     inputs: Template
     line: int
-    verbatim: Mapping[str, Any] = field(default_factory=dict)
-    knobs: Mapping[str, Any] = field(default_factory=dict)
+    verbatim: Mapping[str, Any] = msgspec.field(default_factory=dict)
+    knobs: Mapping[str, Any] = msgspec.field(default_factory=dict)
     timeouts: Timeouts = Timeouts()
     policy: PolicyPlan | None = None
     schema: ResultSchema | None = None
@@ -113,8 +106,7 @@ class TaskPlan:
         return f"{self.name} ({self.origin})" if self.origin else self.name
 
 
-@dataclass(frozen=True, slots=True)
-class Tolerated:
+class Tolerated(msgspec.Struct, frozen=True):
     """How many iterations of a level may fail: a number, or ``percent`` of them."""
 
     most: Decimal
@@ -127,8 +119,7 @@ class Tolerated:
         return f"{self.most}%" if self.percent else str(self.most)
 
 
-@dataclass(frozen=True, slots=True)
-class LoopPlan:
+class LoopPlan(msgspec.Struct, frozen=True):
     """One level of a loop; ``inner`` is the level inside. Levels inside a ``local`` one are local (LANGUAGE §6).
 
     ``tolerated`` is ``None`` if any number may fail, and in a level that stops at the first failure.
@@ -144,8 +135,7 @@ class LoopPlan:
     tolerated: Tolerated | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ArcPlan:
+class ArcPlan(msgspec.Struct, frozen=True):
     """An arc. ``handles_failure``: its guard reads ``event.name``, ``.status`` or ``.error`` (LANGUAGE §7)."""
 
     step: str
@@ -164,9 +154,13 @@ class ArcPlan:
         """Its ``args``, for messages."""
         return f"args of the arc to {self.step}"
 
+    @property
+    def reads_steps(self) -> bool:
+        """Whether it reads results of steps."""
+        return bool(self.args.steps or (self.guard is not None and self.guard.steps))
 
-@dataclass(frozen=True, slots=True)
-class Reads:
+
+class Reads(msgspec.Struct, frozen=True):
     """Top-level keys that a step's templates read on the worker; ``None`` means the whole namespace."""
 
     workload: frozenset[str] | None = frozenset()
@@ -174,8 +168,7 @@ class Reads:
     steps: frozenset[str] | None = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
-class StepPlan:
+class StepPlan(msgspec.Struct, frozen=True):
     """A step. ``admit`` is ``None`` without an admission policy; ``tasks`` is empty for a step that only routes.
 
     ``timeout_s`` runs from the first ``step.started``, ``deadline_s`` from when the token was enqueued. With
@@ -212,8 +205,7 @@ class StepPlan:
         return next(index for index, task in enumerate(self.tasks) if task.name == name)
 
 
-@dataclass(frozen=True, slots=True)
-class KeychainPlan:
+class KeychainPlan(msgspec.Struct, frozen=True):
     """An entry of the root ``keychain``; ``settings`` are its keys other than ``name`` and ``kind`` (LANGUAGE §11)."""
 
     name: str
@@ -222,8 +214,7 @@ class KeychainPlan:
     line: int
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(msgspec.Struct, frozen=True):
     """A playbook, ready to run. ``steps`` are in file order.
 
     ``reaches`` maps each step to the joining steps reachable from it by one or more arcs, guards ignored; empty unless
@@ -238,16 +229,16 @@ class Plan:
     version: str | None
     entry: str
     steps: Mapping[str, StepPlan]
-    workload: Mapping[str, Any] = field(default_factory=dict)
+    workload: Mapping[str, Any] = msgspec.field(default_factory=dict)
     result: Template | None = None
     failure_mode: FailureMode = "fail_fast"
     limits: Limits = DEFAULT_LIMITS
     timeout_s: float | None = None
     reference_first: bool = False
-    keychain: Mapping[str, KeychainPlan] = field(default_factory=dict)
-    reaches: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    labels: Mapping[str, Any] = field(default_factory=dict)
-    schemas: Mapping[str, str] = field(default_factory=dict)
+    keychain: Mapping[str, KeychainPlan] = msgspec.field(default_factory=dict)
+    reaches: Mapping[str, frozenset[str]] = msgspec.field(default_factory=dict)
+    labels: Mapping[str, Any] = msgspec.field(default_factory=dict)
+    schemas: Mapping[str, str] = msgspec.field(default_factory=dict)
 
     @property
     def named_schemas(self) -> frozenset[str]:

@@ -18,12 +18,22 @@ class Bus(Protocol):
         """Sends at once, without any delivery guarantee."""
         ...
 
+    async def flush(self) -> None:
+        """Returns when the server has received everything sent before: after one round trip.
+
+        Raises:
+            Unreachable: no answer in time.
+        """
+        ...
+
     async def ask(self, subject: str, body: bytes, timeout_s: float) -> bytes | None:
         """One answer, or ``None`` if none comes in time."""
         ...
 
     async def ask_all(self, subject: str, body: bytes, wait_s: float) -> list[bytes]:
-        """All answers that arrive within ``wait_s``; returns an empty list at once without listeners."""
+        """All answers that arrive within ``wait_s`` and the time they take on their way; returns an empty list at once
+        without listeners.
+        """
         ...
 
     async def listen(self, subject: str, handler: Handler, group: str = "") -> Subscription:

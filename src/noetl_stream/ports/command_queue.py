@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Collection, Sequence
+from collections.abc import Awaitable, Collection, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 
@@ -34,6 +34,11 @@ class Delivery(Protocol):
     num_delivered: int
     stored_ms: int
 
+    @property
+    def subject(self) -> str:
+        """What the command was stored under; it names the execution and the command."""
+        ...
+
     def ack(self) -> None:
         """Completes the command. Sent at once, not confirmed: a lost ack costs a claim."""
         ...
@@ -64,8 +69,27 @@ class CommandSource(Protocol):
 
 
 class CommandQueue(Protocol):
-    def issue(self, commands: Sequence[QueuedCommand]) -> Awaitable[None]:
-        """Sends now, in order; the awaitable ends when all are acknowledged, resending until then."""
+    def issue(self, commands: Sequence[QueuedCommand], fences: Mapping[int, int]) -> Awaitable[Collection[int]]:
+        """Sends now, in order; the awaitable ends when each is acknowledged or refused, resending until then.
+
+        Args:
+            fences: The fence of each partition, as :meth:`fence` has returned it; without one there must be none.
+
+        Returns:
+            The partitions whose fence is another one. The queue has refused their commands.
+        """
+        ...
+
+    async def fence(self, owner: str, epochs: Mapping[int, int]) -> dict[int, int]:
+        """From now on the queue takes commands of these partitions under the new fences alone. Repeating it changes
+        nothing.
+
+        Args:
+            epochs: The epoch of each partition.
+
+        Returns:
+            The fence of each partition. One that is fenced by another owner in the same or a later epoch is left out.
+        """
         ...
 
     async def add_pool(self, pool: str) -> None:

@@ -7,8 +7,9 @@ An identity is ``admin``, ``server``, ``gateway`` or ``worker-<pool>``. :data:`T
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
 from typing import Final, NamedTuple
+
+import msgspec  # XX dataclass
 
 from noetl_stream.errors import UsageError
 from noetl_stream.model.ids import is_valid_id
@@ -33,8 +34,7 @@ ANSWERS: Final = "_R_.>"
 POOL: Final = "{pool}"
 
 
-@dataclass(frozen=True, slots=True)
-class Permissions:
+class Permissions(msgspec.Struct, frozen=True):
     """Subject patterns that an identity may publish and subscribe."""
 
     publish: tuple[str, ...]
@@ -72,6 +72,7 @@ TABLE: Final[tuple[SubjectRights, ...]] = (
     SubjectRights("noetl.events.*.*.checkpoint", publish=(SERVER,)),
     # Work.
     SubjectRights("noetl.commands.*.*.*.*", publish=(SERVER,)),
+    SubjectRights("noetl.fence.*", publish=(SERVER,)),
     SubjectRights("noetl.claim.{pool}.*.*", publish=(SERVER,), subscribe=(WORKER,)),
     SubjectRights("noetl.stop", publish=(SERVER,), subscribe=(WORKER,)),
     SubjectRights("noetl.logs.{pool}.*.*", publish=(WORKER,)),

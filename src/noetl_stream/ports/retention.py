@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import NamedTuple, Protocol
 
 from noetl_stream.model.status import ExecutionStatus
-from noetl_stream.ports.store import StoredEntry
 
 
 class LivingExecution(NamedTuple):
@@ -38,10 +37,6 @@ class RetentionStore(Protocol):
 
     async def living_since(self, started_ms: int) -> list[LivingExecution]:
         """Those that have not ended and started at this time or earlier, by id."""
-        ...
-
-    async def entries(self, execution_id: str, after: int, limit: int) -> list[StoredEntry]:
-        """The execution's journal as it is stored, from the first entry beyond the position ``after``."""
         ...
 
     async def started_between(self, after: str, before: str, limit: int) -> list[StartedExecution]:

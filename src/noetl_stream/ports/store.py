@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 import msgspec
 
 from noetl_stream.model.status import ExecutionStatus
 from noetl_stream.ports.dead_letters import DeadLetterRow
 from noetl_stream.ports.rows import Json, Row
+
+LONGEST_LEASE_S: Final = 60.0
+"""No server asks for a longer lease. One that ends later than twice this was written by a broken clock."""
 
 
 class PartitionLease(NamedTuple):
@@ -176,12 +179,22 @@ class FeedRow(Row, frozen=True, kw_only=True):
     entries: Json
 
 
+class SnapshotRow(Row, frozen=True, kw_only=True):
+    """A state after ``position``, as :mod:`noetl_stream.engine.snapshot` encodes it. It may be deleted at any time."""
+
+    execution_id: str
+    position: int
+    format: int
+    digest: str
+    body: bytes
+
+
 class Tick(msgspec.Struct, frozen=True, kw_only=True):
     """Everything one transaction writes (PROTOCOL §2 *Lease and fence*). Partitions in id order.
 
     ``timers`` are set or moved, ``timers_gone`` deleted; no timer is in both. ``inbox`` is sent, ``inbox_folded``
-    (by ``seq``) deleted. ``dead_letters`` are messages that the tick skips. ``object_uses`` are rare. Existing object
-    uses and terms are kept.
+    (by ``seq``) deleted. ``dead_letters`` are messages that the tick skips. ``object_uses`` and ``snapshots`` are rare.
+    Existing object uses and terms are kept, and a snapshot of the same position is replaced.
     """
 
     owner: str
@@ -197,6 +210,7 @@ class Tick(msgspec.Struct, frozen=True, kw_only=True):
     object_uses: Sequence[ObjectUseRow] = ()
     terms: Sequence[TermRow] = ()
     dead_letters: Sequence[DeadLetterRow] = ()
+    snapshots: Sequence[SnapshotRow] = ()
     feed: Sequence[FeedRow] = ()
 
 
@@ -315,6 +329,17 @@ class Store(Protocol):
         """
         ...
 
+    async def end_frozen(self, alive: Collection[str]) -> list[str]:
+        """Ends transactions of owners that have lost their leases a second ago or more, and hold the rows locked.
+
+        Args:
+            alive: Owners that are known to be alive: theirs are left alone.
+
+        Returns:
+            The owners whose transactions were ended.
+        """
+        ...
+
     async def renew(self, owner: str, epochs: Sequence[tuple[int, int]], lease_s: float) -> set[int]:
         """Renews leases, given as ``(partition, epoch)``; returns the partitions still owned."""
         ...
@@ -343,8 +368,21 @@ class Store(Protocol):
         """Those entries of :meth:`journal` that have one of these names."""
         ...
 
-    async def journals(self, execution_ids: Collection[str]) -> dict[str, list[StoredEntry]]:
-        """Whole journals of several executions."""
+    async def journals(self, after: Mapping[str, int], limit: int | None = None) -> dict[str, list[StoredEntry]]:
+        """The journals of several executions, by position.
+
+        Args:
+            after: By execution, the position after which its entries are read. An entry begins with the next one.
+            limit: At most so many entries of each.
+        """
+        ...
+
+    async def snapshots(self, execution_ids: Collection[str], through: int | None = None) -> dict[str, SnapshotRow]:
+        """The last snapshot of each execution that has one, at ``through`` at the most."""
+        ...
+
+    async def drop_snapshots(self, execution_id: str) -> None:
+        """Deletes all snapshots of an execution."""
         ...
 
     async def live_executions(self, partitions: Collection[int]) -> dict[str, str]:
@@ -387,6 +425,10 @@ class Store(Protocol):
 
     async def now_ms(self) -> int:
         """The database's time, by which timers are due."""
+        ...
+
+    async def lease_clock_ms(self) -> int:
+        """As :meth:`now_ms`, on the connection that keeps the leases: the answer takes one round trip."""
         ...
 
     async def iteration_results(self, execution_id: str, step_run_id: str) -> list[StoredEvent]:

@@ -18,7 +18,7 @@ STOP: Final = "noetl.stop"
 """Server → workers: :class:`~noetl_stream.model.messages.Stop`."""
 
 SERVERS: Final = "noetl.servers"
-"""Server → servers: presence; the body is the owner's name."""
+"""Server → servers: presence; the body is the owner's name and its signature."""
 
 INBOX: Final = "noetl.inbox"
 """Server → servers: partitions with new inbox messages, as a JSON list."""
@@ -175,6 +175,16 @@ def partition_patterns(partition: int) -> tuple[str, str, str]:
     return f"{of_partition}.>", f"{of_partition}.*.decided", f"{of_partition}.*.checkpoint"
 
 
+FENCES: Final = "noetl.fence.*"
+"""The fences of all partitions, which COMMANDS holds besides the commands."""
+
+
+@lru_cache(maxsize=1024)
+def fence(partition: int) -> str:
+    """The subject of a partition's fence: :class:`~noetl_stream.model.messages.QueueFence`."""
+    return f"noetl.fence.{partition}"
+
+
 PRIORITY: Final = "5"
 """Of every command, for now."""
 
@@ -186,6 +196,12 @@ def command_subject(pool: str, execution_id: str, command_id: str) -> str:
         UsageError: an id is not valid in a subject.
     """
     return f"noetl.commands.{checked_id(pool)}.{PRIORITY}.{checked_id(execution_id)}.{checked_id(command_id)}"
+
+
+def command_in(subject: str) -> tuple[str, str]:
+    """The execution and the command that a command's subject names; they may be no valid ids."""
+    *_, execution_id, command_id = ("", *subject.split("."))
+    return execution_id, command_id
 
 
 def command_patterns(execution_id: str, command_id: str) -> list[str]:

@@ -8,8 +8,9 @@ import hashlib
 import os
 import secrets
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Final, NamedTuple
+
+import msgspec
 
 from noetl_stream.errors import NoetlError, UsageError
 
@@ -19,16 +20,24 @@ ID_CHARACTERS: Final = 12
 NONCE_BYTES: Final = 12
 
 
-@dataclass(frozen=True, slots=True)
-class Key:
+class Unprinted(msgspec.Struct, frozen=True):
+    """Holds secrets: ``repr``, and so what is logged or raised, shows none of its fields."""
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}>"
+
+
+class Key(Unprinted, frozen=True):
     """A key and its id, which is derived from it and safe to show."""
 
     id: str
-    value: bytes = field(repr=False)
+    value: bytes
+
+    def __repr__(self) -> str:
+        return f"Key(id={self.id!r})"
 
 
-@dataclass(frozen=True, slots=True)
-class KeyRing:
+class KeyRing(msgspec.Struct, frozen=True):
     """``current`` encrypts and signs. ``old`` keys decrypt and check what was made before a rotation."""
 
     current: Key

@@ -6,9 +6,9 @@ worker is given those of the executions whose results its command may read.
 
 from __future__ import annotations
 
-import hmac
 import os
 from collections.abc import Mapping, Sequence
+from hashlib import sha256
 from typing import Final, Protocol
 
 from noetl_stream.errors import NoetlError
@@ -37,17 +37,34 @@ class ObjectKeys(Protocol):
         ...
 
 
+class _Derivation:
+    """HKDF-Expand of RFC 5869 to its first block; the access key is random and needs no extraction.
+
+    The HMAC of RFC 2104, its keyed halves made once: ``hmac.digest`` takes three times as long.
+    """
+
+    def __init__(self, access_key: bytes) -> None:
+        block = access_key.ljust(sha256().block_size, b"\0")
+        self._inner, self._outer = (sha256(bytes(byte ^ pad for byte in block)) for pad in (0x36, 0x5C))
+
+    def __call__(self, owner: str) -> bytes:
+        inner, outer = self._inner.copy(), self._outer.copy()
+        inner.update(f"noetl objects\0{owner}\1".encode())
+        outer.update(inner.digest())
+        return outer.digest()
+
+
 class DerivedKeys:
     """:class:`ObjectKeys` of everything, for those who hold the access key."""
 
     def __init__(self, access: KeyRing) -> None:
-        self._access = access
+        self._derive = {key.id: _Derivation(key.value) for key in access.all}
         self._rings: LruCache[str, KeyRing] = LruCache(RINGS_KEPT)
 
     def ring(self, owner: str) -> KeyRing:
         ring = self._rings.get(owner)
         if ring is None:
-            current, *old = (Key(key.id, _derived(key.value, owner)) for key in self._access.all)
+            current, *old = (Key(key_id, derive(owner)) for key_id, derive in self._derive.items())
             ring = KeyRing(current, tuple(old))
             self._rings.put(owner, ring)
         return ring
@@ -112,8 +129,3 @@ def _ring(keys: ObjectKeys, name: str) -> KeyRing:
     if ring is None:
         raise CannotUnseal(f"the key of the object {name} was not given to this command")
     return ring
-
-
-def _derived(access_key: bytes, owner: str) -> bytes:
-    """HKDF-Expand of RFC 5869 to its first block; the access key is random and needs no extraction."""
-    return hmac.digest(access_key, f"noetl objects\0{owner}\1".encode(), "sha256")

@@ -34,20 +34,24 @@ class Signer:
 
     def sign(self, *names: str, body: bytes = b"") -> str:
         """The signature of these names in this order, none with a NUL, and the body: ``<key id>.<MAC>``."""
-        return f"{self._current}{SEPARATOR}{_mac(self._macs[self._current], names, body)}"
+        return f"{self._current}{SEPARATOR}{_mac(self._macs[self._current], _joined(names), body)}"
 
     def holds(self, signature: str, *names: str, body: bytes = b"") -> bool:
         """Whether this is a signature of these names and this body, by any key of the ring."""
         key_id, _, given = signature.partition(SEPARATOR)
         mac = self._macs.get(key_id)
-        if "\0" in "".join(names):
+        text = _joined(names)
+        if text.count("\0") != len(names) + 1:
             return False  # it would be read as a separator, and the signature of other names would hold
-        return mac is not None and given.isascii() and hmac.compare_digest(given, _mac(mac, names, body))
+        return mac is not None and given.isascii() and hmac.compare_digest(given, _mac(mac, text, body))
 
 
-def _mac(mac: hashlib.blake2b, names: tuple[str, ...], body: bytes) -> str:
+def _joined(names: tuple[str, ...]) -> str:
     """The number of names, and the NUL after each, tell apart what was signed: its names have none."""
+    return "\0".join((str(len(names)), *names, ""))
+
+
+def _mac(mac: hashlib.blake2b, text: str, body: bytes) -> str:
     mac = mac.copy()
-    text = "\0".join((str(len(names)), *names, ""))
     mac.update(text.encode(errors="replace") + body)
     return mac.hexdigest()

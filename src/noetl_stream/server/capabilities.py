@@ -1,4 +1,6 @@
-"""What a command allows: made when it is issued, checked whenever a worker shows it (PROTOCOL §7 *Capabilities*)."""
+"""What holders of the server key vouch for (PROTOCOL §7 *Capabilities*): what a command allows, made when it is issued
+and checked whenever a worker shows it; that a server is one of this installation.
+"""
 
 from __future__ import annotations
 
@@ -22,6 +24,7 @@ class Capabilities:
     def __init__(self, server_keys: KeyRing, access_keys: KeyRing) -> None:
         self._signer = Signer(server_keys, "command")
         self._pins = Signer(server_keys, "call")
+        self._servers = Signer(server_keys, "server")
         self._objects = DerivedKeys(access_keys)
 
     def encode(self, command: StepCommand) -> bytes:
@@ -37,6 +40,15 @@ class Capabilities:
         """The pool this issue of the command was given to; ``None`` if the capability is not one of this command."""
         pool, _, signature = shown.capability.partition(SEPARATOR)
         return pool if self._signer.holds(signature, *_parts(shown, pool)) else None
+
+    def presence(self, server: str) -> bytes:
+        """What tells the other servers that this one is alive: its name and a signature."""
+        return f"{server} {self._servers.sign(server)}".encode()
+
+    def server_in(self, presence: bytes) -> str | None:
+        """The name of the server that is alive; ``None`` if none of this installation says so."""
+        server, _, signature = presence.decode(errors="replace").rpartition(" ")
+        return server if self._servers.holds(signature, server) else None
 
     def pin(self, execution_id: str, digest: str, path: str) -> str:
         """Allows the execution to call this playbook."""

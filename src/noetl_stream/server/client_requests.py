@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Final, TypeGuard
 
 from noetl_stream.model.events import ClientRequest
-from noetl_stream.model.messages import Report, Request
+from noetl_stream.model.messages import ReportedBody, Request
 from noetl_stream.model.status import Rejection
 from noetl_stream.ports.event_log import ReportedMessage
 from noetl_stream.ports.signed_requests import RequestSigner
@@ -15,7 +15,7 @@ from noetl_stream.server.execution_cache import CachedExecution, ExecutionCache
 from noetl_stream.server.fold import IN_NO_JOURNAL
 from noetl_stream.server.tick import PendingTick, refused
 
-Bodies = Sequence[tuple[ReportedMessage, Request | Report]]
+Bodies = Sequence[tuple[ReportedMessage, ReportedBody]]
 
 
 def before(rest: Sequence[ReportedMessage], bodies: Bodies) -> Bodies:
@@ -26,7 +26,7 @@ def before(rest: Sequence[ReportedMessage], bodies: Bodies) -> Bodies:
 
 def without_unsigned(bodies: Bodies, signer: RequestSigner) -> Bodies:
     """``bodies`` without requests that neither a gateway nor the local operator has signed (PROTOCOL §7)."""
-    return [one for one in bodies if isinstance(one[1], Report) or signer.is_signed(one[0].body)]
+    return [one for one in bodies if not isinstance(one[1], Request) or signer.is_signed(one[0].body)]
 
 
 async def without_repeated(bodies: Bodies, store: Store, starts_may_repeat: bool = False) -> Bodies:
@@ -95,5 +95,5 @@ async def _rejection(body: Request, cached: CachedExecution | None, store: Store
     return Rejection("ended", f"{execution} has ended ({row.status})")
 
 
-def _is_request(body: Request | Report) -> TypeGuard[Request]:
+def _is_request(body: ReportedBody) -> TypeGuard[Request]:
     return isinstance(body, Request) and isinstance(body.fact, ClientRequest)

@@ -124,7 +124,7 @@ class CommandQuestions:
         if self._ports.capabilities.pool_of(shown) != pool:
             raise NotAllowed(f"command {shown.command_id} was not given to a worker of pool {pool}")
         execution_id = shown.execution_id
-        cached = self._executions.get(execution_id)
+        cached = await self._executions.look_at(execution_id)
         if cached is None or cached.state is None:
             row = await self._ports.store.execution(execution_id)
             if row is not None and row.finished_ms is None:

@@ -54,6 +54,7 @@ class Committer:
             object_uses=tick.object_uses,
             terms=tick.terms,
             dead_letters=[storable(letter) for letter in tick.dead_letters],
+            snapshots=self._executions.snapshots_due(state for state, _, _ in tick.touched.values()),
             feed=tick.feed_rows(ticks),
         )
         try:
@@ -65,20 +66,20 @@ class Committer:
         epochs = {advance.id: advance.epoch for advance in advances}
         decided = tick.journal_records(ticks, epochs, self._ownership.owner)
         if decided or tick.commands:
-            self._publications.publish(ticks, decided, tick.commands)
+            self._publications.publish(ticks, decided, tick.commands, self._ownership.fences)
         self._notify(tick)
         await asyncio.sleep(0)  # sends all this before the server looks for the next tick
 
     async def mark(self, through: Mapping[int, int]) -> None:
         """Writes the cursors of idle partitions and ``published_tick`` if they have moved (with each lease renewal)."""
-        times: dict[int, int | None] = {}
         moved: dict[int, tuple[int, int]] = {}
+        highs = {through[lease.id] for lease in self._ownership if through.get(lease.id, 0) > lease.last_seq}
+        found = await asyncio.gather(*(self._parts.ports.log.stored_at(high) for high in highs))
+        times = dict(zip(highs, found, strict=True))
         for lease in self._ownership:
             high = through.get(lease.id, 0)
             published = self._publications.published_tick(lease.id, lease.published_tick)
             if high > lease.last_seq:
-                if high not in times:
-                    times[high] = await self._parts.ports.log.stored_at(high)
                 moved[lease.id] = (high, times[high] or 0)
             elif published != lease.published_tick:
                 moved[lease.id] = (lease.last_seq, lease.last_ms)
@@ -107,6 +108,8 @@ class Committer:
     def _notify(self, tick: PendingTick) -> None:
         for subject, execution_id, run in tick.claims:
             self._bus.send(subject, codec.encode(answer_claim(self._executions.state(execution_id), run)))
+        for subject, drop in tick.drops:
+            self._bus.send(subject, codec.encode(drop))
         for row in tick.answers:
             self._bus.send(subjects.answered(row.execution_id, row.request_id), row.answer)
         for stop in tick.stops:
@@ -116,7 +119,9 @@ class Committer:
         for execution_id, (state, _, _) in tick.touched.items():
             if state.ended:
                 self._executions.end(execution_id)
-            elif state.timers or state.looks_into is not None:
+                continue
+            self._executions.grow(execution_id, tick.segments[execution_id].size)
+            if state.timers or state.looks_into is not None:
                 self._parts.inputs.track(state)
         if tick.inbox:
             self._parts.inbox.notify(tick.inbox)

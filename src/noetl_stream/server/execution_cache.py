@@ -1,56 +1,102 @@
-"""The executions in a server's memory: loaded from the journal when first needed, dropped when ended."""
+"""The executions in a server's memory: loaded when first needed, evicted when they have waited longest, dropped when
+ended.
+
+Eviction changes nothing that is decided: it happens between ticks, when all that was folded is committed, and whoever
+has an input for an execution loads it first. What a server must know of every living execution stays: its timers
+(:class:`~noetl_stream.server.inputs.ServerInputs`) and the commands that it is owed.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+import asyncio
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
+from typing import Final, NamedTuple
 
-from noetl_stream.engine.advance import InvalidPlan
-from noetl_stream.engine.replay import replay_entries
+from noetl_stream.engine.advance import InvalidPlan, Unloaded
+from noetl_stream.engine.snapshot import encode_state
 from noetl_stream.engine.state import Assignment, Execution
-from noetl_stream.errors import NotReady
+from noetl_stream.errors import PayloadRefused
 from noetl_stream.lru import LruCache
 from noetl_stream.model.ids import partition_of
 from noetl_stream.playbook.plan import Plan
-from noetl_stream.ports.store import Store, StoredEntry
-from noetl_stream.server.plan_cache import PlanCache
+from noetl_stream.ports.store import ExecutionRow, SnapshotRow, Store
+from noetl_stream.server.snapshots import LoadedState, Snapshots
+from noetl_stream.server.state_size import EVICTED_BYTES, STATE_BYTES, values_bytes
 
 ENDED_KEPT = 20_000
 
-JOURNALS_AT_ONCE = 64
-"""How many whole journals are in memory while they are replayed: a takeover may load thousands of executions."""
+LOADED_AT_ONCE: Final = 256
+"""How many executions of a takeover are loaded before memory is looked after again."""
+
+MEASURED_FROM: Final = 256 * 1024
+"""Above this a state that has grown twofold is measured before others make room for it: it may keep little of its
+journal.
+"""
+
+
+class OwedCommand(NamedTuple):
+    """A command that an execution is owed the end of."""
+
+    execution_id: str
+    command_id: str
+    issue: int
 
 
 @dataclass(slots=True)
 class CachedExecution:
     """One execution in memory. ``at_ms`` is the time of its last fact.
 
-    ``through``: its reported messages up to this sequence are folded, those without effect included.
+    ``through``: its reported messages up to this sequence are folded, those without effect included. ``values`` are the
+    estimated bytes of memory that its values take: ``measured`` ones, and what its journal has grown by since. At the
+    position ``snapshot_due`` a tick writes a snapshot.
     """
 
     state: Execution | None
-    plan: Plan | InvalidPlan
+    plan: Plan | InvalidPlan | Unloaded
     started_ms: int = 0
     at_ms: int = 0
     through: int = 0
+    values: int = 0
+    measured: int = 0
+    snapshot_due: int = 0
+
+    @property
+    def size(self) -> int:
+        return STATE_BYTES + self.values
 
 
 class ExecutionCache:
     """Keyed by execution; dropped by partition when a lease is lost (PROTOCOL §2: memory is per epoch).
 
-    ``loaded`` is called with every state read from the journal.
+    Args:
+        loaded: Called with every state that is loaded.
+        max_bytes: :meth:`trim` evicts what is above.
+
+    Attributes:
+        size: Estimated bytes of all that is in memory.
+        evictions: How many executions were evicted so far.
     """
 
     def __init__(
-        self, store: Store, plans: PlanCache, cursor_of: Callable[[int], int], loaded: Callable[[Execution], None]
+        self,
+        store: Store,
+        snapshots: Snapshots,
+        cursor_of: Callable[[int], int],
+        loaded: Callable[[Execution], None],
+        max_bytes: int,
     ) -> None:
         self._store = store
-        self._plans = plans
+        self._snapshots = snapshots
         self._cursor_of = cursor_of
         self._loaded = loaded
+        self._max_bytes = max_bytes
         self._executions: dict[str, CachedExecution] = {}
+        self._evicted: dict[str, tuple[OwedCommand, ...]] = {}
         self._ended: LruCache[str, bool] = LruCache(ENDED_KEPT)
         self._newest: str | None = None
+        self.size = 0
+        self.evictions = 0
 
     def get(self, execution_id: str) -> CachedExecution | None:
         return self._executions.get(execution_id)
@@ -64,6 +110,14 @@ class ExecutionCache:
         state = self.state(execution_id)
         return state.assignments.get(command_id) if state is not None else None
 
+    def owed(self) -> Iterator[OwedCommand]:
+        """The commands that all executions are owed, in memory or not."""
+        for cached in self._executions.values():
+            if cached.state is not None:
+                yield from _owed(cached.state)
+        for commands in self._evicted.values():
+            yield from commands
+
     def has_ended(self, execution_id: str) -> bool:
         """Whether it is known to have ended, as far as the cache remembers."""
         return execution_id in self._ended
@@ -72,32 +126,86 @@ class ExecutionCache:
         """Whether it is in memory or known to have ended."""
         return execution_id in self._executions or execution_id in self._ended
 
-    def begin(self, execution_id: str, plan: Plan | InvalidPlan) -> CachedExecution:
+    def is_evicted(self, execution_id: str) -> bool:
+        """Whether it lives, and must be loaded before anything is folded into it."""
+        return execution_id in self._evicted
+
+    @property
+    def evicted(self) -> int:
+        """How many living executions are not in memory."""
+        return len(self._evicted)
+
+    def begin(self, execution_id: str, plan: Plan | InvalidPlan | Unloaded) -> CachedExecution:
         """Adds an execution whose request is about to be folded."""
-        cached = self._executions[execution_id] = CachedExecution(None, plan)
+        cached = CachedExecution(None, plan, snapshot_due=self._snapshots.every)
+        self._put(execution_id, cached)
         if self._newest is not None:
             self._newest = max(self._newest, execution_id)
         return cached
 
     def end(self, execution_id: str) -> None:
         """Drops an execution whose end is committed."""
-        self._executions.pop(execution_id, None)
+        self._drop(execution_id)
         self._ended.put(execution_id, True)
+
+    def grow(self, execution_id: str, size: int) -> None:
+        """Counts what a tick has added to a journal, in bytes of memory."""
+        cached = self._executions.get(execution_id)
+        if cached is not None:
+            cached.values += size
+            self.size += size
+
+    def snapshots_due(self, states: Iterable[Execution]) -> list[SnapshotRow]:
+        """The snapshots that the tick of these states writes."""
+        rows = []
+        for state in states:
+            cached = self._executions.get(state.execution_id)
+            if cached is not None and state.position >= cached.snapshot_due > 0 and not state.ended:
+                row, cached.snapshot_due = self._snapshots.take(state)
+                if row is not None:
+                    rows.append(row)
+                    self._measured(cached, values_bytes(row.body))
+        return rows
+
+    def trim(self) -> None:
+        """Evicts what has waited longest since its last fact, until nine tenths of the bound are left.
+
+        Call it between ticks. An execution that looks into something stays: its value is on the way.
+        """
+        if self.size <= self._max_bytes:
+            return
+        for cached in self._executions.values():
+            if cached.state is not None and cached.values > max(2 * cached.measured, MEASURED_FROM):
+                self._measured(cached, _size_of(cached.state, cached.values))
+        most = self._max_bytes * 9 // 10
+        for execution_id, cached in sorted(self._executions.items(), key=lambda item: item[1].at_ms):
+            state = cached.state
+            if state is None or state.looks_into is not None:
+                continue
+            if self.size <= most:
+                return
+            self._drop(execution_id)
+            self._evicted[execution_id] = tuple(_owed(state))
+            self.size += EVICTED_BYTES
+            self.evictions += 1
 
     async def reload(self, execution_ids: Collection[str]) -> None:
         """Reads these executions again: their tick was refused."""
         for execution_id in execution_ids:
-            self._executions.pop(execution_id, None)
+            self._drop(execution_id)
         await self.load(execution_ids)
 
     def forget_all(self) -> None:
         self._executions.clear()
+        self._evicted.clear()
         self._ended.clear()
         self._newest = None
+        self.size = 0
 
     def forget_partitions(self, partitions: Collection[int]) -> None:
-        for execution_id in [key for key in self._executions if partition_of(key) in partitions]:
-            del self._executions[execution_id]
+        for known in (self._executions, self._evicted):
+            for execution_id in [key for key in known if partition_of(key) in partitions]:
+                self._drop(execution_id)
 
     def __iter__(self) -> Iterator[tuple[str, CachedExecution]]:
         return iter(self._executions.items())
@@ -105,29 +213,39 @@ class ExecutionCache:
     def __len__(self) -> int:
         return len(self._executions)
 
-    async def load(self, execution_ids: Collection[str]) -> None:
+    async def load(self, execution_ids: Iterable[str]) -> None:
         """Loads those executions from Postgres that are not in memory."""
         unknown = [key for key in execution_ids if not self.is_known(key) and not self._is_new(key)]
         if not unknown:
             return
         rows = await self._store.executions(unknown)
-        open_ids = []
         for execution_id, row in rows.items():
             if row.finished_ms is not None:
                 self.end(execution_id)
-            else:
-                open_ids.append(execution_id)
-        for at in range(0, len(open_ids), JOURNALS_AT_ONCE):
-            journals = await self._store.journals(open_ids[at : at + JOURNALS_AT_ONCE])
-            for execution_id, journal in journals.items():
-                cached = self._executions[execution_id] = await self._replay(execution_id, journal)
-                if cached.state is not None:
-                    self._loaded(cached.state)
+        living = [row for row in rows.values() if row.finished_ms is None]
+        async for row, loaded in self._snapshots.load(living):
+            self._drop(row.execution_id)
+            self._put(row.execution_id, self._cached(row, loaded))
+            if loaded.state is not None:
+                self._loaded(loaded.state)
 
     async def load_partitions(self, partitions: Collection[int]) -> None:
         """Loads all open executions of these partitions, after a takeover."""
-        self._newest = max(self._newest or "", await self._store.newest_execution())
-        await self.load((await self._store.live_executions(partitions)).keys())
+        newest, live = await asyncio.gather(self._store.newest_execution(), self._store.live_executions(partitions))
+        self._newest = max(self._newest or "", newest)
+        living = [key for key in live if key not in self._evicted]
+        for at in range(0, len(living), LOADED_AT_ONCE):
+            await self.load(living[at : at + LOADED_AT_ONCE])
+            self.trim()
+
+    async def look_at(self, execution_id: str) -> CachedExecution | None:
+        """The execution, for those that only read it: an evicted one as it was committed, without keeping it."""
+        found: list[CachedExecution] = []
+        if execution_id in self._evicted:
+            rows = await self._store.executions([execution_id])
+            living = [row for row in rows.values() if row.finished_ms is None]
+            found = [self._cached(row, loaded) async for row, loaded in self._snapshots.load(living)]
+        return self._executions.get(execution_id) or (found[0] if found else None)
 
     def _is_new(self, execution_id: str) -> bool:
         """Whether it can have no row: the id is above all there were at the last takeover, and this owner alone has
@@ -135,15 +253,40 @@ class ExecutionCache:
         """
         return self._newest is not None and execution_id > self._newest
 
-    async def _replay(self, execution_id: str, journal: Sequence[StoredEntry]) -> CachedExecution:
-        state = replay_entries(execution_id, journal)
-        digest = state.digest if state is not None else ""
-        known = await self._plans.load(digest)
-        if isinstance(known.plan, InvalidPlan) and state is not None and state.status == "running":
-            raise NotReady(
-                f"execution {execution_id} uses a playbook that does not compile on this server: {known.plan.reason}",
-                hint="install the tool kinds it was accepted with",
-            )
-        first_ms, last_ms = (journal[0].at_ms, journal[-1].at_ms) if journal else (0, 0)
-        through = self._cursor_of(partition_of(execution_id))  # its messages up to there are all in the journal
-        return CachedExecution(state, known.plan, first_ms, last_ms, through)
+    def _cached(self, row: ExecutionRow, loaded: LoadedState) -> CachedExecution:
+        return CachedExecution(
+            loaded.state,
+            loaded.plan,
+            row.started_ms,
+            row.updated_ms,
+            through=self._cursor_of(row.partition),  # its messages up to there are all in the journal
+            values=loaded.size,
+            snapshot_due=loaded.snapshot_due,
+        )
+
+    def _put(self, execution_id: str, cached: CachedExecution) -> None:
+        self._executions[execution_id] = cached
+        self.size += cached.size
+
+    def _drop(self, execution_id: str) -> None:
+        if self._evicted.pop(execution_id, None) is not None:
+            self.size -= EVICTED_BYTES
+        cached = self._executions.pop(execution_id, None)
+        if cached is not None:
+            self.size -= cached.size
+
+    def _measured(self, cached: CachedExecution, values: int) -> None:
+        self.size += values - cached.values
+        cached.values = cached.measured = values
+
+
+def _size_of(state: Execution, otherwise: int) -> int:
+    try:
+        return values_bytes(encode_state(state))
+    except PayloadRefused:
+        return otherwise
+
+
+def _owed(state: Execution) -> Iterator[OwedCommand]:
+    for assignment in state.assignments.values():
+        yield OwedCommand(state.execution_id, assignment.command_id, assignment.issue)

@@ -29,12 +29,23 @@ from noetl_stream.model.events import (
     StepSuspended,
 )
 from noetl_stream.model.ids import RunId, is_valid_id, partition_of, report_id
-from noetl_stream.model.messages import FORMAT, InboxMessage, Report, Request, Stop
+from noetl_stream.model.limits import Limits
+from noetl_stream.model.messages import (
+    FORMAT,
+    Drop,
+    InboxMessage,
+    Report,
+    ReportedBody,
+    Request,
+    Stop,
+    UnreadableCommand,
+)
 from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.model.paths import MAX_PATH_CHARS
 from noetl_stream.model.status import Rejection
 from noetl_stream.playbook.plan import Plan
 from noetl_stream.ports.command_queue import QueuedCommand
+from noetl_stream.ports.dead_letters import storable_text
 from noetl_stream.ports.event_log import ReportedMessage
 from noetl_stream.ports.store import InboxItem
 from noetl_stream.ports.subjects import claim_answer, sender_of
@@ -47,6 +58,7 @@ from noetl_stream.server.tick import (
     inbox_letter,
     message_letter,
     refused,
+    unreadable_letter,
 )
 
 log = logging.getLogger(__name__)
@@ -75,7 +87,7 @@ class Fold:
         """Whether templates have taken up the tick."""
         return self._operations >= TICK_OPERATIONS
 
-    def decode(self, message: ReportedMessage) -> Request | Report | None:
+    def decode(self, message: ReportedMessage) -> ReportedBody | None:
         """The message; ``None`` if it cannot be folded and becomes a dead letter."""
         try:
             codec.check_text(message.body)  # facts are stored as received, including parts nothing decodes
@@ -87,16 +99,26 @@ class Fold:
             reason = newer or _reason_to_refuse(message, body) or self._not_allowed(message, body)
             if not reason:
                 return body
+            if isinstance(body, Report):
+                self._turn_away(message, body, reason)
         self.tick.dead_letters.append(message_letter(message, reason))
         return None
 
-    def _not_allowed(self, message: ReportedMessage, body: Request | Report) -> str:
+    def _turn_away(self, message: ReportedMessage, report: Report, reason: str) -> None:
+        """Answers a claim whose capability does not hold. Its copy leaves the queue, and reconcile issues another."""
+        pool = sender_of(message.subject).pool
+        if pool and self._capabilities.pool_of(report) is None and _ids_valid(report):
+            self.tick.drops.append((claim_answer(pool, report.run), Drop(reason)))
+
+    def _not_allowed(self, message: ReportedMessage, body: ReportedBody) -> str:
         """Why its sender may not say this: of another kind, or not given the command; ``""`` if it may."""
         sender = sender_of(message.subject)
         if isinstance(body, Request):
             return "workers make no requests: its subject is for reports" if sender.pool else ""
         if sender.kind == "requested":
             return "people make no reports: its subject is for requests"
+        if isinstance(body, UnreadableCommand):
+            return "" if sender.pool else "its subject names no pool"
         pool = self._capabilities.pool_of(body)
         if pool is None:
             return f"it shows no capability for issue {body.issue} of command {body.command_id}"
@@ -123,7 +145,7 @@ class Fold:
             self.tick.dead_letters.append(inbox_letter(item, at_ms, refusal))
         return message
 
-    def messages(self, bodies: Sequence[tuple[ReportedMessage, Request | Report]]) -> int:
+    def messages(self, bodies: Sequence[tuple[ReportedMessage, ReportedBody]]) -> int:
         """Folds reported messages until the tick is full. Returns how many it has folded."""
         for number, (message, body) in enumerate(bodies, start=1):
             self.message(message, body)
@@ -131,10 +153,13 @@ class Fold:
                 return number
         return len(bodies)
 
-    def message(self, message: ReportedMessage, body: Request | Report) -> None:
+    def message(self, message: ReportedMessage, body: ReportedBody) -> None:
         cached = self._executions.get(message.execution_id)
         if cached is not None:
             cached.through = message.sequence
+        if isinstance(body, UnreadableCommand):
+            self._give_up_unreadable(cached, message, body)
+            return
         if isinstance(body, Report) and cached is not None and cached.state is not None and cached.state.quarantined:
             self._set_aside(message, body)
         elif isinstance(body, Report):
@@ -149,6 +174,19 @@ class Fold:
         stop = Stop(message.execution_id, [report.run.command_id], QUARANTINED, report.run.nonce)
         self.tick.stops.append(stop)
         self.tick.dead_letters.append(message_letter(message, QUARANTINED))
+
+    def _give_up_unreadable(
+        self, cached: CachedExecution | None, message: ReportedMessage, body: UnreadableCommand
+    ) -> None:
+        """Keeps a command that no worker could read, and fails its step run, if the pool is the one it was given to."""
+        self.tick.dead_letters.append(unreadable_letter(message, body))
+        assignment = self._executions.assignment(message.execution_id, body.command_id)
+        if cached is None or assignment is None or not isinstance(cached.plan, Plan) or cached.state is None:
+            return
+        step = cached.plan.steps[cached.state.runs[assignment.step_run_id].step]
+        if step.pool == sender_of(message.subject).pool:
+            fact = StepFailed(assignment.step_run_id, ErrorInfo("lease_exhausted", storable_text(body.reason)))
+            self.own_input(message.execution_id, RecordedFact(fact, at_ms=message.at_ms))
 
     def inbox_message(self, item: InboxItem, message: InboxMessage, at_ms: int) -> None:
         """Folds a message between executions; one to a quarantined execution becomes a dead letter."""
@@ -176,14 +214,11 @@ class Fold:
         assignment = self._executions.assignment(execution_id, command_id)
         if cached is None or cached.state is None or assignment is None:
             return
-        most = cached.state.limits.max_deliveries
         fact: Fact = StepScheduled(assignment.step_run_id, command_id, assignment.path, assignment.issue + 1, reason)
-        taken_up = assignment.run is not None and assignment.run.issue == assignment.issue
-        if taken_up and assignment.issue >= most:
-            # Workers run and acknowledge it, but its end is never folded: this must not continue for ever.
-            text = f"issued {assignment.issue} times without an end (limits.max_deliveries is {most}); last: {reason}"
-            self._fail_step(cached, cached.state, assignment, text)
-            fact = StepFailed(assignment.step_run_id, ErrorInfo("lease_exhausted", text))
+        error = _issued_too_often(assignment, cached.state.limits, reason)
+        if error is not None:
+            self._fail_step(cached, cached.state, assignment, error.message)
+            fact = StepFailed(assignment.step_run_id, error)
         self.own_input(execution_id, RecordedFact(fact))
 
     def refuse_oversized(self) -> None:
@@ -219,7 +254,7 @@ class Fold:
         if not isinstance(fact, ClientRequest):
             if cached.state is None:  # else already folded: no request is evaluated twice (PROTOCOL §1)
                 self._apply(cached, message.execution_id, given)
-        elif cached.state is not None and isinstance(cached.plan, Plan):
+        elif cached.state is not None and not isinstance(cached.plan, InvalidPlan):
             position = cached.state.position + 1
             advanced = self._apply(cached, message.execution_id, given)
             self._answer(fact.request_id, message.execution_id, advanced, position)
@@ -315,7 +350,7 @@ class Fold:
 
     def _give_up(self, cached: CachedExecution, before: Execution, run: RunId, fact: Fact) -> None:
         """Gives a command up once its worker reports a delivery too many: it has not run it (PROTOCOL §3)."""
-        if not isinstance(fact, StepFailed | LoopIterationFailed):
+        if not isinstance(fact, _FAILURES):
             return
         assignment = before.assignments[run.command_id]
         is_its_end = isinstance(fact, StepFailed) or fact.path == assignment.path
@@ -339,8 +374,10 @@ class Fold:
         """
         at_ms = max(cached.at_ms, given.recorded.at_ms)
         recorded = given.recorded if given.source != "server" else given.recorded._replace(at_ms=at_ms)
+        position = 1 if cached.state is None else cached.state.position + 1
         spent = cached.state.budget.spent if shares_budget and cached.state is not None else 0
-        advanced = advance(cached.plan, cached.state, recorded, execution_id, shares_budget=shares_budget)
+        before = cached.state
+        advanced = advance(cached.plan, before, recorded, execution_id, shares_budget=shares_budget)
         after = advanced.state
         if not advanced.taken or after is None:
             return advanced
@@ -348,11 +385,22 @@ class Fold:
         cached.state, cached.at_ms = after, at_ms
         cached.started_ms = cached.started_ms or at_ms
         partition = partition_of(execution_id)
-        self.tick.record(given, advanced.journal, after, partition, cached.through, at_ms)
+        self.tick.record(
+            given,
+            position,
+            advanced.journal,
+            after,
+            partition=partition,
+            through=cached.through,
+            at_ms=at_ms,
+        )
         self.tick.collect(execution_id, partition, advanced.effects)
         for effect in advanced.effects:
             if isinstance(effect, AnswerStart):
                 self._answer_start(cached, after, effect)
+        if before is not None and before.quarantined and not after.quarantined:
+            for command_id in after.assignments:  # the quarantine has withdrawn what was in the queue
+                self.issue_again(execution_id, command_id, "resumed")
         return advanced
 
     def _answer_start(self, cached: CachedExecution, state: Execution, effect: AnswerStart) -> None:
@@ -368,6 +416,20 @@ class Fold:
 
 _UNKNOWN = NotTaken("unknown")
 _FREEING = (CancelRequested, ResumeRequested)
+_FAILURES = (StepFailed, LoopIterationFailed)
+
+
+def _issued_too_often(assignment: Assignment, limits: Limits, reason: str) -> ErrorInfo | None:
+    """The error that ends a command instead of another issue: it must not be issued for ever."""
+    issue, taken = assignment.issue, assignment.run.issue if assignment.run is not None else 0
+    if issue == taken and issue >= limits.max_deliveries:  # workers run and acknowledge it, its end is never folded
+        most = f"limits.max_deliveries is {limits.max_deliveries}"
+        return ErrorInfo("lease_exhausted", f"issued {issue} times without an end ({most}); last: {reason}")
+    if issue - taken >= limits.max_issues:
+        most = f"limits.max_issues is {limits.max_issues}"
+        text = f"issued {issue - taken} times, and lost before a worker took it ({most}); last: {reason}"
+        return ErrorInfo("command_lost", text)
+    return None
 
 
 def _too_new(written: int) -> str:
@@ -382,17 +444,18 @@ def _facts_of(report: Report) -> list[Fact]:
         PayloadRefused: a fact does not decode, or is one no worker may report.
     """
     facts = [codec.decode_fact(raw) for raw in report.events]
-    if reason := next(filter(None, map(malformed, facts)), ""):
-        raise PayloadRefused(reason)
+    for fact in facts:
+        if reason := malformed(fact):
+            raise PayloadRefused(reason)
     return facts
 
 
-def _reason_to_refuse(message: ReportedMessage, body: Request | Report) -> str:
+def _reason_to_refuse(message: ReportedMessage, body: ReportedBody) -> str:
     if message.partition != partition_of(message.execution_id):
         return "its subject names a partition other than its execution's"
     if body.execution_id != message.execution_id:
         return "its subject and body name different executions"
-    if not _ids_valid(body):
+    if not (is_valid_id(body.nonce) if isinstance(body, Report) else _ids_valid(body)):  # a capability proves the rest
         return "it contains an id that is not valid in a subject"
     fact = body.fact if isinstance(body, Request) else None
     if isinstance(body, Request) and body.fact.request_id != body.request_id:
@@ -402,13 +465,13 @@ def _reason_to_refuse(message: ReportedMessage, body: Request | Report) -> str:
     return ""
 
 
-def _ids_valid(body: Request | Report) -> bool:
-    ids: Sequence[str]
+def _ids_valid(body: ReportedBody) -> bool:
     if isinstance(body, Request):
         fact = body.fact
-        ids = (body.execution_id, body.request_id)
+        ids: Sequence[str] = (body.execution_id, body.request_id)
         if isinstance(fact, ExecutionRequested):
             ids = (*ids, fact.digest, *([fact.rerun.of] if fact.rerun is not None else ()))
-    else:
-        ids = (body.execution_id, body.command_id, body.step_run_id, body.nonce)
-    return all(map(is_valid_id, ids))
+        return all(map(is_valid_id, ids))
+    if isinstance(body, Report):
+        return all(map(is_valid_id, (body.execution_id, body.command_id, body.step_run_id, body.nonce)))
+    return is_valid_id(body.execution_id) and is_valid_id(body.command_id)

@@ -6,9 +6,9 @@ import logging
 from collections.abc import Awaitable, Callable, Collection
 
 from noetl_stream.errors import NoetlError, ReaderBroken, Unreachable
-from noetl_stream.ports import subjects
 from noetl_stream.ports.store import PartitionLease
 from noetl_stream.server.commit import Committer
+from noetl_stream.server.leases import PartitionLeaseKeeper
 from noetl_stream.server.parts import ServerParts
 from noetl_stream.server.reader import MAX_READERS
 from noetl_stream.server.reconcile import Reconciler
@@ -24,9 +24,10 @@ class PartitionAssignment:
         changed: Set when partitions are gained or readers reopened, so that the queue is reconciled.
     """
 
-    def __init__(self, parts: ServerParts, committer: Committer) -> None:
+    def __init__(self, parts: ServerParts, committer: Committer, leases: PartitionLeaseKeeper) -> None:
         self._parts = parts
         self._committer = committer
+        self._leases = leases
         self._clock = parts.ports.clock
         self.read_since_s = float("-inf")
         self.changed = False
@@ -34,7 +35,6 @@ class PartitionAssignment:
     async def adopt(self, taken: Collection[PartitionLease]) -> None:
         """Loads newly leased partitions and reads them from their cursors."""
         ids = {lease.id for lease in taken}
-        await self._parts.inputs.synchronize()
         self._parts.inbox.expect_messages()
         await self._parts.executions.load_partitions(ids)
         if self._parts.reader.readers >= MAX_READERS:
@@ -53,6 +53,18 @@ class PartitionAssignment:
         """Drops partitions that another server now owns (PROTOCOL §2: memory is per epoch)."""
         self._parts.executions.forget_partitions(partitions)
         await self._parts.reader.drop(partitions)
+
+    async def look_into_refused(self) -> None:
+        """Finds out why the queue has refused commands: partitions are lost, or the queue has lost what it held."""
+        refused = self._parts.publications.fenced_off
+        lost = await self._parts.ownership.fence_again(refused)
+        if lost:
+            log.warning("the queue is fenced by another server: %d partitions are lost", len(lost))
+            await self.forget(lost)
+        if not refused.isdisjoint(self._parts.ownership.ids):
+            log.warning("COMMANDS has lost fences: what it lacks is issued again")
+            self.changed = True
+        refused.clear()
 
     async def reopen(self) -> None:
         """Opens one reader for all owned partitions, from the committed cursors.
@@ -91,9 +103,11 @@ class PartitionAssignment:
     ) -> None:
         """Retries ``restore`` until both stores are reachable. Each reason is logged once."""
         reason = ""
+        self._leases.is_restoring = True
         while not is_stopping():
             try:
                 await restore()
+                self._leases.is_restoring = False
                 return
             except (Unreachable, ReaderBroken) as error:
                 if str(error) != reason:
@@ -120,54 +134,42 @@ class Housekeeping:
     """Runs jobs at intervals; :meth:`run` does those that are due."""
 
     def __init__(
-        self, parts: ServerParts, committer: Committer, assignment: PartitionAssignment, reconciler: Reconciler
+        self,
+        parts: ServerParts,
+        committer: Committer,
+        leases: PartitionLeaseKeeper,
+        assignment: PartitionAssignment,
+        reconciler: Reconciler,
     ) -> None:
         self._parts = parts
+        self._leases = leases
         self._committer = committer
         self._assignment = assignment
         self._reconciler = reconciler
         self._times = parts.times
-        self._ran_s = self._renewed_s = self._marked_s = self._reconciled_s = float("-inf")
-        self._abstains_until_s = float("-inf")
-        self._silences = 0
+        self._ran_s = self._marked_s = self._reconciled_s = float("-inf")
 
     async def run(self, now_s: float) -> None:
         """Runs the jobs due at ``now_s`` of the monotonic clock."""
+        if lost := self._leases.take_lost():
+            log.warning("%d partitions are lost or given back", len(lost))
+            await self._assignment.forget(lost)
         if now_s - self._ran_s < self._times.housekeeping_s:
             return
         self._ran_s = now_s
         self._parts.publications.settle()
-        self._parts.ports.bus.send(subjects.SERVERS, self._parts.owner.encode())
-        if now_s - self._renewed_s >= self._times.lease_s / 3 and len(self._parts.ownership):
-            await self._renew(now_s)
+        if self._parts.publications.fenced_off:
+            await self._assignment.look_into_refused()
         if now_s - self._marked_s >= self._times.mark_s:
             self._marked_s = now_s
             self._parts.inbox.expect_messages()
             await self._committer.mark(self._parts.reader.folded_through())
-        if now_s >= self._abstains_until_s:
+        if now_s >= self._leases.abstains_until_s:
             await self._balance(now_s)
         if len(self._parts.ownership) and (
             self._assignment.changed or now_s - self._reconciled_s >= self._times.reconcile_s
         ):
             await self._reconcile(now_s)
-
-    async def _renew(self, now_s: float) -> None:
-        """Renews leases only while their partitions are read; after two failures releases all (PROTOCOL §2)."""
-        self._renewed_s = now_s
-        await self._parts.inputs.synchronize()
-        if self._parts.reader.silent_s(now_s) > self._times.silence_s:
-            self._silences += 1
-            if self._silences == 2:
-                log.warning("nothing received from EVENTS for %.0f s: releasing all partitions", self._times.silence_s)
-                self._silences = 0
-                self._abstains_until_s = now_s + self._times.lease_s  # let other servers try first
-                await self._assignment.release(list(self._parts.ownership.ids))
-            return
-        self._silences = 0
-        lost = await self._parts.ownership.renew()
-        if lost:
-            log.warning("lost %d partitions to another server", len(lost))
-            await self._assignment.forget(lost)
 
     async def _balance(self, now_s: float) -> None:
         share = self._parts.ownership.fair_share(now_s)
@@ -176,7 +178,7 @@ class Housekeeping:
             await self._assignment.release(sorted(self._parts.ownership.ids)[-extra:])
             log.info("released %d partitions, %d left", extra, len(self._parts.ownership))
             return
-        taken = await self._parts.ownership.take(share - len(self._parts.ownership), now_s)
+        taken = await self._parts.ownership.take(share - len(self._parts.ownership), self._leases.lease_s, now_s)
         if taken:
             log.info("took over %d partitions, %d now", len(taken), len(self._parts.ownership))
             await self._assignment.adopt(taken)

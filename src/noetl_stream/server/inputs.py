@@ -31,13 +31,14 @@ from noetl_stream.model.events import (
     RerunRefused,
     TimerFired,
 )
-from noetl_stream.model.outcome import Reference
+from noetl_stream.model.outcome import PLAYBOOK, Reference
+from noetl_stream.playbook.plan import Plan
 from noetl_stream.ports.blobs import Blobs, checksum_of, gather_iterations, read_object
 from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.evaluator import Evaluator
 from noetl_stream.ports.store import Store
 from noetl_stream.server.execution_cache import ExecutionCache
-from noetl_stream.server.plan_cache import PlanCache
+from noetl_stream.server.plan_cache import KnownPlaybook, PlanCache
 
 log = logging.getLogger(__name__)
 
@@ -85,9 +86,9 @@ class ServerInputs:
         self._ahead_ms = 0
         self._broken: BaseException | None = None
 
-    async def synchronize(self) -> None:
-        """Measures how far the database's clock is ahead of this machine's."""
-        self._ahead_ms = await self._store.now_ms() - self._clock.now_ms()
+    def synchronize(self, database_ms: int) -> None:
+        """Notes how far the database's clock is ahead of this machine's."""
+        self._ahead_ms = database_ms - self._clock.now_ms()
 
     def now_ms(self) -> int:
         """The database's time, as last measured."""
@@ -96,7 +97,7 @@ class ServerInputs:
     def track(self, state: Execution) -> None:
         """Tracks a committed or loaded state. Paused states fire nothing; they are tracked again when they resume."""
         if state.awaited is not None and not state.ending:
-            self._load(state.execution_id, state.awaited, state.request)
+            self._load(state, state.awaited)
         if state.evaluation is not None and not state.ending:
             self._begin((state.execution_id, str(state.evaluation.position)), lambda: self._evaluate(state))
         if state.halted:
@@ -113,10 +114,12 @@ class ServerInputs:
             return most_s
         return min(most_s, max(0.0, (self._due[0][0] - self.now_ms()) / 1000))
 
-    def ready(self, executions: ExecutionCache) -> list[Input]:
-        """All inputs that are due and still awaited, with at most :data:`MOST_AT_ONCE` timers.
+    async def ready(self, executions: ExecutionCache) -> list[Input]:
+        """All inputs that are due and still awaited, with at most :data:`MOST_AT_ONCE` timers. Their executions are in
+        memory then.
 
         Raises:
+            Unreachable: an execution cannot be loaded.
             NotReady: an original was written by a newer version. Any other error of a lookup is raised too, so that no
                 wait is lost.
         """
@@ -126,8 +129,12 @@ class ServerInputs:
             self._remove_stale(executions)
         now_ms = self.now_ms()
         ready, self._loaded = self._loaded, []
-        while self._due and self._due[0][0] <= now_ms and len(ready) < MOST_AT_ONCE:
-            due_ms, execution_id, timer_id = heapq.heappop(self._due)
+        due: list[tuple[int, str, str]] = []
+        while self._due and self._due[0][0] <= now_ms and len(due) < MOST_AT_ONCE:
+            due.append(heapq.heappop(self._due))
+        ids = [execution_id for execution_id, _ in ready] + [execution_id for _, execution_id, _ in due]
+        await executions.load(filter(executions.is_evicted, ids))
+        for due_ms, execution_id, timer_id in due:
             if self._tracked.get((execution_id, timer_id)) == due_ms:
                 del self._tracked[execution_id, timer_id]
             state = executions.state(execution_id)
@@ -151,6 +158,8 @@ class ServerInputs:
         """Removes stale timers: a timer of many days would outlive its execution."""
 
         def is_set(due_ms: int, execution_id: str, timer_id: str) -> bool:
+            if executions.is_evicted(execution_id):
+                return True
             state = executions.state(execution_id)
             timer = state.timers.get(timer_id) if state is not None else None
             return timer is not None and timer.due_ms == due_ms
@@ -174,13 +183,17 @@ class ServerInputs:
         self.forget()
         await end_tasks(tasks)
 
-    def _load(self, execution_id: str, reference: Reference, rerun: ExecutionRequested | None) -> None:
-        def load() -> Coroutine[None, None, None]:
-            if rerun is None:
-                return self._fetch(execution_id, reference)
-            return self._fetch_original(execution_id, rerun)
+    def _load(self, state: Execution, awaited: Reference) -> None:
+        execution_id, request = state.execution_id, state.request
 
-        self._begin((execution_id, reference.key), load)
+        def load() -> Coroutine[None, None, None]:
+            if request is None:
+                return self._fetch(execution_id, awaited)
+            if awaited.store == PLAYBOOK:
+                return self._fetch_playbook(execution_id, awaited.key)
+            return self._fetch_original(execution_id, request)
+
+        self._begin((execution_id, awaited.key), load)
 
     def _begin(self, key: tuple[str, str], load: Callable[[], Coroutine[None, None, None]]) -> None:
         if key not in self._loading:
@@ -206,6 +219,14 @@ class ServerInputs:
         self._loaded.append((execution_id, RecordedFact(fact, at_ms=self.now_ms(), value=value)))
         self._nudge()
 
+    async def _fetch_playbook(self, execution_id: str, digest: str) -> None:
+        known = await self._until_reached(f"playbook {digest}", lambda: self._plans.load(digest))
+        fact: ReferenceResolved | ReferenceLost = ReferenceResolved(digest)
+        if isinstance(known.plan, InvalidPlan):
+            fact = ReferenceLost(digest, known.plan.reason)
+        self._loaded.append((execution_id, RecordedFact(fact, at_ms=self.now_ms(), value=known)))
+        self._nudge()
+
     async def _evaluate(self, state: Execution) -> None:
         asked = state.evaluation
         assert asked is not None
@@ -225,13 +246,14 @@ class ServerInputs:
         self._nudge()
 
     async def _fetch_original(self, execution_id: str, rerun: ExecutionRequested) -> None:
-        async def reused() -> Sequence[Fact]:
+        async def reused() -> tuple[Sequence[Fact], KnownPlaybook]:
             async with self._originals:
-                return await self._reused(execution_id, rerun)
+                known = await self._plans.load(rerun.digest)
+                return await self._reused(execution_id, rerun, known.plan), known
 
-        facts = await self._until_reached(f"the original of {execution_id}", reused)
+        facts, known = await self._until_reached(f"the original of {execution_id}", reused)
         at_ms = self.now_ms()
-        self._loaded += [(execution_id, RecordedFact(fact, at_ms=at_ms)) for fact in facts]
+        self._loaded += [(execution_id, RecordedFact(fact, at_ms=at_ms, value=known)) for fact in facts]
         self._nudge()
 
     async def _read(self, reference: Reference) -> bytes:
@@ -249,7 +271,7 @@ class ServerInputs:
                 log.warning("cannot read %s, will retry: %s", what, error)
                 await self._clock.sleep(LOAD_AGAIN_S)
 
-    async def _reused(self, execution_id: str, request: ExecutionRequested) -> Sequence[Fact]:
+    async def _reused(self, execution_id: str, request: ExecutionRequested, plan: Plan | InvalidPlan) -> Sequence[Fact]:
         """The inputs that start a rerun (LANGUAGE §9 *Rerun*): see :func:`~noetl_stream.engine.rerun.reuse`.
 
         Raises:
@@ -264,7 +286,6 @@ class ServerInputs:
         if row.finished_ms is None:
             text = f"execution {original} has not ended: its status is {row.status}"
             return (RerunRefused("not_ended", text),)
-        plan = (await self._plans.load(request.digest)).plan
         if isinstance(plan, InvalidPlan):
             return (RerunRefused("invalid_playbook", plan.reason),)
         journal = await self._store.journal(original)

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
+import logging
+from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Mapping, Sequence
 
 from noetl_stream.errors import Fenced, StreamLost
 from noetl_stream.model.ids import PARTITIONS, partition_of
+from noetl_stream.ports.command_queue import CommandQueue
 from noetl_stream.ports.dead_letters import storable_text
 from noetl_stream.ports.event_log import EventLog
 from noetl_stream.ports.store import PartitionAdvance, PartitionLease, Store
 from noetl_stream.server.lost_stream import StreamExtent
+
+log = logging.getLogger(__name__)
 
 PRESENCE_S = 5.0
 """A server silent for this long no longer counts for the fair share."""
@@ -30,16 +35,19 @@ class PartitionOwnership:
 
     Attributes:
         unsound: The partitions of which owners have died, with the turns until they count as sound again.
+        fences: By partition, the fence of the queue that its commands are issued under.
         condemned: By partition, the execution to quarantine: owners have died again and again while they folded it.
     """
 
-    def __init__(self, owner: str, store: Store, log: EventLog, lease_s: float) -> None:
+    def __init__(self, owner: str, store: Store, log: EventLog, queue: CommandQueue, lease_s: float) -> None:
         self.owner = owner
         self.lease_s = lease_s
         self._store = store
         self._log = log
+        self._queue = queue
         self._owned: dict[int, PartitionLease] = {}
         self._peers: dict[str, float] = {}
+        self.fences: dict[int, int] = {}
         self.unsound: dict[int, int] = {}
         self.condemned: dict[int, str] = {}
         self._grown: set[int] = set()
@@ -67,8 +75,8 @@ class PartitionOwnership:
         self._peers = {name: at for name, at in self._peers.items() if now_s - at < PRESENCE_S}
         return -(-PARTITIONS // len(self._peers))
 
-    async def take(self, limit: int, now_s: float) -> Sequence[PartitionLease]:
-        """Takes over up to ``limit`` free partitions.
+    async def take(self, limit: int, lease_s: float, now_s: float) -> Sequence[PartitionLease]:
+        """Takes over up to ``limit`` free partitions. What a frozen owner holds locked is free soon afterwards.
 
         Raises:
             StreamLost: EVENTS no longer holds what Postgres has folded; the leases are released first.
@@ -77,7 +85,11 @@ class PartitionOwnership:
             return []
         # Who died has not been heard of for two thirds of a lease: it is renewed every third, and has run out.
         alive = [name for name, at_s in self._peers.items() if now_s - at_s < self.lease_s / 2]
-        return await self._adopt(await self._store.take_over(self.owner, self.lease_s, limit, alive))
+        taken = await self._store.take_over(self.owner, lease_s, limit, alive)
+        if len(taken) < limit:
+            for frozen in await self._store.end_frozen(alive):
+                log.warning("ended the transaction of %s, which held partitions and was not heard of", frozen)
+        return await self._adopt(taken)
 
     def is_careful(self, partition: int) -> bool:
         """Whether inputs of this partition are folded one at a time."""
@@ -105,28 +117,22 @@ class PartitionOwnership:
         self.condemned.pop(partition_of(execution_id), None)
 
     async def reload(self) -> Sequence[PartitionLease]:
-        """Forgets everything and reads this owner's leases again, after a failed tick."""
-        self._owned.clear()
-        self.unsound.clear()
-        self.condemned.clear()
-        leases = await self._adopt(await self._store.owned(self.owner))
+        """Forgets everything and reads this owner's leases again, after a failed tick. Until then they are renewed."""
+        leases = await self._adopt(await self._store.owned(self.owner), instead=True)
         for lease in leases:
             if self.is_careful(lease.id):
                 with contextlib.suppress(Fenced):  # what was folded has not killed this server
                     await self._store.set_folding(self.owner, lease.id, lease.epoch, None)
         return leases
 
-    async def renew(self) -> set[int]:
-        """Renews all leases; forgets and returns the partitions that were lost."""
-        kept = await self._store.renew(self.owner, _epochs(self._owned.values()), self.lease_s)
-        lost = set(self._owned) - kept
-        for partition in lost:
-            self.forget(partition)
-        return lost
+    def epochs(self) -> list[tuple[int, int]]:
+        """The leases, as ``(partition, epoch)``."""
+        return _epochs(self._owned.values())
 
     def forget(self, partition: int) -> None:
         """Drops a partition whose lease is lost."""
         del self._owned[partition]
+        del self.fences[partition]
         self.unsound.pop(partition, None)
         self.condemned.pop(partition, None)
 
@@ -196,12 +202,45 @@ class PartitionOwnership:
             self.forget(partition)
         return lost
 
-    async def _adopt(self, leases: Sequence[PartitionLease]) -> Sequence[PartitionLease]:
+    async def fence_again(self, partitions: Collection[int]) -> set[int]:
+        """Looks at Postgres after the queue has refused commands of these partitions. Those that have another owner are
+        forgotten and returned; of the others the queue has lost the fence, and is given it again.
+        """
+        owned = set(_epochs(await self._store.owned(self.owner)))
+        looked_at = [lease for partition in partitions if (lease := self._owned.get(partition)) is not None]
+        kept = await self._fence([lease for lease in looked_at if (lease.id, lease.epoch) in owned])
+        lost = {lease.id for lease in looked_at} - {lease.id for lease in kept}
+        for partition in lost:
+            self.forget(partition)
+        return lost
+
+    async def _fence(self, leases: Collection[PartitionLease]) -> Sequence[PartitionLease]:
+        """Fences the queue for these partitions. Returns them, but for those of which it has a later fence: they are
+        given back, since Postgres must have lost an epoch, and takeovers count on to a later one.
+        """
+        fences = await self._queue.fence(self.owner, dict(_epochs(leases)))
+        behind = [lease for lease in leases if lease.id not in fences]
+        if behind:
+            log.warning("COMMANDS has fences of later epochs: giving %d partitions back", len(behind))
+            await self._give_back(behind)
+        self.fences |= fences
+        return [lease for lease in leases if lease.id in fences]
+
+    async def _give_back(self, leases: Collection[PartitionLease]) -> None:
+        await self._store.give_back(self.owner, _epochs(leases), [lease.published_tick for lease in leases])
+
+    async def _adopt(self, leases: Sequence[PartitionLease], *, instead: bool = False) -> Sequence[PartitionLease]:
         try:
-            leases = await self._verified(leases)
+            fenced, held = await asyncio.gather(self._fence(leases), self._verified(leases))
+            leases = [lease for lease in fenced if lease in held]
         except StreamLost:
-            await self._store.give_back(self.owner, _epochs(leases), [lease.published_tick for lease in leases])
+            await self._give_back(leases)
             raise
+        if instead:
+            self._owned.clear()
+            self.fences = {lease.id: self.fences[lease.id] for lease in leases}
+            self.unsound.clear()
+            self.condemned.clear()
         self._owned.update((lease.id, lease) for lease in leases)
         self.unsound.update((lease.id, SOUND_AFTER) for lease in leases if lease.crashes)
         self.condemned.update((one.id, one.suspect) for one in leases if one.suspect and one.suspicions >= SUSPICIONS)
@@ -229,8 +268,9 @@ class PartitionOwnership:
         if not cursors:
             return
         extent = await StreamExtent.of(self._log)
-        for (cursor, at_ms), partition in cursors.items():
-            if not await extent.still_holds(self._log, cursor, at_ms):
+        held = await asyncio.gather(*(extent.still_holds(self._log, *cursor) for cursor in cursors))
+        for is_held, ((cursor, _), partition) in zip(held, cursors.items(), strict=True):
+            if not is_held:
                 raise StreamLost(
                     f"EVENTS holds sequences {extent.first} to {extent.last}, and partition {partition} was folded to "
                     f"{cursor}: the stream has lost messages or is a different one",
@@ -239,5 +279,5 @@ class PartitionOwnership:
                 )
 
 
-def _epochs(leases: Collection[PartitionLease]) -> list[tuple[int, int]]:
+def _epochs(leases: Iterable[PartitionLease]) -> list[tuple[int, int]]:
     return [(lease.id, lease.epoch) for lease in leases]

@@ -22,7 +22,9 @@ from noetl_stream.server.partitions import PartitionOwnership
 from noetl_stream.server.plan_cache import PlanCache
 from noetl_stream.server.publications import Publications
 from noetl_stream.server.reader import PartitionReader
+from noetl_stream.server.snapshots import SNAPSHOT_EVERY, Snapshots
 from noetl_stream.server.upkeep import Upkeep
+from noetl_stream.settings.environment import DEFAULT_STATE_BYTES
 from noetl_stream.settings.grants import GrantsFile
 
 
@@ -49,8 +51,9 @@ class ServerPorts:
 
 @dataclass(frozen=True, slots=True)
 class ServerTimes:
-    """Intervals in seconds. A lease is renewed every third of its length; reconcile also runs after every takeover.
+    """Intervals in seconds. Reconcile also runs after every takeover.
 
+    ``lease_s``: the shortest lease, for stores that answer soon; ``silence_s``: how long EVENTS may be silent then.
     ``mark_s``: how often published ticks and the cursors of idle partitions are written.
     ``feed_keep_s``: how long the whole feed can be resumed; older parts are trimmed.
     """
@@ -64,19 +67,36 @@ class ServerTimes:
     feed_keep_s: float = 86_400.0
 
 
+@dataclass(frozen=True, slots=True)
+class StateBounds:
+    """How states are kept.
+
+    ``max_bytes``: how much memory the states of living executions may take; those that wait longest are loaded again
+    when something comes for them. ``snapshot_every``: how many facts a journal grows between two snapshots.
+    """
+
+    max_bytes: int = DEFAULT_STATE_BYTES
+    snapshot_every: int = SNAPSHOT_EVERY
+
+
 class ServerParts:
     """The parts that a server's loop, commits, housekeeping and partition assignment share."""
 
-    def __init__(self, owner: str, ports: ServerPorts, plans: PlanCache, times: ServerTimes) -> None:
+    def __init__(
+        self, owner: str, ports: ServerPorts, plans: PlanCache, times: ServerTimes, states: StateBounds
+    ) -> None:
         self.owner = owner
         self.ports = ports
         self.plans = plans
         self.times = times
         self.reader = PartitionReader(ports.log, ports.clock)
         self.inputs = ServerInputs(ports.store, ports.blobs, ports.evaluator, ports.clock, plans, self.reader.nudge)
-        self.executions = ExecutionCache(ports.store, plans, self._cursor_of, self.inputs.track)
+        self.snapshots = Snapshots(ports.store, plans, states.snapshot_every)
+        self.executions = ExecutionCache(
+            ports.store, self.snapshots, self._cursor_of, self.inputs.track, states.max_bytes
+        )
         self.publications = Publications(ports.log, ports.queue, ports.clock)
-        self.ownership = PartitionOwnership(owner, ports.store, ports.log, times.lease_s)
+        self.ownership = PartitionOwnership(owner, ports.store, ports.log, ports.queue, times.lease_s)
         self.inbox = Inbox(ports.store, ports.bus, lambda id: self.ownership.get(id) is not None, self.reader.nudge)
 
     def _cursor_of(self, partition: int) -> int:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import NamedTuple
 
+from noetl_stream.concurrency import SharedLoads
 from noetl_stream.engine.advance import InvalidPlan
-from noetl_stream.errors import BlobMissing
+from noetl_stream.errors import BlobMissing, Unreachable
 from noetl_stream.lru import LruCache
 from noetl_stream.model.ids import digest_of
 from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
@@ -19,6 +20,9 @@ from noetl_stream.ports.store import PlaybookRow, Store
 from noetl_stream.ports.subjects import playbook_key
 
 PLANS_KEPT = 512
+
+AT_HAND_S = 0.1
+"""How long a start waits in the loop for its playbook before it is parked: once, while none is being loaded."""
 
 
 class KnownPlaybook(NamedTuple):
@@ -51,16 +55,38 @@ class PlanCache:
         self._limits = limits
         self._checker = checker
         self._known: LruCache[str, KnownPlaybook] = LruCache(PLANS_KEPT)
+        self._loads: SharedLoads[str, KnownPlaybook] = SharedLoads()
 
     def get(self, digest: str) -> KnownPlaybook | None:
         """The cached playbook, if any."""
         return self._known.get(digest)
 
-    async def load(self, digest: str) -> KnownPlaybook:
-        """The playbook, or why it cannot run. An unknown digest is not cached: it may be uploaded later."""
+    async def at_hand(self, digest: str) -> KnownPlaybook | None:
+        """As :meth:`load`; ``None`` if that takes long, or a store is unreachable."""
         known = self._known.get(digest)
         if known is not None:
             return known
+        patience_s = 0 if len(self._loads) else AT_HAND_S
+        try:
+            async with asyncio.timeout(patience_s):
+                return await self.load(digest)
+        except (TimeoutError, Unreachable):
+            return None
+
+    async def load(self, digest: str) -> KnownPlaybook:
+        """The playbook, or why it cannot run. An unknown digest is not cached: it may be uploaded later.
+
+        Raises:
+            Unreachable: a store is unreachable.
+        """
+        known = self._known.get(digest)
+        return known or await self._loads.get(digest, lambda: self._load(digest))
+
+    async def close(self) -> None:
+        """Ends what is still being loaded."""
+        await self._loads.close()
+
+    async def _load(self, digest: str) -> KnownPlaybook:
         row = await self._store.playbook(digest)
         if row is None:
             try:

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Collection, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from noetl_stream.concurrency import result_until
 from noetl_stream.errors import Unreachable
@@ -26,7 +26,12 @@ class _Sent(NamedTuple):
     ticks: Mapping[int, int]
     commands: Sequence[QueuedCommand]
     size: int
-    waits: Sequence[asyncio.Future[None]]
+    waits: Sequence[asyncio.Future[Collection[int] | None]]
+
+    @property
+    def executions(self) -> set[str]:
+        """The executions of its commands."""
+        return {command.execution_id for command in self.commands}
 
     @property
     def is_acknowledged(self) -> bool:
@@ -34,7 +39,11 @@ class _Sent(NamedTuple):
 
 
 class Publications:
-    """Publishes in commit order and tracks, per partition, up to which tick everything is acknowledged."""
+    """Publishes in commit order and tracks, per partition, up to which tick everything is acknowledged.
+
+    Attributes:
+        fenced_off: The partitions of which the queue has refused commands, because it holds another fence.
+    """
 
     def __init__(self, log: EventLog, queue: CommandQueue, clock: Clock) -> None:
         self._log = log
@@ -43,21 +52,27 @@ class Publications:
         self._under_way: deque[_Sent] = deque()
         self._unacknowledged_bytes = 0
         self._published: dict[int, int] = {}
+        self.fenced_off: set[int] = set()
         self._withdrawals: set[asyncio.Future[None]] = set()
 
     def publish(
-        self, ticks: Mapping[int, int], decided: Sequence[DecidedMessage], commands: Sequence[QueuedCommand]
+        self,
+        ticks: Mapping[int, int],
+        decided: Sequence[DecidedMessage],
+        commands: Sequence[QueuedCommand],
+        fences: Mapping[int, int],
     ) -> None:
         """Sends journal records, then commands, at once.
 
         Args:
             ticks: The committed tick of each partition.
+            fences: The fence of each partition, which its commands name.
         """
-        waits = []
+        waits: list[asyncio.Future[Any]] = []
         if decided:
             waits.append(asyncio.ensure_future(self._log.publish_decided(decided)))
         if commands:
-            waits.append(asyncio.ensure_future(self._queue.issue(commands)))
+            waits.append(asyncio.ensure_future(self._queue.issue(commands, dict(fences))))
         size = sum(len(record.body) for record in decided) + sum(len(command.body) for command in commands)
         self._unacknowledged_bytes += size
         self._under_way.append(_Sent(ticks, commands, size, waits))
@@ -68,12 +83,20 @@ class Publications:
         return self._unacknowledged_bytes > MAX_UNACKNOWLEDGED_BYTES
 
     def withdraw(self, commands: Collection[tuple[str, str]]) -> None:
-        """Removes cancelled commands from the queue, in the background: it only saves workers a claim."""
-        task = asyncio.ensure_future(self._withdraw(commands))
+        """Removes cancelled commands from the queue, in the background, once everything that was sent of their
+        executions is acknowledged: a purge that overtakes a command leaves it there.
+        """
+        executions = {execution_id for execution_id, _ in commands}
+        waits = [wait for sent in self._under_way if sent.executions & executions for wait in sent.waits]
+        task = asyncio.ensure_future(self._withdraw(commands, waits))
         self._withdrawals.add(task)
         task.add_done_callback(self._withdrawals.discard)
 
-    async def _withdraw(self, commands: Collection[tuple[str, str]]) -> None:
+    async def _withdraw(
+        self, commands: Collection[tuple[str, str]], waits: Collection[asyncio.Future[Collection[int] | None]]
+    ) -> None:
+        if waits:
+            await asyncio.wait(waits)
         try:
             await self._queue.withdraw(commands)
         except Unreachable as error:
@@ -84,7 +107,7 @@ class Publications:
         while self._under_way and self._under_way[0].is_acknowledged:
             sent = self._under_way.popleft()
             for wait in sent.waits:
-                wait.result()
+                self.fenced_off.update(wait.result() or ())
             self._unacknowledged_bytes -= sent.size
             self._published.update(sent.ticks)
 

@@ -23,11 +23,11 @@ from noetl_stream.ports.dead_letters import storable_text
 from noetl_stream.ports.event_log import ReportedMessage
 from noetl_stream.ports.store import InboxItem
 from noetl_stream.server.commit import Committer
+from noetl_stream.server.execution_cache import OwedCommand
 from noetl_stream.server.fold import IN_NO_JOURNAL, Fold
 from noetl_stream.server.inputs import Input as OwnInput
 from noetl_stream.server.partitions import SUSPICIONS
 from noetl_stream.server.parts import ServerParts
-from noetl_stream.server.reconcile import OwedCommand
 from noetl_stream.server.tick import inbox_letter, message_letter, refused
 
 log = logging.getLogger(__name__)

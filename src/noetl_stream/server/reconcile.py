@@ -7,19 +7,14 @@ command is acknowledged, so the report of a command missing from the list is at 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from typing import NamedTuple
+from typing import Final
 
 from noetl_stream.ports.command_queue import CommandQueue
 from noetl_stream.ports.event_log import EventLog
-from noetl_stream.server.execution_cache import ExecutionCache
+from noetl_stream.server.execution_cache import ExecutionCache, OwedCommand
 
-
-class OwedCommand(NamedTuple):
-    """A command that was owed when the queue was about to be listed."""
-
-    execution_id: str
-    command_id: str
-    issue: int
+ISSUED_AT_ONCE: Final = 500
+"""How many commands one tick issues again."""
 
 
 class Reconciler:
@@ -34,13 +29,7 @@ class Reconciler:
     async def list_missing(self, executions: ExecutionCache, under_way: Collection[str]) -> None:
         """Lists the owed commands that neither the queue nor this owner's publications hold."""
         self.forget()
-        candidates = [
-            OwedCommand(execution_id, assignment.command_id, assignment.issue)
-            for execution_id, cached in executions
-            if cached.state is not None
-            for assignment in cached.state.assignments.values()
-            if assignment.command_id not in under_way
-        ]
+        candidates = [owed for owed in executions.owed() if owed.command_id not in under_way]
         if candidates:
             present = await self._queue.present()
             self._through = await self._log.last_sequence()
@@ -50,14 +39,16 @@ class Reconciler:
         """Discards the list."""
         self._missing = ()
 
-    def take_missing(self, executions: ExecutionCache, folded: Callable[[], int]) -> Sequence[OwedCommand]:
-        """The listed commands still owed at the same issue; empty until the log is folded to its end at that time.
+    async def take_missing(self, executions: ExecutionCache, folded: Callable[[], int]) -> Sequence[OwedCommand]:
+        """Some of the listed commands still owed at the same issue, whose executions are in memory then; empty until
+        the log is folded to its end at that time.
 
         Args:
             folded: Returns the sequence up to which all owned partitions are folded.
         """
         if not self._missing or folded() < self._through:
             return ()
-        missing, self._missing = self._missing, ()
+        missing, self._missing = self._missing[:ISSUED_AT_ONCE], self._missing[ISSUED_AT_ONCE:]
+        await executions.load({owed.execution_id for owed in missing if executions.is_evicted(owed.execution_id)})
         assignments = [(owed, executions.assignment(owed.execution_id, owed.command_id)) for owed in missing]
         return [owed for owed, present in assignments if present is not None and present.issue == owed.issue]

@@ -5,10 +5,12 @@ What only a server may do on NATS, it does here for others: making the queue of 
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, Final
 
+from noetl_stream.concurrency import end_tasks
 from noetl_stream.errors import NoetlError
 from noetl_stream.model import codec
 from noetl_stream.ports import subjects
@@ -19,6 +21,9 @@ from noetl_stream.server.parts import ServerParts
 log = logging.getLogger(__name__)
 
 GROUP = "noetl-servers"
+
+ANSWERS_AT_ONCE: Final = 64
+"""How many questions a server answers at once. More wait."""
 
 Answer = Callable[[list[str], bytes], Awaitable[Any]]
 """Called with the names in the subject after ``noetl.ask.<what>``, and the body."""
@@ -42,6 +47,39 @@ def answering(bus: Bus, answer: Answer) -> Handler:
     return handle
 
 
+class AnswersUnderWay:
+    """Questions that are being answered: one that waits for a store holds up no other."""
+
+    def __init__(self) -> None:
+        self._free = asyncio.Semaphore(ANSWERS_AT_ONCE)
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def each(self, handler: Handler) -> Handler:
+        """Begins ``handler`` with each message, and waits only while too many are under way."""
+
+        async def begin(subject: str, body: bytes, reply: str) -> None:
+            await self._free.acquire()
+            task = asyncio.create_task(self._handle(handler, subject, body, reply))
+            self._tasks.add(task)
+            task.add_done_callback(self._ended)
+
+        return begin
+
+    async def close(self) -> None:
+        """Ends those that are under way."""
+        await end_tasks(list(self._tasks))
+
+    async def _handle(self, handler: Handler, subject: str, body: bytes, reply: str) -> None:
+        try:
+            await handler(subject, body, reply)
+        except Exception:
+            log.exception("answering %s failed", subject)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        self._free.release()
+
+
 class RequestResponder:
     """Answers clients, in one queue group with all servers, and workers (:class:`.CommandQuestions`)."""
 
@@ -50,6 +88,7 @@ class RequestResponder:
         self._owner = parts.owner
         self._questions = CommandQuestions(parts)
         self._subscriptions: list[Subscription] = []
+        self._begun = AnswersUnderWay()
 
     async def open(self) -> None:
         """Starts answering."""
@@ -60,16 +99,24 @@ class RequestResponder:
             f"{subjects.ASK_QUEUE}.*": self._queue,
             subjects.PURGE: self._purge,
         }
-        for subject, answer in answers.items():
-            self._subscriptions.append(await bus.listen(subject, answering(bus, answer), GROUP))
-        for subject, handler in self._questions.handlers().items():
-            self._subscriptions.append(await bus.listen(subject, handler))
+        listening = [
+            *(
+                bus.listen(subject, self._begun.each(answering(bus, answer)), GROUP)
+                for subject, answer in answers.items()
+            ),
+            *(
+                bus.listen(subject, self._begun.each(handler))
+                for subject, handler in self._questions.handlers().items()
+            ),
+        ]
+        self._subscriptions += await asyncio.gather(*listening)
 
     async def close(self) -> None:
         """Stops answering, until it is opened again."""
         subscriptions, self._subscriptions = self._subscriptions, []
         for subscription in subscriptions:
             await subscription.close()
+        await self._begun.close()
 
     async def _ping(self, names: list[str], body: bytes) -> dict[str, Any]:
         return {"server": self._owner}

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from noetl_stream.engine.advance import InvalidPlan
 from noetl_stream.errors import NotFound, UsageError

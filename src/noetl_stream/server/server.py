@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from operator import attrgetter, itemgetter
 from typing import Final
 
+from noetl_stream.concurrency import end_tasks
+from noetl_stream.engine.advance import UNLOADED, InvalidPlan, Unloaded
+from noetl_stream.engine.state import RecordedFact
 from noetl_stream.errors import (
     Fenced,
     JournalConflict,
@@ -22,9 +25,10 @@ from noetl_stream.errors import (
 )
 from noetl_stream.model.events import ExecutionRequested
 from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
-from noetl_stream.model.messages import Report, Request
+from noetl_stream.model.messages import Request
 from noetl_stream.playbook.compile.compiler import Checker, check_again
 from noetl_stream.playbook.kinds.spec import Kinds
+from noetl_stream.playbook.plan import Plan
 from noetl_stream.ports import subjects
 from noetl_stream.ports.event_log import ReportedMessage
 from noetl_stream.ports.store import InboxItem, PlaybookRow
@@ -37,14 +41,16 @@ from noetl_stream.server.client_requests import (
 )
 from noetl_stream.server.commit import Committer
 from noetl_stream.server.credentials import with_credentials
+from noetl_stream.server.execution_cache import OwedCommand
 from noetl_stream.server.fold import Fold
 from noetl_stream.server.grants import granted
 from noetl_stream.server.housekeeping import Housekeeping, PartitionAssignment
 from noetl_stream.server.inputs import Input as OwnInput
-from noetl_stream.server.parts import ServerParts, ServerPorts, ServerTimes
-from noetl_stream.server.plan_cache import PlanCache, bounded
+from noetl_stream.server.leases import PartitionLeaseKeeper
+from noetl_stream.server.parts import ServerParts, ServerPorts, ServerTimes, StateBounds
+from noetl_stream.server.plan_cache import KnownPlaybook, PlanCache, bounded
 from noetl_stream.server.quarantine import InputKind, Quarantine
-from noetl_stream.server.reconcile import OwedCommand, Reconciler
+from noetl_stream.server.reconcile import Reconciler
 from noetl_stream.server.responder import RequestResponder
 from noetl_stream.server.schemas import with_schemas
 from noetl_stream.server.tick import PendingTick
@@ -68,14 +74,16 @@ class Server(ServerParts):
         times: ServerTimes | None = None,
         limits: Limits = DEFAULT_LIMITS,
         checker: Checker = check_again,
+        states: StateBounds | None = None,
     ) -> None:
         plans = PlanCache(ports.store, ports.blobs, kinds, limits, checker)
-        super().__init__(owner, ports, plans, times or ServerTimes())
+        super().__init__(owner, ports, plans, times or ServerTimes(), states or StateBounds())
         self.committer = Committer(self)
         self.responder = RequestResponder(self)
         self.reconciler = Reconciler(ports.queue, ports.log)
-        self.assignment = PartitionAssignment(self, self.committer)
-        self.housekeeping = Housekeeping(self, self.committer, self.assignment, self.reconciler)
+        self.leases = PartitionLeaseKeeper(self)
+        self.assignment = PartitionAssignment(self, self.committer, self.leases)
+        self.housekeeping = Housekeeping(self, self.committer, self.leases, self.assignment, self.reconciler)
         self.quarantine = quarantine = Quarantine(self, self.committer)
         self._messages = InputKind(self._fold_reported, _execution_of, quarantine.refuse_message)
         self._inbox_items = InputKind(self._fold_items, _execution_of, quarantine.refuse_inbox)
@@ -97,13 +105,12 @@ class Server(ServerParts):
                 (PROTOCOL §5 *Poison*).
         """
         await self.ports.store.verify()
-        await self.ports.log.verify()
-        await self.ports.queue.verify()
+        await asyncio.gather(self.ports.log.verify(), self.ports.queue.verify(), self.leases.open())
         for warning in await self.ports.store.durability_warnings():
             log.warning("%s", warning)
-        presence = await self.ports.bus.listen(subjects.SERVERS, self._on_presence)
-        await self.inbox.open()
-        await self.responder.open()
+        presence, _, _ = await asyncio.gather(
+            self.ports.bus.listen(subjects.SERVERS, self._on_presence), self.inbox.open(), self.responder.open()
+        )
         lasting: list[asyncio.Future[None]] = []
         if self.ports.upkeep is not None:
             upkeep = self.ports.upkeep.run(self.times.feed_keep_s, lambda: self.ownership.get(UPKEEP) is not None)
@@ -111,17 +118,20 @@ class Server(ServerParts):
         refusals = self.ports.secrets.refusals if self.ports.secrets is not None else None
         if refusals is not None:
             lasting.append(asyncio.ensure_future(refusals.record_left_out()))
+        keeping = asyncio.ensure_future(self.leases.run())
+        lasting.append(keeping)
         in_order = False
         try:
             while not self._stopping.is_set():
+                if keeping.done():
+                    keeping.result()
                 await self._turn()
             in_order = True
         except (StreamLost, NotReady, asyncio.CancelledError):
             in_order = True
             raise
         finally:
-            for task in lasting:
-                task.cancel()
+            await end_tasks(lasting)
             await self.responder.close()
             if refusals is not None:
                 await refusals.finish_sample()
@@ -129,6 +139,7 @@ class Server(ServerParts):
             await presence.close()
             await self.reader.close()
             await self.inputs.close()
+            await self.plans.close()
             await self.ports.evaluator.close()
             if in_order:
                 await self.assignment.release_all()
@@ -149,6 +160,7 @@ class Server(ServerParts):
             await self._fold_inputs()
             await self._issue_missing()
             self.ownership.turn_ended()
+            self.executions.trim()
         except (Fenced, OutcomeUnknown) as error:
             log.warning("a tick failed: %s", error)
             await self._reload()
@@ -198,7 +210,7 @@ class Server(ServerParts):
         lease = self.ownership.get(message.partition)
         return lease is not None and message.sequence > lease.last_seq
 
-    async def _prepare(self, bodies: Collection[tuple[ReportedMessage, Request | Report]], tick: PendingTick) -> None:
+    async def _prepare(self, bodies: Bodies, tick: PendingTick) -> None:
         """Loads what the fold needs: executions, and the playbooks of new ones."""
         ids = {message.execution_id for message, _ in bodies if self.executions.get(message.execution_id) is None}
         if not ids:
@@ -213,14 +225,31 @@ class Server(ServerParts):
 
     async def _begin(self, execution_id: str, request: ExecutionRequested) -> PlaybookRow | None:
         """Adds a requested execution with its playbook; returns the source to store, if any."""
-        known = await self.plans.load(request.digest)
+        known = await self.plans.at_hand(request.digest)
+        if known is None:
+            self.executions.begin(execution_id, UNLOADED)
+            return None
+        self.executions.begin(execution_id, await self._checked(known.plan, request))
+        return known.row
+
+    async def _checked(self, known: Plan | InvalidPlan, request: ExecutionRequested) -> Plan | InvalidPlan:
+        """The playbook of a request with all that it needs besides; or why it may not run."""
         grants = self.ports.grants.current() if self.ports.grants is not None else None
         caller = await self._caller_of(request) if grants is not None else None
-        plan = granted(bounded(known.plan), grants, caller)
+        plan = granted(bounded(known), grants, caller)
         if request.rerun is None:  # which has the schemas of its original
             plan = await with_schemas(plan, self.ports.catalog, grants)
-        self.executions.begin(execution_id, await with_credentials(plan, self.ports.secrets, grants))
-        return known.row
+        return await with_credentials(plan, self.ports.secrets, grants)
+
+    async def _take_playbook(self, execution_id: str, recorded: RecordedFact, tick: PendingTick) -> None:
+        """Gives an execution that was parked for its playbook what was loaded."""
+        cached, known = self.executions.get(execution_id), recorded.value
+        if cached is None or not isinstance(cached.plan, Unloaded) or not isinstance(known, KnownPlaybook):
+            return
+        if cached.state is not None and cached.state.request is not None:
+            cached.plan = await self._checked(known.plan, cached.state.request)
+            if known.row is not None:
+                tick.playbooks[known.row.digest] = known.row
 
     async def _caller_of(self, request: ExecutionRequested) -> str | None:
         """The path of the playbook that called this one; ``None`` if none did."""
@@ -257,7 +286,7 @@ class Server(ServerParts):
 
     async def _fold_inputs(self) -> None:
         """Folds timers that are due and results that were loaded."""
-        ready = self.inputs.ready(self.executions)
+        ready = await self.inputs.ready(self.executions)
         if ready:
             self.inputs.put_back(await self.quarantine.fold(ready, self._own_inputs))
 
@@ -265,6 +294,7 @@ class Server(ServerParts):
         rest: Sequence[OwnInput] = ()
         fold = Fold(self.executions, self.ports.capabilities)
         for number, (execution_id, recorded) in enumerate(ready, start=1):
+            await self._take_playbook(execution_id, recorded, fold.tick)
             fold.own_input(execution_id, recorded)
             if fold.is_full:
                 rest = ready[number:]
@@ -275,7 +305,7 @@ class Server(ServerParts):
 
     async def _issue_missing(self) -> None:
         """Reissues owed commands that the queue has lost (PROTOCOL §2 *Reconcile*)."""
-        missing = self.reconciler.take_missing(self.executions, self._folded)
+        missing = await self.reconciler.take_missing(self.executions, self._folded)
         if missing:
             await self.quarantine.fold(missing, self._owed)
 
@@ -310,4 +340,6 @@ class Server(ServerParts):
         return min((max(lease.last_seq, through.get(lease.id, 0)) for lease in self.ownership), default=0)
 
     async def _on_presence(self, subject: str, body: bytes, reply: str) -> None:
-        self.ownership.record_presence(body.decode(errors="replace"), self.ports.clock.monotonic_s())
+        server = self.ports.capabilities.server_in(body)
+        if server is not None:
+            self.ownership.record_presence(server, self.ports.clock.monotonic_s())

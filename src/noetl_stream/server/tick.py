@@ -26,7 +26,16 @@ from noetl_stream.engine.state import Execution, RecordedFact
 from noetl_stream.model import codec
 from noetl_stream.model.events import Fact, Source
 from noetl_stream.model.ids import RunId, derive, partition_of
-from noetl_stream.model.messages import FORMAT, NOTHING, JournalRecord, RecordEntry, StepCommand, Stop
+from noetl_stream.model.messages import (
+    FORMAT,
+    NOTHING,
+    Drop,
+    JournalRecord,
+    RecordEntry,
+    StepCommand,
+    Stop,
+    UnreadableCommand,
+)
 from noetl_stream.model.status import Rejection
 from noetl_stream.ports.command_queue import QueuedCommand
 from noetl_stream.ports.dead_letters import DeadLetterRow, storable_text
@@ -43,7 +52,8 @@ from noetl_stream.ports.store import (
     TermRow,
     TimerRow,
 )
-from noetl_stream.ports.subjects import command_subject
+from noetl_stream.ports.subjects import command_subject, sender_of
+from noetl_stream.server.state_size import decoded_bytes
 
 log = logging.getLogger(__name__)
 
@@ -132,11 +142,12 @@ class PendingEntry:
 
 @dataclass(slots=True)
 class JournalSegment:
-    """What one execution adds to its journal in this tick."""
+    """What one execution adds to its journal in this tick, about ``size`` bytes of memory."""
 
     partition: int
     through: int
     last_position: int = 0
+    size: int = 0
     entries: list[PendingEntry] = field(default_factory=list)
 
     @property
@@ -150,6 +161,8 @@ class PendingTick:
 
     Attributes:
         encode_command: Gives a command the form in which its worker gets it.
+        claims: Who claims a command, by the subject of the answer, which the state gives once it is committed.
+        drops: Claims that are refused whatever the state, by the subject of the answer.
     """
 
     encode_command: Callable[[StepCommand], bytes] = codec.encode
@@ -162,6 +175,7 @@ class PendingTick:
     withdrawn: list[tuple[str, str]] = field(default_factory=list)
     stops: list[Stop] = field(default_factory=list)
     claims: list[tuple[str, str, RunId]] = field(default_factory=list)
+    drops: list[tuple[str, Drop]] = field(default_factory=list)
     timers: dict[tuple[str, str], TimerRow] = field(default_factory=dict)
     timers_gone: set[tuple[str, str]] = field(default_factory=set)
     inbox: list[InboxRow] = field(default_factory=list)
@@ -176,9 +190,17 @@ class PendingTick:
         return {partition for _, partition, _ in self.touched.values()}
 
     def record(
-        self, given: Input, decisions: Sequence[Fact], after: Execution, partition: int, through: int, at_ms: int
+        self,
+        given: Input,
+        position: int,
+        decisions: Sequence[Fact],
+        after: Execution,
+        *,
+        partition: int,
+        through: int,
+        at_ms: int,
     ) -> None:
-        """Records an input and its decisions, the last at ``after.position``, in the execution's segment.
+        """Records an input at ``position`` and its decisions, up to ``after.position``, in the execution's segment.
 
         Args:
             through: The execution's messages are folded up to this sequence.
@@ -189,14 +211,15 @@ class PendingTick:
             segment = self.segments[execution_id] = JournalSegment(partition, through)
         segment.through = max(segment.through, through)
         entries = segment.entries
-        decided_at = after.position - sum(fact.width for fact in decisions) + 1
         if entries and entries[-1].may_take(given):
             entries[-1].facts.append(given.data)
         else:
-            before = decided_at - given.recorded.fact.width
-            entries.append(PendingEntry(before, given, at_ms, [given.data]))
+            entries.append(PendingEntry(position, given, at_ms, [given.data]))
+        segment.size += decoded_bytes(given.data)
         if decisions:
-            entries[-1].decisions, entries[-1].decided_at = codec.encode(decisions), decided_at
+            encoded = codec.encode(decisions)
+            entries[-1].decisions, entries[-1].decided_at = encoded, position + given.recorded.fact.width
+            segment.size += decoded_bytes(encoded)
         segment.last_position = after.position
         self.touched[execution_id] = (after, partition, at_ms)
 
@@ -430,4 +453,20 @@ def command_letter(command: StepCommand, at_ms: int, reason: str) -> DeadLetterR
         subject=command_subject(command.pool, command.execution_id, command.command_id),
         reason=reason,
         body=codec.encode(command),
+    )
+
+
+def unreadable_letter(message: ReportedMessage, command: UnreadableCommand) -> DeadLetterRow:
+    """A dead letter for a command that no worker could read."""
+    reason = storable_text(command.reason)
+    log.error("dead letter in COMMANDS: %s", reason, extra={"execution": command.execution_id})
+    return DeadLetterRow(
+        id=f"events-{message.sequence}-{message.at_ms}",
+        at_ms=message.at_ms,
+        source="command",
+        partition=message.partition,
+        execution_id=command.execution_id,
+        subject=command_subject(sender_of(message.subject).pool, command.execution_id, command.command_id),
+        reason=reason,
+        body=command.body,
     )

@@ -17,8 +17,9 @@ from noetl_stream.model.messages import FORMAT, NULL, Checkpoint, CheckpointEntr
 from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.cursors import Cursors
 from noetl_stream.ports.event_log import DecidedMessage, EventLog
+from noetl_stream.ports.journal import last_position
 from noetl_stream.ports.retention import LivingExecution, RetentionStore
-from noetl_stream.ports.store import StoredEntry
+from noetl_stream.ports.store import Store, StoredEntry
 from noetl_stream.server.lost_stream import MARGIN_MS, StreamExtent, lost_cursors, newest_before
 from noetl_stream.server.tick import MAX_RECORD_BYTES
 from noetl_stream.settings.retention import RetentionSettings
@@ -40,8 +41,9 @@ class Trimmer:
     def __init__(
         self,
         event_log: EventLog,
+        store: Store,
         cursors: Cursors,
-        store: RetentionStore,
+        retained: RetentionStore,
         clock: Clock,
         settings: RetentionSettings,
         *,
@@ -51,6 +53,7 @@ class Trimmer:
         self._log = event_log
         self._cursors = cursors
         self._store = store
+        self._retained = retained
         self._clock = clock
         self._settings = settings
         self._has_told = False
@@ -68,7 +71,7 @@ class Trimmer:
         through, at_ms = await self._removable(extent, stored)
         if through < max(1, extent.first):
             return 0
-        living = await self._store.living_since(at_ms + MARGIN_MS)
+        living = await self._retained.living_since(at_ms + MARGIN_MS)
         freed = stored * (through - extent.first + 1) // (extent.last - extent.first + 1)
         if not self._pays(sum(execution.journal_bytes for execution in living), freed, stored):
             return 0
@@ -118,7 +121,7 @@ class Trimmer:
         """The journal, in pieces of the size of a record."""
         piece: list[CheckpointEntry] = []
         after, size = 0, 0
-        while entries := await self._store.entries(execution_id, after, ENTRIES_AT_ONCE):
+        while entries := (await self._store.journals({execution_id: after}, ENTRIES_AT_ONCE))[execution_id]:
             for entry in entries:
                 length = len(entry.data) + len(entry.decisions or b"")
                 if piece and size + length > MAX_RECORD_BYTES:
@@ -126,7 +129,7 @@ class Trimmer:
                     piece, size = [], 0
                 piece.append(_in_full(entry))
                 size += length
-            after = entries[-1].position
+            after = last_position(execution_id, entries[-1])
         if piece:
             yield piece
 

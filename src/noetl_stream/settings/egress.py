@@ -6,10 +6,11 @@ import ipaddress
 import re
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
+
+import msgspec  # XX dataclass
 
 from noetl_stream.errors import UsageError
 
@@ -47,8 +48,7 @@ class Destination(NamedTuple):
         return not isinstance(self.where, str) and self.where.num_addresses == 1 and self.matches(address, port)
 
 
-@dataclass(frozen=True, slots=True)
-class EgressRules:
+class EgressRules(msgspec.Struct, frozen=True):
     """What tasks may connect to besides the public internet.
 
     Attributes:

@@ -67,6 +67,10 @@ DEFAULT_HOME = "~/.noetl"
 DEFAULT_CONFIG = "~/.config"
 TOKEN_VARIABLE = "NOETL_TOKEN"
 DEFAULT_POOL = "default"
+
+EMBEDDED_CLUSTER = "noetl-embedded"
+"""The `cluster_name` of the embedded Postgres."""
+
 DEFAULT_SLOTS = 64
 MAX_SLOTS = 10_000
 MAX_DUCKDB_THREADS = 1_024
@@ -103,6 +107,10 @@ LIMIT_VARIABLE = "NOETL_LIMIT_<NAME>"
 
 CHILD_PREFIX = "NOETL_CHILD_"
 MAX_CHILD_LIMIT = 2**53
+
+DEFAULT_STATE_BYTES = 512 * 1024 * 1024
+MIN_STATE_BYTES = 1024 * 1024
+MAX_STATE_BYTES = 2**40
 
 GATEWAY_PREFIX = "NOETL_GATEWAY_"
 MAX_GATEWAY_LIMIT = 2**31 - 1
@@ -320,6 +328,7 @@ class Settings:
         keychain_folders: Absolute paths of the folders below which entries of the keychain may name files.
         isolation, child_user, …: Use :attr:`children`.
         limits: Numbers as written, by lower-case name; ``model.limits.operator_limits`` parses them.
+        server_max_state_bytes: Memory that a server uses for the states of living executions.
         gateway_max_requests, …: Use :attr:`gateway_limits`.
         gateway_hosts: Names that a gateway is called by, beside IP addresses and ``localhost``.
         gateway_proxies: Networks of proxies whose forwarded headers a gateway believes.
@@ -369,6 +378,11 @@ class Settings:
     child_processes: int = _child_limit("processes")
     child_files: int = _child_limit("files")
     limits: Mapping[str, str] = _setting(LIMIT_VARIABLE, "see limits.md", _read_limits)
+    server_max_state_bytes: int = _setting(
+        "NOETL_SERVER_MAX_STATE_BYTES",
+        str(DEFAULT_STATE_BYTES),
+        _number(DEFAULT_STATE_BYTES, MAX_STATE_BYTES, MIN_STATE_BYTES),
+    )
     gateway_max_requests: int = _gateway_limit("max_requests")
     gateway_max_waits: int = _gateway_limit("max_waits")
     gateway_max_streams: int = _gateway_limit("max_streams")

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Final
 from urllib.parse import urlsplit
+
+import msgspec  # XX dataclass, field
 
 from noetl_stream.errors import UsageError
 from noetl_stream.model.paths import are_segments
@@ -21,8 +22,7 @@ OIDC_VARIABLES: Final = (
 """The fields of :class:`OidcSettings`, as they end the variables' names."""
 
 
-@dataclass(frozen=True, slots=True)
-class OidcSettings:
+class OidcSettings(msgspec.Struct, frozen=True):
     """An OpenID Connect provider whose tokens are accepted.
 
     Attributes:
@@ -41,7 +41,7 @@ class OidcSettings:
     audience: str
     jwks_url: str | None = None
     role_claim: str = "noetl_role"
-    roles: Mapping[str, Role] = field(default_factory=lambda: MappingProxyType({name: name for name in ROLES}))
+    roles: Mapping[str, Role] = msgspec.field(default_factory=lambda: MappingProxyType({name: name for name in ROLES}))
     default_role: Role | None = None
     clients: frozenset[str] = frozenset()
     paths_claim: str | None = None

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final, NamedTuple
+
+import msgspec
 
 from noetl_stream.errors import UsageError
 from noetl_stream.model.paths import covers
@@ -44,15 +45,14 @@ class RetentionRule(NamedTuple):
         return self.status in ("", status) and (not self.path or covers((self.path,), path))
 
 
-@dataclass(frozen=True, slots=True)
-class RetentionSettings:
+class RetentionSettings(msgspec.Struct, frozen=True):
     """
     Attributes:
         rules: Of these, the first that is for an execution says how long it is kept. None: for ever.
         events_max_bytes, events_max_age_s: Above one of these, EVENTS is trimmed to half of it.
     """
 
-    rules: Sequence[RetentionRule] = ()
+    rules: tuple[RetentionRule, ...] = ()
     events_max_bytes: int = 256 * 1024 * 1024
     events_max_age_s: float = 86_400.0
 

@@ -6,10 +6,11 @@ import json
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
+
+import msgspec  # XX dataclass, field
 
 from noetl_stream.errors import UsageError
 from noetl_stream.settings.children import ChildSettings
@@ -28,8 +29,7 @@ DEFAULT_DUCKDB_MAX_THREADS: Final = 8
 _SIZE: Final = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,3})?)\s*([kmgt])(i?)b", re.IGNORECASE)
 
 
-@dataclass(frozen=True, slots=True)
-class ToolSettings:
+class ToolSettings(msgspec.Struct, frozen=True):
     """The operator's permissions for a worker's tools.
 
     Attributes:
@@ -43,14 +43,14 @@ class ToolSettings:
         own: The settings of kinds that come by plugin, by kind.
     """
 
-    egress: EgressRules = field(default_factory=EgressRules)
+    egress: EgressRules = msgspec.field(default_factory=EgressRules)
     kinds_off: frozenset[str] = frozenset()
     duckdb_folders: tuple[Path, ...] = ()
     keychain_folders: tuple[Path, ...] = ()
     duckdb_max_memory_bytes: int = DEFAULT_DUCKDB_MAX_MEMORY_BYTES
     duckdb_max_threads: int = DEFAULT_DUCKDB_MAX_THREADS
-    children: ChildSettings = field(default_factory=ChildSettings)
-    own: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    children: ChildSettings = msgspec.field(default_factory=ChildSettings)
+    own: Mapping[str, Mapping[str, Any]] = msgspec.field(default_factory=dict)
 
 
 def read_kinds(variable: str, given: Mapping[str, str]) -> frozenset[str]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from typing import Final
+
+import msgspec
 
 from noetl_stream.errors import NoetlError
 from noetl_stream.model.outcome import Reference
@@ -20,8 +21,7 @@ _COMPARED_NAMES: Final = 500
 _COMPARED_CHARS: Final = 64
 
 
-@dataclass(frozen=True, slots=True)
-class TemplateFinding:
+class TemplateFinding(msgspec.Struct, frozen=True):
     """One problem of a template.
 
     Attributes:

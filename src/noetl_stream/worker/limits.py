@@ -14,7 +14,7 @@ CONTACT_INTERVAL_S: Final = 5.0
 """How often the worker checks that it reaches NATS when nothing else proves it."""
 
 CONTACT_RETRY_S: Final = 1.0
-CONTACT_ANSWER_S: Final = 2.0
+CONTACT_ANSWER_S: Final = 5.0
 
 CONTACT_LOST_AFTER_S: Final = 20.0
 """After this long without contact the worker stops its runs: their leases are about to expire (PROTOCOL §3 *Order*)."""
@@ -26,6 +26,9 @@ CLAIM_ANSWER_S: Final = 2.0
 """How long a claim waits for its answer before it is repeated."""
 
 SERVER_ANSWER_S: Final = 2.0
+LONGEST_ANSWER_S: Final = 16.0
+"""How long the answer to a question is awaited: at first, and after it was asked in vain a few times."""
+
 PLAN_TRIES: Final = 3
 """How often a playbook that no server knows is requested before the command is returned."""
 

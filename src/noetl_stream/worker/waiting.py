@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from noetl_stream.concurrency import first_done
 from noetl_stream.errors import OutcomeUnknown, Unreachable
 from noetl_stream.ports.bus import Bus
 from noetl_stream.ports.clock import Clock
-from noetl_stream.worker.limits import FIRST_PAUSE_S, LONGEST_PAUSE_S, SERVER_ANSWER_S
+from noetl_stream.worker.limits import FIRST_PAUSE_S, LONGEST_ANSWER_S, LONGEST_PAUSE_S, SERVER_ANSWER_S
 
 log = logging.getLogger(__name__)
 Value = TypeVar("Value")
@@ -53,10 +54,15 @@ UNAVAILABLE: Final = b"null"
 
 
 async def ask(bus: Bus, clock: Clock, subject: str, question: bytes = b"") -> bytes:
-    """Any server's answer to a question, which is repeated until one answers."""
+    """Any server's answer to a question, which is repeated until one answers, with more patience each time: it may be
+    on its way.
+    """
+    patience_s = SERVER_ANSWER_S
     while True:
-        body = await persist(clock, f"ask {subject}", lambda: bus.ask(subject, question, SERVER_ANSWER_S))
+        asked = partial(bus.ask, subject, question, patience_s)
+        body = await persist(clock, f"ask {subject}", asked)
         if body is not None and body != UNAVAILABLE:
             return body
         log.info("no server answers %s, will retry", subject)
+        patience_s = min(2 * patience_s, LONGEST_ANSWER_S)
         await clock.sleep(LONGEST_PAUSE_S)

@@ -13,7 +13,7 @@ import noetl_stream
 from noetl_stream.concurrency import end_tasks, first_done
 from noetl_stream.errors import NotReady, PayloadRefused, StoreMissing
 from noetl_stream.model import codec
-from noetl_stream.model.messages import FORMAT, StepCommand, WorkerPresence
+from noetl_stream.model.messages import FORMAT, WorkerPresence
 from noetl_stream.ports import subjects
 from noetl_stream.ports.blobs import Blobs
 from noetl_stream.ports.bus import Bus, Handler, Subscription
@@ -26,6 +26,7 @@ from noetl_stream.worker import limits
 from noetl_stream.worker.cancellation import Cancellations
 from noetl_stream.worker.command.reporter import Channel, Flusher
 from noetl_stream.worker.command.run import CommandRun
+from noetl_stream.worker.command.unreadable import UnreadableCommands
 from noetl_stream.worker.dependencies import Dependencies
 from noetl_stream.worker.lease import BrokerLiveness, LeaseKeeper
 from noetl_stream.worker.nonces import Nonces
@@ -80,6 +81,7 @@ class Worker:
         self._liveness = BrokerLiveness(queue, pool, clock)
         self._flusher = Flusher(clock)
         self._channel = Channel(event_log, pool, clock, self._liveness, self._flusher)
+        self._unreadable = UnreadableCommands(self._channel)
         self.keychain = Keychain(clock, credentials or {}, secrets, tools.get("http"), folders=keychain_folders)
         self._dependencies = Dependencies(
             worker=name,
@@ -143,6 +145,7 @@ class Worker:
             run.interrupt("closed")
         await end_tasks(self._tasks)
         await asyncio.gather(*self._runs, return_exceptions=True)
+        await self._unreadable.close()
         await self.keychain.close()
         await asyncio.to_thread(self._leases.close)
         if self._source is not None:
@@ -226,9 +229,13 @@ class Worker:
             run.lose_contact()
 
     def _start(self, delivery: Delivery, connected_ms: int) -> bool:
-        command = _readable(delivery)
-        if command is None:
-            delivery.nak(limits.RETURN_DELAY_S)
+        try:
+            command = codec.decode_command(delivery.body)
+        except PayloadRefused as error:
+            self._unreadable.refuse(delivery, str(error))
+            return False
+        if command.format > FORMAT:
+            self._unreadable.refuse(delivery, f"it has format {command.format}, this worker reads up to {FORMAT}")
             return False
         if not command.capability:
             # Nobody would take its reports. Servers find it missing and issue it again (PROTOCOL §2 *Reconcile*).
@@ -257,19 +264,6 @@ class Worker:
         del self._runs[task]
         if self._puller is not None:
             self._puller.release()
-
-
-def _readable(delivery: Delivery) -> StepCommand | None:
-    """The command, unless it is damaged or of a format only a newer worker reads (PROTOCOL §5)."""
-    try:
-        command = codec.decode_command(delivery.body)
-    except PayloadRefused as error:
-        log.error("cannot read a command, returned to the queue: %s", error)
-        return None
-    if command.format > FORMAT:
-        log.error("command %s has format %d, this worker reads up to %d", command.command_id, command.format, FORMAT)
-        return None
-    return command
 
 
 class Puller:

@@ -11,7 +11,7 @@ from noetl_stream.adapters.gateway.feed import GatewayFeed
 from noetl_stream.adapters.gateway.verbs import GatewayVerbs
 from noetl_stream.errors import OutcomeUnknown
 from noetl_stream.model.envelope import iso
-from noetl_stream.ports.operations import Operations
+from noetl_stream.ports.operations import OperationParts, Operations
 from noetl_stream.ports.operations.access import Access, NewApiTokenDocument, NewToken
 from noetl_stream.ports.operations.cluster import Cluster
 from noetl_stream.ports.operations.credentials import CredentialStore
@@ -24,7 +24,7 @@ YAML: Final = "application/yaml"
 
 
 def gateway_operations(connection: GatewayConnection) -> Operations:
-    return Operations(
+    return OperationParts(
         executions=cast(Executions, GatewayExecutions(connection)),
         feed=GatewayFeed(connection),
         playbooks=cast(Playbooks, GatewayPlaybooks(connection)),

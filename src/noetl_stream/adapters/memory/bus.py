@@ -53,6 +53,9 @@ class MemoryBus:
     def send(self, subject: str, body: bytes) -> None:
         self.deliver(subject, body, "")
 
+    async def flush(self) -> None:
+        self._line.check()
+
     async def ask(self, subject: str, body: bytes, timeout_s: float) -> bytes | None:
         reply = f"_INBOX.{next(self._numbers)}"
         answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
@@ -112,6 +115,8 @@ class MemoryBus:
 
 
 def _matches(pattern: str, subject: str) -> bool:
+    if "*" not in pattern and ">" not in pattern:
+        return pattern == subject
     expected, given = pattern.split("."), subject.split(".")
     for at, token in enumerate(expected):
         if token == ">":

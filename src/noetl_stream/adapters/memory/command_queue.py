@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
-from collections.abc import Awaitable, Collection, Sequence
+from collections.abc import Awaitable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from noetl_stream.adapters.memory.bus import MemoryBus
 from noetl_stream.adapters.memory.line import Line, MessageIds
+from noetl_stream.model.ids import partition_of
 from noetl_stream.ports.command_queue import QueuedCommand, QueuedPool
 from noetl_stream.ports.subjects import command_subject
 
@@ -27,10 +29,20 @@ class _Stored:
     free_at_s: float = float("-inf")
 
 
+class Fence(NamedTuple):
+    epoch: int
+    owner: str
+    sequence: int
+
+
+NO_FENCE = Fence(0, "", 0)
+
+
 class MemoryDelivery:
     """:class:`~noetl_stream.ports.command_queue.Delivery` in memory."""
 
     def __init__(self, queue: MemoryCommandQueue, stored: _Stored) -> None:
+        self.subject = stored.subject
         self.body = stored.command.body
         self.num_delivered = stored.num_delivered
         self.stored_ms = stored.stored_ms
@@ -100,15 +112,34 @@ class MemoryCommandQueue:
         self._last_sequence = 0
         self._sources: list[MemoryCommandSource] = []
         self._pools: set[str] = set()
+        self._fences: dict[int, Fence] = {}
         line.on_restored(self._reconnect_sources)
 
-    def issue(self, commands: Sequence[QueuedCommand]) -> Awaitable[None]:
-        def store() -> None:
+    def issue(self, commands: Sequence[QueuedCommand], fences: Mapping[int, int]) -> Awaitable[Collection[int]]:
+        def store() -> Collection[int]:
+            fenced_off: set[int] = set()
             for command in commands:
-                self._store(command)
+                partition = partition_of(command.execution_id)
+                if fences.get(partition, 0) == self._fences.get(partition, NO_FENCE).sequence:
+                    self._store(command)
+                else:
+                    fenced_off.add(partition)
             self.dispatch()
+            return fenced_off
 
         return self._line.hold(store)
+
+    async def fence(self, owner: str, epochs: Mapping[int, int]) -> dict[int, int]:
+        self._line.check()
+        found = {}
+        for partition, epoch in epochs.items():
+            fence = self._fences.get(partition, NO_FENCE)
+            if fence.epoch < epoch:
+                self._last_sequence += 1
+                fence = self._fences[partition] = Fence(epoch, owner, self._last_sequence)
+            if (fence.epoch, fence.owner) == (epoch, owner):
+                found[partition] = fence.sequence
+        return found
 
     async def add_pool(self, pool: str) -> None:
         self._line.check()
@@ -132,6 +163,11 @@ class MemoryCommandQueue:
     def queued(self) -> dict[str, bytes]:
         """The commands named by :meth:`present`, for tests, even while the broker is stopped."""
         return {stored.command.command_id: stored.command.body for stored in self._commands.values()}
+
+    @property
+    def fences(self) -> dict[int, int]:
+        """The fence of each partition, for tests."""
+        return {partition: fence.sequence for partition, fence in self._fences.items()}
 
     def free_at_s(self, command_id: str) -> float:
         """When the lease of a command ends, by the clock, for tests."""
@@ -192,6 +228,10 @@ class MemoryCommandQueue:
     def forget_message_ids(self) -> None:
         """Accepts an id that was stored before, as JetStream may after a restart."""
         self._message_ids.clear()
+
+    def lose_fences(self) -> None:
+        """Loses the fences of all partitions, as a stream that is made anew."""
+        self._fences.clear()
 
     def lose(self, command_id: str) -> None:
         """Loses a command without a trace; its message id is remembered."""

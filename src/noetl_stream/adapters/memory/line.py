@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import TypeVar
 
 from noetl_stream.errors import Unreachable
 from noetl_stream.ports.clock import Clock
 
 DUPLICATE_WINDOW_MS = 120_000
+
+Result = TypeVar("Result")
 
 
 class Line:
@@ -32,14 +35,14 @@ class Line:
         if not self.is_up:
             raise Unreachable("the message broker in memory was stopped", hint="start it again")
 
-    def hold(self, action: Callable[[], None]) -> asyncio.Future[None]:
-        """Runs ``action`` now or when the line is up again; the future ends after it."""
-        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    def hold(self, action: Callable[[], Result]) -> asyncio.Future[Result]:
+        """Runs ``action`` now or when the line is up again; the future ends with its result."""
+        done: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
 
         def act() -> None:
-            action()
+            result = action()
             if not done.done():
-                done.set_result(None)
+                done.set_result(result)
 
         if self.is_up:
             act()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from noetl_stream.adapters.memory.store import MemoryStore
 from noetl_stream.ports.retention import LivingExecution, Month, StartedExecution
-from noetl_stream.ports.store import StoredEntry
 
 
 class MemoryRetention:
@@ -24,10 +23,6 @@ class MemoryRetention:
             for row in living
         ]
 
-    async def entries(self, execution_id: str, after: int, limit: int) -> list[StoredEntry]:
-        journals = await self._store.journals([execution_id])
-        return [entry for entry in journals[execution_id] if entry.position > after][:limit]
-
     async def started_between(self, after: str, before: str, limit: int) -> list[StartedExecution]:
         found = [
             StartedExecution(row.execution_id, row.path, row.status, row.finished_ms)
@@ -46,5 +41,5 @@ class MemoryRetention:
         return []
 
     async def _journal_bytes(self, execution_id: str) -> int:
-        journals = await self._store.journals([execution_id])
+        journals = await self._store.journals({execution_id: 0})
         return sum(len(entry.data) + len(entry.decisions or b"") for entry in journals[execution_id])

@@ -21,6 +21,7 @@ from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.journal import page_of, results_of
 from noetl_stream.ports.rows import Row, columns, json_columns
 from noetl_stream.ports.store import (
+    LONGEST_LEASE_S,
     EntryRow,
     ExecutionRow,
     FedEvent,
@@ -34,6 +35,7 @@ from noetl_stream.ports.store import (
     PartitionView,
     PlaybookRow,
     RequestRow,
+    SnapshotRow,
     StoredEntry,
     StoredEvent,
     Tick,
@@ -83,6 +85,7 @@ class MemoryTables:
     events_floor: int = 0
     object_uses: dict[tuple[str, str], ObjectUseRow] = field(default_factory=dict)
     terms: set[tuple[str, str]] = field(default_factory=set)
+    snapshots: dict[tuple[str, int], SnapshotRow] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
 
 
@@ -136,6 +139,7 @@ class MemoryStore:
             self.keep_playbook(playbook)
         for letter in tick.dead_letters:
             self.dead_letters.write(letter)
+        self.tables.snapshots.update(((row.execution_id, row.position), row) for row in tick.snapshots)
         for fed in tick.feed:
             self.fed[fed.partition, fed.tick] = (self._clock.now_ms(), fed.entries)
         self._wait(tick)
@@ -199,7 +203,7 @@ class MemoryStore:
         free = [
             row
             for row in self.tables.partitions
-            if row.owner is None or not now_s <= row.lease_until_s <= now_s + 2 * lease_s
+            if row.owner is None or not now_s <= row.lease_until_s <= now_s + 2 * LONGEST_LEASE_S
         ]
         taken = free[:limit]
         for row in taken:
@@ -220,6 +224,9 @@ class MemoryStore:
             raise Fenced("another server has the partition")
         row.folding = execution_id
 
+    async def end_frozen(self, alive: Collection[str]) -> list[str]:
+        return []  # it has no transaction that takes time
+
     async def renew(self, owner: str, epochs: Sequence[tuple[int, int]], lease_s: float) -> set[int]:
         mine = [row for id, epoch in epochs if (row := self._row(id)) and (row.owner, row.epoch) == (owner, epoch)]
         for row in mine:
@@ -232,7 +239,7 @@ class MemoryStore:
             if row is not None and (row.owner, row.epoch) == (owner, epoch):
                 row.owner, row.given_back, row.lease_until_s = None, True, self._clock.monotonic_s()
                 row.folding = None
-                row.published_tick = published_tick
+                row.published_tick = max(row.published_tick, published_tick)
 
     async def read_partitions(self, ids: Collection[int] | None = None) -> list[PartitionView]:
         """See :meth:`noetl_stream.ports.store.Store.read_partitions`. Sorted by id."""
@@ -269,9 +276,21 @@ class MemoryStore:
     ) -> list[StoredEvent]:
         return page_of(execution_id, self._entries(execution_id), after, limit, names)
 
-    async def journals(self, execution_ids: Collection[str]) -> dict[str, list[StoredEntry]]:
+    async def journals(self, after: Mapping[str, int], limit: int | None = None) -> dict[str, list[StoredEntry]]:
         """See :meth:`noetl_stream.ports.store.Store.journals`. Every requested id is a key."""
-        return {execution_id: list(self._entries(execution_id)) for execution_id in execution_ids}
+        return {
+            execution_id: [entry for entry in self._entries(execution_id) if entry.position > position][:limit]
+            for execution_id, position in after.items()
+        }
+
+    async def snapshots(self, execution_ids: Collection[str], through: int | None = None) -> dict[str, SnapshotRow]:
+        rows = sorted(self.tables.snapshots.items())
+        kept = [row for _, row in rows if row.execution_id in execution_ids]
+        return {row.execution_id: row for row in kept if through is None or row.position <= through}
+
+    async def drop_snapshots(self, execution_id: str) -> None:
+        for key in [key for key in self.tables.snapshots if key[0] == execution_id]:
+            del self.tables.snapshots[key]
 
     async def iteration_results(self, execution_id: str, step_run_id: str) -> list[StoredEvent]:
         return results_of(execution_id, self._entries(execution_id), step_run_id)
@@ -320,6 +339,7 @@ class MemoryStore:
         for table in (tables.requests, tables.timers, tables.object_uses):
             for key in [key for key in table if key[0] == execution_id]:
                 del table[key]
+        await self.drop_snapshots(execution_id)
         tables.inbox = {seq: one for seq, one in tables.inbox.items() if one.execution_id != execution_id}
         tables.terms = {term for term in tables.terms if term[1] != execution_id}
         return True
@@ -340,6 +360,9 @@ class MemoryStore:
         return sorted(one for one in waiting if one not in timers | receivers)[:limit]
 
     async def now_ms(self) -> int:
+        return self._clock.now_ms()
+
+    async def lease_clock_ms(self) -> int:
         return self._clock.now_ms()
 
     async def live_executions(self, partitions: Collection[int]) -> dict[str, str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from hashlib import sha256
@@ -82,12 +83,12 @@ class NatsBlobs:
         """
         try:
             async with asyncio.timeout(self._timeout_s):
-                if await self._find(key) is None:
-                    await self._put_new(key, data)
+                while await self._find(key) is None:
+                    with contextlib.suppress(OutcomeUnknown):
+                        await self._put_new(key, data)
+                        return
         except TimeoutError:
             raise self._connection.unreachable(f"storing {key} took longer than {self._timeout_s:g} s") from None
-        except OutcomeUnknown as error:
-            raise self._connection.unreachable(f"storing {key}: {error.message}") from error
 
     async def get(self, key: str) -> bytes:
         try:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 
 from nats.aio.msg import Msg
-from nats.aio.subscription import Subscription as ClientSubscription
 from nats.errors import Error as NatsError
 
 from noetl_stream.adapters.nats.connection import NatsConnection
 from noetl_stream.adapters.nats.protocol import NO_RESPONDERS
-from noetl_stream.adapters.nats.wire import UNLIMITED, WireSubscription
-from noetl_stream.ports.bus import Handler
+from noetl_stream.adapters.nats.wire import WireSubscription
+from noetl_stream.concurrency import end_tasks
+from noetl_stream.ports.bus import Handler, Subscription
 
 log = logging.getLogger(__name__)
 
@@ -26,6 +27,9 @@ class NatsBus:
     def send(self, subject: str, body: bytes) -> None:
         self._connection.wire.send(subject, body)
 
+    async def flush(self) -> None:
+        await self._connection.flush()
+
     async def ask(self, subject: str, body: bytes, timeout_s: float) -> bytes | None:
         try:
             answer = await self._connection.request(subject, body, timeout_s)
@@ -34,7 +38,7 @@ class NatsBus:
         return answer.data if answer is not None else None
 
     async def ask_all(self, subject: str, body: bytes, wait_s: float) -> list[bytes]:
-        client, answers = self._connection.client, []
+        client, answers, clock = self._connection.client, [], asyncio.get_running_loop().time
         no_responders = asyncio.Event()
 
         async def take(message: Msg) -> None:
@@ -48,7 +52,11 @@ class NatsBus:
             subscription = await client.subscribe(inbox, cb=take)
             try:
                 await client.publish(subject, body, inbox)
-                await asyncio.wait_for(no_responders.wait(), wait_s)
+                asked_s = clock()
+                await self.flush()
+                round_trip_s = clock() - asked_s
+                # An answer comes from as far behind the server as this client may be.
+                await asyncio.wait_for(no_responders.wait(), wait_s + 2 * round_trip_s)
             except TimeoutError:
                 return answers
             finally:
@@ -57,7 +65,7 @@ class NatsBus:
             raise self._connection.unreachable(error) from error
         return answers
 
-    async def listen(self, subject: str, handler: Handler, group: str = "") -> WireSubscription:
+    async def listen(self, subject: str, handler: Handler, group: str = "") -> Subscription:
         """Logs errors of ``handler`` and continues with the next message.
 
         Raises:
@@ -65,21 +73,47 @@ class NatsBus:
             Unreachable: the server did not confirm in time.
         """
 
-        async def handle(message: Msg) -> None:
-            try:
-                await handler(message.subject, message.data, message.reply)
-            except Exception:
-                log.exception("handling a message on %s failed", message.subject)
-
-        connection = self._connection
+        connection, listener = self._connection, _Listener(handler)
         with connection.refusals.heard("subscribe", subject) as refused:
             try:
-                subscription: ClientSubscription = await connection.client.subscribe(
-                    subject, queue=group, cb=handle, pending_msgs_limit=UNLIMITED, pending_bytes_limit=UNLIMITED
-                )
+                listener.subscription = await connection.wire.subscribe(subject, listener.receive, group)
             except (NatsError, OSError) as error:
                 raise connection.unreachable(error) from error
             await connection.flush()
             if refused.done():
                 raise connection.refusals.error("subscribe", subject)
-        return WireSubscription(subscription)
+        return listener
+
+
+class _Listener:
+    """Calls a handler for each message, one after the other. Its task lasts no longer than there are messages."""
+
+    def __init__(self, handler: Handler) -> None:
+        self._handler = handler
+        self._arrived: deque[tuple[bytes, bytes, bytes]] = deque()
+        self._handling: asyncio.Task[None] | None = None
+        self.subscription: WireSubscription | None = None
+
+    def receive(self, subject: bytes, reply: bytes, headers: bytes, body: bytes) -> None:
+        self._arrived.append((subject, body, reply))
+        if self._handling is None:
+            self._handling = asyncio.get_running_loop().create_task(self._handle_all())
+
+    async def close(self) -> None:
+        """Ends it, drops messages that are not handled yet, and cancels the handler, unless that is who calls this."""
+        if self.subscription is not None:
+            await self.subscription.close()
+        self._arrived.clear()
+        if self._handling is not None and self._handling is not asyncio.current_task():
+            await end_tasks([self._handling])
+
+    async def _handle_all(self) -> None:
+        try:
+            while self._arrived:
+                subject, body, reply = self._arrived.popleft()
+                try:
+                    await self._handler(subject.decode(), body, reply.decode())
+                except Exception:
+                    log.exception("handling a message on %s failed", subject.decode())
+        finally:
+            self._handling = None

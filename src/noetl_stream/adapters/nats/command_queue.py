@@ -4,19 +4,27 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Collection, Sequence
+from collections.abc import AsyncIterator, Awaitable, Collection, Mapping, Sequence
 
 import msgspec
 
 from noetl_stream.adapters.nats.command_source import ACK_WAIT_S, NatsCommandSource
 from noetl_stream.adapters.nats.connection import NatsConnection
+from noetl_stream.adapters.nats.fences import Turns, fence_headers, raise_fences
 from noetl_stream.adapters.nats.outbox import MESSAGE_ID, RESEND_AFTER_S, HeldBatch, Outbox, PendingPublish
 from noetl_stream.adapters.nats.pool_consumer import CONSUMER_PREFIX, find_consumer, make_consumer
-from noetl_stream.adapters.nats.protocol import STORE_REFUSED, ApiError, PublishAck
+from noetl_stream.adapters.nats.protocol import (
+    CHECK_UNDER_WAY,
+    STORE_REFUSED,
+    WRONG_LAST_SEQUENCE,
+    ApiError,
+    PublishAck,
+)
 from noetl_stream.adapters.nats.streams import stored_message, stream_api, stream_info, verify_stream
 from noetl_stream.errors import NoetlError
+from noetl_stream.model.ids import partition_of
 from noetl_stream.ports.command_queue import QueuedCommand, QueuedPool
-from noetl_stream.ports.subjects import COMMANDS, command_patterns, command_subject
+from noetl_stream.ports.subjects import COMMANDS, FENCES, command_patterns, command_subject
 
 PURGES_AT_ONCE = 64
 LOOKUP_AGAIN_AFTER_S = 0.5
@@ -42,6 +50,7 @@ class NatsCommandQueue:
     def __init__(self, connection: NatsConnection, outbox: Outbox, ack_wait_s: float) -> None:
         self._connection = connection
         self._outbox = outbox
+        self._turns = Turns(outbox)
         self._ack_wait_s = ack_wait_s
 
     @classmethod
@@ -59,13 +68,21 @@ class NatsCommandQueue:
         """
         return cls(connection, await Outbox.open(connection, resend_after_s=acknowledge_within_s), ack_wait_s)
 
-    def issue(self, commands: Sequence[QueuedCommand]) -> Awaitable[None]:
+    def issue(self, commands: Sequence[QueuedCommand], fences: Mapping[int, int]) -> Awaitable[Collection[int]]:
         """A copy already in the queue, of any issue, counts as acknowledged."""
-        batch = _Issue(self._outbox, self._connection)
-        for pool, execution_id, command_id, issue, body in commands:
-            batch.issues[f"{command_id}.{issue}"] = issue
-            batch.put(command_subject(pool, execution_id, command_id), body, f"{command_id}.{issue}")
+        batch = _Issue(self._outbox, self._turns, self._connection)
+        for command in commands:
+            partition = partition_of(command.execution_id)
+            batch.add(command, partition, fences.get(partition, 0))
         return batch.seal()
+
+    async def fence(self, owner: str, epochs: Mapping[int, int]) -> dict[int, int]:
+        """
+        Raises:
+            StoreMissing: the stream does not exist.
+            Unreachable: no answer in time; some fences may be new.
+        """
+        return await raise_fences(self._connection, self._outbox, owner, epochs)
 
     async def add_pool(self, pool: str) -> None:
         """Makes the pool's durable consumer.
@@ -99,7 +116,8 @@ class NatsCommandQueue:
         commands that no consumer counts.
         """
         found = {pool.pool: pool async for pool in self._consumed()}
-        stored = (await stream_info(self._connection, COMMANDS)).state.messages
+        state = (await stream_info(self._connection, COMMANDS, {"subjects_filter": FENCES})).state
+        stored = state.messages - len(state.subjects or {})
         if stored > sum(pool.queued + pool.given for pool in found.values()):
             named = Counter([subject.split(".")[2] async for subject in self._subjects()])
             found |= {pool: QueuedPool(pool, count, 0, 0) for pool, count in named.items() if pool not in found}
@@ -154,8 +172,8 @@ class NatsCommandQueue:
         await self._outbox.close()
 
 
-class _Issue(HeldBatch):
-    """Commands being published.
+class _Issue(HeldBatch[set[int]]):
+    """Commands being published; the result are the partitions whose fence is another one.
 
     If JetStream calls a later issue a duplicate, the queue is checked: its dedupe remembers ids of messages that are
     gone (PROTOCOL §2). If the command is gone, it is stored again under another Msg-Id; that duplicates no work,
@@ -163,14 +181,24 @@ class _Issue(HeldBatch):
     would run without a claim.
     """
 
-    def __init__(self, outbox: Outbox, connection: NatsConnection) -> None:
-        super().__init__(outbox)
-        self.issues: dict[str, int] = {}
+    def __init__(self, outbox: Outbox, turns: Turns, connection: NatsConnection) -> None:
+        super().__init__(outbox, set())
+        self._turns = turns
         self._connection = connection
+        self._issues: dict[str, int] = {}
         self._lookups: set[asyncio.Task[None]] = set()
 
+    def add(self, command: QueuedCommand, partition: int, fence: int) -> None:
+        pool, execution_id, command_id, issue, body = command
+        message_id = f"{command_id}.{issue}"
+        self._issues[message_id] = issue
+        self._missing += 1
+        headers = {MESSAGE_ID: message_id, **fence_headers(partition, fence)}
+        self._turns.put(command_subject(pool, execution_id, command_id), body, headers, self)
+
     def acknowledged(self, sent: PendingPublish, ack: PublishAck) -> None:
-        if ack.duplicate and self.issues[sent.headers[MESSAGE_ID]] > 1:
+        self._turns.ended(sent)
+        if ack.duplicate and self._issues[sent.headers[MESSAGE_ID]] > 1:
             lookup = asyncio.get_running_loop().create_task(self._look_up(sent, ack))
             self._lookups.add(lookup)
             lookup.add_done_callback(self._lookups.discard)
@@ -179,7 +207,16 @@ class _Issue(HeldBatch):
 
     def refused(self, sent: PendingPublish, error: ApiError) -> bool:
         if error.err_code == STORE_REFUSED and error.description == _ALREADY_THERE:
+            self._turns.ended(sent)
             super().acknowledged(sent, PublishAck(duplicate=True))
+            return False
+        if error.err_code == WRONG_LAST_SEQUENCE:
+            self._turns.ended(sent)
+            self._result.add(partition_of(sent.subject.split(".")[4]))
+            super().acknowledged(sent, PublishAck())
+            return False
+        if error.err_code == CHECK_UNDER_WAY:
+            self._turns.refused(sent)
             return False
         return super().refused(sent, error)
 
@@ -195,6 +232,6 @@ class _Issue(HeldBatch):
                 return
             first_id = sent.headers[MESSAGE_ID].partition(".after-")[0]
             again = f"{first_id}.after-{ack.seq}"
-            self.issues[again] = self.issues[first_id]
-            self._outbox.put(sent.subject, sent.body, {MESSAGE_ID: again}, self)
+            self._issues[again] = self._issues[first_id]
+            self._turns.put(sent.subject, sent.body, {**sent.headers, MESSAGE_ID: again}, self)
             return

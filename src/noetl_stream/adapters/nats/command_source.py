@@ -42,16 +42,21 @@ _IN_PROGRESS = b"+WPI"
 class NatsDelivery:
     """A :class:`~noetl_stream.ports.command_queue.Delivery`."""
 
-    __slots__ = ("_held", "_reply", "_source", "body", "num_delivered", "stored_ms")
+    __slots__ = ("_held", "_reply", "_source", "_subject", "body", "num_delivered", "stored_ms")
 
-    def __init__(self, source: NatsCommandSource, reply: bytes, body: bytes) -> None:
+    def __init__(self, source: NatsCommandSource, subject: bytes, reply: bytes, body: bytes) -> None:
         self.body = body
+        self._subject = subject
         metadata = parse_metadata(reply)
         self.num_delivered = metadata.num_delivered
         self.stored_ms = metadata.stored_ms
         self._source = source
         self._reply = reply.decode()
         self._held = len(body)
+
+    @property
+    def subject(self) -> str:
+        return self._subject.decode()
 
     def ack(self) -> None:
         self._answer(_ACK)
@@ -178,7 +183,7 @@ class NatsCommandSource:
             self._held_bytes += len(body)
             if self._pull is not None:
                 self._pull.arrived(counted_bytes(subject, reply, headers, body))
-            self._ready.append(NatsDelivery(self, reply, body))
+            self._ready.append(NatsDelivery(self, subject, reply, body))
             self._arrived.set()
             return
         status = parse_status(headers)

@@ -7,23 +7,24 @@ first connect may never end. This sets its options, and notifies those who hold 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 import msgspec
-from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
 from nats.errors import FlushTimeoutError, NoRespondersError
 
 from noetl_stream.adapters.nats.fast_path import FastWire, fast_path_fits
-from noetl_stream.adapters.nats.protocol import JETSTREAM_OFF, NO_MESSAGES, ApiError
+from noetl_stream.adapters.nats.protocol import JETSTREAM_OFF, NO_MESSAGES, WITHOUT_LEADER, ApiError
 from noetl_stream.adapters.nats.refusals import Refusals
 from noetl_stream.adapters.nats.wire import PlainWire
-from noetl_stream.concurrency import end_tasks
+from noetl_stream.concurrency import end_tasks, result_until
 from noetl_stream.errors import NotReady, Unreachable, UsageError
+from noetl_stream.nats_client import PatientClient
 from noetl_stream.ports.permissions import JETSTREAM, inbox_prefix, jetstream_prefix
 
 log = logging.getLogger(__name__)
@@ -32,6 +33,8 @@ CONNECT_TIMEOUT_S = 5.0
 API_TIMEOUT_S = 5.0
 RECONNECT_WAIT_S = 0.2
 PING_INTERVAL_S = 10
+ASK_AGAIN_S = 1.0
+LEADER_POLL_S = 0.25
 PENDING_BYTES = 64 << 20
 PLAIN_INBOXES = "_INBOX"
 
@@ -66,6 +69,7 @@ class NatsConnection:
         self._identity = identity
         self.jetstream = jetstream_prefix(identity) if identity else JETSTREAM
         self._connected = asyncio.Event()
+        self._down = asyncio.Event()
         self._closing = False
         self.line = 1
         self._error: Exception | None = None
@@ -73,7 +77,7 @@ class NatsConnection:
         self._lost: list[Hook] = []
         self._restored: list[Hook] = []
         self._ended: list[Hook] = []
-        self.client = Client()
+        self.client = PatientClient()
         self.shown_url = redacted(url)
         self.refusals = Refusals(self.shown_url, f"the identity {identity!r}" if identity else "this user")
 
@@ -159,9 +163,20 @@ class NatsConnection:
     async def flush(self, timeout_s: float = API_TIMEOUT_S) -> None:
         """Returns when the server has received everything sent before.
 
+        A line that is lost meanwhile is waited for: its subscriptions are made again.
+
         Raises:
             Unreachable: no answer in time.
         """
+        loop = asyncio.get_running_loop()
+        until_s = loop.time() + timeout_s
+        while (left_s := until_s - loop.time()) > 0:
+            await self.wait_connected(left_s)
+            if await result_until(self._flush(left_s), self._down.wait()):
+                return
+        raise self.unreachable(f"no answer within {timeout_s:g} s")
+
+    async def _flush(self, timeout_s: float) -> bool:
         await self.wire.push()
         try:
             await self.client.flush(max(1, round(timeout_s)))
@@ -169,6 +184,7 @@ class NatsConnection:
             raise self.unreachable(f"no answer within {timeout_s:g} s") from None
         except (NatsError, OSError) as error:
             raise self.unreachable(error) from error
+        return True
 
     async def api(
         self, subject: str, request: Mapping[str, Any] | None = None, *, timeout_s: float = API_TIMEOUT_S
@@ -181,10 +197,16 @@ class NatsConnection:
             Unreachable: no answer in time.
         """
         body = msgspec.json.encode(request) if request else b""
-        message = await self._request(subject, body, timeout_s)
-        if message is None:
-            raise self._without_jetstream()
-        error_part = msgspec.json.decode(message.data, type=_Answer).error
+        loop = asyncio.get_running_loop()
+        until_s = loop.time() + timeout_s
+        while True:
+            message = await self._request(subject, body, timeout_s)
+            if message is None:
+                raise self._without_jetstream()
+            error_part = msgspec.json.decode(message.data, type=_Answer).error
+            if error_part is None or error_part.err_code not in WITHOUT_LEADER or loop.time() > until_s:
+                break
+            await asyncio.sleep(LEADER_POLL_S)
         if error_part is not None:
             if error_part.err_code in JETSTREAM_OFF:
                 raise self._without_jetstream()
@@ -261,11 +283,24 @@ class NatsConnection:
                 await end_tasks([answering])
 
     async def _request(self, subject: str, body: bytes, timeout_s: float) -> Msg | None:
+        """JetStream's answer. It is asked again each second, which does no harm: nobody answers while a leader is
+        elected, and what was sent on a line that is lost never arrives.
+        """
         await self.wait_connected(timeout_s)
+        asking: set[asyncio.Future[Msg | None]] = set()
+        loop = asyncio.get_running_loop()
+        until_s = loop.time() + timeout_s
         try:
-            return await self.request(f"{self.jetstream}.{subject}", body, timeout_s)
-        except TimeoutError:
-            raise self.unreachable(f"no answer to {subject} within {timeout_s:g} s") from None
+            while (left_s := until_s - loop.time()) > 0:
+                asking.add(asyncio.ensure_future(self.request(f"{self.jetstream}.{subject}", body, left_s)))
+                wait_s = min(ASK_AGAIN_S, left_s)
+                done, asking = await asyncio.wait(asking, timeout=wait_s, return_when=asyncio.FIRST_COMPLETED)
+                for one in done:
+                    with contextlib.suppress(TimeoutError):
+                        return one.result()
+        finally:
+            await end_tasks(asking)
+        raise self.unreachable(f"no answer to {subject} within {timeout_s:g} s")
 
     async def _connect(self, timeout_s: float) -> None:
         attempt = asyncio.ensure_future(
@@ -328,6 +363,7 @@ class NatsConnection:
         if self._closing or not self._connected.is_set():
             return
         self._connected.clear()
+        self._down.set()
         log.warning("lost the connection to NATS at %s", self.shown_url)
         for hook in list(self._lost):
             hook()
@@ -336,6 +372,7 @@ class NatsConnection:
         if self._closing:
             return
         self._connected.set()
+        self._down.clear()
         self.refusals.restart()
         self.line += 1
         log.info("reconnected to NATS at %s", self.shown_url)
@@ -346,6 +383,7 @@ class NatsConnection:
         if self._closing:
             return
         self._connected.clear()
+        self._down.set()
         log.error("the connection to NATS at %s has ended: %s", self.shown_url, self.client.last_error or self._error)
         for hook in list(self._ended):
             hook()

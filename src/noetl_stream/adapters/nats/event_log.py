@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 
 from noetl_stream.adapters.nats.connection import NatsConnection
 from noetl_stream.adapters.nats.event_reader import HEARTBEAT_S, NatsEventReader
-from noetl_stream.adapters.nats.outbox import MESSAGE_ID, RESEND_AFTER_S, HeldBatch, Outbox, publish_once
+from noetl_stream.adapters.nats.outbox import LEADER_WAIT_S, MESSAGE_ID, RESEND_AFTER_S, HeldBatch, Outbox, publish_once
 from noetl_stream.adapters.nats.protocol import PublishAck, milliseconds
 from noetl_stream.adapters.nats.streams import stored_message, stream_api, stream_info, verify_stream
 from noetl_stream.errors import UsageError
@@ -35,15 +35,17 @@ class NatsEventLog:
         clock: Clock,
         *,
         acknowledge_within_s: float = RESEND_AFTER_S,
+        leader_wait_s: float = LEADER_WAIT_S,
         heartbeat_s: float = HEARTBEAT_S,
     ) -> NatsEventLog:
         """
         Args:
             acknowledge_within_s: After this long without an answer a report's outcome is unknown, and a journal record
                 is sent again.
+            leader_wait_s: How long a request or report is sent again while no stream takes it.
             heartbeat_s: How often the server sends a heartbeat to an idle reader.
         """
-        outbox = await Outbox.open(connection, resend_after_s=acknowledge_within_s)
+        outbox = await Outbox.open(connection, resend_after_s=acknowledge_within_s, leader_wait_s=leader_wait_s)
         return cls(connection, clock, outbox, heartbeat_s)
 
     async def publish_request(self, execution_id: str, message_id: str, body: bytes) -> int:
@@ -56,12 +58,12 @@ class NatsEventLog:
     async def publish_again(self, execution_id: str, message_id: str, body: bytes) -> int:
         return (await self._publish(subjects.requeued(execution_id), message_id, body)).seq
 
-    def _publish(self, subject: str, message_id: str, body: bytes) -> Awaitable[PublishAck]:
+    async def _publish(self, subject: str, message_id: str, body: bytes) -> PublishAck:
         if not message_id.isprintable():
             raise UsageError(f"{message_id!r} is not a valid message id", hint="it must be printable text")
         if not self._connection.is_connected:
-            raise self._connection.unreachable("not connected")
-        return publish_once(self._outbox, subject, body, {MESSAGE_ID: message_id})
+            await self._connection.wait_connected(RESEND_AFTER_S)
+        return await publish_once(self._outbox, subject, body, {MESSAGE_ID: message_id})
 
     def publish_decided(self, messages: Sequence[DecidedMessage]) -> Awaitable[None]:
         return self._publish_held(subjects.decided, messages)
@@ -70,7 +72,7 @@ class NatsEventLog:
         return self._publish_held(subjects.checkpoint, messages)
 
     def _publish_held(self, named: Callable[[int, str], str], messages: Sequence[DecidedMessage]) -> Awaitable[None]:
-        batch = HeldBatch(self._outbox)
+        batch = HeldBatch(self._outbox, None)
         for partition, execution_id, message_id, body in messages:
             batch.put(named(partition, execution_id), body, message_id)
         return batch.seal()

@@ -71,8 +71,8 @@ class FastWire(PlainWire):
             self._take_over_pending()
             self._write_frames()
 
-    async def subscribe(self, subject: str, handler: RawHandler) -> WireSubscription:
-        subscription = await self._subscribe(subject, handler)
+    async def subscribe(self, subject: str, handler: RawHandler, group: str = "") -> WireSubscription:
+        subscription = await self._subscribe(subject, handler, group)
         sid = str(subscription._id).encode()
         self._parser.ours[sid] = handler
         return FastSubscription(subscription, self._parser, sid)

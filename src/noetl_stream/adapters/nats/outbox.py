@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping
-from typing import Protocol
+from typing import Generic, Protocol, TypeVar
 
 from noetl_stream.adapters.nats.connection import ApiRefused, NatsConnection
 from noetl_stream.adapters.nats.protocol import (
@@ -33,10 +33,13 @@ RETRY_AFTER_S = 0.5
 
 LOOK_EVERY_S = 0.25
 
+LEADER_WAIT_S = 15.0
+"""How long a single message that no stream takes is sent again: a cluster elects a leader in up to 9 s."""
+
 MESSAGE_ID = "Nats-Msg-Id"
 
 _NOT_PERMITTED = ApiError(403, 0, "this user may not publish there")
-_NO_STREAM = PublishAck(error=ApiError(503, 0, "no stream takes this subject"))
+_NO_STREAM = ApiError(503, 0, "no stream takes this subject")
 
 
 class PendingPublish:
@@ -75,7 +78,8 @@ class PublishOwner(Protocol):
 class Outbox:
     """The messages of one connection that await acknowledgement, in the order of sending."""
 
-    def __init__(self, connection: NatsConnection, resend_after_s: float) -> None:
+    def __init__(self, connection: NatsConnection, resend_after_s: float, leader_wait_s: float) -> None:
+        self.leader_wait_s = leader_wait_s
         self._connection = connection
         self._resend_after_s = resend_after_s
         self.loop = asyncio.get_running_loop()
@@ -87,8 +91,14 @@ class Outbox:
         self._subscription: WireSubscription | None = None
 
     @classmethod
-    async def open(cls, connection: NatsConnection, *, resend_after_s: float = RESEND_AFTER_S) -> Outbox:
-        outbox = cls(connection, resend_after_s)
+    async def open(
+        cls,
+        connection: NatsConnection,
+        *,
+        resend_after_s: float = RESEND_AFTER_S,
+        leader_wait_s: float = LEADER_WAIT_S,
+    ) -> Outbox:
+        outbox = cls(connection, resend_after_s, leader_wait_s)
         outbox._subscription = await connection.wire.subscribe(f"{outbox._inbox}.*", outbox._receive)
         connection.on_lost(outbox._on_lost)
         connection.on_restored(outbox._on_restored)
@@ -136,7 +146,11 @@ class Outbox:
             return
         if headers:
             status = parse_status(headers)
-            ack = _NO_STREAM if status is not None and status.code == NO_RESPONDERS else decode_publish_ack(body)
+            ack = (
+                PublishAck(error=_NO_STREAM)
+                if status is not None and status.code == NO_RESPONDERS
+                else decode_publish_ack(body)
+            )
         else:
             ack = decode_publish_ack(body)
         if ack.error is None:
@@ -189,20 +203,28 @@ log = logging.getLogger(__name__)
 class SinglePublish:
     """One message. ``answer`` ends with the acknowledgement, or with OutcomeUnknown or ApiRefused."""
 
-    __slots__ = ("answer",)
+    __slots__ = ("_is_refused", "_loop", "_until_s", "answer")
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self.answer: asyncio.Future[PublishAck] = loop.create_future()
+    def __init__(self, outbox: Outbox) -> None:
+        self._loop = outbox.loop
+        self._until_s = self._loop.time() + outbox.leader_wait_s
+        self.answer: asyncio.Future[PublishAck] = self._loop.create_future()
+        self._is_refused = False
 
     def acknowledged(self, sent: PendingPublish, ack: PublishAck) -> None:
         if not self.answer.done():
             self.answer.set_result(ack)
 
     def refused(self, sent: PendingPublish, error: ApiError) -> bool:
-        self._fail(ApiRefused(sent.subject, error, hint=hint_for(error)))
-        return False
+        self._is_refused = error is _NO_STREAM and self._loop.time() < self._until_s
+        if not self._is_refused:
+            self._fail(ApiRefused(sent.subject, error, hint=hint_for(error)))
+        return self._is_refused
 
     def overdue(self, sent: PendingPublish, reason: str) -> bool:
+        if self._is_refused:  # and so not stored: due to be sent again
+            self._is_refused = False
+            return True
         self._fail(OutcomeUnknown(f"{sent.subject}: {reason}", hint="publish again under the same message id"))
         return False
 
@@ -217,34 +239,38 @@ class SinglePublish:
 def publish_once(outbox: Outbox, subject: str, body: bytes, headers: Mapping[str, str]) -> asyncio.Future[PublishAck]:
     """Publishes one message. The future ends with its acknowledgement, or raises:
 
-        ApiRefused: the stream rejected it; the error says why.
+        ApiRefused: the stream rejected it, or for too long there was none; the error says why.
         OutcomeUnknown: no answer in time, or the connection was lost meanwhile.
 
     Raises:
         PayloadRefused: too large.
     """
-    once = SinglePublish(outbox.loop)
+    once = SinglePublish(outbox)
     outbox.put(subject, body, headers, once)
     return once.answer
 
 
-class HeldBatch:
-    """Messages that are resent until each is acknowledged; ``all_acknowledged`` completes then."""
+Result = TypeVar("Result")
 
-    def __init__(self, outbox: Outbox) -> None:
+
+class HeldBatch(Generic[Result]):
+    """Messages that are resent until each is acknowledged; ``all_acknowledged`` completes then, with ``result``."""
+
+    def __init__(self, outbox: Outbox, result: Result) -> None:
         self._outbox = outbox
+        self._result = result
         self._missing = 0
         self._last_refusal = ""
-        self.all_acknowledged: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.all_acknowledged: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
 
     def put(self, subject: str, body: bytes, message_id: str) -> None:
         self._missing += 1
         self._outbox.put(subject, body, {MESSAGE_ID: message_id}, self)
 
-    def seal(self) -> asyncio.Future[None]:
+    def seal(self) -> asyncio.Future[Result]:
         """Closes the batch; returns the future that completes with the last acknowledgement."""
         if not self._missing and not self.all_acknowledged.done():
-            self.all_acknowledged.set_result(None)
+            self.all_acknowledged.set_result(self._result)
         return self.all_acknowledged
 
     def acknowledged(self, sent: PendingPublish, ack: PublishAck) -> None:

@@ -88,8 +88,14 @@ CONSUMER_NOT_FOUND = 10014
 STREAM_NOT_FOUND = 10059
 MESSAGE_NOT_FOUND = 10037
 WRONG_LAST_SEQUENCE = 10071
+
+CHECK_UNDER_WAY = 10164
+"""A leader cannot check a sequence while another message that depends on it is on its way to the followers."""
+
 STORE_REFUSED = 10077
 JETSTREAM_OFF = frozenset({10039, 10076})
+WITHOUT_LEADER = frozenset({10008})
+"""A cluster is electing a leader; ask again."""
 
 decode_publish_ack = msgspec.json.Decoder(PublishAck).decode
 

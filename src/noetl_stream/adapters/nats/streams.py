@@ -15,7 +15,7 @@ from noetl_stream.adapters.nats.protocol import MESSAGE_NOT_FOUND, NANOSECONDS, 
 from noetl_stream.errors import NotReady, StoreMissing
 from noetl_stream.model.ids import PARTITIONS
 from noetl_stream.model.messages import FORMAT
-from noetl_stream.ports.subjects import COMMANDS, EVENTS, LOGS, RESULTS, RESULTS_BUCKET
+from noetl_stream.ports.subjects import COMMANDS, EVENTS, FENCES, LOGS, RESULTS, RESULTS_BUCKET
 
 DUPLICATE_WINDOW_S: Final = 120
 
@@ -70,12 +70,13 @@ def wanted_streams(partitions: int) -> dict[str, dict[str, Any]]:
             "metadata": {_PARTITIONS_KEY: str(partitions), _FORMAT_KEY: str(FORMAT)},
         },
         COMMANDS: {
-            "subjects": ["noetl.commands.>"],
+            "subjects": ["noetl.commands.>", FENCES],
             "retention": "workqueue",
             "discard": "new",
             "discard_new_per_subject": True,
             "max_msgs_per_subject": 1,
             "max_age": 0,
+            "allow_rollup_hdrs": True,
             "duplicate_window": window,
             "metadata": {_FORMAT_KEY: str(FORMAT)},
         },

@@ -70,14 +70,18 @@ class PlainWire:
         # One turn for nats-py's own writer.
         await asyncio.sleep(0)
 
-    async def subscribe(self, subject: str, handler: RawHandler) -> WireSubscription:
-        """Calls ``handler`` for each message of ``subject``. Active on the server once a later flush returns."""
-        return WireSubscription(await self._subscribe(subject, handler))
+    async def subscribe(self, subject: str, handler: RawHandler, group: str = "") -> WireSubscription:
+        """Calls ``handler`` for each message of ``subject``. Active on the server once a later flush returns.
+
+        Args:
+            group: Those who listen under this name share the messages.
+        """
+        return WireSubscription(await self._subscribe(subject, handler, group))
 
     async def close(self) -> None:
         await end_tasks([self._writer])
 
-    async def _subscribe(self, subject: str, handler: RawHandler) -> Subscription:
+    async def _subscribe(self, subject: str, handler: RawHandler, group: str) -> Subscription:
         async def call(message: Msg) -> None:
             try:
                 handler(message.subject.encode(), message.reply.encode(), _header_block(message.headers), message.data)
@@ -85,7 +89,7 @@ class PlainWire:
                 log.exception("receiving a message on %s failed", message.subject)
 
         return await self._client.subscribe(
-            subject, cb=call, pending_msgs_limit=UNLIMITED, pending_bytes_limit=UNLIMITED
+            subject, queue=group, cb=call, pending_msgs_limit=UNLIMITED, pending_bytes_limit=UNLIMITED
         )
 
     async def _write(self) -> None:

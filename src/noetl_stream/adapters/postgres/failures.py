@@ -34,8 +34,8 @@ _REFUSED_BY_STATE: Final = {
     "53300": ("too many connections", "raise max_connections, or close other clients"),
     "57P03": ("it is starting up or shutting down", "try again in a moment"),
     "25006": ("it is read-only", "name the primary, not a standby, in NOETL_POSTGRES_DSN"),
-    "42501": ("the user lacks a privilege", "grant it, or use the owner of the schema noetl"),
 }
+_LACKS_PRIVILEGE: Final = "42501"
 
 
 def was_answered(error: BaseException) -> bool:
@@ -69,6 +69,9 @@ def _refusal(error: asyncpg.PostgresError, state: str, address: str) -> NoetlErr
     if state in _REFUSED_BY_STATE:
         reason, hint = _REFUSED_BY_STATE[state]
         return Unreachable(f"Postgres at {address} refuses: {reason} ({message})", hint=hint)
+    if state == _LACKS_PRIVILEGE:
+        hint = "run `noetl-stream database migrate --roles` as the owner of the schema noetl, or grant it"
+        return NotReady(f"Postgres at {address} refuses: the user lacks a privilege ({message})", hint=hint)
     if state in ("42P01", "3F000", "42703", "42883"):
         return NotReady(f"the database at {address} lacks the schema of this version: {message}", hint=MIGRATE)
     if state[:2] in ("21", "22", "23", "54"):

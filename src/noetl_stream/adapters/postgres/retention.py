@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from noetl_stream.adapters.postgres.database import Database
 from noetl_stream.ports.retention import LivingExecution, Month, StartedExecution
-from noetl_stream.ports.store import StoredEntry
 
 
 class PostgresRetention:
@@ -15,10 +14,6 @@ class PostgresRetention:
 
     async def living_since(self, started_ms: int) -> list[LivingExecution]:
         return [LivingExecution._make(row) for row in await self._database.fetch("living_since", started_ms=started_ms)]
-
-    async def entries(self, execution_id: str, after: int, limit: int) -> list[StoredEntry]:
-        rows = await self._database.fetch("entries", execution_id=execution_id, after=after, limit=limit)
-        return [StoredEntry._make(row) for row in rows]
 
     async def started_between(self, after: str, before: str, limit: int) -> list[StartedExecution]:
         rows = await self._database.fetch("started_between", after=after, before=before, limit=limit)

@@ -63,7 +63,7 @@ MAX_COMPILED: Final = 512
 _PART: Final = re.compile(r"^-- part (\w+)(?:: (one|several))?\n", re.MULTILINE)
 _SIZES: Final = {None: None, "one": 1, "several": 2}
 _NAME: Final = re.compile(r"(?<![:\w]):([a-z][a-z0-9_]*)(?:\.([a-z_]+))?")
-_SQL_TYPES: Final = {str: "text", int: "bigint", Json: "json"}
+_SQL_TYPES: Final = {str: "text", int: "bigint", Json: "json", bytes: "bytea"}
 """The types of columns in a sequence. Inserting converts ``bigint`` to the ``integer`` of some columns."""
 
 _Row = TypeVar("_Row", bound=Row)

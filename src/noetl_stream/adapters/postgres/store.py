@@ -15,6 +15,7 @@ from noetl_stream.adapters.postgres.access import (
 from noetl_stream.adapters.postgres.catalog import PostgresCatalog
 from noetl_stream.adapters.postgres.cursors import PostgresCursors
 from noetl_stream.adapters.postgres.database import Database
+from noetl_stream.adapters.postgres.leases import Leases
 from noetl_stream.adapters.postgres.listing import Listing
 from noetl_stream.adapters.postgres.migrate import AppliedMigration, require_schema
 from noetl_stream.adapters.postgres.retention import PostgresRetention
@@ -36,11 +37,13 @@ from noetl_stream.ports.store import (
     PartitionView,
     PlaybookRow,
     RequestRow,
+    SnapshotRow,
     StoredEntry,
     StoredEvent,
     Tick,
     TimerRow,
 )
+from noetl_stream.settings.environment import EMBEDDED_CLUSTER
 
 ENTRIES_AT_ONCE: Final = 500
 """How many entries of a journal are looked through at once for events of certain names."""
@@ -68,6 +71,7 @@ class PostgresStore(Listing):
         self.idempotency = PostgresIdempotency(database)
         self.dead_letters = PostgresDeadLetters(database)
         self._writer = Writer(database, commit_timeout_s=commit_timeout_s)
+        self._leases = Leases(database, self._writer.connection)
 
     @classmethod
     async def open(cls, dsn: str, *, name: str, commit_timeout_s: float = COMMIT_TIMEOUT_S) -> PostgresStore:
@@ -96,14 +100,15 @@ class PostgresStore(Listing):
             )
 
     async def durability_warnings(self) -> list[str]:
-        rows = await self._database.fetch("unsafe_settings")
-        return [f"Postgres has {name} = {value}: a power failure may lose acknowledged work" for name, value in rows]
+        rows = await self._database.fetch("unsafe_settings", embedded_cluster=EMBEDDED_CLUSTER)
+        return [_durability_warning(name, value) for name, value in rows]
 
     async def excess_rights(self, role: str) -> list[str]:
         """What the connected user may do in the schema although members of ``role`` may not; [] if all is well."""
         return [row[0] for row in await self._database.fetch("excess_rights", role=role)]
 
     async def close(self) -> None:
+        await self._leases.close()
         await self._writer.close()
         await self._database.close()
 
@@ -125,7 +130,7 @@ class PostgresStore(Listing):
         self, owner: str, lease_s: float, limit: int, alive: Collection[str] = ()
     ) -> list[PartitionLease]:
         """See :meth:`noetl_stream.ports.store.Store.take_over`. Sorted by id."""
-        return await self._writer.take_over(owner, lease_s, limit, alive)
+        return await self._leases.take_over(owner, lease_s, limit, alive)
 
     async def owned(self, owner: str) -> list[PartitionLease]:
         """See :meth:`noetl_stream.ports.store.Store.owned`. When it returns, earlier commits have ended."""
@@ -139,15 +144,13 @@ class PostgresStore(Listing):
             raise Fenced("another server has the partition")
 
     async def renew(self, owner: str, epochs: Sequence[tuple[int, int]], lease_s: float) -> set[int]:
-        ids, numbers = [id for id, _ in epochs], [epoch for _, epoch in epochs]
-        rows = await self._database.fetch("renew", owner=owner, partition_ids=ids, epochs=numbers, lease_s=lease_s)
-        return {row[0] for row in rows}
+        return await self._leases.renew(owner, epochs, lease_s)
 
     async def give_back(self, owner: str, epochs: Sequence[tuple[int, int]], published: Sequence[int]) -> None:
-        ids, numbers = [id for id, _ in epochs], [epoch for _, epoch in epochs]
-        await self._database.fetch(
-            "give_back", owner=owner, partition_ids=ids, epochs=numbers, published_ticks=published
-        )
+        await self._leases.give_back(owner, epochs, published)
+
+    async def end_frozen(self, alive: Collection[str]) -> list[str]:
+        return await self._leases.end_frozen(alive)
 
     async def read_partitions(self, ids: Collection[int] | None = None) -> list[PartitionView]:
         rows = await self._database.fetch("read_partitions", ids=None if ids is None else list(ids))
@@ -158,6 +161,9 @@ class PostgresStore(Listing):
 
     async def now_ms(self) -> int:
         return int((await self._database.fetch("now_ms"))[0][0])
+
+    async def lease_clock_ms(self) -> int:
+        return await self._leases.clock_ms()
 
     # --- reading ------------------------------------------------------------------------------------------------------
 
@@ -182,11 +188,21 @@ class PostgresStore(Listing):
             after = last_position(execution_id, entries[-1])
         return found
 
-    async def journals(self, execution_ids: Collection[str]) -> dict[str, list[StoredEntry]]:
-        journals: dict[str, list[StoredEntry]] = {execution_id: [] for execution_id in execution_ids}
-        for execution_id, *entry in await self._database.fetch("journals", execution_ids=list(execution_ids)):
+    async def journals(self, after: Mapping[str, int], limit: int | None = None) -> dict[str, list[StoredEntry]]:
+        journals: dict[str, list[StoredEntry]] = {execution_id: [] for execution_id in after}
+        rows = await self._database.fetch(
+            "journals", execution_ids=list(after), positions=list(after.values()), limit=limit
+        )
+        for execution_id, *entry in rows:
             journals[execution_id].append(StoredEntry._make(entry))
         return journals
+
+    async def snapshots(self, execution_ids: Collection[str], through: int | None = None) -> dict[str, SnapshotRow]:
+        rows = await self._database.fetch("snapshots", execution_ids=list(execution_ids), through=through)
+        return {row[0]: row_of(SnapshotRow, row) for row in rows}
+
+    async def drop_snapshots(self, execution_id: str) -> None:
+        await self._database.fetch("drop_snapshots", execution_id=execution_id)
 
     async def iteration_results(self, execution_id: str, step_run_id: str) -> list[StoredEvent]:
         rows = await self._database.fetch("iteration_results", execution_id=execution_id, step_run_id=step_run_id)
@@ -297,6 +313,13 @@ class PostgresDeadLetters:
 
     async def discard(self, letter_id: str, by: str, at_ms: int) -> bool:
         return bool(await self._database.fetch("discard_dead_letter", id=letter_id, by=by, at_ms=at_ms))
+
+
+def _durability_warning(setting: str, value: str) -> str:
+    if setting == "synchronous_standby_names":
+        missing = "no synchronous standby (synchronous_standby_names is empty)"
+        return f"Postgres has {missing}: a failover may lose acknowledged work"
+    return f"Postgres has {setting} = {value}: a power failure or failover may lose acknowledged work"
 
 
 def _rows_for(limit: int | None) -> int | None:

@@ -1,16 +1,17 @@
-"""The connection on which a server commits ticks and takes over partitions (PROTOCOL §2 *Lease and fence*)."""
+"""The connection on which a server commits ticks (PROTOCOL §2 *Lease and fence*)."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Sequence
-from typing import Final, TypeVar
+from collections.abc import Sequence
+from typing import Final
 
 import asyncpg
 from msgspec.structs import asdict, astuple, replace
 
-from noetl_stream.adapters.postgres.database import CLOSE_TIMEOUT_S, Connection, Database
+from noetl_stream.adapters.postgres.database import Connection, Database
 from noetl_stream.adapters.postgres.failures import DRIVER_ERRORS, translated, was_answered
+from noetl_stream.adapters.postgres.own_connection import OwnConnection
 from noetl_stream.adapters.postgres.statements import commit_statement, statement
 from noetl_stream.errors import OutcomeUnknown
 from noetl_stream.ports.rows import Row, columns
@@ -26,8 +27,6 @@ COMMIT_TIMEOUT_S: Final = 30.0
 END_BACKEND_TIMEOUT_MS: Final = 5_000
 _SESSION: Final = {"idle_in_transaction_session_timeout": "5000"}
 
-_Answer = TypeVar("_Answer")
-
 
 class Writer:
     """Commits ticks, one at a time. After a failure it discards its connection, and the next call opens another."""
@@ -35,9 +34,7 @@ class Writer:
     def __init__(self, database: Database, *, commit_timeout_s: float = COMMIT_TIMEOUT_S) -> None:
         self._database = database
         self._commit_timeout_s = commit_timeout_s
-        self._connection: Connection | None = None
-        self._alone = asyncio.Lock()
-        self._discarded: list[int] = []
+        self.connection = OwnConnection(database, _SESSION)
 
     async def commit(self, tick: Tick) -> None:
         """See :meth:`noetl_stream.ports.store.Store.commit`.
@@ -50,7 +47,7 @@ class Writer:
         small = len(tick.entries) <= SMALL_TICK_ENTRIES and not (tick.object_uses or tick.dead_letters)
         shape = _commit_small if small else _commit_large
         try:
-            await self._alone_with_connection(lambda connection: shape(connection, tick, self._commit_timeout_s))
+            await self.connection.use(lambda connection: shape(connection, tick, self._commit_timeout_s))
         except DRIVER_ERRORS as error:
             if was_answered(error):
                 raise translated(error, self._database.address) from error
@@ -58,20 +55,6 @@ class Writer:
                 f"Postgres at {self._database.address} did not answer a commit",
                 hint="it may be committed: read the ticks before the next commit",
             ) from error
-
-    async def take_over(
-        self, owner: str, lease_s: float, limit: int, alive: Collection[str] = ()
-    ) -> list[PartitionLease]:
-        """See :meth:`noetl_stream.ports.store.Store.take_over`. Uses this connection: the row records its backend."""
-        free = statement("take_over")
-        arguments = free.arguments({"owner": owner, "lease_s": lease_s, "limit": limit, "alive": list(alive)})
-        try:
-            rows = await self._alone_with_connection(
-                lambda connection: connection.fetch(free.text, *arguments, timeout=self._commit_timeout_s)
-            )
-        except DRIVER_ERRORS as error:
-            raise translated(error, self._database.address) from error
-        return sorted(PartitionLease._make(row) for row in rows)
 
     async def owned(self, owner: str) -> list[PartitionLease]:
         """See :meth:`noetl_stream.ports.store.Store.owned`.
@@ -90,15 +73,10 @@ class Writer:
         return [PartitionLease._make(row) for row in rows]
 
     async def close(self) -> None:
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            try:
-                await connection.close(timeout=CLOSE_TIMEOUT_S)
-            except DRIVER_ERRORS:
-                connection.terminate()
+        await self.connection.close()
 
     async def _end_discarded(self, connection: Connection) -> None:
-        backends, name = self._discarded.copy(), self._database.application_name
+        backends, name = list(self.connection.discarded), self._database.application_name
         if not backends:
             return
         end = statement("end_backends")
@@ -106,21 +84,7 @@ class Writer:
         async with asyncio.timeout(self._commit_timeout_s):
             while await connection.fetch(end.text, *end.arguments(values)):
                 pass
-        self._discarded = [backend for backend in self._discarded if backend not in backends]
-
-    async def _alone_with_connection(self, work: Callable[[Connection], Awaitable[_Answer]]) -> _Answer:
-        async with self._alone:
-            if self._connection is None or self._connection.is_closed():
-                self._connection = await self._database.connect(_SESSION)
-            connection = self._connection
-            backend = connection.get_server_pid()
-            try:
-                return await work(connection)
-            except BaseException as error:  # a cancelled call leaves its statement running, too
-                if not was_answered(error):
-                    self._discarded.append(backend)
-                connection.terminate()
-                raise
+        self.connection.discarded.difference_update(backends)
 
 
 async def _commit_small(connection: Connection, tick: Tick, timeout_s: float) -> None:

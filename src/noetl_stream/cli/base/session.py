@@ -66,7 +66,7 @@ def _directly(
 ) -> Value:
     from noetl_stream.hosting import open_stack, ports_of_command
     from noetl_stream.processes import Background
-    from noetl_stream.wiring import make_client, make_operations
+    from noetl_stream.wiring import DirectOperations, make_client
 
     async def connected_work() -> Value:
         async with ports_of_command(stack, "noetl-cli", publishes=publishes) as ports:
@@ -75,7 +75,9 @@ def _directly(
                 if ports.is_connected and not await make_client(ports).alive():
                     background.start()
 
-            operations = make_operations(ports, stack.endpoint, unanswered=ensure_server, checked=checked, audited=True)
+            operations = DirectOperations(
+                ports, stack.endpoint, unanswered=ensure_server, checked=checked, audited=True
+            )
             place = f" --home {stack.embedded.address.home}" if stack.embedded is not None else ""
             return await work(Session(operations, principal(), ensure_server, place, keeps_ids=True))
 

@@ -12,9 +12,10 @@ from typing import Any, Final, NamedTuple
 from noetl_stream.concurrency import set_within
 from noetl_stream.model import codec
 from noetl_stream.model.composite import expanded
-from noetl_stream.model.events import ExecutionEvaluated, ExecutionFinished, Fact
+from noetl_stream.model.events import ExecutionEvaluated, ExecutionFinished, Fact, ReferenceAwaited
 from noetl_stream.model.ids import partition_of
 from noetl_stream.model.messages import Report
+from noetl_stream.model.outcome import PLAYBOOK
 from noetl_stream.ports import subjects
 from noetl_stream.ports.bus import Bus, Subscription
 from noetl_stream.ports.store import ExecutionRow, Store
@@ -47,6 +48,7 @@ class Follower:
         self._subscription: Subscription | None = None
         self._news: asyncio.Queue[ProgressUpdate] = asyncio.Queue()
         self._begun = asyncio.Event()
+        self._is_parked = False
         self.finished = asyncio.Event()
         self.refusal: tuple[str, list[dict[str, Any]]] | None = None
 
@@ -64,7 +66,7 @@ class Follower:
             await self._subscription.close()
 
     async def begun(self, timeout_s: float) -> bool:
-        """Whether a journal record of the execution was received in time: its request is committed."""
+        """Whether a journal record of the execution was received in time: its request is committed, and evaluated."""
         return await set_within(self._begun, timeout_s)
 
     async def news(self) -> AsyncIterator[ProgressUpdate]:
@@ -86,17 +88,23 @@ class Follower:
             for facts in (entry.facts, entry.decisions):
                 for fact, _ in codec.decode_facts(facts):
                     self._hear(fact)
-        self._begun.set()
+        if not self._is_parked:
+            self._begun.set()
 
     def _hear(self, heard: Fact) -> None:
         for fact in expanded(self._execution_id, heard):
             self._news.put_nowait(ProgressUpdate(fact, None))
-            if isinstance(fact, ExecutionEvaluated) and not fact.ok:
-                self.refusal = (self.refusal[0] if self.refusal else "refused", fact.diagnostics)
+            if isinstance(fact, ReferenceAwaited) and fact.reference.store == PLAYBOOK:
+                self._is_parked = True
+            elif isinstance(fact, ExecutionEvaluated):
+                self._is_parked = False
+                if not fact.ok:
+                    self.refusal = (self.refusal[0] if self.refusal else "refused", fact.diagnostics)
             elif isinstance(fact, ExecutionFinished):
                 error = fact.outcome.error
                 if self.refusal is not None and error is not None:
                     self.refusal = (error.message, self.refusal[1])
+                self._is_parked = False
                 self.finished.set()
 
     def _on_reported(self, body: bytes) -> None:

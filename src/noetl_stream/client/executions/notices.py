@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Final
+
+import msgspec
 
 from noetl_stream.client.executions.tolerated import tolerated_text
 from noetl_stream.model import codec
@@ -25,13 +26,12 @@ _END: Final = frozenset({"execution.finished"})
 _READ: Final = _END | {"token.enqueued", "token.discarded", "execution.reused"}
 
 
-@dataclass(slots=True)
-class Notices:
+class Notices(msgspec.Struct):
     """The notices of a journal, by position."""
 
-    discarded: list[DiscardedTokenDocument] = field(default_factory=list)
-    warnings: list[WarningDocument] = field(default_factory=list)
-    _steps: dict[str, str] = field(default_factory=dict)
+    discarded: list[DiscardedTokenDocument] = msgspec.field(default_factory=list)
+    warnings: list[WarningDocument] = msgspec.field(default_factory=list)
+    _steps: dict[str, str] = msgspec.field(default_factory=dict)
 
     def take(self, row: StoredEvent) -> None:
         """Reads the next entry."""

@@ -5,12 +5,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from heapq import nsmallest
 from operator import attrgetter
 from typing import Any, Final
 
-import msgspec
+import msgspec  # XX dataclass, field
 
 from noetl_stream.client.paging import page_of
 from noetl_stream.model import codec
@@ -71,8 +70,7 @@ _OF_ITERATIONS: Final = frozenset(
 )
 
 
-@dataclass(slots=True)
-class _RunHistory:
+class _RunHistory(msgspec.Struct):
     """A step run so far. Times are ms since the epoch; a run reused from another execution took no time here."""
 
     step_run_id: str
@@ -127,10 +125,9 @@ class _RunHistory:
         )
 
 
-@dataclass(slots=True)
-class _Reading:
-    tokens: dict[str, Token] = field(default_factory=dict)
-    runs: dict[str, _RunHistory] = field(default_factory=dict)
+class _Reading(msgspec.Struct):
+    tokens: dict[str, Token] = msgspec.field(default_factory=dict)
+    runs: dict[str, _RunHistory] = msgspec.field(default_factory=dict)
 
     def take(self, row: StoredEvent) -> None:
         if row.name not in _OF_STEP_RUNS:
@@ -232,8 +229,7 @@ def shown_result(payload: Payload) -> Any:
     return codec.decode_json(payload.value) if size <= SHOWN_BYTES else {"$large": {"size": size}}
 
 
-@dataclass(slots=True)
-class _Iteration:
+class _Iteration(msgspec.Struct):
     path: Path
     started_ms: int | None = None
     ended_ms: int | None = None

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
+
+import msgspec  # XX dataclass
 
 from noetl_stream.client.executions.follow import Follower
 from noetl_stream.concurrency import first_done
@@ -50,8 +50,7 @@ class RequestRefused(NoetlError):
         self.diagnostics = list(diagnostics)
 
 
-@dataclass(frozen=True, slots=True)
-class Submission:
+class Submission(msgspec.Struct, frozen=True):
     """A request to run a playbook. ``source`` is its YAML text, checked before (LANGUAGE §9)."""
 
     source: str
@@ -96,6 +95,16 @@ class Requests:
         body = self._signer.encode(request)
         codec.check_text(body)
         await self._log.publish_request(request.execution_id, message_id, body)
+
+    async def stored(self, request: Request) -> bool:
+        """Publishes it; returns whether that is acknowledged. If not, perhaps because a leader is being elected,
+        publish it again at once, unless the fold turns out to know it. Errors: as of :meth:`publish`.
+        """
+        try:
+            await self.publish(request)
+        except OutcomeUnknown:
+            return False
+        return True
 
 
 class Client:
@@ -142,10 +151,8 @@ class Client:
             RequestRefused: the fold rejected it.
         """
         while True:
-            # Of unknown outcome: published again under the same request id, unless the fold turns out to know it.
-            with contextlib.suppress(OutcomeUnknown):
-                await self._requests.publish(request)
-            if await follower.begun(ANSWER_WAIT_S):
+            is_stored = await self._requests.stored(request)
+            if await follower.begun(ANSWER_WAIT_S if is_stored else 0):
                 if follower.refusal is not None:
                     message, diagnostics = follower.refusal
                     raise RequestRefused(message, _code_of(diagnostics), diagnostics)
@@ -185,10 +192,8 @@ async def ask_of(
     subscription = await bus.listen(subjects.answered(execution_id, fact.request_id), take)
     try:
         while True:
-            # Of unknown outcome: published again under the same request id, unless the fold turns out to know it.
-            with contextlib.suppress(OutcomeUnknown):
-                await requests.publish(request)
-            for wait_s in PUSH_WAITS_S:
+            is_stored = await requests.stored(request)
+            for wait_s in PUSH_WAITS_S if is_stored else PUSH_WAITS_S[:1]:
                 if await first_done([pushed], clock.sleep(wait_s)):
                     return _accepted(codec.decode_json(pushed.result()))
                 # It was answered before the subscription, or the push was lost.

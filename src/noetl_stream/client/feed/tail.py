@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable
-from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final
+
+import msgspec  # XX dataclass
 
 from noetl_stream.client.feed.sources import FeedPage, FeedSource, Place, Places
 from noetl_stream.concurrency import result_until
@@ -72,8 +73,7 @@ class FeedUpdate:
         self._notified.set()
 
 
-@dataclass(slots=True, eq=False)
-class _Listener:
+class _Listener(msgspec.Struct, eq=False):
     """``at``: the number of its next event. ``patience_s``: how long it may still hold up the others."""
 
     at: int

@@ -15,7 +15,7 @@ from noetl_stream.model.envelope import iso
 from noetl_stream.model.events import CancelRequested, ClientRequest, PauseRequested, Wait
 from noetl_stream.model.ids import timer_of
 from noetl_stream.model.messages import path_key
-from noetl_stream.model.outcome import EXECUTION
+from noetl_stream.model.outcome import EXECUTION, PLAYBOOK
 from noetl_stream.playbook.plan import Plan
 from noetl_stream.ports.operations.executions import (
     AwaitedPoolDocument,
@@ -55,6 +55,11 @@ def the_whole(history: JournalHistory, state: Execution, around: Environment) ->
         text = f"The execution is a rerun, and the results of execution {state.awaited.key} are still being read."
         moves = "the server has read the journal of that execution, or rejects the rerun"
         yield reason("rerun", text, moves, history.begun_ms, waiting_on=WaitingOnDocument(execution=state.awaited.key))
+    elif state.awaited is not None and state.awaited.store == PLAYBOOK and not state.ending:
+        text = "The execution has not started: the server is still loading its playbook."
+        moves = "the playbook is loaded, or turns out to be missing"
+        waiting_on = WaitingOnDocument(reference=state.awaited.key)
+        yield reason("reference", text, moves, history.awaited_ms, waiting_on=waiting_on)
     elif state.awaited is not None and not state.ending:
         text = f"A decision needs a result of {state.awaited.size} bytes that the server is still loading."
         moves = "the result is loaded, or turns out to be lost"
@@ -262,7 +267,7 @@ def _queued(
         text = f"{what}; {alive}, all busy."
         return reason("slot", text, "a slot becomes free, or another worker starts", **at)
     issues = max(one.issue for one in waiting)
-    again = f"; issued {issues} times" if issues > 1 else ""
+    again = f"; issued {issues} times, since its queue lost it" if issues > 1 else ""
     text = f"{what}, about to be taken by one of {alive} ({busy} busy){again}."
     return reason("queued", text, "a worker takes it", **at)
 

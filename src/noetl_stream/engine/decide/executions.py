@@ -14,13 +14,13 @@ from noetl_stream.model.ids import derive, timer_of
 from noetl_stream.model.limits import Limits
 from noetl_stream.model.merging import deep_merge
 from noetl_stream.model.messages import FORMAT
-from noetl_stream.model.outcome import ErrorInfo, Outcome
+from noetl_stream.model.outcome import PLAYBOOK, ErrorInfo, Outcome, Reference
 from noetl_stream.model.status import EndStatus, Rejection
 from noetl_stream.playbook.plan import Plan
 
 
-def rejection_of(plan: Plan, state: Execution, fact: events.ClientRequest) -> Rejection | None:
-    """Why the execution rejects ``fact`` now; ``None`` if it accepts it."""
+def rejection_of(plan: Plan | None, state: Execution, fact: events.ClientRequest) -> Rejection | None:
+    """Why the execution rejects ``fact`` now; ``None`` if it accepts it. ``plan`` is ``None`` while it is loaded."""
     execution = f"execution {state.execution_id}"
     if state.ended:
         return Rejection("ended", f"{execution} has ended ({state.status})")
@@ -34,7 +34,8 @@ def rejection_of(plan: Plan, state: Execution, fact: events.ClientRequest) -> Re
     if state.failing is not None:
         return Rejection("ending", f"{execution} has failed and is ending")
     if state.request is not None and not isinstance(fact, events.CancelRequested):
-        text = f"{execution} has not started: it is still reading its original {state.rerun_of}"
+        reads = f"its original {state.rerun_of}" if state.rerun_of else "its playbook"
+        text = f"{execution} has not started: it is still reading {reads}"
         return Rejection("not_started", text)
     if isinstance(fact, events.CtxPatched):
         if fact.expected_version not in (None, state.ctx_version):
@@ -42,7 +43,7 @@ def rejection_of(plan: Plan, state: Execution, fact: events.ClientRequest) -> Re
             return Rejection("version_mismatch", text)
         return _refuse_size("ctx would have", patched(state.ctx, fact), "max_ctx_bytes", state.limits)
     if isinstance(fact, events.TokenInjected):
-        if fact.step not in plan.steps:
+        if plan is not None and fact.step not in plan.steps:
             return no_step(plan, fact.step)
         return _refuse_size("args have", fact.args, "max_ctx_bytes", state.limits)
     if isinstance(fact, events.SignalReceived):
@@ -78,6 +79,19 @@ def refuse(diagnostics: list[dict[str, Any]], reason: str, kind: str = "invalid_
         events.ExecutionFinished("failed", Outcome("error", error=ErrorInfo(kind, reason))),
         events.PlaybookProcessed("failed"),
     )
+
+
+def while_unloaded(state: Execution, fact: Fact) -> Sequence[Fact]:
+    """What follows before the playbook is at hand: the wait for it, or the end (PROTOCOL §2)."""
+    if isinstance(fact, events.ExecutionRequested):
+        return () if state.rerun_of else (events.ReferenceAwaited(Reference(PLAYBOOK, state.digest, 0)),)
+    if isinstance(fact, events.RerunRefused):
+        return _refuse_rerun(fact)
+    if isinstance(fact, events.CancelRequested):
+        return (_end(state), events.PlaybookProcessed("cancelled"))
+    if isinstance(fact, events.ResumeRequested):
+        return (_resumed(state),) if state.paused_at_ms else ()
+    return ()
 
 
 def on_ctx(state: Execution) -> Sequence[Fact]:
@@ -125,7 +139,16 @@ def _reused(plan: Plan, state: Execution, fact: events.ExecutionReused) -> Seque
     return _start(plan, state, state.request, pinned, events.TokenEnqueued(fact.token, fact.joined))
 
 
+def _playbook_resolved(plan: Plan, state: Execution, fact: events.ReferenceResolved) -> Sequence[Fact]:
+    """A start that waited for its playbook goes on; a result by reference is read by what is decided again."""
+    return () if state.request is None else _requested(plan, state, state.request)
+
+
 def _rerun_refused(plan: Plan, state: Execution, fact: events.RerunRefused) -> Sequence[Fact]:
+    return _refuse_rerun(fact)
+
+
+def _refuse_rerun(fact: events.RerunRefused) -> Sequence[Fact]:
     return refuse([{"code": fact.code, "message": fact.reason}], fact.reason, "rerun_refused")
 
 
@@ -203,8 +226,11 @@ def _pause_requested(plan: Plan, state: Execution, fact: events.PauseRequested) 
 def _resume_requested(plan: Plan, state: Execution, fact: events.ResumeRequested) -> Sequence[Fact]:
     if not state.paused_at_ms:
         return ()
-    resumed = events.ExecutionResumed(max(state.at_ms - state.paused_at_ms, 0))
-    return (resumed, *_order_children(state, "resume", fact.reason))
+    return (_resumed(state), *_order_children(state, "resume", fact.reason))
+
+
+def _resumed(state: Execution) -> Fact:
+    return events.ExecutionResumed(max(state.at_ms - state.paused_at_ms, 0))
 
 
 def _cancel_requested(plan: Plan, state: Execution, fact: events.CancelRequested) -> Sequence[Fact]:
@@ -246,6 +272,7 @@ RULES: Final[Rules] = {
     events.ExecutionRequested: _requested,
     events.ExecutionReused: _reused,
     events.RerunRefused: _rerun_refused,
+    events.ReferenceResolved: _playbook_resolved,
     events.CtxPatched: _ctx_patched,
     events.TaskProcessed: _task_processed,
     events.TokenInjected: _injected,

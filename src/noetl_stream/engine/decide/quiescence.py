@@ -73,7 +73,7 @@ def retry_waiting(plan: Plan, state: Execution) -> Sequence[Fact]:
 
 def _settle_tokens(plan: Plan, state: Execution) -> Sequence[Fact]:
     if not state.tokens:
-        return () if state.runs else (_finish(plan, state),)
+        return () if state.runs else (finish(plan, state),)
     waiting = state.tokens.values()
     joining = any(token.joining for token in waiting)
     if joining and (facts := fire_complete(plan, state)):
@@ -88,7 +88,7 @@ def _settle_tokens(plan: Plan, state: Execution) -> Sequence[Fact]:
     return tuple(TokenDiscarded(token_id, reason) for token_id in state.tokens)
 
 
-def _finish(plan: Plan, state: Execution) -> Fact:
+def finish(plan: Plan, state: Execution) -> Fact:
     """The end, with the result: for a child whose parent names a return step, that step's."""
     wanted = state.parent.return_step if state.parent is not None else None
     if wanted is not None:

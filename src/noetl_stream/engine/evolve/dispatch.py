@@ -14,6 +14,7 @@ from noetl_stream.engine.evolve import Rules, executions, loops, rerun, step_run
 from noetl_stream.engine.evolve.worker_facts import evolve_reported
 from noetl_stream.engine.state import Execution, RecordedFact
 from noetl_stream.model import events
+from noetl_stream.model.events import Fact
 from noetl_stream.model.outcome import EXECUTION, Reference
 
 SERVER_RULES: Final[Rules] = {
@@ -43,17 +44,27 @@ def evolve(state: Execution | None, recorded: RecordedFact, execution_id: str) -
     return state if after is before else replace(after, position=state.position + recorded.fact.width)
 
 
+def evolve_decision(state: Execution, fact: Fact) -> Execution:
+    """The state after a decision of the server; the same value if it changes nothing."""
+    if state.ended and type(fact) is not events.PlaybookProcessed:
+        return state
+    after = _apply_own(state, fact)
+    return state if after is state else replace(after, position=state.position + fact.width)
+
+
 def _apply(state: Execution, recorded: RecordedFact) -> Execution:
     fact = recorded.fact
     if recorded.run is not None:
         return evolve_reported(state, recorded)
-    if (rule := SERVER_RULES.get(type(fact))) is not None:
-        return rule(state, fact)
-    if isinstance(fact, events.ClientRequest):
-        return executions.take_once(state, fact)
     if isinstance(fact, events.ReferenceResolved):
         return executions.resolved(state, fact, recorded.value)
-    return state
+    return _apply_own(state, fact)
+
+
+def _apply_own(state: Execution, fact: Fact) -> Execution:
+    if (rule := SERVER_RULES.get(type(fact))) is not None:
+        return rule(state, fact)
+    return executions.take_once(state, fact) if isinstance(fact, events.ClientRequest) else state
 
 
 def _begin(recorded: RecordedFact, execution_id: str) -> Execution | None:
@@ -70,8 +81,9 @@ def _begin(recorded: RecordedFact, execution_id: str) -> Execution | None:
         principal=fact.principal,
         at_ms=recorded.at_ms,
         parent=fact.parent,
+        request=fact,
     )
     if fact.rerun is None:
         return state
     original = fact.rerun.of
-    return replace(state, rerun_of=original, request=fact, awaited=Reference(EXECUTION, original, 0))
+    return replace(state, rerun_of=original, awaited=Reference(EXECUTION, original, 0))

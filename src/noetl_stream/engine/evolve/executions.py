@@ -12,7 +12,7 @@ from noetl_stream.engine.evolve.suspensions import signal_received
 from noetl_stream.engine.state import LATEST_MS, NOT_LOADED, Assignment, Chosen, Evaluation, Execution, Timer
 from noetl_stream.model import events
 from noetl_stream.model.messages import path_key
-from noetl_stream.model.outcome import ErrorInfo
+from noetl_stream.model.outcome import PLAYBOOK, ErrorInfo
 
 RESOLVED_KEPT: Final = 4
 """How many resolved references a state keeps, besides those that one decision reads together."""
@@ -107,6 +107,8 @@ def _reference_awaited(state: Execution, fact: events.ReferenceAwaited) -> Execu
 def resolved(state: Execution, fact: events.ReferenceResolved, value: Any) -> Execution:
     if state.awaited is None or state.awaited.key != fact.key:
         return state
+    if state.awaited.store == PLAYBOOK:
+        return replace(state, awaited=None)
     resolved = state.resolved if value is NOT_LOADED else {**state.resolved, fact.key: value}
     return replace(state, awaited=None, resolved=resolved, resolved_at=state.position + 1)
 
@@ -114,6 +116,8 @@ def resolved(state: Execution, fact: events.ReferenceResolved, value: Any) -> Ex
 def _reference_lost(state: Execution, fact: events.ReferenceLost) -> Execution:
     if state.awaited is None or state.awaited.key != fact.key:
         return state
+    if state.awaited.store == PLAYBOOK:
+        return replace(state, awaited=None)
     return replace(state, awaited=None, broken=ErrorInfo("result_lost", fact.reason))
 
 

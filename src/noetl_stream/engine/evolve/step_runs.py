@@ -77,7 +77,8 @@ def end_step(
     else:
         value = step_value(progress)
         ended = replace(run, ended="step.done", value=value)
-    return replace(with_run(state, ended), steps={**state.steps, run.step: value})
+    runs, steps = {**state.runs, run.step_run_id: ended}, {**state.steps, run.step: value}
+    return replace(state, runs=runs, steps=steps)
 
 
 def tolerate(state: Execution, step: str, loop: LoopState) -> Execution:

@@ -10,6 +10,7 @@ from noetl_stream.engine.evolve import Rules, with_run, without
 from noetl_stream.engine.state import Assignment, Execution, RestingBranch, StepRun, WaitingToken
 from noetl_stream.model import events
 from noetl_stream.model.composite import TokenPassed
+from noetl_stream.model.events import Token
 from noetl_stream.model.ids import command_of, step_run_of, timer_of
 from noetl_stream.model.outcome import Payload
 
@@ -80,15 +81,23 @@ def next_evaluated(state: Execution, fact: events.NextEvaluated) -> Execution:
 
 def passed(state: Execution, fact: TokenPassed) -> Execution:
     """As the facts it stands for, one after the other."""
-    run, token = state.runs.get(fact.step_run_id), fact.token
-    if run is None or state.ending:
+    if fact.step_run_id not in state.runs or state.ending:
         return state
+    return entered(state, fact.token, without(state.runs, fact.step_run_id), claimed_at=state.position + 3)
+
+
+def entered(state: Execution, token: Token, others: dict[str, StepRun], claimed_at: int) -> Execution:
+    """The state after a new token was claimed at this position, and a command of its step run was scheduled.
+
+    Args:
+        others: The other step runs.
+    """
     step_run_id = step_run_of(state.execution_id, token.token_id)
-    entered = StepRun(step_run_id, token.step, token, state.ctx, state.steps, claimed_at=state.position + 3)
+    run = StepRun(step_run_id, token.step, token, state.ctx, state.steps, claimed_at=claimed_at)
     command_id = command_of(step_run_id)
     return replace(
         state,
-        runs={**without(state.runs, fact.step_run_id), step_run_id: entered},
+        runs={**others, step_run_id: run},
         assignments={**state.assignments, command_id: Assignment(command_id, step_run_id)},
         step_runs=state.step_runs + 1,
     )

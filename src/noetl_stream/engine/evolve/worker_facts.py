@@ -17,7 +17,7 @@ from noetl_stream.engine.evolve.ctx import check_shared, with_ctx
 from noetl_stream.engine.evolve.loops import end_iteration, loop_at, loop_result, with_loop
 from noetl_stream.engine.evolve.step_runs import bind, classify, contribute, drop_assignment, end_step, step_value
 from noetl_stream.engine.evolve.suspensions import suspend
-from noetl_stream.engine.pipeline import advance_progress, share
+from noetl_stream.engine.pipeline import advance_progress, keep_result, share
 from noetl_stream.engine.state import LATEST_MS, Assignment, Execution, LoopState, RecordedFact, StepRun
 from noetl_stream.errors import PayloadRefused
 from noetl_stream.model import codec, events
@@ -103,8 +103,11 @@ def _has_own_results(execution_id: str, assignment: Assignment, fact: events.Fac
     Whoever holds a reference may read what it leads to, so a worker must not be able to make one up.
     """
     if isinstance(fact, StepRan):
-        found = (one.result.reference for one in fact.tasks)
-        return all(reference is None or _is_own(execution_id, reference) for reference in found)
+        for one in fact.tasks:
+            reference = one.result.reference
+            if reference is not None and not _is_own(execution_id, reference):
+                return False
+        return True
     if isinstance(fact, events.TaskProcessed):
         reference = fact.outcome.result.reference
         if reference is None or _is_own(execution_id, reference):
@@ -267,9 +270,9 @@ def _ended(
 def _ran(state: Execution, assignment: Assignment, fact: StepRan) -> Execution:
     """As the facts it stands for, one after the other."""
     run = state.runs[assignment.step_run_id]
-    progress = assignment.progress.get("") or Progress(vars=run.vars)
-    for processed in fact.processed:
-        progress = advance_progress(progress, processed)
+    progress = assignment.progress.get("") or Progress()
+    for task in fact.tasks:
+        progress = keep_result(progress, task.task, task.outcome(fact.worker, fact.trace_id))
     if not run.started_ms:
         run = replace(run, started_ms=state.at_ms)
     state = replace(
@@ -311,10 +314,10 @@ def _result_form(fact: events.TaskProcessed) -> str:
 def _ran_form(fact: StepRan) -> str:
     if not 1 <= len(fact.tasks) <= MAX_TASKS:
         return f"has {len(fact.tasks)} tasks"
-    if not all(0 <= one.started_ms <= LATEST_MS >= one.ended_ms >= 0 for one in fact.tasks):
-        return "has a time out of range"
     try:
         for one in fact.tasks:
+            if not 0 <= one.started_ms <= LATEST_MS >= one.ended_ms >= 0:
+                return "has a time out of range"
             codec.decode_json(one.result.value)
     except PayloadRefused as error:
         return f"has an invalid result: {error}"

@@ -49,10 +49,11 @@ levels of its loop, ``_pass`` is its pipeline. They are generators that yield ac
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from functools import partial
 from itertools import count
 from typing import Any, Final, TypeVar
+
+from msgspec.structs import replace
 
 from noetl_stream.engine.pipeline import advance_progress, current_task, decide_task, fail_task
 from noetl_stream.engine.runner.lanes import Lanes, Work

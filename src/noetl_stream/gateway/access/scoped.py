@@ -16,7 +16,7 @@ from noetl_stream.lru import LruCache
 from noetl_stream.model.paths import covers
 from noetl_stream.playbook.check.calls import paths_missing
 from noetl_stream.ports.catalog import NotRegistered
-from noetl_stream.ports.operations import Operations
+from noetl_stream.ports.operations import OperationParts, Operations
 from noetl_stream.ports.operations.documents import DocumentPage
 from noetl_stream.ports.operations.executions import (
     ExecutionDocument,
@@ -76,10 +76,13 @@ class Scopes:
 
         scope = _Scope(paths, path_of, self._cursors)
         playbooks = ScopedPlaybooks(operations.playbooks, scope)
-        return operations._replace(
+        return OperationParts(
             executions=cast(Executions, ScopedExecutions(operations.executions, playbooks, scope)),
             feed=ScopedFeed(operations.feed, scope),
             playbooks=playbooks,
+            credentials=operations.credentials,
+            cluster=operations.cluster,
+            access=operations.access,
         )
 
 

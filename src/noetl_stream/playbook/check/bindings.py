@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import ChainMap
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import Final
+
+import msgspec
 
 from noetl_stream.playbook.model.document import ParsedPlaybook
 from noetl_stream.playbook.model.loop import READ_ONLY, LoopDraft
@@ -34,8 +35,7 @@ Names = Mapping[str, Path]
 """Bare names of one namespace and their paths, such as ``{"city": ("iter", "parent", "city")}``."""
 
 
-@dataclass(frozen=True, slots=True)
-class IterNames:
+class IterNames(msgspec.Struct, frozen=True):
     """The keys of ``iter`` at one place: those that rules set, and the iterators of the levels, innermost first.
 
     ``is_fixed``: rules cannot set keys there, as in the ``in`` of an inner loop.
@@ -63,8 +63,7 @@ class IterNames:
 NOTHING_IN_ITER: Final = IterNames((), ())
 
 
-@dataclass(frozen=True, slots=True)
-class Visible:
+class Visible(msgspec.Struct, frozen=True):
     """The names visible at one place.
 
     Attributes:
@@ -91,7 +90,7 @@ class Visible:
     step: str = ""
     keychain: Collection[str] = ()
     waits: bool = False
-    unambiguous: Bindings = field(default_factory=dict)
+    unambiguous: Bindings = msgspec.field(default_factory=dict)
 
 
 class Declarations:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from noetl_stream.playbook.diagnostics import Diagnostic, Problems
 from noetl_stream.playbook.kinds.spec import PLAYBOOK
@@ -20,8 +21,7 @@ UNREGISTERED_SCHEMA: Final = "unregistered_schema"
 """The code of the diagnostic about a schema that the catalog does not have."""
 
 
-@dataclass(frozen=True, slots=True)
-class PlaybookCall:
+class PlaybookCall(msgspec.Struct, frozen=True):
     """A call of a constant path; ``version`` is ``None`` for the latest one or a template."""
 
     path: str

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from typing import Final
+
+from msgspec.structs import replace
 
 from noetl_stream.playbook.diagnostics import Problems
 from noetl_stream.playbook.kinds.inputs import spellings

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Final, TypeVar
+
+import msgspec
 
 from noetl_stream.model.limits import Limits
 from noetl_stream.playbook.check.bindings import Path, Visible
@@ -57,8 +58,7 @@ class ReadLocations:
         return prefixes | found
 
 
-@dataclass(frozen=True, slots=True)
-class TemplateRead:
+class TemplateRead(msgspec.Struct, frozen=True):
     """What a template reads: a namespace, then its keys as far as known."""
 
     path: Path

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import ChainMap
 from collections.abc import Mapping, MutableMapping
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, cast
+
+import msgspec
 
 from noetl_stream.model.ids import digest_of
 from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
@@ -30,8 +31,7 @@ from noetl_stream.playbook.results.document import SchemaDocument, is_schema, re
 from noetl_stream.playbook.yaml.source import PlaybookSource, read_source
 
 
-@dataclass(frozen=True, slots=True)
-class CheckResult:
+class CheckResult(msgspec.Struct, frozen=True):
     """The result of a check: a plan, or the schema of a schema document, unless there are errors; all diagnostics in
     file order; and the calls to look up in a catalog.
     """

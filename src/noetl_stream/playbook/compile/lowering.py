@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Final
+
+import msgspec
+from msgspec.structs import replace
 
 from noetl_stream.playbook.check import bindings
 from noetl_stream.playbook.check.bindings import Declarations
@@ -48,8 +50,7 @@ _REFLECTION: Final = re.compile(r"\b(?:globals|locals|vars|eval|exec|__builtins_
 """Names by which code can reach variables without naming them."""
 
 
-@dataclass(frozen=True, slots=True)
-class Lowering:
+class Lowering(msgspec.Struct, frozen=True):
     """Compiles drafts and reports problems to the collector of ``expressions``."""
 
     document: ParsedPlaybook

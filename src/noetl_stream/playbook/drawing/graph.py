@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
 from typing import Any, Final, Literal
+
+import msgspec
+from msgspec.structs import asdict
 
 from noetl_stream.playbook.net.knowledge import Facts, ended
 from noetl_stream.playbook.net.reach import Reached, reach_of
@@ -16,8 +18,7 @@ SHOWN_CHARS: Final = 40
 ArcKind = Literal["always", "guarded", "failure", "never"]
 
 
-@dataclass(frozen=True, slots=True)
-class Node:
+class Node(msgspec.Struct, frozen=True):
     """A step.
 
     Attributes:
@@ -55,8 +56,7 @@ class Node:
         return [*shown, " · ".join(marks)] if marks else shown
 
 
-@dataclass(frozen=True, slots=True)
-class Edge:
+class Edge(msgspec.Struct, frozen=True):
     """An arc and its guard as written; its kind is ``failure`` if it fires only then, ``never`` if in no run."""
 
     source: str
@@ -72,8 +72,7 @@ class Edge:
         return text if len(text) <= SHOWN_CHARS else f"{text[: SHOWN_CHARS - 1]}…"
 
 
-@dataclass(frozen=True, slots=True)
-class Graph:
+class Graph(msgspec.Struct, frozen=True):
     """The steps and arcs of a playbook, in file order."""
 
     path: str

@@ -6,10 +6,11 @@ Arcs that lead back are drawn upward. Each row is ordered so that few lines cros
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from statistics import fmean
 from typing import Final
+
+import msgspec
 
 from noetl_stream.errors import UsageError
 from noetl_stream.playbook.drawing.graph import Edge, Graph, Node
@@ -34,8 +35,7 @@ Sizes = Mapping[Key, tuple[float, float]]
 Point = tuple[float, float]
 
 
-@dataclass(frozen=True, slots=True)
-class Box:
+class Box(msgspec.Struct, frozen=True):
     """A step: its centre, width and height."""
 
     node: Node
@@ -45,8 +45,7 @@ class Box:
     height: float
 
 
-@dataclass(frozen=True, slots=True)
-class DrawnArc:
+class DrawnArc(msgspec.Struct, frozen=True):
     """An arc: the points from its source to its target, and the centre of its label."""
 
     edge: Edge
@@ -54,8 +53,7 @@ class DrawnArc:
     label_at: Point
 
 
-@dataclass(frozen=True, slots=True)
-class Picture:
+class Picture(msgspec.Struct, frozen=True):
     """A picture; lengths are in pixels."""
 
     width: float

@@ -8,12 +8,12 @@ on the worker and returns the value: text or a mapping.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from inspect import iscoroutinefunction
 from typing import Any, Final, Literal
 
+import msgspec
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 GROUP: Final = "noetl_stream.keychain"
@@ -108,8 +108,7 @@ class OauthSettings(KeychainSettings):
         return self
 
 
-@dataclass(frozen=True, slots=True)
-class InstalledKinds:
+class InstalledKinds(msgspec.Struct, frozen=True):
     """``settings`` models and plugin classes by kind; ``unusable`` says why an installed kind cannot be used."""
 
     settings: Mapping[str, type[BaseModel]]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 from collections.abc import Mapping as MappingOf
-from dataclasses import dataclass
 from typing import Annotated, Any, Final, Literal
 
+import msgspec
 from pydantic import AfterValidator, Field
 
 from noetl_stream.errors import PayloadRefused
@@ -148,8 +148,7 @@ class KeychainEntry(Section):
     kind: Annotated[str, Required(_KEYCHAIN_EXAMPLE), Field(min_length=1)] = ""
 
 
-@dataclass(frozen=True, slots=True)
-class ParsedPlaybook:
+class ParsedPlaybook(msgspec.Struct, frozen=True):
     """The document as read. Parts read elsewhere are kept as nodes; ``entry`` is ``entry_step``, if given."""
 
     name: str

@@ -4,8 +4,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from dataclasses import asdict, dataclass, replace
 from typing import Final, TypeVar
+
+import msgspec
+from msgspec.structs import asdict, replace
 
 from noetl_stream.playbook.diagnostics import Position, Problems
 from noetl_stream.playbook.kinds.inputs import spellings
@@ -23,8 +25,7 @@ _NO_TIMEOUTS: Final = Timeouts()
 _NO_KNOBS: Final = Mapping(Position(1, 1), "")
 
 
-@dataclass(frozen=True, slots=True)
-class Layer:
+class Layer(msgspec.Struct, frozen=True):
     """Defaults of the tasks in a scope. ``knobs`` are nodes, so that their problems have positions."""
 
     timeouts: Timeouts = _NO_TIMEOUTS

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 from collections.abc import Mapping as MappingOf
-from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Annotated, Any, Final, Literal
 
+import msgspec
 from pydantic import Field
 
 from noetl_stream.playbook.diagnostics import Location, Position, Problems
@@ -84,8 +84,7 @@ class LoopFailure(Section):
     tolerated: Part = None
 
 
-@dataclass(frozen=True, slots=True)
-class FailureDraft:
+class FailureDraft(msgspec.Struct, frozen=True):
     """A policy of failed iterations as read: of a level, or of the step for all its levels."""
 
     mode: FailureMode | None = None
@@ -93,8 +92,7 @@ class FailureDraft:
     tolerated_at: Node | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class LoopDraft:
+class LoopDraft(msgspec.Struct, frozen=True):
     """One level of a loop as read; ``inner`` is the level inside. Values not given are ``None``."""
 
     at: MappingKey
@@ -112,12 +110,11 @@ class LoopDraft:
         return [self, *(self.inner.levels() if self.inner else [])]
 
 
-@dataclass(frozen=True, slots=True)
-class _OuterLevels:
+class _OuterLevels(msgspec.Struct, frozen=True):
     """The levels around one: the positions of their iterators, and of the first ``exec: local``."""
 
     depth: int = 0
-    iterators: MappingOf[str, Position] = field(default_factory=dict)
+    iterators: MappingOf[str, Position] = msgspec.field(default_factory=dict)
     local: Position | None = None
 
     def with_level(self, iterator: str | None, at: Node | None, local: Position | None) -> _OuterLevels:

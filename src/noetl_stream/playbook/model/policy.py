@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping as MappingOf
-from dataclasses import dataclass, field
 from typing import Annotated, Any, Final, Literal, get_args
+
+import msgspec
 
 from noetl_stream.model.events import SharedOperation
 from noetl_stream.playbook.diagnostics import Location, Problems, listed
@@ -117,8 +118,7 @@ class SharedEntry(Section):
     value: Part = None
 
 
-@dataclass(frozen=True, slots=True)
-class RuleDraft:
+class RuleDraft(msgspec.Struct, frozen=True):
     """One entry of ``rules``; ``when`` is ``None`` for ``else``."""
 
     when: Node | None
@@ -126,8 +126,7 @@ class RuleDraft:
     at: Node
 
 
-@dataclass(frozen=True, slots=True)
-class AdmitDraft:
+class AdmitDraft(msgspec.Struct, frozen=True):
     """Admission as read: conditions, each with whether to allow."""
 
     rules: list[tuple[Node | None, bool]]
@@ -137,8 +136,7 @@ class AdmitDraft:
 Write = tuple[MappingKey, Node]
 
 
-@dataclass(frozen=True, slots=True)
-class SharedDraft:
+class SharedDraft(msgspec.Struct, frozen=True):
     """A contribution to one key; ``value`` is ``None`` for ``count``."""
 
     key: MappingKey
@@ -146,8 +144,7 @@ class SharedDraft:
     value: Node | None
 
 
-@dataclass(frozen=True, slots=True)
-class ActionDraft:
+class ActionDraft(msgspec.Struct, frozen=True):
     """A task rule as read. ``writes`` are by namespace: ``ctx``, ``iter``, ``vars``. ``shared`` goes to ``ctx``."""
 
     when: Node | None
@@ -159,12 +156,11 @@ class ActionDraft:
     max_delay_s: float = 300.0
     to: str | None = None
     to_node: Node | None = None
-    writes: MappingOf[str, list[Write]] = field(default_factory=dict)
-    shared: list[SharedDraft] = field(default_factory=list)
+    writes: MappingOf[str, list[Write]] = msgspec.field(default_factory=dict)
+    shared: list[SharedDraft] = msgspec.field(default_factory=list)
 
 
-@dataclass(frozen=True, slots=True)
-class PolicyDraft:
+class PolicyDraft(msgspec.Struct, frozen=True):
     """A task's policy as read. ``is_complete``: every rule could be read."""
 
     rules: list[ActionDraft]

@@ -9,9 +9,10 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 from collections.abc import Mapping as MappingOf
-from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar, Final, TypeVar, get_args
 
+import msgspec
+from msgspec.structs import replace
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic.fields import FieldInfo
 
@@ -32,22 +33,19 @@ _TYPES: Final = {
 """The type that a pydantic error asks for, as messages name it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Required:
+class Required(msgspec.Struct, frozen=True):
     """The key is required. ``hint`` shows how to write it."""
 
     hint: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Reserved:
+class Reserved(msgspec.Struct, frozen=True):
     """A reserved key: only its neutral values are accepted (LANGUAGE §1 *Placeholders*)."""
 
     neutral: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class PartMark:
+class PartMark(msgspec.Struct, frozen=True):
     """The key's value is kept as a node, to be read elsewhere."""
 
 
@@ -300,8 +298,7 @@ def _words(annotation: Any) -> list[str]:
     return [item for item in inner if isinstance(item, str)] or [word for item in inner for word in _words(item)]
 
 
-@dataclass(frozen=True, slots=True)
-class InvalidValue:
+class InvalidValue(msgspec.Struct, frozen=True):
     """One invalid value. ``key`` is the key of the validated mapping that holds it."""
 
     key: str

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Final, Literal
+
+import msgspec
+from msgspec.structs import replace
 
 from noetl_stream.playbook.diagnostics import Location, Problems, did_you_mean
 from noetl_stream.playbook.kinds.spec import WORKBOOK, Kinds
@@ -121,8 +123,7 @@ class Arc(Section):
     spec: Annotated[Any, Reserved()] = None
 
 
-@dataclass(frozen=True, slots=True)
-class ArcDraft:
+class ArcDraft(msgspec.Struct, frozen=True):
     """An arc as read. ``target`` is the node with the step's name."""
 
     step: str
@@ -132,25 +133,22 @@ class ArcDraft:
     at: Node
 
 
-@dataclass(frozen=True, slots=True)
-class RouterDraft:
+class RouterDraft(msgspec.Struct, frozen=True):
     """``next`` as read."""
 
-    arcs: list[ArcDraft] = field(default_factory=list)
+    arcs: list[ArcDraft] = msgspec.field(default_factory=list)
     routing: Routing = "exclusive"
     wait: WaitPlan | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class JoinDraft:
+class JoinDraft(msgspec.Struct, frozen=True):
     """How many tokens a step waits for; ``at`` is the node that says so."""
 
     tokens: Join
     at: Node
 
 
-@dataclass(frozen=True, slots=True)
-class StepDraft:
+class StepDraft(msgspec.Struct, frozen=True):
     """A step as read."""
 
     name: str
@@ -368,8 +366,7 @@ def _read_tool(
     return tasks
 
 
-@dataclass(frozen=True, slots=True)
-class _Tool:
+class _Tool(msgspec.Struct, frozen=True):
     """Reads the entries of a pipeline, at any depth of constructs."""
 
     kinds: Kinds

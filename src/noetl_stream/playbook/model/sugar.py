@@ -8,9 +8,9 @@ ends the pipeline.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Annotated, Final, TypeAlias
 
+import msgspec
 from pydantic import Field
 
 from noetl_stream.playbook.diagnostics import Location, Problems
@@ -64,8 +64,7 @@ class Round(Section):
 WORDS: Final[dict[str, type[Section]]] = {"choose": ChooseEntry, "while": WhileEntry, "until": UntilEntry}
 
 
-@dataclass(frozen=True, slots=True)
-class Branch:
+class Branch(msgspec.Struct, frozen=True):
     """A guard and the tasks it leads to; ``when`` is ``None`` for ``else``."""
 
     when: Node | None
@@ -73,8 +72,7 @@ class Branch:
     body: Sequence[Item]
 
 
-@dataclass(frozen=True, slots=True)
-class Construct:
+class Construct(msgspec.Struct, frozen=True):
     """A construct as read. ``while`` and ``until`` have one branch."""
 
     name: str

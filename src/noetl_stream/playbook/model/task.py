@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping as MappingOf
-from dataclasses import dataclass, replace
 from typing import Annotated, Any, Final
 
+import msgspec
+from msgspec.structs import replace
 from pydantic import BaseModel, Field
 
 from noetl_stream.playbook.diagnostics import MAX_DIAGNOSTICS, Location, Problems, did_you_mean, listed, misspelt
@@ -45,8 +46,7 @@ class ResultSpec(Section):
     schema_: Annotated[Part, Required()] = Field(None, alias="schema")
 
 
-@dataclass(frozen=True, slots=True)
-class TaskDraft:
+class TaskDraft(msgspec.Struct, frozen=True):
     """A task as read. ``kind`` is ``None`` if unknown. ``inputs`` are rendered, ``verbatim`` nodes never are.
     ``knobs`` and ``timeouts`` are the effective ones, merged over those of the outer scopes. ``schema`` is that of its
     result, ``schema_at`` where it stands."""

@@ -8,8 +8,10 @@ that input, else over the entry's inputs; its ``spec`` over the entry's. Both me
 from __future__ import annotations
 
 from collections.abc import Mapping as MappingOf
-from dataclasses import dataclass, field, replace
 from typing import Annotated, Final
+
+import msgspec
+from msgspec.structs import replace
 
 from noetl_stream.playbook.diagnostics import Location, Problems, did_you_mean, listed
 from noetl_stream.playbook.kinds.inputs import spellings
@@ -46,8 +48,7 @@ class ListedEntry(Section):
     tool: Annotated[Part, Required("- { name: …, tool: { kind: …, … } }")] = None
 
 
-@dataclass(frozen=True, slots=True)
-class WorkbookEntry:
+class WorkbookEntry(msgspec.Struct, frozen=True):
     """An entry as read; ``at`` is its name. ``draft`` is ``None`` if it cannot be called."""
 
     at: Location
@@ -55,12 +56,11 @@ class WorkbookEntry:
     draft: TaskDraft | None
 
 
-@dataclass(frozen=True, slots=True)
-class Workbook:
+class Workbook(msgspec.Struct, frozen=True):
     """The entries by name, and which of them are used."""
 
     entries: MappingOf[str, WorkbookEntry]
-    used: set[str] = field(default_factory=set)
+    used: set[str] = msgspec.field(default_factory=set)
 
     def called(self, node: Mapping, name: str, problems: Problems) -> tuple[Mapping, str] | None:
         """The task that a call runs, and its origin; ``None``, after reporting, if it has none.

@@ -6,9 +6,10 @@ Source: LANGUAGE §4, §7. More may follow here than ever does, since a guard th
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import combinations
 from typing import Any, Final
+
+import msgspec
 
 from noetl_stream.playbook.net.knowledge import UNKNOWN, Facts, are_opposite, ended
 from noetl_stream.playbook.plan import AdmitRule, ArcPlan, Plan, StepPlan
@@ -18,8 +19,7 @@ MAX_OPEN_ARCS: Final = 4
 combinations are: none of them, each alone, and all: those from which most tokens and fewest tokens follow."""
 
 
-@dataclass(frozen=True, slots=True)
-class Departure:
+class Departure(msgspec.Struct, frozen=True):
     """What may follow a step run.
 
     Attributes:
@@ -33,8 +33,7 @@ class Departure:
     rests: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Flow:
+class Flow(msgspec.Struct, frozen=True):
     """The possible departures of every step, and how its admission decides.
 
     Attributes:

@@ -6,9 +6,9 @@ A guard is evaluated with the values that are certain; one that reads another va
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
+import msgspec
 from jinja2 import nodes
 
 from noetl_stream.model.outcome import Payload, Reference
@@ -37,8 +37,7 @@ class Partial(dict[str, Any]):
         return UNKNOWN
 
 
-@dataclass(frozen=True, slots=True)
-class Facts:
+class Facts(msgspec.Struct, frozen=True):
     """What is certain where guards are evaluated.
 
     Attributes:

@@ -7,8 +7,10 @@ for all.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
 from typing import NamedTuple
+
+import msgspec
+from msgspec.structs import replace
 
 from noetl_stream.playbook.check.graph import arcs_of, concurrent_steps, reach, reversed_arcs
 from noetl_stream.playbook.diagnostics import MAX_LISTED, Firing, Problems, listed
@@ -81,8 +83,7 @@ def _arrivals(reached: Reached, name: str, questions: Inquiry) -> Arrivals | Non
     return arrivals if is_complete else None
 
 
-@dataclass(frozen=True, slots=True)
-class _Proof:
+class _Proof(msgspec.Struct, frozen=True):
     """Reports findings about what is reached."""
 
     reached: Reached

@@ -7,7 +7,8 @@ because of them (a cyclic wait); so the steps known to run grow from the entry u
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from noetl_stream.playbook.diagnostics import Firing
 from noetl_stream.playbook.net.flow import Departure, Flow, flow_of
@@ -15,8 +16,7 @@ from noetl_stream.playbook.net.knowledge import Facts
 from noetl_stream.playbook.plan import Plan
 
 
-@dataclass(frozen=True, slots=True)
-class Reached:
+class Reached(msgspec.Struct, frozen=True):
     """The steps that runs reach.
 
     Attributes:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping as MappingOf
-from dataclasses import dataclass
 from typing import Annotated, Any
+
+import msgspec
 
 from noetl_stream.playbook.diagnostics import BareLocation, Position, Problems
 from noetl_stream.playbook.model.document import check_kind, read_metadata
@@ -22,8 +23,7 @@ class SchemaRoot(Section):
     spec: Annotated[Part, Required("spec: { type: object, properties: { … } }")] = None
 
 
-@dataclass(frozen=True, slots=True)
-class SchemaDocument:
+class SchemaDocument(msgspec.Struct, frozen=True):
     """A document of ``kind: Schema``: a JSON Schema with an address. ``labels`` are ``metadata.labels``."""
 
     digest: str

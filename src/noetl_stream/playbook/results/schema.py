@@ -7,10 +7,11 @@ linear time, and no subschema recurses along two ways. An unknown keyword would 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
 from typing import Annotated, Any, Final
+
+import msgspec
 
 from noetl_stream.model.codec import encode
 from noetl_stream.playbook.diagnostics import Location, Problems, did_you_mean
@@ -54,8 +55,7 @@ class NamedSchema(Section):
     version: str | None = None
 
 
-@dataclass(frozen=True)
-class ResultSchema:
+class ResultSchema(msgspec.Struct, frozen=True, dict=True):
     """What a task's result must match: ``content``, a JSON Schema, or the one at ``address`` (``PATH[@VERSION]``)."""
 
     content: Any = None

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import Any, Final
 
+import msgspec
 from ruamel.yaml.comments import CommentedMap, CommentedSeq
 from ruamel.yaml.error import CommentMark
 from ruamel.yaml.tokens import CommentToken
@@ -27,8 +27,7 @@ Key = str | int
 """A key of a mapping, or an index of a sequence."""
 
 
-@dataclass(frozen=True, slots=True)
-class FileLayout:
+class FileLayout(msgspec.Struct, frozen=True):
     """How a file is laid out.
 
     ``mapping`` and ``dash`` are the columns that a nested mapping, and the dashes of a nested sequence, stand to the
@@ -40,16 +39,14 @@ class FileLayout:
     spaced: bool = True
 
 
-@dataclass(slots=True)
-class Remark:
+class Remark(msgspec.Struct):
     """What is said about an entry: the lines ``before`` it, of which empty ones are blank, and the end of its line."""
 
-    before: list[str] = field(default_factory=list)
+    before: list[str] = msgspec.field(default_factory=list)
     end: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class _Entry:
+class _Entry(msgspec.Struct, frozen=True):
     line: int
     column: int
     container: Any

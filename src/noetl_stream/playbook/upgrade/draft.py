@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
+import msgspec
 from ruamel.yaml.comments import CommentedMap, CommentedSeq
 from ruamel.yaml.scalarstring import DoubleQuotedScalarString, LiteralScalarString, SingleQuotedScalarString
 
@@ -22,8 +22,7 @@ _FLOW_ITEMS: Final = 4
 WORDS: Final = ("choose", "while", "until")
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Note:
+class Note(msgspec.Struct, frozen=True, order=True):
     """What the converter did or could not do. ``line`` starts at 1, in the file as it was.
 
     ``changed``: the same in another form. ``assumed``: what it means is not certain. ``decide``: a person must.
@@ -38,8 +37,7 @@ class Note:
         return {"line": self.line, "kind": self.kind, "rule": self.rule, "message": self.message}
 
 
-@dataclass(slots=True)
-class Draft:
+class Draft(msgspec.Struct):
     """The document, and what rules need to rewrite it.
 
     Attributes:
@@ -51,9 +49,9 @@ class Draft:
     root: CommentedMap
     comments: Comments
     kinds: Kinds
-    notes: list[Note] = field(default_factory=list)
+    notes: list[Note] = msgspec.field(default_factory=list)
     rule: str = ""
-    results: dict[str, str] = field(default_factory=dict)
+    results: dict[str, str] = msgspec.field(default_factory=dict)
 
     @property
     def was_older(self) -> bool:

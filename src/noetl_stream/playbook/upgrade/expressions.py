@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 Path = tuple[str | int, ...]
 """A name and what is read of it: ``fetch.data[0]`` is ``("fetch", "data", 0)``."""
@@ -29,8 +30,7 @@ _OPENING: Final = frozenset("([{")
 _CLOSING: Final = frozenset(")]}")
 
 
-@dataclass(frozen=True, slots=True)
-class _Found:
+class _Found(msgspec.Struct, frozen=True):
     """A path in a list of tokens: its parts, each with the index of the token after it."""
 
     path: Path

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import io
 import re
-from dataclasses import dataclass
 from difflib import SequenceMatcher
 from typing import Any, Final
 
+import msgspec
 from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap, CommentedSeq
 from ruamel.yaml.emitter import Emitter
@@ -29,8 +29,7 @@ _SPACED: Final = re.compile(r"(?<![{$])\{ ")
 _TIGHT: Final = re.compile(r"(?<![{$])\{\w")
 
 
-@dataclass(frozen=True, slots=True)
-class RoundTrip:
+class RoundTrip(msgspec.Struct, frozen=True):
     """A playbook that can be rewritten: ``root`` is changed in place.
 
     ``unchanged`` is how ruamel writes it before any change, with line ends as in ``text``.

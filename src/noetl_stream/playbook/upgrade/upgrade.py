@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from typing import Any, Final
 
+import msgspec
+from msgspec.structs import replace
 from ruamel.yaml.comments import CommentedMap, CommentedSeq
 
 from noetl_stream.model.limits import Limits
@@ -23,8 +24,7 @@ _OPEN: Final = "open"
 _LEFT: Final = "check"
 
 
-@dataclass(frozen=True, slots=True)
-class Upgraded:
+class Upgraded(msgspec.Struct, frozen=True):
     """A playbook in the present language.
 
     Attributes:

@@ -3,15 +3,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import Final, get_args
+
+import msgspec
+from msgspec.structs import replace
 
 from noetl_stream.model.events import SharedOperation
 from noetl_stream.playbook.diagnostics import Location, Problems
 
 
-@dataclass(frozen=True, slots=True)
-class RejectedKey:
+class RejectedKey(msgspec.Struct, frozen=True):
     """A key that is an error; ``hint`` says what to write instead (LANGUAGE §3 *Rejected*).
 
     ``place`` is the path from its mapping to where its value is checked all the same; empty if nothing there fits.

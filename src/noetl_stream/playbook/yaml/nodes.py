@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field, replace
 from typing import Any
+
+import msgspec
+from msgspec.structs import replace
 
 from noetl_stream.playbook.diagnostics import Position
 from noetl_stream.template.runtime.access import kind_of as kind_of_value
@@ -13,8 +15,7 @@ from noetl_stream.template.runtime.access import kind_of as kind_of_value
 Plain = str | int | float | bool | None
 
 
-@dataclass(frozen=True, slots=True)
-class Scalar:
+class Scalar(msgspec.Struct, frozen=True):
     """A single value. ``start`` and ``end`` are offsets of its spelling in the source text."""
 
     value: Plain
@@ -28,8 +29,7 @@ class Scalar:
         return self.value
 
 
-@dataclass(frozen=True, slots=True)
-class Sequence:
+class Sequence(msgspec.Struct, frozen=True):
     items: list[Node]
     mark: Position
     pointer: str
@@ -38,8 +38,7 @@ class Sequence:
         return [item.plain() for item in self.items]
 
 
-@dataclass(frozen=True, slots=True)
-class MappingKey:
+class MappingKey(msgspec.Struct, frozen=True):
     """A mapping key with its position; ``pointer`` is that of its value."""
 
     name: str
@@ -47,14 +46,13 @@ class MappingKey:
     pointer: str
 
 
-@dataclass(frozen=True, slots=True)
-class Mapping:
+class Mapping(msgspec.Struct, frozen=True):
     """``keys`` and ``values`` have the same names, in file order."""
 
     mark: Position
     pointer: str
-    keys: dict[str, MappingKey] = field(default_factory=dict)
-    values: dict[str, Node] = field(default_factory=dict)
+    keys: dict[str, MappingKey] = msgspec.field(default_factory=dict)
+    values: dict[str, Node] = msgspec.field(default_factory=dict)
 
     def plain(self) -> Any:
         return {name: value.plain() for name, value in self.values.items()}

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from noetl_stream.playbook.diagnostics import Position
 from noetl_stream.playbook.yaml.nodes import Scalar
@@ -17,8 +18,7 @@ _ESCAPE: Final = re.compile(r"\\(?:x..|u.{4}|U.{8}|.)", re.DOTALL)
 _LINE_JOIN: Final = re.compile(r"\\\r?\n\s*")
 
 
-@dataclass(frozen=True, slots=True)
-class InText:
+class InText(msgspec.Struct, frozen=True):
     """A position in a scalar's text, mapped to the file on first use.
 
     ``line`` and ``column`` start at 1. ``mark`` is the scalar's own if the position cannot be mapped.

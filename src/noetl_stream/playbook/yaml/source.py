@@ -9,9 +9,9 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, Final
 
+import msgspec
 from ruamel.yaml import YAML, events
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from ruamel.yaml.reader import ReaderError
@@ -67,8 +67,7 @@ class _NumberOutOfRange(ValueError):
     """A number that JSON or a 64-bit integer cannot hold."""
 
 
-@dataclass(frozen=True, slots=True)
-class PlaybookSource:
+class PlaybookSource(msgspec.Struct, frozen=True):
     """A playbook as text and as a tree."""
 
     text: str

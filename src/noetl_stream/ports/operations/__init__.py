@@ -6,18 +6,41 @@ asks a gateway over HTTP. Answers are documents (:mod:`noetl_stream.ports.operat
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from noetl_stream.ports.operations.access import Access
-from noetl_stream.ports.operations.cluster import Cluster
-from noetl_stream.ports.operations.credentials import CredentialStore
-from noetl_stream.ports.operations.executions import Executions
-from noetl_stream.ports.operations.feed import Feed
-from noetl_stream.ports.operations.playbooks import Playbooks
+if TYPE_CHECKING:  # a command imports what it calls
+    from noetl_stream.ports.operations.access import Access
+    from noetl_stream.ports.operations.cluster import Cluster
+    from noetl_stream.ports.operations.credentials import CredentialStore
+    from noetl_stream.ports.operations.executions import Executions
+    from noetl_stream.ports.operations.feed import Feed
+    from noetl_stream.ports.operations.playbooks import Playbooks
 
 
-class Operations(NamedTuple):
+class Operations(Protocol):
     """The verbs, by noun."""
+
+    @property
+    def executions(self) -> Executions: ...
+
+    @property
+    def feed(self) -> Feed: ...
+
+    @property
+    def playbooks(self) -> Playbooks: ...
+
+    @property
+    def credentials(self) -> CredentialStore: ...
+
+    @property
+    def cluster(self) -> Cluster: ...
+
+    @property
+    def access(self) -> Access: ...
+
+
+class OperationParts(NamedTuple):
+    """:class:`Operations` of parts that are there."""
 
     executions: Executions
     feed: Feed

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final, TypeAlias
 
+import msgspec
 from jinja2 import nodes
 
 from noetl_stream.template.compile.parsing import place_of
@@ -60,8 +60,7 @@ class Findings:
             self._problems.append(TemplateFinding(code, message, hint, self._pointer, line, column, name=name))
 
 
-@dataclass(frozen=True, slots=True)
-class Names:
+class Names(msgspec.Struct, frozen=True):
     """The names that can be used at one place of a playbook."""
 
     namespaces: frozenset[str]

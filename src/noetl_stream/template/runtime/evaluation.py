@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
 import msgspec
@@ -121,8 +120,7 @@ class TemplateText(msgspec.Struct, frozen=True):
     expressions_only: bool = True
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Template:
+class Template(msgspec.Struct, frozen=True, eq=False):
     """A compiled value, for :func:`render`.
 
     Attributes:
@@ -142,12 +140,11 @@ class Template:
     paths: frozenset[tuple[str, ...]]
     text: TemplateText
     steps: tuple[str | None, ...]
-    build: Evaluate = field(repr=False)
+    build: Evaluate
     path: tuple[str | int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Guard:
+class Guard(msgspec.Struct, frozen=True, eq=False):
     """A compiled condition, for :func:`holds`.
 
     Attributes:
@@ -166,7 +163,7 @@ class Guard:
     comparisons: tuple[Comparison, ...]
     text: TemplateText
     steps: tuple[str | None, ...]
-    expression: Expression = field(repr=False)
+    expression: Expression
 
 
 class NoValue:

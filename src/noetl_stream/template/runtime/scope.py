@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any, Final, NoReturn, TypeAlias
 
 import msgspec
@@ -79,8 +78,7 @@ ABSENT: Final = Absent()
 """A known value that is missing, such as an error or a result not there yet. Not the same as undefined."""
 
 
-@dataclass(frozen=True, slots=True)
-class Scope:
+class Scope(msgspec.Struct, frozen=True):
     """The data for one rendering.
 
     Attributes:
@@ -92,7 +90,7 @@ class Scope:
     """
 
     namespaces: Mapping[str, Any]
-    references: References = field(default_factory=dict)
+    references: References = msgspec.field(default_factory=dict)
     limits: Limits = DEFAULT_LIMITS
     budget: Budget | None = None
 

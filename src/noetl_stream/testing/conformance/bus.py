@@ -108,6 +108,21 @@ class BusConformance:
         assert closed.heard.empty()
         await other.close()
 
+    async def test_messages_are_handled_one_after_the_other(self, bus: Bus) -> None:
+        steps: asyncio.Queue[bytes] = asyncio.Queue()
+
+        async def slow(subject: str, body: bytes, reply: str) -> None:
+            steps.put_nowait(b"begin " + body)
+            await asyncio.sleep(0)
+            steps.put_nowait(b"end " + body)
+
+        subscription = await bus.listen("noetl.x", slow)
+        for body in (b"1", b"2"):
+            bus.send("noetl.x", body)
+        found = [await asyncio.wait_for(steps.get(), TIMEOUT_S) for _ in range(4)]
+        assert found == [b"begin 1", b"end 1", b"begin 2", b"end 2"]
+        await subscription.close()
+
     async def test_a_failing_handler_does_not_end_the_subscription(self, bus: Bus) -> None:
         ear = RecordingHandler()
 

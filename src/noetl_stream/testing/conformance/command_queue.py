@@ -14,7 +14,9 @@ import asyncio
 from collections.abc import Collection
 
 from noetl_stream.errors import UsageError
+from noetl_stream.model.ids import PARTITIONS, partition_of
 from noetl_stream.ports.command_queue import CommandQueue, CommandSource, Delivery, QueuedCommand, QueuedPool
+from noetl_stream.ports.subjects import command_subject
 from noetl_stream.testing.waiting import TIMEOUT_S, expect_error, until_it_is
 
 
@@ -23,7 +25,7 @@ def command(command_id: str, *, issue: int = 1, pool: str = "default", body: byt
 
 
 async def issue(queue: CommandQueue, *commands: QueuedCommand) -> None:
-    await asyncio.wait_for(queue.issue(commands), TIMEOUT_S)
+    await asyncio.wait_for(queue.issue(commands, {}), TIMEOUT_S)
 
 
 async def take(source: CommandSource, count: int) -> list[Delivery]:
@@ -56,6 +58,7 @@ class CommandQueueConformance:
         await issue(queue, command("c1", body=b'{"step":"fetch"}'))
         (delivery,) = await take(source, 1)
         assert delivery.body == b'{"step":"fetch"}'
+        assert delivery.subject == command_subject("default", "run-1", "c1")
         assert delivery.num_delivered == 1
         assert delivery.stored_ms > 0
 
@@ -198,6 +201,33 @@ class CommandQueueConformance:
         else:
             raise AssertionError("no command was younger than the connection")
         await source.close()
+
+    async def test_commands_are_taken_under_the_fence_of_their_partition_alone(self, queue: CommandQueue) -> None:
+        partition = partition_of("run-1")
+        (first,) = (await queue.fence("one", {partition: 1})).values()
+        (second,) = (await queue.fence("other", {partition: 2})).values()
+        assert await queue.issue([command("c1")], {partition: first}) == {partition}
+        assert await queue.issue([command("c1")], {}) == {partition}
+        assert await queue.issue([command("c2", issue=2)], {partition: first}) == {partition}
+        assert await queue.present() == set()
+        assert await queue.issue([command("c1"), command("c2")], {partition: second}) == set()
+        assert await queue.present() == {"c1", "c2"}
+
+    async def test_only_a_later_epoch_replaces_a_fence(self, queue: CommandQueue) -> None:
+        fences = await queue.fence("one", dict.fromkeys(range(PARTITIONS), 5))
+        assert fences.keys() == set(range(PARTITIONS))
+        assert await queue.fence("other", {0: 5, 1: 4, 2: 6}) == {2: max(fences.values()) + 1}
+        assert await queue.fence("one", {0: 5, 1: 5, 2: 5}) == {0: fences[0], 1: fences[1]}
+
+    async def test_a_repeated_fence_is_the_same(self, queue: CommandQueue) -> None:
+        fences = await queue.fence("one", {0: 1, 1: 1})
+        assert await queue.fence("one", {0: 1, 1: 1}) == fences
+
+    async def test_a_fence_is_no_command(self, queue: CommandQueue, source: CommandSource) -> None:
+        fences = await queue.fence("one", dict.fromkeys(range(PARTITIONS), 1))
+        await queue.issue([command("c1", pool="small")], fences)
+        assert await queue.present() == {"c1"}
+        assert await queue.pools() == [QueuedPool("default", 0, 0, 0), QueuedPool("small", 1, 0, 0)]
 
     async def test_an_id_that_is_not_valid_in_a_subject_is_refused(self, queue: CommandQueue) -> None:
         for bad in (command("a b"), command("c1", pool="x.y"), command("c1")._replace(execution_id="*")):

@@ -60,10 +60,12 @@ class ReadingConformance:
         assert await store.journal("a") == stored
         assert await store.journal("a", after=2) == stored[2:]
         assert await store.journal("a", after=1, limit=2) == stored[1:3]
-        entries = await store.journals(["a", "b", "c"])
+        entries = await store.journals({"a": 0, "b": 0, "c": 0})
         assert list(events_of("a", entries["a"])) == stored
         assert list(events_of("b", entries["b"])) == [as_stored(entry_row("b", 1))] and entries["c"] == []
-        assert await store.journals([]) == {}
+        assert await store.journals({}) == {}
+        rest = await store.journals({"a": 2, "b": 1}, 1)
+        assert [list(events_of(name, rest[name])) for name in "ab"] == [stored[2:3], []]
 
     async def test_living_executions_are_those_of_the_partitions_that_have_not_ended(self, store: Store) -> None:
         rows = [

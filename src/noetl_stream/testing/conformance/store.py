@@ -32,6 +32,7 @@ from noetl_stream.ports.store import (
     TimerRow,
 )
 from noetl_stream.testing.conformance.listing import DeletingConformance, ListingConformance, ReadingConformance
+from noetl_stream.testing.conformance.snapshots import SnapshotConformance
 from noetl_stream.testing.conformance.store_rows import (
     LEASE_S,
     EndLeases,
@@ -272,7 +273,7 @@ class CommitConformance:
         for start in range(0, 150, 50):
             tick = following(tick, entries=small[start : start + 50])
             await store.commit(tick)
-        journals = await store.journals(["large", "small"])
+        journals = await store.journals({"large": 0, "small": 0})
         assert journals["large"] == journals["small"]
         assert list(events_of("large", journals["large"])) == [as_stored(event) for event in large]
         assert await store.execution("large") == execution_row("large")
@@ -434,6 +435,7 @@ class StoreConformance(
     SuspicionConformance,
     CommitConformance,
     ReadingConformance,
+    SnapshotConformance,
     WaitingConformance,
     ObjectUseConformance,
     ListingConformance,

@@ -24,6 +24,7 @@ from noetl_stream.engine.decide.evaluation import questions_of
 from noetl_stream.engine.effects import answer_claim, build_command
 from noetl_stream.engine.replay import replay
 from noetl_stream.engine.rerun import JournalSummary, reuse
+from noetl_stream.engine.snapshot import decode_state, encode_state
 from noetl_stream.engine.state import Assignment, Execution, RecordedFact
 from noetl_stream.model import codec, events
 from noetl_stream.model.composite import expanded
@@ -226,8 +227,11 @@ class Scenario:
         state = self.replayed()
         if state != replace(self.execution, resolved={}):
             raise InvariantBroken(f"the journal yields the state: {state} is not {self.execution}")
+        restored = decode_state(encode_state(self.execution))
+        if restored != state:
+            raise InvariantBroken(f"a snapshot restores the state: {restored} is not {state}")
         self._takeovers.add(len(self.inputs))
-        self.state = state
+        self.state = restored
 
     def feed(self, recorded: RecordedFact) -> Advanced:
         """Folds one input, and evaluates the templates that the execution then awaits, unless ``evaluates`` is false.
@@ -349,7 +353,7 @@ class Scenario:
         journal: list[JournalEntry] = []
         for number, recorded in enumerate(self.inputs):
             if number in self._takeovers and state is not None:
-                state = replace(state, resolved={})
+                state = decode_state(encode_state(state))
             advanced = advance(self.plan, state, recorded, self.execution_id)
             journal += _entries(recorded, advanced)
             state = advanced.state

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from msgspec.structs import replace
 
 from noetl_stream.engine.replay import replay
 from noetl_stream.model import codec
 from noetl_stream.model.composite import expanded
-from noetl_stream.model.events import ExecutionReused, Fact, StepScheduled, TokenClaimed, TokenEnqueued
+from noetl_stream.model.events import ExecutionReused, Fact, NextEvaluated, StepScheduled, TokenClaimed, TokenEnqueued
 from noetl_stream.model.ids import PARTITIONS, partition_of
 from noetl_stream.playbook.plan import Plan
-from noetl_stream.ports.store import StoredEvent
+from noetl_stream.ports.store import ExecutionRow, StoredEvent
 from noetl_stream.server.server import Server
 from noetl_stream.testing.entries import names_of
 from noetl_stream.testing.scenario.invariants import missed_decisions
@@ -27,7 +30,8 @@ async def memory_problems(world: SimulatedWorld, server: Server) -> list[str]:
         owned, view = server.ownership.get(partition_of(execution_id)), views[partition_of(execution_id)]
         if owned is None or (view.owner, view.epoch) != (server.owner, owned.epoch) or executions.state is None:
             continue
-        if replay(execution_id, await world.store.journal(execution_id, -1)) != executions.state:
+        held = replace(executions.state, resolved={})  # which only its server has
+        if replay(execution_id, await world.store.journal(execution_id, -1)) != held:
             problems.append(f"{execution_id}: the journal folds to a state other than {server.owner} holds")
         if isinstance(executions.plan, Plan) and (follows := missed_decisions(executions.plan, executions.state)):
             problems.append(f"{execution_id}: is not quiescent: {follows}")
@@ -43,7 +47,7 @@ async def quarantine_problems(faults: FaultPlan) -> list[str]:
     kept = {letter.row.execution_id for letter in letters} - {poisoned}
     problems += [f"{execution_id}: has a dead letter" for execution_id in kept]
     row = tables.executions.get(poisoned)
-    if poisoned and poisoned not in world.refused and (row is None or row.status != "quarantined"):
+    if poisoned and poisoned not in world.clients.refused and (row is None or row.status != "quarantined"):
         problems.append(f"{poisoned}: is not set aside, although it cannot be folded")
     return problems
 
@@ -56,10 +60,11 @@ def _quarantined(world: SimulatedWorld) -> set[str]:
 async def final_problems(faults: FaultPlan) -> list[str]:
     """Everything that is wrong in the world of these faults once it is quiescent."""
     world = faults.world
-    problems = [f"ended before its time: {role}" for role in world.ended]
+    clients = world.clients
+    problems = [f"ended before its time: {role}" for role in world.ended] + clients.problems
     set_aside = faults.poison.execution_id if faults.poison is not None and faults.poison.strikes else ""
-    for execution_id, (submission, job) in {**world.accepted, **world.refused}.items():
-        if execution_id == set_aside and execution_id in world.refused:
+    for execution_id, (submission, job) in {**clients.accepted, **clients.refused}.items():
+        if execution_id == set_aside and execution_id in clients.refused:
             continue  # it has not begun
         journal = await world.store.journal(execution_id, -1)
         if await world.store.request(execution_id, submission.request_id) is None:
@@ -69,7 +74,7 @@ async def final_problems(faults: FaultPlan) -> list[str]:
             problems += _effect_problems(faults, execution_id, journal)
         problems += _record_problems(world, execution_id, journal)
     for execution_id in await world.store.live_executions(range(PARTITIONS)):
-        if execution_id not in world.accepted:
+        if execution_id not in clients.accepted:
             problems.append(f"{execution_id}: a child has not ended")
     problems += [f"{execution_id}: is stuck: nothing ends its wait" for execution_id in await world.store.stuck(100)]
     if standing := await world.broker.command_queue.present():
@@ -93,18 +98,38 @@ async def _execution_problems(
     state, shown = replay(execution_id, journal), (row.status, row.position, codec.decode_json(row.ctx))
     if state is None or (state.status, state.position, state.ctx) != shown:
         problems.append(f"{execution_id}: the journal folds to an end other than its row")
-    if execution_id in world.refused and job.accepted:
+    is_given_up = faults.touches and any(b"lease_exhausted" in entry.data for entry in journal)
+    if job.ends == "anyhow" or is_given_up:  # in the second case its leases were ended repeatedly
+        return problems
+    if execution_id in world.clients.refused and job.accepted:
         problems.append(f"{execution_id} ({job.name}): was rejected")
-    result = codec.decode_json(codec.decode_payload(row.result).value) if row.result else None
-    is_given_up = faults.touches and b"lease_exhausted" in (row.error or b"")  # its leases were ended repeatedly
-    if (row.status, result) != (job.status, job.result) and not is_given_up:
-        problems.append(f"{execution_id} ({job.name}): {row.status} with {result}, {row.error!r}, not {job.result}")
+    end, expected = end_of(row, journal), faults.calm_ends.get(job.source)
+    if job.ends == "as given" and (end["status"], end["result"]) != (job.status, job.result):
+        problems.append(f"{execution_id} ({job.name}): {end['status']} with {end['result']}, not {job.result}")
+    if job.ends == "as without faults" and end != expected:
+        problems.append(f"{execution_id} ({job.name}): ends with {end}, without faults with {expected}")
     return problems
+
+
+def end_of(row: ExecutionRow, journal: Sequence[StoredEvent]) -> dict[str, Any]:
+    """How an execution ended, without what only says who did it when."""
+    payload = codec.decode_payload(row.result) if row.result else None
+    result: Any = None
+    if payload is not None:
+        result = payload.reference.checksum if payload.reference is not None else codec.decode_json(payload.value)
+    return {
+        "status": row.status,
+        "result": result,
+        "error": codec.decode_json(row.error)["kind"] if row.error else None,
+        "ctx": codec.decode_json(row.ctx),
+        "discarded": row.discarded,
+        "routed": sorted((fact.event, len(fact.fired)) for fact in _facts_of(journal) if type(fact) is NextEvaluated),
+    }
 
 
 def _effect_problems(faults: FaultPlan, execution_id: str, journal: Sequence[StoredEvent]) -> Iterator[str]:
     commands, issues = _commands(journal)
-    late, steady = faults.publishes_late, STEADY.issuperset(faults.kinds)
+    steady = STEADY.issuperset(faults.kinds)
     for command_id, issue in issues.items():
         if steady and issue > 1:
             yield f"{execution_id}: command {command_id} was issued {issue} times, and no fault explains it"
@@ -112,7 +137,7 @@ def _effect_problems(faults: FaultPlan, execution_id: str, journal: Sequence[Sto
         if effect.execution_id != execution_id or count == 1:
             continue
         ids = commands.get(effect.step, set())
-        if ids & faults.world.touched or (late and any(issues[one] > 1 for one in ids)):
+        if ids & faults.world.touched:
             continue
         yield f"{execution_id}: {count} times the effect of {effect.step}, attempt {effect.attempt}, unexplained"
 

@@ -35,9 +35,16 @@ class FaultInjector:
         It may take time, :meth:`SimulatedHost.kill`, :meth:`SimulatedHost.freeze`, or raise any error of the port.
         """
 
+    def does(self, host: SimulatedHost, point: str, arguments: tuple[Any, ...]) -> None:
+        """Called at the moment at which ``host`` does ``point`` with these arguments."""
+
     def loses(self, host: SimulatedHost, what: str) -> bool:
         """Whether this unconfirmed message is lost: a bus subject, or ``ack``."""
         return False
+
+    def delay_s(self, host: SimulatedHost, subject: str) -> float:
+        """How long a message of the bus is under way; later ones may overtake it."""
+        return 0.0
 
 
 class SimulatedHost:
@@ -101,10 +108,11 @@ class SimulatedHost:
         for delivery in tuple(self.leased):
             delivery.in_progress()
 
-    async def around(self, point: str, work: Callable[[], Awaitable[Value]]) -> Value:
-        """``work``, with the faults of this host before and after it."""
+    async def around(self, point: str, work: Callable[..., Awaitable[Value]], arguments: tuple[Any, ...] = ()) -> Value:
+        """``work(*arguments)``, with the faults of this host before and after it."""
         await self.passes(point)
-        value = await work()
+        self.injector.does(self, point, arguments)
+        value = await work(*arguments)
         await self.passes(f"{point}.done")
         return value
 
@@ -135,7 +143,7 @@ class _HostPort:
         real = getattr(self._real, name)
 
         def call(*arguments: Any) -> Awaitable[Any]:
-            work = self._host.around(f"{self._name}.{name}", lambda: real(*arguments))
+            work = self._host.around(f"{self._name}.{name}", real, arguments)
             return asyncio.ensure_future(work) if name in SENT_AT_ONCE else work
 
         return call if callable(real) else real
@@ -218,7 +226,13 @@ class _HostBus(_HostPort):
     """:class:`~noetl_stream.ports.bus.Bus` of a host."""
 
     def send(self, subject: str, body: bytes) -> None:
-        if not self._host.injector.loses(self._host, subject):
+        injector = self._host.injector
+        if injector.loses(self._host, subject):
+            return
+        delay_s = injector.delay_s(self._host, subject)
+        if delay_s:
+            asyncio.get_running_loop().call_later(delay_s, self._real.send, subject, body)
+        else:
             self._host.when_awake(lambda: self._real.send(subject, body))
 
     async def listen(self, subject: str, handler: Handler, group: str = "") -> Subscription:

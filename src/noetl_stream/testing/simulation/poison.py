@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from random import Random
-from typing import Any, Final
+from typing import Final
 
-from noetl_stream.errors import PayloadRefused
-from noetl_stream.ports.store import Store, Tick
+from noetl_stream.ports.store import Tick
 from noetl_stream.testing.entries import events_in
 from noetl_stream.testing.simulation.work import JOBS
 
@@ -41,24 +39,3 @@ class Poison:
 
     def is_in(self, tick: Tick) -> bool:
         return (self.execution_id, self.event) in events_in(tick)
-
-
-class PoisonedStore:
-    """The store as servers have it. ``kill`` ends the one with this name."""
-
-    def __init__(self, real: Store, poison: Poison, kill: Callable[[str], None]) -> None:
-        self._real = real
-        self._poison = poison
-        self._kill = kill
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._real, name)
-
-    async def commit(self, tick: Tick) -> None:
-        if not self._poison.is_in(tick):
-            await self._real.commit(tick)
-            return
-        self._poison.strikes += 1
-        if not self._poison.kills:
-            raise PayloadRefused("a value that the simulated store cannot hold")
-        self._kill(tick.owner)

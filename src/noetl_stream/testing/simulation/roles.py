@@ -15,7 +15,7 @@ from noetl_stream.ports.catalog import Catalog
 from noetl_stream.ports.evaluator import Evaluator
 from noetl_stream.ports.sealed_blobs import SealedBlobs
 from noetl_stream.server.credentials import SecretsResponder
-from noetl_stream.server.parts import ServerPorts, ServerTimes
+from noetl_stream.server.parts import ServerPorts, ServerTimes, StateBounds
 from noetl_stream.server.server import Server
 from noetl_stream.server.upkeep import Upkeep
 from noetl_stream.settings.grants import GrantsFile
@@ -40,6 +40,7 @@ def server_on(
     secrets: SecretsResponder | None = None,
     grants: GrantsFile | None = None,
     upkeep: Upkeep | None = None,
+    states: StateBounds | None = None,
 ) -> Server:
     """A server whose ports are those of ``host``. It evaluates templates in this process by default."""
     ports = ServerPorts(
@@ -57,7 +58,7 @@ def server_on(
         grants=grants,
         upkeep=upkeep,
     )
-    return Server(host.name, ports, kinds, times, limits, check_once)
+    return Server(host.name, ports, kinds, times, limits, checker=check_once, states=states)
 
 
 async def run_worker(host: SimulatedHost, tools: Mapping[str, Tool], slots: int) -> None:
@@ -75,7 +76,7 @@ async def run_worker(host: SimulatedHost, tools: Mapping[str, Tool], slots: int)
         blobs=host.blobs,
         clock=host.clock,
         tools=tools,
-        plans=PlanClient({kind: tool.spec for kind, tool in tools.items()}, checker=check_once),
+        plans=PlanClient({kind: tool.spec for kind, tool in tools.items()}, checker=_check_as_servers),
     )
     renewing = asyncio.create_task(_renew_leases(host))
     try:
@@ -88,14 +89,21 @@ def check_once(
     text: str | bytes, kinds: Kinds, *, file: str = "<playbook>", limits: Limits = DEFAULT_LIMITS
 ) -> CheckResult:
     """As :func:`~noetl_stream.playbook.compile.compiler.check`; the same arguments give the same result again, so that
-    the servers and workers of all simulations compile each playbook once.
+    the servers and workers of all simulations compile each playbook once, whatever they call its file.
     """
-    return _checked(text, tuple(kinds.items()), file, limits)
+    return _checked(text, tuple(kinds.items()), limits)
+
+
+def _check_as_servers(
+    text: str | bytes, kinds: Kinds, *, file: str = "<playbook>", limits: Limits = DEFAULT_LIMITS
+) -> CheckResult:
+    """Workers do not know the operator's limits; here they may have the plans that servers have compiled."""
+    return check_once(text, kinds, file=file)
 
 
 @lru_cache(maxsize=PLAYBOOKS_KEPT)
-def _checked(text: str | bytes, kinds: tuple[tuple[str, KindSpec], ...], file: str, limits: Limits) -> CheckResult:
-    return check(text, dict(kinds), file=file, limits=limits)
+def _checked(text: str | bytes, kinds: tuple[tuple[str, KindSpec], ...], limits: Limits) -> CheckResult:
+    return check(text, dict(kinds), file="<playbook>", limits=limits)
 
 
 async def _renew_leases(host: SimulatedHost) -> None:

@@ -10,37 +10,56 @@ from __future__ import annotations
 import argparse
 import asyncio
 import sys
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
 from hashlib import blake2b
 from random import Random
+from typing import Any
 
-from noetl_stream.model.ids import PARTITIONS
-from noetl_stream.server.parts import ServerTimes
-from noetl_stream.testing.simulation.checks import final_problems, memory_problems, quarantine_problems
-from noetl_stream.testing.simulation.faults import FAULTS_S, FaultPlan
+from noetl_stream.server.parts import ServerTimes, StateBounds
+from noetl_stream.testing.simulation.checks import end_of, final_problems, memory_problems, quarantine_problems
+from noetl_stream.testing.simulation.constructs import constructs_of
+from noetl_stream.testing.simulation.faults import FaultPlan, kinds_of
+from noetl_stream.testing.simulation.happenings import happened
 from noetl_stream.testing.simulation.host import SimulatedHost
+from noetl_stream.testing.simulation.story import FAULTS_S, Planned, Story, drawn
 from noetl_stream.testing.simulation.time import SimulatedLoop, cancel_all_tasks
-from noetl_stream.testing.simulation.work import JOBS
+from noetl_stream.testing.simulation.work import Job
 from noetl_stream.testing.simulation.world import SimulatedWorld
 
-EXECUTIONS = 7
-PATIENCE_S = 400.0
-"""How long the phase without faults lasts before unfinished work counts as stuck."""
+PATIENCE_S = 250.0
+"""How long nothing may be committed, without faults, before unfinished work counts as stuck."""
+
+LONGEST_S = 3_000.0
+"""How long the phase without faults lasts at most."""
 
 POLL_S = 2.0
-CHECKED_COMMITS = 0.2
+TIGHT = StateBounds(max_bytes=1, snapshot_every=5)
+"""In every third seed each state is evicted after each turn, and loaded from snapshots."""
+
+CHECKED_COMMITS = 0.1
 """The share of commits after which memory is compared with the journal."""
 
 
 @dataclass(frozen=True, slots=True)
 class SimulationReport:
-    """The result of a seed. ``digest`` covers all stored messages; ``length_s`` is simulated time."""
+    """The result of a seed.
+
+    Attributes:
+        length_s: Simulated time.
+        digest: Covers all stored messages.
+        happened: What struck, and what it led to, with how often.
+        constructs: Those of the language that the journals show.
+    """
 
     seed: int
     kinds: tuple[str, ...]
     problems: tuple[str, ...]
-    length_s: float
-    digest: str
+    length_s: float = 0.0
+    digest: str = ""
+    happened: Mapping[str, int] = field(default_factory=dict)
+    constructs: frozenset[str] = frozenset()
 
     def __str__(self) -> str:
         lines = "\n  ".join(self.problems) or "all is well"
@@ -50,7 +69,7 @@ class SimulationReport:
 class _CheckingFaultPlan(FaultPlan):
     """A fault plan that also checks, after some commits, what the server holds."""
 
-    def __init__(self, seed: int, kinds: tuple[str, ...] | None) -> None:
+    def __init__(self, seed: int, kinds: tuple[str, ...]) -> None:
         super().__init__(seed, kinds)
         self.problems: list[str] = []
         self._chance = Random(f"checks {seed}")
@@ -63,63 +82,88 @@ class _CheckingFaultPlan(FaultPlan):
         await super().inject(host, point)
 
 
-def simulate(seed: int, kinds: tuple[str, ...] | None = None) -> SimulationReport:
-    """Runs a seed.
+def simulate(story: Story | int, kinds: tuple[str, ...] | None = None) -> SimulationReport:
+    """Runs a story, or that of a seed.
 
     Args:
-        kinds: Kinds of faults (:mod:`~noetl_stream.testing.simulation.faults`); by default the seed chooses.
+        kinds: Of faults (:mod:`~noetl_stream.testing.simulation.faults`); by default the seed chooses.
     """
-    loop = SimulatedLoop(seed)
+    if isinstance(story, int):
+        story = drawn(story, kinds_of(story) if kinds is None else kinds)
+    calm = {one.job.source for one in story.executions if one.job.ends == "as without faults"}
+    faults = _CheckingFaultPlan(story.seed, story.faults)
+    loop = SimulatedLoop(story.seed)
     try:
-        return loop.run_until_complete(_run(seed, kinds))
+        faults.calm_ends = {source: _calm_end(source) for source in sorted(calm)}
+        return loop.run_until_complete(_run(story, faults))
     except Exception as error:  # a check that raises, or a loop that hangs: the result of this seed
-        return SimulationReport(seed, _CheckingFaultPlan(seed, kinds).kinds, (repr(error),), loop.time(), "")
+        return SimulationReport(story.seed, story.faults, (repr(error),), loop.time())
     finally:
         loop.close()
 
 
-async def _run(seed: int, kinds: tuple[str, ...] | None) -> SimulationReport:
-    random = Random(f"story {seed}")
-    faults = _CheckingFaultPlan(seed, kinds)
+@lru_cache(maxsize=64)
+def _calm_end(source: str) -> dict[str, Any]:
+    """How a playbook ends without faults."""
+    story = Story(0, executions=(Planned(Job("calm", source, ends="anyhow"), 0.0),))
+    faults = _CheckingFaultPlan(story.seed, story.faults)
+    loop = SimulatedLoop(story.seed)
+    try:
+        report = loop.run_until_complete(_run(story, faults))
+        assert not report.problems, report
+        store = faults.world.store
+        (execution_id,) = faults.world.clients.accepted
+        return end_of(store.tables.executions[execution_id], loop.run_until_complete(store.journal(execution_id, -1)))
+    finally:
+        loop.close()
+
+
+async def _run(story: Story, faults: _CheckingFaultPlan) -> SimulationReport:
     times = ServerTimes(reconcile_s=0.0 if "reconcile always" in faults.kinds else 10.0)
-    world = SimulatedWorld(faults, times, faults.poison)
+    states = TIGHT if story.seed % 3 == 0 else StateBounds()
+    world = SimulatedWorld(faults, times, faults.poison, states, inbox_is_late="inbox late" in faults.kinds)
     await world.register()
     strikes = faults.enter(world)
-    for role, count in (("server", random.randint(1, 3)), ("worker", random.randint(1, 3))):
+    for role, count in (("server", story.servers), ("worker", story.workers)):
         for _ in range(count):
             world.start(role)
-    jobs = [random.choice(JOBS) for _ in range(EXECUTIONS)]
-    clients = [asyncio.create_task(world.submit(job, random.uniform(0, FAULTS_S / 2))) for job in jobs]
+    clients = [asyncio.create_task(world.clients.submit(planned)) for planned in story.executions]
     if faults.poison is not None:
-        clients.append(asyncio.create_task(world.submit_poison(faults.poison)))
+        clients.append(asyncio.create_task(world.clients.submit_poison(faults.poison)))
     began_s = world.clock.monotonic_s()
     for at_s, strike in strikes:
         await world.clock.sleep(max(0.0, began_s + at_s - world.clock.monotonic_s()))
         strike()
-    await world.clock.sleep(max(0.0, began_s + FAULTS_S - world.clock.monotonic_s()))
+    if story.faults:
+        await world.clock.sleep(max(0.0, began_s + FAULTS_S - world.clock.monotonic_s()))
     faults.clear_up()
     world.clear_up()
     await _wait_until_quiescent(world, clients)
     problems = [*faults.problems, *await quarantine_problems(faults)]
     if faults.poison is not None:
-        await world.release(faults.poison)
+        await world.clients.release(faults.poison)
         await _wait_until_quiescent(world, clients)
     problems += await final_problems(faults)
     length_s = world.clock.monotonic_s()
-    digest = _digest(world)
+    digest, constructs = _digest(world), await constructs_of(world)
     await cancel_all_tasks()
-    return SimulationReport(seed, faults.kinds, tuple(problems), length_s, digest)
+    return SimulationReport(
+        story.seed, faults.kinds, tuple(problems), length_s, digest, happened=happened(faults), constructs=constructs
+    )
 
 
 async def _wait_until_quiescent(world: SimulatedWorld, clients: list[asyncio.Task[None]]) -> None:
-    """Waits until all clients have answers, all executions have ended and the queue is empty, or time is up."""
-    until_s = world.clock.monotonic_s() + PATIENCE_S
-    while world.clock.monotonic_s() < until_s:
+    """Waits until all clients have answers, all executions have ended and the queue is empty, or nothing moves."""
+    began_s = moved_s = world.clock.monotonic_s()
+    positions = 0
+    while (now_s := world.clock.monotonic_s()) < min(moved_s + PATIENCE_S, began_s + LONGEST_S):
         await world.clock.sleep(POLL_S)
+        rows = world.store.tables.executions.values()
+        if (reached := sum(row.position for row in rows)) > positions:
+            moved_s, positions = now_s, reached
         if not all(client.done() for client in clients) or world.broker.command_queue.queued:
             continue
-        live = await world.store.live_executions(range(PARTITIONS))
-        if all(row.status == "quarantined" for row in (await world.store.executions(live)).values()):
+        if all(row.finished_ms is not None or row.status == "quarantined" for row in rows):
             return
 
 

@@ -6,7 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.playbook.kinds.spec import KindSpec
@@ -61,18 +61,23 @@ class WorkTool:
         """Does nothing."""
 
 
+Ending = Literal["as given", "as without faults", "anyhow"]
+
+
 @dataclass(frozen=True, slots=True)
 class Job:
     """A playbook with its expected outcome. ``result`` is that of a completed one.
 
+    ``ends``: as ``status`` and ``result`` say, as it does without faults, or anyhow.
     ``asks``: it needs a client to send the signal :data:`SIGNAL` and set ``ctx.approved``. ``retried`` is the
     result of its retry, with ``ctx.mended``, which follows its end.
     """
 
     name: str
     source: str
-    status: str
+    status: str = ""
     result: Any = None
+    ends: Ending = "as given"
     accepted: bool = True
     asks: bool = False
     retried: Any = None
@@ -285,8 +290,22 @@ def _waits() -> Iterator[Job]:
 
 CALLED_PATH = "simulation/called"
 CALLED = playbook("called", [{"step": "start", "tool": work("{{ workload.n * 10 }}", 0.7)}], workload={"n": 0})
+_SLOW = [{"step": "start", "tool": [work(1, 0.3), {"kind": "wait", "for_s": 5}]}]
+_FAILING = [{"step": "start", "tool": work(1, 0.3, failures=9)}]
+REGISTERED: Final = {
+    CALLED_PATH: CALLED,
+    "simulation/called_slow": playbook("called_slow", _SLOW),
+    "simulation/called_failing": playbook("called_failing", _FAILING),
+}
+"""The playbooks that others call, by path."""
+
 FAILED = "{{ event.status == 'error' }}"
 SIGNAL = "go"
 
 JOBS: tuple[Job, ...] = (*_routing(), *_loops(), *_waits())
 """One of each shape."""
+
+
+def job(name: str) -> Job:
+    """The job of :data:`JOBS` with this name."""
+    return next(one for one in JOBS if one.name == name)

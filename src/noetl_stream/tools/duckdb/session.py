@@ -15,6 +15,7 @@ import duckdb
 from noetl_stream.tools import sql
 from noetl_stream.tools.contract import ToolFailure
 from noetl_stream.tools.duckdb.attach import CopiedDatabase, load_statements
+from noetl_stream.tools.duckdb.syntax import creates_secret
 from noetl_stream.tools.duckdb.tables import Table, quoted, rows_of, table_statement
 from noetl_stream.tools.inputs import invalid_input
 
@@ -216,6 +217,9 @@ def _refuse_shared(statements: Iterable[Any]) -> None:
     for number, statement in enumerate(statements, start=1):
         if _command(statement) == "ATTACH" and not _ATTACHES_A_FILE.match(statement.query):
             message = f"statement {number}: with `database`, attach only files by their names; use temporary tables"
+            raise ToolFailure.of("not_allowed", message)
+        if creates_secret(statement.query):
+            message = f"statement {number}: with `database`, tasks of other executions could use this secret"
             raise ToolFailure.of("not_allowed", message)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Iterator, Mapping
 from functools import cache
@@ -22,6 +23,9 @@ _CONFIG: Final[dict[str, str | bool | int | float | list[str]]] = {
     "autoinstall_known_extensions": "false",
     "autoload_known_extensions": "false",
 }
+_TOKEN: Final = re.compile(r"/\*|--[^\n]*|\w+")
+_COMMENT_EDGE: Final = re.compile(r"/\*|\*/")
+_BEFORE_SECRET: Final = frozenset({"or", "replace", "temp", "temporary", "persistent"})
 _parsing: Final = threading.Lock()
 
 
@@ -55,6 +59,26 @@ def _named(text: str) -> list[tuple[str, list[str]]]:
     except duckdb.Error as error:
         raise ValueError("does not parse") from error
     return [(one.query, [str(name) for name in one.named_parameters]) for one in statements]
+
+
+def creates_secret(statement: str) -> bool:
+    """Whether a statement creates a secret of DuckDB; perhaps, if it explains one."""
+    words = _words(statement.lower())
+    first = next(words, "")
+    if first == "explain":  # which may run it, and may have options in quotes of any kind before it
+        return all(word in statement.lower() for word in ("create", "secret"))
+    return first == "create" and next((word for word in words if word not in _BEFORE_SECRET), "") == "secret"
+
+
+def _words(text: str) -> Iterator[str]:
+    """The words outside comments, which may be nested."""
+    at = depth = 0
+    while found := (_COMMENT_EDGE if depth else _TOKEN).search(text, at):
+        token, at = found[0], found.end()
+        if token in ("/*", "*/"):
+            depth += 1 if token == "/*" else -1
+        elif not token.startswith("--"):
+            yield token
 
 
 def _problem(text: str, error: str) -> CodeProblem:

@@ -12,11 +12,12 @@ from collections.abc import AsyncIterator, Coroutine
 from typing import Any, Final, TypeVar
 from urllib.parse import urlsplit
 
-from nats.aio.client import Client, RawCredentials
+from nats.aio.client import RawCredentials
 from nats.errors import AuthorizationError, ConnectionClosedError
 from nats.errors import Error as NatsError
 
 from noetl_stream.concurrency import end_tasks, first_done
+from noetl_stream.nats_client import PatientClient
 from noetl_stream.settings.egress import NATS_PORT
 from noetl_stream.tools.contract import ToolCall, ToolFailure
 from noetl_stream.tools.egress import Egress, ForbiddenAddress, Reach, reach_of
@@ -56,7 +57,7 @@ class Connection:
     """An open connection. ``client`` is the library's. It does not reconnect: a closed one is replaced."""
 
     def __init__(self) -> None:
-        self.client = Client()
+        self.client = PatientClient()
         self._is_open = False
         self._closed = asyncio.Event()
         self._denied: Counter[str] = Counter()

@@ -77,15 +77,11 @@ class Channel:
         self._pool = pool
         self._liveness = liveness
 
-    async def publish(self, report: Report) -> None:
-        """Returns when ``report`` is stored. A retry sends the same bytes under the same id (PROTOCOL §3 *Order*).
-
-        It may hold NUL characters, in the message of an error for example, which no server takes.
-        """
-        body, identity = codec.without_nul(codec.encode(report)), report_id(report.run, report.number)
+    async def publish(self, execution_id: str, identity: str, body: bytes) -> None:
+        """Returns when a report is stored. A retry sends the same bytes under the same id (PROTOCOL §3 *Order*)."""
 
         async def store() -> int:
-            return await self._log.publish_report(report.execution_id, self._pool, identity, body)
+            return await self._log.publish_report(execution_id, self._pool, identity, body)
 
         try:
             await store()
@@ -247,4 +243,6 @@ class Reporter:
             capability=command.capability,
             format=FORMAT,
         )
-        await self._channel.publish(report)
+        # It may hold NUL characters, in the message of an error for example, which no server takes.
+        body = codec.without_nul(codec.encode(report))
+        await self._channel.publish(report.execution_id, report_id(run, number), body)

@@ -19,6 +19,7 @@ grant select, update (epoch, owner, backend, lease_until, given_back, crashes, f
 
 grant select, insert on noetl.event, noetl.request, noetl.playbook to noetl_server;
 grant select, insert, update on noetl.execution to noetl_server;
+grant select, insert, update, delete on noetl.snapshot to noetl_server;
 grant select, insert, update (due_ms), delete on noetl.timer to noetl_server;
 grant select, insert, delete on noetl.inbox to noetl_server;
 grant select, insert on noetl.object_use to noetl_server;

@@ -131,6 +131,17 @@ written_terms as (
     on conflict do nothing
 )
 
+-- part snapshots
+-- A cache: what another tick left here must not refuse this one.
+written_snapshots as (
+    insert into noetl.snapshot (:snapshots.columns)
+    select s.*
+    from :snapshots.rows as s
+    cross join passed
+    where passed.ok
+    on conflict (execution_id, position) do update set :snapshots.updates
+)
+
 -- part feed
 written_feed as (
     insert into noetl.feed (:feed.columns, at_ms)

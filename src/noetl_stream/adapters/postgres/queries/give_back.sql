@@ -12,6 +12,6 @@ set owner = null,
     lease_until = now(),
     given_back = true,
     folding = null,
-    published_tick = mine.published_tick
+    published_tick = greatest(p.published_tick, mine.published_tick)
 from mine
 where p.id = mine.id

@@ -6,7 +6,7 @@ with free as materialized (
     where owner is null
        or given_back
        or lease_until < now()
-       or lease_until > now() + 2 * make_interval(secs => :lease_s)
+       or lease_until > now() + 2 * make_interval(secs => :longest_s)
     order by id
     limit :limit
     for update skip locked
@@ -14,7 +14,7 @@ with free as materialized (
 update noetl.partition p
 set epoch = p.epoch + 1,
     owner = :owner,
-    backend = pg_backend_pid(),
+    backend = :backend,
     lease_until = now() + make_interval(secs => :lease_s),
     crashes = p.crashes + free.died::integer,
     suspect = case when free.died and p.folding is not null then p.folding else p.suspect end,

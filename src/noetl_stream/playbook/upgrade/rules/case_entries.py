@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
+import msgspec
 from ruamel.yaml.comments import CommentedMap, CommentedSeq
 
 from noetl_stream.playbook.upgrade.draft import line_of, made
@@ -33,15 +33,14 @@ class Unreadable(Exception):
     """An entry that no rule can rewrite; the message says why."""
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(msgspec.Struct, frozen=True):
     """One entry of `case`. ``conditions`` must all hold; ``actions`` are in order; ``said`` are the comments on it."""
 
     phase: Phase
     conditions: list[str]
     actions: list[tuple[str, Any]]
     line: int
-    said: list[str] = field(default_factory=list)
+    said: list[str] = msgspec.field(default_factory=list)
 
     def all_of(self, word: str) -> list[Any]:
         """The values of every action with this word."""

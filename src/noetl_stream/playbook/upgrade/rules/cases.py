@@ -7,9 +7,9 @@ with a rule for each entry about its calls, a task for each sink, and one that r
 from __future__ import annotations
 
 from copy import deepcopy
-from dataclasses import dataclass, field
 from typing import Any, Final
 
+import msgspec
 from ruamel.yaml.comments import CommentedMap, CommentedSeq
 
 from noetl_stream.playbook.upgrade.draft import Draft, kind_of, like, line_of, made, section, tasks_of
@@ -88,8 +88,7 @@ def _refusal(step: CommentedMap, entries: list[Entry]) -> str | None:
     return None
 
 
-@dataclass(slots=True)
-class _Lowering:
+class _Lowering(msgspec.Struct):
     """Rewrites the `case` of one step.
 
     Attributes:
@@ -100,9 +99,9 @@ class _Lowering:
     draft: Draft
     step: CommentedMap
     entries: list[Entry]
-    scopes: dict[str, str] = field(default_factory=dict)
-    begin: dict[str, dict[str, Any]] = field(default_factory=dict)
-    sinks: list[CommentedMap] = field(default_factory=list)
+    scopes: dict[str, str] = msgspec.field(default_factory=dict)
+    begin: dict[str, dict[str, Any]] = msgspec.field(default_factory=dict)
+    sinks: list[CommentedMap] = msgspec.field(default_factory=list)
 
     def run(self) -> None:
         name = str(self.step.get("step"))

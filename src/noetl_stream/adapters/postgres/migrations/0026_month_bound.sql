@@ -1,6 +1,6 @@
--- The journal there is becomes a partition as it stands (0027). Postgres must know that it fits: a check that is added
+-- The journal there is becomes a partition as it stands (`month`). Postgres must know that it fits: a check that is added
 -- here for new rows, and validated by the next migration in a transaction of its own, while servers go on writing.
--- Ids beyond the bound have no time, or clocks were wrong. With any, the journal is read once under the lock of 0027.
+-- Ids beyond the bound have no time, or clocks were wrong. With any, the journal is read once under a lock.
 
 create function noetl.first_id(at timestamptz) returns text language sql immutable strict as $$
     select left(ms, 8) || '-' || right(ms, 4)

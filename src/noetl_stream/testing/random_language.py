@@ -5,6 +5,7 @@ loops, reducers, suspensions, calls, timeouts, failure arcs, cycles.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from random import Random
 from typing import Any
 
@@ -23,10 +24,25 @@ def random_language(random: Random, *, confluent: bool = False) -> str:
     Args:
         confluent: Whether no order of answers, and nothing but work, may change how it ends.
     """
-    return json.dumps(_Writer(random, confluent).document())
+    return json.dumps(PlaybookWriter(random, confluent).document())
 
 
-class _Writer:
+class PlaybookWriter:
+    """Writes one playbook. Subclasses say which tools its tasks have, and add to it."""
+
+    PATH = "tests/random"
+    CALLED: Sequence[str] = ("tests/other",)
+    """Playbooks that tasks call."""
+
+    # Seconds, of which one is drawn.
+    WAITS_S: Sequence[float] = (0, 1, 10, 40)
+    SIGNALS_S: Sequence[float] = (30,)
+    RESTS_S: Sequence[float] = (2, 40)
+    DELAYS_S: Sequence[float] = (0, 3, 20)
+    STEPS_S: Sequence[float] = (3, 30, 300)
+    EXECUTIONS_S: Sequence[float] = (20, 500)
+    CALLS_S: Sequence[float] = (2, 60)
+
     def __init__(self, random: Random, confluent: bool) -> None:
         self.random = random
         self.confluent = confluent
@@ -46,11 +62,11 @@ class _Writer:
         if self.chance(0.2) and "max_inline_bytes" not in limits:
             spec["result"] = self.random.choice(["{{ ctx }}", "{{ s0 }}", {"last": f"{{{{ {self.names[-1]} }}}}"}])
         if not self.confluent and self.chance(0.1):
-            spec["timeout_s"] = self.random.choice([20, 500])
+            spec["timeout_s"] = self.random.choice(self.EXECUTIONS_S)
         return {
             "apiVersion": "noetl.io/v2",
             "kind": "Playbook",
-            "metadata": {"name": "random", "path": "tests/random"},
+            "metadata": {"name": "random", "path": self.PATH},
             "executor": {"spec": spec},
             "workload": {"few": [1, 2], "none": [], "flag": self.chance(0.5), **DEEP},
             "workflow": [self.step(index) for index in range(len(self.names))],
@@ -92,13 +108,13 @@ class _Writer:
             policy["admit"] = self.admission(index)
         if not self.confluent and self.chance(0.15):
             name = self.random.choice(["timeout_s", "deadline_s"])
-            policy["lifecycle"] = {name: self.random.choice([3, 30, 300])}
+            policy["lifecycle"] = {name: self.random.choice(self.STEPS_S)}
         if not self.confluent and self.chance(0.15):
             policy["failure"] = {"mode": self.random.choice(["fail_fast", "best_effort"])}
         return policy
 
     def wait(self) -> dict[str, Any]:
-        return {"timeout_s": self.random.choice([2, 40]), "on_timeout": self.random.choice(["fail", "discard"])}
+        return {"timeout_s": self.random.choice(self.RESTS_S), "on_timeout": self.random.choice(["fail", "discard"])}
 
     def admission(self, index: int) -> dict[str, Any]:
         guards = ["{{ token.cause == 'arc' }}", "{{ workload.flag }}"]
@@ -149,7 +165,7 @@ class _Writer:
         task: dict[str, Any] = {"name": f"t{number}"} | self.tool()
         rules: list[dict[str, Any]] = []
         if self.chance(0.4):
-            delay = self.random.choice([0, 3, 20])
+            delay = self.random.choice(self.DELAYS_S)
             rules.append(
                 {"when": "{{ outcome.status == 'error' }}", "then": {"do": "retry", "attempts": 2, "delay": delay}}
             )
@@ -166,7 +182,7 @@ class _Writer:
         if rules:
             spec["policy"] = {"on_unmatched": self.random.choice(["continue", "fail"]), "rules": rules}
         if task["kind"] == "playbook" and not self.confluent and self.chance(0.5):
-            spec["timeout"] = self.random.choice([2, 60])
+            spec["timeout"] = self.random.choice(self.CALLS_S)
         if spec:
             task["spec"] = spec
         return task
@@ -174,12 +190,19 @@ class _Writer:
     def tool(self) -> dict[str, Any]:
         chance = self.random.random()
         if chance < 0.65:
-            return {"kind": "noop", "args": {"task": "{{ _task }}", "attempt": "{{ _attempt }}"}}
+            return self.work()
         if chance < 0.75:
-            return {"kind": "wait", "for_s": self.random.choice([0, 1, 10, 40])}
+            return {"kind": "wait", "for_s": self.random.choice(self.WAITS_S)}
         if chance < 0.87:
-            return {"kind": "wait", "signal": self.random.choice(["go", "stop"]), "timeout_s": 30}
-        return {"kind": "playbook", "path": "tests/other", "args": {"task": "{{ _task }}"}}
+            return {
+                "kind": "wait",
+                "signal": self.random.choice(["go", "stop"]),
+                "timeout_s": self.random.choice(self.SIGNALS_S),
+            }
+        return {"kind": "playbook", "path": self.random.choice(self.CALLED), "args": {"task": "{{ _task }}"}}
+
+    def work(self) -> dict[str, Any]:
+        return {"kind": "noop", "args": {"task": "{{ _task }}", "attempt": "{{ _attempt }}"}}
 
     def good_ending(self, index: int, loops: bool, parallel: bool) -> dict[str, Any]:
         then: dict[str, Any] = {"do": self.random.choice(["continue", "continue", "break"])}

@@ -1,0 +1,65 @@
+"""A connection that is used for one purpose, one call at a time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from noetl_stream.adapters.postgres.database import CLOSE_TIMEOUT_S, Connection, Database
+from noetl_stream.adapters.postgres.failures import DRIVER_ERRORS, was_answered
+
+_Answer = TypeVar("_Answer")
+
+
+class OwnConnection:
+    """Opened by the first call, and by the first after a failure.
+
+    Attributes:
+        discarded: Backends of connections that were given up: their statements may still run.
+    """
+
+    def __init__(self, database: Database, settings: dict[str, str]) -> None:
+        self._database = database
+        self._settings = settings
+        self._connection: Connection | None = None
+        self._alone = asyncio.Lock()
+        self.discarded: set[int] = set()
+
+    @property
+    def open_backend(self) -> int | None:
+        """The process id of its backend; ``None`` if it is not open."""
+        connection = self._connection
+        return None if connection is None or connection.is_closed() else connection.get_server_pid()
+
+    async def backend(self) -> int:
+        """As :attr:`open_backend`; opens it if need be. Errors are those of :meth:`Database.connect`."""
+        found = self.open_backend
+        return await self.use(_backend_of) if found is None else found
+
+    async def use(self, work: Callable[[Connection], Awaitable[_Answer]]) -> _Answer:
+        """The answer of ``work``. Errors are those of the driver."""
+        async with self._alone:
+            if self._connection is None or self._connection.is_closed():
+                self._connection = await self._database.connect(self._settings)
+            connection = self._connection
+            backend = connection.get_server_pid()
+            try:
+                return await work(connection)
+            except BaseException as error:  # a cancelled call leaves its statement running, too
+                if not was_answered(error):
+                    self.discarded.add(backend)
+                connection.terminate()
+                raise
+
+    async def close(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            try:
+                await connection.close(timeout=CLOSE_TIMEOUT_S)
+            except DRIVER_ERRORS:
+                connection.terminate()
+
+
+async def _backend_of(connection: Connection) -> int:
+    return connection.get_server_pid()

@@ -1,0 +1,1 @@
+delete from noetl.snapshot where execution_id = :execution_id

@@ -1,0 +1,289 @@
+"""Snapshots: the bytes of a state, from which an execution is loaded without its whole journal (PROTOCOL §5).
+
+A state shares values: a step run sees the ``ctx`` of its time, which differs from the present one in a few keys. So the
+bytes hold each value once, and ``ctx`` and ``steps`` of all times as places in tables. What is read again shares the
+same values, which decisions compare by identity.
+
+A snapshot is a cache: whatever is wrong with it, :func:`read_snapshot` raises ``SnapshotUnusable``, and the journal is
+replayed instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import cache
+from hashlib import blake2b
+from typing import Any, Final, Protocol, get_type_hints
+
+import msgspec
+
+from noetl_stream.engine.state import Chosen, Evaluation, Execution, LoopState, StepRun
+from noetl_stream.errors import NoetlError
+from noetl_stream.model import codec
+from noetl_stream.model.events import Path, SharedValue
+from noetl_stream.model.outcome import Payload, StepValue
+
+SNAPSHOT_FORMAT: Final = 1
+"""Raise it whenever a state says something else, or says it otherwise: snapshots of other formats are not read."""
+
+MAX_SNAPSHOT_BYTES: Final = 16 * 1024 * 1024
+"""A larger state is replayed from its journal."""
+
+VERIFIED_SHARE: Final = 100
+"""One of so many loads is replayed, too, and compared."""
+
+
+class SnapshotUnusable(NoetlError):
+    """A snapshot that is thrown away."""
+
+
+class StoredSnapshot(Protocol):
+    """A snapshot as it was stored. ``digest`` is the :func:`digest_of_snapshot` of the rest."""
+
+    @property
+    def execution_id(self) -> str: ...
+    @property
+    def position(self) -> int: ...
+    @property
+    def format(self) -> int: ...
+    @property
+    def digest(self) -> str: ...
+    @property
+    def body(self) -> bytes: ...
+
+
+def encode_state(state: Execution) -> bytes:
+    """The bytes of a state, without values loaded for references, which are loaded again.
+
+    Raises:
+        PayloadRefused: JSON cannot represent a value.
+    """
+    writer = _Writer()
+    form = writer.execution(state)
+    return codec.encode(StoredState(writer.values.rows, writer.results.rows, writer.ctxs.rows, writer.steps.rows, form))
+
+
+def decode_state(body: bytes) -> Execution:
+    """The state of these bytes.
+
+    Raises:
+        SnapshotUnusable: they are not those of a state.
+    """
+    try:
+        found = _decoder().decode(body)
+        return _Reader(found).execution(found.state)
+    except (msgspec.DecodeError, LookupError, ValueError, RecursionError) as error:
+        raise SnapshotUnusable(f"it does not decode: {error}") from None
+
+
+def read_snapshot(row: StoredSnapshot) -> Execution:
+    """The state in a snapshot.
+
+    Raises:
+        SnapshotUnusable: it has another format, is damaged, or is of another execution or position.
+    """
+    if row.format != SNAPSHOT_FORMAT:
+        raise SnapshotUnusable(f"it has format {row.format}, this version reads {SNAPSHOT_FORMAT}")
+    if row.digest != digest_of_snapshot(row.execution_id, row.position, row.body):
+        raise SnapshotUnusable("its digest is another")
+    state = decode_state(row.body)
+    if (state.execution_id, state.position) != (row.execution_id, row.position):
+        raise SnapshotUnusable(f"it is of {state.execution_id} at {state.position}")
+    return state
+
+
+def digest_of_snapshot(execution_id: str, position: int, body: bytes) -> str:
+    """The BLAKE2b, of 128 bits in hex, of a snapshot: its place is part of what is checked."""
+    place = f"{execution_id}\x1f{position}\x1f{SNAPSHOT_FORMAT}\x1f".encode()
+    return blake2b(place + body, digest_size=16).hexdigest()
+
+
+def is_drawn(digest: str) -> bool:
+    """Whether loads of this snapshot are compared with a replay: 1 %, and the same ones on every server."""
+    return int(digest[:8], 16) % VERIFIED_SHARE == 0
+
+
+# --- the form of the bytes --------------------------------------------------------------------------------------------
+
+
+_LEFT_OUT: Final = frozenset({"budget", "resolved"})
+"""Fields that are not stored: a budget is no part of a value, and values of references are loaded again."""
+
+
+def _form(of: type[msgspec.Struct], **changed: Any) -> type[msgspec.Struct]:
+    """The struct that is stored for ``of``: fields at their default are left out, ``changed`` have another type."""
+    hints = get_type_hints(of)
+    fields: list[Any] = []
+    for field in msgspec.structs.fields(of):
+        if field.name in changed or field.name in _LEFT_OUT:
+            continue
+        if field.default is not msgspec.NODEFAULT:
+            fields.append((field.name, hints[field.name], field.default))
+        elif field.default_factory is not msgspec.NODEFAULT:
+            default = msgspec.field(default_factory=field.default_factory)
+            fields.append((field.name, hints[field.name], default))
+        else:
+            fields.append((field.name, hints[field.name]))
+    fields += changed.items()
+    return msgspec.defstruct(f"Stored{of.__name__}", fields, module=__name__, kw_only=True, omit_defaults=True)
+
+
+StoredLoopState: Final[Any] = _form(
+    LoopState, items=int, done=str, results=list[tuple[int, Payload]], inner="dict[int, StoredLoopState]"
+)
+"""``done`` in hex: a bitmap exceeds the integers of JSON. ``results`` is the linked list, newest first."""
+
+StoredStepRun: Final[Any] = _form(
+    StepRun, ctx=int, steps=int, loop="StoredLoopState | None", shared=list[tuple[Path, int, str, SharedValue]]
+)
+StoredEvaluation: Final[Any] = _form(Evaluation, ctx=int, steps=int)
+StoredChosen: Final[Any] = _form(Chosen, ctx=int, steps=int)
+StoredExecution: Final[Any] = _form(
+    Execution,
+    workload=dict[str, int],
+    ctx=int,
+    steps=int,
+    runs="dict[str, StoredStepRun]",
+    evaluation="StoredEvaluation | None",
+    chosen="dict[str, StoredChosen]",
+)
+
+
+class StoredState(msgspec.Struct):
+    """The whole: values, results of steps, and what ``ctx`` and ``steps`` were at any time, as places among them."""
+
+    values: list[Any]
+    results: list[StepValue]
+    ctxs: list[dict[str, int]]
+    steps: list[dict[str, int]]
+    state: StoredExecution
+
+
+@cache
+def _decoder() -> msgspec.json.Decoder[StoredState]:
+    return msgspec.json.Decoder(StoredState)
+
+
+class _Places:
+    """A table in which each value that is given has one row. ``make`` turns it into what is written there."""
+
+    def __init__(self, make: Callable[[Any], Any]) -> None:
+        self.rows: list[Any] = []
+        self._make = make
+        self._places: dict[int, int] = {}
+
+    def __getitem__(self, given: Any) -> int:
+        """The place of ``given``, which is known by its identity: the state keeps it alive."""
+        place = self._places.get(id(given))
+        if place is None:
+            row = self._make(given)
+            place = self._places[id(given)] = len(self.rows)
+            self.rows.append(row)
+        return place
+
+
+class _Writer:
+    """Makes the stored form of a state, and the tables that it refers to."""
+
+    def __init__(self) -> None:
+        self.values = _Places(lambda value: value)
+        self.results = _Places(lambda value: value)
+        self.ctxs = _Places(self._mapping)
+        self.steps = _Places(lambda steps: {name: self.results[value] for name, value in steps.items()})
+
+    def execution(self, state: Execution) -> Any:
+        evaluation = state.evaluation
+        return StoredExecution(
+            **_fields(state)
+            | {
+                "workload": self._mapping(state.workload),
+                **self._seen(state),
+                "runs": {key: self._run(run) for key, run in state.runs.items()},
+                "evaluation": None if evaluation is None else self._asked(StoredEvaluation, evaluation),
+                "chosen": {key: self._asked(StoredChosen, one) for key, one in state.chosen.items()},
+            }
+        )
+
+    def _asked(self, form: Any, given: Evaluation | Chosen) -> Any:
+        return form(**_fields(given) | self._seen(given))
+
+    def _seen(self, given: Execution | StepRun | Evaluation | Chosen) -> dict[str, int]:
+        return {"ctx": self.ctxs[given.ctx], "steps": self.steps[given.steps]}
+
+    def _mapping(self, values: Mapping[str, Any]) -> dict[str, int]:
+        return {key: self.values[value] for key, value in values.items()}
+
+    def _run(self, run: StepRun) -> Any:
+        shared, link = [], run.shared
+        while link is not None:
+            *contribution, link = link
+            shared.append(contribution)
+        loop = None if run.loop is None else self._loop(run.loop)
+        return StoredStepRun(**_fields(run) | self._seen(run) | {"loop": loop, "shared": shared})
+
+    def _loop(self, loop: LoopState) -> Any:
+        results: list[Any] = []
+        link = loop.results
+        while link is not None:
+            *result, link = link
+            results.append(result)
+        changed = {
+            "items": self.values[loop.items],
+            "done": f"{loop.done:x}",
+            "results": results,
+            "inner": {index: self._loop(inner) for index, inner in loop.inner.items()},
+        }
+        return StoredLoopState(**_fields(loop) | changed)
+
+
+class _Reader:
+    """Makes a state of its stored form."""
+
+    def __init__(self, found: StoredState) -> None:
+        self._values = found.values
+        self._ctxs = [self._mapping(row) for row in found.ctxs]
+        self._steps = [{name: found.results[place] for name, place in row.items()} for row in found.steps]
+
+    def execution(self, form: Any) -> Execution:
+        evaluation = form.evaluation
+        return Execution(
+            **_fields(form)
+            | {
+                "workload": self._mapping(form.workload),
+                **self._seen(form),
+                "runs": {key: self._run(run) for key, run in form.runs.items()},
+                "evaluation": None
+                if evaluation is None
+                else Evaluation(**_fields(evaluation) | self._seen(evaluation)),
+                "chosen": {key: Chosen(**_fields(one) | self._seen(one)) for key, one in form.chosen.items()},
+            }
+        )
+
+    def _seen(self, form: Any) -> dict[str, Any]:
+        return {"ctx": self._ctxs[form.ctx], "steps": self._steps[form.steps]}
+
+    def _mapping(self, row: Mapping[str, int]) -> dict[str, Any]:
+        return {key: self._values[place] for key, place in row.items()}
+
+    def _run(self, form: Any) -> StepRun:
+        link: Any = None
+        for contribution in reversed(form.shared):
+            link = (*contribution, link)
+        loop = None if form.loop is None else self._loop(form.loop)
+        return StepRun(**_fields(form) | self._seen(form) | {"loop": loop, "shared": link})
+
+    def _loop(self, form: Any) -> LoopState:
+        link: Any = None
+        for index, payload in reversed(form.results):
+            link = (index, payload, link)
+        changed = {
+            "items": self._values[form.items],
+            "done": int(form.done, 16),
+            "results": link,
+            "inner": {index: self._loop(inner) for index, inner in form.inner.items()},
+        }
+        return LoopState(**_fields(form) | changed)
+
+
+def _fields(given: msgspec.Struct) -> dict[str, Any]:
+    return {name: getattr(given, name) for name in given.__struct_fields__ if name not in _LEFT_OUT}

@@ -1,0 +1,223 @@
+"""Keeps a server's leases, in tasks of their own: a slow tick costs none (PROTOCOL §7 *Renewal apart from work*)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections import deque
+from collections.abc import Sequence
+from statistics import median
+from typing import Final
+
+from noetl_stream.concurrency import end_tasks, result_until
+from noetl_stream.errors import NoetlError
+from noetl_stream.ports import subjects
+from noetl_stream.ports.store import LONGEST_LEASE_S
+from noetl_stream.server.parts import ServerParts
+
+log = logging.getLogger(__name__)
+
+ROUND_TRIPS: Final = 20
+"""A lease lasts at least so many round trips."""
+
+MEASUREMENTS: Final = 5
+"""A round trip is the median of the last so many, so that a single slow answer changes nothing."""
+
+RENEWALS: Final = 3
+"""A lease is renewed so often while it lasts."""
+
+ATTEMPTS: Final = 12
+"""After a failure it is tried so often."""
+
+GIVE_BACK_AFTER: Final = 2 / 3
+"""A lease that could not be renewed for this part of its length is given back."""
+
+SAID_ABOVE: Final = 1.25
+"""A lease is said to have become longer or shorter by this factor or more."""
+
+
+class RoundTrips:
+    """What a round trip to each store takes, in seconds."""
+
+    def __init__(self) -> None:
+        self._taken: dict[str, deque[float]] = {}
+
+    def add(self, store: str, took_s: float) -> None:
+        self._taken.setdefault(store, deque(maxlen=MEASUREMENTS)).append(took_s)
+
+    @property
+    def longest_s(self) -> float:
+        """That to the slowest store; 0 before the first measurement."""
+        return max(map(median, self._taken.values()), default=0.0)
+
+    def __str__(self) -> str:
+        return ", ".join(f"{store} {median(taken) * 1000:.0f} ms" for store, taken in self._taken.items())
+
+
+class PartitionLeaseKeeper:
+    """Says that this server is alive, measures round trips, renews the leases, and gives them back if that fails.
+
+    Only the server's loop changes what it owns: it drops what :meth:`take_lost` returns.
+
+    Attributes:
+        is_restoring: Whether the loop is getting its stores back. Other servers do not count on it meanwhile.
+        abstains_until_s: Until then (monotonic) it takes over nothing, so that other servers can try.
+    """
+
+    def __init__(self, parts: ServerParts) -> None:
+        self.is_restoring = False
+        self.abstains_until_s = float("-inf")
+        self.round_trips = RoundTrips()
+        self._parts = parts
+        self._store = parts.ports.store
+        self._clock = parts.ports.clock
+        self._presence = parts.ports.capabilities.presence(parts.owner)
+        self._said_s = parts.times.lease_s
+        self._renewed_s = self._heard_s = self._clock.monotonic_s()
+        self._silences = 0
+        self._complaint = ""
+        self._lost: list[tuple[int, int]] = []
+
+    @property
+    def lease_s(self) -> float:
+        """How long a lease lasts."""
+        return min(max(self._parts.times.lease_s, ROUND_TRIPS * self.round_trips.longest_s), LONGEST_LEASE_S)
+
+    async def open(self) -> None:
+        """Measures for the first time.
+
+        Raises:
+            Unreachable: a store does not answer.
+        """
+        for _ in range(2):
+            await self._store.lease_clock_ms()  # connects, and prepares the statement, which takes longer
+        await asyncio.gather(self._ask_clock(), self._reach_nats())
+
+    async def run(self) -> None:
+        """Keeps leases until it is cancelled."""
+        tasks = [asyncio.create_task(self._appear()), asyncio.create_task(self._renew_in_time())]
+        try:
+            await asyncio.gather(*tasks)
+        finally:
+            await end_tasks(tasks)
+
+    def take_lost(self) -> set[int]:
+        """The partitions that this server has lost or given back since the last call; it owns them no longer."""
+        lost, self._lost = self._lost, []
+        ownership = self._parts.ownership
+        gone = {id for id, epoch in lost if (lease := ownership.get(id)) is not None and lease.epoch == epoch}
+        for partition in gone:
+            ownership.forget(partition)
+        return gone
+
+    async def _appear(self) -> None:
+        """Lets other servers know that this one is alive, and measures how far NATS is."""
+        measured_s = self._clock.monotonic_s()
+        while True:
+            now_s = self._clock.monotonic_s()
+            self._note_contact(now_s)
+            if not self.is_restoring:
+                self._parts.ports.bus.send(subjects.SERVERS, self._presence)
+            if now_s - measured_s >= self.lease_s / RENEWALS:
+                measured_s = now_s
+                with contextlib.suppress(NoetlError):  # then nothing is heard from EVENTS either
+                    await self._reach_nats()
+            await self._clock.sleep(self._parts.times.housekeeping_s)
+
+    async def _renew_in_time(self) -> None:
+        while True:
+            began_s = self._clock.monotonic_s()
+            is_renewed = await self._round(began_s)
+            pause_s = self.lease_s / (RENEWALS if is_renewed else ATTEMPTS)
+            await self._clock.sleep(max(0.0, began_s + pause_s - self._clock.monotonic_s()))
+
+    async def _round(self, now_s: float) -> bool:
+        """Renews the leases, but only while their partitions are read (PROTOCOL §2 *Reading*).
+
+        Returns:
+            ``False``: try again soon.
+        """
+        held = self._parts.ownership.epochs()
+        if held and self._is_silent(now_s):
+            self._silences += 1
+            if self._silences == 2:
+                self._complain("nothing is received from EVENTS: giving all leases back")
+                await self._give_back(held)
+            return True
+        self._silences = 0
+        reason = "no answer in time"
+        try:
+            if await result_until(self._renew(held), self._clock.sleep(self.lease_s / RENEWALS)):
+                self._renewed_s, self._complaint = now_s, ""
+                return True
+        except NoetlError as error:
+            reason = str(error)
+        if held and self._clock.monotonic_s() - self._renewed_s >= GIVE_BACK_AFTER * self.lease_s:
+            self._complain(f"cannot renew leases, giving them back: {reason}")
+            await self._give_back(held)
+        return False
+
+    async def _renew(self, held: Sequence[tuple[int, int]]) -> bool:
+        await self._ask_clock()
+        self._say_length()
+        if held:
+            kept = await self._store.renew(self._parts.owner, held, self.lease_s)
+            self._drop([(id, epoch) for id, epoch in held if id not in kept])
+        return True
+
+    async def _give_back(self, held: Sequence[tuple[int, int]]) -> None:
+        self._silences = 0
+        ticks = [self._parts.publications.published_tick(id, 0) for id, _ in held]
+
+        async def give_back() -> bool:
+            await self._store.give_back(self._parts.owner, held, ticks)
+            return True
+
+        reason = "no answer in time"
+        try:
+            if await result_until(give_back(), self._clock.sleep(self.lease_s / RENEWALS)):
+                self.abstains_until_s = self._clock.monotonic_s() + self.lease_s
+                self._drop(held)
+                return
+        except NoetlError as error:
+            reason = str(error)
+        log.debug("cannot give the leases back, they will expire: %s", reason)
+
+    def _complain(self, text: str) -> None:
+        """Logs it, unless it was the last complaint since a renewal."""
+        if text != self._complaint:
+            log.warning("%s", text)
+            self._complaint = text
+
+    def _drop(self, leases: Sequence[tuple[int, int]]) -> None:
+        if leases:
+            self._lost += leases
+            self._parts.reader.nudge()
+
+    def _is_silent(self, now_s: float) -> bool:
+        self._note_contact(now_s)
+        return now_s - self._heard_s > self._parts.times.silence_s + ROUND_TRIPS * self.round_trips.longest_s
+
+    def _note_contact(self, now_s: float) -> None:
+        """Between two readers nothing is heard, but before the first nothing need be."""
+        if not len(self._parts.ownership):
+            self._heard_s = now_s
+        elif self._parts.reader.readers:
+            self._heard_s = max(self._heard_s, now_s - self._parts.reader.silent_s(now_s))
+
+    async def _ask_clock(self) -> None:
+        asked_s = self._clock.monotonic_s()
+        self._parts.inputs.synchronize(await self._store.lease_clock_ms())
+        self.round_trips.add("Postgres", self._clock.monotonic_s() - asked_s)
+
+    async def _reach_nats(self) -> None:
+        asked_s = self._clock.monotonic_s()
+        await self._parts.ports.bus.flush()
+        self.round_trips.add("NATS", self._clock.monotonic_s() - asked_s)
+
+    def _say_length(self) -> None:
+        lease_s = self.lease_s
+        if not 1 / SAID_ABOVE < lease_s / self._said_s < SAID_ABOVE:
+            log.warning("leases last %.1f s now: a round trip takes %s", lease_s, self.round_trips)
+            self._said_s = lease_s

@@ -1,0 +1,57 @@
+"""Commands that this worker cannot read. Another may; after too many deliveries the servers are told (PROTOCOL §3
+*Limit of deliveries*).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from noetl_stream.concurrency import end_tasks
+from noetl_stream.model import codec
+from noetl_stream.model.ids import is_valid_id
+from noetl_stream.model.limits import DEFAULT_LIMITS
+from noetl_stream.model.messages import FORMAT, UnreadableCommand
+from noetl_stream.ports.command_queue import Delivery
+from noetl_stream.ports.dead_letters import MAX_LETTER_BYTES
+from noetl_stream.ports.subjects import command_in
+from noetl_stream.worker.command.reporter import Channel
+from noetl_stream.worker.limits import RETURN_DELAY_S
+
+log = logging.getLogger(__name__)
+
+
+class UnreadableCommands:
+    """Gives them back, and at last says so."""
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+        self._reports: set[asyncio.Task[None]] = set()
+
+    def refuse(self, delivery: Delivery, reason: str) -> None:
+        """Settles the delivery of a command that cannot be read. One of a newer format waits for a newer worker."""
+        if codec.newer_format(delivery.body) or delivery.num_delivered <= DEFAULT_LIMITS.max_deliveries:
+            log.error("cannot read command %s, returned to the queue: %s", delivery.subject, reason)
+            delivery.nak(RETURN_DELAY_S)
+            return
+        log.error("cannot read command %s, given up: %s", delivery.subject, reason)
+        report = asyncio.get_running_loop().create_task(self._give_up(delivery, reason))
+        self._reports.add(report)
+        report.add_done_callback(self._reports.discard)
+
+    async def close(self) -> None:
+        await end_tasks(self._reports)
+
+    async def _give_up(self, delivery: Delivery, reason: str) -> None:
+        execution_id, command_id = command_in(delivery.subject)
+        if is_valid_id(execution_id) and is_valid_id(command_id):
+            body = UnreadableCommand(
+                execution_id=execution_id,
+                command_id=command_id,
+                reason=f"delivered {delivery.num_delivered} times, and no worker could read it: {reason}",
+                body=delivery.body[:MAX_LETTER_BYTES],
+                format=FORMAT,
+            )
+            identity = f"{command_id}.unreadable.{delivery.stored_ms}"
+            await self._channel.publish(execution_id, identity, codec.without_nul(codec.encode(body)))
+        delivery.ack()
