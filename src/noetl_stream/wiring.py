@@ -562,6 +562,7 @@ async def open_gateway(
     """
     from noetl_stream.adapters.oidc import OidcProvider, ProviderKeys
     from noetl_stream.client.cluster import DirectReadiness
+    from noetl_stream.client.memory import DirectMemory
     from noetl_stream.gateway.access.authentication import Authentication
     from noetl_stream.gateway.access.network import Network
     from noetl_stream.gateway.gateway import Gateway, GatewayPorts
@@ -576,6 +577,7 @@ async def open_gateway(
         operations=DirectOperations(connected, endpoint),
         idempotency=store.idempotency,
         readiness=DirectReadiness(log, store, connected.bus),
+        memory=DirectMemory(connected.queue, connected.bus),
         authenticator=Authentication(store.tokens, store.sessions, clock, provider),
         sessions=store.sessions,
         audit=store.audit,

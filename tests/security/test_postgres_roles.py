@@ -151,7 +151,7 @@ COMPOSED: Final = {
 DEFINING: Final = {"create_migration_table"}
 """Cannot be explained; run by the test about what roles create."""
 
-COPIED: Final = {"event": (SERVER,), "dead_letter": (SERVER,)}
+COPIED: Final = {"event": (SERVER,), "dead_letter": (SERVER,), "stale_report": (SERVER,)}
 """Tables that a large tick copies rows into."""
 
 SECRETS: Final = {

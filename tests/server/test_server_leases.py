@@ -159,5 +159,18 @@ async def test_a_server_that_only_waits_for_its_stores_is_not_counted_on(stage: 
     stage.broker.event_log.break_readers()
     await stage.until(lambda: len(second.ownership) == PARTITIONS or "log.open_reader" in injector.seen)
     await stage.until(lambda: len(second.ownership) == PARTITIONS)
+    assert await stage.owners() == {second.owner: PARTITIONS}
     injector.fails.clear()
     await stage.until(lambda: (len(first.ownership), len(second.ownership)) == (16, 16))
+
+
+async def test_all_cursors_are_looked_up_at_once(stage: Stage) -> None:
+    injector = Far(stage, {})
+    server, _ = await server_far_away(stage, injector)
+    for _ in range(8):
+        await stage.submit(ONE_STEP)
+    assert len({lease.last_seq for lease in server.ownership}) > 4
+    injector.takes_s["log."] = FAR_S
+    began_s = stage.clock.monotonic_s()
+    await server.ownership.verify_stream()
+    assert stage.clock.monotonic_s() - began_s == pytest.approx(3 * FAR_S), "first, last, and all others together"

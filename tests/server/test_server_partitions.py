@@ -17,12 +17,12 @@ from noetl_stream.server import snapshots
 from noetl_stream.server.capabilities import Capabilities
 from noetl_stream.server.fold import Fold
 from noetl_stream.testing.keys import ACCESS_KEYS
-from noetl_stream.testing.simulation.host import SimulatedHost
+from noetl_stream.testing.simulation.host import FaultInjector, SimulatedHost
 
 EXECUTION = "execution-1"
 
 
-class Freezing:
+class Freezing(FaultInjector):
     """Freezes its host at the first ``point`` after it was armed."""
 
     def __init__(self, point: str) -> None:
@@ -35,11 +35,8 @@ class Freezing:
             self.armed, self.struck = False, True
             host.freeze()
 
-    def loses(self, host: SimulatedHost, what: str) -> bool:
-        return False
 
-
-class SlowOnce:
+class SlowOnce(FaultInjector):
     """Once armed, makes one call wait."""
 
     def __init__(self, stage: Stage, point: str) -> None:
@@ -51,9 +48,6 @@ class SlowOnce:
         if self.armed and point == self.point:
             self.armed = False
             await self.stage.clock.sleep(2)
-
-    def loses(self, host: SimulatedHost, what: str) -> bool:
-        return False
 
 
 async def test_only_servers_of_this_installation_have_a_share(stage: Stage) -> None:
@@ -78,6 +72,16 @@ async def test_servers_share_the_partitions_fairly(stage: Stage) -> None:
     await stage.until(lambda: len(first.ownership) + len(second.ownership) + len(third.ownership) == 32)
     await stage.pass_time(10)
     assert sorted((await stage.owners()).values()) == [10, 11, 11]
+
+
+async def test_partitions_are_shared_out_soon_after_a_server_joins_or_leaves(stage: Stage) -> None:
+    first = await stage.server()
+    await stage.pass_time(10)
+    second, _, ended = stage.start_server()
+    await stage.until(lambda: (len(first.ownership), len(second.ownership)) == (16, 16), 2.0)
+    second.stop()
+    await ended
+    await stage.until(lambda: len(first.ownership) == PARTITIONS, 2.5)
 
 
 async def test_a_stopped_server_gives_its_leases_back_at_once(stage: Stage) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from waiting_stage import EXECUTION, before_and_after, hear, is_waiting, rest, r
 from noetl_stream.errors import Unreachable
 from noetl_stream.model.events import CancelRequested
 from noetl_stream.model.ids import digest_of
+from noetl_stream.server import server as server_module
 from noetl_stream.server.parts import StateBounds
 from noetl_stream.server.state_size import EVICTED_BYTES
 from noetl_stream.testing.simulation.work import playbook, work
@@ -167,3 +169,25 @@ async def test_a_result_survives_eviction_in_between(stage: Stage) -> None:
     await is_waiting(stage, EXECUTION)
     await stage.ask(EXECUTION, signal())
     assert result_of(await stage.ended(EXECUTION)) == "kept"
+
+
+async def test_a_turn_loads_a_bounded_number_of_executions(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    stage.states = NO_ROOM
+    server = await stage.server()
+    stage.start_worker()
+    ids = await waiting(stage, 12)
+    await stage.until(lambda: server.executions.evicted == 12)
+    monkeypatch.setattr(server_module, "LOADED_AT_ONCE", 3)
+    loaded: list[int] = []
+    load = server.executions.load
+
+    async def loads(execution_ids: Any) -> None:
+        wanted = list(execution_ids)
+        await load(wanted)
+        loaded.append(len(server.executions))
+
+    monkeypatch.setattr(server.executions, "load", loads)
+    await asyncio.gather(*(stage.ask(one, signal()) for one in ids))
+    for one in ids:
+        assert (await stage.ended(one)).status == "completed"
+    assert max(loaded) <= 4

@@ -218,10 +218,12 @@ async def test_a_lease_that_was_lost_unnoticed_takes_no_trim_for_a_loss(stage: S
     stage.running[0].cancel()
     await stage.pass_time(30)
     log, store = stage.broker.event_log, stage.store.real
-    frozen, present = (PartitionOwnership(name, store, log, stage.broker.command_queue, lease_s=6) for name in ("frozen", "present"))
-    assert len(await frozen.take(32, 0)) == 32
+    frozen, present = (
+        PartitionOwnership(name, store, log, stage.broker.command_queue) for name in ("frozen", "present")
+    )
+    assert len(await frozen.take(32, 6.0, 0.0)) == 32
     stage.expire(*range(32))
-    assert len(await present.take(32, 0)) == 32
+    assert len(await present.take(32, 6.0, 0.0)) == 32
     for number in range(4):
         await stage.request("execution-0", f"again-{number}", ONE_STEP)
     await log.trim(log.end - 1)

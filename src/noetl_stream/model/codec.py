@@ -63,6 +63,7 @@ decode_command: Final[Decode[messages.StepCommand]] = _decoder(messages.StepComm
 decode_claim_answer: Final[Decode[messages.ClaimAnswer]] = _decoder(messages.ClaimAnswer)
 decode_stop: Final[Decode[messages.Stop]] = _decoder(messages.Stop)
 decode_presence: Final[Decode[messages.WorkerPresence]] = _decoder(messages.WorkerPresence)
+decode_memory_use: Final[Decode[messages.MemoryUse]] = _decoder(messages.MemoryUse)
 decode_secret_question: Final[Decode[messages.SecretQuestion]] = _decoder(messages.SecretQuestion)
 decode_hide_question: Final[Decode[messages.HideQuestion]] = _decoder(messages.HideQuestion)
 decode_playbook_question: Final[Decode[messages.PlaybookQuestion]] = _decoder(messages.PlaybookQuestion)

@@ -40,6 +40,11 @@ class EventReader(Protocol):
     @property
     def contact_s(self) -> float: ...
 
+    @property
+    def held_bytes(self) -> int:
+        """The size of the messages that were read and not returned."""
+        ...
+
     async def next_batch(self, limit: int) -> list[ReportedMessage]:
         """The available messages, at least one and at most ``limit``, fewer if they are large; waits for the first.
 

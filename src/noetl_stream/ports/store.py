@@ -179,6 +179,16 @@ class FeedRow(Row, frozen=True, kw_only=True):
     entries: Json
 
 
+class StaleReportRow(Row, frozen=True, kw_only=True):
+    """A report of a run that had lost its command. Its facts stand in EVENTS, at ``source_seq``."""
+
+    execution_id: str
+    report_id: str
+    source_seq: int
+    at_ms: int
+    reason: str
+
+
 class SnapshotRow(Row, frozen=True, kw_only=True):
     """A state after ``position``, as :mod:`noetl_stream.engine.snapshot` encodes it. It may be deleted at any time."""
 
@@ -193,8 +203,9 @@ class Tick(msgspec.Struct, frozen=True, kw_only=True):
     """Everything one transaction writes (PROTOCOL §2 *Lease and fence*). Partitions in id order.
 
     ``timers`` are set or moved, ``timers_gone`` deleted; no timer is in both. ``inbox`` is sent, ``inbox_folded``
-    (by ``seq``) deleted. ``dead_letters`` are messages that the tick skips. ``object_uses`` and ``snapshots`` are rare.
-    Existing object uses and terms are kept, and a snapshot of the same position is replaced.
+    (by ``seq``) deleted. ``dead_letters`` are messages that the tick skips, ``stale_reports`` reports that changed
+    nothing; they, ``object_uses`` and ``snapshots`` are rare. Existing object uses and terms are kept, and a snapshot
+    of the same position is replaced.
     """
 
     owner: str
@@ -210,6 +221,7 @@ class Tick(msgspec.Struct, frozen=True, kw_only=True):
     object_uses: Sequence[ObjectUseRow] = ()
     terms: Sequence[TermRow] = ()
     dead_letters: Sequence[DeadLetterRow] = ()
+    stale_reports: Sequence[StaleReportRow] = ()
     snapshots: Sequence[SnapshotRow] = ()
     feed: Sequence[FeedRow] = ()
 
@@ -321,8 +333,13 @@ class Store(Protocol):
         """
         ...
 
-    async def set_folding(self, owner: str, partition: int, epoch: int, execution_id: str | None) -> None:
+    async def set_folding(
+        self, owner: str, partition: int, epoch: int, execution_id: str | None, cleared: bool = False
+    ) -> None:
         """Records the execution of which an input is folded next, alone, for the next owner if this one dies of it.
+
+        Args:
+            cleared: Whether what was recorded before has come to a good end: it is no suspect any more.
 
         Raises:
             Fenced: the lease is lost.
@@ -480,6 +497,18 @@ class FedEvent(NamedTuple):
     event: StoredEvent | None = None
 
 
+class FeedFloor(NamedTuple):
+    """Where the whole feed begins.
+
+    Attributes:
+        generation: Counts repairs and restores of the stores: what is said in another one is not to be relied on.
+        ticks: The last trimmed tick of each partition; partitions without trimmed ticks are missing.
+    """
+
+    generation: int
+    ticks: dict[int, int]
+
+
 class FeedStore(Protocol):
     """What each tick added to the journals: the source of the whole feed (PROTOCOL §4).
 
@@ -492,8 +521,8 @@ class FeedStore(Protocol):
         """The last committed tick of each partition."""
         ...
 
-    async def floor(self) -> dict[int, int]:
-        """The last trimmed tick of each partition; partitions without trimmed ticks are missing."""
+    async def floor(self) -> FeedFloor:
+        """Where the feed begins."""
         ...
 
     async def read(self, after: Mapping[int, int], limit: int) -> Sequence[FedEvent]:

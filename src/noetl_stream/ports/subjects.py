@@ -50,6 +50,9 @@ ASK_WORKERS: Final = "noetl.ask.workers"
 :class:`~noetl_stream.model.messages.WorkerPresence`.
 """
 
+ASK_MEMORY: Final = "noetl.ask.memory"
+"""Gateway → every server; each answers with its :class:`~noetl_stream.model.messages.MemoryUse`."""
+
 PURGE: Final = "noetl.ask.purge"
 """Gateway → any server: delete the objects with these keys, a JSON list; answered with their number."""
 

@@ -54,6 +54,7 @@ class Committer:
             object_uses=tick.object_uses,
             terms=tick.terms,
             dead_letters=[storable(letter) for letter in tick.dead_letters],
+            stale_reports=tick.stale_reports,
             snapshots=self._executions.snapshots_due(state for state, _, _ in tick.touched.values()),
             feed=tick.feed_rows(ticks),
         )

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Collection
+from typing import Final
 
-from noetl_stream.errors import NoetlError, ReaderBroken, Unreachable
+from noetl_stream.errors import Fenced, NoetlError, ReaderBroken, Unreachable
+from noetl_stream.model.ids import partition_of
 from noetl_stream.ports.store import PartitionLease
 from noetl_stream.server.commit import Committer
 from noetl_stream.server.leases import PartitionLeaseKeeper
@@ -14,6 +17,9 @@ from noetl_stream.server.reader import MAX_READERS
 from noetl_stream.server.reconcile import Reconciler
 
 log = logging.getLogger(__name__)
+
+LOOK_AFTER: Final = 5
+"""After a look in vain for free partitions so many round trips pass, so that looking does not hold up folding."""
 
 
 class PartitionAssignment:
@@ -36,12 +42,30 @@ class PartitionAssignment:
         """Loads newly leased partitions and reads them from their cursors."""
         ids = {lease.id for lease in taken}
         self._parts.inbox.expect_messages()
-        await self._parts.executions.load_partitions(ids)
+        await self._load(ids)
         if self._parts.reader.readers >= MAX_READERS:
             await self.reopen()
         else:
             await self._parts.reader.add(ids, min(lease.last_seq for lease in taken))
         self.changed = True
+
+    async def _load(self, partitions: Collection[int]) -> None:
+        """Loads the executions of these partitions: one at a time of those whose owners have died, each recorded
+        first, and none that owners have died of (PROTOCOL §5 *Poison*).
+        """
+        ownership, executions = self._parts.ownership, self._parts.executions
+        careful = [partition for partition in partitions if ownership.is_careful(partition)]
+        await executions.load_partitions(set(partitions) - set(careful))
+        live = await self._parts.ports.store.live_executions(careful) if careful else ()
+        alone = [execution_id for execution_id in live if not ownership.is_condemned(execution_id)]
+        # Where the lease is lost meanwhile, what is loaded will be dropped with it.
+        for execution_id in alone:
+            with contextlib.suppress(Fenced):
+                await ownership.note_loading(execution_id)
+                await executions.load([execution_id])
+        for partition in set(map(partition_of, alone)):
+            with contextlib.suppress(Fenced):
+                await ownership.note_loaded(partition)
 
     async def release(self, partitions: Collection[int]) -> None:
         """Releases these leases once everything published for them is acknowledged."""
@@ -76,7 +100,7 @@ class PartitionAssignment:
         self.read_since_s = self._clock.monotonic_s()
         await self.verify_stream()
         if len(self._parts.ownership):
-            await self._parts.executions.load_partitions(set(self._parts.ownership.ids))
+            await self._load(set(self._parts.ownership.ids))
             await self._parts.reader.add(
                 self._parts.ownership.ids, min(lease.last_seq for lease in self._parts.ownership)
             )
@@ -147,7 +171,7 @@ class Housekeeping:
         self._assignment = assignment
         self._reconciler = reconciler
         self._times = parts.times
-        self._ran_s = self._marked_s = self._reconciled_s = float("-inf")
+        self._ran_s = self._marked_s = self._reconciled_s = self._looks_again_s = float("-inf")
 
     async def run(self, now_s: float) -> None:
         """Runs the jobs due at ``now_s`` of the monotonic clock."""
@@ -178,8 +202,12 @@ class Housekeeping:
             await self._assignment.release(sorted(self._parts.ownership.ids)[-extra:])
             log.info("released %d partitions, %d left", extra, len(self._parts.ownership))
             return
+        if now_s < self._looks_again_s:
+            return
         taken = await self._parts.ownership.take(share - len(self._parts.ownership), self._leases.lease_s, now_s)
-        if taken:
+        if not taken:
+            self._looks_again_s = now_s + LOOK_AFTER * self._leases.round_trips.longest_s
+        else:
             log.info("took over %d partitions, %d now", len(taken), len(self._parts.ownership))
             await self._assignment.adopt(taken)
 

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Final
 
 from noetl_stream.errors import Fenced, StreamLost
 from noetl_stream.model.ids import PARTITIONS, partition_of
@@ -17,14 +18,22 @@ from noetl_stream.server.lost_stream import StreamExtent
 
 log = logging.getLogger(__name__)
 
-PRESENCE_S = 5.0
-"""A server silent for this long no longer counts for the fair share."""
+PRESENCE_S = 1.5
+"""A server silent for this long no longer counts for the fair share. Others take no partition that it still leases."""
+
+ALIVE_S = 3.0
+"""A server heard of within this time has not died. Who died and has lost its lease was silent for longer: a lease lasts
+6 s or more, and is renewed every third.
+"""
 
 CAREFUL_FROM = 2
 """After this many crashes of a partition its inputs are folded one at a time."""
 
 SOUND_AFTER = 16
 """After this many turns that fold something of it without a crash a partition is sound again."""
+
+LOADING: Final = "load "
+"""Before the id of an execution that is being loaded, which is not to be loaded again once it is condemned."""
 
 SUSPICIONS = 3
 """So many crashes in a row must find an execution suspect before it is quarantined."""
@@ -36,12 +45,12 @@ class PartitionOwnership:
     Attributes:
         unsound: The partitions of which owners have died, with the turns until they count as sound again.
         fences: By partition, the fence of the queue that its commands are issued under.
-        condemned: By partition, the execution to quarantine: owners have died again and again while they folded it.
+        condemned: By partition, the execution to quarantine: owners have died again and again while they folded it, or
+            loaded it, which :data:`LOADING` says.
     """
 
-    def __init__(self, owner: str, store: Store, log: EventLog, queue: CommandQueue, lease_s: float) -> None:
+    def __init__(self, owner: str, store: Store, log: EventLog, queue: CommandQueue) -> None:
         self.owner = owner
-        self.lease_s = lease_s
         self._store = store
         self._log = log
         self._queue = queue
@@ -72,8 +81,8 @@ class PartitionOwnership:
     def fair_share(self, now_s: float) -> int:
         """How many partitions each live server should own, rounded up."""
         self._peers[self.owner] = now_s
-        self._peers = {name: at for name, at in self._peers.items() if now_s - at < PRESENCE_S}
-        return -(-PARTITIONS // len(self._peers))
+        self._peers = {name: at_s for name, at_s in self._peers.items() if now_s - at_s < ALIVE_S}
+        return -(-PARTITIONS // sum(now_s - at_s < PRESENCE_S for at_s in self._peers.values()))
 
     async def take(self, limit: int, lease_s: float, now_s: float) -> Sequence[PartitionLease]:
         """Takes over up to ``limit`` free partitions. What a frozen owner holds locked is free soon afterwards.
@@ -83,8 +92,7 @@ class PartitionOwnership:
         """
         if limit <= 0:
             return []
-        # Who died has not been heard of for two thirds of a lease: it is renewed every third, and has run out.
-        alive = [name for name, at_s in self._peers.items() if now_s - at_s < self.lease_s / 2]
+        alive = [name for name, at_s in self._peers.items() if now_s - at_s < ALIVE_S]
         taken = await self._store.take_over(self.owner, lease_s, limit, alive)
         if len(taken) < limit:
             for frozen in await self._store.end_frozen(alive):
@@ -109,8 +117,27 @@ class PartitionOwnership:
         if self._owned.get(lease.id) is lease:
             await self._store.set_folding(self.owner, lease.id, lease.epoch, None)
 
+    async def note_loading(self, execution_id: str) -> None:
+        """Records that this execution is being loaded, alone. What was loaded before it is no suspect.
+
+        Raises:
+            Fenced: the lease is lost.
+        """
+        lease = self._owned[partition_of(execution_id)]
+        marked = f"{LOADING}{storable_text(execution_id)}"
+        await self._store.set_folding(self.owner, lease.id, lease.epoch, marked, True)
+
+    async def note_loaded(self, partition: int) -> None:
+        """Records that all is loaded.
+
+        Raises:
+            Fenced: the lease is lost.
+        """
+        await self._store.set_folding(self.owner, partition, self._owned[partition].epoch, None, True)
+
     def is_condemned(self, execution_id: str) -> bool:
-        return self.condemned.get(partition_of(execution_id)) == storable_text(execution_id)
+        name = storable_text(execution_id)
+        return self.condemned.get(partition_of(execution_id)) in (name, f"{LOADING}{name}")
 
     def acquit(self, execution_id: str) -> None:
         """Forgets that it is condemned: it is quarantined, or what it was asked is refused."""

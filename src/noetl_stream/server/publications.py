@@ -78,6 +78,11 @@ class Publications:
         self._under_way.append(_Sent(ticks, commands, size, waits))
 
     @property
+    def held_bytes(self) -> int:
+        """The size of what is sent and not acknowledged."""
+        return self._unacknowledged_bytes
+
+    @property
     def is_full(self) -> bool:
         """Whether so much is unacknowledged that nothing more should be folded."""
         return self._unacknowledged_bytes > MAX_UNACKNOWLEDGED_BYTES

@@ -36,13 +36,14 @@ from noetl_stream.server.client_requests import (
     Bodies,
     before,
     reject_unanswered,
+    reject_unreadable,
     without_repeated,
     without_unsigned,
 )
 from noetl_stream.server.commit import Committer
 from noetl_stream.server.credentials import with_credentials
-from noetl_stream.server.execution_cache import OwedCommand
-from noetl_stream.server.fold import Fold
+from noetl_stream.server.execution_cache import LOADED_AT_ONCE, OwedCommand
+from noetl_stream.server.fold import FREEING, Fold
 from noetl_stream.server.grants import granted
 from noetl_stream.server.housekeeping import Housekeeping, PartitionAssignment
 from noetl_stream.server.inputs import Input as OwnInput
@@ -177,8 +178,19 @@ class Server(ServerParts):
     async def _fold_messages(self, messages: Sequence[ReportedMessage]) -> None:
         """Folds messages from EVENTS."""
         own = [message for message in messages if self._is_next(message)]
-        if own:
-            self.reader.put_back(await self.quarantine.fold(own, self._messages))
+        now = own[: self._loaded_at_once(own)] if self.executions.evicted else own
+        if now:
+            self.reader.put_back([*await self.quarantine.fold(now, self._messages), *own[len(now) :]])
+
+    def _loaded_at_once(self, messages: Sequence[ReportedMessage]) -> int:
+        """How many of these a turn takes: their executions are loaded, and together in memory."""
+        evicted: set[str] = set()
+        for number, message in enumerate(messages):
+            if self.executions.is_evicted(message.execution_id):
+                evicted.add(message.execution_id)
+                if len(evicted) > LOADED_AT_ONCE:
+                    return number
+        return len(messages)
 
     async def _fold_reported(self, own: Sequence[ReportedMessage]) -> Sequence[ReportedMessage]:
         try:
@@ -203,6 +215,8 @@ class Server(ServerParts):
             bodies, signed = before(rest, bodies), before(rest, signed)
             fold.tick.leave_letters(rest)
         await reject_unanswered(bodies, signed, self.executions, self.ports.store, fold.tick)
+        if fold.tick.dead_letters:
+            await reject_unreadable(own, self.ports.store, fold.tick)
         await self._commit(fold, {message.partition: (message.sequence, message.at_ms) for message in own})
         return rest
 
@@ -213,9 +227,14 @@ class Server(ServerParts):
     async def _prepare(self, bodies: Bodies, tick: PendingTick) -> None:
         """Loads what the fold needs: executions, and the playbooks of new ones."""
         ids = {message.execution_id for message, _ in bodies if self.executions.get(message.execution_id) is None}
+        if ids:
+            await self.executions.load(ids)
+        if self.executions.has_stubs:
+            for message, body in bodies:
+                if isinstance(body, Request) and isinstance(body.fact, FREEING):
+                    await self.executions.load_freed(message.execution_id)
         if not ids:
             return
-        await self.executions.load(ids)
         for message, body in bodies:
             fact = body.fact if isinstance(body, Request) else None
             if isinstance(fact, ExecutionRequested) and not self.executions.is_known(message.execution_id):
@@ -276,6 +295,8 @@ class Server(ServerParts):
                 continue
             if isinstance(message.fact, ExecutionRequested) and not self.executions.is_known(message.execution_id):
                 await self._begin(message.execution_id, message.fact)
+            elif isinstance(message.fact, FREEING):
+                await self.executions.load_freed(message.execution_id)
             fold.inbox_message(item, message, at_ms)
             if fold.is_full:
                 items, rest = items[:number], items[number:]

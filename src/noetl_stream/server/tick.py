@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, NamedTuple, assert_never
+from typing import Any, Final, NamedTuple, assert_never
 
 import msgspec
 
@@ -49,6 +49,7 @@ from noetl_stream.ports.store import (
     ObjectUseRow,
     PlaybookRow,
     RequestRow,
+    StaleReportRow,
     TermRow,
     TimerRow,
 )
@@ -61,6 +62,7 @@ MAX_RECORD_BYTES = 512 * 1024
 """Larger journal records are split; a single entry may be larger, up to a few limits of an execution."""
 
 NO_LABELS: Mapping[str, Any] = MappingProxyType({})
+EMPTY: Final = b"{}"
 
 
 class Input(NamedTuple):
@@ -182,6 +184,7 @@ class PendingTick:
     inbox_folded: list[int] = field(default_factory=list)
     object_uses: list[ObjectUseRow] = field(default_factory=list)
     dead_letters: list[DeadLetterRow] = field(default_factory=list)
+    stale_reports: list[StaleReportRow] = field(default_factory=list)
     terms: list[TermRow] = field(default_factory=list)
 
     @property
@@ -393,14 +396,14 @@ def execution_row(
         finished_ms=at_ms if state.ended else None,
         result=codec.encode(outcome.result) if outcome is not None and outcome.status == "ok" else None,
         error=codec.encode(outcome.error) if outcome is not None and outcome.error is not None else None,
-        ctx=codec.encode(state.ctx),
+        ctx=codec.encode(state.ctx) if state.ctx else EMPTY,
         discarded=state.discarded,
         trace_id=state.trace_id,
         commands=len(state.assignments),
         children=len(state.children),
         looks_into=state.looks_into,
         ctx_version=state.ctx_version,
-        labels=codec.encode(dict(labels)),
+        labels=codec.encode(dict(labels)) if labels else EMPTY,
         rerun_of=state.rerun_of or None,
     )
 

@@ -34,6 +34,10 @@ class MemoryEventReader:
         self._broken: str | None = None
         self._waiter: asyncio.Future[None] | None = None
 
+    @property
+    def held_bytes(self) -> int:
+        return 0  # what was not returned is still in the log
+
     async def next_batch(self, limit: int) -> list[ReportedMessage]:
         while True:
             if self._broken is not None:

@@ -25,6 +25,7 @@ from noetl_stream.ports.store import (
     EntryRow,
     ExecutionRow,
     FedEvent,
+    FeedFloor,
     InboxItem,
     InboxRow,
     ListedExecution,
@@ -36,6 +37,7 @@ from noetl_stream.ports.store import (
     PlaybookRow,
     RequestRow,
     SnapshotRow,
+    StaleReportRow,
     StoredEntry,
     StoredEvent,
     Tick,
@@ -85,6 +87,7 @@ class MemoryTables:
     events_floor: int = 0
     object_uses: dict[tuple[str, str], ObjectUseRow] = field(default_factory=dict)
     terms: set[tuple[str, str]] = field(default_factory=set)
+    stale_reports: list[StaleReportRow] = field(default_factory=list)
     snapshots: dict[tuple[str, int], SnapshotRow] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
 
@@ -139,6 +142,7 @@ class MemoryStore:
             self.keep_playbook(playbook)
         for letter in tick.dead_letters:
             self.dead_letters.write(letter)
+        self.tables.stale_reports += tick.stale_reports
         self.tables.snapshots.update(((row.execution_id, row.position), row) for row in tick.snapshots)
         for fed in tick.feed:
             self.fed[fed.partition, fed.tick] = (self._clock.now_ms(), fed.entries)
@@ -218,10 +222,14 @@ class MemoryStore:
             row.given_back, row.folding = False, None
         return [row.lease() for row in taken]
 
-    async def set_folding(self, owner: str, partition: int, epoch: int, execution_id: str | None) -> None:
+    async def set_folding(
+        self, owner: str, partition: int, epoch: int, execution_id: str | None, cleared: bool = False
+    ) -> None:
         row = self._row(partition)
         if row is None or (row.owner, row.epoch) != (owner, epoch):
             raise Fenced("another server has the partition")
+        if cleared and row.folding and row.folding == row.suspect:
+            row.suspicions = 0
         row.folding = execution_id
 
     async def end_frozen(self, alive: Collection[str]) -> list[str]:
@@ -341,6 +349,7 @@ class MemoryStore:
                 del table[key]
         await self.drop_snapshots(execution_id)
         tables.inbox = {seq: one for seq, one in tables.inbox.items() if one.execution_id != execution_id}
+        tables.stale_reports = [one for one in tables.stale_reports if one.execution_id != execution_id]
         tables.terms = {term for term in tables.terms if term[1] != execution_id}
         return True
 
@@ -440,8 +449,8 @@ class MemoryFeed:
     async def now(self) -> dict[int, int]:
         return {view.id: view.tick for view in await self._store.read_partitions()}
 
-    async def floor(self) -> dict[int, int]:
-        return dict(self._floor)
+    async def floor(self) -> FeedFloor:
+        return FeedFloor(max(row.generation for row in self._store.tables.partitions), dict(self._floor))
 
     async def read(self, after: Mapping[int, int], limit: int) -> list[FedEvent]:
         found = []

@@ -105,6 +105,10 @@ class NatsEventReader:
         """A reader that holds enough asks for nothing, and hears nothing for that reason alone."""
         return max(self._heard_s, self._asked_s) if self._pull.credit else self._clock.monotonic_s()
 
+    @property
+    def held_bytes(self) -> int:
+        return self._ready_bytes
+
     async def next_batch(self, limit: int) -> list[ReportedMessage]:
         while True:
             if self._broken is not None:

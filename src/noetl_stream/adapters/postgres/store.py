@@ -31,6 +31,7 @@ from noetl_stream.ports.journal import events_of, last_position, page_of, result
 from noetl_stream.ports.store import (
     ExecutionRow,
     FedEvent,
+    FeedFloor,
     InboxItem,
     ObjectUseRow,
     PartitionLease,
@@ -136,9 +137,11 @@ class PostgresStore(Listing):
         """See :meth:`noetl_stream.ports.store.Store.owned`. When it returns, earlier commits have ended."""
         return await self._writer.owned(owner)
 
-    async def set_folding(self, owner: str, partition: int, epoch: int, execution_id: str | None) -> None:
+    async def set_folding(
+        self, owner: str, partition: int, epoch: int, execution_id: str | None, cleared: bool = False
+    ) -> None:
         rows = await self._database.fetch(
-            "set_folding", owner=owner, partition=partition, epoch=epoch, execution_id=execution_id
+            "set_folding", owner=owner, partition=partition, epoch=epoch, execution_id=execution_id, cleared=cleared
         )
         if not rows:
             raise Fenced("another server has the partition")
@@ -284,8 +287,9 @@ class PostgresFeed:
     async def now(self) -> dict[int, int]:
         return {row[0]: row[1] for row in await self._database.fetch("feed_now")}
 
-    async def floor(self) -> dict[int, int]:
-        return {row[0]: row[1] for row in await self._database.fetch("feed_floor")}
+    async def floor(self) -> FeedFloor:
+        (first, *rows) = sorted(await self._database.fetch("feed_floor"), key=lambda row: row[0] is not None)
+        return FeedFloor(first[1], {row[0]: row[1] for row in rows})
 
     async def read(self, after: Mapping[int, int], limit: int) -> list[FedEvent]:
         rows = await self._database.fetch("feed", partition_ids=list(after), ticks=list(after.values()), limit=limit)

@@ -30,6 +30,8 @@ async def memory_problems(world: SimulatedWorld, server: Server) -> list[str]:
         owned, view = server.ownership.get(partition_of(execution_id)), views[partition_of(execution_id)]
         if owned is None or (view.owner, view.epoch) != (server.owner, owned.epoch) or executions.state is None:
             continue
+        if executions.is_stub:
+            continue
         held = replace(executions.state, resolved={})  # which only its server has
         if replay(execution_id, await world.store.journal(execution_id, -1)) != held:
             problems.append(f"{execution_id}: the journal folds to a state other than {server.owner} holds")
@@ -73,6 +75,7 @@ async def final_problems(faults: FaultPlan) -> list[str]:
         if execution_id != set_aside:  # what it was doing then, it does again
             problems += _effect_problems(faults, execution_id, journal)
         problems += _record_problems(world, execution_id, journal)
+        problems += _run_problems(execution_id, journal)
     for execution_id in await world.store.live_executions(range(PARTITIONS)):
         if execution_id not in clients.accepted:
             problems.append(f"{execution_id}: a child has not ended")
@@ -188,9 +191,26 @@ def _record_problems(world: SimulatedWorld, execution_id: str, journal: Sequence
                     position += 1
 
 
+def _run_problems(execution_id: str, journal: Sequence[StoredEvent]) -> Iterator[str]:
+    """Of each command one run is taken at a time, and of that run each event, in order (PROTOCOL §3)."""
+    bound: dict[str, tuple[tuple[int, int, str], int]] = {}
+    for entry in journal:
+        if entry.source != "worker" or entry.report_id is None or entry.number is None:
+            continue
+        command_id, issue, delivery, nonce, _ = entry.report_id.split(".")
+        run = (int(issue), int(delivery), nonce)
+        last, expected = bound.get(command_id, (run, 0))
+        expected = expected if run == last else 0
+        if run[:2] < last[:2] or entry.number != expected:
+            yield f"{execution_id}: takes event {entry.number} of run {run} of {command_id}, not {expected} of {last}"
+        bound[command_id] = run, entry.number + 1
+
+
 def _width_of_input(rows: Mapping[int, StoredEvent], first: int) -> int:
     """How many events the input at this position has: those of one report up to the first decision."""
+    if (found := rows.get(first)) is None or found.report_id is None:
+        return 1  # a request; the next one has no report either
     position = first
-    while (row := rows.get(position)) is not None and row.cause is None and row.report_id == rows[first].report_id:
+    while (row := rows.get(position)) is not None and row.cause is None and row.report_id == found.report_id:
         position += 1
     return position - first

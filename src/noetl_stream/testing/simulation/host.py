@@ -48,15 +48,26 @@ class FaultInjector:
 
 
 class SimulatedHost:
-    """One process. Its ports are given to one role."""
+    """One process. Its ports are given to one role.
 
-    def __init__(self, name: str, broker: MemoryBroker, store: Store, injector: FaultInjector) -> None:
+    Args:
+        queue: By default that of the broker.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        broker: MemoryBroker,
+        store: Store,
+        injector: FaultInjector,
+        queue: CommandQueue | None = None,
+    ) -> None:
         self.name = name
         self.alive = True
         self.injector = injector
         self.clock = broker.clock
         self.log: EventLog = _HostLog(self, "log", broker.event_log)
-        self.queue: CommandQueue = _HostQueue(self, "queue", broker.command_queue)
+        self.queue: CommandQueue = _HostQueue(self, "queue", queue or broker.command_queue)
         self.bus: Bus = _HostBus(self, "bus", broker.bus)
         self.blobs: Blobs = _HostPort(self, "blobs", broker.blobs)
         self.store: Store = _HostPort(self, "store", store)

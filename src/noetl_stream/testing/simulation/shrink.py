@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from noetl_stream.testing.simulation.roles import check_once
 from noetl_stream.testing.simulation.simulation import SimulationReport, simulate
-from noetl_stream.testing.simulation.story import PATCHING, Planned, Story, random_job
+from noetl_stream.testing.simulation.story import INTERRUPTED, Planned, Story, random_job
 from noetl_stream.testing.simulation.work import JOBS, Job
 from noetl_stream.testing.simulation.world import KINDS
 
@@ -140,7 +140,8 @@ def _places(value: Any, at: tuple[str | int, ...] = ()) -> Iterator[tuple[str | 
 
 def _written_execution(planned: Planned) -> str:
     job = planned.job
-    known = {one.source: f"job({one.name!r})" for one in JOBS} | {PATCHING.source: "PATCHING"}
+    known = {one.source: f"job({one.name!r})" for one in JOBS}
+    known |= {one.source: f"INTERRUPTED[{at}]" for at, one in enumerate(INTERRUPTED)}
     if job.source in known:
         text = known[job.source]
     elif (number := _number_of(job)) is not None:

@@ -23,7 +23,7 @@ grant select, insert, update, delete on noetl.snapshot to noetl_server;
 grant select, insert, update (due_ms), delete on noetl.timer to noetl_server;
 grant select, insert, delete on noetl.inbox to noetl_server;
 grant select, insert on noetl.object_use to noetl_server;
-grant insert on noetl.execution_term, noetl.dead_letter to noetl_server;
+grant insert on noetl.execution_term, noetl.dead_letter, noetl.stale_report to noetl_server;
 
 -- Locking a row that is trimmed needs the right to update one of its columns.
 grant select, insert, update (at_ms), delete on noetl.feed to noetl_server;
