@@ -24,7 +24,6 @@ OLDEST_FORMAT: Final = 1
 """What a message without ``format`` has: version 0.2 left its own out. Writers give theirs, so it is always there."""
 
 NOTHING: Final = msgspec.Raw(b"[]")
-NULL: Final = msgspec.Raw(b"null")
 
 
 class Request(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="type", tag="request"):
@@ -106,6 +105,19 @@ class RecordEntry(msgspec.Struct, frozen=True, array_like=True):
     facts: msgspec.Raw = NOTHING
 
 
+class FullEntry(RecordEntry, frozen=True):
+    """An entry with its input in full: it came through no message of EVENTS, or that message may be lost.
+
+    ``source`` recorded the input, of a worker's with ``step_run_id``, its report's id and the first fact's ``number``
+    in its run. ``at_ms`` is the entry's time; format 1 has 0.
+    """
+
+    at_ms: int = 0
+    source: events.Source = "server"
+    step_run_id: str = ""
+    number: int = 0
+
+
 class JournalRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """A ``decided`` message: one segment of an execution's journal, in fold order (PROTOCOL §1 *Journal*).
 
@@ -120,37 +132,6 @@ class JournalRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     partition: int
     tick: int
     epoch: int
-    format: int = OLDEST_FORMAT
-
-
-class CheckpointEntry(msgspec.Struct, frozen=True, array_like=True):
-    """An entry of a journal as Postgres stores it (:class:`noetl_stream.ports.store.StoredEntry`), in full.
-
-    ``decisions`` is JSON ``null`` where there are none.
-    """
-
-    position: int
-    source: str
-    at_ms: int
-    step_run_id: str | None
-    report_id: str | None
-    number: int | None
-    data: msgspec.Raw
-    decisions: msgspec.Raw = NULL
-    name: str | None = None
-    cause: int | None = None
-
-
-class Checkpoint(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A ``checkpoint`` message: a part of the journal of a living execution, before EVENTS is trimmed of its messages.
-
-    It replaces the inputs and journal records below ``trimmed``, a sequence; each position counts once.
-    """
-
-    execution: str
-    entries: list[CheckpointEntry]
-    trimmed: int
-    partition: int
     format: int = OLDEST_FORMAT
 
 

@@ -82,8 +82,12 @@ class EventLog(Protocol):
         """Like :meth:`publish_decided`, of checkpoint records: nobody hears of them."""
         ...
 
-    async def open_reader(self, partitions: Collection[int], after: int) -> EventReader:
-        """A reader of the inputs of these partitions, from the first sequence above ``after``."""
+    async def open_reader(self, partitions: Collection[int], after: int, records: bool = False) -> EventReader:
+        """A reader of the inputs of these partitions, from the first sequence above ``after``.
+
+        Args:
+            records: Whether it reads their journal records too, whose subjects end in ``decided``.
+        """
         ...
 
     async def last_sequence(self) -> int:
@@ -98,6 +102,14 @@ class EventLog(Protocol):
 
     async def last_decided(self, partition: int) -> bytes | None:
         """The last journal record of the partition; ``None`` if there is none."""
+        ...
+
+    async def next_decided(self, partition: int, after: int) -> tuple[int, bytes] | None:
+        """The first journal record of the partition above this sequence, with its own; ``None`` if there is none."""
+        ...
+
+    async def last_of(self, partition: int) -> int:
+        """The sequence of the last message of the partition, input or record; 0 if there is none."""
         ...
 
     async def stored_at(self, sequence: int) -> int | None:

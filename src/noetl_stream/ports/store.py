@@ -8,6 +8,7 @@ from typing import Final, NamedTuple, Protocol
 import msgspec
 
 from noetl_stream.model.status import ExecutionStatus
+from noetl_stream.ports.cursors import Cursors
 from noetl_stream.ports.dead_letters import DeadLetterRow
 from noetl_stream.ports.rows import Json, Row
 
@@ -304,6 +305,11 @@ class PartitionView(NamedTuple):
 class Store(Protocol):
     """The fold's store. Any method raises :class:`~noetl_stream.errors.Unreachable` when the database is away."""
 
+    @property
+    def cursors(self) -> Cursors:
+        """The cursors of its partitions, for repairs."""
+        ...
+
     async def verify(self) -> None:
         """Raises :class:`~noetl_stream.errors.NotReady` unless the schema is the one this version writes."""
         ...
@@ -400,6 +406,18 @@ class Store(Protocol):
 
     async def drop_snapshots(self, execution_id: str) -> None:
         """Deletes all snapshots of an execution."""
+        ...
+
+    async def entries(self, execution_id: str, first: int) -> list[StoredEntry]:
+        """The entries of its journal from this position on."""
+        ...
+
+    async def grown(self, ticks: Mapping[int, int]) -> dict[str, int]:
+        """Executions to whose journals ticks above these have added, by partition, and the first position added.
+
+        Where the feed is trimmed above such a tick, whole journals: those of executions it still names, and of all in
+        the partition that have not ended.
+        """
         ...
 
     async def live_executions(self, partitions: Collection[int]) -> dict[str, str]:

@@ -172,7 +172,7 @@ def playbook_key(digest: str) -> str:
     return f"playbook/{digest}"
 
 
-def partition_patterns(partition: int) -> tuple[str, str, str]:
+def partition_patterns(partition: int | str) -> tuple[str, str, str]:
     """The patterns of all messages of a partition, of its journal records, and of its checkpoint records."""
     of_partition = f"noetl.events.{partition}"
     return f"{of_partition}.>", f"{of_partition}.*.decided", f"{of_partition}.*.checkpoint"

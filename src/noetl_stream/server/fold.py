@@ -247,13 +247,7 @@ class Fold:
 
     def _fold_request(self, cached: CachedExecution, message: ReportedMessage, request: Request) -> None:
         fact = request.fact
-        given = Input(
-            RecordedFact(fact, at_ms=message.at_ms),
-            source="client",
-            data=codec.encode(fact),
-            sequence=message.sequence,
-            message_id=request.request_id,
-        )
+        given = Input.by_client(message, request)
         if not isinstance(fact, ClientRequest):
             if cached.state is None:  # else already folded: no request is evaluated twice (PROTOCOL §1)
                 self._apply(cached, message.execution_id, given)

@@ -11,10 +11,11 @@ from typing import Final
 from noetl_stream.errors import Fenced, StreamLost
 from noetl_stream.model.ids import PARTITIONS, partition_of
 from noetl_stream.ports.command_queue import CommandQueue
+from noetl_stream.ports.cursors import Cursor
 from noetl_stream.ports.dead_letters import storable_text
 from noetl_stream.ports.event_log import EventLog
 from noetl_stream.ports.store import PartitionAdvance, PartitionLease, Store
-from noetl_stream.server.lost_stream import StreamExtent
+from noetl_stream.server.lost_stream import StreamExtent, lost_cursors, refuse_stream_of_others, repairs_of
 
 log = logging.getLogger(__name__)
 
@@ -87,8 +88,11 @@ class PartitionOwnership:
     async def take(self, limit: int, lease_s: float, now_s: float) -> Sequence[PartitionLease]:
         """Takes over up to ``limit`` free partitions. What a frozen owner holds locked is free soon afterwards.
 
+        Those whose last folded message EVENTS no longer holds are repaired instead (PROTOCOL §5 *A lost tail*): they
+        can be taken over again.
+
         Raises:
-            StreamLost: EVENTS no longer holds what Postgres has folded; the leases are released first.
+            StreamLost: EVENTS is another database's; the leases are released first.
         """
         if limit <= 0:
             return []
@@ -214,17 +218,14 @@ class PartitionOwnership:
             self.unsound = {id: left - (id in self._grown and left > 0) for id, left in self.unsound.items()}
             self._grown.clear()
 
-    async def verify_stream(self) -> set[int]:
-        """Checks that the message at each cursor is still the one that was folded (PROTOCOL §5).
-
-        Returns:
-            Partitions that turned out to be lost to another server, and are forgotten.
+    async def give_up_lost(self) -> set[int]:
+        """Repairs the partitions whose last folded message EVENTS no longer holds, forgets them and returns them. So it
+        does with partitions that turn out to be lost to another server.
 
         Raises:
-            StreamLost: names the partition and the sequence.
+            StreamLost: EVENTS is another database's.
         """
-        kept = await self._verified(list(self._owned.values()))
-        lost = self._owned.keys() - {lease.id for lease in kept}
+        lost = await self._repair_lost(self._owned.values())
         for partition in lost:
             self.forget(partition)
         return lost
@@ -258,52 +259,44 @@ class PartitionOwnership:
 
     async def _adopt(self, leases: Sequence[PartitionLease], *, instead: bool = False) -> Sequence[PartitionLease]:
         try:
-            fenced, held = await asyncio.gather(self._fence(leases), self._verified(leases))
-            leases = [lease for lease in fenced if lease in held]
+            leases, lost = await asyncio.gather(self._fence(leases), self._repair_lost(leases))
         except StreamLost:
             await self._give_back(leases)
             raise
+        leases = [lease for lease in leases if lease.id not in lost]
         if instead:
             self._owned.clear()
-            self.fences = {lease.id: self.fences[lease.id] for lease in leases}
             self.unsound.clear()
             self.condemned.clear()
+        self.fences = {lease.id: self.fences[lease.id] for lease in (*self._owned.values(), *leases)}
         self._owned.update((lease.id, lease) for lease in leases)
         self.unsound.update((lease.id, SOUND_AFTER) for lease in leases if lease.crashes)
         self.condemned.update((one.id, one.suspect) for one in leases if one.suspect and one.suspicions >= SUSPICIONS)
         return leases
 
-    async def _verified(self, leases: Sequence[PartitionLease]) -> Sequence[PartitionLease]:
-        """These leases, without those that were lost unnoticed: they prove nothing, since the next owner may have moved
-        on, and EVENTS may be trimmed up to there.
-
-        Raises:
-            StreamLost: EVENTS no longer holds what was folded.
-        """
-        try:
-            await self._check(leases)
-        except StreamLost:
-            views = {view.id: view for view in await self._store.read_partitions([lease.id for lease in leases])}
-            held = [one for one in leases if (views[one.id].owner, views[one.id].epoch) == (self.owner, one.epoch)]
-            if len(held) == len(leases):
-                raise
-            return await self._verified(held)
-        return leases
-
-    async def _check(self, leases: Collection[PartitionLease]) -> None:
-        cursors = {(lease.last_seq, lease.last_ms): lease.id for lease in leases if lease.last_seq}
-        if not cursors:
-            return
+    async def _repair_lost(self, leases: Collection[PartitionLease]) -> set[int]:
+        cursors = [Cursor(lease.id, lease.last_seq, lease.last_ms, lease.published_tick) for lease in leases]
+        if not any(cursor.last_seq for cursor in cursors):
+            return set()
         extent = await StreamExtent.of(self._log)
-        held = await asyncio.gather(*(extent.still_holds(self._log, *cursor) for cursor in cursors))
-        for is_held, ((cursor, _), partition) in zip(held, cursors.items(), strict=True):
-            if not is_held:
-                raise StreamLost(
-                    f"EVENTS holds sequences {extent.first} to {extent.last}, and partition {partition} was folded to "
-                    f"{cursor}: the stream has lost messages or is a different one",
-                    hint="point NOETL_NATS_URL at the NATS this Postgres belongs to, or restore the stream's store; "
-                    "if it is lost, run `noetl-stream stream reconcile` and start the servers again",
-                )
+        lost = await lost_cursors(self._log, cursors, extent)
+        owned = await self._still_owned([cursor.partition for cursor in lost]) if lost else set()
+        mine = [cursor for cursor in lost if cursor.partition in owned]
+        if mine:
+            await refuse_stream_of_others(self._log, self._store)
+            repairs = await repairs_of(self._log, mine, extent)
+            log.error(
+                "EVENTS holds sequences %d to %d and has lost what %d partitions folded, or was made anew: reading on "
+                "from %d, and publishing the lost records again",
+                *extent, len(mine), min(one.last_seq for one in repairs),
+            )  # fmt: skip
+            await self._store.cursors.repair(repairs, self.owner)
+        return {cursor.partition for cursor in lost}
+
+    async def _still_owned(self, partitions: Collection[int]) -> set[int]:
+        """Those that no other server has got unnoticed: it may have moved on, and EVENTS may be trimmed up to there."""
+        views = await self._store.read_partitions(partitions)
+        return {view.id for view in views if view.owner == self.owner}
 
 
 def _epochs(leases: Iterable[PartitionLease]) -> list[tuple[int, int]]:

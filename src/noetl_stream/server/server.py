@@ -52,6 +52,7 @@ from noetl_stream.server.parts import ServerParts, ServerPorts, ServerTimes, Sta
 from noetl_stream.server.plan_cache import KnownPlaybook, PlanCache, bounded
 from noetl_stream.server.quarantine import InputKind, Quarantine
 from noetl_stream.server.reconcile import Reconciler
+from noetl_stream.server.recovery import Recovery
 from noetl_stream.server.responder import RequestResponder
 from noetl_stream.server.schemas import with_schemas
 from noetl_stream.server.tick import PendingTick
@@ -83,7 +84,8 @@ class Server(ServerParts):
         self.responder = RequestResponder(self)
         self.reconciler = Reconciler(ports.queue, ports.log)
         self.leases = PartitionLeaseKeeper(self)
-        self.assignment = PartitionAssignment(self, self.committer, self.leases)
+        self.recovery = Recovery(self, self.committer, self.leases)
+        self.assignment = PartitionAssignment(self, self.committer, self.leases, self.recovery)
         self.housekeeping = Housekeeping(self, self.committer, self.leases, self.assignment, self.reconciler)
         self.quarantine = quarantine = Quarantine(self, self.committer)
         self._messages = InputKind(self._fold_reported, _execution_of, quarantine.refuse_message)
@@ -169,7 +171,7 @@ class Server(ServerParts):
             log.info("reopening the reader: %s", error)
             if clock.monotonic_s() - self.assignment.read_since_s < self.times.retry_s:
                 await clock.sleep(self.times.retry_s)
-            await self.assignment.retry_until_reached(self.assignment.reopen, self._stopping.is_set)
+            await self.assignment.retry_until_reached(self.assignment.reconnect, self._stopping.is_set)
         except Unreachable as error:
             log.warning("stores unreachable or missing, will retry: %s", error)
             await clock.sleep(self.times.retry_s)

@@ -7,21 +7,16 @@ Their cost is bounded: nothing is trimmed that would not free twice as much.
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator
 from typing import Final
 
-import msgspec
-
-from noetl_stream.model import codec
-from noetl_stream.model.messages import FORMAT, NULL, Checkpoint, CheckpointEntry
 from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.cursors import Cursors
-from noetl_stream.ports.event_log import DecidedMessage, EventLog
+from noetl_stream.ports.event_log import EventLog
 from noetl_stream.ports.journal import last_position
 from noetl_stream.ports.retention import LivingExecution, RetentionStore
-from noetl_stream.ports.store import Store, StoredEntry
+from noetl_stream.ports.store import PartitionView, Store
 from noetl_stream.server.lost_stream import MARGIN_MS, StreamExtent, lost_cursors, newest_before
-from noetl_stream.server.tick import MAX_RECORD_BYTES
+from noetl_stream.server.records import Stamp, in_full, messages_of
 from noetl_stream.settings.retention import RetentionSettings
 
 log = logging.getLogger(__name__)
@@ -65,7 +60,7 @@ class Trimmer:
         """
         extent = await StreamExtent.of(self._log)
         floor = await self._cursors.floor()
-        if extent.last < floor or await lost_cursors(self._log, self._cursors, extent):
+        if extent.last < floor or await lost_cursors(self._log, await self._cursors.all(), extent):
             return 0  # a different stream, or one that has lost messages: the owners of the partitions say so
         stored = await self._log.stored_bytes()
         through, at_ms = await self._removable(extent, stored)
@@ -75,8 +70,9 @@ class Trimmer:
         freed = stored * (through - extent.first + 1) // (extent.last - extent.first + 1)
         if not self._pays(sum(execution.journal_bytes for execution in living), freed, stored):
             return 0
+        partitions = {view.id: view for view in await self._store.read_partitions()}  # before their journals
         for execution in living:
-            await self._keep(execution, through)
+            await self._keep(execution, partitions[execution.partition])
         if not await self._cursors.move_floor(floor, max(floor, through)):
             return 0
         await self._log.trim(through)
@@ -108,33 +104,12 @@ class Trimmer:
         self._has_told = not pays
         return pays
 
-    async def _keep(self, execution: LivingExecution, through: int) -> None:
+    async def _keep(self, execution: LivingExecution, partition: PartitionView) -> None:
         """Writes the journal of a living execution to EVENTS, and waits until it is stored."""
-        partition, execution_id = execution.partition, execution.execution_id
-        identity = f"checkpoint.{self._clock.random_bytes(8).hex()}"
-        async for entries in self._pieces(execution_id):
-            body = codec.encode(Checkpoint(execution_id, entries, through, partition, FORMAT))
-            message = DecidedMessage(partition, execution_id, f"{identity}.{entries[0].position}", body)
-            await self._log.publish_checkpoints([message])
-
-    async def _pieces(self, execution_id: str) -> AsyncIterator[list[CheckpointEntry]]:
-        """The journal, in pieces of the size of a record."""
-        piece: list[CheckpointEntry] = []
-        after, size = 0, 0
-        while entries := (await self._store.journals({execution_id: after}, ENTRIES_AT_ONCE))[execution_id]:
-            for entry in entries:
-                length = len(entry.data) + len(entry.decisions or b"")
-                if piece and size + length > MAX_RECORD_BYTES:
-                    yield piece
-                    piece, size = [], 0
-                piece.append(_in_full(entry))
-                size += length
-            after = last_position(execution_id, entries[-1])
-        if piece:
-            yield piece
-
-
-def _in_full(entry: StoredEntry) -> CheckpointEntry:
-    decisions = NULL if entry.decisions is None else msgspec.Raw(entry.decisions)
-    values = entry._asdict() | {"data": msgspec.Raw(entry.data), "decisions": decisions}
-    return CheckpointEntry(**values)
+        execution_id, writer = execution.execution_id, self._clock.random_bytes(8).hex()
+        stamp = Stamp(partition.id, partition.tick, partition.epoch, writer, again=True)
+        after = 0
+        while rows := (await self._store.journals({execution_id: after}, ENTRIES_AT_ONCE))[execution_id]:
+            parts = (part for row in rows for part in in_full(row))
+            await self._log.publish_checkpoints(list(messages_of(execution_id, parts, partition.last_seq, stamp)))
+            after = last_position(execution_id, rows[-1])

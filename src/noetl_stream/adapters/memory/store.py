@@ -12,6 +12,7 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
+from noetl_stream.adapters.memory.cursors import MemoryCursors
 from noetl_stream.adapters.memory.dead_letters import MemoryDeadLetters
 from noetl_stream.errors import Fenced, JournalConflict, PayloadRefused, RequestAnswered
 from noetl_stream.model import codec
@@ -99,6 +100,8 @@ class MemoryStore:
         self._clock = clock
         self.tables = MemoryTables([_Partition(id) for id in range(partitions)])
         self.fed: dict[tuple[int, int], tuple[int, bytes]] = {}
+        self.fed_floor: dict[int, int] = {}
+        self.cursors = MemoryCursors(self)
         self.dead_letters = MemoryDeadLetters(self._send)
 
     async def verify(self) -> None:
@@ -307,6 +310,21 @@ class MemoryStore:
         for _, row in sorted(self.tables.journals.get(execution_id, {}).items()):
             yield _columns(StoredEntry, row, name=None, cause=None)
 
+    async def entries(self, execution_id: str, first: int) -> list[StoredEntry]:
+        return [entry for entry in self._entries(execution_id) if entry.position >= first]
+
+    async def grown(self, ticks: Mapping[int, int]) -> dict[str, int]:
+        found: dict[str, int] = {}
+        for partition, seen in ticks.items():
+            trimmed = self.fed_floor.get(partition, 0) > seen
+            above = [entries for (fed, tick), (_, entries) in self.fed.items() if fed == partition and tick > seen]
+            for entries in above:
+                for execution_id, first, _ in codec.decode_json(entries):
+                    found[execution_id] = 1 if trimmed else min(first, found.get(execution_id, first))
+            if trimmed:
+                found |= dict.fromkeys(await self.live_executions([partition]), 1)
+        return found
+
     async def inbox(self, partitions: Collection[int], limit: int) -> list[InboxItem]:
         waiting = [
             InboxItem(seq, row.partition, row.execution_id, row.body)
@@ -444,13 +462,13 @@ class MemoryFeed:
     def __init__(self, store: MemoryStore, clock: Clock) -> None:
         self._store = store
         self._clock = clock
-        self._floor: dict[int, int] = {}
 
     async def now(self) -> dict[int, int]:
         return {view.id: view.tick for view in await self._store.read_partitions()}
 
     async def floor(self) -> FeedFloor:
-        return FeedFloor(max(row.generation for row in self._store.tables.partitions), dict(self._floor))
+        generation = max(row.generation for row in self._store.tables.partitions)
+        return FeedFloor(generation, dict(self._store.fed_floor))
 
     async def read(self, after: Mapping[int, int], limit: int) -> list[FedEvent]:
         found = []
@@ -465,7 +483,7 @@ class MemoryFeed:
         old = [key for key, (at_ms, _) in self._store.fed.items() if at_ms < oldest_ms][:limit]
         for partition, tick in old:
             del self._store.fed[partition, tick]
-            self._floor[partition] = max(tick, self._floor.get(partition, 0))
+            self._store.fed_floor[partition] = max(tick, self._store.fed_floor.get(partition, 0))
         return len(old)
 
     async def _events(self, partition: int, tick: int) -> list[FedEvent]:

@@ -12,14 +12,16 @@ from noetl_stream.model import codec
 from noetl_stream.model.composite import expanded
 from noetl_stream.model.events import ExecutionReused, Fact, NextEvaluated, StepScheduled, TokenClaimed, TokenEnqueued
 from noetl_stream.model.ids import PARTITIONS, partition_of
+from noetl_stream.model.messages import NOTHING
 from noetl_stream.playbook.plan import Plan
 from noetl_stream.ports.store import ExecutionRow, StoredEvent
 from noetl_stream.server.server import Server
 from noetl_stream.testing.entries import names_of
+from noetl_stream.testing.rebuilding import rebuilt_differences
 from noetl_stream.testing.scenario.invariants import missed_decisions
 from noetl_stream.testing.simulation.faults import STEADY, FaultPlan
 from noetl_stream.testing.simulation.work import Job
-from noetl_stream.testing.simulation.world import SimulatedWorld
+from noetl_stream.testing.simulation.world import KINDS, SimulatedWorld
 
 
 async def memory_problems(world: SimulatedWorld, server: Server) -> list[str]:
@@ -80,6 +82,7 @@ async def final_problems(faults: FaultPlan) -> list[str]:
         if execution_id not in clients.accepted:
             problems.append(f"{execution_id}: a child has not ended")
     problems += [f"{execution_id}: is stuck: nothing ends its wait" for execution_id in await world.store.stuck(100)]
+    problems += await rebuilt_differences(world.broker, world.store, world.catalog, KINDS)
     if standing := await world.broker.command_queue.present():
         problems.append(f"commands left in the queue: {sorted(standing)}")
     return problems
@@ -178,15 +181,15 @@ def _record_problems(world: SimulatedWorld, execution_id: str, journal: Sequence
         record = codec.decode_record(stored.message.body)
         position = record.first_position
         for entry in map(codec.decode_entry, record.entries):
-            if entry.report_id:
+            if entry.report_id and entry.facts == NOTHING:
                 row = rows.get(position)
                 if row is None or row.source == "server" or row.report_id not in (None, entry.report_id):
                     yield f"{execution_id}: a record at position {position} differs from Postgres"
                 position += _width_of_input(rows, position)
-            for facts in (entry.facts, entry.decisions):
+            for facts, source in ((entry.facts, entry.source), (entry.decisions, "server")):
                 for fact in (part for one, _ in codec.decode_facts(facts) for part in expanded(execution_id, one)):
                     row = rows.get(position)
-                    if row is None or row.source != "server" or codec.decode_fact(row.data) != fact:
+                    if row is None or row.source != source or codec.decode_fact(row.data) != fact:
                         yield f"{execution_id}: a record at position {position} differs from Postgres"
                     position += 1
 

@@ -163,8 +163,9 @@ class _HostPort:
 class _HostLog(_HostPort):
     """:class:`~noetl_stream.ports.event_log.EventLog` of a host."""
 
-    async def open_reader(self, partitions: Collection[int], after: int) -> EventReader:
-        reader = await self._host.around("log.open_reader", lambda: self._real.open_reader(partitions, after))
+    async def open_reader(self, partitions: Collection[int], after: int, records: bool = False) -> EventReader:
+        work = self._real.open_reader
+        reader = await self._host.around("log.open_reader", lambda: work(partitions, after, records))
         self._host.plugged(reader.close)
         return cast(EventReader, _HostReader(self._host, "reader", reader))
 

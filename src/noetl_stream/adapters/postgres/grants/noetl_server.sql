@@ -15,7 +15,7 @@ grant execute on function
 grant select on noetl.migration, noetl.meta, noetl.catalog, noetl.credential, noetl.event_month to noetl_server;
 grant update (events_floor) on noetl.meta to noetl_server;
 grant select, update (epoch, owner, backend, lease_until, given_back, crashes, folding, suspect, suspicions,
-    tick, published_tick, last_seq, last_ms) on noetl.partition to noetl_server;
+    tick, published_tick, last_seq, last_ms, generation) on noetl.partition to noetl_server;
 
 grant select, insert on noetl.event, noetl.request, noetl.playbook to noetl_server;
 grant select, insert, update on noetl.execution to noetl_server;
