@@ -17,12 +17,12 @@ from noetl_stream.server import snapshots
 from noetl_stream.server.capabilities import Capabilities
 from noetl_stream.server.fold import Fold
 from noetl_stream.testing.keys import ACCESS_KEYS
-from noetl_stream.testing.simulation.host import SimulatedHost
+from noetl_stream.testing.simulation.host import FaultInjector, SimulatedHost
 
 EXECUTION = "execution-1"
 
 
-class Freezing:
+class Freezing(FaultInjector):
     """Freezes its host at the first ``point`` after it was armed."""
 
     def __init__(self, point: str) -> None:
@@ -35,11 +35,8 @@ class Freezing:
             self.armed, self.struck = False, True
             host.freeze()
 
-    def loses(self, host: SimulatedHost, what: str) -> bool:
-        return False
 
-
-class SlowOnce:
+class SlowOnce(FaultInjector):
     """Once armed, makes one call wait."""
 
     def __init__(self, stage: Stage, point: str) -> None:
@@ -51,9 +48,6 @@ class SlowOnce:
         if self.armed and point == self.point:
             self.armed = False
             await self.stage.clock.sleep(2)
-
-    def loses(self, host: SimulatedHost, what: str) -> bool:
-        return False
 
 
 async def test_only_servers_of_this_installation_have_a_share(stage: Stage) -> None:

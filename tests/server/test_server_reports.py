@@ -12,7 +12,7 @@ from noetl_stream.model.messages import Drop, Go, Report, Stop
 from noetl_stream.model.outcome import Outcome
 from noetl_stream.ports import subjects
 from noetl_stream.testing.keys import capability_of
-from noetl_stream.testing.simulation.host import SimulatedHost
+from noetl_stream.testing.simulation.host import FaultInjector, SimulatedHost
 from noetl_stream.testing.simulation.work import JOBS, playbook, work
 
 EXECUTION = "execution-1"
@@ -209,13 +209,10 @@ async def test_an_order_to_stop_reaches_the_worker_when_a_loop_fails(stage: Stag
 
 
 async def test_a_stale_run_gives_its_copy_up_at_once_even_while_a_report_is_on_its_way(stage: Stage) -> None:
-    class SlowReports:
+    class SlowReports(FaultInjector):
         async def inject(self, host: SimulatedHost, point: str) -> None:
             if point == "log.publish_report.done":
                 await stage.clock.sleep(3)
-
-        def loses(self, host: SimulatedHost, what: str) -> bool:
-            return False
 
     await stage.server()
     stage.start_worker(injector=SlowReports())

@@ -20,10 +20,10 @@ from noetl_stream.ports.store import EntryRow
 from noetl_stream.server import tick
 from noetl_stream.server.tick import Input, PendingTick
 from noetl_stream.testing.keys import SIGNER
-from noetl_stream.testing.simulation.host import SimulatedHost
+from noetl_stream.testing.simulation.host import FaultInjector, SimulatedHost
 
 
-class Noted:
+class Noted(FaultInjector):
     """The names of all calls a host makes, in order."""
 
     def __init__(self) -> None:
@@ -31,9 +31,6 @@ class Noted:
 
     async def inject(self, host: SimulatedHost, point: str) -> None:
         self.points.append(point)
-
-    def loses(self, host: SimulatedHost, what: str) -> bool:
-        return False
 
 
 def written(stage: Stage) -> list[EntryRow]:

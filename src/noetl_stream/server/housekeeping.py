@@ -44,12 +44,16 @@ class PartitionAssignment:
         """Loads newly leased partitions and reads them from their cursors."""
         ids = {lease.id for lease in taken}
         self._parts.inbox.expect_messages()
-        await self._parts.executions.load_partitions(ids)
+        await self._load(ids)
         if self._parts.reader.readers >= MAX_READERS:
             await self.reopen()
         else:
             await self._parts.reader.add(ids, min(lease.last_seq for lease in taken))
         self.changed = True
+
+    async def _load(self, partitions: Collection[int]) -> None:
+        await self._parts.executions.load_partitions(partitions)
+        self._parts.inputs.track_timers(await self._parts.ports.store.timers_in(partitions))
 
     async def release(self, partitions: Collection[int]) -> None:
         """Releases these leases once everything published for them is acknowledged."""
@@ -84,7 +88,7 @@ class PartitionAssignment:
         self.read_since_s = self._clock.monotonic_s()
         await self._parts.ownership.verify_stream()
         if len(self._parts.ownership):
-            await self._parts.executions.load_partitions(set(self._parts.ownership.ids))
+            await self._load(set(self._parts.ownership.ids))
             await self._parts.reader.add(
                 self._parts.ownership.ids, min(lease.last_seq for lease in self._parts.ownership)
             )

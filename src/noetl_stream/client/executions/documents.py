@@ -49,15 +49,15 @@ def execution_document(
     journal: Sequence[StoredEvent],
     now_ms: int,
     *,
-    waits: Sequence[WaitDocument] = (),
+    waits: Sequence[WaitDocument] | None = (),
     notices: Notices | None = None,
     is_whole: bool = True,
 ) -> ExecutionDocument:
     """An execution in full.
 
     Args:
-        journal: At least its first entry; ``steps`` and ``waits`` are ``None`` unless it ``is_whole``.
-        waits: What it waits for (:func:`~noetl_stream.client.executions.waits.awaited`).
+        journal: At least its first entry; ``steps`` is ``None`` unless it ``is_whole``.
+        waits: What it waits for (:func:`~noetl_stream.client.executions.waits.awaited`); ``None`` if that is not known.
         now_ms: The duration of an execution that has not ended counts up to here.
         notices: ``None`` if they are not known.
     """
@@ -81,7 +81,7 @@ def execution_document(
         rerun_of=row.rerun_of,
         parent=None if parent is None else ParentExecutionDocument(parent.execution_id, parent.step_run_id),
         steps=summarize(journal) if is_whole else None,
-        waits=list(waits) if is_whole else None,
+        waits=None if waits is None else list(waits),
     )
 
 
