@@ -167,8 +167,9 @@ async def hold(dsn: str, max_bytes: int) -> None:
     grown = resident_bytes() - before
     bound = "no bound" if max_bytes == UNBOUNDED else f"a bound of {max_bytes / MEBIBYTE:.0f} MiB"
     print(
-        f"{bound}: taken over in {taken_s:.2f} s; once loaded {len(executions):,} in memory, {executions.evicted:,} not, "
-        f"estimated {executions.size / MEBIBYTE:.0f} MiB, resident {grown / MEBIBYTE:.0f} MiB more"
+        f"{bound}: taken over in {taken_s:.2f} s; once loaded {len(executions):,} in memory, "
+        f"{executions.evicted:,} not, estimated {executions.size / MEBIBYTE:.0f} MiB, "
+        f"resident {grown / MEBIBYTE:.0f} MiB more"
     )
     await store.close()
 

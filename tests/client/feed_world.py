@@ -109,10 +109,11 @@ async def world(**kept: int) -> World:
 
 
 async def each(feed: AsyncIterator[list[FeedEvent]]) -> AsyncIterator[FeedEvent]:
-    """The events of a feed one by one."""
+    """The events of a feed one by one, without its place at the beginning."""
     async for batch in feed:
         for one in batch:
-            yield one
+            if one.event is not None:
+                yield one
 
 
 async def some(feed: AsyncIterator[FeedEvent], count: int) -> list[str]:

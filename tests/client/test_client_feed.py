@@ -116,7 +116,29 @@ async def test_a_feed_of_everything_continues_after_any_event_even_within_a_tick
         assert sorted(rest) == sorted(names[at + 1 :])
 
 
-@pytest.mark.parametrize("text", ["", "x", "1-2", "-".join(["zz"] * 32), "-".join(["1.1.1"] * 32), "é" * 5])
+async def test_a_reader_whose_line_breaks_before_the_first_event_goes_on_from_where_it_began() -> None:
+    stage = await world()
+    (place,) = await anext(await stage.feed.everything(None))
+    assert place.event is None
+    await stage.grow("a", by=2)
+    assert await some(await stage.all(place.id), 2) == ["a.1", "a.2"]
+
+
+async def test_an_id_of_another_generation_is_refused_and_one_of_an_older_version_is_not() -> None:
+    stage = await world()
+    (place,) = await anext(await stage.feed.everything(None))
+    generation, _, ticks = place.id.partition(":")
+    assert generation == "0"
+    await stage.grow("a")
+    assert await some(await stage.all(ticks), 1) == ["a.1"]
+    stage.store.tables.partitions[7].generation += 1
+    with pytest.raises(UsageError, match="older than the last repair"):
+        await stage.all(place.id)
+    (place,) = await anext(await stage.feed.everything(None))
+    assert place.id.startswith("1:")
+
+
+@pytest.mark.parametrize("text", ["", "x", "0:x", "1-2", "-".join(["zz"] * 32), "-".join(["1.1.1"] * 32), "é" * 5])
 async def test_an_id_of_something_else_is_refused(text: str) -> None:
     stage = await world()
     with pytest.raises(UsageError, match="does not belong to this feed"):

@@ -136,6 +136,17 @@ async def test_a_feed_of_everything_that_broke_before_its_first_event_says_so(st
             await anext(feed)
 
 
+async def test_a_feed_of_everything_that_breaks_before_its_first_event_loses_none(stage: GatewayStage) -> None:
+    in_its_first_event = 300
+    async with BrokenLine(stage.url, [in_its_first_event]).open() as line, remote_operations(line.url) as remote:
+        feed = await remote.feed.everything(None)
+        reading = asyncio.create_task(_until_processed(feed))
+        begun = await stage.operations.executions.start(Start(playbook=LOOP), "")
+        received = await asyncio.wait_for(reading, 20)
+        assert [one.position for one in received] == list(range(1, len(received) + 1))
+        assert {one.execution_id for one in received} == {begun.execution_id}
+
+
 async def test_an_address_without_a_listener_is_named() -> None:
     async with remote_operations("http://127.0.0.1:1") as remote:
         with pytest.raises(Unreachable, match=r"no gateway answers at http://127\.0\.0\.1:1: Connection refused"):

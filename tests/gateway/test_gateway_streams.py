@@ -12,6 +12,7 @@ from gateway_stage import GatewayStage
 
 from noetl_stream.ports.operations.access import NewToken
 from noetl_stream.settings.environment import GatewayLimits
+from noetl_stream.testing.waiting import until_it_is
 
 PLAYBOOK = """
 apiVersion: noetl.io/v2
@@ -121,6 +122,21 @@ async def test_the_stream_of_everything_can_be_left_and_gone_on_with(stage: Gate
     positions = [event.data["position"] for event in seen if event.data["execution_id"] == first]
     assert positions == list(range(1, len(positions) + 1))
     assert [event.name for event in seen if event.data["execution_id"] == first][-1] == "playbook.processed"
+
+
+async def test_a_reader_that_has_gone_is_noticed_at_once(stage: GatewayStage) -> None:
+    async def open_streams() -> str:
+        async with stage.client.get("/metrics") as response:
+            (line,) = [
+                one for one in (await response.text()).splitlines() if one.startswith("noetl_gateway_open_streams ")
+            ]
+            return line.partition(" ")[2]
+
+    response = await stage.client.get("/api/v1/events/stream")
+    await response.content.readuntil(b"\n\n")
+    await until_it_is("1.0", open_streams)
+    response.close()
+    await until_it_is("0.0", open_streams, timeout_s=10)  # before anything is sent
 
 
 async def test_the_stream_of_everything_can_be_narrowed_to_names(stage: GatewayStage) -> None:

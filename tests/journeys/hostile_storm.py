@@ -34,7 +34,7 @@ OTHERS: Final = tuple(
     (row.subject.replace(POOL, "default"), role)
     for row in TABLE
     for role in row.publish
-    if row.subject.endswith("decided") or not row.subject.startswith(("$JS.API", "noetl.events.", "noetl.servers"))
+    if row.subject.endswith("decided") or not row.subject.startswith(("$JS.API", "noetl.events."))
 )
 """Each subject pattern that carries no input, with a role that may publish it."""
 

@@ -53,7 +53,8 @@ ALLOWED: Final[Mapping[str, tuple[str, ...]]] = {
     "cursors": EVERYONE,
     "feed_trim": (SERVER,),
     "give_back": (SERVER,),
-    "move_cursors": OWNER,
+    "grown": EVERYONE,
+    "repair_partitions": (SERVER,),
     "owned": EVERYONE,
     "renew": (SERVER,),
     "set_folding": (SERVER,),
@@ -145,7 +146,7 @@ COMPOSED: Final = {
 DEFINING: Final = {"create_migration_table"}
 """Cannot be explained; run by the test about what roles create."""
 
-COPIED: Final = {"event": (SERVER,), "dead_letter": (SERVER,)}
+COPIED: Final = {"event": (SERVER,), "dead_letter": (SERVER,), "stale_report": (SERVER,)}
 """Tables that a large tick copies rows into."""
 
 SECRETS: Final = {

@@ -21,8 +21,8 @@ from waiting_stage import (
     whole,
 )
 
-from noetl_stream.client.executions.submit import RequestRefused, ask_of
-from noetl_stream.errors import Fenced, NoetlError, OutcomeUnknown
+from noetl_stream.client.executions.submit import Client, RequestRefused, ask_of
+from noetl_stream.errors import Fenced, NoetlError, OutcomeUnknown, UsageError
 from noetl_stream.model import codec
 from noetl_stream.model.events import (
     CancelRequested,
@@ -31,6 +31,7 @@ from noetl_stream.model.events import (
     ExecutionRequested,
     InterventionFact,
     PauseRequested,
+    Rerun,
     SignalReceived,
     TokenInjected,
 )
@@ -263,3 +264,49 @@ async def test_an_execution_whose_playbook_was_refused_takes_nothing(stage: Stag
     for name, fact in ASKED.items():
         asked = msgspec.structs.replace(fact, request_id=name)
         assert await stage.ask(EXECUTION, asked) == f"execution {EXECUTION} has ended (failed)"
+
+
+TOO_LONG: dict[str, ClientFact] = {
+    "path": ExecutionRequested("start", "0" * 64, "p" * 3_000),
+    "reason": CancelRequested("start", reason="r" * 5_000),
+    "correlation id": PauseRequested("start", correlation_id="c" * 5_000),
+    "signal": SignalReceived("start", signal="s" * 5_000),
+    "step": ExecutionRequested("start", "0" * 64, rerun=Rerun("one", step="s" * 5_000)),
+}
+
+
+@pytest.mark.parametrize(("name", "fact"), TOO_LONG.items(), ids=TOO_LONG)
+async def test_a_text_that_is_too_long_is_refused_at_the_door_and_before_the_tick(
+    stage: Stage, name: str, fact: ClientFact
+) -> None:
+    await begin_gate(stage)
+    request = Request("new", "start", fact)
+    with pytest.raises(UsageError, match=f"its {name} has"):
+        await stage.requests.publish(request)
+    await stage.broker.event_log.publish_request("new", "start", SIGNER.encode(request))
+    await stage.until(lambda: ("new", "start") in stage.tables.requests)
+    answer = codec.decode_json(stage.tables.requests["new", "start"].answer)
+    assert answer["code"] == "unreadable" and f"its {name} has" in answer["error"]
+    assert "new" not in stage.tables.executions
+
+
+async def test_a_request_that_becomes_a_dead_letter_is_answered_so_that_its_client_ends(stage: Stage) -> None:
+    await begin_gate(stage)
+    client = Client(stage.requests, stage.blobs, stage.broker.bus)
+    follower = await client.follow("new").open()
+    with pytest.raises(RequestRefused, match="no server here can read the request: it has format 99") as refused:
+        await client.begin(Request("new", "start", ExecutionRequested("start", "0" * 64), format=99), follower)
+    await follower.close()
+    assert refused.value.code == "unreadable" and "new" not in stage.tables.executions
+
+
+async def test_a_request_of_a_newer_kind_is_answered_once_and_kept(stage: Stage) -> None:
+    await begin_gate(stage)
+    known = SIGNER.encode(Request(EXECUTION, "ask", SignalReceived("ask", signal="go"), format=99))
+    body = known.replace(b"signal.received", b"signal.foreseen")
+    for _ in range(2):
+        await stage.broker.event_log.publish_request(EXECUTION, "new", body)
+        await stage.pass_time(200)
+    answer = await answer_row(stage)
+    assert answer is not None and (answer["ok"], answer["code"]) == (False, "unreadable")
+    assert len(await stage.store.real.dead_letters.page(10, None)) == 2

@@ -8,6 +8,7 @@ from server_stage import ONE_STEP, Stage
 
 from noetl_stream.model import codec
 from noetl_stream.model.events import StepClaimed, StepDone, StepStarted, TaskProcessed
+from noetl_stream.model.ids import report_id
 from noetl_stream.model.messages import Drop, Go, Report, Stop
 from noetl_stream.model.outcome import Outcome
 from noetl_stream.ports import subjects
@@ -120,6 +121,11 @@ async def test_a_claim_of_higher_rank_takes_over_and_the_former_run_is_stopped_w
     await stage.until(lambda: stops)
     assert [stop.nonce for stop in stops] == [first.nonce]
     assert (await stage.state(EXECUTION)).status == "running"  # type: ignore[union-attr]
+    (stale,) = stage.tables.stale_reports
+    assert (stale.execution_id, stale.report_id) == (EXECUTION, report_id(first, 1))
+    assert stale.reason == "another run has the command"
+    kept = stage.broker.event_log.stored[stale.source_seq - 1].message.body
+    assert codec.decode_reported(kept).nonce == first.nonce  # type: ignore[union-attr]
     await worker.report(command, second, 1, 1, StepStarted("second"), DONE, StepDone(command.step_run_id))
     await stage.ended(EXECUTION)
 

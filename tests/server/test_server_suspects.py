@@ -10,20 +10,22 @@ import pytest
 from server_stage import ONE_STEP, Stage
 
 from noetl_stream.engine.advance import advance
+from noetl_stream.engine.replay import replay_entries
 from noetl_stream.engine.state import RecordedFact
 from noetl_stream.model.events import (
     ExecutionQuarantined,
     ExecutionRequested,
     Fact,
     ResumeRequested,
+    SignalReceived,
     StepStarted,
     TimerFired,
 )
 from noetl_stream.model.ids import partition_of
 from noetl_stream.ports.store import Tick
-from noetl_stream.server import fold
-from noetl_stream.server.partitions import CAREFUL_FROM, SOUND_AFTER, SUSPICIONS
-from noetl_stream.server.quarantine import SUSPECTED
+from noetl_stream.server import fold, snapshots
+from noetl_stream.server.partitions import CAREFUL_FROM, LOADING, SOUND_AFTER, SUSPICIONS
+from noetl_stream.server.quarantine import SUSPECTED, UNLOADABLE
 from noetl_stream.server.server import Server
 from noetl_stream.testing.entries import names_in
 from noetl_stream.testing.simulation.host import FaultInjector, SimulatedHost
@@ -89,6 +91,74 @@ async def test_an_execution_that_servers_die_of_is_quarantined_and_all_others_en
     monkeypatch.undo()
     await stage.ask(POISON, ResumeRequested("resume-1"))
     assert (await stage.ended(POISON)).status == "completed", "it goes on once the defect is mended"
+
+
+def kills_on_loading(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Makes every server die that reads the journal of :data:`POISON`."""
+
+    def fails(execution_id: str, journal: Any, state: Any) -> Any:
+        if execution_id == POISON:
+            raise RuntimeError("a defect of the replay")
+        return replay_entries(execution_id, journal, state)
+
+    monkeypatch.setattr(snapshots, "replay_entries", fails)
+
+
+async def begun(stage: Stage, for_s: float = 9) -> None:
+    """Executions that rest, four of them of one partition; their server is killed."""
+    stage.start_worker()
+    _, host, _ = stage.start_server()
+    for one in (*NEIGHBOURS[:3], POISON, *OTHERS):
+        await stage.request(one, f"request-{one}", RESTS.replace('"for_s": 9', f'"for_s": {for_s}'))
+    rows = stage.tables.executions
+    await stage.until(lambda: all(one in rows and rows[one].status == "waiting" for one in (*NEIGHBOURS[:3], POISON)))
+    host.kill()
+    crashed(stage)
+
+
+async def test_an_execution_that_servers_die_of_when_they_load_it_is_quarantined_and_all_others_end(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await begun(stage)
+    kills_on_loading(monkeypatch)
+    before = stage.tables.executions[POISON]
+    assert await deaths(stage, lambda: is_set_aside(stage)) <= DEATHS
+    row = stage.tables.executions[POISON]
+    assert (row.ctx, row.path, row.started_ms) == (before.ctx, before.path, before.started_ms)
+    for one in (*NEIGHBOURS[:3], *OTHERS):
+        assert (await stage.ended(one)).status == "completed"
+    (fact,) = [one for one in await stage.facts(POISON) if isinstance(one, ExecutionQuarantined)]
+    assert fact.reason == UNLOADABLE
+    assert stage.tables.partitions[partition_of(POISON)].suspicions == 0
+
+
+async def test_a_quarantined_execution_is_not_loaded_until_it_is_resumed(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await begun(stage)
+    kills_on_loading(monkeypatch)
+    await deaths(stage, lambda: is_set_aside(stage))
+    server, _, serving = stage.start_server()
+    await stage.until(lambda: len(server.ownership) == 16)
+    assert UNLOADABLE in str(await stage.ask(POISON, SignalReceived("signal", signal="go", payload=None)))
+    assert not serving.done()
+    monkeypatch.undo()
+    await stage.ask(POISON, ResumeRequested("resume"))
+    assert (await stage.ended(POISON)).status == "completed", "it goes on once the defect is mended"
+
+
+async def test_what_is_loaded_well_is_no_suspect(stage: Stage) -> None:
+    await begun(stage, 300)
+    partition = stage.tables.partitions[partition_of(POISON)]
+    for _ in range(DEATHS):
+        partition.given_back, partition.crashes, partition.owner = False, CAREFUL_FROM, "dead"
+        partition.folding = f"{LOADING}{POISON}"  # as if it had died there
+        server, host, _ = stage.start_server()
+        await stage.until(lambda server=server: server.executions.state(POISON) is not None)
+        await stage.until(lambda: partition.suspicions == 0)
+        host.kill()
+    await stage.server()
+    assert (await stage.ended(POISON, 600)).status == "completed"
 
 
 async def test_a_start_that_servers_die_of_is_refused_and_kept(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:

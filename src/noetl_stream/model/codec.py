@@ -75,12 +75,12 @@ decode_error: Final[Decode[ErrorInfo]] = _decoder(ErrorInfo)
 decode_keys: Final[Decode[list[str]]] = _decoder(list[str])
 decode_partitions: Final[Decode[list[int]]] = _decoder(list[int])
 decode_json: Final[Decode[Any]] = _decoder(Any)
-_decode_entry: Final[Decode[messages.RecordEntry]] = _decoder(messages.RecordEntry)
+_decode_entry: Final[Decode[messages.FullEntry]] = _decoder(messages.FullEntry)
 _decode_input: Final[Decode[tuple[str, int]]] = _decoder(tuple[str, int])
 _decode_raws: Final[Decode[list[msgspec.Raw]]] = _decoder(list[msgspec.Raw])
 
 
-def decode_entry(data: msgspec.Raw) -> messages.RecordEntry:
+def decode_entry(data: msgspec.Raw) -> messages.FullEntry:
     """An entry of a journal record; in format 1 a decision, or the report and place of one reported fact.
 
     Raises:
@@ -88,11 +88,11 @@ def decode_entry(data: msgspec.Raw) -> messages.RecordEntry:
     """
     text = bytes(data)
     if text.startswith(b"{"):
-        return messages.RecordEntry("", 0, 0, msgspec.Raw(encode_facts([text])))
+        return messages.FullEntry("", 0, 0, msgspec.Raw(encode_facts([text])))
     try:
         return _decode_entry(data)
     except PayloadRefused:
-        return messages.RecordEntry(*_decode_input(data), count=1)
+        return messages.FullEntry(*_decode_input(data), count=1)
 
 
 def encode_facts(facts: Sequence[bytes]) -> bytes:

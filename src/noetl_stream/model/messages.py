@@ -105,6 +105,19 @@ class RecordEntry(msgspec.Struct, frozen=True, array_like=True):
     facts: msgspec.Raw = NOTHING
 
 
+class FullEntry(RecordEntry, frozen=True):
+    """An entry with its input in full: it came through no message of EVENTS, or that message may be lost.
+
+    ``source`` recorded the input, of a worker's with ``step_run_id``, its report's id and the first fact's ``number``
+    in its run. ``at_ms`` is the entry's time; format 1 has 0.
+    """
+
+    at_ms: int = 0
+    source: events.Source = "server"
+    step_run_id: str = ""
+    number: int = 0
+
+
 class JournalRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """A ``decided`` message: one segment of an execution's journal, in fold order (PROTOCOL §1 *Journal*).
 

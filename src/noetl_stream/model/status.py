@@ -19,7 +19,7 @@ RunStatus = Literal["waiting", "running", "done", "failed", "cancelled", "reused
 RejectionCode = Literal[
     "unknown_execution",  # no execution has that id
     "exists",  # another request has started the execution with that id
-    "not_started",  # it is a rerun that is still reading its original
+    "not_started",  # its playbook, or the original of a rerun, is still being read
     "ended",  # the execution has ended
     "ending",  # the execution has failed or is being cancelled
     "not_ended",  # the original of a rerun has not ended
@@ -30,6 +30,8 @@ RejectionCode = Literal[
     "too_large",  # it exceeds a limit
     "too_many_signals",  # the queued signals have reached their limit
     "quarantined",  # the execution is set aside, or a request could not be stored
+    "answer_lost",  # it changed nothing, and Postgres has lost why
+    "unreadable",  # no server here can read it: it was written by a newer version, or is not as it should be
     "unsigned",  # neither a gateway nor the local operator has signed it
     "invalid_playbook",  # the playbook is unknown or has errors
 ]

@@ -8,6 +8,7 @@ from typing import Final, NamedTuple, Protocol
 import msgspec
 
 from noetl_stream.model.status import ExecutionStatus
+from noetl_stream.ports.cursors import Cursors
 from noetl_stream.ports.dead_letters import DeadLetterRow
 from noetl_stream.ports.rows import Json, Row
 
@@ -179,6 +180,16 @@ class FeedRow(Row, frozen=True, kw_only=True):
     entries: Json
 
 
+class StaleReportRow(Row, frozen=True, kw_only=True):
+    """A report of a run that had lost its command. Its facts stand in EVENTS, at ``source_seq``."""
+
+    execution_id: str
+    report_id: str
+    source_seq: int
+    at_ms: int
+    reason: str
+
+
 class SnapshotRow(Row, frozen=True, kw_only=True):
     """A state after ``position``, as :mod:`noetl_stream.engine.snapshot` encodes it. It may be deleted at any time."""
 
@@ -193,8 +204,9 @@ class Tick(msgspec.Struct, frozen=True, kw_only=True):
     """Everything one transaction writes (PROTOCOL §2 *Lease and fence*). Partitions in id order.
 
     ``timers`` are set or moved, ``timers_gone`` deleted; no timer is in both. ``inbox`` is sent, ``inbox_folded``
-    (by ``seq``) deleted. ``dead_letters`` are messages that the tick skips. ``object_uses`` and ``snapshots`` are rare.
-    Existing object uses and terms are kept, and a snapshot of the same position is replaced.
+    (by ``seq``) deleted. ``dead_letters`` are messages that the tick skips, ``stale_reports`` reports that changed
+    nothing; they, ``object_uses`` and ``snapshots`` are rare. Existing object uses and terms are kept, and a snapshot
+    of the same position is replaced.
     """
 
     owner: str
@@ -210,6 +222,7 @@ class Tick(msgspec.Struct, frozen=True, kw_only=True):
     object_uses: Sequence[ObjectUseRow] = ()
     terms: Sequence[TermRow] = ()
     dead_letters: Sequence[DeadLetterRow] = ()
+    stale_reports: Sequence[StaleReportRow] = ()
     snapshots: Sequence[SnapshotRow] = ()
     feed: Sequence[FeedRow] = ()
 
@@ -292,6 +305,11 @@ class PartitionView(NamedTuple):
 class Store(Protocol):
     """The fold's store. Any method raises :class:`~noetl_stream.errors.Unreachable` when the database is away."""
 
+    @property
+    def cursors(self) -> Cursors:
+        """The cursors of its partitions, for repairs."""
+        ...
+
     async def verify(self) -> None:
         """Raises :class:`~noetl_stream.errors.NotReady` unless the schema is the one this version writes."""
         ...
@@ -321,8 +339,13 @@ class Store(Protocol):
         """
         ...
 
-    async def set_folding(self, owner: str, partition: int, epoch: int, execution_id: str | None) -> None:
+    async def set_folding(
+        self, owner: str, partition: int, epoch: int, execution_id: str | None, cleared: bool = False
+    ) -> None:
         """Records the execution of which an input is folded next, alone, for the next owner if this one dies of it.
+
+        Args:
+            cleared: Whether what was recorded before has come to a good end: it is no suspect any more.
 
         Raises:
             Fenced: the lease is lost.
@@ -383,6 +406,18 @@ class Store(Protocol):
 
     async def drop_snapshots(self, execution_id: str) -> None:
         """Deletes all snapshots of an execution."""
+        ...
+
+    async def entries(self, execution_id: str, first: int) -> list[StoredEntry]:
+        """The entries of its journal from this position on."""
+        ...
+
+    async def grown(self, ticks: Mapping[int, int]) -> dict[str, int]:
+        """Executions to whose journals ticks above these have added, by partition, and the first position added.
+
+        Where the feed is trimmed above such a tick, whole journals: those of executions it still names, and of all in
+        the partition that have not ended.
+        """
         ...
 
     async def live_executions(self, partitions: Collection[int]) -> dict[str, str]:
@@ -487,6 +522,18 @@ class FedEvent(NamedTuple):
     event: StoredEvent | None = None
 
 
+class FeedFloor(NamedTuple):
+    """Where the whole feed begins.
+
+    Attributes:
+        generation: Counts repairs and restores of the stores: what is said in another one is not to be relied on.
+        ticks: The last trimmed tick of each partition; partitions without trimmed ticks are missing.
+    """
+
+    generation: int
+    ticks: dict[int, int]
+
+
 class FeedStore(Protocol):
     """What each tick added to the journals: the source of the whole feed (PROTOCOL §4).
 
@@ -499,8 +546,8 @@ class FeedStore(Protocol):
         """The last committed tick of each partition."""
         ...
 
-    async def floor(self) -> dict[int, int]:
-        """The last trimmed tick of each partition; partitions without trimmed ticks are missing."""
+    async def floor(self) -> FeedFloor:
+        """Where the feed begins."""
         ...
 
     async def read(self, after: Mapping[int, int], limit: int) -> Sequence[FedEvent]:

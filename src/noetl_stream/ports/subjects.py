@@ -163,7 +163,7 @@ def playbook_key(digest: str) -> str:
     return f"playbook/{digest}"
 
 
-def partition_patterns(partition: int) -> tuple[str, str]:
+def partition_patterns(partition: int | str) -> tuple[str, str]:
     """The patterns of all messages of a partition, and of its journal records."""
     return f"noetl.events.{partition}.>", f"noetl.events.{partition}.*.decided"
 

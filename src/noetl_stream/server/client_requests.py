@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, TypeGuard
 
+from noetl_stream.errors import PayloadRefused
+from noetl_stream.model import codec
 from noetl_stream.model.events import ClientRequest
+from noetl_stream.model.ids import is_valid_id, partition_of
 from noetl_stream.model.messages import ReportedBody, Request
 from noetl_stream.model.status import Rejection
 from noetl_stream.ports.event_log import ReportedMessage
@@ -76,6 +79,32 @@ async def reject_unanswered(
         rejection = await _rejection(body, cached, store) if message.sequence in signed else _UNSIGNED
         answer = refused(body.execution_id, rejection)
         tick.answer(body.request_id, body.execution_id, answer, IN_NO_JOURNAL)
+
+
+async def reject_unreadable(own: Sequence[ReportedMessage], store: Store, tick: PendingTick) -> None:
+    """Answers each request that has become a dead letter in this tick, as far as it says what it is: its client would
+    publish it for ever. An existing answer is kept.
+    """
+    reasons = {letter.source_seq: letter.reason for letter in tick.dead_letters if letter.source == "events"}
+    answered = {(row.execution_id, row.request_id) for row in tick.requests}
+    for message in own:
+        reason = reasons.get(message.sequence)
+        key = _key_of(message) if reason is not None else None
+        if reason is None or key is None or key in answered or await store.request(*key):
+            continue
+        answered.add(key)
+        rejection = Rejection("unreadable", f"no server here can read the request: {reason}")
+        tick.answer(key[1], message.execution_id, refused(message.execution_id, rejection), IN_NO_JOURNAL)
+
+
+def _key_of(message: ReportedMessage) -> tuple[str, str] | None:
+    """The execution and the id of a request, if it is one to this execution."""
+    try:
+        request = codec.decode_signed_request(message.body)
+    except PayloadRefused:
+        return None
+    is_ours = request.execution_id == message.execution_id and message.partition == partition_of(message.execution_id)
+    return (request.execution_id, request.request_id) if is_ours and is_valid_id(request.request_id) else None
 
 
 _UNSIGNED: Final = Rejection(

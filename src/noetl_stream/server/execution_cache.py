@@ -9,11 +9,11 @@ has an input for an execution loads it first. What a server must know of every l
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from noetl_stream.engine.advance import InvalidPlan, Unloaded
+from noetl_stream.engine.advance import UNLOADED, InvalidPlan, Unloaded
 from noetl_stream.engine.snapshot import encode_state
 from noetl_stream.engine.state import Assignment, Execution
 from noetl_stream.errors import PayloadRefused
@@ -23,6 +23,7 @@ from noetl_stream.playbook.plan import Plan
 from noetl_stream.ports.store import ExecutionRow, SnapshotRow, Store
 from noetl_stream.server.snapshots import LoadedState, Snapshots
 from noetl_stream.server.state_size import EVICTED_BYTES, STATE_BYTES, values_bytes
+from noetl_stream.server.stubs import stub_of
 
 ENDED_KEPT = 20_000
 
@@ -49,7 +50,7 @@ class CachedExecution:
 
     ``through``: its reported messages up to this sequence are folded, those without effect included. ``values`` are the
     estimated bytes of memory that its values take: ``measured`` ones, and what its journal has grown by since. At the
-    position ``snapshot_due`` a tick writes a snapshot.
+    position ``snapshot_due`` a tick writes a snapshot. ``is_stub``: it is quarantined, and its journal was not read.
     """
 
     state: Execution | None
@@ -60,6 +61,7 @@ class CachedExecution:
     values: int = 0
     measured: int = 0
     snapshot_due: int = 0
+    is_stub: bool = False
 
     @property
     def size(self) -> int:
@@ -76,6 +78,7 @@ class ExecutionCache:
     Attributes:
         size: Estimated bytes of all that is in memory; at most ``max_bytes`` after :meth:`trim`.
         evictions: How many executions were evicted so far.
+        has_stubs: Whether there were any of quarantined executions.
     """
 
     def __init__(
@@ -97,6 +100,7 @@ class ExecutionCache:
         self._newest: str | None = None
         self.size = 0
         self.evictions = 0
+        self.has_stubs = False
 
     def get(self, execution_id: str) -> CachedExecution | None:
         return self._executions.get(execution_id)
@@ -214,7 +218,7 @@ class ExecutionCache:
         return len(self._executions)
 
     async def load(self, execution_ids: Iterable[str]) -> None:
-        """Loads those executions from Postgres that are not in memory."""
+        """Loads those executions from Postgres that are not in memory; of quarantined ones only a stub."""
         unknown = [key for key in execution_ids if not self.is_known(key) and not self._is_new(key)]
         if not unknown:
             return
@@ -223,11 +227,23 @@ class ExecutionCache:
             if row.finished_ms is not None:
                 self.end(execution_id)
         living = [row for row in rows.values() if row.finished_ms is None]
-        async for row, loaded in self._snapshots.load(living):
-            self._drop(row.execution_id)
-            self._put(row.execution_id, self._cached(row, loaded))
-            if loaded.state is not None:
-                self._loaded(loaded.state)
+        for row in living:
+            if row.status == "quarantined":
+                await self._add_stub(row)
+        await self._load([row for row in living if row.status != "quarantined"])
+
+    async def load_freed(self, execution_id: str) -> None:
+        """Loads a quarantined execution that is about to be resumed or cancelled."""
+        cached = self._executions.get(execution_id)
+        if cached is not None and cached.is_stub:
+            await self._load(list((await self._store.executions([execution_id])).values()))
+
+    async def load_stub(self, execution_id: str) -> bool:
+        """Adds what stands for an execution that cannot be loaded; returns whether there is one that has not ended."""
+        for row in (await self._store.executions([execution_id])).values():
+            if row.finished_ms is None:
+                await self._add_stub(row)
+        return execution_id in self._executions
 
     async def load_partitions(self, partitions: Collection[int]) -> None:
         """Loads the executions of these partitions that are owed a command or look into something, after a takeover.
@@ -248,11 +264,13 @@ class ExecutionCache:
             self.trim()
 
     async def look_at(self, execution_id: str) -> CachedExecution | None:
-        """The execution, for those that only read it: an evicted one as it was committed, without keeping it."""
+        """The execution, for those that only read it: an evicted one as it was committed, without keeping it. ``None``
+        for an evicted one that is quarantined.
+        """
         found: list[CachedExecution] = []
         if execution_id in self._evicted:
             rows = await self._store.executions([execution_id])
-            living = [row for row in rows.values() if row.finished_ms is None]
+            living = [row for row in rows.values() if row.finished_ms is None and row.status != "quarantined"]
             found = [self._cached(row, loaded) async for row, loaded in self._snapshots.load(living)]
         return self._executions.get(execution_id) or (found[0] if found else None)
 
@@ -261,6 +279,20 @@ class ExecutionCache:
         begun executions of its partitions since.
         """
         return self._newest is not None and execution_id > self._newest
+
+    async def _load(self, rows: Sequence[ExecutionRow]) -> None:
+        async for row, loaded in self._snapshots.load(rows):
+            self._drop(row.execution_id)
+            self._put(row.execution_id, self._cached(row, loaded))
+            if loaded.state is not None:
+                self._loaded(loaded.state)
+
+    async def _add_stub(self, row: ExecutionRow) -> None:
+        state, through = await stub_of(row, self._store), self._cursor_of(row.partition)
+        self._drop(row.execution_id)
+        stub = CachedExecution(state, UNLOADED, row.started_ms, row.updated_ms, through, is_stub=True)
+        self._put(row.execution_id, stub)
+        self.has_stubs = True
 
     def _cached(self, row: ExecutionRow, loaded: LoadedState) -> CachedExecution:
         return CachedExecution(

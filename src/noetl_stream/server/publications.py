@@ -124,6 +124,15 @@ class Publications:
         """
         return max(self._published.get(partition, otherwise), otherwise)
 
+    def forget(self, partitions: Collection[int]) -> None:
+        """Forgets what was published for these partitions: EVENTS has lost some of it."""
+        for partition in partitions:
+            self._published.pop(partition, None)
+        self._under_way = deque(
+            sent._replace(ticks={id: tick for id, tick in sent.ticks.items() if id not in partitions})
+            for sent in self._under_way
+        )
+
     def commands_under_way(self) -> set[str]:
         """Ids of commands that are sent but not yet acknowledged."""
         return {command.command_id for sent in self._under_way if not sent.is_acknowledged for command in sent.commands}

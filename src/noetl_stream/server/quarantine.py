@@ -26,13 +26,15 @@ from noetl_stream.server.commit import Committer
 from noetl_stream.server.execution_cache import OwedCommand
 from noetl_stream.server.fold import IN_NO_JOURNAL, Fold
 from noetl_stream.server.inputs import Input as OwnInput
-from noetl_stream.server.partitions import SUSPICIONS
+from noetl_stream.server.partitions import LOADING, SUSPICIONS
 from noetl_stream.server.parts import ServerParts
 from noetl_stream.server.tick import inbox_letter, message_letter, refused
 
 log = logging.getLogger(__name__)
 
 SUSPECTED: Final = f"{SUSPICIONS} servers in a row ended while they folded an input of it"
+
+UNLOADABLE: Final = f"{SUSPICIONS} servers in a row ended while they loaded it"
 
 CARE_SHARE: Final = 12
 """A stage of a turn folds with care for this part of a lease: four stages leave time to renew it."""
@@ -79,7 +81,7 @@ class Quarantine:
     async def _with_care(self, inputs: Sequence[_Input], kind: InputKind[_Input]) -> Sequence[_Input]:
         """Folds each input in a tick of its own, for as long as the leases allow; returns those that are left."""
         ownership, clock = self._parts.ownership, self._parts.ports.clock
-        until_s = clock.monotonic_s() + ownership.lease_s / CARE_SHARE
+        until_s = clock.monotonic_s() + self._parts.times.lease_s / CARE_SHARE
         for number, one in enumerate(inputs, start=1):
             execution_id = kind.execution_of(one)
             rest: Sequence[_Input] = ()
@@ -96,14 +98,30 @@ class Quarantine:
     async def set_condemned_aside(self) -> None:
         """Quarantines executions that owners have died of. One that has not begun is left to :meth:`fold`."""
         ownership, executions = self._parts.ownership, self._parts.executions
-        await executions.load(ownership.condemned.values())
-        for partition, execution_id in list(ownership.condemned.items()):
+        for partition, named in list(ownership.condemned.items()):
+            execution_id = named.removeprefix(LOADING)
+            if named.startswith(LOADING):
+                await self._set_unloadable_aside(partition, execution_id)
+                continue
+            await executions.load([execution_id])
             if executions.state(execution_id) is not None:
                 fold = Fold(executions, self._parts.ports.capabilities)
                 self._quarantine(fold, execution_id, SUSPECTED)
                 async with ownership.folding_alone(execution_id):  # so that the tick clears its suspicions
                     await self._committer.commit(fold.tick, self._committer.cursors({partition}))
                 ownership.acquit(execution_id)
+
+    async def _set_unloadable_aside(self, partition: int, execution_id: str) -> None:
+        """Quarantines an execution by what its row says of it: servers have died of reading its journal."""
+        ownership, executions = self._parts.ownership, self._parts.executions
+        fold = Fold(executions, self._parts.ports.capabilities)
+        if await executions.load_stub(execution_id):
+            self._quarantine(fold, execution_id, UNLOADABLE)
+        await ownership.note_loading(execution_id)  # so that the tick clears its suspicions
+        if fold.tick.segments:
+            await self._committer.commit(fold.tick, self._committer.cursors({partition}))
+        await ownership.note_loaded(partition)
+        ownership.acquit(execution_id)
 
     async def _in_halves(self, inputs: Sequence[_Input], kind: InputKind[_Input]) -> Sequence[_Input]:
         try:

@@ -36,13 +36,14 @@ from noetl_stream.server.client_requests import (
     Bodies,
     before,
     reject_unanswered,
+    reject_unreadable,
     without_repeated,
     without_unsigned,
 )
 from noetl_stream.server.commit import Committer
 from noetl_stream.server.credentials import with_credentials
 from noetl_stream.server.execution_cache import LOADED_AT_ONCE, OwedCommand
-from noetl_stream.server.fold import Fold
+from noetl_stream.server.fold import FREEING, Fold
 from noetl_stream.server.grants import granted
 from noetl_stream.server.housekeeping import Housekeeping, PartitionAssignment, trim_feed
 from noetl_stream.server.inputs import Input as OwnInput
@@ -51,6 +52,7 @@ from noetl_stream.server.parts import ServerParts, ServerPorts, ServerTimes, Sta
 from noetl_stream.server.plan_cache import KnownPlaybook, PlanCache, bounded
 from noetl_stream.server.quarantine import InputKind, Quarantine
 from noetl_stream.server.reconcile import Reconciler
+from noetl_stream.server.recovery import Recovery
 from noetl_stream.server.responder import RequestResponder
 from noetl_stream.server.schemas import with_schemas
 from noetl_stream.server.tick import PendingTick
@@ -79,7 +81,8 @@ class Server(ServerParts):
         self.responder = RequestResponder(self)
         self.reconciler = Reconciler(ports.queue, ports.log)
         self.leases = PartitionLeaseKeeper(self)
-        self.assignment = PartitionAssignment(self, self.committer, self.leases)
+        self.recovery = Recovery(self, self.committer, self.leases)
+        self.assignment = PartitionAssignment(self, self.committer, self.leases, self.recovery)
         self.housekeeping = Housekeeping(self, self.committer, self.leases, self.assignment, self.reconciler)
         self.quarantine = quarantine = Quarantine(self, self.committer)
         self._messages = InputKind(self._fold_reported, _execution_of, quarantine.refuse_message)
@@ -162,7 +165,7 @@ class Server(ServerParts):
             log.info("reopening the reader: %s", error)
             if clock.monotonic_s() - self.assignment.read_since_s < self.times.retry_s:
                 await clock.sleep(self.times.retry_s)
-            await self.assignment.retry_until_reached(self.assignment.reopen, self._stopping.is_set)
+            await self.assignment.retry_until_reached(self.assignment.reconnect, self._stopping.is_set)
         except Unreachable as error:
             log.warning("stores unreachable or missing, will retry: %s", error)
             await clock.sleep(self.times.retry_s)
@@ -208,6 +211,8 @@ class Server(ServerParts):
             bodies, signed = before(rest, bodies), before(rest, signed)
             fold.tick.leave_letters(rest)
         await reject_unanswered(bodies, signed, self.executions, self.ports.store, fold.tick)
+        if fold.tick.dead_letters:
+            await reject_unreadable(own, self.ports.store, fold.tick)
         await self._commit(fold, {message.partition: (message.sequence, message.at_ms) for message in own})
         return rest
 
@@ -218,9 +223,14 @@ class Server(ServerParts):
     async def _prepare(self, bodies: Bodies, tick: PendingTick) -> None:
         """Loads what the fold needs: executions, and the playbooks of new ones."""
         ids = {message.execution_id for message, _ in bodies if self.executions.get(message.execution_id) is None}
+        if ids:
+            await self.executions.load(ids)
+        if self.executions.has_stubs:
+            for message, body in bodies:
+                if isinstance(body, Request) and isinstance(body.fact, FREEING):
+                    await self.executions.load_freed(message.execution_id)
         if not ids:
             return
-        await self.executions.load(ids)
         for message, body in bodies:
             fact = body.fact if isinstance(body, Request) else None
             if isinstance(fact, ExecutionRequested) and not self.executions.is_known(message.execution_id):
@@ -281,6 +291,8 @@ class Server(ServerParts):
                 continue
             if isinstance(message.fact, ExecutionRequested) and not self.executions.is_known(message.execution_id):
                 await self._begin(message.execution_id, message.fact)
+            elif isinstance(message.fact, FREEING):
+                await self.executions.load_freed(message.execution_id)
             fold.inbox_message(item, message, at_ms)
             if fold.is_full:
                 items, rest = items[:number], items[number:]

@@ -32,11 +32,14 @@ class Frame(NamedTuple):
 
 
 class Frames:
-    """Makes frames of bytes as they come (HTML Living Standard §9.2.6)."""
+    """Makes frames of bytes as they come (HTML Living Standard §9.2.6). ``last_id`` is that of the last that is whole,
+    with data or without; ``retry_s`` how long to wait before a broken stream is opened again.
+    """
 
     def __init__(self) -> None:
         self._rest = b""
         self._id = ""
+        self.last_id = ""
         self._data: list[str] = []
         self.retry_s = RETRY_S
 
@@ -47,6 +50,7 @@ class Frames:
             field, _, value = line.decode().rstrip("\r").partition(":")
             value = value.removeprefix(" ")
             if not field and not value:
+                self.last_id = self._id
                 if self._data:
                     yield Frame(self._id, codec.decode_json("\n".join(self._data).encode()))
                 self._data = []
@@ -79,8 +83,8 @@ class GatewayFeed:
         return _to_the_end(await _Stream(self._connection, at, str(after), has_more).open())
 
     async def everything(self, after: str | None) -> AsyncIterator[list[FeedEvent]]:
-        """Raises, while it is read: Unreachable: the connection broke before the first event, so that the place
-        to resume is unknown, or cannot be opened again.
+        """Raises, while it is read: Unreachable: the connection cannot be opened again, or broke before the gateway
+        had said where the feed begins.
         """
         return await _Stream(self._connection, ("events", "stream"), after, _always).open()
 
@@ -114,7 +118,6 @@ class _Stream:
         try:
             while True:
                 async for events in self._read(chunks):
-                    self._last = events[-1].id
                     yield events
                 if not await self._has_more(self._last):
                     return
@@ -127,9 +130,11 @@ class _Stream:
         frames = Frames()
         try:
             async for chunk in chunks:
-                if some := [_event_of(frame) for frame in frames.take(chunk)]:
-                    yield some
+                some = [_event_of(frame) for frame in frames.take(chunk)]
+                self._last = frames.last_id or self._last
                 self._retry_s = frames.retry_s
+                if some:
+                    yield some
         except Unreachable:
             return
 

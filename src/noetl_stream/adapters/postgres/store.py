@@ -30,6 +30,7 @@ from noetl_stream.ports.journal import events_of, last_position, page_of, result
 from noetl_stream.ports.store import (
     ExecutionRow,
     FedEvent,
+    FeedFloor,
     InboxItem,
     ObjectUseRow,
     PartitionLease,
@@ -134,9 +135,11 @@ class PostgresStore(Listing):
         """See :meth:`noetl_stream.ports.store.Store.owned`. When it returns, earlier commits have ended."""
         return await self._writer.owned(owner)
 
-    async def set_folding(self, owner: str, partition: int, epoch: int, execution_id: str | None) -> None:
+    async def set_folding(
+        self, owner: str, partition: int, epoch: int, execution_id: str | None, cleared: bool = False
+    ) -> None:
         rows = await self._database.fetch(
-            "set_folding", owner=owner, partition=partition, epoch=epoch, execution_id=execution_id
+            "set_folding", owner=owner, partition=partition, epoch=epoch, execution_id=execution_id, cleared=cleared
         )
         if not rows:
             raise Fenced("another server has the partition")
@@ -194,6 +197,14 @@ class PostgresStore(Listing):
         for execution_id, *entry in rows:
             journals[execution_id].append(StoredEntry._make(entry))
         return journals
+
+    async def entries(self, execution_id: str, first: int) -> list[StoredEntry]:
+        rows = await self._database.fetch("journal", execution_id=execution_id, after=first - 1, limit=None)
+        return [entry for row in rows if (entry := StoredEntry._make(row)).position >= first]
+
+    async def grown(self, ticks: Mapping[int, int]) -> dict[str, int]:
+        rows = await self._database.fetch("grown", partition_ids=list(ticks), ticks=list(ticks.values()))
+        return {row[0]: row[1] for row in rows}
 
     async def snapshots(self, execution_ids: Collection[str], through: int | None = None) -> dict[str, SnapshotRow]:
         rows = await self._database.fetch("snapshots", execution_ids=list(execution_ids), through=through)
@@ -288,8 +299,9 @@ class PostgresFeed:
     async def now(self) -> dict[int, int]:
         return {row[0]: row[1] for row in await self._database.fetch("feed_now")}
 
-    async def floor(self) -> dict[int, int]:
-        return {row[0]: row[1] for row in await self._database.fetch("feed_floor")}
+    async def floor(self) -> FeedFloor:
+        (first, *rows) = sorted(await self._database.fetch("feed_floor"), key=lambda row: row[0] is not None)
+        return FeedFloor(first[1], {row[0]: row[1] for row in rows})
 
     async def read(self, after: Mapping[int, int], limit: int) -> list[FedEvent]:
         rows = await self._database.fetch("feed", partition_ids=list(after), ticks=list(after.values()), limit=limit)

@@ -10,9 +10,10 @@ import msgspec  # XX dataclass
 
 from noetl_stream.client.executions.follow import Follower
 from noetl_stream.concurrency import first_done
-from noetl_stream.errors import NoetlError, OutcomeUnknown
+from noetl_stream.errors import NoetlError, OutcomeUnknown, UsageError
 from noetl_stream.lru import LruCache
 from noetl_stream.model import codec
+from noetl_stream.model.bounds import too_long
 from noetl_stream.model.events import ExecutionRequested, InterventionFact
 from noetl_stream.model.ids import digest_of, uuid7
 from noetl_stream.model.messages import FORMAT, Request
@@ -89,7 +90,10 @@ class Requests:
             OutcomeUnknown: no acknowledgement in time; publish it again.
             Unreachable: not connected.
             PayloadRefused: the request holds a NUL character.
+            UsageError: a text in it is too long.
         """
+        if reason := too_long(request.fact):
+            raise UsageError(f"the request is refused: {reason}")
         is_start = isinstance(request.fact, ExecutionRequested)
         message_id = request.request_id if is_start else f"{request.execution_id}.{request.request_id}"
         body = self._signer.encode(request)

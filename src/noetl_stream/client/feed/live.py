@@ -18,6 +18,7 @@ from noetl_stream.client.feed.sources import (
     FeedSource,
     Places,
     decode_id,
+    encode_id,
     places_of,
     require_kept,
 )
@@ -83,12 +84,12 @@ class LiveFeed:
         Raises:
             UsageError: the id does not belong to this feed, or is too old; also while reading.
         """
-        now = await self._feed.now()
-        seen = places_of(now) if after is None else decode_id(after, now)
-        require_kept(seen, await self._feed.floor())
-        return self._follow(
-            EVERYTHING, subjects.ALL_DECIDED, EverythingSource(self._feed, self._workers, self._secrets), seen
-        )
+        now, floor = await self._feed.now(), await self._feed.floor()
+        seen = places_of(now) if after is None else decode_id(after, now, floor.generation)
+        require_kept(seen, floor.ticks)
+        source = EverythingSource(self._feed, self._workers, self._secrets)
+        feed = self._follow(EVERYTHING, subjects.ALL_DECIDED, source, seen)
+        return _from_place(encode_id(seen, floor.generation), feed)
 
     async def _follow(
         self, name: str, subject: str, source: FeedSource, places: Places
@@ -121,6 +122,13 @@ class LiveFeed:
                 del self._tails[name]
 
         return forget
+
+
+async def _from_place(id: str, feed: AsyncIterator[list[FeedEvent]]) -> AsyncIterator[list[FeedEvent]]:
+    """``feed`` after its place, so that a reader whose line breaks before the first event can resume."""
+    yield [FeedEvent(id, None, "")]
+    async for batch in feed:
+        yield batch
 
 
 async def _to_the_end(feed: AsyncIterator[list[FeedEvent]]) -> AsyncIterator[list[FeedEvent]]:

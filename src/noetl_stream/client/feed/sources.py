@@ -86,7 +86,8 @@ class EverythingSource:
         """
         after = {key: tick if number >= WHOLE_TICK else tick - 1 for key, (tick, number) in seen.items()}
         rows = await self._feed.read(after, PAGE_TICKS)
-        require_kept(seen, await self._feed.floor())
+        floor = await self._feed.floor()
+        require_kept(seen, floor.ticks)
         workers = await self._workers_of(rows)
         redactors = await self._secrets.redactors({fed.execution_id for fed in rows if fed.event is not None})
         places = dict(seen)
@@ -102,7 +103,7 @@ class EverythingSource:
                 redactor = redactors.get(fed.execution_id)
                 event = event if redactor is None else hidden(redactor, event)
                 place = (fed.partition, *places[fed.partition])
-                found.append((place, FeedEvent(encode_id(places), event, fed.path)))
+                found.append((place, FeedEvent(encode_id(places, floor.generation), event, fed.path)))
         return FeedPage(found, places)
 
     async def _workers_of(self, rows: Sequence[FedEvent]) -> dict[tuple[str, int], str]:
@@ -123,13 +124,16 @@ def places_of(ticks: Mapping[int, int]) -> dict[int, tuple[int, int]]:
     return {partition: (tick, WHOLE_TICK) for partition, tick in ticks.items()}
 
 
-def encode_id(places: Places) -> str:
-    """The id of the feed at these places: the ticks of partitions 0, 1, …, with the number seen of a partial tick."""
-    return "-".join(_place_text(*places[partition]) for partition in sorted(places))
+def encode_id(places: Places, generation: int) -> str:
+    """The id of the feed at these places: the generation, and the ticks of partitions 0, 1, …, with the number seen of
+    a partial tick.
+    """
+    ticks = "-".join(_place_text(*places[partition]) for partition in sorted(places))
+    return f"{_base36(generation)}:{ticks}"
 
 
-def decode_id(text: str, now: Mapping[int, int]) -> dict[int, tuple[int, int]]:
-    """The places that an id stands for.
+def decode_id(text: str, now: Mapping[int, int], generation: int) -> dict[int, tuple[int, int]]:
+    """The places that an id stands for. Ids of version 0.3 have no generation.
 
     Args:
         now: The last tick of each partition.
@@ -137,10 +141,14 @@ def decode_id(text: str, now: Mapping[int, int]) -> dict[int, tuple[int, int]]:
     Raises:
         UsageError: the id does not belong to this feed.
     """
+    said, _, ticks = text.rpartition(":")
     try:
-        places = dict(enumerate(map(_place_of, text.split("-"))))
+        places = dict(enumerate(map(_place_of, ticks.split("-"))))
     except ValueError:
         places = {}
+    if places and said not in ("", _base36(generation)):
+        hint = "read the missing events from the executions, and begin the feed again"
+        raise UsageError("the event id is older than the last repair of the stores", hint=hint)
     if places.keys() != now.keys() or any(tick > now[key] for key, (tick, _) in places.items()):
         raise UsageError("the event id does not belong to this feed", hint="omit it to begin now")
     return places

@@ -63,7 +63,8 @@ class Feed(Protocol):
     async def everything(self, after: str | None) -> AsyncIterator[list[FeedEvent]]:
         """The events of all executions: from the id ``after``, or from now on. It never ends.
 
-        Events of one execution come in their order; those of different executions need not.
+        The place where it begins comes first. Events of one execution come in their order; those of different
+        executions need not.
 
         Raises:
             UsageError: the id is not of this feed, or too old to resume from.

@@ -178,6 +178,17 @@ class SuspicionConformance:
         lease = await heir_of("one", lease, "b", store, end_leases)
         assert (lease.suspect, lease.suspicions) == ("b", 1)
 
+    async def test_what_came_to_a_good_end_is_no_suspect(self, store: Store, end_leases: EndLeases) -> None:
+        (lease,) = await taken(store)
+        lease = await heir_of("one", lease, "a", store, end_leases)
+        await store.set_folding("two", lease.id, lease.epoch, "b")
+        await store.set_folding("two", lease.id, lease.epoch, "a", True)
+        (lease,) = await store.owned("two")
+        assert (lease.suspect, lease.suspicions) == ("a", 1), "that was another"
+        await store.set_folding("two", lease.id, lease.epoch, None, True)
+        (lease,) = await store.owned("two")
+        assert lease.suspicions == 0
+
     async def test_only_the_owner_says_what_it_folds(self, store: Store, end_leases: EndLeases) -> None:
         (lease,) = await taken(store)
         await heir_of("one", lease, "a", store, end_leases)

@@ -1,0 +1,38 @@
+"""What stands in memory for an execution whose journal is not read: servers may have died of that (PROTOCOL §5)."""
+
+from __future__ import annotations
+
+from noetl_stream.engine.state import Execution
+from noetl_stream.model import codec
+from noetl_stream.model.events import ExecutionQuarantined
+from noetl_stream.ports.store import ExecutionRow, Store
+
+
+async def stub_of(row: ExecutionRow, store: Store) -> Execution:
+    """What the row says of the state. It owes nothing and waits for nothing: it is quarantined, or about to be."""
+    is_set_aside = row.status == "quarantined"
+    return Execution(
+        row.execution_id,
+        "",
+        row.digest,
+        status="running",
+        position=row.position,
+        path=row.path,
+        version=row.version,
+        trace_id=row.trace_id,
+        ctx=codec.decode_json(row.ctx),
+        ctx_version=row.ctx_version,
+        discarded=row.discarded,
+        at_ms=row.updated_ms,
+        paused_at_ms=row.updated_ms if is_set_aside else 0,
+        quarantined=await _reason(row.execution_id, store) if is_set_aside else "",
+        rerun_of=row.rerun_of or "",
+    )
+
+
+async def _reason(execution_id: str, store: Store) -> str:
+    reason = "its journal was not read"
+    for event in await store.events_named(execution_id, ["execution.quarantined"]):
+        fact = codec.decode_fact(event.data)
+        reason = fact.reason if isinstance(fact, ExecutionQuarantined) else reason
+    return reason
