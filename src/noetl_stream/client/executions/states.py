@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from noetl_stream.client.executions.journals import EVENTS_AT_ONCE
 from noetl_stream.engine.replay import replay
 from noetl_stream.engine.snapshot import SnapshotUnusable, read_snapshot
 from noetl_stream.engine.state import Execution
+from noetl_stream.ports.journal import EVENTS_AT_ONCE
 from noetl_stream.ports.store import Store
 
 
