@@ -208,7 +208,8 @@ async def test_what_others_purge_is_told_from_what_servers_trim(stage: Stage) ->
     assert await compared(stage) == []
 
 
-async def test_a_stream_made_anew_gets_a_floor_of_its_own(stage: Stage) -> None:
+@pytest.mark.parametrize("by", ["an operator", "a server"])
+async def test_a_stream_made_anew_gets_a_floor_of_its_own(stage: Stage, by: str) -> None:
     await run_many(stage)
     server, log = stage.running[0], stage.broker.event_log
     await trimmer_of(stage).trim()
@@ -217,7 +218,10 @@ async def test_a_stream_made_anew_gets_a_floor_of_its_own(stage: Stage) -> None:
     log.lose_tail(log.end)
     log.trimmed = 0
     assert any("a different stream" in line for line in await compared(stage))
-    await reconcile_cursors(log, MemoryCursors(stage.store.real))
+    if by == "an operator":
+        await reconcile_cursors(log, MemoryCursors(stage.store.real))
+    else:
+        await stage.server()
     assert (await floor_of(stage), await compared(stage)) == (0, [])
 
 

@@ -101,7 +101,7 @@ async def reconcile_cursors(log: EventLog, cursors: Cursors) -> list[Repair]:
         Unreachable: a store is away.
     """
     extent = await StreamExtent.of(log)
-    await _accept(extent, cursors)
+    await accept_head(extent, cursors)
     repairs = await repairs_of(log, await lost_cursors(log, await cursors.all(), extent), extent)
     repaired = await cursors.repair(repairs)
     if len(repaired) < len(repairs):
@@ -134,7 +134,7 @@ async def _last_record_through(log: EventLog, partition: int, last: int) -> Jour
     return codec.decode_record(newest) if newest is not None else None
 
 
-async def _accept(extent: StreamExtent, cursors: Cursors) -> None:
+async def accept_head(extent: StreamExtent, cursors: Cursors) -> None:
     """Takes what is missing at the stream's head for trimmed: there is nothing to be done about it."""
     floor = await cursors.floor()
     if extent.first > floor + 1 or extent.last < floor:

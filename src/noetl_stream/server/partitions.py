@@ -15,7 +15,7 @@ from noetl_stream.ports.cursors import Cursor
 from noetl_stream.ports.dead_letters import storable_text
 from noetl_stream.ports.event_log import EventLog
 from noetl_stream.ports.store import PartitionAdvance, PartitionLease, Store
-from noetl_stream.server.lost_stream import StreamExtent, lost_cursors, refuse_stream_of_others, repairs_of
+from noetl_stream.server.lost_stream import StreamExtent, accept_head, lost_cursors, refuse_stream_of_others, repairs_of
 
 log = logging.getLogger(__name__)
 
@@ -290,6 +290,7 @@ class PartitionOwnership:
                 "from %d, and publishing the lost records again",
                 *extent, len(mine), min(one.last_seq for one in repairs),
             )  # fmt: skip
+            await accept_head(extent, self._store.cursors)
             await self._store.cursors.repair(repairs, self.owner)
         return {cursor.partition for cursor in lost}
 
