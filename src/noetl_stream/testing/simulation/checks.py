@@ -82,6 +82,7 @@ async def final_problems(faults: FaultPlan) -> list[str]:
         if execution_id not in clients.accepted:
             problems.append(f"{execution_id}: a child has not ended")
     problems += [f"{execution_id}: is stuck: nothing ends its wait" for execution_id in await world.store.stuck(100)]
+    world.broker.event_log.trimmed = 0  # what has finished is rebuilt from what was trimmed
     problems += await rebuilt_differences(world.broker, world.store, world.catalog, KINDS)
     if standing := await world.broker.command_queue.present():
         problems.append(f"commands left in the queue: {sorted(standing)}")
