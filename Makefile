@@ -7,7 +7,7 @@ EFFORT ?= 50
 # Container images often set it, and then every process compiles all that it imports, for half a second.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test verify bench check docs wheel sbom lock clean
+.PHONY: help demo test verify hostile bench check docs wheel sbom lock clean
 
 help:  ## Show these targets
 	@sed -n 's/^\([a-z]*\):.*## /\1: /p' Makefile
@@ -20,6 +20,9 @@ test: .venv/ready  ## Run the tests; under 8 minutes on two cores
 
 verify: .venv/ready  ## Run all tests, the random ones with EFFORT times the cases; takes hours
 	$(BIN)/python scripts/verify.py --effort $(EFFORT)
+
+hostile: .venv/ready  ## Write a million hostile messages into running servers, at EFFORT=50; takes a quarter of an hour
+	NOETL_TEST_EFFORT=$(EFFORT) $(BIN)/python -m pytest -n 0 -m "" -q tests/journeys/test_journey_hostile.py
 
 bench: .venv/ready  ## Measure this beside Restate, which npm and pip install into build/peers
 	$(BIN)/python benchmarks/peers/beside.py
