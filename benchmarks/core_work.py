@@ -6,6 +6,7 @@ a rehearsal, so a run of a server contains no work of a worker, and the other wa
 
 from __future__ import annotations
 
+import sys
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import cache
@@ -33,7 +34,6 @@ from noetl_stream.ports.event_log import DecidedMessage, ReportedMessage
 from noetl_stream.ports.store import EntryRow, ExecutionRow, FeedRow, StoredEntry
 from noetl_stream.server.execution_cache import ExecutionCache
 from noetl_stream.server.fold import Fold
-from noetl_stream.server.parts import StateBounds
 from noetl_stream.server.plan_cache import PlanCache
 from noetl_stream.server.snapshots import Snapshots
 from noetl_stream.server.tick import execution_row
@@ -93,9 +93,8 @@ class CoreServer:
         clock = ManualClock()
         store = MemoryStore(clock)
         plans = PlanCache(store, MemoryBroker(clock).blobs, KINDS)
-        bounds = StateBounds()
-        snapshots = Snapshots(store, plans, bounds.snapshot_every)
-        self._executions = ExecutionCache(store, snapshots, lambda partition: 0, lambda state: None, bounds.max_bytes)
+        snapshots = Snapshots(store, plans)
+        self._executions = ExecutionCache(store, snapshots, lambda partition: 0, lambda state: None, sys.maxsize)
         self._plan = plan
 
     def tick(self, messages: Sequence[ReportedMessage]) -> Written:
@@ -108,9 +107,12 @@ class CoreServer:
         fold.messages(bodies)
         tick = fold.tick
         rows = [execution_row(state, partition, AT_MS, at_ms) for state, partition, at_ms in tick.touched.values()]
+        self._executions.snapshots_due(state for state, _, _ in tick.touched.values())
         for execution_id, (state, _, _) in tick.touched.items():
             if state.ended:
                 self._executions.end(execution_id)
+            else:
+                self._executions.grow(execution_id, tick.segments[execution_id].size)
         records = tick.journal_records(TICKS, TICKS, SERVER)
         return Written(tick.entry_rows(), rows, tick.feed_rows(TICKS), records, tick.commands)
 

@@ -30,7 +30,7 @@ for ignored in (signal.SIGINT, signal.SIGHUP):
 ROOT = Path(__file__).resolve().parents[1]
 LONGEST_FIRST = (
     *("stack", "journeys", "own_stacks"),
-    *("test_template_attacks", "test_server_simulation", "test_quality_instructions"),
+    *("test_template_attacks", "test_simulation", "test_quality_instructions"),
 )
 """The slowest groups, in the order in which they start, so that all workers end at about the same time."""
 

@@ -51,6 +51,7 @@ if TYPE_CHECKING:  # each command imports what it uses: one that reads Postgres 
     from noetl_stream.ports.blobs import Blobs
     from noetl_stream.ports.bus import Bus
     from noetl_stream.ports.command_queue import CommandQueue
+    from noetl_stream.ports.cursors import Repair
     from noetl_stream.ports.event_log import EventLog
     from noetl_stream.ports.operations.access import Access
     from noetl_stream.ports.operations.cluster import Cluster
@@ -58,7 +59,7 @@ if TYPE_CHECKING:  # each command imports what it uses: one that reads Postgres 
     from noetl_stream.ports.operations.executions import Executions
     from noetl_stream.ports.operations.feed import Feed
     from noetl_stream.ports.operations.playbooks import Playbooks
-    from noetl_stream.server.lost_stream import MovedCursor
+    from noetl_stream.server.recovery import Restored
     from noetl_stream.server.server import Server
     from noetl_stream.tools.contract import Tool
     from noetl_stream.tools.registry import ToolClass
@@ -284,8 +285,8 @@ async def ensure_all_streams(endpoint: Endpoint, *, replicas: int = 1) -> list[s
         await nats.close()
 
 
-async def reconcile_stream(endpoint: Endpoint) -> list[MovedCursor]:
-    """Repairs the cursors of partitions after EVENTS has lost messages; returns those that were moved."""
+async def reconcile_stream(endpoint: Endpoint) -> list[Repair]:
+    """Repairs the cursors of partitions after EVENTS has lost messages; returns the repairs."""
     from noetl_stream.server.lost_stream import reconcile_cursors
 
     connected = await connect(endpoint, name="noetl-reconcile", nats_wait_s=COMMAND_WAIT_S)
@@ -293,6 +294,17 @@ async def reconcile_stream(endpoint: Endpoint) -> list[MovedCursor]:
         await connected.store.verify()
         await connected.log.verify()
         return await reconcile_cursors(connected.log, connected.store.cursors)
+    finally:
+        await connected.close()
+
+
+async def rebuild_database(endpoint: Endpoint) -> Restored:
+    """Fills an empty Postgres from EVENTS; returns what was restored. ``endpoint`` is that of a server."""
+    from noetl_stream.server.rebuild import rebuild
+
+    connected = await connect(endpoint, name="noetl-rebuild", nats_wait_s=COMMAND_WAIT_S)
+    try:
+        return await rebuild(make_server(connected, endpoint))
     finally:
         await connected.close()
 
@@ -551,6 +563,7 @@ async def open_gateway(
     """
     from noetl_stream.adapters.oidc import OidcProvider, ProviderKeys
     from noetl_stream.client.cluster import DirectReadiness
+    from noetl_stream.client.memory import DirectMemory
     from noetl_stream.gateway.access.authentication import Authentication
     from noetl_stream.gateway.access.network import Network
     from noetl_stream.gateway.gateway import Gateway, GatewayPorts
@@ -565,6 +578,7 @@ async def open_gateway(
         operations=DirectOperations(connected, endpoint),
         idempotency=store.idempotency,
         readiness=DirectReadiness(log, store, connected.bus),
+        memory=DirectMemory(connected.queue, connected.bus),
         authenticator=Authentication(store.tokens, store.sessions, clock, provider),
         sessions=store.sessions,
         audit=store.audit,

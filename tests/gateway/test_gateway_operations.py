@@ -199,6 +199,17 @@ async def test_the_gateway_describes_itself(api: Described) -> None:
     assert (await api.call("ready")).body == {"ready": True, "missing": []}
     metrics = (await api.call("metrics")).body
     assert re.search(r'noetl_gateway_requests_total\{route="live",status="200"\} 1\.0', metrics)
+    for role, what in (
+        ("server", "states"),
+        ("server", "unread"),
+        ("server", "unacknowledged"),
+        ("worker", "commands"),
+    ):
+        assert re.search(rf'noetl_memory_bytes\{{process="[^"]+",role="{role}",what="{what}"\}}', metrics)
+    assert re.search(
+        r'noetl_memory_limit_bytes\{process="[^"]+",role="server",what="states"\} 5\.36870912e\+08', metrics
+    )
+    assert re.search(r'noetl_server_states\{process="[^"]+",what="evicted"\} 0\.0', metrics)
     for kind in ("playbook-refused", "internal"):
         assert f"/problems/{kind}" in (await api.call("problem", name=kind)).body
     assert (await api.call("problem", name="nothing")).status == 404

@@ -174,7 +174,7 @@ def test_every_kind_of_problem_is_met_by_its_own_error() -> None:
     for kind in KINDS.values():
         if kind.error is NoetlError or kind.name in ("invalid-request", "too-large", "unsupported-media-type"):
             continue
-        if kind.name in ("method-not-allowed", "key-reused"):
+        if kind.name in ("method-not-allowed", "key-reused", "overloaded"):
             continue
         error = kind.error("words", 2.5) if kind.error is TooBusy else None
         error = error or (kind.error("words", []) if kind.name == "playbook-refused" else kind.error("words"))  # type: ignore[call-arg]

@@ -34,6 +34,7 @@ from noetl_stream.gateway.http.bodies import (
     validated,
 )
 from noetl_stream.gateway.http.connections import address_group
+from noetl_stream.gateway.http.pressure import HeldBytes
 from noetl_stream.gateway.http.problems import MAX_FAULTS, HttpProblem
 from noetl_stream.gateway.resources.executions import StartRequest
 from noetl_stream.model.roles import Role
@@ -258,6 +259,44 @@ async def test_large_bodies_of_one_operator_do_not_fill_the_memory(length: int |
             assert answer.status == 422, "a small one"
         for task in sending:
             task.cancel()
+
+
+async def test_all_requests_together_hold_no_more_than_the_gateway_may() -> None:
+    """Those of different callers too, each of whom may hold what it does."""
+    mebibyte = 1024 * 1024
+    async with closed_gateway(max_held_bytes=2 * mebibyte) as stage:
+        callers = [await token(stage, name, "operator") for name in ("ann", "bob", "eve")]
+        end = asyncio.Event()
+
+        async def coming() -> AsyncIterator[bytes]:
+            yield b"{"
+            await end.wait()
+
+        async def send(headers: dict[str, str]) -> tuple[int, str | None, str]:
+            length = {"Content-Length": str(mebibyte)}
+            async with stage.client.post(
+                "/api/v1/executions", data=coming(), headers=JSON | headers | length
+            ) as answer:
+                return answer.status, answer.headers.get("Retry-After"), (await answer.json())["type"]
+
+        held = stage.gateway.pressure.held
+        sending = [asyncio.create_task(send(caller)) for caller in callers[:2]]
+        await stage.until(lambda: held.now == 2 * mebibyte)
+        assert await send(callers[2]) == (503, "1", "/problems/overloaded")
+        async with stage.client.get("/api/v1/executions", headers=callers[2]) as answer:
+            assert answer.status == 200, "it has no body"
+        async with stage.client.get("/metrics", headers=callers[2]) as answer:
+            assert "noetl_gateway_held_bytes 2.097152e+06" in await answer.text()
+        for task in sending:
+            task.cancel()
+        await stage.until(lambda: held.now == 0)
+
+
+async def test_a_request_that_is_larger_than_the_bound_is_admitted_alone() -> None:
+    held = HeldBytes(100)
+    with held.reserved(1_000), pytest.raises(HttpProblem, match="may hold 100 bytes"), held.reserved(1):
+        pass
+    assert held.now == 0
 
 
 async def test_a_caller_that_leaves_an_event_stream_holds_it_no_more() -> None:

@@ -50,12 +50,15 @@ ALLOWED: Final[Mapping[str, tuple[str, ...]]] = {
     "commit": (SERVER,),
     "drop_snapshots": (SERVER,),
     "end_backends": EVERYONE,  # of the same user only: Postgres sees to that
+    "end_frozen": EVERYONE,  # as before
     "cursors": EVERYONE,
     "feed_trim": (SERVER,),
     "give_back": (SERVER,),
-    "move_cursors": OWNER,
+    "grown": EVERYONE,
+    "repair_partitions": (SERVER,),
     "owned": EVERYONE,
     "renew": (SERVER,),
+    "renew_locked": (SERVER,),
     "set_folding": (SERVER,),
     "take_over": (SERVER,),
     "unsafe_settings": EVERYONE,
@@ -83,9 +86,11 @@ ALLOWED: Final[Mapping[str, tuple[str, ...]]] = {
     "playbook": EVERYONE,
     "read_partitions": EVERYONE,
     "request": EVERYONE,
+    "resting_executions": EVERYONE,
     "snapshots": EVERYONE,
     "stuck": EVERYONE,
     "timers": EVERYONE,
+    "timers_in": EVERYONE,
     # Deleting executions, settling dead letters.
     "begin_deleting": (GATEWAY,),
     "dead_letter": PEOPLE,
@@ -143,7 +148,7 @@ COMPOSED: Final = {
 DEFINING: Final = {"create_migration_table"}
 """Cannot be explained; run by the test about what roles create."""
 
-COPIED: Final = {"event": (SERVER,), "dead_letter": (SERVER,)}
+COPIED: Final = {"event": (SERVER,), "dead_letter": (SERVER,), "stale_report": (SERVER,)}
 """Tables that a large tick copies rows into."""
 
 SECRETS: Final = {

@@ -44,6 +44,7 @@ from noetl_stream.server.server import Server
 from noetl_stream.settings.grants import GrantsFile
 from noetl_stream.testing.conformance.catalog import registered
 from noetl_stream.testing.keys import OBJECT_KEYS, SIGNER
+from noetl_stream.testing.rebuilding import rebuilt, rebuilt_differences
 from noetl_stream.testing.simulation.clients import asked_of
 from noetl_stream.testing.simulation.host import FaultInjector, SimulatedHost
 from noetl_stream.testing.simulation.roles import run_worker, server_on
@@ -70,6 +71,7 @@ class Stage:
         self.catalog = MemoryCatalog(self.store.real)
         self.effects: Counter[Effect] = Counter()
         self.running: list[asyncio.Task[None]] = []
+        self.server_hosts: list[SimulatedHost] = []
         self.stops: list[Stop] = []
         self._names = 0
         self.kinds: Kinds = KINDS
@@ -87,8 +89,15 @@ class Stage:
     ) -> tuple[Server, SimulatedHost, asyncio.Task[None]]:
         """Starts a server; its task ends when the server does."""
         host = host or self.host("server")
-        server = server_on(
-            host,
+        server = self.new_server(host, **times)
+        task = asyncio.create_task(server.run())
+        self.running.append(task)
+        return server, host, task
+
+    def new_server(self, host: SimulatedHost | None = None, **times: float) -> Server:
+        """A server that does not run."""
+        return server_on(
+            host or self.host("server"),
             self.catalog,
             self.kinds,
             ServerTimes(**times),
@@ -97,9 +106,6 @@ class Stage:
             grants=self.grants,
             states=self.states,
         )
-        task = asyncio.create_task(server.run())
-        self.running.append(task)
-        return server, host, task
 
     async def server(self, **times: float) -> Server:
         """A server that owns its share of the partitions."""
@@ -230,6 +236,14 @@ class Stage:
         await self.broker.bus.listen(subjects.STOP, hear)
         return self.stops
 
+    async def rebuilt(self) -> MemoryStore:
+        """A store with what EVENTS holds."""
+        return await rebuilt(self.broker, self.catalog, self.kinds)
+
+    async def rebuilt_differences(self) -> list[str]:
+        """What a store that is rebuilt from EVENTS has other than this one."""
+        return await rebuilt_differences(self.broker, self.store.real, self.catalog, self.kinds)
+
     def records(self) -> list[JournalRecord]:
         """The decided messages of EVENTS."""
         stored = self.broker.event_log.stored
@@ -298,6 +312,8 @@ class Interrupted:
 
     def __getattr__(self, name: str) -> Any:
         method: Callable[..., Awaitable[Any]] = getattr(self.real, name)
+        if not callable(method):
+            return method
 
         async def call(*arguments: Any) -> Any:
             await asyncio.sleep(0)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from msgspec.structs import replace
 from server_stage import ONE_STEP, Stage
 
-from noetl_stream.adapters.memory.cursors import MemoryCursors
 from noetl_stream.model.ids import partition_of
 from noetl_stream.server.comparison import disagreements
 
@@ -13,7 +12,7 @@ EXECUTION = "execution-1"
 
 
 async def compared(stage: Stage) -> list[str]:
-    return await disagreements(stage.broker.event_log, stage.store.real, MemoryCursors(stage.store.real))
+    return await disagreements(stage.broker.event_log, stage.store.real, stage.store.real.cursors)
 
 
 async def run_one(stage: Stage) -> None:

@@ -12,6 +12,7 @@ from noetl_stream.errors import Unreachable
 from noetl_stream.model import codec
 from noetl_stream.model.events import NextEvaluated
 from noetl_stream.ports.blobs import gather_iterations
+from noetl_stream.testing.simulation.host import FaultInjector, SimulatedHost
 from noetl_stream.testing.simulation.work import playbook, work
 
 SMALL = {"policy": {"limits": {"max_inline_bytes": 300}}}
@@ -147,14 +148,11 @@ async def test_iterations_that_waited_have_what_came_after_the_wait(stage: Stage
 
 
 async def test_a_loop_whose_item_is_lost_is_lost_by_name(stage: Stage) -> None:
-    class Forgetful:
-        async def inject(self, host: Any, point: str) -> None:
+    class Forgetful(FaultInjector):
+        async def inject(self, host: SimulatedHost, point: str) -> None:
             if point == "store.iteration_results":
                 for key in stage.broker.blobs.keys:
                     stage.broker.blobs.lose(key)
-
-        def loses(self, host: Any, what: str) -> bool:
-            return False
 
     stage.start_server(stage.host("server", Forgetful()))
     stage.start_worker()
@@ -178,16 +176,13 @@ async def test_the_large_loop_of_a_child_is_read_by_its_parent(stage: Stage) -> 
 
 
 async def test_a_worker_asks_again_while_no_server_can_gather(stage: Stage) -> None:
-    class Away:
+    class Away(FaultInjector):
         refusals = 0
 
-        async def inject(self, host: Any, point: str) -> None:
+        async def inject(self, host: SimulatedHost, point: str) -> None:
             if point == "store.iteration_results" and self.refusals < 5:
                 self.refusals += 1
                 raise Unreachable("the database is away")
-
-        def loses(self, host: Any, what: str) -> bool:
-            return False
 
     away = Away()
     stage.start_server(stage.host("server", away))

@@ -159,5 +159,29 @@ async def test_a_server_that_only_waits_for_its_stores_is_not_counted_on(stage: 
     stage.broker.event_log.break_readers()
     await stage.until(lambda: len(second.ownership) == PARTITIONS or "log.open_reader" in injector.seen)
     await stage.until(lambda: len(second.ownership) == PARTITIONS)
+    assert await stage.owners() == {second.owner: PARTITIONS}
     injector.fails.clear()
     await stage.until(lambda: (len(first.ownership), len(second.ownership)) == (16, 16))
+
+
+async def test_all_cursors_are_looked_up_at_once(stage: Stage) -> None:
+    injector = Far(stage, {})
+    server, _ = await server_far_away(stage, injector)
+    for _ in range(8):
+        await stage.submit(ONE_STEP)
+    assert len({lease.last_seq for lease in server.ownership}) > 4
+    injector.takes_s["log."] = FAR_S
+    began_s = stage.clock.monotonic_s()
+    await server.ownership.verify_stream()
+    assert stage.clock.monotonic_s() - began_s == pytest.approx(3 * FAR_S), "first, last, and all others together"
+
+
+async def test_a_server_that_finds_no_free_partition_looks_less_often_the_farther_it_is(stage: Stage) -> None:
+    await stage.store.real.take_over("stranger", LONGEST_LEASE_S, 22)
+    injector = Far(stage, {"store.": FAR_S})
+    server, _ = await server_far_away(stage, injector)
+    assert len(server.ownership) == 10
+    injector.seen.clear()
+    await stage.pass_time(30)
+    assert injector.seen.count("store.take_over") <= 6
+    await stage.until(lambda: len(server.ownership) == PARTITIONS, 2 * LONGEST_LEASE_S)

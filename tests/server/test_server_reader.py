@@ -16,7 +16,7 @@ from noetl_stream.testing.simulation.work import JOBS, Job
 EXECUTION = "execution-1"
 
 
-class Breaking:
+class Breaking(FaultInjector):
     """Breaks all readers at the n-th thing any server does."""
 
     def __init__(self, stage: Stage, at: int) -> None:
@@ -27,9 +27,6 @@ class Breaking:
         self.left -= 1
         if self.left == 0:
             self.stage.broker.event_log.break_readers()
-
-    def loses(self, host: SimulatedHost, what: str) -> bool:
-        return False
 
 
 @pytest.mark.parametrize("at", range(1, 60, 3))
@@ -66,7 +63,7 @@ async def test_a_reader_that_breaks_at_once_again_and_again_is_not_opened_in_a_r
     opened: list[float] = []
     real = log.open_reader
 
-    async def open_broken(partitions: Any, after: int) -> Any:
+    async def open_broken(partitions: Any, after: int, records: bool = False) -> Any:
         opened.append(stage.clock.monotonic_s())
         reader = await real(partitions, after)
         reader.break_off("it never works")

@@ -12,13 +12,13 @@ from noetl_stream.sealing.keys import KEY_BYTES, Key, KeyRing
 from noetl_stream.server.capabilities import Capabilities
 from noetl_stream.testing.keys import ACCESS_KEYS, SERVER_KEYS
 from noetl_stream.testing.simulation import roles
-from noetl_stream.testing.simulation.host import SimulatedHost
+from noetl_stream.testing.simulation.host import FaultInjector, SimulatedHost
 from noetl_stream.testing.simulation.work import JOBS, Job, playbook, work
 
 EXECUTION = "execution-1"
 
 
-class Slow:
+class Slow(FaultInjector):
     """Lets one kind of call take long."""
 
     def __init__(self, stage: Stage, point: str, takes_s: float) -> None:
@@ -29,9 +29,6 @@ class Slow:
     async def inject(self, host: SimulatedHost, point: str) -> None:
         if point == self.point:
             await self.stage.clock.sleep(self.takes_s)
-
-    def loses(self, host: SimulatedHost, what: str) -> bool:
-        return False
 
 
 async def test_a_command_lost_from_the_queue_is_issued_again_exactly_once(stage: Stage) -> None:
@@ -104,13 +101,10 @@ async def test_after_a_takeover_pending_commands_are_issued_at_once(stage: Stage
 
 
 async def test_a_commit_whose_commands_were_never_published_is_made_good(stage: Stage) -> None:
-    class DiesAfterCommit:
+    class DiesAfterCommit(FaultInjector):
         async def inject(self, host: SimulatedHost, point: str) -> None:
             if point == "store.commit.done":
                 host.kill()
-
-        def loses(self, host: SimulatedHost, what: str) -> bool:
-            return False
 
     stage.start_server(stage.host("server", DiesAfterCommit()))
     stage.start_worker()
@@ -128,12 +122,9 @@ async def test_a_commit_whose_commands_were_never_published_is_made_good(stage: 
 async def test_reconcile_does_not_query_the_queue_while_nothing_is_pending(stage: Stage) -> None:
     points: list[str] = []
 
-    class Listening:
+    class Listening(FaultInjector):
         async def inject(self, host: SimulatedHost, point: str) -> None:
             points.append(point)
-
-        def loses(self, host: SimulatedHost, what: str) -> bool:
-            return False
 
     stage.start_server(stage.host("server", Listening()), reconcile_s=0.5)
     await stage.pass_time(20)

@@ -8,11 +8,12 @@ from server_stage import ONE_STEP, Stage
 
 from noetl_stream.model import codec
 from noetl_stream.model.events import StepClaimed, StepDone, StepStarted, TaskProcessed
+from noetl_stream.model.ids import report_id
 from noetl_stream.model.messages import Drop, Go, Report, Stop
 from noetl_stream.model.outcome import Outcome
 from noetl_stream.ports import subjects
 from noetl_stream.testing.keys import capability_of
-from noetl_stream.testing.simulation.host import SimulatedHost
+from noetl_stream.testing.simulation.host import FaultInjector, SimulatedHost
 from noetl_stream.testing.simulation.work import JOBS, playbook, work
 
 EXECUTION = "execution-1"
@@ -120,6 +121,11 @@ async def test_a_claim_of_higher_rank_takes_over_and_the_former_run_is_stopped_w
     await stage.until(lambda: stops)
     assert [stop.nonce for stop in stops] == [first.nonce]
     assert (await stage.state(EXECUTION)).status == "running"  # type: ignore[union-attr]
+    (stale,) = stage.tables.stale_reports
+    assert (stale.execution_id, stale.report_id) == (EXECUTION, report_id(first, 1))
+    assert stale.reason == "another run has the command"
+    kept = stage.broker.event_log.stored[stale.source_seq - 1].message.body
+    assert codec.decode_reported(kept).nonce == first.nonce  # type: ignore[union-attr]
     await worker.report(command, second, 1, 1, StepStarted("second"), DONE, StepDone(command.step_run_id))
     await stage.ended(EXECUTION)
 
@@ -209,13 +215,10 @@ async def test_an_order_to_stop_reaches_the_worker_when_a_loop_fails(stage: Stag
 
 
 async def test_a_stale_run_gives_its_copy_up_at_once_even_while_a_report_is_on_its_way(stage: Stage) -> None:
-    class SlowReports:
+    class SlowReports(FaultInjector):
         async def inject(self, host: SimulatedHost, point: str) -> None:
             if point == "log.publish_report.done":
                 await stage.clock.sleep(3)
-
-        def loses(self, host: SimulatedHost, what: str) -> bool:
-            return False
 
     await stage.server()
     stage.start_worker(injector=SlowReports())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from noetl_stream.model.events import StepClaimed
 from noetl_stream.model.ids import digest_of
 from noetl_stream.model.messages import PlaybookQuestion, ResultQuestion, ShownCommand, StepCommand
 from noetl_stream.ports.catalog import CatalogEntry
-from noetl_stream.ports.subjects import ASK_CATALOG, ASK_PLAYBOOK, ASK_RESULT
+from noetl_stream.ports.subjects import ASK_CATALOG, ASK_PLAYBOOK, ASK_RESULT, ask_request
 from noetl_stream.testing.conformance.catalog import registered
 from noetl_stream.testing.keys import CAPABILITIES
 from noetl_stream.testing.simulation.work import playbook, work
@@ -195,3 +196,25 @@ async def test_a_worker_gets_the_schemas_its_execution_names_and_no_others(stage
     assert answer["source"] == schema
     refused = await answer_to(stage, command, ASK_PLAYBOOK, PlaybookQuestion(shown, other.digest))
     assert "names no schema" in refused["refused"]
+
+
+async def test_a_question_that_waits_for_its_store_holds_up_no_other(stage: Stage) -> None:
+    await stage.server()
+    waiting, asked = asyncio.Event(), 0
+    found = stage.store.real.request
+
+    async def request(execution_id: str, request_id: str) -> Any:
+        nonlocal asked
+        asked += 1
+        if asked == 1:
+            await waiting.wait()
+        return await found(execution_id, request_id)
+
+    stage.store.real.request = request  # type: ignore[method-assign]
+    bus = stage.broker.bus
+    first = asyncio.create_task(bus.ask(ask_request(EXECUTION, "one"), b"", 60.0))
+    await stage.until(lambda: asked == 1)
+    assert await bus.ask(ask_request(EXECUTION, "two"), b"", 60.0) is not None
+    assert not first.done()
+    waiting.set()
+    assert await first is not None

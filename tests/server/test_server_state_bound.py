@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -9,8 +10,9 @@ from server_stage import ONE_STEP, Stage
 from waiting_stage import EXECUTION, before_and_after, hear, is_waiting, rest, result_of, signal
 
 from noetl_stream.errors import Unreachable
-from noetl_stream.model.events import CancelRequested
+from noetl_stream.model.events import CancelRequested, PauseRequested, ResumeRequested
 from noetl_stream.model.ids import digest_of
+from noetl_stream.server import server as server_module
 from noetl_stream.server.parts import StateBounds
 from noetl_stream.server.state_size import EVICTED_BYTES
 from noetl_stream.testing.simulation.work import playbook, work
@@ -69,6 +71,37 @@ async def test_a_takeover_holds_no_more_than_the_bound(stage: Stage, monkeypatch
     for one in ids:
         await stage.ask(one, signal())
         assert (await stage.ended(one)).status == "completed"
+
+
+async def test_a_takeover_reads_no_journal_of_what_only_waits(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What waits for a timer is woken by it all the same, and what is paused when it is resumed."""
+    first = await stage.server()
+    stage.start_worker()
+    timed, paused = [await stage.submit(RESTS) for _ in range(2)]
+    (listening,) = await waiting(stage, 1)
+    for one in (timed, paused):
+        await is_waiting(stage, one)
+    await stage.ask(paused, PauseRequested("pause-1"))
+    first.stop()
+    await stage.running[0]
+    read: list[str] = []
+    journals = stage.store.real.journals
+
+    async def reading(after: Any, limit: int) -> Any:
+        read.extend(after)
+        return await journals(after, limit)
+
+    monkeypatch.setattr(stage.store.real, "journals", reading)
+    second = await stage.server()
+    await stage.pass_time(1)
+    assert (read, second.executions.evicted, len(second.executions)) == ([], 3, 0)
+    assert (await stage.ended(timed, 400)).status == "completed"
+    await stage.pass_time(60)
+    assert stage.tables.executions[paused].status == "paused"
+    await stage.ask(paused, ResumeRequested("resume-1"))
+    await stage.ask(listening, signal())
+    for one in (paused, listening):
+        assert (await stage.ended(one, 400)).status == "completed"
 
 
 async def test_a_timer_of_an_execution_that_is_not_in_memory_fires(stage: Stage) -> None:
@@ -167,3 +200,25 @@ async def test_a_result_survives_eviction_in_between(stage: Stage) -> None:
     await is_waiting(stage, EXECUTION)
     await stage.ask(EXECUTION, signal())
     assert result_of(await stage.ended(EXECUTION)) == "kept"
+
+
+async def test_a_turn_loads_a_bounded_number_of_executions(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    stage.states = NO_ROOM
+    server = await stage.server()
+    stage.start_worker()
+    ids = await waiting(stage, 12)
+    await stage.until(lambda: server.executions.evicted == 12)
+    monkeypatch.setattr(server_module, "LOADED_AT_ONCE", 3)
+    loaded: list[int] = []
+    load = server.executions.load
+
+    async def loads(execution_ids: Any) -> None:
+        wanted = list(execution_ids)
+        await load(wanted)
+        loaded.append(len(server.executions))
+
+    monkeypatch.setattr(server.executions, "load", loads)
+    await asyncio.gather(*(stage.ask(one, signal()) for one in ids))
+    for one in ids:
+        assert (await stage.ended(one)).status == "completed"
+    assert max(loaded) <= 4

@@ -63,3 +63,23 @@ async def test_a_question_is_asked_until_a_server_answers(stage: Stage) -> None:
     await stage.broker.bus.listen("noetl.ask.*", server)
     await stage.advance(3.0, step_s=1.0)
     assert await asking == b"answer"
+
+
+async def test_an_answer_that_is_long_on_its_way_is_waited_for_in_the_end(stage: Stage) -> None:
+    """Each question has an answer of its own, so that one that comes too late is lost."""
+    bus, clock = stage.broker.bus, stage.clock
+
+    async def answer(_subject: str, body: bytes, reply: str) -> None:
+        await clock.sleep(7.0)
+        bus.send(reply, body)
+
+    async def server(subject: str, body: bytes, reply: str) -> None:
+        answers.append(asyncio.create_task(answer(subject, body, reply)))
+
+    answers: list[asyncio.Task[None]] = []
+    await bus.listen("noetl.ask.something", server)
+    asking = asyncio.create_task(ask(bus, clock, "noetl.ask.something", b"question"))
+    await stage.settle()
+    await stage.advance(30.0, step_s=0.5)
+    assert await asking == b"question"
+    assert len(answers) == 3

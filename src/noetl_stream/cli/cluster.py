@@ -13,7 +13,7 @@ from noetl_stream.cli.base.process import run_async, settings_for
 from noetl_stream.cli.base.session import Session, collect, with_session
 from noetl_stream.cli.base.target import Target, target_options
 from noetl_stream.ports.operations.cluster import DeadLetterDocument
-from noetl_stream.ports.permissions import ADMIN
+from noetl_stream.ports.permissions import ADMIN, SERVER
 
 
 @click.group()
@@ -154,6 +154,22 @@ def verify(ctx: click.Context, home: Path | None) -> None:
     say("Postgres and EVENTS agree")
 
 
+@database.command()
+@home_option
+def rebuild(home: Path | None) -> None:
+    """Fill an empty Postgres from EVENTS. Migrate it first, and stop the servers.
+
+    Restores executions with their journals, rows, timers, messages to each other and accepted requests. Run it with the
+    settings of a server. What EVENTS does not hold is lost: catalog, credentials, tokens, audit, dead letters.
+    """
+    from noetl_stream.hosting import open_stack
+    from noetl_stream.wiring import rebuild_database
+
+    with open_stack(settings_for(home)) as stack:
+        restored = run_async(rebuild_database(stack.endpoint_of(SERVER)))
+    say(f"restored {restored.executions} executions with {restored.entries} journal entries")
+
+
 @click.group()
 def stream() -> None:
     """Prepare and repair the JetStream streams."""
@@ -181,17 +197,18 @@ def ensure(replicas: int, home: Path | None) -> None:
 @stream.command()
 @home_option
 def reconcile(home: Path | None) -> None:
-    """Let servers go on after EVENTS has lost messages or was made anew. Stop the servers first.
+    """Take EVENTS as it is for the stream of this Postgres. Stop the servers first.
 
-    Partitions whose last folded message is gone are read again from the newest one that is sure to be folded. What
-    was folded before has no effect again; commands whose reports are lost are issued again by the servers.
+    Servers repair a stream that has lost messages or was made anew by themselves, and stop only if it holds records of
+    executions that they do not know. This repairs it all the same: partitions whose last folded message is gone are
+    read again from the newest one that is sure to be folded.
     """
     from noetl_stream.hosting import open_stack
     from noetl_stream.wiring import reconcile_stream
 
     with open_stack(settings_for(home)) as stack:
-        moved = run_async(reconcile_stream(stack.endpoint_of(ADMIN)))
-    for before, after in moved:
-        say(f"partition {before.partition}: reads on from sequence {after.last_seq}, was {before.last_seq}")
-    if not moved:
+        repairs = run_async(reconcile_stream(stack.endpoint_of(ADMIN)))
+    for one in repairs:
+        say(f"partition {one.partition}: reads on from sequence {one.last_seq}, was {one.folded}")
+    if not repairs:
         say("EVENTS holds all that was folded")

@@ -96,7 +96,8 @@ def server(home: Path | None) -> None:
     """Run a server: it folds events, evaluates admission and routing, and publishes commands.
 
     Any number of servers can run on one NATS and Postgres. They share the partitions; when a server dies, the others
-    take over its partitions as soon as its lease expires (6 s). SIGTERM or Ctrl-C stops a server gracefully.
+    take over its partitions as soon as its lease expires: after 6 s, or 20 round trips to NATS or Postgres. SIGTERM or
+    Ctrl-C stops a server gracefully.
     """
     from noetl_stream.hosting import host_server, open_stack
 

@@ -40,7 +40,7 @@ log = logging.getLogger(__name__)
 WORKERS_WAIT_S: Final = 0.3
 """How long answers are collected. A worker that takes longer is missing from the list."""
 
-PROBE_S: Final = 2.0
+PROBE_S: Final = 5.0
 """How long each part of the stack may take to answer a readiness probe."""
 
 

@@ -84,7 +84,7 @@ def advance(
         shares_budget: Whether the templates of its decisions cost what is left of the budget of the fact before it:
             the facts of one report share one.
     """
-    runnable = None if isinstance(plan, InvalidPlan | Unloaded) else plan
+    runnable = plan if isinstance(plan, Plan) else None
     if state is not None and not isinstance(plan, InvalidPlan) and isinstance(recorded.fact, events.ClientRequest):
         rejection = rejection_of(runnable, state, recorded.fact)
         if rejection is not None or is_redundant(state, recorded.fact):

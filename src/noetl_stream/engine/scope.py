@@ -109,7 +109,8 @@ def arc_scope(plan: Plan, state: Execution, run: StepRun, *, reads_steps: bool =
         error=run.error,
         loop=counts,
     )
-    seen = _live(plan, state, reads_steps) | {"args": run.token.args, "vars": run.vars, "event": event}
+    seen = _live(plan, state, reads_steps)
+    seen |= {"args": run.token.args, "vars": run.vars, "event": event}
     return Scope(seen, state.resolved, state.limits, state.budget)
 
 
@@ -144,4 +145,6 @@ def step_views(plan: Plan, values: Mapping[str, StepValue]) -> dict[str, Any]:
 
 def _live(plan: Plan, state: Execution, reads_steps: bool = True) -> dict[str, Any]:
     live = {"workload": state.workload, "ctx": state.ctx, "execution_id": state.execution_id}
-    return live | {"steps": step_views(plan, state.steps)} if reads_steps else live
+    if reads_steps:
+        live["steps"] = step_views(plan, state.steps)
+    return live

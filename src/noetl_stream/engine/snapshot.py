@@ -21,7 +21,7 @@ from noetl_stream.engine.state import Chosen, Evaluation, Execution, LoopState, 
 from noetl_stream.errors import NoetlError
 from noetl_stream.model import codec
 from noetl_stream.model.events import Path, SharedValue
-from noetl_stream.model.outcome import Payload, StepValue
+from noetl_stream.model.outcome import Outcome, Payload, StepValue
 
 SNAPSHOT_FORMAT: Final = 1
 """Raise it whenever a state says something else, or says it otherwise: snapshots of other formats are not read."""
@@ -58,9 +58,10 @@ def encode_state(state: Execution) -> bytes:
     Raises:
         PayloadRefused: JSON cannot represent a value.
     """
-    writer = _Writer()
-    form = writer.execution(state)
-    return codec.encode(StoredState(writer.values.rows, writer.results.rows, writer.ctxs.rows, writer.steps.rows, form))
+    tables = _Writer()
+    form = tables.execution(state)
+    values, outcomes, results = tables.values.rows, tables.outcomes.rows, tables.results.rows
+    return codec.encode(StoredState(values, outcomes, results, tables.ctxs.rows, tables.steps.rows, form))
 
 
 def decode_state(body: bytes) -> Execution:
@@ -149,11 +150,21 @@ StoredExecution: Final[Any] = _form(
 )
 
 
+class StoredStepValue(msgspec.Struct):
+    """A :class:`~noetl_stream.model.outcome.StepValue`, as places of outcomes."""
+
+    outcome: int
+    results: dict[str, int]
+
+
 class StoredState(msgspec.Struct):
-    """The whole: values, results of steps, and what ``ctx`` and ``steps`` were at any time, as places among them."""
+    """The whole: values, outcomes, results of steps, and what ``ctx`` and ``steps`` were at any time, as places among
+    them.
+    """
 
     values: list[Any]
-    results: list[StepValue]
+    outcomes: list[Outcome]
+    results: list[StoredStepValue]
     ctxs: list[dict[str, int]]
     steps: list[dict[str, int]]
     state: StoredExecution
@@ -187,7 +198,8 @@ class _Writer:
 
     def __init__(self) -> None:
         self.values = _Places(lambda value: value)
-        self.results = _Places(lambda value: value)
+        self.outcomes = _Places(lambda outcome: outcome)
+        self.results = _Places(self._step_value)
         self.ctxs = _Places(self._mapping)
         self.steps = _Places(lambda steps: {name: self.results[value] for name, value in steps.items()})
 
@@ -212,6 +224,10 @@ class _Writer:
 
     def _mapping(self, values: Mapping[str, Any]) -> dict[str, int]:
         return {key: self.values[value] for key, value in values.items()}
+
+    def _step_value(self, value: StepValue) -> StoredStepValue:
+        results = {name: self.outcomes[outcome] for name, outcome in value.results.items()}
+        return StoredStepValue(self.outcomes[value.outcome], results)
 
     def _run(self, run: StepRun) -> Any:
         shared, link = [], run.shared
@@ -241,8 +257,13 @@ class _Reader:
 
     def __init__(self, found: StoredState) -> None:
         self._values = found.values
+        outcomes = found.outcomes
+        results = [
+            StepValue(outcomes[one.outcome], {name: outcomes[place] for name, place in one.results.items()})
+            for one in found.results
+        ]
         self._ctxs = [self._mapping(row) for row in found.ctxs]
-        self._steps = [{name: found.results[place] for name, place in row.items()} for row in found.steps]
+        self._steps = [{name: results[place] for name, place in row.items()} for row in found.steps]
 
     def execution(self, form: Any) -> Execution:
         evaluation = form.evaluation

@@ -28,7 +28,7 @@ from noetl_stream.gateway.http.serving import Serving
 from noetl_stream.gateway.metrics import Metrics
 from noetl_stream.ports.access import Audit, Authenticator, Sessions
 from noetl_stream.ports.clock import Clock
-from noetl_stream.ports.gateway import Idempotency, Readiness
+from noetl_stream.ports.gateway import Idempotency, Memory, Readiness
 from noetl_stream.ports.operations import Operations
 from noetl_stream.sealing.keys import KeyRing
 from noetl_stream.settings.environment import GatewayLimits
@@ -53,6 +53,7 @@ class GatewayPorts(NamedTuple):
     operations: Operations
     idempotency: Idempotency
     readiness: Readiness
+    memory: Memory
     authenticator: Authenticator
     sessions: Sessions
     audit: Audit
@@ -83,7 +84,7 @@ class Gateway:
             limits=limits,
             clock=ports.clock,
         )
-        self._application = make_application(serving, ports.readiness)
+        self._application = make_application(serving, ports.readiness, ports.memory)
         self._lasting = (pressure.watch, once.forget_old, auditor.refusals.record_left_out, auditor.trim)
 
     def stop(self) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+from noetl_stream.model.messages import MemoryUse
 
 MEDIA: Final = "text/plain; version=0.0.4; charset=utf-8"
 UNKNOWN_ROUTE: Final = "none"
@@ -48,6 +50,39 @@ class Metrics:
             f"Executions that are quarantined, counted up to {MOST_QUARANTINED}.",
             registry=self._registry,
         )
+
+        self._held = Gauge(
+            "noetl_memory_bytes",
+            "What servers and workers hold in memory of what is bounded.",
+            ["role", "process", "what"],
+            registry=self._registry,
+        )
+        self._held_limits = Gauge(
+            "noetl_memory_limit_bytes",
+            "How much of it they hold at most.",
+            ["role", "process", "what"],
+            registry=self._registry,
+        )
+        self._states = Gauge(
+            "noetl_server_states",
+            "Of each server since it started: states evicted, snapshots written, snapshots thrown away.",
+            ["process", "what"],
+            registry=self._registry,
+        )
+
+    def memory(self, uses: Sequence[MemoryUse]) -> None:
+        """Shows what these processes hold, and no others."""
+        for gauge in (self._held, self._held_limits, self._states):
+            gauge.clear()
+        for use in uses:
+            for what, held in use.held.items():
+                self._held.labels(use.role, use.process, what).set(held)
+            for what, limit in use.limits.items():
+                self._held_limits.labels(use.role, use.process, what).set(limit)
+            if use.role == "server":
+                self._states.labels(use.process, "evicted").set(use.evictions)
+                self._states.labels(use.process, "snapshots_written").set(use.snapshots_written)
+                self._states.labels(use.process, "snapshots_thrown_away").set(use.snapshots_thrown_away)
 
     def watch(self, name: str, words: str, read: Callable[[], float]) -> None:
         """Shows a number that is read whenever somebody asks, as ``noetl_gateway_<name>``."""

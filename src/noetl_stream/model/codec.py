@@ -62,6 +62,7 @@ decode_command: Final[Decode[messages.StepCommand]] = _decoder(messages.StepComm
 decode_claim_answer: Final[Decode[messages.ClaimAnswer]] = _decoder(messages.ClaimAnswer)
 decode_stop: Final[Decode[messages.Stop]] = _decoder(messages.Stop)
 decode_presence: Final[Decode[messages.WorkerPresence]] = _decoder(messages.WorkerPresence)
+decode_memory_use: Final[Decode[messages.MemoryUse]] = _decoder(messages.MemoryUse)
 decode_secret_question: Final[Decode[messages.SecretQuestion]] = _decoder(messages.SecretQuestion)
 decode_hide_question: Final[Decode[messages.HideQuestion]] = _decoder(messages.HideQuestion)
 decode_playbook_question: Final[Decode[messages.PlaybookQuestion]] = _decoder(messages.PlaybookQuestion)
@@ -74,12 +75,12 @@ decode_error: Final[Decode[ErrorInfo]] = _decoder(ErrorInfo)
 decode_keys: Final[Decode[list[str]]] = _decoder(list[str])
 decode_partitions: Final[Decode[list[int]]] = _decoder(list[int])
 decode_json: Final[Decode[Any]] = _decoder(Any)
-_decode_entry: Final[Decode[messages.RecordEntry]] = _decoder(messages.RecordEntry)
+_decode_entry: Final[Decode[messages.FullEntry]] = _decoder(messages.FullEntry)
 _decode_input: Final[Decode[tuple[str, int]]] = _decoder(tuple[str, int])
 _decode_raws: Final[Decode[list[msgspec.Raw]]] = _decoder(list[msgspec.Raw])
 
 
-def decode_entry(data: msgspec.Raw) -> messages.RecordEntry:
+def decode_entry(data: msgspec.Raw) -> messages.FullEntry:
     """An entry of a journal record; in format 1 a decision, or the report and place of one reported fact.
 
     Raises:
@@ -87,11 +88,11 @@ def decode_entry(data: msgspec.Raw) -> messages.RecordEntry:
     """
     text = bytes(data)
     if text.startswith(b"{"):
-        return messages.RecordEntry("", 0, 0, msgspec.Raw(encode_facts([text])))
+        return messages.FullEntry("", 0, 0, msgspec.Raw(encode_facts([text])))
     try:
         return _decode_entry(data)
     except PayloadRefused:
-        return messages.RecordEntry(*_decode_input(data), count=1)
+        return messages.FullEntry(*_decode_input(data), count=1)
 
 
 def encode_facts(facts: Sequence[bytes]) -> bytes:

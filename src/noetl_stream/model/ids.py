@@ -43,9 +43,11 @@ def checked_id(text: str) -> str:
 @lru_cache(maxsize=16_384)
 def partition_of(execution_id: str, partitions: int = PARTITIONS) -> int:
     """FNV-1a-32 of the id, modulo the number of partitions (DESIGN §1)."""
+    # Low bits depend on low bits alone, and small integers cost half.
+    mask = _MASK_32 if partitions & (partitions - 1) else partitions - 1
     value = _FNV_OFFSET
     for byte in execution_id.encode():
-        value = ((value ^ byte) * _FNV_PRIME) & _MASK_32
+        value = ((value ^ byte) * _FNV_PRIME) & mask
     return value % partitions
 
 

@@ -105,6 +105,19 @@ class RecordEntry(msgspec.Struct, frozen=True, array_like=True):
     facts: msgspec.Raw = NOTHING
 
 
+class FullEntry(RecordEntry, frozen=True):
+    """An entry with its input in full: it came through no message of EVENTS, or that message may be lost.
+
+    ``source`` recorded the input, of a worker's with ``step_run_id``, its report's id and the first fact's ``number``
+    in its run. ``at_ms`` is the entry's time; format 1 has 0.
+    """
+
+    at_ms: int = 0
+    source: events.Source = "server"
+    step_run_id: str = ""
+    number: int = 0
+
+
 class JournalRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """A ``decided`` message: one segment of an execution's journal, in fold order (PROTOCOL §1 *Journal*).
 
@@ -331,7 +344,7 @@ class WorkerPresence(msgspec.Struct, frozen=True, omit_defaults=True):
     """A live worker. ``busy`` of its ``slots`` hold a command; ``since_ms`` is when it started, by its own clock.
 
     ``kinds`` are its tool kinds. A ``draining`` worker takes no new commands. ``running`` names the commands it has
-    held longest, up to a fixed number.
+    held longest, up to a fixed number. ``held_bytes`` is the size of all that it holds.
     """
 
     name: str
@@ -343,6 +356,22 @@ class WorkerPresence(msgspec.Struct, frozen=True, omit_defaults=True):
     version: str
     draining: bool = False
     running: list[RunningCommand] = []
+    held_bytes: int = 0
+
+
+class MemoryUse(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a process holds in memory of what is bounded, in bytes, by what it is; ``limits`` are the bounds.
+
+    ``evictions``: how many states it has evicted. ``snapshots_written``, ``snapshots_thrown_away``: so many so far.
+    """
+
+    role: str
+    process: str
+    held: dict[str, int]
+    limits: dict[str, int] = {}
+    evictions: int = 0
+    snapshots_written: int = 0
+    snapshots_thrown_away: int = 0
 
 
 class SecretQuestion(msgspec.Struct, frozen=True):

@@ -141,7 +141,12 @@ class Meta(msgspec.Struct, frozen=True, omit_defaults=True):
 def shown_time(unix_ms: int) -> str:
     """A time in ISO 8601, UTC, to the millisecond."""
     seconds, milliseconds = divmod(unix_ms, 1000)
-    return f"{datetime.fromtimestamp(seconds, UTC).replace(tzinfo=None).isoformat()}.{milliseconds:03}Z"
+    return f"{_shown_second(seconds)}.{milliseconds:03}Z"
+
+
+@lru_cache(maxsize=2)
+def _shown_second(unix_s: int) -> str:
+    return datetime.fromtimestamp(unix_s, UTC).replace(tzinfo=None).isoformat()
 
 
 @lru_cache(maxsize=2)
@@ -151,10 +156,15 @@ def time_shown(text: str) -> int:
     Raises:
         ValueError: it shows no time like this.
     """
-    unix_ms = round(datetime.fromisoformat(text).timestamp() * 1000)
+    unix_ms = _second_shown(text[:19]) * 1000 + int(text[20:23])
     if shown_time(unix_ms) != text:
         raise ValueError(f"{text!r} is not a time to the millisecond")
     return unix_ms
+
+
+@lru_cache(maxsize=2)
+def _second_shown(text: str) -> int:
+    return round(datetime.fromisoformat(f"{text}Z").timestamp())
 
 
 class Outcome(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -30,6 +30,7 @@ RejectionCode = Literal[
     "too_large",  # it exceeds a limit
     "too_many_signals",  # the queued signals have reached their limit
     "quarantined",  # the execution is set aside, or a request could not be stored
+    "answer_lost",  # it changed nothing, and Postgres has lost why
     "unreadable",  # no server here can read it: it was written by a newer version, or is not as it should be
     "unsigned",  # neither a gateway nor the local operator has signed it
     "invalid_playbook",  # the playbook is unknown or has errors

@@ -65,6 +65,11 @@ class CommandSource(Protocol):
         """The next delivery; waits without limit, across reconnects."""
         ...
 
+    @property
+    def held_bytes(self) -> int:
+        """The size of the deliveries that are neither acknowledged nor returned."""
+        ...
+
     async def close(self) -> None: ...
 
 

@@ -1,4 +1,4 @@
-"""How far each partition of EVENTS is folded, for repairs while no server owns it (PROTOCOL §5 *A lost tail*)."""
+"""How far each partition of EVENTS is folded, and repairs of that (PROTOCOL §5 *A lost tail*)."""
 
 from __future__ import annotations
 
@@ -12,6 +12,23 @@ class Cursor(NamedTuple):
     partition: int
     last_seq: int
     last_ms: int
+    published_tick: int = 0
+
+
+class Repair(NamedTuple):
+    """A new place in EVENTS for a partition that was folded up to the sequence ``folded``.
+
+    ``tick`` and ``epoch`` are the highest that EVENTS has heard of: those of the partition become no less. Ticks above
+    ``published_tick`` are published again by the next owner.
+    """
+
+    partition: int
+    folded: int
+    last_seq: int
+    last_ms: int
+    published_tick: int
+    tick: int = 0
+    epoch: int = 0
 
 
 class Cursors(Protocol):
@@ -21,10 +38,14 @@ class Cursors(Protocol):
         """Those of all partitions, by partition."""
         ...
 
-    async def move(self, before: Sequence[Cursor], after: Sequence[Cursor]) -> set[int]:
-        """Moves cursors, each from one place to another, and counts ``generation`` and ``epoch`` of their partitions.
+    async def repair(self, repairs: Sequence[Repair], owner: str | None = None) -> set[int]:
+        """Repairs partitions, counts their ``generation`` and ``epoch``, and ends their leases.
+
+        Args:
+            owner: Who repairs, if it is an owner.
 
         Returns:
-            The partitions that were moved. One that a server owns, or whose cursor is elsewhere, stays as it is.
+            The partitions that were repaired. One that another server owns, or whose cursor is elsewhere, stays as it
+            is.
         """
         ...

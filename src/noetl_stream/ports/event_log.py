@@ -40,6 +40,11 @@ class EventReader(Protocol):
     @property
     def contact_s(self) -> float: ...
 
+    @property
+    def held_bytes(self) -> int:
+        """The size of the messages that were read and not returned."""
+        ...
+
     async def next_batch(self, limit: int) -> list[ReportedMessage]:
         """The available messages, at least one and at most ``limit``, fewer if they are large; waits for the first.
 
@@ -73,8 +78,12 @@ class EventLog(Protocol):
         """Sends now, in order; the awaitable ends when all are acknowledged, resending until then."""
         ...
 
-    async def open_reader(self, partitions: Collection[int], after: int) -> EventReader:
-        """A reader of the inputs of these partitions, from the first sequence above ``after``."""
+    async def open_reader(self, partitions: Collection[int], after: int, records: bool = False) -> EventReader:
+        """A reader of the inputs of these partitions, from the first sequence above ``after``.
+
+        Args:
+            records: Whether it reads their journal records too, whose subjects end in ``decided``.
+        """
         ...
 
     async def last_sequence(self) -> int:
@@ -89,6 +98,14 @@ class EventLog(Protocol):
 
     async def last_decided(self, partition: int) -> bytes | None:
         """The last journal record of the partition; ``None`` if there is none."""
+        ...
+
+    async def next_decided(self, partition: int, after: int) -> tuple[int, bytes] | None:
+        """The first journal record of the partition above this sequence, with its own; ``None`` if there is none."""
+        ...
+
+    async def last_of(self, partition: int) -> int:
+        """The sequence of the last message of the partition, input or record; 0 if there is none."""
         ...
 
     async def stored_at(self, sequence: int) -> int | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple, Protocol
 
+from noetl_stream.model.messages import MemoryUse
 from noetl_stream.ports.operations.executions import RequestIds
 
 
@@ -44,6 +45,12 @@ class Idempotency(Protocol):
 
     async def forget(self, older_than_s: float) -> int:
         """Deletes keys claimed longer ago; returns how many."""
+        ...
+
+
+class Memory(Protocol):
+    async def uses(self) -> list[MemoryUse]:
+        """What each server and worker that answers in time holds in memory. Does not raise."""
         ...
 
 

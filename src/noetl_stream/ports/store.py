@@ -8,6 +8,7 @@ from typing import Final, NamedTuple, Protocol
 import msgspec
 
 from noetl_stream.model.status import ExecutionStatus
+from noetl_stream.ports.cursors import Cursors
 from noetl_stream.ports.dead_letters import DeadLetterRow
 from noetl_stream.ports.rows import Json, Row
 
@@ -179,6 +180,16 @@ class FeedRow(Row, frozen=True, kw_only=True):
     entries: Json
 
 
+class StaleReportRow(Row, frozen=True, kw_only=True):
+    """A report of a run that had lost its command. Its facts stand in EVENTS, at ``source_seq``."""
+
+    execution_id: str
+    report_id: str
+    source_seq: int
+    at_ms: int
+    reason: str
+
+
 class SnapshotRow(Row, frozen=True, kw_only=True):
     """A state after ``position``, as :mod:`noetl_stream.engine.snapshot` encodes it. It may be deleted at any time."""
 
@@ -193,8 +204,9 @@ class Tick(msgspec.Struct, frozen=True, kw_only=True):
     """Everything one transaction writes (PROTOCOL §2 *Lease and fence*). Partitions in id order.
 
     ``timers`` are set or moved, ``timers_gone`` deleted; no timer is in both. ``inbox`` is sent, ``inbox_folded``
-    (by ``seq``) deleted. ``dead_letters`` are messages that the tick skips. ``object_uses`` and ``snapshots`` are rare.
-    Existing object uses and terms are kept, and a snapshot of the same position is replaced.
+    (by ``seq``) deleted. ``dead_letters`` are messages that the tick skips, ``stale_reports`` reports that changed
+    nothing; they, ``object_uses`` and ``snapshots`` are rare. Existing object uses and terms are kept, and a snapshot
+    of the same position is replaced.
     """
 
     owner: str
@@ -210,6 +222,7 @@ class Tick(msgspec.Struct, frozen=True, kw_only=True):
     object_uses: Sequence[ObjectUseRow] = ()
     terms: Sequence[TermRow] = ()
     dead_letters: Sequence[DeadLetterRow] = ()
+    stale_reports: Sequence[StaleReportRow] = ()
     snapshots: Sequence[SnapshotRow] = ()
     feed: Sequence[FeedRow] = ()
 
@@ -291,6 +304,11 @@ class PartitionView(NamedTuple):
 
 class Store(Protocol):
     """The fold's store. Any method raises :class:`~noetl_stream.errors.Unreachable` when the database is away."""
+
+    @property
+    def cursors(self) -> Cursors:
+        """The cursors of its partitions, for repairs."""
+        ...
 
     async def verify(self) -> None:
         """Raises :class:`~noetl_stream.errors.NotReady` unless the schema is the one this version writes."""
@@ -390,8 +408,24 @@ class Store(Protocol):
         """Deletes all snapshots of an execution."""
         ...
 
+    async def entries(self, execution_id: str, first: int) -> list[StoredEntry]:
+        """The entries of its journal from this position on."""
+        ...
+
+    async def grown(self, ticks: Mapping[int, int]) -> dict[str, int]:
+        """Executions to whose journals ticks above these have added, by partition, and the first position added.
+
+        Where the feed is trimmed above such a tick, whole journals: those of executions it still names, and of all in
+        the partition that have not ended.
+        """
+        ...
+
     async def live_executions(self, partitions: Collection[int]) -> dict[str, str]:
         """Execution id → digest of the executions in these partitions that have not ended."""
+        ...
+
+    async def resting_executions(self, partitions: Collection[int]) -> set[str]:
+        """Those of :meth:`live_executions` that are owed no command and look into nothing."""
         ...
 
     async def newest_execution(self) -> str:
@@ -416,6 +450,10 @@ class Store(Protocol):
 
     async def inbox(self, partitions: Collection[int], limit: int) -> list[InboxItem]:
         """The messages for executions of these partitions, oldest first."""
+        ...
+
+    async def timers_in(self, partitions: Collection[int]) -> list[TimerRow]:
+        """The timers of all executions of these partitions, ordered by due time."""
         ...
 
     async def timers(self, execution_id: str) -> list[TimerRow]:

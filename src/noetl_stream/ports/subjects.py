@@ -50,6 +50,9 @@ ASK_WORKERS: Final = "noetl.ask.workers"
 :class:`~noetl_stream.model.messages.WorkerPresence`.
 """
 
+ASK_MEMORY: Final = "noetl.ask.memory"
+"""Gateway → every server; each answers with its :class:`~noetl_stream.model.messages.MemoryUse`."""
+
 PURGE: Final = "noetl.ask.purge"
 """Gateway → any server: delete the objects with these keys, a JSON list; answered with their number."""
 
@@ -160,7 +163,7 @@ def playbook_key(digest: str) -> str:
     return f"playbook/{digest}"
 
 
-def partition_patterns(partition: int) -> tuple[str, str]:
+def partition_patterns(partition: int | str) -> tuple[str, str]:
     """The patterns of all messages of a partition, and of its journal records."""
     return f"noetl.events.{partition}.>", f"noetl.events.{partition}.*.decided"
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 
 from noetl_stream.engine.effects import answer_claim
 from noetl_stream.engine.state import Execution
@@ -12,7 +12,7 @@ from noetl_stream.model import codec
 from noetl_stream.playbook.plan import Plan
 from noetl_stream.ports import subjects
 from noetl_stream.ports.dead_letters import storable
-from noetl_stream.ports.store import ExecutionRow, Tick, TimerKey
+from noetl_stream.ports.store import ExecutionRow, PartitionAdvance, Tick, TimerKey
 from noetl_stream.server.parts import ServerParts
 from noetl_stream.server.tick import NO_LABELS, PendingTick, execution_row
 
@@ -37,6 +37,17 @@ class Committer:
             TickRefused: Postgres refuses it for its data; nothing was written.
             RequestAnswered: a request has an answer already; nothing was written.
         """
+        advances = await self.write(tick, moved)
+        ticks = {advance.id: advance.tick + 1 for advance in advances}
+        epochs = {advance.id: advance.epoch for advance in advances}
+        decided = tick.journal_records(ticks, epochs, self._ownership.owner)
+        if decided or tick.commands:
+            self._publications.publish(ticks, decided, tick.commands, self._ownership.fences)
+        self._notify(tick)
+        await asyncio.sleep(0)  # sends all this before the server looks for the next tick
+
+    async def write(self, tick: PendingTick, moved: Mapping[int, tuple[int, int]]) -> Sequence[PartitionAdvance]:
+        """Commits a tick of which nothing is published, or by the caller. Errors: as of :meth:`commit`."""
         self._publications.settle()
         advances = self._ownership.advance(moved, self.published(moved))
         ticks = {advance.id: advance.tick + 1 for advance in advances}
@@ -54,6 +65,7 @@ class Committer:
             object_uses=tick.object_uses,
             terms=tick.terms,
             dead_letters=[storable(letter) for letter in tick.dead_letters],
+            stale_reports=tick.stale_reports,
             snapshots=self._executions.snapshots_due(state for state, _, _ in tick.touched.values()),
             feed=tick.feed_rows(ticks),
         )
@@ -63,12 +75,7 @@ class Committer:
             raise TickRefused(error.message) from error
         self._ownership.committed(advances, bool(tick.segments))
         self.ticks += bool(tick.segments)
-        epochs = {advance.id: advance.epoch for advance in advances}
-        decided = tick.journal_records(ticks, epochs, self._ownership.owner)
-        if decided or tick.commands:
-            self._publications.publish(ticks, decided, tick.commands, self._ownership.fences)
-        self._notify(tick)
-        await asyncio.sleep(0)  # sends all this before the server looks for the next tick
+        return advances
 
     async def mark(self, through: Mapping[int, int]) -> None:
         """Writes the cursors of idle partitions and ``published_tick`` if they have moved (with each lease renewal)."""

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from noetl_stream.model import codec
 from noetl_stream.ports.cursors import Cursors
 from noetl_stream.ports.event_log import EventLog
 from noetl_stream.ports.store import Store
-from noetl_stream.server.lost_stream import StreamExtent, lost_cursors
+from noetl_stream.server.lost_stream import StreamExtent, last_record, lost_cursors
 
 STUCK_SHOWN: Final = 20
 
@@ -30,7 +29,7 @@ async def disagreements(log: EventLog, store: Store, cursors: Cursors) -> list[s
         if published[view.id] > view.tick
     ]
     extent = await StreamExtent.of(log)
-    for cursor in await lost_cursors(log, cursors, extent):
+    for cursor in await lost_cursors(log, await cursors.all(), extent):
         held = f"EVENTS holds {extent.first} to {extent.last}"
         text = f"partition {cursor.partition}: message {cursor.last_seq}, the last that was folded, is lost ({held})"
         found.append(f"{text}: stop the servers and run `noetl-stream stream reconcile`")
@@ -39,5 +38,5 @@ async def disagreements(log: EventLog, store: Store, cursors: Cursors) -> list[s
 
 
 async def _published_tick(log: EventLog, partition: int) -> int:
-    record = await log.last_decided(partition)
-    return codec.decode_record(record).tick if record is not None else 0
+    record = await last_record(log, partition)
+    return record.tick if record is not None else 0

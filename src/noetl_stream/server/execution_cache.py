@@ -28,7 +28,7 @@ from noetl_stream.server.stubs import stub_of
 ENDED_KEPT = 20_000
 
 LOADED_AT_ONCE: Final = 256
-"""How many executions of a takeover are loaded before memory is looked after again."""
+"""How many executions a takeover or a turn loads before memory is looked after again."""
 
 MEASURED_FROM: Final = 256 * 1024
 """Above this a state that has grown twofold is measured before others make room for it: it may keep little of its
@@ -76,7 +76,7 @@ class ExecutionCache:
         max_bytes: :meth:`trim` evicts what is above.
 
     Attributes:
-        size: Estimated bytes of all that is in memory.
+        size: Estimated bytes of all that is in memory; at most ``max_bytes`` after :meth:`trim`.
         evictions: How many executions were evicted so far.
         has_stubs: Whether there were any of quarantined executions.
     """
@@ -93,7 +93,7 @@ class ExecutionCache:
         self._snapshots = snapshots
         self._cursor_of = cursor_of
         self._loaded = loaded
-        self._max_bytes = max_bytes
+        self.max_bytes = max_bytes
         self._executions: dict[str, CachedExecution] = {}
         self._evicted: dict[str, tuple[OwedCommand, ...]] = {}
         self._ended: LruCache[str, bool] = LruCache(ENDED_KEPT)
@@ -176,12 +176,12 @@ class ExecutionCache:
 
         Call it between ticks. An execution that looks into something stays: its value is on the way.
         """
-        if self.size <= self._max_bytes:
+        if self.size <= self.max_bytes:
             return
         for cached in self._executions.values():
             if cached.state is not None and cached.values > max(2 * cached.measured, MEASURED_FROM):
                 self._measured(cached, _size_of(cached.state, cached.values))
-        most = self._max_bytes * 9 // 10
+        most = self.max_bytes * 9 // 10
         for execution_id, cached in sorted(self._executions.items(), key=lambda item: item[1].at_ms):
             state = cached.state
             if state is None or state.looks_into is not None:
@@ -246,20 +246,31 @@ class ExecutionCache:
         return execution_id in self._executions
 
     async def load_partitions(self, partitions: Collection[int]) -> None:
-        """Loads all open executions of these partitions, after a takeover."""
-        newest, live = await asyncio.gather(self._store.newest_execution(), self._store.live_executions(partitions))
+        """Loads the executions of these partitions that are owed a command or look into something, after a takeover.
+        The others are loaded when something comes for them, as if they had been evicted.
+        """
+        newest, live, resting = await asyncio.gather(
+            self._store.newest_execution(),
+            self._store.live_executions(partitions),
+            self._store.resting_executions(partitions),
+        )
         self._newest = max(self._newest or "", newest)
+        for execution_id in resting.intersection(live).difference(self._executions, self._evicted):
+            self._evicted[execution_id] = ()
+            self.size += EVICTED_BYTES
         living = [key for key in live if key not in self._evicted]
         for at in range(0, len(living), LOADED_AT_ONCE):
             await self.load(living[at : at + LOADED_AT_ONCE])
             self.trim()
 
     async def look_at(self, execution_id: str) -> CachedExecution | None:
-        """The execution, for those that only read it: an evicted one as it was committed, without keeping it."""
+        """The execution, for those that only read it: an evicted one as it was committed, without keeping it. ``None``
+        for an evicted one that is quarantined.
+        """
         found: list[CachedExecution] = []
         if execution_id in self._evicted:
             rows = await self._store.executions([execution_id])
-            living = [row for row in rows.values() if row.finished_ms is None]
+            living = [row for row in rows.values() if row.finished_ms is None and row.status != "quarantined"]
             found = [self._cached(row, loaded) async for row, loaded in self._snapshots.load(living)]
         return self._executions.get(execution_id) or (found[0] if found else None)
 

@@ -7,7 +7,7 @@ rejected input is answered here: a request with its rejection, a worker with an 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from noetl_stream.engine.advance import Advanced, InvalidPlan, NotTaken, advance
@@ -47,7 +47,7 @@ from noetl_stream.playbook.plan import Plan
 from noetl_stream.ports.command_queue import QueuedCommand
 from noetl_stream.ports.dead_letters import storable_text
 from noetl_stream.ports.event_log import ReportedMessage
-from noetl_stream.ports.store import InboxItem
+from noetl_stream.ports.store import InboxItem, StaleReportRow
 from noetl_stream.ports.subjects import claim_answer, sender_of
 from noetl_stream.server.capabilities import Capabilities
 from noetl_stream.server.execution_cache import CachedExecution, ExecutionCache
@@ -247,13 +247,7 @@ class Fold:
 
     def _fold_request(self, cached: CachedExecution, message: ReportedMessage, request: Request) -> None:
         fact = request.fact
-        given = Input(
-            RecordedFact(fact, at_ms=message.at_ms),
-            source="client",
-            data=codec.encode(fact),
-            sequence=message.sequence,
-            message_id=request.request_id,
-        )
+        given = Input.by_client(message, request)
         if not isinstance(fact, ClientRequest):
             if cached.state is None:  # else already folded: no request is evaluated twice (PROTOCOL §1)
                 self._apply(cached, message.execution_id, given)
@@ -302,6 +296,8 @@ class Fold:
                 advanced = self._apply(cached, message.execution_id, given, shares_budget=has_taken)
                 refusal, has_taken = advanced.refusal, has_taken or advanced.taken
             if isinstance(refusal, NotTaken) and not self._handle_not_taken(message, run, fact, refusal):
+                if refusal.code in _STALE and cached is not None and cached.state is not None:
+                    self._record_stale(message, identity, _STALE[refusal.code])
                 return
             if cached is not None and before is not None and refusal is None:
                 self._give_up(cached, before, run, fact)
@@ -320,7 +316,7 @@ class Fold:
 
     def _handle_not_taken(self, message: ReportedMessage, run: RunId, fact: Fact, refusal: NotTaken) -> bool:
         """Handles a worker's fact that was not taken; returns whether the rest of its report is folded."""
-        if refusal.code in ("stale", "unknown") and not isinstance(fact, StepClaimed):
+        if refusal.code in _STALE and not isinstance(fact, StepClaimed):
             reason = "the fold rejected its report"
             self.tick.stops.append(Stop(message.execution_id, [run.command_id], reason, run.nonce))
             return False
@@ -332,6 +328,16 @@ class Fold:
             self._restart_run(message.execution_id, run, refusal.text)
             return False
         return True
+
+    def _record_stale(self, message: ReportedMessage, identity: str, reason: str) -> None:
+        row = StaleReportRow(
+            execution_id=message.execution_id,
+            report_id=identity,
+            source_seq=message.sequence,
+            at_ms=message.at_ms,
+            reason=reason,
+        )
+        self.tick.stale_reports.append(row)
 
     def _restart_run(self, execution_id: str, run: RunId, reason: str) -> None:
         """Stops this run and reissues its command, once."""
@@ -418,6 +424,12 @@ class Fold:
 
 
 _UNKNOWN = NotTaken("unknown")
+_STALE: Final[Mapping[str, str]] = {
+    "stale": "another run has the command",
+    "unknown": "the command has ended, or this issue of it was never ordered",
+}
+"""Why a report changes nothing, by the code of its refusal."""
+
 _FAILURES = (StepFailed, LoopIterationFailed)
 
 

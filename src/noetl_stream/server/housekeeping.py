@@ -7,7 +7,7 @@ import logging
 from collections.abc import Awaitable, Callable, Collection
 from typing import Final
 
-from noetl_stream.errors import Fenced, NoetlError, ReaderBroken, Unreachable
+from noetl_stream.errors import Fenced, NoetlError, OutcomeUnknown, ReaderBroken, Unreachable
 from noetl_stream.model.ids import partition_of
 from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.store import FeedStore, PartitionLease
@@ -16,11 +16,15 @@ from noetl_stream.server.leases import PartitionLeaseKeeper
 from noetl_stream.server.parts import ServerParts
 from noetl_stream.server.reader import MAX_READERS
 from noetl_stream.server.reconcile import Reconciler
+from noetl_stream.server.recovery import Recovery
 
 log = logging.getLogger(__name__)
 
 TICKS_AT_ONCE: Final = 5_000
 """How many ticks one transaction trims, to keep it short."""
+
+LOOK_AFTER: Final = 5
+"""After a look in vain for free partitions so many round trips pass, so that looking does not hold up folding."""
 
 TRIM_S: Final = 600.0
 """How often every server trims."""
@@ -34,19 +38,25 @@ class PartitionAssignment:
         changed: Set when partitions are gained or readers reopened, so that the queue is reconciled.
     """
 
-    def __init__(self, parts: ServerParts, committer: Committer, leases: PartitionLeaseKeeper) -> None:
+    def __init__(
+        self, parts: ServerParts, committer: Committer, leases: PartitionLeaseKeeper, recovery: Recovery
+    ) -> None:
         self._parts = parts
         self._committer = committer
         self._leases = leases
         self._clock = parts.ports.clock
+        self._recovery = recovery
         self.read_since_s = float("-inf")
         self.changed = False
 
     async def adopt(self, taken: Collection[PartitionLease]) -> None:
-        """Loads newly leased partitions and reads them from their cursors."""
-        ids = {lease.id for lease in taken}
+        """Loads newly leased partitions, makes good what is lost of them, and reads them from their cursors."""
         self._parts.inbox.expect_messages()
-        await self._load(ids)
+        await self._load({lease.id for lease in taken})
+        taken = await self._made_good(taken)
+        ids = {lease.id for lease in taken}
+        if not taken:
+            return
         if self._parts.reader.readers >= MAX_READERS:
             await self.reopen()
         else:
@@ -70,6 +80,7 @@ class PartitionAssignment:
         for partition in set(map(partition_of, alone)):
             with contextlib.suppress(Fenced):
                 await ownership.note_loaded(partition)
+        self._parts.inputs.track_timers(await self._parts.ports.store.timers_in(partitions))
 
     async def release(self, partitions: Collection[int]) -> None:
         """Releases these leases once everything published for them is acknowledged."""
@@ -81,6 +92,17 @@ class PartitionAssignment:
         """Drops partitions that another server now owns (PROTOCOL §2: memory is per epoch)."""
         self._parts.executions.forget_partitions(partitions)
         await self._parts.reader.drop(partitions)
+
+    async def give_up_lost(self) -> None:
+        """Gives partitions up whose last folded message EVENTS has lost; they are repaired, and taken over again.
+
+        Raises:
+            StreamLost: EVENTS is another database's.
+        """
+        lost = await self._parts.ownership.give_up_lost()
+        if lost:
+            self._parts.publications.forget(lost)
+            await self.forget(lost)
 
     async def look_into_refused(self) -> None:
         """Finds out why the queue has refused commands: partitions are lost, or the queue has lost what it held."""
@@ -98,17 +120,22 @@ class PartitionAssignment:
         """Opens one reader for all owned partitions, from the committed cursors.
 
         Raises:
-            StreamLost: EVENTS no longer holds what was folded.
+            StreamLost: EVENTS is another database's.
         """
         await self._parts.reader.close()
         self.read_since_s = self._clock.monotonic_s()
-        await self._parts.ownership.verify_stream()
+        await self.give_up_lost()
         if len(self._parts.ownership):
             await self._load(set(self._parts.ownership.ids))
             await self._parts.reader.add(
                 self._parts.ownership.ids, min(lease.last_seq for lease in self._parts.ownership)
             )
             self.changed = True
+
+    async def reconnect(self) -> None:
+        """Reopens the reader, and publishes what EVENTS may have lost meanwhile."""
+        await self.reopen()
+        await self._recovery.publish_owed(list(self._parts.ownership))
 
     async def reload(self, is_stopping: Callable[[], bool]) -> None:
         """Drops all folded state and reads it again, after a failed tick or one of unknown outcome."""
@@ -118,7 +145,7 @@ class PartitionAssignment:
     async def retry_until_reached(
         self, restore: Callable[[], Awaitable[None]], is_stopping: Callable[[], bool]
     ) -> None:
-        """Retries ``restore`` until both stores are reachable. Each reason is logged once."""
+        """Retries ``restore`` while a store is away or leases are lost meanwhile. Each reason is logged once."""
         reason = ""
         self._leases.is_restoring = True
         while not is_stopping():
@@ -126,7 +153,7 @@ class PartitionAssignment:
                 await restore()
                 self._leases.is_restoring = False
                 return
-            except (Unreachable, ReaderBroken) as error:
+            except (Unreachable, ReaderBroken, Fenced, OutcomeUnknown) as error:
                 if str(error) != reason:
                     reason = str(error)
                     log.warning("stores unreachable or missing, will retry: %s", reason)
@@ -143,8 +170,16 @@ class PartitionAssignment:
         # At each attempt: what an earlier one loaded may belong to another server by now.
         self._parts.executions.forget_all()
         self._parts.inputs.forget()
-        await self._parts.ownership.reload()
+        leases = await self._parts.ownership.reload()
+        await self._load({lease.id for lease in leases})
+        await self._made_good(leases)
         await self.reopen()
+
+    async def _made_good(self, leases: Collection[PartitionLease]) -> Collection[PartitionLease]:
+        """Those of the leases that are left when what is lost is made good."""
+        behind = await self._recovery.make_good(leases)
+        self._parts.executions.forget_partitions(behind)
+        return [lease for lease in leases if lease.id not in behind]
 
 
 class Housekeeping:
@@ -164,7 +199,7 @@ class Housekeeping:
         self._assignment = assignment
         self._reconciler = reconciler
         self._times = parts.times
-        self._ran_s = self._marked_s = self._reconciled_s = float("-inf")
+        self._ran_s = self._marked_s = self._reconciled_s = self._looks_again_s = float("-inf")
 
     async def run(self, now_s: float) -> None:
         """Runs the jobs due at ``now_s`` of the monotonic clock."""
@@ -195,15 +230,19 @@ class Housekeeping:
             await self._assignment.release(sorted(self._parts.ownership.ids)[-extra:])
             log.info("released %d partitions, %d left", extra, len(self._parts.ownership))
             return
+        if now_s < self._looks_again_s:
+            return
         taken = await self._parts.ownership.take(share - len(self._parts.ownership), self._leases.lease_s, now_s)
-        if taken:
+        if not taken:
+            self._looks_again_s = now_s + LOOK_AFTER * self._leases.round_trips.longest_s
+        else:
             log.info("took over %d partitions, %d now", len(taken), len(self._parts.ownership))
             await self._assignment.adopt(taken)
 
     async def _reconcile(self, now_s: float) -> None:
         self._reconciled_s = now_s
         self._assignment.changed = False
-        await self._parts.ownership.verify_stream()
+        await self._assignment.give_up_lost()
         await self._reconciler.list_missing(self._parts.executions, self._parts.publications.commands_under_way())
 
 

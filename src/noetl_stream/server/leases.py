@@ -102,6 +102,10 @@ class PartitionLeaseKeeper:
         finally:
             await end_tasks(tasks)
 
+    def note_contact(self) -> None:
+        """Notes that the server's loop is reading EVENTS, though not with a reader of its partitions."""
+        self._heard_s = self._clock.monotonic_s()
+
     def take_lost(self) -> set[int]:
         """The partitions that this server has lost or given back since the last call; it owns them no longer."""
         lost, self._lost = self._lost, []

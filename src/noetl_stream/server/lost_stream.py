@@ -6,11 +6,17 @@ numbers. It must not be too high, or messages would be passed over. So it is set
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
-from noetl_stream.errors import Conflict
-from noetl_stream.ports.cursors import Cursor, Cursors
+from noetl_stream.errors import Conflict, StreamLost
+from noetl_stream.model import codec
+from noetl_stream.model.ids import PARTITIONS
+from noetl_stream.model.messages import JournalRecord
+from noetl_stream.ports.cursors import Cursor, Cursors, Repair
 from noetl_stream.ports.event_log import EventLog
+from noetl_stream.ports.store import Store
 
 MARGIN_MS: Final = 60_000
 """By how much the clocks of two leaders of the stream may differ."""
@@ -35,25 +41,58 @@ class StreamExtent(NamedTuple):
         return found is None or not last_ms or found == last_ms
 
 
-class MovedCursor(NamedTuple):
-    before: Cursor
-    after: Cursor
+async def lost_cursors(log: EventLog, cursors: Iterable[Cursor], extent: StreamExtent) -> list[Cursor]:
+    """Those of the cursors that EVENTS no longer holds.
+
+    Raises:
+        NotReady: the stream does not exist.
+        Unreachable: a store is away.
+    """
+    places = {cursor[1:3] for cursor in cursors if cursor.last_seq}
+    lost = {place for place in places if not await extent.still_holds(log, *place)}
+    return [cursor for cursor in cursors if cursor[1:3] in lost]
 
 
-async def lost_cursors(log: EventLog, cursors: Cursors, extent: StreamExtent) -> list[Cursor]:
-    """The cursors that EVENTS no longer holds. Raises as :func:`reconcile_cursors`, but for Conflict."""
-    return [
-        cursor
-        for cursor in await cursors.all()
-        if cursor.last_seq and not await extent.still_holds(log, cursor.last_seq, cursor.last_ms)
-    ]
+async def repairs_of(log: EventLog, lost: Sequence[Cursor], extent: StreamExtent) -> list[Repair]:
+    """Sets each cursor that is lost back to the last message that its partition is sure to have folded, and says which
+    records are lost with those above it. Errors: as of :func:`lost_cursors`.
+    """
+    kept: dict[tuple[int, int], tuple[int, int]] = {}
+    for cursor in lost:
+        place = (cursor.last_seq, cursor.last_ms)
+        if place not in kept:
+            kept[place] = await _newest_before(log, extent, cursor)
+
+    async def repair(cursor: Cursor) -> Repair:
+        last_seq, last_ms = kept[cursor.last_seq, cursor.last_ms]
+        recorded = await _last_record_through(log, cursor.partition, last_seq)
+        published_tick = min(cursor.published_tick, recorded.tick if recorded is not None else 0)
+        return Repair(cursor.partition, cursor.last_seq, last_seq, last_ms, published_tick)
+
+    return await asyncio.gather(*map(repair, lost))
 
 
-async def reconcile_cursors(log: EventLog, cursors: Cursors) -> list[MovedCursor]:
-    """Sets each cursor that EVENTS no longer holds back to the last message that the partition is sure to have folded.
+async def refuse_stream_of_others(log: EventLog, store: Store) -> None:
+    """
+    Raises:
+        StreamLost: EVENTS has journal records, and the newest of each partition are all of executions that this
+            Postgres does not know. A stream made anew has none.
+    """
+    records = await asyncio.gather(*(last_record(log, partition) for partition in range(PARTITIONS)))
+    known = {record.execution for record in records if record is not None}
+    if known and not await store.executions(known):
+        raise StreamLost(
+            "EVENTS is not the stream that was folded: it holds records of executions that this Postgres does not know",
+            hint="point NOETL_NATS_URL at the NATS this Postgres belongs to; if it does belong to this one, stop the "
+            "servers, run `noetl-stream stream reconcile` and start them again",
+        )
+
+
+async def reconcile_cursors(log: EventLog, cursors: Cursors) -> list[Repair]:
+    """Repairs all partitions whose cursor EVENTS no longer holds, whosever stream it is.
 
     Returns:
-        The cursors that were moved.
+        The repairs that were made.
 
     Raises:
         Conflict: a server owns one of their partitions.
@@ -61,17 +100,36 @@ async def reconcile_cursors(log: EventLog, cursors: Cursors) -> list[MovedCursor
         Unreachable: a store is away.
     """
     extent = await StreamExtent.of(log)
-    lost = await lost_cursors(log, cursors, extent)
-    kept: dict[tuple[int, int], tuple[int, int]] = {}
-    for cursor in lost:
-        if cursor[1:] not in kept:
-            kept[cursor[1:]] = await _newest_before(log, extent, cursor)
-    moves = [MovedCursor(cursor, Cursor(cursor.partition, *kept[cursor[1:]])) for cursor in lost]
-    moved = await cursors.move([move.before for move in moves], [move.after for move in moves])
-    if len(moved) < len(moves):
-        owned = ", ".join(str(cursor.partition) for cursor in lost if cursor.partition not in moved)
+    repairs = await repairs_of(log, await lost_cursors(log, await cursors.all(), extent), extent)
+    repaired = await cursors.repair(repairs)
+    if len(repaired) < len(repairs):
+        owned = ", ".join(str(one.partition) for one in repairs if one.partition not in repaired)
         raise Conflict(f"servers own partitions that have lost messages: {owned}", hint="stop the servers and repeat")
-    return moves
+    return repairs
+
+
+async def last_record(log: EventLog, partition: int) -> JournalRecord | None:
+    """The newest journal record of the partition.
+
+    Raises:
+        PayloadRefused: it cannot be read.
+    """
+    body = await log.last_decided(partition)
+    return codec.decode_record(body) if body is not None else None
+
+
+async def _last_record_through(log: EventLog, partition: int, last: int) -> JournalRecord | None:
+    """The newest journal record of the partition at or below the sequence ``last``."""
+    low, high = 1, last
+    newest: bytes | None = None
+    while low <= high:
+        middle = (low + high + 1) // 2
+        found = await log.next_decided(partition, middle - 1)
+        if found is not None and found[0] <= last:
+            newest, low = found[1], found[0] + 1
+        else:
+            high = middle - 1
+    return codec.decode_record(newest) if newest is not None else None
 
 
 async def _newest_before(log: EventLog, extent: StreamExtent, cursor: Cursor) -> tuple[int, int]:

@@ -11,15 +11,21 @@ from typing import Final
 from noetl_stream.errors import Fenced, StreamLost
 from noetl_stream.model.ids import PARTITIONS, partition_of
 from noetl_stream.ports.command_queue import CommandQueue
+from noetl_stream.ports.cursors import Cursor
 from noetl_stream.ports.dead_letters import storable_text
 from noetl_stream.ports.event_log import EventLog
 from noetl_stream.ports.store import PartitionAdvance, PartitionLease, Store
-from noetl_stream.server.lost_stream import StreamExtent
+from noetl_stream.server.lost_stream import StreamExtent, lost_cursors, refuse_stream_of_others, repairs_of
 
 log = logging.getLogger(__name__)
 
-PRESENCE_S = 5.0
-"""A server silent for this long no longer counts for the fair share."""
+PRESENCE_S = 1.5
+"""A server silent for this long no longer counts for the fair share. Others take no partition that it still leases."""
+
+ALIVE_S = 3.0
+"""A server heard of within this time has not died. Who died and has lost its lease was silent for longer: a lease lasts
+6 s or more, and is renewed every third.
+"""
 
 CAREFUL_FROM = 2
 """After this many crashes of a partition its inputs are folded one at a time."""
@@ -44,9 +50,8 @@ class PartitionOwnership:
             loaded it, which :data:`LOADING` says.
     """
 
-    def __init__(self, owner: str, store: Store, log: EventLog, queue: CommandQueue, lease_s: float) -> None:
+    def __init__(self, owner: str, store: Store, log: EventLog, queue: CommandQueue) -> None:
         self.owner = owner
-        self.lease_s = lease_s
         self._store = store
         self._log = log
         self._queue = queue
@@ -77,19 +82,21 @@ class PartitionOwnership:
     def fair_share(self, now_s: float) -> int:
         """How many partitions each live server should own, rounded up."""
         self._peers[self.owner] = now_s
-        self._peers = {name: at for name, at in self._peers.items() if now_s - at < PRESENCE_S}
-        return -(-PARTITIONS // len(self._peers))
+        self._peers = {name: at_s for name, at_s in self._peers.items() if now_s - at_s < ALIVE_S}
+        return -(-PARTITIONS // sum(now_s - at_s < PRESENCE_S for at_s in self._peers.values()))
 
     async def take(self, limit: int, lease_s: float, now_s: float) -> Sequence[PartitionLease]:
         """Takes over up to ``limit`` free partitions. What a frozen owner holds locked is free soon afterwards.
 
+        Those whose last folded message EVENTS no longer holds are repaired instead (PROTOCOL §5 *A lost tail*): they
+        can be taken over again.
+
         Raises:
-            StreamLost: EVENTS no longer holds what Postgres has folded; the leases are released first.
+            StreamLost: EVENTS is another database's; the leases are released first.
         """
         if limit <= 0:
             return []
-        # Who died has not been heard of for two thirds of a lease: it is renewed every third, and has run out.
-        alive = [name for name, at_s in self._peers.items() if now_s - at_s < self.lease_s / 2]
+        alive = [name for name, at_s in self._peers.items() if now_s - at_s < ALIVE_S]
         taken = await self._store.take_over(self.owner, lease_s, limit, alive)
         if len(taken) < limit:
             for frozen in await self._store.end_frozen(alive):
@@ -211,13 +218,16 @@ class PartitionOwnership:
             self.unsound = {id: left - (id in self._grown and left > 0) for id, left in self.unsound.items()}
             self._grown.clear()
 
-    async def verify_stream(self) -> None:
-        """Checks that the message at each cursor is still the one that was folded (PROTOCOL §5).
+    async def give_up_lost(self) -> set[int]:
+        """Repairs the partitions whose last folded message EVENTS no longer holds, forgets them and returns them.
 
         Raises:
-            StreamLost: names the partition and the sequence.
+            StreamLost: EVENTS is another database's.
         """
-        await self._check(self._owned.values())
+        lost = await self._repair_lost(self._owned.values())
+        for partition in lost:
+            self.forget(partition)
+        return lost
 
     async def fence_again(self, partitions: Collection[int]) -> set[int]:
         """Looks at Postgres after the queue has refused commands of these partitions. Those that have another owner are
@@ -248,34 +258,37 @@ class PartitionOwnership:
 
     async def _adopt(self, leases: Sequence[PartitionLease], *, instead: bool = False) -> Sequence[PartitionLease]:
         try:
-            leases, _ = await asyncio.gather(self._fence(leases), self._check(leases))
+            leases, lost = await asyncio.gather(self._fence(leases), self._repair_lost(leases))
         except StreamLost:
             await self._give_back(leases)
             raise
+        leases = [lease for lease in leases if lease.id not in lost]
         if instead:
             self._owned.clear()
-            self.fences = {lease.id: self.fences[lease.id] for lease in leases}
             self.unsound.clear()
             self.condemned.clear()
+        self.fences = {lease.id: self.fences[lease.id] for lease in (*self._owned.values(), *leases)}
         self._owned.update((lease.id, lease) for lease in leases)
         self.unsound.update((lease.id, SOUND_AFTER) for lease in leases if lease.crashes)
         self.condemned.update((one.id, one.suspect) for one in leases if one.suspect and one.suspicions >= SUSPICIONS)
         return leases
 
-    async def _check(self, leases: Collection[PartitionLease]) -> None:
-        cursors = {(lease.last_seq, lease.last_ms): lease.id for lease in leases if lease.last_seq}
-        if not cursors:
-            return
+    async def _repair_lost(self, leases: Collection[PartitionLease]) -> set[int]:
+        cursors = [Cursor(lease.id, lease.last_seq, lease.last_ms, lease.published_tick) for lease in leases]
+        if not any(cursor.last_seq for cursor in cursors):
+            return set()
         extent = await StreamExtent.of(self._log)
-        held = await asyncio.gather(*(extent.still_holds(self._log, *cursor) for cursor in cursors))
-        for is_held, ((cursor, _), partition) in zip(held, cursors.items(), strict=True):
-            if not is_held:
-                raise StreamLost(
-                    f"EVENTS holds sequences {extent.first} to {extent.last}, and partition {partition} was folded to "
-                    f"{cursor}: the stream has lost messages or is a different one",
-                    hint="point NOETL_NATS_URL at the NATS this Postgres belongs to, or restore the stream's store; "
-                    "if it is lost, run `noetl-stream stream reconcile` and start the servers again",
-                )
+        lost = await lost_cursors(self._log, cursors, extent)
+        if lost:
+            await refuse_stream_of_others(self._log, self._store)
+            repairs = await repairs_of(self._log, lost, extent)
+            log.error(
+                "EVENTS holds sequences %d to %d and has lost what %d partitions folded, or was made anew: reading on "
+                "from %d, and publishing the lost records again",
+                *extent, len(lost), min(one.last_seq for one in repairs),
+            )  # fmt: skip
+            await self._store.cursors.repair(repairs, self.owner)
+        return {cursor.partition for cursor in lost}
 
 
 def _epochs(leases: Iterable[PartitionLease]) -> list[tuple[int, int]]:

@@ -95,7 +95,7 @@ class ServerParts:
             ports.store, self.snapshots, self._cursor_of, self.inputs.track, states.max_bytes
         )
         self.publications = Publications(ports.log, ports.queue, ports.clock)
-        self.ownership = PartitionOwnership(owner, ports.store, ports.log, ports.queue, times.lease_s)
+        self.ownership = PartitionOwnership(owner, ports.store, ports.log, ports.queue)
         self.inbox = Inbox(ports.store, ports.bus, lambda id: self.ownership.get(id) is not None, self.reader.nudge)
 
     def _cursor_of(self, partition: int) -> int:

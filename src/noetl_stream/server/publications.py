@@ -78,6 +78,11 @@ class Publications:
         self._under_way.append(_Sent(ticks, commands, size, waits))
 
     @property
+    def held_bytes(self) -> int:
+        """The size of what is sent and not acknowledged."""
+        return self._unacknowledged_bytes
+
+    @property
     def is_full(self) -> bool:
         """Whether so much is unacknowledged that nothing more should be folded."""
         return self._unacknowledged_bytes > MAX_UNACKNOWLEDGED_BYTES
@@ -118,6 +123,15 @@ class Publications:
             otherwise: The tick in its row, which is later if another server owned the partition in between.
         """
         return max(self._published.get(partition, otherwise), otherwise)
+
+    def forget(self, partitions: Collection[int]) -> None:
+        """Forgets what was published for these partitions: EVENTS has lost some of it."""
+        for partition in partitions:
+            self._published.pop(partition, None)
+        self._under_way = deque(
+            sent._replace(ticks={id: tick for id, tick in sent.ticks.items() if id not in partitions})
+            for sent in self._under_way
+        )
 
     def commands_under_way(self) -> set[str]:
         """Ids of commands that are sent but not yet acknowledged."""

@@ -81,7 +81,7 @@ class Quarantine:
     async def _with_care(self, inputs: Sequence[_Input], kind: InputKind[_Input]) -> Sequence[_Input]:
         """Folds each input in a tick of its own, for as long as the leases allow; returns those that are left."""
         ownership, clock = self._parts.ownership, self._parts.ports.clock
-        until_s = clock.monotonic_s() + ownership.lease_s / CARE_SHARE
+        until_s = clock.monotonic_s() + self._parts.times.lease_s / CARE_SHARE
         for number, one in enumerate(inputs, start=1):
             execution_id = kind.execution_of(one)
             rest: Sequence[_Input] = ()

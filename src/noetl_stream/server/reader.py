@@ -31,6 +31,7 @@ class PartitionConsumer:
     reader: EventReader
     task: asyncio.Task[None] | None = None
     queued: int = 0
+    queued_bytes: int = 0
 
 
 Arrived = tuple[PartitionConsumer, list[ReportedMessage]] | Exception | None
@@ -98,8 +99,9 @@ class PartitionReader:
                 raise arrived
             consumer, batch = arrived
             consumer.queued -= 1
+            consumer.queued_bytes -= _size_of(batch)
             messages += [message for message in batch if self._consumer_of.get(message.partition) is consumer]
-            size += sum(len(message.body) for message in batch)
+            size += _size_of(batch)
             arrived = self._arrived.get_nowait() if size < TAKE_BYTES and not self._arrived.empty() else None
         return messages
 
@@ -114,6 +116,12 @@ class PartitionReader:
             for partition, consumer in self._consumer_of.items()
             if not consumer.queued and partition not in held
         }
+
+    @property
+    def held_bytes(self) -> int:
+        """The size of the messages that were read and not taken, or put back."""
+        queued = sum(consumer.reader.held_bytes + consumer.queued_bytes for consumer in self._consumers)
+        return queued + _size_of(self._put_back)
 
     def silent_s(self, now_s: float) -> float:
         """Seconds since the longest silent reader last received anything."""
@@ -156,9 +164,14 @@ class PartitionReader:
             while True:
                 batch = await consumer.reader.next_batch(BATCH_MESSAGES)
                 consumer.queued += 1
+                consumer.queued_bytes += _size_of(batch)
                 await self._arrived.put((consumer, batch))
         except Exception as error:  # a defect, too, must stop the server loudly, not leave it waiting
             await self._arrived.put(error)
+
+
+def _size_of(messages: Sequence[ReportedMessage]) -> int:
+    return sum(len(message.body) for message in messages)
 
 
 async def _end(consumers: Collection[PartitionConsumer]) -> None:

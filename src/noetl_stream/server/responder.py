@@ -13,10 +13,12 @@ from typing import Any, Final
 from noetl_stream.concurrency import end_tasks
 from noetl_stream.errors import NoetlError
 from noetl_stream.model import codec
+from noetl_stream.model.messages import MemoryUse
 from noetl_stream.ports import subjects
 from noetl_stream.ports.bus import Bus, Handler, Subscription
 from noetl_stream.server.command_questions import CommandQuestions
 from noetl_stream.server.parts import ServerParts
+from noetl_stream.server.publications import MAX_UNACKNOWLEDGED_BYTES
 
 log = logging.getLogger(__name__)
 
@@ -84,6 +86,7 @@ class RequestResponder:
     """Answers clients, in one queue group with all servers, and workers (:class:`.CommandQuestions`)."""
 
     def __init__(self, parts: ServerParts) -> None:
+        self._parts = parts
         self._ports = parts.ports
         self._owner = parts.owner
         self._questions = CommandQuestions(parts)
@@ -100,6 +103,7 @@ class RequestResponder:
             subjects.PURGE: self._purge,
         }
         listening = [
+            bus.listen(subjects.ASK_MEMORY, self._begun.each(answering(bus, self._memory))),
             *(
                 bus.listen(subject, self._begun.each(answering(bus, answer)), GROUP)
                 for subject, answer in answers.items()
@@ -120,6 +124,22 @@ class RequestResponder:
 
     async def _ping(self, names: list[str], body: bytes) -> dict[str, Any]:
         return {"server": self._owner}
+
+    async def _memory(self, names: list[str], body: bytes) -> MemoryUse:
+        parts = self._parts
+        return MemoryUse(
+            "server",
+            self._owner,
+            {
+                "states": parts.executions.size,
+                "unread": parts.reader.held_bytes,
+                "unacknowledged": parts.publications.held_bytes,
+            },
+            {"states": parts.executions.max_bytes, "unacknowledged": MAX_UNACKNOWLEDGED_BYTES},
+            evictions=parts.executions.evictions,
+            snapshots_written=parts.snapshots.written,
+            snapshots_thrown_away=parts.snapshots.thrown_away,
+        )
 
     async def _queue(self, names: list[str], body: bytes) -> dict[str, Any]:
         await self._ports.queue.add_pool(names[0])

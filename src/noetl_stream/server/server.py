@@ -42,7 +42,7 @@ from noetl_stream.server.client_requests import (
 )
 from noetl_stream.server.commit import Committer
 from noetl_stream.server.credentials import with_credentials
-from noetl_stream.server.execution_cache import OwedCommand
+from noetl_stream.server.execution_cache import LOADED_AT_ONCE, OwedCommand
 from noetl_stream.server.fold import FREEING, Fold
 from noetl_stream.server.grants import granted
 from noetl_stream.server.housekeeping import Housekeeping, PartitionAssignment, trim_feed
@@ -52,6 +52,7 @@ from noetl_stream.server.parts import ServerParts, ServerPorts, ServerTimes, Sta
 from noetl_stream.server.plan_cache import KnownPlaybook, PlanCache, bounded
 from noetl_stream.server.quarantine import InputKind, Quarantine
 from noetl_stream.server.reconcile import Reconciler
+from noetl_stream.server.recovery import Recovery
 from noetl_stream.server.responder import RequestResponder
 from noetl_stream.server.schemas import with_schemas
 from noetl_stream.server.tick import PendingTick
@@ -80,7 +81,8 @@ class Server(ServerParts):
         self.responder = RequestResponder(self)
         self.reconciler = Reconciler(ports.queue, ports.log)
         self.leases = PartitionLeaseKeeper(self)
-        self.assignment = PartitionAssignment(self, self.committer, self.leases)
+        self.recovery = Recovery(self, self.committer, self.leases)
+        self.assignment = PartitionAssignment(self, self.committer, self.leases, self.recovery)
         self.housekeeping = Housekeeping(self, self.committer, self.leases, self.assignment, self.reconciler)
         self.quarantine = quarantine = Quarantine(self, self.committer)
         self._messages = InputKind(self._fold_reported, _execution_of, quarantine.refuse_message)
@@ -163,7 +165,7 @@ class Server(ServerParts):
             log.info("reopening the reader: %s", error)
             if clock.monotonic_s() - self.assignment.read_since_s < self.times.retry_s:
                 await clock.sleep(self.times.retry_s)
-            await self.assignment.retry_until_reached(self.assignment.reopen, self._stopping.is_set)
+            await self.assignment.retry_until_reached(self.assignment.reconnect, self._stopping.is_set)
         except Unreachable as error:
             log.warning("stores unreachable or missing, will retry: %s", error)
             await clock.sleep(self.times.retry_s)
@@ -172,8 +174,19 @@ class Server(ServerParts):
     async def _fold_messages(self, messages: Sequence[ReportedMessage]) -> None:
         """Folds messages from EVENTS."""
         own = [message for message in messages if self._is_next(message)]
-        if own:
-            self.reader.put_back(await self.quarantine.fold(own, self._messages))
+        now = own[: self._loaded_at_once(own)] if self.executions.evicted else own
+        if now:
+            self.reader.put_back([*await self.quarantine.fold(now, self._messages), *own[len(now) :]])
+
+    def _loaded_at_once(self, messages: Sequence[ReportedMessage]) -> int:
+        """How many of these a turn takes: their executions are loaded, and together in memory."""
+        evicted: set[str] = set()
+        for number, message in enumerate(messages):
+            if self.executions.is_evicted(message.execution_id):
+                evicted.add(message.execution_id)
+                if len(evicted) > LOADED_AT_ONCE:
+                    return number
+        return len(messages)
 
     async def _fold_reported(self, own: Sequence[ReportedMessage]) -> Sequence[ReportedMessage]:
         try:

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, NamedTuple, assert_never
+from typing import Any, Final, NamedTuple, assert_never
 
 import msgspec
 
@@ -27,11 +27,11 @@ from noetl_stream.model import codec
 from noetl_stream.model.events import Fact, Source
 from noetl_stream.model.ids import RunId, derive, partition_of
 from noetl_stream.model.messages import (
-    FORMAT,
     NOTHING,
     Drop,
-    JournalRecord,
+    FullEntry,
     RecordEntry,
+    Request,
     StepCommand,
     Stop,
     UnreadableCommand,
@@ -49,18 +49,18 @@ from noetl_stream.ports.store import (
     ObjectUseRow,
     PlaybookRow,
     RequestRow,
+    StaleReportRow,
     TermRow,
     TimerRow,
 )
 from noetl_stream.ports.subjects import command_subject, sender_of
+from noetl_stream.server.records import Part, Stamp, messages_of, parts_of
 from noetl_stream.server.state_size import decoded_bytes
 
 log = logging.getLogger(__name__)
 
-MAX_RECORD_BYTES = 512 * 1024
-"""Larger journal records are split; a single entry may be larger, up to a few limits of an execution."""
-
 NO_LABELS: Mapping[str, Any] = MappingProxyType({})
+EMPTY: Final = b"{}"
 
 
 class Input(NamedTuple):
@@ -81,6 +81,12 @@ class Input(NamedTuple):
     sequence: int | None = None
     message_id: str = ""
     place: int = 0
+
+    @classmethod
+    def by_client(cls, message: ReportedMessage, request: Request) -> Input:
+        """A request, from its message in EVENTS."""
+        recorded = RecordedFact(request.fact, at_ms=message.at_ms)
+        return cls(recorded, "client", codec.encode(request.fact), message.sequence, request.request_id)
 
     @classmethod
     def by_server(cls, recorded: RecordedFact) -> Input:
@@ -124,20 +130,15 @@ class PendingEntry:
             decisions=self.decisions,
         )
 
-    def recorded(self) -> Iterator[tuple[int, RecordEntry]]:
+    def recorded(self) -> Iterator[Part]:
         """The entry in journal records, with its position; in several parts if its decisions are too many for one."""
-        decisions = self.decisions or NOTHING
-        cut_off = [] if len(decisions) <= MAX_RECORD_BYTES else _cut_facts(decisions)
-        first = NOTHING if cut_off else msgspec.Raw(decisions)
+        decisions = NOTHING if self.decisions is None else msgspec.Raw(self.decisions)
         if self.given.message_id:
-            yield self.position, RecordEntry(self.given.message_id, self.given.place, len(self.facts), first)
+            entry = RecordEntry(self.given.message_id, self.given.place, len(self.facts), decisions)
         else:
             facts = msgspec.Raw(codec.encode_facts(self.facts))
-            yield self.position, RecordEntry("", 0, len(self.facts), first, facts)
-        position = self.decided_at
-        for width, piece in cut_off:
-            yield position, RecordEntry("", 0, 0, piece)
-            position += width
+            entry = FullEntry("", 0, len(self.facts), decisions, facts, self.at_ms)
+        return parts_of(self.position, entry, self.decided_at)
 
 
 @dataclass(slots=True)
@@ -182,6 +183,7 @@ class PendingTick:
     inbox_folded: list[int] = field(default_factory=list)
     object_uses: list[ObjectUseRow] = field(default_factory=list)
     dead_letters: list[DeadLetterRow] = field(default_factory=list)
+    stale_reports: list[StaleReportRow] = field(default_factory=list)
     terms: list[TermRow] = field(default_factory=list)
 
     @property
@@ -324,50 +326,11 @@ class PendingTick:
         """
         messages: list[DecidedMessage] = []
         for execution_id, segment in self.segments.items():
-            tick, epoch = ticks[segment.partition], epochs[segment.partition]
-            for first, entries in _cut(segment):
-                record = JournalRecord(
-                    execution=execution_id,
-                    first_position=first,
-                    entries=entries,
-                    through=segment.through,
-                    partition=segment.partition,
-                    tick=tick,
-                    epoch=epoch,
-                    format=FORMAT,
-                )
-                identity = f"{segment.partition}.{tick}.{epoch}.{owner}.{execution_id}.{first}"
-                messages.append(DecidedMessage(segment.partition, execution_id, identity, codec.encode(record)))
+            partition = segment.partition
+            stamp = Stamp(partition, ticks[partition], epochs[partition], owner)
+            parts = (part for entry in segment.entries for part in entry.recorded())
+            messages += messages_of(execution_id, parts, segment.through, stamp)
         return messages
-
-
-def _cut(segment: JournalSegment) -> list[tuple[int, list[msgspec.Raw]]]:
-    """The entries of each record, with the position of the first."""
-    pieces: list[tuple[int, list[msgspec.Raw]]] = []
-    size = 0
-    for position, entry in (part for one in segment.entries for part in one.recorded()):
-        encoded = codec.encode(entry)
-        if not pieces or size + len(encoded) > MAX_RECORD_BYTES:
-            pieces.append((position, []))
-            size = 0
-        pieces[-1][1].append(msgspec.Raw(encoded))
-        size += len(encoded)
-    return pieces
-
-
-def _cut_facts(facts: bytes) -> list[tuple[int, msgspec.Raw]]:
-    """An array of facts as several, each with the positions that it takes."""
-    pieces: list[tuple[int, list[bytes]]] = []
-    size = 0
-    for fact, raw in codec.decode_facts(facts):
-        if not pieces or size + len(raw) > MAX_RECORD_BYTES:
-            pieces.append((0, []))
-            size = 0
-        width, piece = pieces[-1]
-        piece.append(bytes(raw))
-        pieces[-1] = (width + fact.width, piece)
-        size += len(raw)
-    return [(width, msgspec.Raw(codec.encode_facts(piece))) for width, piece in pieces]
 
 
 def refused(execution_id: str, rejection: Rejection) -> dict[str, Any]:
@@ -393,14 +356,14 @@ def execution_row(
         finished_ms=at_ms if state.ended else None,
         result=codec.encode(outcome.result) if outcome is not None and outcome.status == "ok" else None,
         error=codec.encode(outcome.error) if outcome is not None and outcome.error is not None else None,
-        ctx=codec.encode(state.ctx),
+        ctx=codec.encode(state.ctx) if state.ctx else EMPTY,
         discarded=state.discarded,
         trace_id=state.trace_id,
         commands=len(state.assignments),
         children=len(state.children),
         looks_into=state.looks_into,
         ctx_version=state.ctx_version,
-        labels=codec.encode(dict(labels)),
+        labels=codec.encode(dict(labels)) if labels else EMPTY,
         rerun_of=state.rerun_of or None,
     )
 

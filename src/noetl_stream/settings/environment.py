@@ -115,6 +115,7 @@ class GatewayLimits(NamedTuple):
     max_connections: int = 4000
     max_connections_per_address: int = 1000
     max_behind: int = 100_000
+    max_held_bytes: int = 256 * 1024 * 1024
     max_body_bytes: int = 4 * 1024 * 1024
     max_playbook_bytes: int = 1024 * 1024
     audit_days: int = 90
@@ -375,6 +376,7 @@ class Settings:
     gateway_max_connections: int = _gateway_limit("max_connections")
     gateway_max_connections_per_address: int = _gateway_limit("max_connections_per_address")
     gateway_max_behind: int = _gateway_limit("max_behind")
+    gateway_max_held_bytes: int = _gateway_limit("max_held_bytes", 1024 * 1024)
     gateway_max_body_bytes: int = _gateway_limit("max_body_bytes")
     gateway_max_playbook_bytes: int = _gateway_limit("max_playbook_bytes")
     gateway_audit_days: int = _gateway_limit("audit_days", 30, 400)

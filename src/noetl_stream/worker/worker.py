@@ -193,6 +193,7 @@ class Worker:
             version=noetl_stream.__version__,
             draining=self._draining.is_set(),
             running=[run.shown for run in islice(self._runs.values(), limits.MAX_RUNNING_SHOWN)],
+            held_bytes=self._source.held_bytes if self._source is not None else 0,
         )
         self._bus.send(reply, codec.encode(presence))
 

@@ -82,6 +82,10 @@ class MemoryCommandSource:
     async def next(self) -> MemoryDelivery:
         return await self._ready.get()
 
+    @property
+    def held_bytes(self) -> int:
+        return sum(map(len, self.waiting))
+
     async def close(self) -> None:
         self._queue.forget_source(self)
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from noetl_stream.adapters.memory.store import MemoryStore
-from noetl_stream.ports.cursors import Cursor
+from noetl_stream.ports.cursors import Cursor, Repair
+
+if TYPE_CHECKING:
+    from noetl_stream.adapters.memory.store import MemoryStore
 
 
 class MemoryCursors:
@@ -15,17 +18,17 @@ class MemoryCursors:
         self._store = store
 
     async def all(self) -> list[Cursor]:
-        return [Cursor(row.id, row.last_seq, row.last_ms) for row in self._store.tables.partitions]
+        return [Cursor(row.id, row.last_seq, row.last_ms, row.published_tick) for row in self._store.tables.partitions]
 
-    async def move(self, before: Sequence[Cursor], after: Sequence[Cursor]) -> set[int]:
-        live = {view.id for view in await self._store.read_partitions() if view.live}
-        moved = set()
-        for old, new in zip(before, after, strict=True):
-            row = self._store.tables.partitions[old.partition]
-            if row.id not in live and row.last_seq == old.last_seq:
+    async def repair(self, repairs: Sequence[Repair], owner: str | None = None) -> set[int]:
+        live = {view.id for view in await self._store.read_partitions() if view.live and view.owner != owner}
+        repaired = set()
+        for one in repairs:
+            row = self._store.tables.partitions[one.partition]
+            if row.id not in live and row.last_seq == one.folded:
                 row.owner, row.given_back = None, True
-                row.last_seq, row.last_ms = new.last_seq, new.last_ms
-                row.epoch += 1
+                row.last_seq, row.last_ms, row.published_tick = one.last_seq, one.last_ms, one.published_tick
+                row.tick, row.epoch = max(row.tick, one.tick), max(row.epoch, one.epoch) + 1
                 row.generation += 1
-                moved.add(row.id)
-        return moved
+                repaired.add(row.id)
+        return repaired

@@ -25,14 +25,21 @@ class StoredMessage(NamedTuple):
 class MemoryEventReader:
     """:class:`~noetl_stream.ports.event_log.EventReader` in memory."""
 
-    def __init__(self, log: MemoryEventLog, line: Line, partitions: frozenset[int], after: int) -> None:
+    def __init__(
+        self, log: MemoryEventLog, line: Line, partitions: frozenset[int], after: int, records: bool = False
+    ) -> None:
         self.high_water = after
         self.contact_s = line.clock.monotonic_s()
         self._log = log
         self._line = line
         self._partitions = partitions
+        self._records = records
         self._broken: str | None = None
         self._waiter: asyncio.Future[None] | None = None
+
+    @property
+    def held_bytes(self) -> int:
+        return 0  # what was not returned is still in the log
 
     async def next_batch(self, limit: int) -> list[ReportedMessage]:
         while True:
@@ -80,7 +87,7 @@ class MemoryEventReader:
     def _found_at(self, after: int) -> ReportedMessage | None:
         for sequence in range(after + 1, self._log.end + 1):
             stored = self._log.stored[sequence - 1]
-            if stored.is_input and stored.message.partition in self._partitions:
+            if (stored.is_input or self._records) and stored.message.partition in self._partitions:
                 return stored.message
         return None
 
@@ -119,9 +126,9 @@ class MemoryEventLog:
 
         return self._line.hold(store)
 
-    async def open_reader(self, partitions: Collection[int], after: int) -> MemoryEventReader:
+    async def open_reader(self, partitions: Collection[int], after: int, records: bool = False) -> MemoryEventReader:
         self._line.check()
-        reader = MemoryEventReader(self, self._line, frozenset(partitions), after)
+        reader = MemoryEventReader(self, self._line, frozenset(partitions), after, records)
         self._readers.append(reader)
         reader.look()
         return reader
@@ -147,6 +154,16 @@ class MemoryEventLog:
         self._line.check()
         own = (one.message for one in reversed(self._stored) if one.message.partition == partition and not one.is_input)
         return next((message.body for message in own), None)
+
+    async def next_decided(self, partition: int, after: int) -> tuple[int, bytes] | None:
+        self._line.check()
+        above = (one.message for one in self._stored[after:] if one.message.partition == partition and not one.is_input)
+        return next(((message.sequence, message.body) for message in above), None)
+
+    async def last_of(self, partition: int) -> int:
+        self._line.check()
+        own = (one.message.sequence for one in reversed(self._stored) if one.message.partition == partition)
+        return next(own, 0)
 
     async def stored_at(self, sequence: int) -> int | None:
         self._line.check()

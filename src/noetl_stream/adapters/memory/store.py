@@ -12,6 +12,7 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
+from noetl_stream.adapters.memory.cursors import MemoryCursors
 from noetl_stream.errors import Fenced, JournalConflict, PayloadRefused, RequestAnswered
 from noetl_stream.model import codec
 from noetl_stream.model.ids import PARTITIONS
@@ -37,6 +38,7 @@ from noetl_stream.ports.store import (
     PlaybookRow,
     RequestRow,
     SnapshotRow,
+    StaleReportRow,
     StoredEntry,
     StoredEvent,
     Tick,
@@ -85,6 +87,7 @@ class MemoryTables:
     inbox_sent: int = 0
     object_uses: dict[tuple[str, str], ObjectUseRow] = field(default_factory=dict)
     terms: set[tuple[str, str]] = field(default_factory=set)
+    stale_reports: list[StaleReportRow] = field(default_factory=list)
     snapshots: dict[tuple[str, int], SnapshotRow] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
 
@@ -96,6 +99,8 @@ class MemoryStore:
         self._clock = clock
         self.tables = MemoryTables([_Partition(id) for id in range(partitions)])
         self.fed: dict[tuple[int, int], tuple[int, bytes]] = {}
+        self.fed_floor: dict[int, int] = {}
+        self.cursors = MemoryCursors(self)
         self.dead_letters = MemoryDeadLetters(self._send)
 
     async def verify(self) -> None:
@@ -139,6 +144,7 @@ class MemoryStore:
             self.keep_playbook(playbook)
         for letter in tick.dead_letters:
             self.dead_letters.write(letter)
+        self.tables.stale_reports += tick.stale_reports
         self.tables.snapshots.update(((row.execution_id, row.position), row) for row in tick.snapshots)
         for fed in tick.feed:
             self.fed[fed.partition, fed.tick] = (self._clock.now_ms(), fed.entries)
@@ -303,6 +309,21 @@ class MemoryStore:
         for _, row in sorted(self.tables.journals.get(execution_id, {}).items()):
             yield _columns(StoredEntry, row, name=None, cause=None)
 
+    async def entries(self, execution_id: str, first: int) -> list[StoredEntry]:
+        return [entry for entry in self._entries(execution_id) if entry.position >= first]
+
+    async def grown(self, ticks: Mapping[int, int]) -> dict[str, int]:
+        found: dict[str, int] = {}
+        for partition, seen in ticks.items():
+            trimmed = self.fed_floor.get(partition, 0) > seen
+            above = [entries for (fed, tick), (_, entries) in self.fed.items() if fed == partition and tick > seen]
+            for entries in above:
+                for execution_id, first, _ in codec.decode_json(entries):
+                    found[execution_id] = 1 if trimmed else min(first, found.get(execution_id, first))
+            if trimmed:
+                found |= dict.fromkeys(await self.live_executions([partition]), 1)
+        return found
+
     async def inbox(self, partitions: Collection[int], limit: int) -> list[InboxItem]:
         waiting = [
             InboxItem(seq, row.partition, row.execution_id, row.body)
@@ -343,11 +364,16 @@ class MemoryStore:
                 del table[key]
         await self.drop_snapshots(execution_id)
         tables.inbox = {seq: one for seq, one in tables.inbox.items() if one.execution_id != execution_id}
+        tables.stale_reports = [one for one in tables.stale_reports if one.execution_id != execution_id]
         tables.terms = {term for term in tables.terms if term[1] != execution_id}
         return True
 
     async def timers(self, execution_id: str) -> list[TimerRow]:
         found = [row for row in self.tables.timers.values() if row.execution_id == execution_id]
+        return sorted(found, key=lambda row: (row.due_ms, row.timer_id))
+
+    async def timers_in(self, partitions: Collection[int]) -> list[TimerRow]:
+        found = [row for row in self.tables.timers.values() if row.partition in partitions]
         return sorted(found, key=lambda row: (row.due_ms, row.timer_id))
 
     async def stuck(self, limit: int) -> list[str]:
@@ -370,6 +396,10 @@ class MemoryStore:
     async def live_executions(self, partitions: Collection[int]) -> dict[str, str]:
         rows = self.tables.executions.values()
         return {row.execution_id: row.digest for row in rows if row.finished_ms is None and row.partition in partitions}
+
+    async def resting_executions(self, partitions: Collection[int]) -> set[str]:
+        rows, live = self.tables.executions, await self.live_executions(partitions)
+        return {one for one in live if not rows[one].commands and rows[one].looks_into is None}
 
     async def newest_execution(self) -> str:
         return max(self.tables.executions, default="")
@@ -490,13 +520,13 @@ class MemoryFeed:
     def __init__(self, store: MemoryStore, clock: Clock) -> None:
         self._store = store
         self._clock = clock
-        self._floor: dict[int, int] = {}
 
     async def now(self) -> dict[int, int]:
         return {view.id: view.tick for view in await self._store.read_partitions()}
 
     async def floor(self) -> FeedFloor:
-        return FeedFloor(max(row.generation for row in self._store.tables.partitions), dict(self._floor))
+        generation = max(row.generation for row in self._store.tables.partitions)
+        return FeedFloor(generation, dict(self._store.fed_floor))
 
     async def read(self, after: Mapping[int, int], limit: int) -> list[FedEvent]:
         found = []
@@ -511,7 +541,7 @@ class MemoryFeed:
         old = [key for key, (at_ms, _) in self._store.fed.items() if at_ms < oldest_ms][:limit]
         for partition, tick in old:
             del self._store.fed[partition, tick]
-            self._floor[partition] = max(tick, self._floor.get(partition, 0))
+            self._store.fed_floor[partition] = max(tick, self._store.fed_floor.get(partition, 0))
         return len(old)
 
     async def _events(self, partition: int, tick: int) -> list[FedEvent]:

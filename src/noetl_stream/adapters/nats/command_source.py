@@ -120,6 +120,10 @@ class NatsCommandSource:
             self._asking = True
             self._loop.call_soon(self._ask)
 
+    @property
+    def held_bytes(self) -> int:
+        return self._held_bytes
+
     async def next(self) -> NatsDelivery:
         while not self._ready:
             self._arrived.clear()

@@ -71,13 +71,15 @@ class NatsEventLog:
             batch.put(subjects.decided(partition, execution_id), body, message_id)
         return batch.seal()
 
-    async def open_reader(self, partitions: Collection[int], after: int) -> NatsEventReader:
+    async def open_reader(self, partitions: Collection[int], after: int, records: bool = False) -> NatsEventReader:
         """
         Raises:
             StoreMissing: the stream does not exist.
             Unreachable: no answer in time.
         """
-        reader = await NatsEventReader.open(self._connection, self._clock, partitions, after, self._heartbeat_s)
+        reader = await NatsEventReader.open(
+            self._connection, self._clock, partitions, after, heartbeat_s=self._heartbeat_s, records=records
+        )
         self._readers.add(reader)
         return reader
 
@@ -116,6 +118,16 @@ class NatsEventLog:
         _, records = subjects.partition_patterns(partition)
         stored = await stored_message(self._connection, EVENTS, {"last_by_subj": records})
         return stored.data if stored is not None else None
+
+    async def next_decided(self, partition: int, after: int) -> tuple[int, bytes] | None:
+        _, records = subjects.partition_patterns(partition)
+        stored = await stored_message(self._connection, EVENTS, {"seq": after + 1, "next_by_subj": records})
+        return (stored.seq, stored.data) if stored is not None else None
+
+    async def last_of(self, partition: int) -> int:
+        everything, _ = subjects.partition_patterns(partition)
+        stored = await stored_message(self._connection, EVENTS, {"last_by_subj": everything})
+        return stored.seq if stored is not None else 0
 
     async def stored_at(self, sequence: int) -> int | None:
         if sequence < 1:

@@ -20,7 +20,7 @@ from noetl_stream.adapters.nats.wire import WireSubscription
 from noetl_stream.errors import ReaderBroken
 from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.event_log import ReportedMessage
-from noetl_stream.ports.subjects import EVENTS, inputs
+from noetl_stream.ports.subjects import EVENTS, inputs, partition_patterns
 
 WINDOW = 2048
 """Messages requested ahead of the fold."""
@@ -86,13 +86,15 @@ class NatsEventReader:
         clock: Clock,
         partitions: Collection[int],
         after: int,
+        *,
         heartbeat_s: float = HEARTBEAT_S,
+        records: bool = False,
     ) -> NatsEventReader:
         reader = cls(connection, clock, partitions, after, heartbeat_s)
         connection.on_lost(reader._on_lost)
         try:
             reader._subscription = await connection.wire.subscribe(f"{reader._inbox}.*", reader._receive)
-            await reader._create_consumer()
+            await reader._create_consumer(records)
         except BaseException:
             await reader.close()
             raise
@@ -104,6 +106,10 @@ class NatsEventReader:
     def contact_s(self) -> float:
         """A reader that holds enough asks for nothing, and hears nothing for that reason alone."""
         return max(self._heard_s, self._asked_s) if self._pull.credit else self._clock.monotonic_s()
+
+    @property
+    def held_bytes(self) -> int:
+        return self._ready_bytes
 
     async def next_batch(self, limit: int) -> list[ReportedMessage]:
         while True:
@@ -134,14 +140,15 @@ class NatsEventReader:
         # Not awaited: NATS deletes an inactive consumer anyway.
         self._connection.wire.send(f"{self._connection.jetstream}.CONSUMER.DELETE.{EVENTS}.{self._consumer}", b"")
 
-    async def _create_consumer(self) -> None:
+    async def _create_consumer(self, records: bool) -> None:
         filtered = self._partitions if len(self._partitions) <= FILTERS_LIMIT else ("*",)
+        patterns = [partition_patterns(partition)[:1] if records else inputs(partition) for partition in filtered]
         config = {
             "name": self._consumer,
             "deliver_policy": "by_start_sequence",
             "opt_start_seq": self._after + 1,
             "ack_policy": "none",
-            "filter_subjects": [pattern for partition in filtered for pattern in inputs(partition)],
+            "filter_subjects": [pattern for of_one in patterns for pattern in of_one],
             "inactive_threshold": round(INACTIVE_S * NANOSECONDS),
             "mem_storage": True,
             "num_replicas": 1,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from noetl_stream.adapters.postgres.database import Database
-from noetl_stream.ports.cursors import Cursor
+from noetl_stream.ports.cursors import Cursor, Repair
 
 
 class PostgresCursors:
@@ -17,12 +17,16 @@ class PostgresCursors:
     async def all(self) -> list[Cursor]:
         return [Cursor._make(row) for row in await self._database.fetch("cursors")]
 
-    async def move(self, before: Sequence[Cursor], after: Sequence[Cursor]) -> set[int]:
+    async def repair(self, repairs: Sequence[Repair], owner: str | None = None) -> set[int]:
         rows = await self._database.fetch(
-            "move_cursors",
-            partition_ids=[cursor.partition for cursor in before],
-            folded=[cursor.last_seq for cursor in before],
-            last_seqs=[cursor.last_seq for cursor in after],
-            last_times=[cursor.last_ms for cursor in after],
+            "repair_partitions",
+            partition_ids=[one.partition for one in repairs],
+            folded=[one.folded for one in repairs],
+            last_seqs=[one.last_seq for one in repairs],
+            last_times=[one.last_ms for one in repairs],
+            ticks=[one.tick for one in repairs],
+            published_ticks=[one.published_tick for one in repairs],
+            epochs=[one.epoch for one in repairs],
+            owner=owner,
         )
         return {row[0] for row in rows}

@@ -13,7 +13,7 @@ from noetl_stream.adapters.postgres.own_connection import OwnConnection
 from noetl_stream.adapters.postgres.statements import statement
 from noetl_stream.ports.store import LONGEST_LEASE_S, PartitionLease
 
-_SESSION: Final = {"lock_timeout": "2000"}
+SESSION: Final = {"lock_timeout": "2000"}
 """How long a renewal waits for a tick of its own server: no longer than until the next renewal is due."""
 
 _Answer = TypeVar("_Answer")
@@ -29,7 +29,7 @@ class Leases:
     def __init__(self, database: Database, ticks: OwnConnection) -> None:
         self._database = database
         self._ticks = ticks
-        self._own = OwnConnection(database, _SESSION)
+        self._own = OwnConnection(database, SESSION)
 
     async def take_over(
         self, owner: str, lease_s: float, limit: int, alive: Collection[str] = ()

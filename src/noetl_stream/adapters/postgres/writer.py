@@ -25,7 +25,7 @@ Ticks with rare rows are committed the second way too, so that ordinary ones do 
 
 COMMIT_TIMEOUT_S: Final = 30.0
 END_BACKEND_TIMEOUT_MS: Final = 5_000
-_SESSION: Final = {"idle_in_transaction_session_timeout": "5000"}
+SESSION: Final = {"idle_in_transaction_session_timeout": "5000"}
 
 
 class Writer:
@@ -34,7 +34,7 @@ class Writer:
     def __init__(self, database: Database, *, commit_timeout_s: float = COMMIT_TIMEOUT_S) -> None:
         self._database = database
         self._commit_timeout_s = commit_timeout_s
-        self.connection = OwnConnection(database, _SESSION)
+        self.connection = OwnConnection(database, SESSION)
 
     async def commit(self, tick: Tick) -> None:
         """See :meth:`noetl_stream.ports.store.Store.commit`.
@@ -44,7 +44,9 @@ class Writer:
         """
         if not tick.partitions:
             raise ValueError("a tick must name at least one partition")
-        small = len(tick.entries) <= SMALL_TICK_ENTRIES and not (tick.object_uses or tick.dead_letters)
+        small = len(tick.entries) <= SMALL_TICK_ENTRIES and not (
+            tick.object_uses or tick.dead_letters or tick.stale_reports
+        )
         shape = _commit_small if small else _commit_large
         try:
             await self.connection.use(lambda connection: shape(connection, tick, self._commit_timeout_s))
@@ -101,6 +103,7 @@ async def _commit_large(connection: Connection, tick: Tick, timeout_s: float) ->
         try:
             await _copy(connection, "event", tick.entries)
             await _copy(connection, "dead_letter", tick.dead_letters)
+            await _copy(connection, "stale_report", tick.stale_reports)
         except (ValueError, TypeError, OverflowError) as error:  # asyncpg wraps these for statements, but not for COPY
             raise asyncpg.DataError(str(error)) from error
         if tick.object_uses:

@@ -181,6 +181,14 @@ def is_large(request: web.Request) -> bool:
     return request.can_read_body and (length is None or length > LARGE_BYTES)
 
 
+def most_bytes(body: Body[Any], request: web.Request, limits: GatewayLimits) -> int:
+    """How many bytes of it the request may hold in memory."""
+    if not body.media or not request.can_read_body:
+        return 0
+    _, limit = limits.body(body.size)
+    return limit if request.content_length is None else min(request.content_length, limit)
+
+
 async def read_body(body: Body[Any], request: web.Request, limits: GatewayLimits) -> tuple[bytes, str]:
     """The bytes, and the media type they have; nothing is read for a route that takes none.
 

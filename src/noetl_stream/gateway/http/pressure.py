@@ -14,6 +14,7 @@ from typing import Final
 
 from noetl_stream.errors import NoetlError, TooBusy
 from noetl_stream.gateway.http.buckets import LeakyBuckets
+from noetl_stream.gateway.http.problems import HttpProblem
 from noetl_stream.gateway.metrics import Metrics
 from noetl_stream.model.roles import Role
 from noetl_stream.ports.access import Caller
@@ -99,6 +100,41 @@ class Gate:
                 )
 
 
+class HeldBytes:
+    """The memory that requests hold together: their bodies until they are answered, and what streams are writing.
+
+    Attributes:
+        limit: How many bytes they may.
+        now: How many they do.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.now = 0
+
+    @contextmanager
+    def reserved(self, size: int) -> Iterator[None]:
+        """Counts a request that may hold so many bytes. One alone is admitted, whatever its size.
+
+        Raises:
+            HttpProblem: there is no room.
+        """
+        if self.now and self.now + size > self.limit:
+            variable = f"{GATEWAY_PREFIX}MAX_HELD_BYTES"
+            raise HttpProblem("overloaded", f"all requests together may hold {self.limit} bytes ({variable})")
+        with self.counted(size):
+            yield
+
+    @contextmanager
+    def counted(self, size: int) -> Iterator[None]:
+        """Counts what is held already."""
+        self.now += size
+        try:
+            yield
+        finally:
+            self.now -= size
+
+
 class Pressure:
     """The gates of a gateway, and how far behind the servers are, polled once a second.
 
@@ -108,6 +144,7 @@ class Pressure:
         streams: Event streams.
         large_bodies: Requests with a large body, which is in memory until they are answered.
         checks: Playbooks that are checked or registered, each of which may take the processor for seconds.
+        held: What all of them hold in memory.
         behind: Messages of EVENTS that are not folded yet, as of the last poll.
     """
 
@@ -120,6 +157,7 @@ class Pressure:
         self.streams = Gate(limits.max_streams, "max_streams", "streams", BEHIND_RETRY_AFTER_S)
         self.large_bodies = Gate(limits.max_large_bodies, "max_large_bodies", "large bodies", RETRY_AFTER_S)
         self.checks = Gate(limits.max_checks, "max_checks", "playbooks being checked", RETRY_AFTER_S)
+        self.held = HeldBytes(limits.max_held_bytes)
         self._viewer_changes = LeakyBuckets(clock, VIEWER_CHANGES_AT_ONCE, VIEWER_CHANGES_PER_S)
         self.behind = 0
         metrics.watch("requests_in_flight", "Requests under way.", lambda: self.requests.under_way)
@@ -127,6 +165,8 @@ class Pressure:
         metrics.watch("open_streams", "Event streams that are open.", lambda: self.streams.under_way)
         metrics.watch("large_bodies", "Requests with a large body.", lambda: self.large_bodies.under_way)
         metrics.watch("checks", "Playbooks that are checked or registered.", lambda: self.checks.under_way)
+        metrics.watch("held_bytes", "Bytes that requests hold: bodies, and what streams write.", lambda: self.held.now)
+        metrics.watch("held_bytes_limit", "How many they may hold.", lambda: self.held.limit)
         metrics.watch("events_behind", "Messages of EVENTS that no server has folded yet.", lambda: self.behind)
 
     def admit_change(self, caller: Caller) -> None:

@@ -18,7 +18,7 @@ from noetl_stream.gateway.access.network import client_of, host_of
 from noetl_stream.gateway.access.scoped import Scopes
 from noetl_stream.gateway.access.sessions import SignIns
 from noetl_stream.gateway.http import problems
-from noetl_stream.gateway.http.bodies import BodyReader, is_large, read_body
+from noetl_stream.gateway.http.bodies import BodyReader, is_large, most_bytes, read_body
 from noetl_stream.gateway.http.connections import HttpConnection, address_group
 from noetl_stream.gateway.http.idempotency import HEADER, IdempotentCalls
 from noetl_stream.gateway.http.parameters import Parameters, read_parameters
@@ -126,7 +126,8 @@ class Serving:
             self.pressure.admit_change(caller)
         address = address_group(client_of(request))
         who = caller if caller.principal else caller._replace(principal=address)  # nobody in particular, but from there
-        with self._gate(route, request).entered(who, address):
+        size = most_bytes(route.body, request, self.limits)
+        with self._gate(route, request).entered(who, address), self.pressure.held.reserved(size):
             yield
 
     def _gate(self, route: AnyRoute, request: web.Request) -> Gate:
@@ -163,7 +164,7 @@ class Serving:
 
         key = request.headers.get(HEADER) if route.takes_key else None
         if key is None:
-            return await _written(request, await perform(self.once.new_ids()))
+            return await self._written(request, await perform(self.once.new_ids()))
 
         async def perform_kept(ids: RequestIds) -> KeptAnswer:
             try:
@@ -178,6 +179,25 @@ class Serving:
         content = (request.method.encode(), request.raw_path.encode(), read.media.encode(), read.data)
         answer = await self.once.perform(key, caller.id, content, perform_kept, lambda b: _without(b, route))
         return web.Response(body=answer.body, status=answer.status, headers=answer.headers)
+
+    async def _written(self, request: web.Request, reply: Reply) -> web.StreamResponse:
+        if not isinstance(reply.body, AsyncIterator):
+            status, headers, body = _kept(reply)
+            return web.Response(body=body, status=status, headers=headers)
+        response = web.StreamResponse(status=reply.status, headers={**reply.headers, CONTENT_TYPE: reply.media})
+        await response.prepare(request)
+        async with aclosing(reply.body) as chunks:  # type: ignore[type-var]
+            try:
+                async for chunk in chunks:
+                    await request[ADMISSION].look_again()
+                    with self.pressure.held.counted(len(chunk)):
+                        await response.write(chunk)
+                await response.write_eof()
+            except NoetlError as error:
+                log.warning("a stream of %s ended: %s", request.path, error)
+            except ConnectionError:
+                log.debug("a reader of %s is gone", request.path)
+        return response
 
 
 def _connection(request: web.Request) -> HttpConnection:
@@ -213,22 +233,3 @@ def _without(body: bytes, route: AnyRoute) -> bytes:
         return body
     document: dict[str, Any] = codec.decode_json(body)
     return codec.encode({name: value for name, value in document.items() if name not in route.unkept})
-
-
-async def _written(request: web.Request, reply: Reply) -> web.StreamResponse:
-    if not isinstance(reply.body, AsyncIterator):
-        status, headers, body = _kept(reply)
-        return web.Response(body=body, status=status, headers=headers)
-    response = web.StreamResponse(status=reply.status, headers={**reply.headers, CONTENT_TYPE: reply.media})
-    await response.prepare(request)
-    async with aclosing(reply.body) as chunks:  # type: ignore[type-var]
-        try:
-            async for chunk in chunks:
-                await request[ADMISSION].look_again()
-                await response.write(chunk)
-            await response.write_eof()
-        except NoetlError as error:
-            log.warning("a stream of %s ended: %s", request.path, error)
-        except ConnectionError:
-            log.debug("a reader of %s is gone", request.path)
-    return response

@@ -13,7 +13,7 @@ from noetl_stream.gateway.http.problems import KINDS, page_of
 from noetl_stream.gateway.http.routes import Answer, Call, Reply, Routes
 from noetl_stream.gateway.metrics import MEDIA, MOST_QUARANTINED, Metrics
 from noetl_stream.gateway.resources.session import CallerDocument, caller_document
-from noetl_stream.ports.gateway import Readiness
+from noetl_stream.ports.gateway import Memory, Readiness
 from noetl_stream.ports.operations import Operations
 from noetl_stream.ports.operations.documents import Document, OpenDocument
 from noetl_stream.ports.operations.executions import ExecutionFilter
@@ -52,7 +52,7 @@ MEASURED: Final = {200: Answer("Prometheus' text form", media=MEDIA)}
 READY: Final = {200: Answer("Ready", ReadinessReport), 503: Answer("Something is missing", ReadinessReport)}
 
 
-def system_routes(readiness: Readiness, metrics: Metrics, document: dict[str, Any]) -> Routes:
+def system_routes(readiness: Readiness, memory: Memory, metrics: Metrics, document: dict[str, Any]) -> Routes:
     """
     Args:
         document: The OpenAPI document. Filled once the whole table is known: it describes itself too.
@@ -73,7 +73,9 @@ def system_routes(readiness: Readiness, metrics: Metrics, document: dict[str, An
     @routes("GET", "/metrics", "metrics", "viewer", MEASURED, uncounted=True)
     async def measured(call: Call[Nothing, None]) -> Reply:
         """Metrics for Prometheus."""
-        metrics.quarantined(await _quarantined(call.operations))
+        quarantined, uses = await asyncio.gather(_quarantined(call.operations), memory.uses())
+        metrics.quarantined(quarantined)
+        metrics.memory(uses)
         return Reply(metrics.text(), media=MEDIA)
 
     @routes("GET", "/openapi.json", "openapi", "viewer", {200: Answer("OpenAPI 3.1", Described)})

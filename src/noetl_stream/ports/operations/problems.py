@@ -141,6 +141,13 @@ PROBLEMS: Final = (
         "too-large", 413, PayloadRefused, "The body is too large", "The detail names the setting that limits it."
     ),
     ProblemKind(
+        "overloaded",
+        503,
+        TooBusy,
+        "The gateway holds as much as it may",
+        "Nothing was done. Try again after the seconds in Retry-After, or ask another gateway.",
+    ),
+    ProblemKind(
         "unsupported-media-type",
         415,
         UsageError,

@@ -109,6 +109,30 @@ class EventLogConformance:
         assert [message.sequence for message in await read(reader, 1)] == [sequence]
         assert sequence == 3
 
+    async def test_records_are_read_with_the_inputs_where_they_are_asked_for(self, event_log: EventLog) -> None:
+        one, other = execution_in(1), execution_in(2)
+        await event_log.publish_request(one, "request-1", b"{}")
+        await event_log.publish_decided([decided(one, "1.1.1.a.0", b"[1]"), decided(other, "2.1.1.a.0")])
+        reader = await event_log.open_reader([1], 0, True)
+        messages = await read(reader, 2)
+        assert [(message.sequence, message.body) for message in messages] == [(1, b"{}"), (2, b"[1]")]
+        assert [message.subject.endswith(".decided") for message in messages] == [False, True]
+        assert [await event_log.last_of(partition) for partition in (0, 1, 2)] == [0, 2, 3]
+        await reader.close()
+
+    async def test_the_next_record_of_a_partition_is_found(self, event_log: EventLog) -> None:
+        execution_id = execution_in(1)
+        await event_log.publish_decided([decided(execution_id, "1.1.1.a.0", b"[1]"), decided(execution_in(2), "2")])
+        await event_log.publish_request(execution_id, "request-1", b"{}")
+        await event_log.publish_decided([decided(execution_id, "1.2.1.a.0", b"[2]")])
+        assert [await event_log.next_decided(1, after) for after in (0, 1, 3)] == [
+            (1, b"[1]"),
+            (4, b"[2]"),
+            (4, b"[2]"),
+        ]
+        assert await event_log.next_decided(1, 4) is None
+        assert await event_log.next_decided(3, 0) is None
+
     async def test_publishing_no_records_ends_at_once(self, event_log: EventLog) -> None:
         await asyncio.wait_for(event_log.publish_decided([]), TIMEOUT_S)
         assert await event_log.last_sequence() == 0

@@ -84,6 +84,19 @@ class FeedConformance:
         assert await store.delete_execution("a")
         assert await shown(feed, 0) == [(1, 0, "", None)]
 
+    async def test_what_ticks_have_added_is_known_by_its_first_position(self, feed: FeedStore, store: Store) -> None:
+        await grow(store, [("a", 1, 2)], [("a", 3, 3), ("b", 1, 1)])
+        assert await store.grown({0: 0}) == {"a": 1, "b": 1}
+        assert await store.grown({0: 1, 1: 0}) == {"a": 3, "b": 1}
+        assert await store.grown({0: 2}) == await store.grown({}) == {}
+        assert [entry.position for entry in await store.entries("a", 2)] == [2, 3]
+
+    async def test_where_the_feed_is_trimmed_whole_journals_have_grown(self, feed: FeedStore, store: Store) -> None:
+        await grow(store, [("a", 1, 1)], [("b", 1, 1)], [("b", 2, 2)])
+        await feed.trim(-3_600_000, 2)
+        assert await store.grown({0: 1}) == {"a": 1, "b": 1}
+        assert await store.grown({0: 2}) == {"b": 2}
+
     async def test_only_some_is_forgotten_at_once(self, feed: FeedStore, store: Store) -> None:
         await grow(store, [("a", 1, 1)], [("a", 2, 2)], [("a", 3, 3)])
         assert [await feed.trim(-3_600_000, 2) for _ in range(3)] == [2, 1, 0]

@@ -12,14 +12,16 @@ from noetl_stream.model import codec
 from noetl_stream.model.composite import expanded
 from noetl_stream.model.events import ExecutionReused, Fact, NextEvaluated, StepScheduled, TokenClaimed, TokenEnqueued
 from noetl_stream.model.ids import PARTITIONS, partition_of
+from noetl_stream.model.messages import NOTHING
 from noetl_stream.playbook.plan import Plan
 from noetl_stream.ports.store import ExecutionRow, StoredEvent
 from noetl_stream.server.server import Server
 from noetl_stream.testing.entries import names_of
+from noetl_stream.testing.rebuilding import rebuilt_differences
 from noetl_stream.testing.scenario.invariants import missed_decisions
 from noetl_stream.testing.simulation.faults import STEADY, FaultPlan
 from noetl_stream.testing.simulation.work import Job
-from noetl_stream.testing.simulation.world import SimulatedWorld
+from noetl_stream.testing.simulation.world import KINDS, SimulatedWorld
 
 
 async def memory_problems(world: SimulatedWorld, server: Server) -> list[str]:
@@ -75,10 +77,12 @@ async def final_problems(faults: FaultPlan) -> list[str]:
         if execution_id != set_aside:  # what it was doing then, it does again
             problems += _effect_problems(faults, execution_id, journal)
         problems += _record_problems(world, execution_id, journal)
+        problems += _run_problems(execution_id, journal)
     for execution_id in await world.store.live_executions(range(PARTITIONS)):
         if execution_id not in clients.accepted:
             problems.append(f"{execution_id}: a child has not ended")
     problems += [f"{execution_id}: is stuck: nothing ends its wait" for execution_id in await world.store.stuck(100)]
+    problems += await rebuilt_differences(world.broker, world.store, world.catalog, KINDS)
     if standing := await world.broker.command_queue.present():
         problems.append(f"commands left in the queue: {sorted(standing)}")
     return problems
@@ -177,22 +181,39 @@ def _record_problems(world: SimulatedWorld, execution_id: str, journal: Sequence
         record = codec.decode_record(stored.message.body)
         position = record.first_position
         for entry in map(codec.decode_entry, record.entries):
-            if entry.report_id:
+            if entry.report_id and entry.facts == NOTHING:
                 row = rows.get(position)
                 if row is None or row.source == "server" or row.report_id not in (None, entry.report_id):
                     yield f"{execution_id}: a record at position {position} differs from Postgres"
                 position += _width_of_input(rows, position)
-            for facts in (entry.facts, entry.decisions):
+            for facts, source in ((entry.facts, entry.source), (entry.decisions, "server")):
                 for fact in (part for one, _ in codec.decode_facts(facts) for part in expanded(execution_id, one)):
                     row = rows.get(position)
-                    if row is None or row.source != "server" or codec.decode_fact(row.data) != fact:
+                    if row is None or row.source != source or codec.decode_fact(row.data) != fact:
                         yield f"{execution_id}: a record at position {position} differs from Postgres"
                     position += 1
 
 
+def _run_problems(execution_id: str, journal: Sequence[StoredEvent]) -> Iterator[str]:
+    """Of each command one run is taken at a time, and of that run each event, in order (PROTOCOL §3)."""
+    bound: dict[str, tuple[tuple[int, int, str], int]] = {}
+    for entry in journal:
+        if entry.source != "worker" or entry.report_id is None or entry.number is None:
+            continue
+        command_id, issue, delivery, nonce, _ = entry.report_id.split(".")
+        run = (int(issue), int(delivery), nonce)
+        last, expected = bound.get(command_id, (run, 0))
+        expected = expected if run == last else 0
+        if run[:2] < last[:2] or entry.number != expected:
+            yield f"{execution_id}: takes event {entry.number} of run {run} of {command_id}, not {expected} of {last}"
+        bound[command_id] = run, entry.number + 1
+
+
 def _width_of_input(rows: Mapping[int, StoredEvent], first: int) -> int:
     """How many events the input at this position has: those of one report up to the first decision."""
+    if (found := rows.get(first)) is None or found.report_id is None:
+        return 1  # a request; the next one has no report either
     position = first
-    while (row := rows.get(position)) is not None and row.cause is None and row.report_id == rows[first].report_id:
+    while (row := rows.get(position)) is not None and row.cause is None and row.report_id == found.report_id:
         position += 1
     return position - first

@@ -22,14 +22,15 @@ from noetl_stream.testing.simulation.world import SimulatedWorld
 HARMLESS = (
     "server killed", "server frozen", "partitions stolen", "commit unknown", "tick fenced", "postgres away",
     "nats away", "nats restarted", "readers break", "acks lost", "stops lost", "answers lost", "reports unknown",
-    "reports doubled", "reconcile always", "idle night", "records late", "records doubled", "bus late", "inbox late",
-    "objects away", "frozen at publish", "fences lost",
+    "reports doubled", "reconcile always", "idle night", "records late", "commands late", "records doubled",
+    "bus late", "inbox late", "objects away", "frozen at publish", "fences lost",
 )  # fmt: skip
 """Kinds that affect neither a worker nor the streams: no step may run twice because of them."""
 
 STEADY = frozenset({
     "tick fenced", "nats restarted", "readers break", "acks lost", "stops lost", "answers lost", "reports unknown",
-    "reports doubled", "reconcile always", "records late", "records doubled", "bus late", "inbox late", "objects away",
+    "reports doubled", "reconcile always", "records late", "commands late", "records doubled", "bus late",
+    "inbox late", "objects away",
 })  # fmt: skip
 """Kinds that lose no publication: no command may be issued twice because of them."""
 
@@ -58,7 +59,7 @@ CALLS_BEFORE = 250
 def kinds_of(seed: int) -> tuple[str, ...]:
     """The kinds of faults that a seed has."""
     random = Random(f"kinds {seed}")
-    chosen = random.sample(HARMLESS, random.randint(1, 4))
+    chosen = random.sample(HARMLESS, random.randint(2, 5))
     if seed % 2:
         chosen += random.sample(TOUCHING, random.randint(1, 2))
     if seed % 16 in POISONED:
@@ -163,7 +164,8 @@ class FaultPlan(FaultInjector):
             raise OutcomeUnknown("no acknowledgement of a simulated report")
         if is_report and point.endswith(".done") and self._happens("reports doubled", 0.3):
             self.world.broker.event_log.double_last()
-        if point == "log.publish_decided" and self._happens("records late", 0.3):
+        late = {"log.publish_decided": "records late", "queue.issue": "commands late"}.get(point)
+        if late is not None and self._happens(late, 0.3):
             await self.world.clock.sleep(self.random.uniform(0.1, 6))
         if point == "log.publish_decided.done" and self._happens("records doubled", 0.3):
             self.world.broker.event_log.double_last(is_input=False)

@@ -35,6 +35,7 @@ def happened(faults: FaultPlan) -> Counter[str]:
     """What struck, and what the stored messages tell besides."""
     world = faults.world
     counts = Counter(faults.struck)
+    counts.update({faults.poison.kind: faults.poison.strikes} if faults.poison is not None else {})
     counts["messages after a lost tail"] += world.messages_before_look
     counts["inbox late"] += world.inbox.withheld
     counts["cancel before the start of a child"] += len(world.inbox.overtaken)

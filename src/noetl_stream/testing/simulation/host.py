@@ -48,15 +48,26 @@ class FaultInjector:
 
 
 class SimulatedHost:
-    """One process. Its ports are given to one role."""
+    """One process. Its ports are given to one role.
 
-    def __init__(self, name: str, broker: MemoryBroker, store: Store, injector: FaultInjector) -> None:
+    Args:
+        queue: By default that of the broker.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        broker: MemoryBroker,
+        store: Store,
+        injector: FaultInjector,
+        queue: CommandQueue | None = None,
+    ) -> None:
         self.name = name
         self.alive = True
         self.injector = injector
         self.clock = broker.clock
         self.log: EventLog = _HostLog(self, "log", broker.event_log)
-        self.queue: CommandQueue = _HostQueue(self, "queue", broker.command_queue)
+        self.queue: CommandQueue = _HostQueue(self, "queue", queue or broker.command_queue)
         self.bus: Bus = _HostBus(self, "bus", broker.bus)
         self.blobs: Blobs = _HostPort(self, "blobs", broker.blobs)
         self.store: Store = _HostPort(self, "store", store)
@@ -152,8 +163,9 @@ class _HostPort:
 class _HostLog(_HostPort):
     """:class:`~noetl_stream.ports.event_log.EventLog` of a host."""
 
-    async def open_reader(self, partitions: Collection[int], after: int) -> EventReader:
-        reader = await self._host.around("log.open_reader", lambda: self._real.open_reader(partitions, after))
+    async def open_reader(self, partitions: Collection[int], after: int, records: bool = False) -> EventReader:
+        work = self._real.open_reader
+        reader = await self._host.around("log.open_reader", lambda: work(partitions, after, records))
         self._host.plugged(reader.close)
         return cast(EventReader, _HostReader(self._host, "reader", reader))
 

@@ -22,6 +22,7 @@ class Poison:
     """What is wrong with one execution.
 
     Attributes:
+        kind: One of :data:`POISONS`.
         job: What it runs.
         event: The name of the events of it that cannot be committed; empty once that is mended.
         execution_id: Empty until it is submitted.
@@ -30,6 +31,7 @@ class Poison:
 
     def __init__(self, seed: int, kind: str) -> None:
         random = Random(f"poison {seed}")
+        self.kind = kind
         self.kills = kind == "poison kills"
         self.job = random.choice([job for job in JOBS if job.accepted and not job.asks and job.retried is None])
         self.event = random.choice(EVENTS)

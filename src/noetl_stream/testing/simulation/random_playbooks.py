@@ -33,7 +33,7 @@ class SimulatedWriter(PlaybookWriter):
     RESTS_S: Sequence[float] = (2, 12)
     DELAYS_S: Sequence[float] = (0, 1, 7)
     STEPS_S: Sequence[float] = (3, 30)
-    EXECUTIONS_S: Sequence[float] = (15, 60)
+    EXECUTIONS_S: Sequence[float] = (3, 60)
     CALLS_S: Sequence[float] = (1, 60)
 
     def document(self) -> dict[str, Any]:
@@ -44,7 +44,7 @@ class SimulatedWriter(PlaybookWriter):
             limits["max_inline_operations"] = 1
         if self.chance(0.15):
             limits["max_loop_items_bytes"] = 1
-        if self.chance(0.05):
+        if self.chance(0.1):
             limits["max_task_runs"] = 2
         document["workbook"] = {"tasks": {"shared": self.work()}}
         return document
@@ -57,8 +57,8 @@ class SimulatedWriter(PlaybookWriter):
 
     def policy(self, index: int) -> dict[str, Any]:
         policy = super().policy(index)
-        if not self.confluent and self.chance(0.1):
-            policy["lifecycle"] = {"deadline_s": 2}
+        if not self.confluent and self.chance(0.3 if "wait" in policy.get("admit", {}) else 0.1):
+            policy["lifecycle"] = {"deadline_s": 1}
         return policy
 
     def levels(self) -> list[dict[str, Any]]:

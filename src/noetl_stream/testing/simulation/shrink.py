@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from noetl_stream.testing.simulation.roles import check_once
 from noetl_stream.testing.simulation.simulation import SimulationReport, simulate
-from noetl_stream.testing.simulation.story import PATCHING, Planned, Story, random_job
+from noetl_stream.testing.simulation.story import INTERRUPTED, Planned, Story, random_job
 from noetl_stream.testing.simulation.work import JOBS, Job
 from noetl_stream.testing.simulation.world import KINDS
 
@@ -22,7 +22,7 @@ RUNS: Final = 400
 CHANCES: Final = 3
 """A smaller story goes otherwise, so each is tried with so many seeds."""
 
-_IDS = re.compile(r"[0-9a-f]{8,}(-[0-9a-f]+)*|\d+|\[.*?\]|\{.*\}")
+_IDS = re.compile(r"[0-9a-f-]{8,}|[0-9]+")
 
 Simulate = Callable[[Story], SimulationReport]
 
@@ -68,7 +68,7 @@ def written(story: Story, problem: str) -> str:
 
 
 def _kinds_of_problems(report: SimulationReport) -> set[str]:
-    return {_IDS.sub("", problem)[:60] for problem in report.problems}
+    return {_IDS.sub("", problem.partition("[")[0].partition("{")[0])[:60] for problem in report.problems}
 
 
 def _smaller(story: Story) -> Iterator[Story]:
@@ -140,7 +140,8 @@ def _places(value: Any, at: tuple[str | int, ...] = ()) -> Iterator[tuple[str | 
 
 def _written_execution(planned: Planned) -> str:
     job = planned.job
-    known = {one.source: f"job({one.name!r})" for one in JOBS} | {PATCHING.source: "PATCHING"}
+    known = {one.source: f"job({one.name!r})" for one in JOBS}
+    known |= {one.source: f"INTERRUPTED[{at}]" for at, one in enumerate(INTERRUPTED)}
     if job.source in known:
         text = known[job.source]
     elif (number := _number_of(job)) is not None:

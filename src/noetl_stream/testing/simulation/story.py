@@ -29,8 +29,16 @@ _PATCHES = {
     "loop": {"in": list(range(60)), "iterator": "n", "spec": {"mode": "sequential"}},
     "tool": [{"name": "patch", **work("{{ iter.n }}", 0.05), "spec": _PATCH}],
 }
-PATCHING: Final = Job("patching", playbook("patching", [_PATCHES]), ends="anyhow")
-"""Patches ``ctx`` for three seconds, so that a cancel meets a patch that is under way."""
+_CALLS = {
+    "step": "calls",
+    "loop": {"in": [1, 2, 3], "iterator": "n", "spec": {"mode": "parallel", "exec": "distributed"}},
+    "tool": {"kind": "playbook", "path": "simulation/called_slow"},
+}
+INTERRUPTED: Final = (
+    Job("patching", playbook("patching", [_PATCHES]), ends="anyhow"),
+    Job("calling_slowly", playbook("calling_slowly", [_CALLS]), ends="anyhow"),
+)
+"""What is paused or cancelled: patches of ``ctx`` for three seconds, children for five."""
 
 LATE_STOPS: Final = frozenset({"stops lost", "bus late", "inbox late", "frozen at publish"})
 """Kinds of faults that show only when something is cancelled."""
@@ -109,12 +117,15 @@ def random_job(number: int, *, confluent: bool) -> Job:
 def _planned(seed: int, number: int, random: Random, cancels: float) -> Planned:
     at_s = random.uniform(0, FAULTS_S / 2)
     chance = random.random()
-    if chance < 0.45:
+    if chance < 0.42:
         return Planned(random.choice(JOBS), at_s)
-    if chance < 0.5:
-        return Planned(PATCHING, at_s, (Ask(random.uniform(0.2, 2), "cancel"),))
+    if chance < 0.55:
+        began_s = random.uniform(0.2, 3)
+        pause = (Ask(began_s, "pause"), Ask(began_s + random.uniform(1, 5), "resume"))
+        asks = (Ask(began_s, "cancel"),) if random.random() < 0.5 else pause
+        return Planned(random.choice(INTERRUPTED), at_s, asks)
     slot = seed // SEEDS_A_PLAYBOOK * EXECUTIONS + number
-    if chance < 0.68:
+    if chance < 0.7:
         return Planned(random_job(slot, confluent=True), at_s)
     job = random_job(slot, confluent=False)
     return Planned(job, at_s, _asks(job, random, cancels))

@@ -9,7 +9,6 @@ from functools import partial
 from typing import Any, Literal
 
 import msgspec
-from msgspec.structs import replace
 
 from noetl_stream.engine.pipeline import visit_of
 from noetl_stream.engine.runner.outputs import RunTask
@@ -257,7 +256,7 @@ async def rendered(template: Template, scope: Scope) -> dict[str, Any]:
     try:
         inputs = render(template, scope)
     except OverBudget:
-        inputs = await asyncio.to_thread(render, template, replace(scope, budget=None))
+        inputs = await asyncio.to_thread(render, template, msgspec.structs.replace(scope, budget=None))
     return inputs
 
 

@@ -9,14 +9,14 @@ grant execute on function
 
 grant select on noetl.migration, noetl.meta, noetl.catalog, noetl.credential to noetl_server;
 grant select, update (epoch, owner, backend, lease_until, given_back, crashes, folding, suspect, suspicions,
-    tick, published_tick, last_seq, last_ms) on noetl.partition to noetl_server;
+    tick, published_tick, last_seq, last_ms, generation) on noetl.partition to noetl_server;
 
 grant select, insert on noetl.event, noetl.request, noetl.playbook to noetl_server;
 grant select, insert, update on noetl.execution to noetl_server;
 grant select, insert, update, delete on noetl.snapshot to noetl_server;
 grant select, insert, update (due_ms), delete on noetl.timer to noetl_server;
 grant select, insert, delete on noetl.inbox to noetl_server;
-grant insert on noetl.object_use, noetl.execution_term, noetl.dead_letter to noetl_server;
+grant insert on noetl.object_use, noetl.execution_term, noetl.dead_letter, noetl.stale_report to noetl_server;
 
 -- Locking a row that is trimmed needs the right to update one of its columns.
 grant select, insert, update (at_ms), delete on noetl.feed to noetl_server;

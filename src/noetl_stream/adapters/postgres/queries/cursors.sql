@@ -1,3 +1,3 @@
-select id, last_seq, last_ms
+select id, last_seq, last_ms, published_tick
 from noetl.partition
 order by id

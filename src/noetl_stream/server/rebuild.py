@@ -1,0 +1,65 @@
+"""An empty Postgres is filled from EVENTS (PROTOCOL §1 *Journal*)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final
+
+from noetl_stream.concurrency import end_tasks
+from noetl_stream.errors import Conflict
+from noetl_stream.model.ids import PARTITIONS
+from noetl_stream.ports.cursors import Repair
+from noetl_stream.ports.store import PartitionLease
+from noetl_stream.server.lost_stream import last_record
+from noetl_stream.server.recovery import Restored
+from noetl_stream.server.server import Server
+
+ATTEMPTS: Final = 100
+"""COMMANDS may have fences of later epochs than EVENTS has records: each attempt counts an epoch on."""
+
+
+async def rebuild(server: Server) -> Restored:
+    """Takes all partitions over, restores what EVENTS holds of them, and releases them. The server does not run.
+
+    What no record holds is folded when servers run: inputs that were not folded, and all beyond a hole in a journal.
+
+    Raises:
+        Conflict: Postgres holds executions, or a server owns partitions.
+        NotReady: a store is not set up, or a newer server has written records.
+        Unreachable: a store is away.
+    """
+    store, ownership = server.ports.store, server.ownership
+    await store.verify()
+    await server.ports.log.verify()
+    if newest := await store.newest_execution():
+        raise Conflict(
+            f"Postgres is not empty: it holds execution {newest}",
+            hint="rebuild a database that was just migrated; one that is behind EVENTS catches up when servers start",
+        )
+    await server.leases.open()
+    keeping = asyncio.create_task(server.leases.run())
+    try:
+        taken = await _take_all(server)
+        restored = await server.recovery.make_good(taken)
+    finally:
+        await end_tasks([keeping])
+        await ownership.release(list(ownership.ids), {})
+        await server.inputs.close()
+        await server.ports.evaluator.close()
+    return Restored(sum(one.executions for one in restored.values()), sum(one.entries for one in restored.values()))
+
+
+async def _take_all(server: Server) -> Sequence[PartitionLease]:
+    store, ownership, log = server.ports.store, server.ownership, server.ports.log
+    if await store.owner_count():
+        raise Conflict("servers own partitions", hint="stop the servers and repeat")
+    records = [record for id in range(PARTITIONS) if (record := await last_record(log, id)) is not None]
+    known = [Repair(one.partition, 0, 0, 0, published_tick=0, epoch=one.epoch) for one in records]
+    await store.cursors.repair(known)
+    for _ in range(ATTEMPTS):
+        missing = PARTITIONS - len(ownership)
+        await ownership.take(missing, server.leases.lease_s, server.ports.clock.monotonic_s())
+        if len(ownership) == PARTITIONS:
+            return list(ownership)
+    raise Conflict(f"cannot take {missing} partitions", hint="stop the servers and repeat")

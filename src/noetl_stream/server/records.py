@@ -1,0 +1,109 @@
+"""Journal records: entries of a journal as messages of EVENTS, and as they are read again (PROTOCOL §1 *Journal*)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Final, NamedTuple, cast
+
+import msgspec
+
+from noetl_stream.model import codec
+from noetl_stream.model.events import Source
+from noetl_stream.model.messages import FORMAT, NOTHING, FullEntry, JournalRecord, RecordEntry
+from noetl_stream.ports.event_log import DecidedMessage
+from noetl_stream.ports.store import StoredEntry
+
+MAX_RECORD_BYTES: Final = 512 * 1024
+"""Larger journal records are split; a single entry may be larger, up to a few limits of an execution."""
+
+Part = tuple[int, RecordEntry]
+"""An entry, or a part of one, with its position."""
+
+
+class Stamp(NamedTuple):
+    """The tick that records are published for. ``again``: published before, or by an owner that ended before it did."""
+
+    partition: int
+    tick: int
+    epoch: int
+    owner: str
+    again: bool = False
+
+
+def parts_of(position: int, entry: RecordEntry, decided_at: int) -> Iterator[Part]:
+    """The entry in several parts if its decisions, the first at ``decided_at``, are too many for one record."""
+    if len(entry.decisions) <= MAX_RECORD_BYTES:
+        yield position, entry
+        return
+    yield position, msgspec.structs.replace(entry, decisions=NOTHING)
+    for width, piece in _cut_facts(bytes(entry.decisions)):
+        yield decided_at, RecordEntry("", 0, 0, piece)
+        decided_at += width
+
+
+def in_full(row: StoredEntry) -> Iterator[Part]:
+    """A stored entry with its input in full, which may be lost in EVENTS."""
+    data = row.data if row.name is None else codec.encode_facts([row.data])
+    facts = [fact for fact, _ in codec.decode_facts(data)]
+    if row.cause is not None:  # a decision that has a row of its own, in format 1
+        yield row.position, RecordEntry("", 0, 0, msgspec.Raw(data))
+        return
+    entry = FullEntry(
+        report_id=row.report_id or "",
+        index=0,
+        count=len(facts),
+        decisions=msgspec.Raw(row.decisions) if row.decisions is not None else NOTHING,
+        facts=msgspec.Raw(data),
+        at_ms=row.at_ms,
+        source=cast(Source, row.source),
+        step_run_id=row.step_run_id or "",
+        number=row.number or 0,
+    )
+    yield from parts_of(row.position, entry, row.position + sum(fact.width for fact in facts))
+
+
+def messages_of(execution_id: str, parts: Iterable[Part], through: int, stamp: Stamp) -> Iterator[DecidedMessage]:
+    """The records of one execution for one tick, split where they would grow too large."""
+    ending = ".again" if stamp.again else ""
+    for first, entries in _cut(parts):
+        record = JournalRecord(
+            execution=execution_id,
+            first_position=first,
+            entries=entries,
+            through=through,
+            partition=stamp.partition,
+            tick=stamp.tick,
+            epoch=stamp.epoch,
+            format=FORMAT,
+        )
+        identity = f"{stamp.partition}.{stamp.tick}.{stamp.epoch}.{stamp.owner}.{execution_id}.{first}{ending}"
+        yield DecidedMessage(stamp.partition, execution_id, identity, codec.encode(record))
+
+
+def _cut(parts: Iterable[Part]) -> list[tuple[int, list[msgspec.Raw]]]:
+    """The entries of each record, with the position of the first."""
+    pieces: list[tuple[int, list[msgspec.Raw]]] = []
+    size = 0
+    for position, entry in parts:
+        encoded = codec.encode(entry)
+        if not pieces or size + len(encoded) > MAX_RECORD_BYTES:
+            pieces.append((position, []))
+            size = 0
+        pieces[-1][1].append(msgspec.Raw(encoded))
+        size += len(encoded)
+    return pieces
+
+
+def _cut_facts(facts: bytes) -> list[tuple[int, msgspec.Raw]]:
+    """An array of facts as several, each with the positions that it takes."""
+    pieces: list[tuple[int, list[bytes]]] = []
+    size = 0
+    for fact, raw in codec.decode_facts(facts):
+        if not pieces or size + len(raw) > MAX_RECORD_BYTES:
+            pieces.append((0, []))
+            size = 0
+        width, piece = pieces[-1]
+        piece.append(bytes(raw))
+        pieces[-1] = (width + fact.width, piece)
+        size += len(raw)
+    return [(width, msgspec.Raw(codec.encode_facts(piece))) for width, piece in pieces]

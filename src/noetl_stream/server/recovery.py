@@ -1,0 +1,268 @@
+"""What a new owner makes good before it folds (PROTOCOL §5): records that were not published, or lost with a tail of
+EVENTS, are published again; a Postgres that is behind EVENTS catches up from its records.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from noetl_stream.engine.effects import AnswerStart, Effect, IssueCommand, StopWorkers, WithdrawCommand, effects_of
+from noetl_stream.engine.evolve.dispatch import evolve
+from noetl_stream.engine.state import Execution, RecordedFact
+from noetl_stream.model.events import ClientRequest, ExecutionRequested, Fact
+from noetl_stream.model.ids import partition_of
+from noetl_stream.model.messages import JournalRecord, Request
+from noetl_stream.model.status import Rejection
+from noetl_stream.playbook.plan import Plan
+from noetl_stream.ports.cursors import Repair
+from noetl_stream.ports.event_log import DecidedMessage
+from noetl_stream.ports.store import PartitionLease
+from noetl_stream.server.commit import Committer
+from noetl_stream.server.execution_cache import CachedExecution
+from noetl_stream.server.fold import IN_NO_JOURNAL
+from noetl_stream.server.leases import PartitionLeaseKeeper
+from noetl_stream.server.lost_stream import last_record
+from noetl_stream.server.parts import ServerParts
+from noetl_stream.server.recorded import RecordedEntry, RecordedExecution, RecordedPartition, read_partition
+from noetl_stream.server.records import Stamp, in_full, messages_of
+from noetl_stream.server.tick import Input, PendingTick, refused
+
+log = logging.getLogger(__name__)
+
+TICK_BYTES: Final = 2 * 1024 * 1024
+"""A tick of what is restored ends with the entry that exceeds this."""
+
+UNKNOWN_ANSWER: Final = Rejection(
+    "answer_lost", "the request changed nothing; its answer was lost with the state of Postgres that held it"
+)
+
+
+class Restored(NamedTuple):
+    """What a partition got from EVENTS: how many executions and entries."""
+
+    executions: int = 0
+    entries: int = 0
+
+
+class Recovery:
+    """Works on partitions whose lease was just taken; nothing of them is read or folded yet."""
+
+    def __init__(self, parts: ServerParts, committer: Committer, leases: PartitionLeaseKeeper) -> None:
+        self._parts = parts
+        self._committer = committer
+        self._leases = leases
+        self._store = parts.ports.store
+        self._log = parts.ports.log
+
+    async def publish_owed(self, leases: Collection[PartitionLease]) -> None:
+        """Publishes the records of ticks that are committed and that EVENTS may lack, with their inputs in full.
+
+        Their commands are not published: those that are still owed are issued by reconcile.
+        """
+        await self._publish_owed(leases, await self._last_records(leases))
+
+    async def make_good(self, leases: Collection[PartitionLease]) -> dict[int, Restored]:
+        """Publishes what is owed. Where Postgres lacks what was published, restores that, entry by entry, and takes the
+        ticks of EVENTS for its own: these partitions are released by that, and can be taken over again.
+
+        Returns:
+            What was restored, by partition.
+        """
+        last = await self._last_records(leases)  # before anything is published
+        ahead = {id: record.tick for id, record in last.items() if record is not None}
+        behind = [lease for lease in leases if ahead.get(lease.id, 0) > lease.tick]
+        await self._publish_owed([lease for lease in leases if lease not in behind], last)
+        restored = {}
+        for lease in behind:
+            log.error(
+                "partition %d: Postgres has committed %d ticks, and EVENTS holds a record of tick %d: Postgres was "
+                "restored from an older state, or failed over without its last commits; catching up from EVENTS",
+                lease.id, lease.tick, ahead[lease.id],
+            )  # fmt: skip
+            restored[lease.id] = await self._catch_up(lease)
+        return restored
+
+    async def _last_records(self, leases: Collection[PartitionLease]) -> dict[int, JournalRecord | None]:
+        records = await asyncio.gather(*(last_record(self._log, lease.id) for lease in leases))
+        return {lease.id: record for lease, record in zip(leases, records, strict=True)}
+
+    async def _publish_owed(self, leases: Collection[PartitionLease], last: Mapping[int, JournalRecord | None]) -> None:
+        recorded = await self._recorded_ticks(leases, last)
+        owed = {lease.id: lease for lease in leases if recorded[lease.id] < lease.tick}
+        grown = await self._store.grown({id: recorded[id] for id in owed}) if owed else {}
+        for execution_id, first in grown.items():
+            self._leases.note_contact()
+            lease = owed[partition_of(execution_id)]
+            rows = await self._store.entries(execution_id, first)
+            stamp = Stamp(lease.id, lease.tick, lease.epoch, self._parts.owner, again=True)
+            parts = (part for row in rows for part in in_full(row))
+            self._publish({}, list(messages_of(execution_id, parts, lease.last_seq, stamp)))
+            while self._parts.publications.is_full:
+                await self._parts.publications.drain(self._parts.times.housekeeping_s)
+        if grown:
+            log.warning("publishing records of %d executions again: EVENTS may lack them", len(grown))
+            self._publish({id: lease.tick for id, lease in owed.items()}, ())
+
+    async def _recorded_ticks(
+        self, leases: Collection[PartitionLease], last: Mapping[int, JournalRecord | None]
+    ) -> dict[int, int]:
+        """Per partition, the tick up to which EVENTS has the records: all that is published, unless a tail is lost."""
+        published = self._committer.published({lease.id for lease in leases})
+        if any(published[id] and last[id] is None for id in published) and await self._log.first_sequence() > 1:
+            return published  # some may have none because they are trimmed
+        ticks = {id: record.tick if record is not None else 0 for id, record in last.items()}
+        return {id: min(tick, ticks[id]) for id, tick in published.items()}
+
+    def _publish(self, ticks: Mapping[int, int], records: Sequence[DecidedMessage]) -> None:
+        self._parts.publications.publish(ticks, records, (), self._parts.ownership.fences)
+
+    async def _catch_up(self, lease: PartitionLease) -> Restored:
+        recorded = RecordedPartition(await read_partition(self._log, lease.id, lease.last_seq), lease.tick)
+        is_owed = bool(await self._store.grown({lease.id: lease.published_tick}))
+        restoring = _Restoring(self._parts, self._committer, lease.id)
+        for execution_id, execution in recorded.executions.items():
+            self._leases.note_contact()
+            await restoring.restore(execution_id, execution)
+        await restoring.flush()
+        left = recorded.unfolded()
+        cursor = max(lease.last_seq, await self._log.last_of(lease.id) if left is None else left - 1)
+        owned = self._parts.ownership.get(lease.id)
+        tick = max(recorded.tick, owned.tick if owned is not None else 0)
+        repair = Repair(
+            partition=lease.id,
+            folded=lease.last_seq,
+            last_seq=cursor,
+            last_ms=await self._log.stored_at(cursor) or 0,
+            published_tick=lease.published_tick if is_owed else tick,
+            tick=tick,
+            epoch=recorded.epoch,
+        )
+        await self._store.cursors.repair([repair], self._parts.owner)
+        if owned is not None:
+            self._parts.ownership.forget(lease.id)
+        return restoring.restored
+
+
+class _Restoring:
+    """Writes the entries of one partition's executions as they stand, in ticks of its owner."""
+
+    def __init__(self, parts: ServerParts, committer: Committer, partition: int) -> None:
+        self._executions = parts.executions
+        self._plans = parts.plans
+        self._store = parts.ports.store
+        self._committer = committer
+        self._partition = partition
+        self._tick = PendingTick()
+        self._bytes = 0
+        self.restored = Restored()
+
+    async def restore(self, execution_id: str, recorded: RecordedExecution) -> None:
+        """Adds the entries that the journal of this execution lacks, up to the first hole."""
+        await self._executions.load([execution_id])
+        cached = self._executions.get(execution_id)
+        if cached is None and self._executions.has_ended(execution_id):
+            return
+        position = cached.state.position if cached is not None and cached.state is not None else 0
+        count = 0
+        for entry in recorded.entries(position):
+            cached = cached or await self._begin(execution_id, entry)
+            if cached is None or not self._add(cached, execution_id, entry):
+                break
+            count += 1
+            if self._bytes > TICK_BYTES:
+                await self.flush()
+        requests = [body for body in recorded.passed_over() if isinstance(body.fact, ClientRequest)]
+        self._answer_passed_over(requests)
+        self.restored = Restored(self.restored.executions + bool(count), self.restored.entries + count)
+
+    async def flush(self) -> None:
+        """Commits what was added."""
+        tick, self._tick, self._bytes = self._tick, PendingTick(), 0
+        known = await self._store.answered([(row.execution_id, row.request_id) for row in tick.requests])
+        tick.requests = [row for row in tick.requests if (row.execution_id, row.request_id) not in known]
+        if tick.segments or tick.requests:
+            await self._committer.write(tick, self._committer.cursors({self._partition}))
+        for execution_id, (state, _, _) in tick.touched.items():
+            if state.ended:
+                self._executions.end(execution_id)
+
+    async def _begin(self, execution_id: str, entry: RecordedEntry) -> CachedExecution | None:
+        fact = entry.inputs[0].recorded.fact
+        if not isinstance(fact, ExecutionRequested):
+            return None
+        known = await self._plans.load(fact.digest)
+        if known.row is not None:
+            self._tick.playbooks[known.row.digest] = known.row
+        return self._executions.begin(execution_id, known.plan)
+
+    def _add(self, cached: CachedExecution, execution_id: str, entry: RecordedEntry) -> bool:
+        """Adds an entry; returns whether it follows from what is there."""
+        position = (cached.state.position if cached.state is not None else 0) + entry.width
+        steps = list(_steps(cached.state, execution_id, entry))
+        if steps[-1].after is None or steps[-1].after.position != position:
+            place = {"execution": execution_id}
+            log.error("its record in EVENTS does not follow: it does not end at position %d", position, extra=place)
+            return False
+        plan = cached.plan if isinstance(cached.plan, Plan) else None
+        for given, decisions, before, after in steps:
+            assert after is not None
+            cached.state, cached.at_ms = after, max(cached.at_ms, given.recorded.at_ms)
+            cached.started_ms = cached.started_ms or cached.at_ms
+            self._tick.record(
+                given,
+                1 if before is None else before.position + 1,
+                decisions,
+                after,
+                partition=self._partition,
+                through=cached.through,
+                at_ms=cached.at_ms,
+            )
+            effects = effects_of(plan, before, after, (given.recorded.fact, *decisions))
+            self._collect(execution_id, after, effects)
+            self._answer(execution_id, given, after.position - sum(fact.width for fact in decisions))
+            self._bytes += len(given.data) + 200 * len(decisions)
+        return True
+
+    def _collect(self, execution_id: str, after: Execution, effects: Sequence[Effect]) -> None:
+        """Collects what rows follow. Messages to other executions are sent again: these know what they had."""
+        rows = [one for one in effects if not isinstance(one, IssueCommand | StopWorkers | WithdrawCommand)]
+        self._tick.collect(execution_id, self._partition, rows)
+        for effect in rows:
+            if isinstance(effect, AnswerStart):
+                answer = {"ok": True, "execution_id": execution_id}
+                if effect.diagnostics:
+                    first = effect.diagnostics[0]
+                    answer = refused(execution_id, Rejection(first["code"], first["message"]))
+                self._tick.answer(after.request_id, execution_id, answer, 1, push=False)
+
+    def _answer(self, execution_id: str, given: Input, position: int) -> None:
+        fact = given.recorded.fact
+        if given.source == "client" and isinstance(fact, ClientRequest):
+            answer = {"ok": True, "execution_id": execution_id, "position": position}
+            self._tick.answer(fact.request_id, execution_id, answer, position, push=False)
+
+    def _answer_passed_over(self, requests: Sequence[Request]) -> None:
+        for request in requests:
+            answer = refused(request.execution_id, UNKNOWN_ANSWER)
+            self._tick.answer(request.request_id, request.execution_id, answer, IN_NO_JOURNAL, push=False)
+
+
+class _Step(NamedTuple):
+    """One input of an entry, and what follows from it."""
+
+    given: Input
+    decisions: list[Fact]
+    before: Execution | None
+    after: Execution | None
+
+
+def _steps(state: Execution | None, execution_id: str, entry: RecordedEntry) -> Iterator[_Step]:
+    for given in entry.inputs:
+        before, decisions = state, entry.decisions if given is entry.inputs[-1] else []
+        state = evolve(state, given.recorded, execution_id)
+        for fact in decisions:
+            state = evolve(state, RecordedFact(fact), execution_id)
+        yield _Step(given, decisions, before, state)

@@ -1,0 +1,70 @@
+"""A store that is rebuilt from EVENTS, compared with the one that servers have written (PROTOCOL §6)."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Mapping
+from typing import Any
+
+from msgspec.structs import replace
+
+from noetl_stream.adapters.memory.broker import MemoryBroker
+from noetl_stream.adapters.memory.store import MemoryStore
+from noetl_stream.model import codec
+from noetl_stream.playbook.kinds.spec import Kinds
+from noetl_stream.ports.catalog import Catalog
+from noetl_stream.ports.store import EntryRow, ExecutionRow
+from noetl_stream.server.parts import ServerTimes
+from noetl_stream.server.rebuild import rebuild
+from noetl_stream.testing.simulation.host import FaultInjector, SimulatedHost
+from noetl_stream.testing.simulation.roles import server_on
+
+
+async def rebuilt(broker: MemoryBroker, catalog: Catalog, kinds: Kinds) -> MemoryStore:
+    """A store with what EVENTS holds."""
+    store = MemoryStore(broker.clock)
+    host = SimulatedHost("rebuild", MemoryBroker(broker.clock), store, FaultInjector())
+    host.log, host.blobs = broker.event_log, broker.blobs  # it takes no queue from the servers, and is none of them
+    await rebuild(server_on(host, catalog, kinds, ServerTimes()))
+    return store
+
+
+async def rebuilt_differences(broker: MemoryBroker, store: MemoryStore, catalog: Catalog, kinds: Kinds) -> list[str]:
+    """What a store that is rebuilt from EVENTS has other than ``store``; empty if nothing is.
+
+    Sequences of messages are not compared: inputs that are published again in full have none. Nor are answers to
+    requests that changed nothing, nor playbooks.
+    """
+    mine, other = store.tables, (await rebuilt(broker, catalog, kinds)).tables
+    found: list[str] = []
+    for execution_id in {**mine.journals, **other.journals}:
+        expected, got = mine.journals.get(execution_id, {}), other.journals.get(execution_id, {})
+        found += _different(f"{execution_id}: entry", _comparable(expected), _comparable(got))
+    shown = [{id: _shown(row) for id, row in tables.executions.items()} for tables in (mine, other)]
+    found += _different("execution", *shown)
+    found += _different("timer", mine.timers, other.timers)
+    found += _different("term", dict.fromkeys(mine.terms, 1), dict.fromkeys(other.terms, 1))
+    found += _different("object use", mine.object_uses, other.object_uses)
+    changing = {key: row.position for key, row in mine.requests.items() if row.position}
+    found += _different("request", changing, {key: row.position for key, row in other.requests.items() if row.position})
+    return found
+
+
+def _comparable(journal: Mapping[int, EntryRow]) -> dict[int, Any]:
+    def facts(data: bytes | None) -> list[Any]:
+        return [fact for fact, _ in codec.decode_facts(data)] if data is not None else []
+
+    return {
+        position: (replace(row, source_seq=None, data=b"", decisions=None), facts(row.data), facts(row.decisions))
+        for position, row in journal.items()
+    }
+
+
+def _shown(row: ExecutionRow) -> Any:
+    return replace(row, ctx=b"", labels=b""), codec.decode_json(row.ctx), codec.decode_json(row.labels)
+
+
+def _different(what: str, expected: Mapping[Any, Any], got: Mapping[Any, Any]) -> Iterator[str]:
+    keys: dict[Hashable, None] = dict.fromkeys([*expected, *got])
+    for key in keys:
+        if expected.get(key) != got.get(key):
+            yield f"{what} {key}: EVENTS gives {got.get(key)}, Postgres holds {expected.get(key)}"

@@ -1,0 +1,88 @@
+"""A server frozen between its commit and its publication, on a real queue (PROTOCOL §5 *Fence at the queue*)."""
+
+from __future__ import annotations
+
+import asyncio
+
+from noetl_stream.adapters.clock import SystemClock
+from noetl_stream.adapters.memory.broker import MemoryBroker
+from noetl_stream.adapters.memory.catalog import MemoryCatalog
+from noetl_stream.adapters.memory.store import MemoryStore
+from noetl_stream.adapters.nats.command_queue import NatsCommandQueue
+from noetl_stream.adapters.nats.connection import NatsConnection
+from noetl_stream.client.executions.submit import Requests
+from noetl_stream.model import codec
+from noetl_stream.model.events import ExecutionRequested
+from noetl_stream.model.ids import digest_of
+from noetl_stream.model.messages import Request
+from noetl_stream.ports.sealed_blobs import SealedBlobs
+from noetl_stream.ports.subjects import playbook_key
+from noetl_stream.server.parts import ServerTimes
+from noetl_stream.server.server import Server
+from noetl_stream.testing.conformance.command_queue import expect_present, source_of, take
+from noetl_stream.testing.keys import OBJECT_KEYS, SIGNER
+from noetl_stream.testing.simulation.host import FaultInjector, SimulatedHost
+from noetl_stream.testing.simulation.roles import server_on
+from noetl_stream.testing.simulation.work import WorkTool, playbook, work
+from noetl_stream.testing.waiting import until
+
+EXECUTION = "execution-1"
+SOURCE = playbook("one", [{"step": "only", "tool": work("done", 0.2)}])
+TIMES = ServerTimes(lease_s=1.0, housekeeping_s=0.05)
+
+
+class FrozenAtIssue(FaultInjector):
+    """Freezes a host when it is about to publish commands."""
+
+    async def inject(self, host: SimulatedHost, point: str) -> None:
+        if point == "queue.issue":
+            host.freeze()
+
+
+class Servers:
+    """Servers on one broker and one store in memory, and on a queue in NATS."""
+
+    def __init__(self, connection: NatsConnection) -> None:
+        self.connection = connection
+        self.clock = SystemClock()
+        self.broker = MemoryBroker(self.clock)
+        self.store = MemoryStore(self.clock)
+        self.running: list[asyncio.Task[None]] = []
+
+    async def start(self, name: str, injector: FaultInjector) -> tuple[Server, SimulatedHost]:
+        queue = await NatsCommandQueue.open(self.connection)
+        host = SimulatedHost(name, self.broker, self.store, injector, queue=queue)
+        server = server_on(host, MemoryCatalog(self.store), {"work": WorkTool.spec}, TIMES)
+        self.running.append(asyncio.create_task(server.run()))
+        return server, host
+
+    async def request(self) -> None:
+        digest = digest_of(SOURCE)
+        await SealedBlobs(self.broker.blobs, OBJECT_KEYS).put(playbook_key(digest), SOURCE.encode())
+        fact = ExecutionRequested("request-1", digest, "tests/zombie")
+        await Requests(self.broker.event_log, SIGNER).publish(Request(EXECUTION, "request-1", fact))
+
+
+async def test_the_first_issue_of_a_zombie_is_refused_after_its_successor_has_issued_it_again(
+    connection: NatsConnection,
+) -> None:
+    servers = Servers(connection)
+    zombie, host = await servers.start("zombie", FrozenAtIssue())
+    await until(lambda: len(zombie.ownership) > 0)
+    await servers.request()
+    await until(lambda: host.is_frozen)
+    await servers.start("successor", FaultInjector())
+    queue = await NatsCommandQueue.open(connection)
+    source = await source_of(queue, "default")
+    (delivery,) = await take(source, 1)
+    assert codec.decode_command(delivery.body).issue == 2
+    delivery.ack()
+    await expect_present(queue, set())
+    host.injector = FaultInjector()
+    host.thaw()
+    await until(lambda: not zombie.publications.commands_under_way())
+    assert await queue.present() == set()
+    for task in servers.running:
+        task.cancel()
+    await asyncio.wait(servers.running)
+    await source.close()

@@ -1,0 +1,175 @@
+"""A Postgres behind EVENTS catches up, an empty one is filled, and what an owner has not published its successor
+publishes (PROTOCOL §1 *Journal*, §5 *Postgres behind JetStream*, §7).
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Awaitable, Sequence
+from dataclasses import fields
+
+import pytest
+from server_stage import ONE_STEP, Stage
+
+from noetl_stream.errors import Conflict
+from noetl_stream.model import codec
+from noetl_stream.model.events import CtxPatched
+from noetl_stream.model.ids import PARTITIONS, partition_of
+from noetl_stream.ports.event_log import DecidedMessage
+from noetl_stream.server.rebuild import rebuild
+from noetl_stream.testing.simulation.work import JOBS, Job
+
+EXECUTION = "execution-1"
+ACCEPTED = [job for job in JOBS if job.accepted and job.retried is None]
+
+
+class Dump:
+    """A copy of what Postgres holds."""
+
+    def __init__(self, stage: Stage) -> None:
+        self._store = copy.deepcopy((stage.tables, stage.store.real.fed))
+
+    @classmethod
+    def empty(cls, stage: Stage) -> None:
+        """Leaves what a migrated database has."""
+        cls(Stage()).put_back(stage)
+
+    def put_back(self, stage: Stage) -> None:
+        tables, fed = copy.deepcopy(self._store)
+        for field in fields(tables):
+            setattr(stage.tables, field.name, getattr(tables, field.name))
+        stage.store.real.fed = fed
+        stage.expire(*range(PARTITIONS))
+
+
+async def begun(stage: Stage, job: Job) -> None:
+    """A server and a worker that have begun a job."""
+    _, host, _ = stage.start_server()
+    stage.server_hosts.append(host)
+    stage.start_worker()
+    await stage.begin(EXECUTION, job)
+    await stage.until(lambda: stage.tables.executions)
+
+
+async def expect_end(stage: Stage, job: Job) -> None:
+    row = await stage.ended(EXECUTION, 120)
+    result = codec.decode_json(codec.decode_payload(row.result).value) if row.result else None
+    assert (row.status, result) == (job.status, job.result)
+    await stage.pass_time(30)
+    assert await stage.rebuilt_differences() == []
+    assert await stage.store.real.stuck(10) == []
+
+
+@pytest.mark.parametrize("job", ACCEPTED, ids=lambda job: job.name)
+async def test_a_postgres_that_is_put_back_catches_up_and_every_kind_of_work_ends(stage: Stage, job: Job) -> None:
+    await begun(stage, job)
+    dump = Dump(stage)
+    await stage.pass_time(1.0)
+    stage.server_hosts[0].kill()
+    dump.put_back(stage)
+    await stage.server()
+    await expect_end(stage, job)
+    assert set(stage.effects.values()) == {1}
+
+
+@pytest.mark.parametrize("job", ACCEPTED, ids=lambda job: job.name)
+async def test_events_lost_as_a_whole_under_a_server_are_made_good_and_every_kind_of_work_ends(
+    stage: Stage, job: Job
+) -> None:
+    await begun(stage, job)
+    await stage.pass_time(1.0)
+    stage.broker.event_log.lose_tail(stage.broker.event_log.end)
+    await expect_end(stage, job)
+
+
+async def test_a_postgres_that_is_put_back_says_so_and_takes_the_ticks_of_events(
+    stage: Stage, caplog: pytest.LogCaptureFixture
+) -> None:
+    await begun(stage, ACCEPTED[0])
+    dump = Dump(stage)
+    await stage.ended(EXECUTION)
+    await stage.pass_time(3)
+    partition = partition_of(EXECUTION)
+    tick, journal = stage.tables.partitions[partition].tick, await stage.journal(EXECUTION)
+    stage.server_hosts[0].kill()
+    dump.put_back(stage)
+    await stage.server()
+    await stage.pass_time(5)
+    assert any(f"partition {partition}: Postgres has committed" in line for line in caplog.messages)
+    assert stage.tables.partitions[partition].tick >= tick - 2  # ticks that move a cursor alone leave no record
+    assert stage.tables.partitions[partition].generation == 1
+    assert await stage.journal(EXECUTION) == journal
+    caplog.clear()
+    await stage.pass_time(20)
+    assert not any("Postgres has committed" in line for line in caplog.messages), "it is made good once"
+
+
+def lose_records(stage: Stage, monkeypatch: pytest.MonkeyPatch, after_position: int) -> None:
+    """From now on servers believe that records are stored which are not: those that begin after this position."""
+    log = stage.broker.event_log
+    publish = log.publish_decided
+
+    def publish_some(messages: Sequence[DecidedMessage]) -> Awaitable[None]:
+        return publish([one for one in messages if codec.decode_record(one.body).first_position <= after_position])
+
+    monkeypatch.setattr(log, "publish_decided", publish_some)
+
+
+async def test_what_its_owner_has_not_published_the_next_owner_publishes(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, host, _ = stage.start_server()
+    stage.start_worker()
+    with monkeypatch.context() as patched:
+        lose_records(stage, patched, 0)
+        await stage.request(EXECUTION, "request-1", ONE_STEP)
+        await stage.ended(EXECUTION)
+        host.kill()
+    stage.expire(*range(PARTITIONS))
+    assert not stage.records()
+    await stage.server()
+    await stage.pass_time(5)
+    assert [record.execution for record in stage.records()] == [EXECUTION]
+    assert await stage.rebuilt_differences() == []
+
+
+async def test_at_a_hole_in_the_records_servers_go_on_from_the_inputs_not_yet_used(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = await stage.server()
+    stage.start_worker()
+    with monkeypatch.context() as patched:
+        lose_records(stage, patched, 1)
+        await stage.request(EXECUTION, "request-1", ONE_STEP)
+        await stage.ended(EXECUTION)
+        before = await stage.journal(EXECUTION)
+        server.stop()
+        await stage.running[0]
+    Dump.empty(stage)
+    assert (await rebuild(stage.new_server())).executions == 1
+    assert 0 < len(await stage.journal(EXECUTION)) < len(before)
+    await stage.server()
+    await stage.ended(EXECUTION)
+    assert [one.data for one in await stage.journal(EXECUTION)] == [one.data for one in before]
+    assert set(stage.effects.values()) == {1}
+
+
+async def test_a_refused_request_is_not_evaluated_again_after_a_rebuild(stage: Stage) -> None:
+    await begun(stage, next(job for job in ACCEPTED if job.name == "waiting"))
+    patch = CtxPatched("patch-1", patch={"a": 1}, expected_version=77)
+    assert "version" in str(await stage.ask(EXECUTION, patch))
+    await stage.ended(EXECUTION)
+    await stage.pass_time(5)
+    store = await stage.rebuilt()
+    row = await store.request(EXECUTION, "patch-1")
+    assert row is not None and codec.decode_json(row.answer)["code"] == "answer_lost"
+
+
+async def test_only_an_empty_postgres_is_rebuilt_and_only_without_servers(stage: Stage) -> None:
+    await stage.server()
+    with pytest.raises(Conflict, match="stop the servers"):
+        await rebuild(stage.new_server())
+    await stage.request(EXECUTION, "request-1", ONE_STEP)
+    await stage.until(lambda: stage.tables.executions)
+    with pytest.raises(Conflict, match="not empty"):
+        await rebuild(stage.new_server())

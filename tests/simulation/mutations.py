@@ -1,0 +1,234 @@
+"""Rules of the protocol, each broken by a small patch: what the simulation must find."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pytest
+
+from noetl_stream.adapters.memory.command_queue import MemoryCommandQueue
+from noetl_stream.adapters.memory.store import MemoryStore
+from noetl_stream.engine import advance as advance_module
+from noetl_stream.engine.evolve import worker_facts
+from noetl_stream.engine.evolve.step_runs import classify
+from noetl_stream.errors import Fenced, OutcomeUnknown
+from noetl_stream.model.messages import Report
+from noetl_stream.server import server as server_module
+from noetl_stream.server.commit import Committer
+from noetl_stream.server.housekeeping import PartitionAssignment
+from noetl_stream.server.inputs import ServerInputs
+from noetl_stream.server.publications import Publications
+from noetl_stream.server.reader import PartitionReader
+from noetl_stream.server.reconcile import OwedCommand, Reconciler
+from noetl_stream.server.tick import PendingTick
+from noetl_stream.worker.command import run as run_module
+from noetl_stream.worker.command.reporter import Channel
+from noetl_stream.worker.nonces import Nonces
+
+Patch = Callable[[pytest.MonkeyPatch], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Mutation:
+    """A broken rule. ``kinds``: the faults that it is found under, if the seeds' own show it too rarely."""
+
+    rule: str
+    section: str
+    patch: Patch
+    kinds: tuple[str, ...] | None = None
+
+    def __str__(self) -> str:
+        return self.rule
+
+
+def _no_fence(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(MemoryStore, "_pass_fence", lambda *_: None)
+
+
+def _no_queue_fence(patch: pytest.MonkeyPatch) -> None:
+    issue = MemoryCommandQueue.issue
+
+    def without(self: MemoryCommandQueue, commands: Any, fences: Any) -> Any:
+        return issue(self, commands, self.fences)
+
+    patch.setattr(MemoryCommandQueue, "issue", without)
+
+
+def _published_although_failed(patch: pytest.MonkeyPatch) -> None:
+    commit = Committer.commit
+
+    async def publishing(self: Committer, tick: PendingTick, moved: Mapping[int, tuple[int, int]]) -> None:
+        leases = [lease for lease in self._ownership if lease.id in moved]
+        try:
+            await commit(self, tick, moved)
+        except (Fenced, OutcomeUnknown):
+            ticks = {lease.id: lease.tick + 1 for lease in leases}
+            decided = tick.journal_records(ticks, {lease.id: lease.epoch for lease in leases}, self._ownership.owner)
+            self._publications.publish(ticks, decided, tick.commands, self._ownership.fences)
+            raise
+
+    patch.setattr(Committer, "commit", publishing)
+
+
+def _memory_outlives_a_failed_tick(patch: pytest.MonkeyPatch) -> None:
+    async def reload(self: PartitionAssignment) -> None:
+        await self._parts.ownership.reload()
+        await self.reopen()
+
+    patch.setattr(PartitionAssignment, "_reload", reload)
+
+
+def _queue_listed_last(patch: pytest.MonkeyPatch) -> None:
+    async def list_missing(self: Reconciler, executions: Any, under_way: Collection[str]) -> None:
+        self.forget()
+        owed = [
+            OwedCommand(execution_id, assignment.command_id, assignment.issue)
+            for execution_id, cached in executions
+            if cached.state is not None
+            for assignment in cached.state.assignments.values()
+            if assignment.command_id not in under_way
+        ]
+        if owed:
+            self._through = await self._log.last_sequence()
+            present = await self._queue.present()
+            self._missing = [one for one in owed if one.command_id not in present]
+
+    patch.setattr(Reconciler, "list_missing", list_missing)
+
+
+def _not_folded_to_the_end(patch: pytest.MonkeyPatch) -> None:
+    take_missing = Reconciler.take_missing
+
+    def at_once(self: Reconciler, executions: Any, folded: Callable[[], int]) -> Sequence[OwedCommand]:
+        return take_missing(self, executions, lambda: self._through)
+
+    patch.setattr(Reconciler, "take_missing", at_once)
+
+
+def _no_reconcile(patch: pytest.MonkeyPatch) -> None:
+    async def nothing(self: Reconciler, *_: Any) -> None:
+        self.forget()
+
+    patch.setattr(Reconciler, "list_missing", nothing)
+
+
+def _what_is_under_way_counts_as_missing(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Publications, "commands_under_way", lambda self: set())
+
+
+def _no_nonce(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Nonces, "draw", lambda self: "000000000000")
+
+
+def _no_claim(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(run_module, "may_be_a_copy", lambda *_: False)
+
+
+def _taken_as_next(classification: str) -> Patch:
+    def mutate(patch: pytest.MonkeyPatch) -> None:
+        def mistaken(state: Any, recorded: Any) -> Any:
+            found = classify(state, recorded)
+            return "next" if found == classification else found
+
+        patch.setattr(advance_module, "classify", mistaken)
+        patch.setattr(worker_facts, "classify", mistaken)
+
+    return mutate
+
+
+def _next_report_without_waiting(patch: pytest.MonkeyPatch) -> None:
+    publish = Channel.publish
+
+    async def at_once(self: Channel, report: Report) -> None:
+        asyncio.ensure_future(publish(self, report))  # noqa: RUF006
+        await asyncio.sleep(0)
+
+    patch.setattr(Channel, "publish", at_once)
+
+
+def _cursor_ahead(patch: pytest.MonkeyPatch) -> None:
+    def folded_through(self: PartitionReader) -> dict[int, int]:
+        return {partition: consumer.reader.high_water for partition, consumer in self._consumer_of.items()}
+
+    patch.setattr(PartitionReader, "folded_through", folded_through)
+
+
+def _requests_evaluated_again(patch: pytest.MonkeyPatch) -> None:
+    async def all_of_them(bodies: Any, *_: Any) -> Any:
+        return bodies
+
+    patch.setattr(server_module, "without_repeated", all_of_them)
+
+
+def _inbox_emptied_before_the_tick(patch: pytest.MonkeyPatch) -> None:
+    inbox = MemoryStore.inbox
+
+    async def taken(self: MemoryStore, partitions: Collection[int], limit: int) -> Any:
+        items = await inbox(self, partitions, limit)
+        for item in items:
+            del self.tables.inbox[item.seq]
+        return items
+
+    patch.setattr(MemoryStore, "inbox", taken)
+
+
+def _timers_forgotten_at_a_takeover(patch: pytest.MonkeyPatch) -> None:
+    track, forget = ServerInputs.track, ServerInputs.forget
+
+    def not_when_loaded(self: ServerInputs, state: Any) -> None:
+        if not getattr(self, "_loads", False):
+            track(self, state)
+
+    def forgetting(self: ServerInputs) -> None:
+        forget(self)
+        self._loads = True  # type: ignore[attr-defined]
+
+    patch.setattr(ServerInputs, "track", not_when_loaded)
+    patch.setattr(ServerInputs, "forget", forgetting)
+
+
+MUTATIONS: Final = (
+    Mutation("a tick is committed without its fence", "PROTOCOL §2", _no_fence),
+    Mutation(
+        "commands are taken without a fence at the queue",
+        "PROTOCOL §5",
+        _no_queue_fence,
+        ("frozen at publish", "server frozen"),
+    ),
+    Mutation("a tick that failed is published", "PROTOCOL §2", _published_although_failed),
+    Mutation("memory outlives a failed tick", "PROTOCOL §2", _memory_outlives_a_failed_tick),
+    Mutation(
+        "reconcile lists the queue after it has read the log's end",
+        "PROTOCOL §2",
+        _queue_listed_last,
+        ("reconcile always", "reports doubled"),
+    ),
+    Mutation("reconcile does not fold to the log's end", "PROTOCOL §2", _not_folded_to_the_end, ("reconcile always",)),
+    Mutation("there is no reconcile", "PROTOCOL §2", _no_reconcile),
+    Mutation(
+        "what is being published counts as missing",
+        "PROTOCOL §2",
+        _what_is_under_way_counts_as_missing,
+        ("commands late", "reconcile always"),
+    ),
+    Mutation("a cursor passes messages that are read and not folded", "PROTOCOL §2", _cursor_ahead),
+    Mutation("runs have no nonce", "PROTOCOL §1", _no_nonce, ("queue restored", "worker frozen")),
+    Mutation("copies run without a claim", "PROTOCOL §3", _no_claim),
+    Mutation(
+        "events of a run that was replaced are folded",
+        "PROTOCOL §3",
+        _taken_as_next("stale"),
+        ("worker frozen", "leases end"),
+    ),
+    Mutation("events are folded twice", "PROTOCOL §3", _taken_as_next("duplicate")),
+    Mutation("events are folded with earlier ones missing", "PROTOCOL §3", _taken_as_next("gap"), ("tail lost",)),
+    Mutation("the next report does not wait for the one before", "PROTOCOL §3", _next_report_without_waiting),
+    Mutation("a repeated request is evaluated again", "PROTOCOL §1", _requests_evaluated_again),
+    Mutation(
+        "an inbox message is deleted before the tick that folds it", "PROTOCOL §1", _inbox_emptied_before_the_tick
+    ),
+    Mutation("timers are not tracked after a takeover", "PROTOCOL §3", _timers_forgotten_at_a_takeover),
+)
