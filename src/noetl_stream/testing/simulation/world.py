@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Coroutine, Iterator
+from copy import deepcopy
 from typing import Any
 
 from noetl_stream.adapters.memory.broker import MemoryBroker
@@ -117,6 +118,10 @@ class SimulatedWorld:
         """
         self._begin(self._lose_tail(after_s, folded))
 
+    def put_postgres_back(self, ticks_s: float) -> None:
+        """After ``ticks_s`` seconds all servers die, and Postgres is as it is now."""
+        self._begin(self._put_postgres_back(ticks_s))
+
     def cancel_anything(self) -> None:
         """Lets clients cancel what may be cancelled."""
         self._begin(self.clients.cancel_anything())
@@ -194,6 +199,17 @@ class SimulatedWorld:
     async def _lose_tail(self, after_s: float, folded: int) -> None:
         async with self._recovering:
             await self._lose_and_recover(after_s, folded)
+
+    async def _put_postgres_back(self, ticks_s: float) -> None:
+        async with self._recovering:
+            tables, through = deepcopy(self.store.tables), self.broker.event_log.end
+            await self.clock.sleep(ticks_s)
+            servers = self._kill_servers()
+            self.store.tables = tables
+            self.touched |= self.under_way | {report.command_id for report in self.reports(through)}
+            await self.clock.sleep(0.5)
+            for _ in range(servers):
+                self.start("server")
 
     async def _lose_and_recover(self, after_s: float, folded: int) -> None:
         log, servers = self.broker.event_log, self._kill_servers()
