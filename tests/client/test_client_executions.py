@@ -299,6 +299,7 @@ async def test_an_execution_that_cannot_be_rerun_is_refused_with_the_reason(stag
         await stage.executions.rerun(ended.execution_id, RerunOptions(), BY)
     with pytest.raises(UsageError, match="no step nowhere"):
         await stage.executions.rerun(ended.execution_id, RerunOptions("nowhere"), BY)
+    assert list(stage.store.tables.executions) == [ended.execution_id], "nothing has begun"
 
 
 async def test_why_is_answered_for_what_waits_and_what_has_ended(stage: ClientStage) -> None:
@@ -310,13 +311,14 @@ async def test_why_is_answered_for_what_waits_and_what_has_ended(stage: ClientSt
     assert "`call`" in (await stage.executions.why(failed.execution_id)).summary
 
 
-async def test_a_long_journal_is_not_read_for_a_look(stage: ClientStage) -> None:
+async def test_a_look_at_a_long_journal_shows_steps_and_not_what_it_waits_for(stage: ClientStage) -> None:
     ended = await stage.run(ONE)
     row = await stage.store.execution(ended.execution_id)
     assert row is not None
     stage.store.tables.executions[row.execution_id] = replace(row, position=DESCRIBED_EVENTS + 1)
     found = await stage.executions.get(row.execution_id)
-    assert (found.steps, found.waits, found.principal, found.result) == (None, None, BY, 1)
+    assert [step.step for step in found.steps or ()] == ["only"]
+    assert (found.waits, found.principal, found.result) == (None, BY, 1)
 
 
 async def test_what_a_long_execution_waits_for_is_known_from_its_last_snapshot(stage: ClientStage) -> None:
