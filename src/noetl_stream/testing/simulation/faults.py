@@ -42,6 +42,7 @@ TOUCHING = (
     "command lost",
     "tail lost",
     "folded tail lost",
+    "postgres put back",
 )
 """Kinds that may make a running step run again."""
 
@@ -225,6 +226,7 @@ class FaultPlan(FaultInjector):
             "folded tail lost": lambda: self._touching(
                 lambda: world.lose_tail(self.random.uniform(0.5, 5), folded=self.random.randint(1, 60))
             ),
+            "postgres put back": lambda: self._touching(lambda: world.put_postgres_back(self.random.uniform(0.5, 5))),
         }
 
     def _strike_if_due(self, host: SimulatedHost) -> None:
