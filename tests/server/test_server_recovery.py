@@ -158,3 +158,21 @@ async def test_only_an_empty_postgres_is_rebuilt_and_only_without_servers(stage:
     await stage.until(lambda: stage.tables.executions)
     with pytest.raises(Conflict, match="not empty"):
         await rebuild(stage.new_server())
+
+
+async def test_a_restore_on_empty_streams_starts_a_new_generation_from_the_older_state(stage: Stage) -> None:
+    job = next(job for job in ACCEPTED if job.name == "waiting")
+    await begun(stage, job)
+    dump = stage.store.real.dump()
+    restored = await stage.journal(EXECUTION)
+    await stage.pass_time(1)
+    stage.server_hosts[0].kill()
+    put_back(stage, dump)
+    stage.broker.event_log.lose_tail(stage.broker.event_log.end)
+    for command_id in list(stage.broker.command_queue.queued):
+        stage.broker.command_queue.lose(command_id)
+    await stage.server()
+    await stage.pass_time(2)
+    assert {row.generation for row in stage.tables.partitions if row.id == partition_of(EXECUTION)} == {1}
+    assert (await stage.journal(EXECUTION))[: len(restored)] == restored
+    await expect_end(stage, job)
