@@ -23,6 +23,7 @@ from noetl_stream.model.events import (
     TokenInjected,
 )
 from noetl_stream.model.ids import partition_of
+from noetl_stream.model.messages import FORMAT, Report, UnreadableCommand
 from noetl_stream.sealing.signing import Signer
 from noetl_stream.testing.keys import ACCESS_KEYS
 
@@ -128,7 +129,8 @@ class Attack:
             execution_id = self._dice.choice([*execution_ids, f"hostile-{self._sent}"])
             if reports and self._dice.random() < 0.6:
                 report = self._dice.choice(reports)
-                await self._publish(report.execution_id, self._messages.like(report.body))
+                said = report.body if self._dice.random() < 0.9 else _unreadable(report.body)
+                await self._publish(report.execution_id, self._messages.like(said))
             else:
                 await self._publish(execution_id, self._messages.request(execution_id, f"hostile-{self._sent}"))
 
@@ -139,12 +141,25 @@ class Attack:
                 await self._log.publish_again(execution_id, message_id, body)
             case 1:
                 self._log.store_stray(self._dice.randrange(32), execution_id, body)
-            case 2 | 3 | 4 if b'"type":"report"' in body:
+            case 2 | 3 | 4 if _is_by_worker(body):
                 await self._log.publish_report(execution_id, "default", message_id, body)
-            case _ if b'"type":"report"' in body:
+            case _ if _is_by_worker(body):
                 self._log.store_stray(partition_of(execution_id), execution_id, body)
             case _:
                 await self._log.publish_request(execution_id, message_id, body)
+
+
+def _is_by_worker(body: bytes) -> bool:
+    return b'"type":"report"' in body or b'"type":"unreadable"' in body
+
+
+def _unreadable(report: bytes) -> bytes:
+    """That the command of a report cannot be read."""
+    command = codec.decode_reported(report)
+    assert isinstance(command, Report)
+    return codec.encode(
+        UnreadableCommand(command.execution_id, command.command_id, "cannot be read", b"{", format=FORMAT)
+    )
 
 
 def _holders(value: Any) -> Iterator[Any]:

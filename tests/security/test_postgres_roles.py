@@ -50,6 +50,7 @@ ALLOWED: Final[Mapping[str, tuple[str, ...]]] = {
     "commit": (SERVER,),
     "drop_snapshots": (SERVER,),
     "end_backends": EVERYONE,  # of the same user only: Postgres sees to that
+    "end_frozen": EVERYONE,  # as before
     "cursors": EVERYONE,
     "feed_trim": (SERVER,),
     "give_back": (SERVER,),
@@ -57,6 +58,7 @@ ALLOWED: Final[Mapping[str, tuple[str, ...]]] = {
     "repair_partitions": (SERVER,),
     "owned": EVERYONE,
     "renew": (SERVER,),
+    "renew_locked": (SERVER,),
     "set_folding": (SERVER,),
     "take_over": (SERVER,),
     "unsafe_settings": EVERYONE,
@@ -84,9 +86,11 @@ ALLOWED: Final[Mapping[str, tuple[str, ...]]] = {
     "playbook": EVERYONE,
     "read_partitions": EVERYONE,
     "request": EVERYONE,
+    "resting_executions": EVERYONE,
     "snapshots": EVERYONE,
     "stuck": EVERYONE,
     "timers": EVERYONE,
+    "timers_in": EVERYONE,
     # Deleting executions, settling dead letters.
     "begin_deleting": (GATEWAY,),
     "dead_letter": PEOPLE,

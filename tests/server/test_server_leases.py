@@ -174,3 +174,14 @@ async def test_all_cursors_are_looked_up_at_once(stage: Stage) -> None:
     began_s = stage.clock.monotonic_s()
     await server.ownership.verify_stream()
     assert stage.clock.monotonic_s() - began_s == pytest.approx(3 * FAR_S), "first, last, and all others together"
+
+
+async def test_a_server_that_finds_no_free_partition_looks_less_often_the_farther_it_is(stage: Stage) -> None:
+    await stage.store.real.take_over("stranger", LONGEST_LEASE_S, 22)
+    injector = Far(stage, {"store.": FAR_S})
+    server, _ = await server_far_away(stage, injector)
+    assert len(server.ownership) == 10
+    injector.seen.clear()
+    await stage.pass_time(30)
+    assert injector.seen.count("store.take_over") <= 6
+    await stage.until(lambda: len(server.ownership) == PARTITIONS, 2 * LONGEST_LEASE_S)

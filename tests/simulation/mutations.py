@@ -191,36 +191,44 @@ def _timers_forgotten_at_a_takeover(patch: pytest.MonkeyPatch) -> None:
 
 
 MUTATIONS: Final = (
-    Mutation("a tick is committed without its fence", "§2", _no_fence),
+    Mutation("a tick is committed without its fence", "PROTOCOL §2", _no_fence),
     Mutation(
-        "commands are taken without a fence at the queue", "§5", _no_queue_fence, ("frozen at publish", "server frozen")
+        "commands are taken without a fence at the queue",
+        "PROTOCOL §5",
+        _no_queue_fence,
+        ("frozen at publish", "server frozen"),
     ),
-    Mutation("a tick that failed is published", "§2", _published_although_failed),
-    Mutation("memory outlives a failed tick", "§2", _memory_outlives_a_failed_tick),
+    Mutation("a tick that failed is published", "PROTOCOL §2", _published_although_failed),
+    Mutation("memory outlives a failed tick", "PROTOCOL §2", _memory_outlives_a_failed_tick),
     Mutation(
         "reconcile lists the queue after it has read the log's end",
-        "§2",
+        "PROTOCOL §2",
         _queue_listed_last,
         ("reconcile always", "reports doubled"),
     ),
-    Mutation("reconcile does not fold to the log's end", "§2", _not_folded_to_the_end, ("reconcile always",)),
-    Mutation("there is no reconcile", "§2", _no_reconcile),
+    Mutation("reconcile does not fold to the log's end", "PROTOCOL §2", _not_folded_to_the_end, ("reconcile always",)),
+    Mutation("there is no reconcile", "PROTOCOL §2", _no_reconcile),
     Mutation(
         "what is being published counts as missing",
-        "§2",
+        "PROTOCOL §2",
         _what_is_under_way_counts_as_missing,
         ("commands late", "reconcile always"),
     ),
-    Mutation("a cursor passes messages that are read and not folded", "§2", _cursor_ahead),
-    Mutation("runs have no nonce", "§1", _no_nonce, ("queue restored", "worker frozen")),
-    Mutation("copies run without a claim", "§3", _no_claim),
+    Mutation("a cursor passes messages that are read and not folded", "PROTOCOL §2", _cursor_ahead),
+    Mutation("runs have no nonce", "PROTOCOL §1", _no_nonce, ("queue restored", "worker frozen")),
+    Mutation("copies run without a claim", "PROTOCOL §3", _no_claim),
     Mutation(
-        "events of a run that was replaced are folded", "§3", _taken_as_next("stale"), ("worker frozen", "leases end")
+        "events of a run that was replaced are folded",
+        "PROTOCOL §3",
+        _taken_as_next("stale"),
+        ("worker frozen", "leases end"),
     ),
-    Mutation("events are folded twice", "§3", _taken_as_next("duplicate")),
-    Mutation("events are folded with earlier ones missing", "§3", _taken_as_next("gap"), ("tail lost",)),
-    Mutation("the next report does not wait for the one before", "§3", _next_report_without_waiting),
-    Mutation("a repeated request is evaluated again", "§1", _requests_evaluated_again),
-    Mutation("an inbox message is deleted before the tick that folds it", "§1", _inbox_emptied_before_the_tick),
-    Mutation("timers are not tracked after a takeover", "§3", _timers_forgotten_at_a_takeover),
+    Mutation("events are folded twice", "PROTOCOL §3", _taken_as_next("duplicate")),
+    Mutation("events are folded with earlier ones missing", "PROTOCOL §3", _taken_as_next("gap"), ("tail lost",)),
+    Mutation("the next report does not wait for the one before", "PROTOCOL §3", _next_report_without_waiting),
+    Mutation("a repeated request is evaluated again", "PROTOCOL §1", _requests_evaluated_again),
+    Mutation(
+        "an inbox message is deleted before the tick that folds it", "PROTOCOL §1", _inbox_emptied_before_the_tick
+    ),
+    Mutation("timers are not tracked after a takeover", "PROTOCOL §3", _timers_forgotten_at_a_takeover),
 )

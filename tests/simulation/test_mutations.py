@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from mutations import MUTATIONS, Mutation
@@ -25,3 +26,11 @@ def _calm_ends_are_of_the_mutation_alone() -> Iterator[None]:
 def test_a_broken_rule_is_found(mutation: Mutation, monkeypatch: pytest.MonkeyPatch) -> None:
     mutation.patch(monkeypatch)
     assert any(simulate(seed, mutation.kinds).problems for seed in range(SEEDS))
+
+
+def test_the_documentation_has_a_row_of_each_broken_rule() -> None:
+    page = (Path(__file__).parents[2] / "docs/explanation/reliability.md").read_text()
+    rows = [line for line in page.splitlines() if "| PROTOCOL §" in line]
+    for mutation in MUTATIONS:
+        faults = ", ".join(mutation.kinds or ["those of the seed"])
+        assert any(row.startswith(f"| {mutation.rule} | {mutation.section} | {faults} |") for row in rows), mutation

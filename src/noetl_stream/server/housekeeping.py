@@ -81,6 +81,7 @@ class PartitionAssignment:
         for partition in set(map(partition_of, alone)):
             with contextlib.suppress(Fenced):
                 await ownership.note_loaded(partition)
+        self._parts.inputs.track_timers(await self._parts.ports.store.timers_in(partitions))
 
     async def release(self, partitions: Collection[int]) -> None:
         """Releases these leases once everything published for them is acknowledged."""

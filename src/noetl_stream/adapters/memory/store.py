@@ -392,6 +392,10 @@ class MemoryStore:
         found = [row for row in self.tables.timers.values() if row.execution_id == execution_id]
         return sorted(found, key=lambda row: (row.due_ms, row.timer_id))
 
+    async def timers_in(self, partitions: Collection[int]) -> list[TimerRow]:
+        found = [row for row in self.tables.timers.values() if row.partition in partitions]
+        return sorted(found, key=lambda row: (row.due_ms, row.timer_id))
+
     async def stuck(self, limit: int) -> list[str]:
         timers = {execution_id for execution_id, _ in self.tables.timers}
         receivers = {row.execution_id for row in self.tables.inbox.values()}
@@ -412,6 +416,10 @@ class MemoryStore:
     async def live_executions(self, partitions: Collection[int]) -> dict[str, str]:
         rows = self.tables.executions.values()
         return {row.execution_id: row.digest for row in rows if row.finished_ms is None and row.partition in partitions}
+
+    async def resting_executions(self, partitions: Collection[int]) -> set[str]:
+        rows, live = self.tables.executions, await self.live_executions(partitions)
+        return {one for one in live if not rows[one].commands and rows[one].looks_into is None}
 
     async def newest_execution(self) -> str:
         return max(self.tables.executions, default="")
