@@ -18,36 +18,36 @@ class MemoryDeadLetters:
 
     def __init__(self, put_back: Callable[[InboxRow], None]) -> None:
         self._put_back = put_back
-        self._letters: dict[str, DeadLetter] = {}
+        self.letters: dict[str, DeadLetter] = {}
 
     def __contains__(self, letter_id: object) -> bool:
-        return letter_id in self._letters
+        return letter_id in self.letters
 
     def write(self, row: DeadLetterRow) -> None:
         """Stores a letter, as the tick that skips its message does."""
-        known = (letter.number for letter in self._letters.values())
-        self._letters[row.id] = DeadLetter(max(known, default=0) + 1, row, "waiting", None, None)
+        known = (letter.number for letter in self.letters.values())
+        self.letters[row.id] = DeadLetter(max(known, default=0) + 1, row, "waiting", None, None)
 
     def forget(self, execution_id: str) -> None:
         """Forgets the letters of an execution that is deleted."""
-        self._letters = {id: one for id, one in self._letters.items() if one.row.execution_id != execution_id}
+        self.letters = {id: one for id, one in self.letters.items() if one.row.execution_id != execution_id}
 
     async def page(self, limit: int, before: int | None) -> list[DeadLetter]:
         waiting = [
             letter._replace(row=replace(letter.row, body=b""))
-            for letter in reversed(self._letters.values())
+            for letter in reversed(self.letters.values())
             if letter.state == "waiting" and (before is None or letter.number < before)
         ]
         return waiting[:limit]
 
     async def get(self, letter_id: str) -> DeadLetter | None:
-        return self._letters.get(letter_id)
+        return self.letters.get(letter_id)
 
     async def requeue(self, letter_id: str, by: str, at_ms: int) -> bool:
         letter = self._waiting(letter_id)
         if letter is None:
             return False
-        self._letters[letter_id] = letter._replace(state="requeued", settled_ms=at_ms, settled_by=by)
+        self.letters[letter_id] = letter._replace(state="requeued", settled_ms=at_ms, settled_by=by)
         if letter.row.source == "inbox":
             row = letter.row
             self._put_back(
@@ -60,9 +60,9 @@ class MemoryDeadLetters:
         if letter is None:
             return False
         row = replace(letter.row, body=b"")
-        self._letters[letter_id] = letter._replace(row=row, state="discarded", settled_ms=at_ms, settled_by=by)
+        self.letters[letter_id] = letter._replace(row=row, state="discarded", settled_ms=at_ms, settled_by=by)
         return True
 
     def _waiting(self, letter_id: str) -> DeadLetter | None:
-        letter = self._letters.get(letter_id)
+        letter = self.letters.get(letter_id)
         return letter if letter is not None and letter.state == "waiting" else None

@@ -5,10 +5,11 @@ It behaves like the store on Postgres. Several servers of one test share one; no
 
 from __future__ import annotations
 
+import copy
 from collections import Counter
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TypeVar
+from dataclasses import dataclass, field, fields
+from typing import NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
@@ -19,6 +20,7 @@ from noetl_stream.model import codec
 from noetl_stream.model.ids import PARTITIONS
 from noetl_stream.model.paths import covers
 from noetl_stream.ports.clock import Clock
+from noetl_stream.ports.dead_letters import DeadLetter
 from noetl_stream.ports.journal import page_of, results_of
 from noetl_stream.ports.rows import Row, columns, json_columns
 from noetl_stream.ports.store import (
@@ -93,6 +95,15 @@ class MemoryTables:
     warnings: list[str] = field(default_factory=list)
 
 
+class MemoryDump(NamedTuple):
+    """What a :class:`MemoryStore` holds."""
+
+    tables: MemoryTables
+    fed: dict[tuple[int, int], tuple[int, bytes]]
+    fed_floor: dict[int, int]
+    letters: dict[str, DeadLetter]
+
+
 class MemoryStore:
     """A :class:`~noetl_stream.ports.store.Store`, which documents each method. Leases run by ``clock.monotonic_s``."""
 
@@ -112,6 +123,16 @@ class MemoryStore:
 
     async def close(self) -> None:
         """Keeps everything: another server of the same test may still use it."""
+
+    def dump(self) -> MemoryDump:
+        """A copy of everything."""
+        return copy.deepcopy(MemoryDump(self.tables, self.fed, self.fed_floor, self.dead_letters.letters))
+
+    def put_back(self, dump: MemoryDump) -> None:
+        """Makes everything as it was when the copy was made."""
+        tables, self.fed, self.fed_floor, self.dead_letters.letters = copy.deepcopy(dump)
+        for table in fields(tables):
+            setattr(self.tables, table.name, getattr(tables, table.name))
 
     # --- ticks ----------------------------------------------------------------------------------------------------
 
