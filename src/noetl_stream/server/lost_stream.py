@@ -48,7 +48,7 @@ async def lost_cursors(log: EventLog, cursors: Iterable[Cursor], extent: StreamE
         NotReady: the stream does not exist.
         Unreachable: a store is away.
     """
-    places = list({cursor[1:3] for cursor in cursors if cursor.last_seq})
+    places = {cursor[1:3] for cursor in cursors if cursor.last_seq}
     held = await asyncio.gather(*(extent.still_holds(log, *place) for place in places))
     lost = {place for place, is_held in zip(places, held, strict=True) if not is_held}
     return [cursor for cursor in cursors if cursor[1:3] in lost]

@@ -115,9 +115,9 @@ class SimulatedWorld:
         """
         self._begin(self._lose_tail(after_s, folded))
 
-    def put_postgres_back(self, after_s: float) -> None:
-        """Kills all servers in ``after_s`` seconds, and starts as many on a Postgres as it is now."""
-        self._begin(self._put_postgres_back(after_s))
+    def put_postgres_back(self, ticks_s: float) -> None:
+        """After ``ticks_s`` seconds all servers die, and Postgres is as it is now."""
+        self._begin(self._put_postgres_back(ticks_s))
 
     def cancel_anything(self) -> None:
         """Lets clients cancel what may be cancelled."""
@@ -197,6 +197,17 @@ class SimulatedWorld:
         async with self._recovering:
             await self._lose_and_recover(after_s, folded)
 
+    async def _put_postgres_back(self, ticks_s: float) -> None:
+        async with self._recovering:
+            dump, through = self.store.dump(), self.broker.event_log.end
+            await self.clock.sleep(ticks_s)
+            servers = self._kill_servers()
+            self.store.put_back(dump)
+            self.touched |= self.under_way | {report.command_id for report in self.reports(through)}
+            await self.clock.sleep(0.5)
+            for _ in range(servers):
+                self.start("server")
+
     async def _lose_and_recover(self, after_s: float, folded: int) -> None:
         log, servers = self.broker.event_log, self._kill_servers()
         await self.clock.sleep(after_s)
@@ -210,16 +221,6 @@ class SimulatedWorld:
         self.messages_before_look += log.end > kept
         for _ in range(servers):
             self.start("server")
-
-    async def _put_postgres_back(self, after_s: float) -> None:
-        async with self._recovering:
-            dump = self.store.dump()
-            await self.clock.sleep(after_s)
-            servers = self._kill_servers()
-            self.store.put_back(dump)
-            await self.clock.sleep(0.5)
-            for _ in range(servers):
-                self.start("server")
 
     def _kill_servers(self) -> int:
         servers = self.hosts("server")
