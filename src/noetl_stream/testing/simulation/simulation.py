@@ -18,7 +18,7 @@ from typing import Any
 from noetl_stream.server.parts import ServerTimes, StateBounds
 from noetl_stream.testing.simulation.checks import end_of, final_problems, memory_problems, quarantine_problems
 from noetl_stream.testing.simulation.constructs import constructs_of
-from noetl_stream.testing.simulation.faults import FaultPlan, kinds_of
+from noetl_stream.testing.simulation.faults import LATEST_S, FaultPlan, kinds_of
 from noetl_stream.testing.simulation.happenings import happened
 from noetl_stream.testing.simulation.host import SimulatedHost
 from noetl_stream.testing.simulation.story import FAULTS_S, Planned, Story, drawn
@@ -162,6 +162,8 @@ async def _run(story: Story, faults: _CheckingFaultPlan) -> SimulationReport:
     if faults.poison is not None:
         await world.clients.release(faults.poison)
         await _wait_until_quiescent(world, clients)
+    if "records late" in story.faults:
+        await world.clock.sleep(LATEST_S)
     problems += await final_problems(faults)
     length_s = world.clock.monotonic_s()
     digest, constructs = _digest(world), await constructs_of(world)
