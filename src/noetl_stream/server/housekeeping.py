@@ -52,6 +52,7 @@ class PartitionAssignment:
     async def adopt(self, taken: Collection[PartitionLease]) -> None:
         """Loads newly leased partitions, makes good what is lost of them, and reads them from their cursors."""
         self._parts.inbox.expect_messages()
+        await self.forget({lease.id for lease in taken})  # of an earlier epoch, whose end was not noticed
         await self._load({lease.id for lease in taken})
         taken = await self._made_good(taken)
         ids = {lease.id for lease in taken}
