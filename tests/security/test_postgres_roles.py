@@ -86,9 +86,11 @@ ALLOWED: Final[Mapping[str, tuple[str, ...]]] = {
     "playbook": EVERYONE,
     "read_partitions": EVERYONE,
     "request": EVERYONE,
+    "resting_executions": EVERYONE,
     "snapshots": EVERYONE,
     "stuck": EVERYONE,
     "timers": EVERYONE,
+    "timers_in": EVERYONE,
     # Deleting executions, settling dead letters.
     "begin_deleting": (GATEWAY,),
     "dead_letter": PEOPLE,

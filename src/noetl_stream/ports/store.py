@@ -424,6 +424,10 @@ class Store(Protocol):
         """Execution id → digest of the executions in these partitions that have not ended."""
         ...
 
+    async def resting_executions(self, partitions: Collection[int]) -> set[str]:
+        """Those of :meth:`live_executions` that are owed no command and look into nothing."""
+        ...
+
     async def newest_execution(self) -> str:
         """The highest id of all executions that have a row, in the order of bytes; ``""`` if none has."""
         ...
@@ -446,6 +450,10 @@ class Store(Protocol):
 
     async def inbox(self, partitions: Collection[int], limit: int) -> list[InboxItem]:
         """The messages for executions of these partitions, oldest first."""
+        ...
+
+    async def timers_in(self, partitions: Collection[int]) -> list[TimerRow]:
+        """The timers of all executions of these partitions, ordered by due time."""
         ...
 
     async def timers(self, execution_id: str) -> list[TimerRow]:

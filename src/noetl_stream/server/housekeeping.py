@@ -52,7 +52,7 @@ class PartitionAssignment:
     async def adopt(self, taken: Collection[PartitionLease]) -> None:
         """Loads newly leased partitions, makes good what is lost of them, and reads them from their cursors."""
         self._parts.inbox.expect_messages()
-        await self.forget({lease.id for lease in taken})  # of an earlier epoch, whose end was not noticed
+        await self.forget({lease.id for lease in taken})  # they may have been lost, unnoticed, since they were loaded
         await self._load({lease.id for lease in taken})
         taken = await self._made_good(taken)
         ids = {lease.id for lease in taken}
@@ -81,6 +81,7 @@ class PartitionAssignment:
         for partition in set(map(partition_of, alone)):
             with contextlib.suppress(Fenced):
                 await ownership.note_loaded(partition)
+        self._parts.inputs.track_timers(await self._parts.ports.store.timers_in(partitions))
 
     async def release(self, partitions: Collection[int]) -> None:
         """Releases these leases once everything published for them is acknowledged."""

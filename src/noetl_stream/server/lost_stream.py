@@ -49,7 +49,8 @@ async def lost_cursors(log: EventLog, cursors: Iterable[Cursor], extent: StreamE
         Unreachable: a store is away.
     """
     places = {cursor[1:3] for cursor in cursors if cursor.last_seq}
-    lost = {place for place in places if not await extent.still_holds(log, *place)}
+    held = await asyncio.gather(*(extent.still_holds(log, *place) for place in places))
+    lost = {place for place, is_held in zip(places, held, strict=True) if not is_held}
     return [cursor for cursor in cursors if cursor[1:3] in lost]
 
 

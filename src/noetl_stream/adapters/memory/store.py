@@ -5,10 +5,11 @@ It behaves like the store on Postgres. Several servers of one test share one; no
 
 from __future__ import annotations
 
+import copy
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TypeVar
+from dataclasses import dataclass, field, fields
+from typing import NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
@@ -92,6 +93,15 @@ class MemoryTables:
     warnings: list[str] = field(default_factory=list)
 
 
+class MemoryDump(NamedTuple):
+    """What a :class:`MemoryStore` holds."""
+
+    tables: MemoryTables
+    fed: dict[tuple[int, int], tuple[int, bytes]]
+    fed_floor: dict[int, int]
+    letters: dict[str, DeadLetter]
+
+
 class MemoryStore:
     """A :class:`~noetl_stream.ports.store.Store`, which documents each method. Leases run by ``clock.monotonic_s``."""
 
@@ -111,6 +121,16 @@ class MemoryStore:
 
     async def close(self) -> None:
         """Keeps everything: another server of the same test may still use it."""
+
+    def dump(self) -> MemoryDump:
+        """A copy of everything."""
+        return copy.deepcopy(MemoryDump(self.tables, self.fed, self.fed_floor, self.dead_letters.letters))
+
+    def put_back(self, dump: MemoryDump) -> None:
+        """Makes everything as it was when the copy was made."""
+        tables, self.fed, self.fed_floor, self.dead_letters.letters = copy.deepcopy(dump)
+        for table in fields(tables):
+            setattr(self.tables, table.name, getattr(tables, table.name))
 
     # --- ticks ----------------------------------------------------------------------------------------------------
 
@@ -372,6 +392,10 @@ class MemoryStore:
         found = [row for row in self.tables.timers.values() if row.execution_id == execution_id]
         return sorted(found, key=lambda row: (row.due_ms, row.timer_id))
 
+    async def timers_in(self, partitions: Collection[int]) -> list[TimerRow]:
+        found = [row for row in self.tables.timers.values() if row.partition in partitions]
+        return sorted(found, key=lambda row: (row.due_ms, row.timer_id))
+
     async def stuck(self, limit: int) -> list[str]:
         timers = {execution_id for execution_id, _ in self.tables.timers}
         receivers = {row.execution_id for row in self.tables.inbox.values()}
@@ -392,6 +416,10 @@ class MemoryStore:
     async def live_executions(self, partitions: Collection[int]) -> dict[str, str]:
         rows = self.tables.executions.values()
         return {row.execution_id: row.digest for row in rows if row.finished_ms is None and row.partition in partitions}
+
+    async def resting_executions(self, partitions: Collection[int]) -> set[str]:
+        rows, live = self.tables.executions, await self.live_executions(partitions)
+        return {one for one in live if not rows[one].commands and rows[one].looks_into is None}
 
     async def newest_execution(self) -> str:
         return max(self.tables.executions, default="")
@@ -461,31 +489,31 @@ class MemoryDeadLetters:
 
     def __init__(self, put_back: Callable[[InboxRow], None]) -> None:
         self._put_back = put_back
-        self._letters: dict[str, DeadLetter] = {}
+        self.letters: dict[str, DeadLetter] = {}
 
     def __contains__(self, letter_id: object) -> bool:
-        return letter_id in self._letters
+        return letter_id in self.letters
 
     def write(self, row: DeadLetterRow) -> None:
         """Stores a letter, as the tick that skips its message does."""
-        self._letters[row.id] = DeadLetter(len(self._letters) + 1, row, "waiting", None, None)
+        self.letters[row.id] = DeadLetter(len(self.letters) + 1, row, "waiting", None, None)
 
     async def page(self, limit: int, before: int | None) -> list[DeadLetter]:
         waiting = [
             letter._replace(row=replace(letter.row, body=b""))
-            for letter in reversed(self._letters.values())
+            for letter in reversed(self.letters.values())
             if letter.state == "waiting" and (before is None or letter.number < before)
         ]
         return waiting[:limit]
 
     async def get(self, letter_id: str) -> DeadLetter | None:
-        return self._letters.get(letter_id)
+        return self.letters.get(letter_id)
 
     async def requeue(self, letter_id: str, by: str, at_ms: int) -> bool:
         letter = self._waiting(letter_id)
         if letter is None:
             return False
-        self._letters[letter_id] = letter._replace(state="requeued", settled_ms=at_ms, settled_by=by)
+        self.letters[letter_id] = letter._replace(state="requeued", settled_ms=at_ms, settled_by=by)
         if letter.row.source == "inbox":
             row = letter.row
             self._put_back(
@@ -498,11 +526,11 @@ class MemoryDeadLetters:
         if letter is None:
             return False
         row = replace(letter.row, body=b"")
-        self._letters[letter_id] = letter._replace(row=row, state="discarded", settled_ms=at_ms, settled_by=by)
+        self.letters[letter_id] = letter._replace(row=row, state="discarded", settled_ms=at_ms, settled_by=by)
         return True
 
     def _waiting(self, letter_id: str) -> DeadLetter | None:
-        letter = self._letters.get(letter_id)
+        letter = self.letters.get(letter_id)
         return letter if letter is not None and letter.state == "waiting" else None
 
 

@@ -232,12 +232,20 @@ class PostgresStore(Listing):
         rows = await self._database.fetch("objects_kept_for", execution_id=execution_id)
         return [row_of(ObjectUseRow, row) for row in rows]
 
+    async def timers_in(self, partitions: Collection[int]) -> list[TimerRow]:
+        rows = await self._database.fetch("timers_in", partition_ids=list(partitions))
+        return [row_of(TimerRow, row) for row in rows]
+
     async def stuck(self, limit: int) -> list[str]:
         return [row[0] for row in await self._database.fetch("stuck", limit=limit)]
 
     async def live_executions(self, partitions: Collection[int]) -> dict[str, str]:
         rows = await self._database.fetch("live_executions", partition_ids=list(partitions))
         return {row[0]: row[1] for row in rows}
+
+    async def resting_executions(self, partitions: Collection[int]) -> set[str]:
+        rows = await self._database.fetch("resting_executions", partition_ids=list(partitions))
+        return {row[0] for row in rows}
 
     async def newest_execution(self) -> str:
         return (await self._database.fetch("newest_execution"))[0][0] or ""

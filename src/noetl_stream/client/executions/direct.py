@@ -164,27 +164,39 @@ class DirectExecutions:
         return ExecutionPage([listed_document(row) for row in rows], following)
 
     async def get(self, execution_id: str) -> ExecutionDocument:
-        """``waits`` is ``None`` if the journal has more than :data:`DESCRIBED_EVENTS` entries."""
+        """``waits`` is ``None`` if the journal has more than :data:`DESCRIBED_EVENTS` entries, and the execution has
+        ended or has so many since its last snapshot.
+        """
         return await self._document(execution_id)
 
     async def _document(self, execution_id: str, *, with_waits: bool = True) -> ExecutionDocument:
         row = await self._row(execution_id)
         is_short = row.position <= DESCRIBED_EVENTS
         journal = await self._store.journal(execution_id, 0, None if is_short else 1)
-        waits = await self._waits(row, journal) if with_waits and is_short and row.finished_ms is None else ()
+        waits: Sequence[WaitDocument] | None = () if is_short else None
+        if with_waits and row.finished_ms is None:
+            waits = await self._waits(row, journal if is_short else None)
         notices = await self._notices(row, journal, is_whole=is_short)
         steps = summarize(journal) if is_short else await self._summaries.of(execution_id)
         now_ms = self._ports.clock.now_ms()
-        return execution_document(
-            row, journal, now_ms, steps=steps, waits=list(waits) if is_short else None, notices=notices
-        )
+        return execution_document(row, journal, now_ms, steps=steps, waits=waits, notices=notices)
 
-    async def _waits(self, row: ExecutionRow, journal: Sequence[StoredEvent]) -> Sequence[WaitDocument]:
+    async def _waits(self, row: ExecutionRow, journal: Sequence[StoredEvent] | None) -> Sequence[WaitDocument] | None:
+        """
+        Args:
+            journal: ``None`` if it is long.
+        """
+        from noetl_stream.client.executions.states import state_at
         from noetl_stream.client.executions.waits import awaited  # what has ended waits for nothing
         from noetl_stream.engine.replay import replay
 
-        state = replay(row.execution_id, journal)
-        return () if state is None else list(awaited(state, await self._plan(row)))
+        if journal is not None:
+            state = replay(row.execution_id, journal)
+        else:
+            state = await state_at(self._store, row.execution_id, row.position, DESCRIBED_EVENTS)
+        if state is None:
+            return None if journal is None else ()
+        return list(awaited(state, await self._plan(row)))
 
     async def wait(self, execution_id: str, timeout_s: float) -> ExecutionDocument:
         await self._row(execution_id)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from msgspec.structs import replace
 
@@ -22,6 +22,9 @@ from noetl_stream.testing.scenario.invariants import missed_decisions
 from noetl_stream.testing.simulation.faults import STEADY, FaultPlan
 from noetl_stream.testing.simulation.work import Job
 from noetl_stream.testing.simulation.world import KINDS, SimulatedWorld
+
+PUBLISHED_S: Final = 30.0
+"""After this time without faults all that is committed is published."""
 
 
 async def memory_problems(world: SimulatedWorld, server: Server) -> list[str]:
@@ -83,6 +86,7 @@ async def final_problems(faults: FaultPlan) -> list[str]:
         if execution_id not in clients.accepted:
             problems.append(f"{execution_id}: a child has not ended")
     problems += [f"{execution_id}: is stuck: nothing ends its wait" for execution_id in await world.store.stuck(100)]
+    await world.clock.sleep(PUBLISHED_S)
     problems += await rebuilt_differences(world.broker, world.store, world.catalog, KINDS)
     if standing := await world.broker.command_queue.present():
         problems.append(f"commands left in the queue: {sorted(standing)}")

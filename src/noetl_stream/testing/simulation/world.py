@@ -5,20 +5,17 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Coroutine, Iterator
-from copy import deepcopy
 from typing import Any
 
 from noetl_stream.adapters.memory.broker import MemoryBroker
 from noetl_stream.adapters.memory.catalog import MemoryCatalog
-from noetl_stream.adapters.memory.cursors import MemoryCursors
 from noetl_stream.adapters.memory.store import MemoryStore
-from noetl_stream.errors import Conflict, StreamLost, Unreachable
+from noetl_stream.errors import StreamLost, Unreachable
 from noetl_stream.model import codec, events
 from noetl_stream.model.composite import expanded
 from noetl_stream.model.events import Fact
 from noetl_stream.model.messages import Report
 from noetl_stream.ports.store import Store
-from noetl_stream.server.lost_stream import reconcile_cursors
 from noetl_stream.server.parts import ServerTimes, StateBounds
 from noetl_stream.server.server import Server
 from noetl_stream.testing.conformance.catalog import registered
@@ -114,7 +111,7 @@ class SimulatedWorld:
 
     def lose_tail(self, after_s: float, *, folded: int) -> None:
         """Kills all servers; ``after_s`` seconds later loses the messages that none has folded, and ``folded`` that
-        were; an operator then sets the cursors back, if need be, and starts the servers.
+        were; then starts as many.
         """
         self._begin(self._lose_tail(after_s, folded))
 
@@ -202,10 +199,10 @@ class SimulatedWorld:
 
     async def _put_postgres_back(self, ticks_s: float) -> None:
         async with self._recovering:
-            tables, through = deepcopy(self.store.tables), self.broker.event_log.end
+            dump, through = self.store.dump(), self.broker.event_log.end
             await self.clock.sleep(ticks_s)
             servers = self._kill_servers()
-            self.store.tables = tables
+            self.store.put_back(dump)
             self.touched |= self.under_way | {report.command_id for report in self.reports(through)}
             await self.clock.sleep(0.5)
             for _ in range(servers):
@@ -221,20 +218,9 @@ class SimulatedWorld:
         log.lose_tail(log.end - kept)
         self.broker.start()
         await self.clock.sleep(0.5)
-        while folded and not await self._set_cursors_back():
-            servers += self._kill_servers()
-            await self.clock.sleep(1.0)
         self.messages_before_look += log.end > kept
         for _ in range(servers):
             self.start("server")
-
-    async def _set_cursors_back(self) -> bool:
-        """Does what ``stream reconcile`` does; false if it cannot yet."""
-        try:
-            await reconcile_cursors(self.broker.event_log, MemoryCursors(self.store))
-        except (Conflict, Unreachable):
-            return False
-        return True
 
     def _kill_servers(self) -> int:
         servers = self.hosts("server")
