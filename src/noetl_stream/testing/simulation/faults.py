@@ -62,6 +62,8 @@ def kinds_of(seed: int) -> tuple[str, ...]:
         chosen += random.sample(TOUCHING, random.randint(1, 2))
     if seed % 16 in POISONED:
         chosen.append(POISONED[seed % 16])
+    if "answers lost" in chosen and "leases end" not in chosen:  # workers ask when they get a command again
+        chosen.append("leases end")
     if "postgres put back" in chosen:  # each store is rebuilt from the other: both at once are lost
         chosen = [kind for kind in chosen if not kind.endswith("tail lost")]
     return tuple(chosen)
@@ -153,7 +155,7 @@ class FaultPlan(FaultInjector):
             return self._happens("acks lost", 0.4)
         if what == subjects.STOP:
             return self._happens("stops lost", 0.5)
-        return what.startswith(f"{subjects.CLAIMED}.") and self._happens("answers lost", 0.4)
+        return what.startswith(f"{subjects.CLAIMED}.") and self._happens("answers lost", 0.7)
 
     def delay_s(self, host: SimulatedHost, subject: str) -> float:
         return self.random.uniform(0.1, 3) if self._happens("bus late", 0.3) else 0.0

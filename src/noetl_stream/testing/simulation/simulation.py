@@ -162,8 +162,7 @@ async def _run(story: Story, faults: _CheckingFaultPlan) -> SimulationReport:
     if faults.poison is not None:
         await world.clients.release(faults.poison)
         await _wait_until_quiescent(world, clients)
-    if "records late" in story.faults:
-        await world.clock.sleep(LATEST_S)
+    await world.clock.sleep(LATEST_S if "records late" in story.faults else POLL_S)  # until the last record is stored
     problems += await final_problems(faults)
     length_s = world.clock.monotonic_s()
     digest, constructs = _digest(world), await constructs_of(world)
