@@ -193,7 +193,7 @@ class Housekeeping:
         self._assignment = assignment
         self._reconciler = reconciler
         self._times = parts.times
-        self._ran_s = self._marked_s = self._reconciled_s = self._looks_again_s = float("-inf")
+        self._ran_s = self._marked_s = self._compared_s = self._reconciled_s = self._looks_again_s = float("-inf")
 
     async def run(self, now_s: float) -> None:
         """Runs the jobs due at ``now_s`` of the monotonic clock."""
@@ -216,6 +216,8 @@ class Housekeeping:
             self._assignment.changed or now_s - self._reconciled_s >= self._times.reconcile_s
         ):
             await self._reconcile(now_s)
+        elif len(self._parts.ownership) and now_s - self._compared_s >= self._times.compare_s:
+            await self._compare(now_s)
 
     async def _balance(self, now_s: float) -> None:
         share = self._parts.ownership.fair_share(now_s)
@@ -236,8 +238,12 @@ class Housekeeping:
     async def _reconcile(self, now_s: float) -> None:
         self._reconciled_s = now_s
         self._assignment.changed = False
-        await self._assignment.give_up_lost()
+        await self._compare(now_s)
         await self._reconciler.list_missing(self._parts.executions, self._parts.publications.commands_under_way())
+
+    async def _compare(self, now_s: float) -> None:
+        self._compared_s = now_s
+        await self._assignment.give_up_lost()
 
 
 log = logging.getLogger(__name__)

@@ -54,6 +54,7 @@ class ServerTimes:
     """Intervals in seconds. Reconcile also runs after every takeover.
 
     ``lease_s``: the shortest lease, for stores that answer soon; ``silence_s``: how long EVENTS may be silent then.
+    ``compare_s``: how often what was folded is compared with EVENTS.
     ``mark_s``: how often published ticks and the cursors of idle partitions are written.
     ``feed_keep_s``: how long the whole feed can be resumed; older parts are trimmed.
     """
@@ -61,6 +62,7 @@ class ServerTimes:
     lease_s: float = 6.0
     housekeeping_s: float = 0.5
     mark_s: float = 1.0
+    compare_s: float = 5.0
     reconcile_s: float = 10.0
     silence_s: float = 7.0
     retry_s: float = 0.5
