@@ -8,7 +8,7 @@ SEEDS ?= 100000
 # Container images often set it, and then every process compiles all that it imports, for half a second.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test verify simulate upgrade bench check docs wheel sbom lock clean
+.PHONY: help demo test verify simulate hostile upgrade bench check docs wheel sbom lock clean
 
 help:  ## Show these targets
 	@sed -n 's/^\([a-z]*\):.*## /\1: /p' Makefile
@@ -24,6 +24,9 @@ verify: .venv/ready  ## Run all tests, the random ones with EFFORT times the cas
 
 simulate: .venv/ready  ## Simulate SEEDS seeds of servers, workers and clients under faults; 100,000 take hours
 	$(BIN)/python -m noetl_stream.testing.simulation --seeds $(SEEDS)
+
+hostile: .venv/ready  ## Write a million hostile messages into running servers, at EFFORT=50; takes a quarter of an hour
+	NOETL_TEST_EFFORT=$(EFFORT) $(BIN)/python -m pytest -n 0 -m "" -q tests/journeys/test_journey_hostile.py
 
 upgrade: .venv/ready  ## Replace the roles of the previous release, or of FROM, by these and back, under load
 	NOETL_TEST_UPGRADE_FROM=$(FROM) $(BIN)/python -m pytest -n 0 -q -m '' tests/releases/test_rolling_upgrade.py

@@ -42,6 +42,7 @@ from noetl_stream.server.credentials import SecretsResponder
 from noetl_stream.server.formats import Formats
 from noetl_stream.server.parts import ServerTimes, StateBounds
 from noetl_stream.server.server import Server
+from noetl_stream.server.upkeep import Upkeep
 from noetl_stream.settings.grants import GrantsFile
 from noetl_stream.testing.conformance.catalog import registered
 from noetl_stream.testing.keys import OBJECT_KEYS, SIGNER
@@ -79,6 +80,7 @@ class Stage:
         self.secrets: SecretsResponder | None = None
         self.evaluator: Evaluator = MemoryEvaluator()
         self.grants: GrantsFile | None = None
+        self.upkeep: Upkeep | None = None
         self.states = StateBounds()
 
     def host(self, role: str, injector: FaultInjector | None = None) -> SimulatedHost:
@@ -105,6 +107,7 @@ class Stage:
             evaluator=self.evaluator,
             secrets=self.secrets,
             grants=self.grants,
+            upkeep=self.upkeep,
             states=self.states,
             formats=Formats(reads),
         )
@@ -249,7 +252,7 @@ class Stage:
     def records(self) -> list[JournalRecord]:
         """The decided messages of EVENTS."""
         stored = self.broker.event_log.stored
-        return [codec.decode_record(one.message.body) for one in stored if not one.is_input]
+        return [codec.decode_record(one.message.body) for one in stored if one.message.subject.endswith(".decided")]
 
     def asker(self, command: StepCommand) -> Asker:
         """What a worker asks that has this command."""

@@ -31,6 +31,9 @@ RENEWALS: Final = 3
 ATTEMPTS: Final = 12
 """After a failure it is tried so often."""
 
+PATIENCE: Final = 1 / 2
+"""For this part of a lease an answer to its renewal is awaited: ten round trips, if it is as short as it may be."""
+
 GIVE_BACK_AFTER: Final = 2 / 3
 """A lease that could not be renewed for this part of its length is given back."""
 
@@ -93,8 +96,9 @@ class PartitionLeaseKeeper:
             NotReady: a server lives that cannot read what this one writes.
         """
         await self._learn_formats()
-        for _ in range(2):
-            await self._store.lease_clock_ms()  # connects, and prepares the statement, which takes longer
+        for _ in range(2):  # connects, and prepares the statements, which takes longer
+            await self._store.lease_clock_ms()
+            await self._store.renew(self._parts.owner, [], self.lease_s)
         await asyncio.gather(self._ask_clock(), self._reach_nats())
 
     async def run(self) -> None:
@@ -159,7 +163,7 @@ class PartitionLeaseKeeper:
         self._silences = 0
         reason = "no answer in time"
         try:
-            if await result_until(self._renew(held), self._clock.sleep(self.lease_s / RENEWALS)):
+            if await result_until(self._renew(held), self._clock.sleep(PATIENCE * self.lease_s)):
                 self._renewed_s, self._complaint = now_s, ""
                 return True
         except NoetlError as error:

@@ -15,7 +15,7 @@ from noetl_stream.ports.cursors import Cursor
 from noetl_stream.ports.dead_letters import storable_text
 from noetl_stream.ports.event_log import EventLog
 from noetl_stream.ports.store import PartitionAdvance, PartitionLease, Store
-from noetl_stream.server.lost_stream import StreamExtent, lost_cursors, refuse_stream_of_others, repairs_of
+from noetl_stream.server.lost_stream import StreamExtent, accept_head, lost_cursors, refuse_stream_of_others, repairs_of
 
 log = logging.getLogger(__name__)
 
@@ -230,7 +230,8 @@ class PartitionOwnership:
             self._grown.clear()
 
     async def give_up_lost(self) -> set[int]:
-        """Repairs the partitions whose last folded message EVENTS no longer holds, forgets them and returns them.
+        """Repairs the partitions whose last folded message EVENTS no longer holds, forgets them and returns them. So it
+        does with partitions that turn out to be lost to another server.
 
         Raises:
             StreamLost: EVENTS is another database's.
@@ -290,16 +291,24 @@ class PartitionOwnership:
             return set()
         extent = await StreamExtent.of(self._log)
         lost = await lost_cursors(self._log, cursors, extent)
-        if lost:
+        owned = await self._still_owned([cursor.partition for cursor in lost]) if lost else set()
+        mine = [cursor for cursor in lost if cursor.partition in owned]
+        if mine:
             await refuse_stream_of_others(self._log, self._store)
-            repairs = await repairs_of(self._log, lost, extent)
+            repairs = await repairs_of(self._log, mine, extent)
             log.error(
                 "EVENTS holds sequences %d to %d and has lost what %d partitions folded, or was made anew: reading on "
                 "from %d, and publishing the lost records again",
-                *extent, len(lost), min(one.last_seq for one in repairs),
+                *extent, len(mine), min(one.last_seq for one in repairs),
             )  # fmt: skip
+            await accept_head(extent, self._store.cursors)
             await self._store.cursors.repair(repairs, self.owner)
         return {cursor.partition for cursor in lost}
+
+    async def _still_owned(self, partitions: Collection[int]) -> set[int]:
+        """Those that no other server has got unnoticed: it may have moved on, and EVENTS may be trimmed up to there."""
+        views = await self._store.read_partitions(partitions)
+        return {view.id for view in views if view.owner == self.owner}
 
 
 def _epochs(leases: Iterable[PartitionLease]) -> list[tuple[int, int]]:

@@ -49,7 +49,7 @@ from noetl_stream.server.execution_cache import LOADED_AT_ONCE, OwedCommand
 from noetl_stream.server.fold import FREEING, Fold
 from noetl_stream.server.formats import Formats
 from noetl_stream.server.grants import granted
-from noetl_stream.server.housekeeping import Housekeeping, PartitionAssignment, trim_feed
+from noetl_stream.server.housekeeping import Housekeeping, PartitionAssignment
 from noetl_stream.server.inputs import Input as OwnInput
 from noetl_stream.server.leases import PartitionLeaseKeeper
 from noetl_stream.server.parts import ServerParts, ServerPorts, ServerTimes, StateBounds
@@ -62,6 +62,9 @@ from noetl_stream.server.schemas import with_schemas
 from noetl_stream.server.tick import PendingTick
 
 log = logging.getLogger(__name__)
+
+UPKEEP: Final = 0
+"""The owner of this partition does what one server does for all."""
 
 _execution_of: Final = attrgetter("execution_id")
 
@@ -117,7 +120,10 @@ class Server(ServerParts):
         presence, _, _ = await asyncio.gather(
             self.ports.bus.listen(subjects.SERVERS, self._on_presence), self.inbox.open(), self.responder.open()
         )
-        lasting = [asyncio.ensure_future(trim_feed(self.ports.feed, self.ports.clock, self.times.feed_keep_s))]
+        lasting: list[asyncio.Future[None]] = []
+        if self.ports.upkeep is not None:
+            upkeep = self.ports.upkeep.run(self.times.feed_keep_s, lambda: self.ownership.get(UPKEEP) is not None)
+            lasting.append(asyncio.ensure_future(upkeep))
         refusals = self.ports.secrets.refusals if self.ports.secrets is not None else None
         if refusals is not None:
             lasting.append(asyncio.ensure_future(refusals.record_left_out()))

@@ -28,6 +28,7 @@ MIN_PAYLOAD = 4 * 1024 * 1024
 
 class _StreamState(msgspec.Struct):
     messages: int = 0
+    bytes: int = 0
     first_seq: int = 0
     last_seq: int = 0
     subjects: dict[str, int] | None = None

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from noetl_stream.client.access import Recorded, unrecorded
-from noetl_stream.client.executions.delete import delete_execution
 from noetl_stream.client.executions.documents import (
     error_of,
     event_document,
@@ -18,6 +18,7 @@ from noetl_stream.client.executions.documents import (
 )
 from noetl_stream.client.executions.follow import until_begun, until_ended
 from noetl_stream.client.executions.notices import Notices, notices_of, read_notices, undeclared_workload
+from noetl_stream.client.executions.objects import delete_by_server
 from noetl_stream.client.executions.prepare import CheckedText, PlaybookChecker, find_playbook
 from noetl_stream.client.executions.run_workers import RunWorkers
 from noetl_stream.client.executions.step_runs import StepSummaries, iterations_page, step_runs, summarize
@@ -44,6 +45,7 @@ from noetl_stream.ports.blobs import Blobs
 from noetl_stream.ports.bus import Bus
 from noetl_stream.ports.catalog import Catalog
 from noetl_stream.ports.clock import Clock
+from noetl_stream.ports.deletion import delete_execution
 from noetl_stream.ports.operations.cluster import Cluster
 from noetl_stream.ports.operations.executions import (
     AcceptedDocument,
@@ -164,27 +166,39 @@ class DirectExecutions:
         return ExecutionPage([listed_document(row) for row in rows], following)
 
     async def get(self, execution_id: str) -> ExecutionDocument:
-        """``waits`` is ``None`` if the journal has more than :data:`DESCRIBED_EVENTS` entries."""
+        """``waits`` is ``None`` if the journal has more than :data:`DESCRIBED_EVENTS` entries, and the execution has
+        ended or has so many since its last snapshot.
+        """
         return await self._document(execution_id)
 
     async def _document(self, execution_id: str, *, with_waits: bool = True) -> ExecutionDocument:
         row = await self._row(execution_id)
         is_short = row.position <= DESCRIBED_EVENTS
         journal = await self._store.journal(execution_id, 0, None if is_short else 1)
-        waits = await self._waits(row, journal) if with_waits and is_short and row.finished_ms is None else ()
+        waits: Sequence[WaitDocument] | None = () if is_short else None
+        if with_waits and row.finished_ms is None:
+            waits = await self._waits(row, journal if is_short else None)
         notices = await self._notices(row, journal, is_whole=is_short)
         steps = summarize(journal) if is_short else await self._summaries.of(execution_id)
         now_ms = self._ports.clock.now_ms()
-        return execution_document(
-            row, journal, now_ms, steps=steps, waits=list(waits) if is_short else None, notices=notices
-        )
+        return execution_document(row, journal, now_ms, steps=steps, waits=waits, notices=notices)
 
-    async def _waits(self, row: ExecutionRow, journal: Sequence[StoredEvent]) -> Sequence[WaitDocument]:
+    async def _waits(self, row: ExecutionRow, journal: Sequence[StoredEvent] | None) -> Sequence[WaitDocument] | None:
+        """
+        Args:
+            journal: ``None`` if it is long.
+        """
+        from noetl_stream.client.executions.states import state_at
         from noetl_stream.client.executions.waits import awaited  # what has ended waits for nothing
         from noetl_stream.engine.replay import replay
 
-        state = replay(row.execution_id, journal)
-        return () if state is None else list(awaited(state, await self._plan(row)))
+        if journal is not None:
+            state = replay(row.execution_id, journal)
+        else:
+            state = await state_at(self._store, row.execution_id, row.position, DESCRIBED_EVENTS)
+        if state is None:
+            return None if journal is None else ()
+        return list(awaited(state, await self._plan(row)))
 
     async def wait(self, execution_id: str, timeout_s: float) -> ExecutionDocument:
         await self._row(execution_id)
@@ -289,7 +303,7 @@ class DirectExecutions:
     async def delete(self, execution_id: str, by: str) -> None:
         async with self._recorded("deleteExecution", execution_id, by):
             await self._ended(execution_id)
-            await delete_execution(self._store, self._ports.bus, execution_id)
+            await delete_execution(self._store, partial(delete_by_server, self._ports.bus), execution_id)
 
     def _request(
         self,

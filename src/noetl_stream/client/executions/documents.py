@@ -50,7 +50,7 @@ def execution_document(
     now_ms: int,
     *,
     steps: list[StepSummaryDocument],
-    waits: list[WaitDocument] | None,
+    waits: Sequence[WaitDocument] | None,
     notices: Notices | None,
 ) -> ExecutionDocument:
     """An execution in full.
@@ -81,7 +81,7 @@ def execution_document(
         rerun_of=row.rerun_of,
         parent=None if parent is None else ParentExecutionDocument(parent.execution_id, parent.step_run_id),
         steps=steps,
-        waits=waits,
+        waits=None if waits is None else list(waits),
     )
 
 

@@ -12,7 +12,6 @@ from typing import Any, Final
 
 import msgspec  # XX dataclass, field
 
-from noetl_stream.client.executions.journals import EVENTS_AT_ONCE, pieces
 from noetl_stream.client.paging import page_of
 from noetl_stream.lru import LruCache
 from noetl_stream.model import codec
@@ -38,6 +37,7 @@ from noetl_stream.model.events import (
 )
 from noetl_stream.model.outcome import ErrorInfo, Outcome, Payload
 from noetl_stream.model.status import RunStatus
+from noetl_stream.ports.journal import EVENTS_AT_ONCE, pieces
 from noetl_stream.ports.operations.executions import (
     IterationDocument,
     IterationPage,

@@ -447,6 +447,7 @@ class StoreConformance(
     SuspicionConformance,
     CommitConformance,
     ReadingConformance,
+    ServerConformance,
     SnapshotConformance,
     WaitingConformance,
     ObjectUseConformance,

@@ -18,6 +18,7 @@ from noetl_stream.server.credentials import SecretsResponder
 from noetl_stream.server.formats import Formats
 from noetl_stream.server.parts import ServerPorts, ServerTimes, StateBounds
 from noetl_stream.server.server import Server
+from noetl_stream.server.upkeep import Upkeep
 from noetl_stream.settings.grants import GrantsFile
 from noetl_stream.testing.keys import CAPABILITIES, OBJECT_KEYS, SIGNER
 from noetl_stream.testing.simulation.host import SimulatedHost
@@ -39,6 +40,7 @@ def server_on(
     evaluator: Evaluator | None = None,
     secrets: SecretsResponder | None = None,
     grants: GrantsFile | None = None,
+    upkeep: Upkeep | None = None,
     states: StateBounds | None = None,
     formats: Formats | None = None,
 ) -> Server:
@@ -56,6 +58,7 @@ def server_on(
         signer=SIGNER,
         secrets=secrets,
         grants=grants,
+        upkeep=upkeep,
     )
     return Server(host.name, ports, kinds, times, limits, checker=check_once, states=states, formats=formats)
 
