@@ -1,0 +1,79 @@
+"""What must hold of executions after faults: all ended, none twice in the books, effects as often as faults explain."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+
+from fault_stack import FaultStack
+from fault_work import Job
+
+from noetl_stream.model import codec
+from noetl_stream.ports.journal import events_of
+from noetl_stream.ports.store import ExecutionRow, StoredEvent
+
+Explained = Callable[[Sequence[float]], bool]
+"""Whether faults explain that an effect happened at each of these times."""
+
+AT_ONCE = 200
+
+
+async def problems(stack: FaultStack, jobs: Mapping[str, Job], explained: Explained) -> list[str]:
+    """What is wrong with these executions, each a job that has ended.
+
+    Args:
+        jobs: By execution.
+    """
+    found: list[str] = []
+    store, ids = stack.connected.store, list(jobs)
+    for part in (ids[at : at + AT_ONCE] for at in range(0, len(ids), AT_ONCE)):
+        rows = await store.executions(part)
+        journals = await store.journals(dict.fromkeys(part, 0))
+        for one in part:
+            journal = list(events_of(one, journals[one]))
+            wrong = [*_row_problems(rows.get(one), jobs[one]), *_journal_problems(rows.get(one), journal, jobs[one])]
+            wrong += _effect_problems(stack.ledger.effects.get(one, {}), jobs[one], explained)
+            found += [f"{one} ({jobs[one].name}): {text}" for text in wrong]
+    found += [f"{one}: waits for nothing" for one in await store.stuck(100)]
+    return found
+
+
+def repeated(stack: FaultStack, jobs: Mapping[str, Job]) -> int:
+    """How many effects of these executions happened more than once."""
+    return sum(len(times) > 1 for one in jobs for times in stack.ledger.effects.get(one, {}).values())
+
+
+def _row_problems(row: ExecutionRow | None, job: Job) -> list[str]:
+    if row is None or row.finished_ms is None:
+        return ["has not ended"]
+    result = codec.decode_json(codec.decode_payload(row.result).value) if row.result else None
+    if (row.status, result) == (job.status, job.result):
+        return []
+    return [f"is {row.status} with {result!r}, not {job.status} with {job.result!r}; {row.error!r}"]
+
+
+def _journal_problems(row: ExecutionRow | None, journal: Sequence[StoredEvent], job: Job) -> list[str]:
+    found = []
+    positions = [event.position for event in journal]
+    if positions != list(range(1, (row.position if row is not None else 0) + 1)):
+        found.append(f"its journal has the positions {positions}")
+    if (ended := sum(event.name == "step.done" for event in journal)) != job.steps:
+        found.append(f"{ended} steps ended, not {job.steps}")
+    runs = Counter((event.step_run_id, *_task_of(event)) for event in journal if event.name == "task.processed")
+    found += [f"{run} was processed {count} times" for run, count in runs.items() if count > 1]
+    return found
+
+
+def _task_of(event: StoredEvent) -> tuple[str, str, int]:
+    fact = codec.decode_json(event.data)
+    return fact["task"], str(fact.get("path", ())), fact.get("attempt", 1)
+
+
+def _effect_problems(effects: Mapping[str, Sequence[float]], job: Job, explained: Explained) -> list[str]:
+    found = [] if len(effects) == job.effects else [f"{len(effects)} effects, not {job.effects}"]
+    found += [
+        f"the effect {key} happened {len(times)} times, and no fault explains that"
+        for key, times in effects.items()
+        if len(times) > 1 and not explained(times)
+    ]
+    return found
