@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from fault_stack import FaultStack
 from fault_work import Job
@@ -18,11 +18,14 @@ Explained = Callable[[Sequence[float]], bool]
 AT_ONCE = 200
 
 
-async def problems(stack: FaultStack, jobs: Mapping[str, Job], explained: Explained) -> list[str]:
+async def problems(
+    stack: FaultStack, jobs: Mapping[str, Job], explained: Explained, may_fail: Collection[str] = ()
+) -> list[str]:
     """What is wrong with these executions, each a job that has ended.
 
     Args:
         jobs: By execution.
+        may_fail: Jobs that may have failed, because a store has lost what they need.
     """
     found: list[str] = []
     store, ids = stack.connected.store, list(jobs)
@@ -30,11 +33,13 @@ async def problems(stack: FaultStack, jobs: Mapping[str, Job], explained: Explai
         rows = await store.executions(part)
         journals = await store.journals(dict.fromkeys(part, 0))
         for one in part:
-            journal = list(events_of(one, journals[one]))
-            wrong = [*_row_problems(rows.get(one), jobs[one]), *_journal_problems(rows.get(one), journal, jobs[one])]
+            journal, row = list(events_of(one, journals[one])), rows.get(one)
+            if jobs[one].name in may_fail and row is not None and row.status == "failed":
+                continue
+            wrong = [*_row_problems(row, jobs[one]), *_journal_problems(row, journal, jobs[one])]
             wrong += _effect_problems(stack.ledger.effects.get(one, {}), jobs[one], explained)
             found += [f"{one} ({jobs[one].name}): {text}" for text in wrong]
-    found += [f"{one}: waits for nothing" for one in await store.stuck(100)]
+    found += [f"{one}: waits for nothing" for one in await store.stuck(100) if one in jobs]
     return found
 
 
@@ -57,7 +62,7 @@ def _journal_problems(row: ExecutionRow | None, journal: Sequence[StoredEvent], 
     positions = [event.position for event in journal]
     if positions != list(range(1, (row.position if row is not None else 0) + 1)):
         found.append(f"its journal has the positions {positions}")
-    if (ended := sum(event.name == "step.done" for event in journal)) != job.steps:
+    if (ended := sum(event.name in ("step.done", "loop.done") for event in journal)) != job.steps:
         found.append(f"{ended} steps ended, not {job.steps}")
     runs = Counter((event.step_run_id, *_task_of(event)) for event in journal if event.name == "task.processed")
     found += [f"{run} was processed {count} times" for run, count in runs.items() if count > 1]
