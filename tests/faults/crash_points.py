@@ -35,7 +35,7 @@ CALLS: Final = (
     Call("server.issue commands", "nats.command_queue:NatsCommandQueue.issue", "chain"),
     Call("server.withdraw commands", "nats.command_queue:NatsCommandQueue.withdraw", "cancelled"),
     Call("server.answer", "nats.bus:NatsBus.send", "chain"),
-    Call("server.put a gathered result", "nats.blobs:NatsBlobs.put", "loop"),
+    Call("server.put a gathered result", "nats.blobs:NatsBlobs.put", "wide"),
     Call("server.renew its leases", "postgres.store:PostgresStore.renew", "chain"),
     Call("server.take partitions", "postgres.store:PostgresStore.take_over", "start"),
     Call("server.fence the queue", "nats.command_queue:NatsCommandQueue.fence", "start"),

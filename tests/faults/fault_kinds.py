@@ -8,7 +8,7 @@ import os
 import shutil
 import signal
 import subprocess
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,16 +25,17 @@ from nats_process import NatsCluster
 from noetl_stream.adapters.nats.connection import NatsConnection
 from noetl_stream.errors import NoetlError
 from noetl_stream.model import codec
-from noetl_stream.model.ids import digest_of
-from noetl_stream.ports.permissions import ADMIN, SERVER
+from noetl_stream.model.ids import PARTITIONS, digest_of
+from noetl_stream.ports.permissions import ADMIN, SERVER, worker_identity
 from noetl_stream.ports.subjects import COMMANDS, EVENTS, RESULTS
 from noetl_stream.sealing.keys import key_ring
 from noetl_stream.sealing.signing import Signer
 from noetl_stream.settings.environment import ACCESS_KEY_VARIABLE
-from noetl_stream.wiring import ensure_all_streams, reconcile_stream
+from noetl_stream.wiring import connect_to_nats, ensure_all_streams, reconcile_stream
 from slow_line import SlowLine
 
 HOSTILE_AT_ONCE: Final = 40
+DOUBLED_AT_ONCE: Final = 60
 FAR_S: Final = 0.15
 KEPT_FREE_BYTES: Final = 64 * 1024
 MENDED_WITHIN_S: Final = 60.0
@@ -58,16 +59,20 @@ class Faults:
     Attributes:
         disks: Small file systems by the server that stores on them; empty where none can be mounted.
         cluster: Of the NATS, if it is not the embedded one.
+        spared: Roles that are never killed.
         lost_objects: Whether the bucket of objects was deleted, so that a large result may be lost.
     """
 
     def __init__(self, stack: FaultStack, disks: Mapping[str, Path], cluster: NatsCluster | None = None) -> None:
         self.stack, self.disks, self.cluster = stack, disks, cluster
+        self.spared: Collection[str] = ()
         self.lost_objects = False
 
     # --- processes ----------------------------------------------------------------------------------------------------
 
     async def kill_role(self, role: Role) -> None:
+        if role.name in self.spared:
+            role = self.stack.of_kind(role.kind)[-1]
         with contextlib.suppress(ProcessLookupError):
             kill(role.pid)
 
@@ -188,6 +193,25 @@ class Faults:
         key, job = f"doubled-{dice.getrandbits(64):x}", JOBS["chain"]
         first, second = await asyncio.gather(self.stack.submit(job, key), self.stack.submit(job, key))
         assert first == second
+
+    async def double_reports(self, dice: Random) -> None:
+        """The last reports of workers once more, as if their acknowledgements were lost for long."""
+        with contextlib.suppress(NoetlError, TimeoutError):  # another fault has cut it off
+            server = await connect_to_nats(self.stack.endpoint(SERVER), name="faults")
+            worker = await connect_to_nats(self.stack.endpoint(worker_identity("default")), name="faults")
+            try:
+                after = await server.log.last_sequence() - DOUBLED_AT_ONCE
+                reader = await server.log.open_reader(range(PARTITIONS), max(0, after))
+                async with asyncio.timeout(MENDED_WITHIN_S):
+                    read = await reader.next_batch(DOUBLED_AT_ONCE)
+                for one in read:
+                    if b'"type":"report"' in one.body:
+                        message_id = f"doubled-{dice.getrandbits(64):x}"
+                        await worker.log.publish_report(one.execution_id, "default", message_id, one.body)
+                await reader.close()
+            finally:
+                await server.close()
+                await worker.close()
 
     async def send_hostile(self, dice: Random) -> None:
         """Messages that are well signed and wrong inside, about an execution of nobody's."""
@@ -314,6 +338,7 @@ TOUCHING: Final = (
     Kind("EVENTS deleted", lambda faults, dice, s: faults.delete_stream(EVENTS, s), "stream"),
     Kind("objects deleted", lambda faults, dice, s: faults.delete_stream(RESULTS, s), "stream"),
     Kind("consumers deleted", lambda faults, dice, _: faults.delete_consumer(), "stream"),
+    Kind("reports doubled", lambda faults, dice, _: faults.double_reports(dice)),
     Kind("hostile messages", lambda faults, dice, _: faults.send_hostile(dice), "stream"),
 )
 

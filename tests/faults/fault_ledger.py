@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections import defaultdict
 from collections.abc import AsyncIterator
@@ -10,6 +11,9 @@ from contextlib import asynccontextmanager
 from aiohttp import web
 
 MAX_BODY_BYTES = 1024 * 1024
+
+TAKES_S = 0.2
+"""How long an answer takes, so that faults strike between an effect and its report."""
 
 
 class Ledger:
@@ -27,6 +31,7 @@ class Ledger:
         body = await request.json()
         key = request.headers["Idempotency-Key"]
         self.effects[request.match_info["execution"]][key].append(time.monotonic())
+        await asyncio.sleep(TAKES_S)
         return web.json_response({"n": body["n"] + 1})
 
     @asynccontextmanager

@@ -35,7 +35,7 @@ from noetl_stream.settings.environment import Settings
 from noetl_stream.wiring import ensure_all_streams
 
 COUNTS: Final = {"server": 2, "worker": 2, "gateway": 1}
-IN_FLIGHT: Final = 6
+IN_FLIGHT: Final = 8
 SHORTEST_S, LONGEST_S = 0.3, 4.0
 GAP_S: Final = 1.0
 AT_ONCE: Final = 2
@@ -75,14 +75,14 @@ class Round(NamedTuple):
     problems: list[str]
 
 
-def drawn(seed: int, kinds: Sequence[Kind], count: int) -> list[Stroke]:
-    """The strokes of a round; each kind comes before any comes twice."""
+def drawn(seed: int, kinds: Sequence[Kind], count: int, gap_s: float = GAP_S) -> list[Stroke]:
+    """So many strokes, ``gap_s`` apart on average; each kind comes before any comes twice."""
     dice = Random(seed)
     order: list[Kind] = []
     while len(order) < count:
         order += dice.sample(kinds, len(kinds))
     return [
-        Stroke(dice.uniform(0, 2 * GAP_S), kind, dice.uniform(SHORTEST_S, LONGEST_S), dice.getrandbits(32))
+        Stroke(dice.uniform(0, 2 * gap_s), kind, dice.uniform(SHORTEST_S, LONGEST_S), dice.getrandbits(32))
         for kind in order[:count]
     ]
 
@@ -95,7 +95,7 @@ class Weather:
         self._struck: list[Struck] = []
         self._numbers = 0
 
-    async def round(self, strokes: Sequence[Stroke], jobs_seed: int) -> Round:
+    async def round(self, strokes: Sequence[Stroke], jobs_seed: int, at_once: int = AT_ONCE) -> Round:
         """Strikes while executions run, and returns once all have ended."""
         jobs: dict[str, Job] = {}
         calm, first = asyncio.Event(), len(self._struck)
@@ -103,7 +103,7 @@ class Weather:
             asyncio.create_task(self._feed(jobs, Random(jobs_seed + line), calm)) for line in range(IN_FLIGHT)
         ]
         async with asyncio.TaskGroup() as striking:
-            free = asyncio.Semaphore(AT_ONCE)
+            free = asyncio.Semaphore(at_once)
             for stroke in strokes:
                 await asyncio.sleep(stroke.gap_s)
                 await free.acquire()
@@ -114,7 +114,7 @@ class Weather:
             await asyncio.gather(*feeding)
         left = await ended(self.stack, list(jobs), CALM_WITHIN_S)
         calm_s = time.monotonic() - began_s
-        may_fail = {"large"} if self.faults.lost_objects else set()
+        may_fail = {"large", "wide"} if self.faults.lost_objects else set()
         found = await persist(lambda: problems(self.stack, jobs, self._explains, may_fail))
         self.faults.lost_objects = False
         effects = sum(len(times) for one in jobs for times in self.stack.ledger.effects[one].values())
@@ -212,12 +212,13 @@ async def storm(seed: int, faults: int, per_round: int, only_round: int | None =
             continue
         async with opened() as weather:
             for number in chosen:
-                what, kinds = "cluster", CLUSTERED
+                what, kinds, at_once = "cluster", CLUSTERED, 1  # two of three servers are needed
                 if opened is single_stack:
-                    what, kinds = ("servers", SERVER_SIDE) if number % 2 else ("all", (*SERVER_SIDE, *TOUCHING))
+                    at_once, (what, kinds) = AT_ONCE, ("servers", SERVER_SIDE) if number % 2 else ("all", (*SERVER_SIDE, *TOUCHING))
                     kinds = tuple(one for one in kinds if weather.faults.disks or "disk" not in one.name)
                 count = min(per_round, faults - number * per_round)
-                done = await weather.round(drawn(seed * 1_000 + number, kinds, count), seed * 1_000 + number)
+                strokes = drawn(seed * 1_000 + number, kinds, count)
+                done = await weather.round(strokes, seed * 1_000 + number, at_once)
                 rounds.append(done)
                 print(_shown(number, seed, what, done), *done.problems, sep="\n  ", flush=True)
     return rounds

@@ -58,6 +58,16 @@ def _loop() -> Job:
     return job("loop", steps, {"found": sum(range(1, ITERATIONS + 1))}, ITERATIONS)
 
 
+def _wide() -> Job:
+    """A server gathers its results into an object, for the step that reads them."""
+    loop = {"in": list(range(ITERATIONS)), "iterator": "n", "spec": {"mode": "parallel"}}
+    steps = [
+        {"step": "each", "loop": loop, "tool": {"kind": "python", "code": f"result = 'x' * {LARGE}"}, **then("count")},
+        {"step": "count", "tool": effect("{{ each | length }}")},
+    ]
+    return job("wide", steps, ITERATIONS + 1, 1, "{{ count.data.n }}")
+
+
 def _large() -> Job:
     steps = [
         {"step": "make", "tool": {"kind": "python", "code": f"result = 'x' * {LARGE}"}, **then("measure")},
@@ -85,7 +95,7 @@ def _branches() -> Job:
     return job("branches", steps, 6, 3, "{{ both.data.n }}")
 
 
-JOBS: Final = {one.name: one for one in (_chain(), _loop(), _large(), _waiting(), _branches())}
+JOBS: Final = {one.name: one for one in (_chain(), _loop(), _wide(), _large(), _waiting(), _branches())}
 
 
 def named(one: Job, name: str) -> Job:
