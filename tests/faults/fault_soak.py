@@ -18,6 +18,7 @@ import psutil
 from fault_kinds import SERVER_SIDE, TOUCHING, Faults
 from fault_storm import Round, drawn, single_stack
 
+from noetl_stream.concurrency import end_tasks
 from noetl_stream.errors import NoetlError
 from noetl_stream.model import codec
 from noetl_stream.ports.subjects import COMMANDS, EVENTS
@@ -83,9 +84,9 @@ class Sampler:
 
     async def run(self) -> None:
         while True:
+            await asyncio.sleep(EVERY_S)
             with contextlib.suppress(NoetlError, OSError, asyncpg.PostgresError, asyncpg.InterfaceError, TimeoutError):
                 self._note(self._of_processes() | await asyncio.wait_for(self._of_stores(), EVERY_S))
-            await asyncio.sleep(EVERY_S)
 
     def figures(self) -> list[Figure]:
         return [_figure(name, self._series[name]) for name in BOUNDS]
@@ -137,7 +138,7 @@ async def soak(seed: int, minutes: float) -> tuple[Round, list[Figure]]:
         sampler = Sampler(weather.faults)
         sampling = asyncio.create_task(sampler.run())
         done = await weather.round(drawn(seed, kinds, round(minutes * 60 / GAP_S), GAP_S), seed)
-        sampling.cancel()
+        await end_tasks([sampling])
         return done, sampler.figures()
 
 
