@@ -36,8 +36,8 @@ async def problems(
             journal, row = list(events_of(one, journals[one])), rows.get(one)
             if jobs[one].name in may_fail and row is not None and row.status == "failed":
                 continue
-            wrong = [*_row_problems(row, jobs[one]), *_journal_problems(row, journal, jobs[one])]
-            wrong += _effect_problems(stack.ledger.effects.get(one, {}), jobs[one], explained)
+            wrong = [*row_problems(row, jobs[one]), *journal_problems(row, journal, jobs[one])]
+            wrong += effect_problems(stack.ledger.effects.get(one, {}), jobs[one], explained)
             found += [f"{one} ({jobs[one].name}): {text}" for text in wrong]
     found += [f"{one}: waits for nothing" for one in await store.stuck(100) if one in jobs]
     return found
@@ -48,7 +48,8 @@ def repeated(stack: FaultStack, jobs: Mapping[str, Job]) -> int:
     return sum(len(times) > 1 for one in jobs for times in stack.ledger.effects.get(one, {}).values())
 
 
-def _row_problems(row: ExecutionRow | None, job: Job) -> list[str]:
+def row_problems(row: ExecutionRow | None, job: Job) -> list[str]:
+    """Whether it has ended, and as the job says."""
     if row is None or row.finished_ms is None:
         return ["has not ended"]
     result = codec.decode_json(codec.decode_payload(row.result).value) if row.result else None
@@ -57,7 +58,8 @@ def _row_problems(row: ExecutionRow | None, job: Job) -> list[str]:
     return [f"is {row.status} with {result!r}, not {job.status} with {job.result!r}; {row.error!r}"]
 
 
-def _journal_problems(row: ExecutionRow | None, journal: Sequence[StoredEvent], job: Job) -> list[str]:
+def journal_problems(row: ExecutionRow | None, journal: Sequence[StoredEvent], job: Job) -> list[str]:
+    """Whether each position is there, and each step and each attempt of a task once."""
     found = []
     positions = [event.position for event in journal]
     if positions != list(range(1, (row.position if row is not None else 0) + 1)):
@@ -74,7 +76,8 @@ def _task_of(event: StoredEvent) -> tuple[str, str, int]:
     return fact["task"], str(fact.get("path", ())), fact.get("attempt", 1)
 
 
-def _effect_problems(effects: Mapping[str, Sequence[float]], job: Job, explained: Explained) -> list[str]:
+def effect_problems(effects: Mapping[str, Sequence[float]], job: Job, explained: Explained) -> list[str]:
+    """Whether all effects happened, by the ledger, and once unless a fault explains more."""
     found = [] if len(effects) == job.effects else [f"{len(effects)} effects, not {job.effects}"]
     found += [
         f"the effect {key} happened {len(times)} times, and no fault explains that"

@@ -14,9 +14,8 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from pathlib import Path
 from random import Random
 from typing import Final, NamedTuple
 
@@ -99,9 +98,7 @@ class Weather:
         """Strikes while executions run, and returns once all have ended."""
         jobs: dict[str, Job] = {}
         calm, first = asyncio.Event(), len(self._struck)
-        feeding = [
-            asyncio.create_task(self._feed(jobs, Random(jobs_seed + line), calm)) for line in range(IN_FLIGHT)
-        ]
+        feeding = [asyncio.create_task(self._feed(jobs, Random(jobs_seed + line), calm)) for line in range(IN_FLIGHT)]
         async with asyncio.TaskGroup() as striking:
             free = asyncio.Semaphore(at_once)
             for stroke in strokes:
@@ -177,7 +174,7 @@ async def clustered_stack() -> AsyncIterator[Weather]:
 
 
 @contextlib.contextmanager
-def _watching(stack: FaultStack):
+def _watching(stack: FaultStack) -> Iterator[None]:
     """Starts the embedded servers again when they end, as ``dev`` does."""
 
     async def watch() -> None:
@@ -214,7 +211,10 @@ async def storm(seed: int, faults: int, per_round: int, only_round: int | None =
             for number in chosen:
                 what, kinds, at_once = "cluster", CLUSTERED, 1  # two of three servers are needed
                 if opened is single_stack:
-                    at_once, (what, kinds) = AT_ONCE, ("servers", SERVER_SIDE) if number % 2 else ("all", (*SERVER_SIDE, *TOUCHING))
+                    at_once, (what, kinds) = (
+                        AT_ONCE,
+                        ("servers", SERVER_SIDE) if number % 2 else ("all", (*SERVER_SIDE, *TOUCHING)),
+                    )
                     kinds = tuple(one for one in kinds if weather.faults.disks or "disk" not in one.name)
                 count = min(per_round, faults - number * per_round)
                 strokes = drawn(seed * 1_000 + number, kinds, count)

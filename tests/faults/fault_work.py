@@ -37,7 +37,9 @@ def job(name: str, workflow: list[dict[str, Any]], result: Any, effects: int, re
     """A job that completes with ``result``, which the template ``reads`` gives."""
     head = {"apiVersion": "noetl.io/v2", "kind": "Playbook", "metadata": {"name": name, "path": f"faults/{name}"}}
     executor = {"executor": {"spec": {"result": reads}}} if reads else {}
-    return Job(name, json.dumps({**head, **executor, "workflow": workflow}), "completed", result, effects, len(workflow))
+    return Job(
+        name, json.dumps({**head, **executor, "workflow": workflow}), "completed", result, effects, len(workflow)
+    )
 
 
 def _chain() -> Job:
@@ -106,13 +108,15 @@ def named(one: Job, name: str) -> Job:
 
 CANCELLED: Final = Job(
     "cancelled",
-    json.dumps({
-        "apiVersion": "noetl.io/v2",
-        "kind": "Playbook",
-        "metadata": {"name": "cancelled", "path": "faults/cancelled"},
-        "executor": {"spec": {"pool": "nobody"}},
-        "workflow": [{"step": "never", "tool": effect(0)}],
-    }),
+    json.dumps(
+        {
+            "apiVersion": "noetl.io/v2",
+            "kind": "Playbook",
+            "metadata": {"name": "cancelled", "path": "faults/cancelled"},
+            "executor": {"spec": {"pool": "nobody"}},
+            "workflow": [{"step": "never", "tool": effect(0)}],
+        }
+    ),
     "cancelled",
     None,
     0,

@@ -76,7 +76,7 @@ async def check_crashes(points: Sequence[str], used_home: Path) -> None:
         program = (sys.executable, str(PROGRAM), str(armed))
         async with running_stack(home, {"server": 1, "worker": 1, "gateway": 1}, program=program) as stack:
             crashes = Crashes(stack, armed)
-            for point in sorted(points, key=lambda one: "worker server gateway".split().index(POINTS[one].role)):
+            for point in sorted(points, key=lambda one: ["worker", "server", "gateway"].index(POINTS[one].role)):
                 await crashes.crash_at(point)
             assert await ended(stack, list(crashes.jobs), PATIENCE_S) == []
             steady = {one: job for one, job in crashes.jobs.items() if one not in crashes.repeatable}
