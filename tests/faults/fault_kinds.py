@@ -90,8 +90,11 @@ class Faults:
             kill(self.stack.embedded.pids()[name])
 
     async def freeze_store(self, name: str, lasts_s: float) -> None:
-        process = psutil.Process(self.stack.embedded.pids()[name])
-        frozen = [process, *process.children(recursive=True)]
+        try:
+            process = psutil.Process(self.stack.embedded.pids()[name])
+            frozen = [process, *process.children(recursive=True)]
+        except psutil.NoSuchProcess:
+            return  # another fault has killed it
         try:
             for one in frozen:
                 _signal(one, signal.SIGSTOP)
@@ -221,7 +224,7 @@ class Faults:
         assert ring is not None
         digest, address = digest_of(job.source), self.stack.embedded.address
         async with AsyncExitStack() as closing:
-            with contextlib.suppress(NoetlError):  # another fault has cut it off
+            with contextlib.suppress(NoetlError, TimeoutError):  # another fault has cut it off
                 storm = await Storm.open(dice.getrandbits(32), address.nats_url, dict(address.seeds), closing)
                 begin = lambda one: requests_to(one, digest)  # noqa: E731
                 await storm.blow(HOSTILE_AT_ONCE, Signer(ring, "request"), begin, [victim], [])
