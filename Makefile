@@ -11,7 +11,7 @@ MINUTES ?= 30
 # Container images often set it, and then every process compiles all that it imports, for half a second.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test verify simulate hostile faults soak bench check docs wheel sbom lock clean
+.PHONY: help demo test verify simulate hostile faults soak upgrade bench check docs wheel sbom lock clean
 
 help:  ## Show these targets
 	@sed -n 's/^\([a-z]*\):.*## /\1: /p' Makefile
@@ -36,6 +36,9 @@ faults: .venv/ready  ## Break a real stack FAULTS times by the storm of SEED, an
 
 soak: .venv/ready  ## Run mixed load with faults for MINUTES, and judge whether memory, connections and sizes stay flat
 	PYTHONPATH=tests $(BIN)/python tests/faults/fault_soak.py --seed $(SEED) --minutes $(MINUTES)
+
+upgrade: .venv/ready  ## Replace the roles of the previous release, or of FROM, by these and back, under load
+	NOETL_TEST_UPGRADE_FROM=$(FROM) $(BIN)/python -m pytest -n 0 -q -m '' tests/releases/test_rolling_upgrade.py
 
 bench: .venv/ready  ## Measure this beside Restate, which npm and pip install into build/peers
 	$(BIN)/python benchmarks/peers/beside.py
