@@ -17,11 +17,12 @@ from noetl_stream import wiring
 from noetl_stream.adapters.nats.connection import NatsConnection
 from noetl_stream.adapters.nats.streams import ensure_streams
 from noetl_stream.client.executions.submit import Submission
+from noetl_stream.endpoint import Endpoint
 from noetl_stream.errors import NoetlError
 from noetl_stream.ports.store import ExecutionRow
 from noetl_stream.ports.subjects import EVENTS, RESULTS
 from noetl_stream.sealing.keys import new_key
-from noetl_stream.wiring import Connected, Endpoint
+from noetl_stream.wiring import Connected
 
 TIMEOUT_S = 60
 WAITING = """
