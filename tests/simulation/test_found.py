@@ -22,3 +22,8 @@ def test_an_execution_that_ends_after_its_poison_was_lost_with_the_tail_is_not_s
     """Its loop was broken by an iteration that had failed; the iterations that servers had died of were cancelled."""
     faults = ("commit unknown", "server frozen", "folded tail lost", "poison kills")
     assert not simulate(Story(seed=300053, servers=1, workers=1, faults=faults)).problems
+
+
+def test_what_a_server_publishes_again_after_it_was_frozen_has_another_message_id_than_before() -> None:
+    """It reads what others have committed meanwhile, and knows only of its own last tick."""
+    assert not simulate(400658, ("readers break", "frozen at publish")).problems
