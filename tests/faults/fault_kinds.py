@@ -13,10 +13,10 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
-from typing import Any, Final
+from typing import Final
 
 import psutil
-from fault_stack import FaultStack, Role, kill
+from fault_stack import MENDED_WITHIN_S, REPLICAS, FaultStack, Role, persist
 from fault_work import JOBS
 
 from hostile_messages import requests_to
@@ -38,8 +38,6 @@ HOSTILE_AT_ONCE: Final = 40
 DOUBLED_AT_ONCE: Final = 60
 FAR_S: Final = 0.15
 KEPT_FREE_BYTES: Final = 64 * 1024
-MENDED_WITHIN_S: Final = 60.0
-AGAIN_S: Final = 0.5
 
 Act = Callable[["Faults", Random, float], Awaitable[None]]
 
@@ -73,8 +71,7 @@ class Faults:
     async def kill_role(self, role: Role) -> None:
         if role.name in self.spared:
             role = self.stack.of_kind(role.kind)[-1]
-        with contextlib.suppress(ProcessLookupError):
-            kill(role.pid)
+        role.send(signal.SIGKILL)
 
     async def freeze_role(self, role: Role, lasts_s: float) -> None:
         """A zombie: it goes on later where it was."""
@@ -87,7 +84,7 @@ class Faults:
     async def kill_store(self, name: str) -> None:
         """The next look at the embedded servers starts it again."""
         with contextlib.suppress(ProcessLookupError):
-            kill(self.stack.embedded.pids()[name])
+            os.kill(self.stack.embedded.pids()[name], signal.SIGKILL)
 
     async def freeze_store(self, name: str, lasts_s: float) -> None:
         try:
@@ -163,7 +160,7 @@ class Faults:
                 await admin.api(f"STREAM.DELETE.{name}")
         self.lost_objects |= name == RESULTS
         await asyncio.sleep(lasts_s)
-        replicas = 3 if self.cluster is not None else 1
+        replicas = REPLICAS if self.cluster is not None else 1
         await persist(lambda: ensure_all_streams(self.stack.endpoint(ADMIN), replicas=replicas))
         if name == EVENTS:
             with contextlib.suppress(NoetlError):  # servers that run do it themselves
@@ -231,35 +228,29 @@ class Faults:
 
     # --- a cluster ----------------------------------------------------------------------------------------------------
 
-    async def lose_leader(self, stream: str, lasts_s: float, *, frozen: bool) -> None:
-        """The NATS server that leads the stream dies, or stands still, and comes back."""
-        assert self.cluster is not None
+    async def kill_leader(self, stream: str, lasts_s: float) -> None:
+        name = await self._leader(stream)
+        if name:
+            assert self.cluster is not None
+            self.cluster.servers[name].kill()
+            await asyncio.sleep(lasts_s)
+            self.cluster.servers[name].start("--name", name)
+
+    async def freeze_leader(self, stream: str, lasts_s: float) -> None:
+        name = await self._leader(stream)
+        if name:
+            assert self.cluster is not None
+            self.cluster.servers[name].pause()
+            await asyncio.sleep(lasts_s)
+            self.cluster.servers[name].resume()
+
+    async def _leader(self, stream: str) -> str:
+        """The server that leads the stream; ``""`` while none does."""
         async with self.admin() as admin:
-            try:
+            with contextlib.suppress(NoetlError):
                 info = codec.decode_json(await admin.api(f"STREAM.INFO.{stream}"))
-            except NoetlError:
-                return  # there is no leader to lose
-        server = self.cluster.servers.get(info["cluster"].get("leader", ""))
-        if server is None:
-            return
-        if frozen:
-            server.pause()
-            await asyncio.sleep(lasts_s)
-            server.resume()
-        else:
-            server.kill()
-            await asyncio.sleep(lasts_s)
-            server.start("--name", info["cluster"]["leader"])
-
-
-async def persist(work: Callable[[], Awaitable[Any]]) -> Any:
-    """What an operator does who tries again until it is done."""
-    async with asyncio.timeout(MENDED_WITHIN_S):
-        while True:
-            try:
-                return await work()
-            except NoetlError:
-                await asyncio.sleep(AGAIN_S)
+                return str(info["cluster"].get("leader", ""))
+        return ""
 
 
 def _signal(process: psutil.Process, number: signal.Signals) -> None:
@@ -346,11 +337,11 @@ TOUCHING: Final = (
 )
 
 CLUSTERED: Final = (
-    *(
-        Kind(f"leader of {stream} killed", lambda f, _, s, at=stream: f.lose_leader(at, s, frozen=False), "stream")
-        for stream in (EVENTS, COMMANDS, RESULTS)
-    ),
-    Kind("leader of EVENTS frozen", lambda faults, _, s: faults.lose_leader(EVENTS, s, frozen=True), "stream"),
+    Kind("leader of EVENTS killed", lambda faults, _, s: faults.kill_leader(EVENTS, s), "stream"),
+    Kind("leader of COMMANDS killed", lambda faults, _, s: faults.kill_leader(COMMANDS, s), "stream"),
+    Kind("leader of the objects killed", lambda faults, _, s: faults.kill_leader(RESULTS, s), "stream"),
+    Kind("leader of EVENTS frozen", lambda faults, _, s: faults.freeze_leader(EVENTS, s), "stream"),
+    Kind("leader of COMMANDS frozen", lambda faults, _, s: faults.freeze_leader(COMMANDS, s), "stream"),
     Kind("server killed", SERVER_SIDE[0].act),
     Kind("worker killed", TOUCHING[0].act, "worker"),
 )

@@ -107,7 +107,7 @@ class Sampler:
     async def _of_stores(self) -> dict[str, float]:
         database = await asyncpg.connect(self._stack.embedded.address.postgres_dsn)
         try:
-            sessions, timers, inbox, executions, journals = await database.fetchrow(SIZES)
+            ((sessions, timers, inbox, executions, journals),) = await database.fetch(SIZES)
         finally:
             await database.close()
         async with self._faults.admin() as nats:
@@ -137,7 +137,7 @@ async def soak(seed: int, minutes: float) -> tuple[Round, list[Figure]]:
         kinds = [kind for kind in KINDS if weather.faults.disks or "disk" not in kind.name]
         sampler = Sampler(weather.faults)
         sampling = asyncio.create_task(sampler.run())
-        done = await weather.round(drawn(seed, kinds, round(minutes * 60 / GAP_S), GAP_S), seed)
+        done = await weather.round(drawn(seed, kinds, round(minutes * 60 / GAP_S), GAP_S), seed, at_once=2)
         await end_tasks([sampling])
         return done, sampler.figures()
 

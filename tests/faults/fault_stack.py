@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
+from typing import TypeVar
 from urllib.parse import urlsplit
 
 from fault_ledger import Ledger
@@ -27,13 +27,17 @@ from noetl_stream.ports.operations.executions import AcceptedDocument, Execution
 from noetl_stream.ports.permissions import ADMIN, GATEWAY, SERVER, worker_identity
 from noetl_stream.settings.egress import ALLOW_VARIABLE
 from noetl_stream.settings.environment import Settings, identity_environment
-from noetl_stream.wiring import Connected, Endpoint, connect
+from noetl_stream.wiring import Connected, Endpoint, connect, ensure_all_streams
 from slow_line import SlowLine
 
 IDENTITIES = {"server": SERVER, "worker": worker_identity("default"), "gateway": GATEWAY}
 RESTART_S = 0.2
 ASK_AGAIN_S = 0.2
+MENDED_WITHIN_S = 60.0
 SLOTS = 16
+REPLICAS = 3
+
+Answer = TypeVar("Answer")
 
 
 class Lines:
@@ -66,12 +70,12 @@ class Role:
         deaths: The exit codes of those that have ended; a killed one's is ``-9``.
     """
 
-    def __init__(self, name: str, command: Sequence[str], variables: dict[str, str], log: Path, fds: Sequence[int]):
-        self.name, self.kind = name, name.partition("-")[0]
-        self.lines = Lines()
+    def __init__(self, name: str, command: Sequence[str], variables: dict[str, str], lines: Lines, log: Path) -> None:
+        self.name, self.kind = name, kind_of(name)
+        self.lines = lines
         self.deaths: list[int] = []
-        self.variables = variables
-        self._command, self._log, self._fds = command, log, fds
+        self._command, self._variables, self._log = command, variables, log
+        self._inherited: Sequence[int] = ()
         self._process: asyncio.subprocess.Process | None = None
         self._ended = asyncio.Event()
 
@@ -85,17 +89,21 @@ class Role:
             with self._log.open("ab") as log:
                 self._process = await asyncio.create_subprocess_exec(
                     *self._command,
-                    env=environment(**self.variables),
+                    env=environment(**self._variables),
                     stdin=asyncio.subprocess.DEVNULL,
                     stdout=log,
                     stderr=log,
-                    pass_fds=self._fds,
+                    pass_fds=self._inherited,
                     start_new_session=True,
                 )
             code = await self._process.wait()
             self.deaths.append(code)
             self._ended.set()
             await asyncio.sleep(RESTART_S)
+
+    def inherit(self, descriptor: int) -> None:
+        """Gives the process this descriptor under its own number."""
+        self._inherited = [descriptor]
 
     def send(self, number: signal.Signals) -> None:
         """Signals the process; one that has just ended gets nothing."""
@@ -131,7 +139,7 @@ class FaultStack:
 
     Attributes:
         connected: The client's own connections, over no line.
-        nats_url: Of a NATS of its own; else the embedded one is used.
+        nats_url: Of a cluster; empty for the embedded NATS.
     """
 
     connected: Connected
@@ -176,11 +184,11 @@ class FaultStack:
 async def running_stack(
     home: Path, counts: dict[str, int], *, program: Sequence[str] = NOETL, nats_url: str = ""
 ) -> AsyncIterator[FaultStack]:
-    """A stack in a home whose servers were started once.
-
+    """
     Args:
         counts: How many processes of each role.
         program: What runs a role.
+        nats_url: Of a cluster, which gets the streams; by default the NATS is the embedded one.
     """
     async with AsyncExitStack() as opened:
         embedded = await asyncio.to_thread(EmbeddedStack.join, home)
@@ -188,7 +196,9 @@ async def running_stack(
         await prepare_embedded(StackAccess(Settings(), embedded))
         ledger = await opened.enter_async_context(Ledger().serving())
         stack = FaultStack(embedded, ledger, home.parent, nats_url)
-        stack.connected = await connect(stack.endpoint(GATEWAY), name="faults", nats_wait_s=20)
+        if nats_url:
+            await persist(lambda: ensure_all_streams(stack.endpoint(ADMIN), replicas=REPLICAS))
+        stack.connected = await connect(stack.endpoint(GATEWAY), name="faults")
         opened.push_async_callback(stack.connected.close)
         accepting = opened.enter_context(listen(0))
         token = await ensure_token(home, stack.connected.store.tokens, SystemClock())
@@ -205,14 +215,10 @@ async def running_stack(
 
 
 async def _role(stack: FaultStack, name: str, program: Sequence[str], socket: int, opened: AsyncExitStack) -> Role:
-    kind = name.partition("-")[0]
-    options = {"worker": ["--slots", str(SLOTS)], "gateway": ["--socket", str(socket)]}.get(kind, [])
-    log = stack.folder / f"{name}.log"
-    role = Role(name, [*program, kind, *options], {}, log, [socket] if kind == "gateway" else [])
-    held = stack.endpoint(IDENTITIES[kind])
+    held, lines = stack.endpoint(IDENTITIES[kind_of(name)]), Lines()
     if not stack.nats_url:  # a cluster tells its clients of addresses that no line stands before
-        held = await role.lines.to(held, opened)
-    role.variables |= {ALLOW_VARIABLE: "loopback", "HOME": str(stack.folder)} | identity_environment(
+        held = await lines.to(held, opened)
+    variables = identity_environment(
         nats_url=held.nats_url,
         nats_nkey=held.nats_nkey,
         postgres_dsn=held.postgres_dsn,
@@ -220,7 +226,27 @@ async def _role(stack: FaultStack, name: str, program: Sequence[str], socket: in
         access_keys=held.access_keys,
         credential_keys=held.credential_keys,
     )
+    variables |= {ALLOW_VARIABLE: "loopback", "HOME": str(stack.folder)}
+    options = {"worker": ["--slots", str(SLOTS)], "gateway": ["--socket", str(socket)]}.get(kind_of(name), [])
+    role = Role(name, [*program, kind_of(name), *options], variables, lines, stack.folder / f"{name}.log")
+    if role.kind == "gateway":
+        role.inherit(socket)
     return role
+
+
+def kind_of(name: str) -> str:
+    """``server``, ``worker`` or ``gateway``."""
+    return name.partition("-")[0]
+
+
+async def persist(work: Callable[[], Awaitable[Answer]]) -> Answer:
+    """What an operator does who tries again until it is done."""
+    async with asyncio.timeout(MENDED_WITHIN_S):
+        while True:
+            try:
+                return await work()
+            except NoetlError:
+                await asyncio.sleep(ASK_AGAIN_S)
 
 
 async def ended(stack: FaultStack, execution_ids: Sequence[str], within_s: float) -> list[str]:
@@ -236,10 +262,3 @@ async def ended(stack: FaultStack, execution_ids: Sequence[str], within_s: float
         if left:
             await asyncio.sleep(ASK_AGAIN_S)
     return left
-
-
-def kill(pid: int) -> None:
-    os.kill(pid, signal.SIGKILL)
-
-
-__all__ = ["ADMIN", "FaultStack", "Role", "ended", "kill", "running_stack"]

@@ -20,24 +20,18 @@ from random import Random
 from typing import Final, NamedTuple
 
 from fault_books import problems, repeated
-from fault_kinds import CLUSTERED, SERVER_SIDE, TOUCHING, Faults, Kind, persist, small_disk
-from fault_stack import FaultStack, ended, running_stack
+from fault_kinds import CLUSTERED, SERVER_SIDE, TOUCHING, Faults, Kind, small_disk
+from fault_stack import FaultStack, ended, persist, running_stack
 from fault_work import JOBS, Job
 
 from homes import folder_for_home
 from nats_process import NatsCluster
 from noetl_stream.errors import NoetlError
-from noetl_stream.hosting import StackAccess, prepare_embedded
-from noetl_stream.local.stack import EmbeddedStack
-from noetl_stream.ports.permissions import ADMIN
-from noetl_stream.settings.environment import Settings
-from noetl_stream.wiring import ensure_all_streams
 
 COUNTS: Final = {"server": 2, "worker": 2, "gateway": 1}
 IN_FLIGHT: Final = 8
 SHORTEST_S, LONGEST_S = 0.3, 4.0
 GAP_S: Final = 1.0
-AT_ONCE: Final = 2
 WATCH_S: Final = 1.0
 RECOVERED_WITHIN_S: Final = 40.0
 """How long after a fault a worker's lease may end, and its command run again."""
@@ -94,7 +88,7 @@ class Weather:
         self._struck: list[Struck] = []
         self._numbers = 0
 
-    async def round(self, strokes: Sequence[Stroke], jobs_seed: int, at_once: int = AT_ONCE) -> Round:
+    async def round(self, strokes: Sequence[Stroke], jobs_seed: int, at_once: int) -> Round:
         """Strikes while executions run, and returns once all have ended."""
         jobs: dict[str, Job] = {}
         calm, first = asyncio.Event(), len(self._struck)
@@ -163,14 +157,9 @@ async def clustered_stack() -> AsyncIterator[Weather]:
         cluster = NatsCluster(folder)
         opened.callback(cluster.end)
         cluster.start()
-        home = folder / "home"
-        with EmbeddedStack.join(home) as embedded:
-            await prepare_embedded(StackAccess(Settings(), embedded))
-            admin = FaultStack(embedded, None, folder, cluster.url).endpoint(ADMIN)
-            await persist(lambda: ensure_all_streams(admin, replicas=3))
-            stack = await opened.enter_async_context(running_stack(home, COUNTS, nats_url=cluster.url))
-            opened.enter_context(_watching(stack))
-            yield Weather(stack, Faults(stack, {}, cluster))
+        stack = await opened.enter_async_context(running_stack(folder / "home", COUNTS, nats_url=cluster.url))
+        opened.enter_context(_watching(stack))
+        yield Weather(stack, Faults(stack, {}, cluster))
 
 
 @contextlib.contextmanager
@@ -198,29 +187,41 @@ def _shown(number: int, seed: int, what: str, done: Round) -> str:
     )
 
 
+class Plan(NamedTuple):
+    """What a round strikes, how far apart on average, and how many faults at once."""
+
+    what: str
+    kinds: Sequence[Kind]
+    gap_s: float = GAP_S
+    at_once: int = 2
+
+
+SERVERS: Final = Plan("servers", SERVER_SIDE)
+ALL: Final = Plan("all", (*SERVER_SIDE, *TOUCHING))
+CLUSTER: Final = Plan("cluster", CLUSTERED, 3.0, 1)
+"""Two of three NATS servers are needed, and it takes them a while to choose a leader."""
+
+ROUNDS: Final = (ALL, SERVERS, ALL, SERVERS, CLUSTER)
+"""In turn, as often as there are faults left."""
+
+
 async def storm(seed: int, faults: int, per_round: int, only_round: int | None = None) -> list[Round]:
-    """Rounds of a storm, printed. The last fifth strikes a cluster."""
+    """Rounds of a storm, printed; those of a cluster come last."""
     rounds: list[Round] = []
-    numbers = range(-(-faults // per_round))
-    clustered = [number for number in numbers if number % 5 == 4]
-    for chosen, opened in ((sorted(set(numbers) - {*clustered}), single_stack), (clustered, clustered_stack)):
-        chosen = [number for number in chosen if only_round in (None, number)]
+    counts = [min(per_round, faults - at) for at in range(0, faults, per_round)]
+    planned = [(number, ROUNDS[number % len(ROUNDS)], count) for number, count in enumerate(counts)]
+    planned = [one for one in planned if only_round in (None, one[0])]
+    for opened, of_cluster in ((single_stack, False), (clustered_stack, True)):
+        chosen = [one for one in planned if (one[1] is CLUSTER) == of_cluster]
         if not chosen:
             continue
         async with opened() as weather:
-            for number in chosen:
-                what, kinds, at_once = "cluster", CLUSTERED, 1  # two of three servers are needed
-                if opened is single_stack:
-                    at_once, (what, kinds) = (
-                        AT_ONCE,
-                        ("servers", SERVER_SIDE) if number % 2 else ("all", (*SERVER_SIDE, *TOUCHING)),
-                    )
-                    kinds = tuple(one for one in kinds if weather.faults.disks or "disk" not in one.name)
-                count = min(per_round, faults - number * per_round)
-                strokes = drawn(seed * 1_000 + number, kinds, count)
-                done = await weather.round(strokes, seed * 1_000 + number, at_once)
+            for number, plan, count in chosen:
+                kinds = [kind for kind in plan.kinds if weather.faults.disks or "disk" not in kind.name]
+                strokes = drawn(seed * 1_000 + number, kinds, count, plan.gap_s)
+                done = await weather.round(strokes, seed * 1_000 + number, plan.at_once)
                 rounds.append(done)
-                print(_shown(number, seed, what, done), *done.problems, sep="\n  ", flush=True)
+                print(_shown(number, seed, plan.what, done), *done.problems, sep="\n  ", flush=True)
     return rounds
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from crash_points import IN_THE_GATE, POINTS, Call
 from fault_books import problems
-from fault_stack import FaultStack, Role, ended, kill, running_stack
+from fault_stack import FaultStack, Role, ended, running_stack
 from fault_work import CANCELLED, JOBS, Job, named
 
 from homes import copy_home, folder_for_home
@@ -49,7 +49,7 @@ class Crashes:
 
     async def _reach(self, call: Call, role: Role, point: str) -> None:
         if call.reached == "start":
-            kill(role.pid)
+            role.send(signal.SIGKILL)
         if call.reached == "stop":
             role.send(signal.SIGTERM)
         if call.reached == "cancelled":
