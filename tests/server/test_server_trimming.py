@@ -13,7 +13,7 @@ from noetl_stream.adapters.memory.retention import MemoryRetention
 from noetl_stream.adapters.memory.store import MemoryFeed
 from noetl_stream.client.executions.redacted import UsedSecrets
 from noetl_stream.client.feed.live import LiveFeed
-from noetl_stream.errors import Unreachable
+from noetl_stream.errors import StreamLost, Unreachable
 from noetl_stream.model import codec
 from noetl_stream.model.composite import expanded
 from noetl_stream.model.ids import partition_of
@@ -137,6 +137,31 @@ async def test_what_was_folded_just_now_stays_however_old_it_is(stage: Stage) ->
     stage.store.real.put_back(older)
     await stage.server()
     assert (await stage.ended(LATE)).status == "completed"
+
+
+async def test_a_postgres_from_before_all_that_is_left_goes_on_once_an_operator_says_that_events_is_its_own(
+    stage: Stage,
+) -> None:
+    await run_many(stage)
+    older = stage.store.real.dump()
+    await stage.request("execution-trimmed", "request-trimmed", ONE_STEP)
+    await stage.ended("execution-trimmed")
+    await stage.pass_time(5)
+    trimmer = await trimmer_of(stage)
+    await stage.request(LATE, "request-late", ONE_STEP)
+    await stage.ended(LATE)
+    assert await trimmer.trim() > max(row.last_seq for row in older.tables.partitions)
+    stage.running[0].cancel()
+    await stage.pass_time(30)
+    stage.store.real.put_back(older)
+    _, _, task = stage.start_server()
+    with pytest.raises(StreamLost, match="stream reconcile"):
+        await task
+    assert await reconcile_cursors(stage.broker.event_log, MemoryCursors(stage.store.real))
+    await stage.server()
+    assert (await stage.ended(LATE)).status == "completed"
+    await stage.request("execution-new", "request-new", ONE_STEP)
+    assert (await stage.ended("execution-new")).status == "completed"
 
 
 async def test_a_living_execution_is_written_again_before_its_messages_go(stage: Stage) -> None:
