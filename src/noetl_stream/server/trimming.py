@@ -15,7 +15,7 @@ from noetl_stream.ports.event_log import EventLog
 from noetl_stream.ports.journal import last_position
 from noetl_stream.ports.retention import LivingExecution, RetentionStore
 from noetl_stream.ports.store import PartitionView, Store
-from noetl_stream.server.lost_stream import MARGIN_MS, StreamExtent, lost_cursors, newest_before
+from noetl_stream.server.lost_stream import MARGIN_MS, StreamExtent, behind_events, lost_cursors, newest_before
 from noetl_stream.server.records import Stamp, in_full, messages_of
 from noetl_stream.settings.retention import RetentionSettings
 
@@ -68,6 +68,8 @@ class Trimmer:
             return 0
         living = await self._retained.living_since(at_ms + MARGIN_MS)
         freed = stored * (through - extent.first + 1) // (extent.last - extent.first + 1)
+        if await behind_events(self._log, self._store):
+            return 0  # a checkpoint of a journal that has yet to catch up would hide the records that it lacks
         if not self._pays(sum(execution.journal_bytes for execution in living), freed, stored):
             return 0
         partitions = {view.id: view for view in await self._store.read_partitions()}  # before their journals
