@@ -16,6 +16,7 @@ from noetl_stream.model import codec
 from noetl_stream.model.events import CtxPatched
 from noetl_stream.model.ids import PARTITIONS, partition_of
 from noetl_stream.ports.event_log import DecidedMessage
+from noetl_stream.ports.store import Tick
 from noetl_stream.server.lost_stream import MARGIN_MS
 from noetl_stream.server.rebuild import rebuild
 from noetl_stream.server.server import Server
@@ -93,6 +94,26 @@ async def test_a_postgres_that_is_put_back_says_so_and_takes_the_ticks_of_events
     caplog.clear()
     await stage.pass_time(20)
     assert not any("Postgres has committed" in line for line in caplog.messages), "it is made good once"
+
+
+async def test_what_is_stored_while_a_postgres_catches_up_is_folded(stage: Stage) -> None:
+    _, host, _ = stage.start_server()
+    stage.start_worker()
+    await stage.request(EXECUTION, "request-1", ONE_STEP)
+    await stage.until(lambda: stage.tables.executions)
+    dump = stage.store.real.dump()
+    await stage.ended(EXECUTION)
+    host.kill()
+    put_back(stage, dump)
+    waiting = [await Stage().request(BESIDE, BESIDE, ONE_STEP)]
+
+    def store_request(tick: Tick) -> None:
+        if tick.entries and waiting:
+            stage.broker.event_log.store_stray(partition_of(BESIDE), BESIDE, waiting.pop())
+
+    stage.store.before_commit = store_request
+    await stage.server()
+    await stage.ended(BESIDE)
 
 
 def lose_records(stage: Stage, monkeypatch: pytest.MonkeyPatch, after_position: int) -> None:

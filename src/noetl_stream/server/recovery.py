@@ -135,7 +135,8 @@ class Recovery:
         self._parts.publications.publish(ticks, records, (), self._parts.ownership.fences)
 
     async def _catch_up(self, lease: PartitionLease) -> Restored:
-        recorded = RecordedPartition(await read_partition(self._log, lease.id, lease.last_seq), lease.tick)
+        messages = await read_partition(self._log, lease.id, lease.last_seq)
+        recorded = RecordedPartition(messages, lease.tick)
         is_owed = bool(await self._store.grown({lease.id: lease.published_tick}))
         restoring = _Restoring(self._parts, self._committer, lease.id)
         for execution_id, execution in recorded.executions.items():
@@ -143,7 +144,8 @@ class Recovery:
             await restoring.restore(execution_id, execution)
         await restoring.flush()
         left = recorded.unfolded()
-        cursor = max(lease.last_seq, await self._log.last_of(lease.id) if left is None else left - 1)
+        read = messages[-1].sequence if messages else lease.last_seq  # what has come since is folded as ever
+        cursor = max(lease.last_seq, read if left is None else left - 1)
         owned = self._parts.ownership.get(lease.id)
         tick = max(recorded.tick, owned.tick if owned is not None else 0)
         repair = Repair(
