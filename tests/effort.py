@@ -38,3 +38,9 @@ HOSTILE_WRITTEN: Final = times(20_000)
 
 PETRI_NETS: Final = times(40)
 """Seeds of random Petri nets that are explored by a library of Petri nets as well."""
+
+FAULTS: Final = 100
+"""Faults of the storm on real processes, in `make verify` only; `make faults` has 300."""
+
+SOAK_MINUTES: Final = 2.0
+"""Of mixed load with faults, in `make verify` only: too short to judge what grows. `make soak` runs 30."""

@@ -1,4 +1,4 @@
-"""A TCP line to a server on loopback on which every byte takes its time, each way."""
+"""A TCP line to a server on loopback on which every byte takes its time, each way, or is held up, or lost."""
 
 from __future__ import annotations
 
@@ -22,6 +22,21 @@ class SlowLine:
         self._port = port
         self._server: asyncio.Server | None = None
         self._serving: set[asyncio.Task[None]] = set()
+        self._passing = asyncio.Event()
+        self._passing.set()
+
+    def hold(self) -> None:
+        """Lets nothing through, in neither direction, until :meth:`release`. Connections stay open."""
+        self._passing.clear()
+
+    def release(self) -> None:
+        """Lets through what was held up, and all that follows."""
+        self._passing.set()
+
+    def cut(self) -> None:
+        """Cuts all connections. What is under way is lost; new connections are accepted."""
+        for task in self._serving:
+            task.cancel()
 
     @property
     def port(self) -> int:
@@ -35,8 +50,7 @@ class SlowLine:
     async def close(self) -> None:
         assert self._server is not None
         self._server.close()
-        for task in self._serving:
-            task.cancel()
+        self.cut()
         await asyncio.gather(*self._serving, return_exceptions=True)
 
     def _accept(self, from_client: asyncio.StreamReader, to_client: asyncio.StreamWriter) -> None:
@@ -45,14 +59,16 @@ class SlowLine:
         serving.add_done_callback(self._serving.discard)
 
     async def _serve(self, from_client: asyncio.StreamReader, to_client: asyncio.StreamWriter) -> None:
-        from_server, to_server = await asyncio.open_connection("127.0.0.1", self._port)
         try:
-            await asyncio.gather(self._carry(from_client, to_server), self._carry(from_server, to_client))
+            from_server, to_server = await asyncio.open_connection("127.0.0.1", self._port)
+            try:
+                await asyncio.gather(self._carry(from_client, to_server), self._carry(from_server, to_client))
+            finally:
+                to_server.close()
         except OSError:
             pass  # one side has gone, and with it the line
         finally:
             to_client.close()
-            to_server.close()
 
     async def _carry(self, source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
         loop = asyncio.get_running_loop()
@@ -62,6 +78,7 @@ class SlowLine:
             while True:
                 due_s, data = await under_way.get()
                 await asyncio.sleep(due_s - loop.time())
+                await self._passing.wait()
                 if not data:
                     target.close()
                     return

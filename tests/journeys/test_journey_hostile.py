@@ -14,12 +14,12 @@ from contextlib import AsyncExitStack
 from itertools import islice
 
 import pytest
-from hostile_storm import Storm
 from journey_chain import STEPS, chain, check_completed, submit_and_end
 from journey_stack import LiveStack
 
 from effort import HOSTILE_WRITTEN
 from hostile_messages import requests_to
+from hostile_storm import Storm
 from noetl_stream.client.executions.submit import Submission
 from noetl_stream.errors import ReaderBroken
 from noetl_stream.hosting import embedded_endpoint

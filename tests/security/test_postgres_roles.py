@@ -42,11 +42,13 @@ ALLOWED: Final[Mapping[str, tuple[str, ...]]] = {
     "applied_migrations": EVERYONE,
     "existing_roles": EVERYONE,
     "excess_rights": EVERYONE,
+    "living_owners": EVERYONE,
     "migration_table_exists": EVERYONE,
     "partition_count": EVERYONE,
     "record_grants": OWNER,
     "record_migration": OWNER,
     # Folding.
+    "appear": (SERVER,),
     "commit": (SERVER,),
     "drop_snapshots": (SERVER,),
     "end_backends": EVERYONE,  # of the same user only: Postgres sees to that

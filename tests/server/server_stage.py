@@ -28,7 +28,7 @@ from noetl_stream.model.events import (
     TaskProcessed,
 )
 from noetl_stream.model.ids import RunId, digest_of, report_id
-from noetl_stream.model.messages import JournalRecord, Report, Request, StepCommand, Stop
+from noetl_stream.model.messages import FORMAT, JournalRecord, Report, Request, StepCommand, Stop
 from noetl_stream.model.outcome import Outcome
 from noetl_stream.playbook.compile.compiler import compile_playbook
 from noetl_stream.playbook.kinds.spec import Kinds
@@ -39,6 +39,7 @@ from noetl_stream.ports.operations.documents import plain
 from noetl_stream.ports.sealed_blobs import SealedBlobs
 from noetl_stream.ports.store import ExecutionRow, PartitionAdvance, PartitionLease, StoredEvent, Tick
 from noetl_stream.server.credentials import SecretsResponder
+from noetl_stream.server.formats import Formats
 from noetl_stream.server.parts import ServerTimes, StateBounds
 from noetl_stream.server.server import Server
 from noetl_stream.server.upkeep import Upkeep
@@ -87,17 +88,17 @@ class Stage:
         return SimulatedHost(f"{role}-{self._names}", self.broker, self.store, injector or FaultInjector())
 
     def start_server(
-        self, host: SimulatedHost | None = None, **times: float
+        self, host: SimulatedHost | None = None, *, reads: int = FORMAT, **times: float
     ) -> tuple[Server, SimulatedHost, asyncio.Task[None]]:
         """Starts a server; its task ends when the server does."""
         host = host or self.host("server")
-        server = self.new_server(host, **times)
+        server = self.new_server(host, reads=reads, **times)
         task = asyncio.create_task(server.run())
         self.running.append(task)
         return server, host, task
 
-    def new_server(self, host: SimulatedHost | None = None, **times: float) -> Server:
-        """A server that does not run."""
+    def new_server(self, host: SimulatedHost | None = None, *, reads: int = FORMAT, **times: float) -> Server:
+        """A server that does not run. It reads formats up to ``reads``."""
         return server_on(
             host or self.host("server"),
             self.catalog,
@@ -108,11 +109,12 @@ class Stage:
             grants=self.grants,
             upkeep=self.upkeep,
             states=self.states,
+            formats=Formats(reads),
         )
 
-    async def server(self, **times: float) -> Server:
+    async def server(self, *, reads: int = FORMAT, **times: float) -> Server:
         """A server that owns its share of the partitions."""
-        server, _, task = self.start_server(**times)
+        server, _, task = self.start_server(reads=reads, **times)
         await self.until(lambda: len(server.ownership) > 0 or task.done())
         return server
 

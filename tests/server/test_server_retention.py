@@ -161,3 +161,4 @@ async def test_the_owner_of_the_first_partition_deletes(stage: Stage) -> None:
     stage.running[0].cancel()
     await stage.server()
     await stage.until(lambda: execution_id not in stage.tables.executions)
+    assert execution_id not in {row.execution_id for row in stage.tables.requests.values()}

@@ -11,17 +11,19 @@ from typing import Any
 
 import asyncpg
 import pytest
+from msgspec.structs import replace
 
 from nats_process import NatsServer
 from noetl_stream import wiring
 from noetl_stream.adapters.nats.connection import NatsConnection
 from noetl_stream.adapters.nats.streams import ensure_streams
 from noetl_stream.client.executions.submit import Submission
+from noetl_stream.endpoint import Endpoint
 from noetl_stream.errors import NoetlError
 from noetl_stream.ports.store import ExecutionRow
 from noetl_stream.ports.subjects import EVENTS, RESULTS
 from noetl_stream.sealing.keys import new_key
-from noetl_stream.wiring import Connected, Endpoint
+from noetl_stream.wiring import Connected
 
 TIMEOUT_S = 60
 WAITING = """
@@ -111,7 +113,7 @@ class RealStack:
         """Whether EVENTS alone gives what Postgres holds. No server runs."""
         await self.agree()
         empty = await self.database("rebuilt", "migrated")
-        await wiring.rebuild_database(wiring.replace(self.endpoint, postgres_dsn=empty))
+        await wiring.rebuild_database(replace(self.endpoint, postgres_dsn=empty))
         pairs = [
             (await rows(dsn, JOURNALS), await rows(dsn, EXECUTIONS)) for dsn in (empty, self.endpoint.postgres_dsn)
         ]
@@ -197,7 +199,7 @@ async def test_a_postgres_put_back_from_a_dump_catches_up(stack: RealStack) -> N
         await stack.ended(connected, late)
         living = await stack.submit(connected)
     journal = await rows(stack.endpoint.postgres_dsn, JOURNALS)
-    stack.endpoint = wiring.replace(stack.endpoint, postgres_dsn=dump)
+    stack.endpoint = replace(stack.endpoint, postgres_dsn=dump)
     async with stack.running() as connected:
         await stack.ended(connected, late)
         await stack.ended(connected, living)

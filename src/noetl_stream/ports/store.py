@@ -302,6 +302,15 @@ class PartitionView(NamedTuple):
     live: bool
 
 
+class KnownServer(NamedTuple):
+    """A server that there is, or was. ``reads`` is the newest format it reads; it is ``live`` until its lease ends."""
+
+    name: str
+    version: str
+    reads: int
+    live: bool
+
+
 class Store(Protocol):
     """The fold's store. Any method raises :class:`~noetl_stream.errors.Unreachable` when the database is away."""
 
@@ -329,13 +338,18 @@ class Store(Protocol):
         """
         ...
 
+    async def appear(self, name: str, version: str, reads: int, live_s: float) -> list[KnownServer]:
+        """Says that a server lives for ``live_s``, and reads formats up to ``reads``. Returns all that are known."""
+        ...
+
     async def take_over(
-        self, owner: str, lease_s: float, limit: int, alive: Collection[str] = ()
+        self, owner: str, lease_s: float, limit: int, alive: Collection[str] = (), left: Collection[int] = ()
     ) -> list[PartitionLease]:
         """Takes up to ``limit`` free partitions: epoch + 1, and crashes + 1 unless the last owner released its lease.
 
         Args:
             alive: Owners that have lost leases, but are known to be alive: they have not crashed either.
+            left: Partitions that are left to others.
         """
         ...
 

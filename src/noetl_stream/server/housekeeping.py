@@ -7,7 +7,7 @@ import logging
 from collections.abc import Awaitable, Callable, Collection
 from typing import Final
 
-from noetl_stream.errors import Fenced, NoetlError, OutcomeUnknown, ReaderBroken, Unreachable
+from noetl_stream.errors import Fenced, NewerFormat, NoetlError, OutcomeUnknown, ReaderBroken, Unreachable
 from noetl_stream.model.ids import partition_of
 from noetl_stream.ports.store import PartitionLease
 from noetl_stream.server.commit import Committer
@@ -88,6 +88,11 @@ class PartitionAssignment:
         self._parts.executions.forget_partitions(partitions)
         await self._parts.reader.drop(partitions)
 
+    def leave(self, found: NewerFormat) -> None:
+        """Gives a partition up that a newer server has to read, until memory and reader are loaded again."""
+        log.warning("%s: leaving partition %d to a newer server", found.message, found.partition)
+        self._parts.ownership.leave(found.partition, self._clock.monotonic_s())
+
     async def give_up_lost(self) -> None:
         """Gives partitions up whose last folded message EVENTS has lost; they are repaired, and taken over again.
 
@@ -148,6 +153,8 @@ class PartitionAssignment:
                 await restore()
                 self._leases.is_restoring = False
                 return
+            except NewerFormat as error:
+                self.leave(error)
             except (Unreachable, ReaderBroken, Fenced, OutcomeUnknown) as error:
                 if str(error) != reason:
                     reason = str(error)

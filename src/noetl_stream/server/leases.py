@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from statistics import median
 from typing import Final
 
+from noetl_stream import __version__
 from noetl_stream.concurrency import end_tasks, result_until
 from noetl_stream.errors import NoetlError
 from noetl_stream.ports import subjects
@@ -92,7 +93,9 @@ class PartitionLeaseKeeper:
 
         Raises:
             Unreachable: a store does not answer.
+            NotReady: a server lives that cannot read what this one writes.
         """
+        await self._learn_formats()
         for _ in range(2):  # connects, and prepares the statements, which takes longer
             await self._store.lease_clock_ms()
             await self._store.renew(self._parts.owner, [], self.lease_s)
@@ -131,6 +134,10 @@ class PartitionLeaseKeeper:
                 measured_s = now_s
                 with contextlib.suppress(NoetlError):  # then nothing is heard from EVENTS either
                     await self._reach_nats()
+                try:
+                    await self._learn_formats()
+                except NoetlError as error:
+                    log.warning("cannot learn which formats other servers read: %s", error)
             await self._clock.sleep(self._parts.times.housekeeping_s)
 
     async def _renew_in_time(self) -> None:
@@ -218,6 +225,11 @@ class PartitionLeaseKeeper:
         asked_s = self._clock.monotonic_s()
         self._parts.inputs.synchronize(await self._store.lease_clock_ms())
         self.round_trips.add("Postgres", self._clock.monotonic_s() - asked_s)
+
+    async def _learn_formats(self) -> None:
+        """Says which formats this server reads, and asks which the others do."""
+        formats = self._parts.formats
+        formats.learn(await self._store.appear(self._parts.owner, __version__, formats.reads, self.lease_s))
 
     async def _reach_nats(self) -> None:
         asked_s = self._clock.monotonic_s()

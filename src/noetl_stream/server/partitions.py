@@ -27,6 +27,9 @@ ALIVE_S = 3.0
 6 s or more, and is renewed every third.
 """
 
+LEFT_S = 30.0
+"""For so long a server does not take a partition again that it has left to a newer one."""
+
 CAREFUL_FROM = 2
 """After this many crashes of a partition its inputs are folded one at a time."""
 
@@ -61,6 +64,7 @@ class PartitionOwnership:
         self.unsound: dict[int, int] = {}
         self.condemned: dict[int, str] = {}
         self._grown: set[int] = set()
+        self._left: dict[int, float] = {}
 
     def __iter__(self) -> Iterator[PartitionLease]:
         return iter(self._owned.values())
@@ -97,7 +101,8 @@ class PartitionOwnership:
         if limit <= 0:
             return []
         alive = [name for name, at_s in self._peers.items() if now_s - at_s < ALIVE_S]
-        taken = await self._store.take_over(self.owner, lease_s, limit, alive)
+        self._left = {id: until_s for id, until_s in self._left.items() if now_s < until_s}
+        taken = await self._store.take_over(self.owner, lease_s, limit, alive, self._left)
         if len(taken) < limit:
             for frozen in await self._store.end_frozen(alive):
                 log.warning("ended the transaction of %s, which held partitions and was not heard of", frozen)
@@ -149,7 +154,9 @@ class PartitionOwnership:
 
     async def reload(self) -> Sequence[PartitionLease]:
         """Forgets everything and reads this owner's leases again, after a failed tick. Until then they are renewed."""
-        leases = await self._adopt(await self._store.owned(self.owner), instead=True)
+        owned = await self._store.owned(self.owner)
+        await self._give_back([lease for lease in owned if lease.id in self._left])
+        leases = await self._adopt([lease for lease in owned if lease.id not in self._left], instead=True)
         for lease in leases:
             if self.is_careful(lease.id):
                 with contextlib.suppress(Fenced):  # what was folded has not killed this server
@@ -166,6 +173,10 @@ class PartitionOwnership:
         del self.fences[partition]
         self.unsound.pop(partition, None)
         self.condemned.pop(partition, None)
+
+    def leave(self, partition: int, now_s: float) -> None:
+        """Takes a partition no more for a while, and gives it back with the next :meth:`reload`."""
+        self._left[partition] = now_s + LEFT_S
 
     async def release(self, partitions: Collection[int], published: Mapping[int, int]) -> None:
         """Releases the leases of these partitions now."""

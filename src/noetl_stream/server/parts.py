@@ -16,6 +16,7 @@ from noetl_stream.ports.store import Store
 from noetl_stream.server.capabilities import Capabilities
 from noetl_stream.server.credentials import SecretsResponder
 from noetl_stream.server.execution_cache import ExecutionCache
+from noetl_stream.server.formats import Formats
 from noetl_stream.server.inbox import Inbox
 from noetl_stream.server.inputs import ServerInputs
 from noetl_stream.server.partitions import PartitionOwnership
@@ -85,9 +86,16 @@ class ServerParts:
     """The parts that a server's loop, commits, housekeeping and partition assignment share."""
 
     def __init__(
-        self, owner: str, ports: ServerPorts, plans: PlanCache, times: ServerTimes, states: StateBounds
+        self,
+        owner: str,
+        ports: ServerPorts,
+        plans: PlanCache,
+        times: ServerTimes,
+        states: StateBounds,
+        formats: Formats,
     ) -> None:
         self.owner = owner
+        self.formats = formats
         self.ports = ports
         self.plans = plans
         self.times = times

@@ -31,6 +31,7 @@ from noetl_stream.ports.store import (
     FeedFloor,
     InboxItem,
     InboxRow,
+    KnownServer,
     ListedExecution,
     ListingFilter,
     ObjectUseRow,
@@ -92,6 +93,7 @@ class MemoryTables:
     terms: set[tuple[str, str]] = field(default_factory=set)
     stale_reports: list[StaleReportRow] = field(default_factory=list)
     snapshots: dict[tuple[str, int], SnapshotRow] = field(default_factory=dict)
+    servers: dict[str, tuple[KnownServer, float]] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
 
 
@@ -223,15 +225,21 @@ class MemoryStore:
 
     # --- leases ---------------------------------------------------------------------------------------------------
 
+    async def appear(self, name: str, version: str, reads: int, live_s: float) -> list[KnownServer]:
+        now_s = self._clock.monotonic_s()
+        self.tables.servers[name] = (KnownServer(name, version, reads, True), now_s + live_s)
+        return [server._replace(live=until_s > now_s) for server, until_s in self.tables.servers.values()]
+
     async def take_over(
-        self, owner: str, lease_s: float, limit: int, alive: Collection[str] = ()
+        self, owner: str, lease_s: float, limit: int, alive: Collection[str] = (), left: Collection[int] = ()
     ) -> list[PartitionLease]:
         """See :meth:`noetl_stream.ports.store.Store.take_over`. Sorted by id."""
         now_s = self._clock.monotonic_s()
         free = [
             row
             for row in self.tables.partitions
-            if row.owner is None or not now_s <= row.lease_until_s <= now_s + 2 * LONGEST_LEASE_S
+            if row.id not in left
+            and (row.owner is None or not now_s <= row.lease_until_s <= now_s + 2 * LONGEST_LEASE_S)
         ]
         taken = free[:limit]
         for row in taken:

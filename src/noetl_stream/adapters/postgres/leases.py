@@ -33,7 +33,7 @@ class Leases:
         self._own = OwnConnection(database, SESSION)
 
     async def take_over(
-        self, owner: str, lease_s: float, limit: int, alive: Collection[str] = ()
+        self, owner: str, lease_s: float, limit: int, alive: Collection[str] = (), left: Collection[int] = ()
     ) -> list[PartitionLease]:
         """Sorted by id."""
         values = {
@@ -43,6 +43,7 @@ class Leases:
             "longest_s": LONGEST_LEASE_S,
             "limit": limit,
             "alive": list(alive),
+            "left": list(left),
         }
         rows = await self._fetch_on(self._ticks, "take_over", values)
         return sorted(PartitionLease._make(row) for row in rows)

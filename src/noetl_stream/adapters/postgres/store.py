@@ -33,6 +33,7 @@ from noetl_stream.ports.store import (
     FedEvent,
     FeedFloor,
     InboxItem,
+    KnownServer,
     ObjectUseRow,
     PartitionLease,
     PartitionView,
@@ -127,11 +128,15 @@ class PostgresStore(Listing):
         """
         await self._writer.commit(tick)
 
+    async def appear(self, name: str, version: str, reads: int, live_s: float) -> list[KnownServer]:
+        rows = await self._database.fetch("appear", name=name, version=version, reads=reads, live_s=live_s)
+        return [KnownServer._make(row) for row in rows]
+
     async def take_over(
-        self, owner: str, lease_s: float, limit: int, alive: Collection[str] = ()
+        self, owner: str, lease_s: float, limit: int, alive: Collection[str] = (), left: Collection[int] = ()
     ) -> list[PartitionLease]:
         """See :meth:`noetl_stream.ports.store.Store.take_over`. Sorted by id."""
-        return await self._leases.take_over(owner, lease_s, limit, alive)
+        return await self._leases.take_over(owner, lease_s, limit, alive, left)
 
     async def owned(self, owner: str) -> list[PartitionLease]:
         """See :meth:`noetl_stream.ports.store.Store.owned`. When it returns, earlier commits have ended."""

@@ -15,6 +15,7 @@ from noetl_stream.ports.catalog import Catalog
 from noetl_stream.ports.evaluator import Evaluator
 from noetl_stream.ports.sealed_blobs import SealedBlobs
 from noetl_stream.server.credentials import SecretsResponder
+from noetl_stream.server.formats import Formats
 from noetl_stream.server.parts import ServerPorts, ServerTimes, StateBounds
 from noetl_stream.server.server import Server
 from noetl_stream.server.upkeep import Upkeep
@@ -41,6 +42,7 @@ def server_on(
     grants: GrantsFile | None = None,
     upkeep: Upkeep | None = None,
     states: StateBounds | None = None,
+    formats: Formats | None = None,
 ) -> Server:
     """A server whose ports are those of ``host``. It evaluates templates in this process by default."""
     ports = ServerPorts(
@@ -58,7 +60,7 @@ def server_on(
         grants=grants,
         upkeep=upkeep,
     )
-    return Server(host.name, ports, kinds, times, limits, checker=check_once, states=states)
+    return Server(host.name, ports, kinds, times, limits, checker=check_once, states=states, formats=formats)
 
 
 async def run_worker(host: SimulatedHost, tools: Mapping[str, Tool], slots: int) -> None:

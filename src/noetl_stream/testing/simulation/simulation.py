@@ -173,7 +173,9 @@ async def _run(story: Story, faults: _CheckingFaultPlan) -> SimulationReport:
 
 
 async def _wait_until_quiescent(world: SimulatedWorld, clients: list[asyncio.Task[None]]) -> None:
-    """Waits until all clients have answers, all executions have ended and the queue is empty, or nothing moves."""
+    """Waits until all clients have answers, all executions have ended, the queue is empty and a server lives, or until
+    nothing moves.
+    """
     began_s = moved_s = world.clock.monotonic_s()
     positions = 0
     while (now_s := world.clock.monotonic_s()) < min(moved_s + PATIENCE_S, began_s + LONGEST_S):
@@ -182,6 +184,8 @@ async def _wait_until_quiescent(world: SimulatedWorld, clients: list[asyncio.Tas
         if (reached := sum(row.position for row in rows)) > positions:
             moved_s, positions = now_s, reached
         if not all(client.done() for client in clients) or world.broker.command_queue.queued:
+            continue
+        if not world.hosts("server"):  # in an idle night: the next ones make good what the last have not published
             continue
         if all(row.finished_ms is not None or row.status == "quarantined" for row in rows):
             return

@@ -17,6 +17,7 @@ grant update (events_floor) on noetl.meta to noetl_server;
 grant select, update (epoch, owner, backend, lease_until, given_back, crashes, folding, suspect, suspicions,
     tick, published_tick, last_seq, last_ms, generation) on noetl.partition to noetl_server;
 
+grant select, insert, update (live_until), delete on noetl.server to noetl_server;
 grant select, insert on noetl.event, noetl.request, noetl.playbook to noetl_server;
 grant select, insert, update on noetl.execution to noetl_server;
 grant select, insert, update, delete on noetl.snapshot to noetl_server;

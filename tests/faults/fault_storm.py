@@ -1,0 +1,251 @@
+"""Storms of faults on the real stack: ``make faults SEED=1 FAULTS=300``. The seed says which faults strike, and when.
+
+A round is some faults while executions run, then fair weather in which all must end; then the books are checked against
+the ledger. A round strikes either servers, gateways and Postgres alone, and no effect may happen twice, or anything.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import logging
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from random import Random
+from typing import Final, NamedTuple
+
+from fault_books import problems, repeated
+from fault_kinds import CLUSTERED, SERVER_SIDE, TOUCHING, Faults, Kind, small_disk
+from fault_stack import FaultStack, ended, persist, running_stack
+from fault_work import JOBS, Job
+
+from homes import folder_for_home
+from nats_process import NatsCluster
+from noetl_stream.errors import NoetlError
+
+COUNTS: Final = {"server": 2, "worker": 2, "gateway": 1}
+IN_FLIGHT: Final = 8
+SHORTEST_S, LONGEST_S = 0.3, 4.0
+GAP_S: Final = 1.0
+WATCH_S: Final = 1.0
+RECOVERED_WITHIN_S: Final = 40.0
+"""How long after a fault a worker's lease may end, and its command run again."""
+
+CALM_WITHIN_S: Final = 240.0
+DISK_GB: Final = 4
+
+
+class Stroke(NamedTuple):
+    """A fault: when it begins after the one before, what it is, how long it lasts, and the seed of its details."""
+
+    gap_s: float
+    kind: Kind
+    lasts_s: float
+    seed: int
+
+
+class Struck(NamedTuple):
+    """A fault that has happened, in monotonic seconds."""
+
+    kind: Kind
+    began_s: float
+    ended_s: float
+
+
+class Round(NamedTuple):
+    """What a round has come to."""
+
+    strokes: list[Struck]
+    jobs: dict[str, Job]
+    effects: int
+    repeated: int
+    calm_s: float
+    problems: list[str]
+
+
+def drawn(seed: int, kinds: Sequence[Kind], count: int, gap_s: float = GAP_S) -> list[Stroke]:
+    """So many strokes, ``gap_s`` apart on average; each kind comes before any comes twice."""
+    dice = Random(seed)
+    order: list[Kind] = []
+    while len(order) < count:
+        order += dice.sample(kinds, len(kinds))
+    return [
+        Stroke(dice.uniform(0, 2 * gap_s), kind, dice.uniform(SHORTEST_S, LONGEST_S), dice.getrandbits(32))
+        for kind in order[:count]
+    ]
+
+
+class Weather:
+    """Executions and faults on one stack."""
+
+    def __init__(self, stack: FaultStack, faults: Faults) -> None:
+        self.stack, self.faults = stack, faults
+        self._struck: list[Struck] = []
+        self._numbers = 0
+
+    async def round(self, strokes: Sequence[Stroke], jobs_seed: int, at_once: int) -> Round:
+        """Strikes while executions run, and returns once all have ended."""
+        jobs: dict[str, Job] = {}
+        calm, first = asyncio.Event(), len(self._struck)
+        feeding = [asyncio.create_task(self._feed(jobs, Random(jobs_seed + line), calm)) for line in range(IN_FLIGHT)]
+        async with asyncio.TaskGroup() as striking:
+            free = asyncio.Semaphore(at_once)
+            for stroke in strokes:
+                await asyncio.sleep(stroke.gap_s)
+                await free.acquire()
+                striking.create_task(self._strike(stroke)).add_done_callback(lambda _: free.release())
+        calm.set()
+        began_s = time.monotonic()
+        async with asyncio.timeout(CALM_WITHIN_S):
+            await asyncio.gather(*feeding)
+        left = await ended(self.stack, list(jobs), CALM_WITHIN_S)
+        calm_s = time.monotonic() - began_s
+        may_fail = {"large", "wide"} if self.faults.lost_objects else set()
+        found = await persist(lambda: problems(self.stack, jobs, self._explains, may_fail))
+        self.faults.lost_objects = False
+        effects = sum(len(times) for one in jobs for times in self.stack.ledger.effects[one].values())
+        assert all(any(one in text for text in found) for one in left)
+        return Round(self._struck[first:], jobs, effects, repeated(self.stack, jobs), calm_s, found)
+
+    async def _feed(self, jobs: dict[str, Job], dice: Random, calm: asyncio.Event) -> None:
+        while not calm.is_set():
+            self._numbers += 1
+            job = dice.choice(list(JOBS.values()))
+            execution_id = await self.stack.submit(job, f"storm-{self._numbers}")
+            jobs[execution_id] = job
+            await ended(self.stack, [execution_id], LONGEST_S)
+
+    async def _strike(self, stroke: Stroke) -> None:
+        began_s = time.monotonic()
+        try:
+            await stroke.kind.act(self.faults, Random(stroke.seed), stroke.lasts_s)
+        finally:
+            self._struck.append(Struck(stroke.kind, began_s, time.monotonic()))
+
+    def _explains(self, times: Sequence[float]) -> bool:
+        """Whether a fault touched a worker or the stream around these times."""
+        return any(
+            struck.kind.touches and struck.began_s <= times[-1] and struck.ended_s >= times[0] - RECOVERED_WITHIN_S
+            for struck in self._struck
+        )
+
+
+@asynccontextmanager
+async def single_stack() -> AsyncIterator[Weather]:
+    """The embedded NATS and Postgres, on small disks of their own where such can be mounted."""
+    async with AsyncExitStack() as opened:
+        folder = opened.enter_context(folder_for_home("storm"))
+        home = folder / "home"
+        disks = {name: home / name for name in ("nats", "postgres") if small_disk(home / name, DISK_GB)}
+        for disk in disks.values():
+            opened.callback(subprocess.run, ["umount", "--lazy", str(disk)], check=True)
+        stack = await opened.enter_async_context(running_stack(home, COUNTS))
+        opened.enter_context(_watching(stack))
+        yield Weather(stack, Faults(stack, disks))
+
+
+@asynccontextmanager
+async def clustered_stack() -> AsyncIterator[Weather]:
+    """Three NATS servers, and every stream on each."""
+    async with AsyncExitStack() as opened:
+        folder = opened.enter_context(folder_for_home("storm"))
+        cluster = NatsCluster(folder)
+        opened.callback(cluster.end)
+        cluster.start()
+        stack = await opened.enter_async_context(running_stack(folder / "home", COUNTS, nats_url=cluster.url))
+        opened.enter_context(_watching(stack))
+        yield Weather(stack, Faults(stack, {}, cluster))
+
+
+@contextlib.contextmanager
+def _watching(stack: FaultStack) -> Iterator[None]:
+    """Starts the embedded servers again when they end, as ``dev`` does."""
+
+    async def watch() -> None:
+        while True:
+            await asyncio.sleep(WATCH_S)
+            with contextlib.suppress(NoetlError):
+                await asyncio.to_thread(stack.embedded.revive)
+
+    watching = asyncio.create_task(watch())
+    try:
+        yield
+    finally:
+        watching.cancel()
+
+
+def _shown(number: int, seed: int, what: str, done: Round) -> str:
+    return (
+        f"round {number} (seed {seed}, {what}): {len(done.strokes)} faults, {len(done.jobs)} executions, "
+        f"{done.effects} effects, {done.repeated} repeated, all ended {done.calm_s:.0f} s after the last fault, "
+        f"{len(done.problems)} problems"
+    )
+
+
+class Plan(NamedTuple):
+    """What a round strikes, how far apart on average, and how many faults at once."""
+
+    what: str
+    kinds: Sequence[Kind]
+    gap_s: float = GAP_S
+    at_once: int = 2
+
+
+SERVERS: Final = Plan("servers", SERVER_SIDE)
+ALL: Final = Plan("all", (*SERVER_SIDE, *TOUCHING))
+CLUSTER: Final = Plan("cluster", CLUSTERED, 3.0, 1)
+"""Two of three NATS servers are needed, and it takes them a while to choose a leader."""
+
+ROUNDS: Final = (ALL, SERVERS, ALL, SERVERS, CLUSTER)
+"""In turn, as often as there are faults left."""
+
+
+async def storm(seed: int, faults: int, per_round: int, only_round: int | None = None) -> list[Round]:
+    """Rounds of a storm, printed; those of a cluster come last."""
+    rounds: list[Round] = []
+    counts = [min(per_round, faults - at) for at in range(0, faults, per_round)]
+    planned = [(number, ROUNDS[number % len(ROUNDS)], count) for number, count in enumerate(counts)]
+    planned = [one for one in planned if only_round in (None, one[0])]
+    for opened, of_cluster in ((single_stack, False), (clustered_stack, True)):
+        chosen = [one for one in planned if (one[1] is CLUSTER) == of_cluster]
+        if not chosen:
+            continue
+        async with opened() as weather:
+            for number, plan, count in chosen:
+                kinds = [kind for kind in plan.kinds if weather.faults.disks or "disk" not in kind.name]
+                strokes = drawn(seed * 1_000 + number, kinds, count, plan.gap_s)
+                done = await weather.round(strokes, seed * 1_000 + number, plan.at_once)
+                rounds.append(done)
+                print(_shown(number, seed, plan.what, done), *done.problems, sep="\n  ", flush=True)
+    return rounds
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--faults", type=int, default=300)
+    parser.add_argument("--round", type=int, default=None, help="this round alone, as it was in the whole storm")
+    parser.add_argument("--per-round", type=int, default=40)
+    options = parser.parse_args()
+    logging.disable(logging.CRITICAL)
+    began_s = time.monotonic()
+    rounds = asyncio.run(storm(options.seed, options.faults, options.per_round, options.round))
+    struck = Counter(one.kind.name for done in rounds for one in done.strokes)
+    found = sum(len(done.problems) for done in rounds)
+    for name, count in sorted(struck.items()):
+        print(f"  {count:4}  {name}")
+    print(
+        f"seed {options.seed}: {struck.total()} faults, {sum(len(done.jobs) for done in rounds):,} executions, "
+        f"{sum(done.effects for done in rounds):,} effects, {sum(done.repeated for done in rounds)} repeated, "
+        f"{found} problems, {(time.monotonic() - began_s) / 60:.0f} min"
+    )
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
