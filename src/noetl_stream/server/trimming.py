@@ -66,10 +66,10 @@ class Trimmer:
         through, at_ms = await self._removable(extent, stored)
         if through < max(1, extent.first):
             return 0
-        living = await self._retained.living_since(at_ms + MARGIN_MS)
-        freed = stored * (through - extent.first + 1) // (extent.last - extent.first + 1)
         if await behind_events(self._log, self._store):
             return 0  # a checkpoint of a journal that has yet to catch up would hide the records that it lacks
+        living = await self._retained.living_since(at_ms + MARGIN_MS)
+        freed = stored * (through - extent.first + 1) // (extent.last - extent.first + 1)
         if not self._pays(sum(execution.journal_bytes for execution in living), freed, stored):
             return 0
         partitions = {view.id: view for view in await self._store.read_partitions()}  # before their journals
