@@ -11,7 +11,7 @@ MINUTES ?= 30
 # Container images often set it, and then every process compiles all that it imports, for half a second.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test verify simulate faults soak bench check docs wheel sbom lock clean
+.PHONY: help demo test verify simulate hostile faults soak upgrade bench check docs wheel sbom lock clean
 
 help:  ## Show these targets
 	@sed -n 's/^\([a-z]*\):.*## /\1: /p' Makefile
@@ -28,11 +28,17 @@ verify: .venv/ready  ## Run all tests, the random ones with EFFORT times the cas
 simulate: .venv/ready  ## Simulate SEEDS seeds of servers, workers and clients under faults; 100,000 take hours
 	$(BIN)/python -m noetl_stream.testing.simulation --seeds $(SEEDS)
 
+hostile: .venv/ready  ## Write a million hostile messages into running servers, at EFFORT=50; takes a quarter of an hour
+	NOETL_TEST_EFFORT=$(EFFORT) $(BIN)/python -m pytest -n 0 -m "" -q tests/journeys/test_journey_hostile.py
+
 faults: .venv/ready  ## Break a real stack FAULTS times by the storm of SEED, and check its books against a ledger of effects
 	PYTHONPATH=tests $(BIN)/python tests/faults/fault_storm.py --seed $(SEED) --faults $(FAULTS)
 
 soak: .venv/ready  ## Run mixed load with faults for MINUTES, and judge whether memory, connections and sizes stay flat
 	PYTHONPATH=tests $(BIN)/python tests/faults/fault_soak.py --seed $(SEED) --minutes $(MINUTES)
+
+upgrade: .venv/ready  ## Replace the roles of the previous release, or of FROM, by these and back, under load
+	NOETL_TEST_UPGRADE_FROM=$(FROM) $(BIN)/python -m pytest -n 0 -q -m '' tests/releases/test_rolling_upgrade.py
 
 bench: .venv/ready  ## Measure this beside Restate, which npm and pip install into build/peers
 	$(BIN)/python benchmarks/peers/beside.py

@@ -34,6 +34,7 @@ from noetl_stream.ports.event_log import DecidedMessage, ReportedMessage
 from noetl_stream.ports.store import EntryRow, ExecutionRow, FeedRow, StoredEntry
 from noetl_stream.server.execution_cache import ExecutionCache
 from noetl_stream.server.fold import Fold
+from noetl_stream.server.formats import Formats
 from noetl_stream.server.plan_cache import PlanCache
 from noetl_stream.server.snapshots import Snapshots
 from noetl_stream.server.tick import execution_row
@@ -99,7 +100,7 @@ class CoreServer:
 
     def tick(self, messages: Sequence[ReportedMessage]) -> Written:
         """Folds these in one tick."""
-        fold = Fold(self._executions, CAPABILITIES)
+        fold = Fold(self._executions, CAPABILITIES, Formats())
         bodies = [(message, body) for message in messages if (body := fold.decode(message)) is not None]
         for message, body in bodies:
             if isinstance(body, Request):

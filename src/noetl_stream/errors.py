@@ -74,6 +74,14 @@ class NotReady(NoetlError):
     """A store answers but is not set up: schema missing or newer, stream missing, partition count different."""
 
 
+class NewerFormat(NotReady):
+    """Something of this partition was written by a newer version, and is left to it."""
+
+    def __init__(self, partition: int, message: str) -> None:
+        super().__init__(message, hint="upgrade this process")
+        self.partition = partition
+
+
 class StoreMissing(NotReady, Unreachable):
     """A stream or bucket does not exist. What needs it waits until somebody makes it; the hint says how."""
 

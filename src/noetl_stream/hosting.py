@@ -15,6 +15,7 @@ import msgspec  # XX dataclass
 from noetl_stream import wiring
 from noetl_stream.adapters.postgres.migrate import schema_digest
 from noetl_stream.concurrency import end_tasks, first_done
+from noetl_stream.endpoint import Endpoint
 from noetl_stream.errors import NotReady
 from noetl_stream.local.processes import LOOPBACK
 from noetl_stream.local.stack import EmbeddedStack
@@ -41,11 +42,11 @@ class StackAccess(msgspec.Struct):
     embedded: EmbeddedStack | None
 
     @property
-    def endpoint(self) -> wiring.Endpoint:
+    def endpoint(self) -> Endpoint:
         """What this command itself holds, as the local operator."""
         return self.endpoint_of(GATEWAY)
 
-    def endpoint_of(self, identity: str) -> wiring.Endpoint:
+    def endpoint_of(self, identity: str) -> Endpoint:
         """What a process with the identity holds: ``admin``, ``server``, ``gateway``, or ``worker-<pool>``."""
         if self.embedded is not None:
             return embedded_endpoint(self.embedded, self.settings, identity)
@@ -71,10 +72,10 @@ def open_stack(settings: Settings, pool: str | None = None) -> Iterator[StackAcc
         yield StackAccess(settings, stack)
 
 
-def own_endpoint(settings: Settings, identity: str) -> wiring.Endpoint:
+def own_endpoint(settings: Settings, identity: str) -> Endpoint:
     """The user's own servers, by the addresses, identity and keys of this process's environment."""
     assert settings.nats_url is not None
-    everything = wiring.Endpoint(
+    everything = Endpoint(
         settings.nats_url,
         settings.postgres_dsn,
         settings.credentials,
@@ -85,18 +86,19 @@ def own_endpoint(settings: Settings, identity: str) -> wiring.Endpoint:
         server_keys=settings.server_keys,
         access_keys=settings.access_keys,
         grants_file=settings.grants_file,
+        retention=settings.retention,
         max_state_bytes=settings.server_max_state_bytes,
     )
     return everything.only_for(identity)
 
 
-def embedded_endpoint(stack: EmbeddedStack, settings: Settings, identity: str) -> wiring.Endpoint:
+def embedded_endpoint(stack: EmbeddedStack, settings: Settings, identity: str) -> Endpoint:
     """The embedded servers. Servers offer the playbooks' database as ``auth: local_postgres`` (LANGUAGE §11)."""
     address = stack.address
     offered = {"local_postgres": address.playbooks_dsn} if identity == SERVER else {}
     # The user's own key comes first; credentials stored before it was set can still be read.
     keys = (*_credential_keys(settings), address.keys.credential)
-    everything = wiring.Endpoint(
+    everything = Endpoint(
         address.nats_url,
         address.dsns.get(POSTGRES_USER.get(identity, "")),
         {**offered, **settings.credentials},
@@ -107,6 +109,7 @@ def embedded_endpoint(stack: EmbeddedStack, settings: Settings, identity: str) -
         server_keys=(*settings.server_keys, address.keys.server),
         access_keys=(*settings.access_keys, address.keys.access),
         grants_file=settings.grants_file,
+        retention=settings.retention,
         max_state_bytes=settings.server_max_state_bytes,
     )
     return everything.only_for(identity)

@@ -9,33 +9,28 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapp
 from contextlib import asynccontextmanager
 from functools import cache, cached_property
 from importlib import import_module
-from pathlib import Path
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Final
 
 import msgspec
-from msgspec.structs import replace
 
 from noetl_stream.adapters.clock import SystemClock
 from noetl_stream.adapters.postgres.migrate import migrate
 from noetl_stream.adapters.postgres.store import PostgresStore
 from noetl_stream.client.executions.submit import Client, Requests
 from noetl_stream.concurrency import Deferred
+from noetl_stream.endpoint import Endpoint
 from noetl_stream.errors import UsageError
-from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
-from noetl_stream.ports.permissions import ADMIN, GATEWAY, SERVER
 from noetl_stream.ports.sealed_blobs import SealedBlobs
 from noetl_stream.ports.signed_requests import RequestSigner
-from noetl_stream.sealing.keys import KEY_HINT, KeyRing, Unprinted, key_ring
+from noetl_stream.sealing.keys import KEY_HINT, KeyRing, key_ring
 from noetl_stream.sealing.objects import DerivedKeys
 from noetl_stream.settings.environment import (
     ACCESS_KEY_VARIABLE,
-    DEFAULT_STATE_BYTES,
     NATS_URL_VARIABLE,
     POSTGRES_VARIABLE,
     SERVER_KEY_VARIABLE,
     Settings,
 )
-from noetl_stream.settings.tools import ToolSettings
 
 if TYPE_CHECKING:  # each command imports what it uses: one that reads Postgres takes a third of the time
     from noetl_stream.adapters.nats.blobs import NatsBlobs
@@ -70,46 +65,6 @@ COMMAND_WAIT_S: Final = 2.0
 """Commands report soon that NATS does not answer; a role, which may be starting beside it, waits longer."""
 
 ROLE_WAIT_S: Final = 5.0
-
-
-class Endpoint(Unprinted, frozen=True):
-    """What one process holds: addresses, its identity there, keys. :meth:`only_for` reduces it to an identity.
-
-    Attributes:
-        postgres_dsn: ``None`` for a worker.
-        credentials: By lower-case name: those a server offers to playbooks, or a worker's own.
-        credential_keys: Encrypt stored credentials, the current key first; empty if not configured.
-        tools: What the tools of a worker here may do.
-        limits: Limits of executions that a server here starts; a playbook may lower them.
-        nats_nkey: The seed of its NATS user; ``None`` if the URL says who it is.
-        identity: Who it is: ``admin``, ``server``, ``gateway`` or ``worker-<pool>``.
-        server_keys: Of the capabilities that commands carry, as base64, the current one first. Servers only.
-        access_keys: Sign requests and seal objects, as base64, the current one first. Not for workers.
-        grants_file: What the playbooks of a server here may use, by path; ``None``: everything.
-        max_state_bytes: Memory that a server here uses for the states of living executions.
-    """
-
-    nats_url: str
-    postgres_dsn: str | None
-    credentials: Mapping[str, str]
-    credential_keys: tuple[str, ...] = ()
-    tools: ToolSettings = msgspec.field(default_factory=ToolSettings)
-    limits: Limits = DEFAULT_LIMITS
-    nats_nkey: str | None = None
-    identity: str = GATEWAY
-    server_keys: tuple[str, ...] = ()
-    access_keys: tuple[str, ...] = ()
-    grants_file: Path | None = None
-    max_state_bytes: int = DEFAULT_STATE_BYTES
-
-    def only_for(self, identity: str) -> Self:
-        """The part of this that a process with the identity may hold."""
-        if identity == SERVER:
-            return replace(self, identity=identity)
-        if identity == GATEWAY:
-            return replace(self, identity=identity, credentials={}, server_keys=())
-        without_keys = replace(self, identity=identity, credential_keys=(), server_keys=(), access_keys=())
-        return replace(without_keys, credentials={}) if identity == ADMIN else replace(without_keys, postgres_dsn=None)
 
 
 class NatsPorts(msgspec.Struct, frozen=True):
@@ -453,7 +408,10 @@ def make_server(connected: OperatorPorts, endpoint: Endpoint) -> Server:
     from noetl_stream.server.capabilities import Capabilities
     from noetl_stream.server.credentials import SecretsResponder
     from noetl_stream.server.parts import ServerPorts, StateBounds
+    from noetl_stream.server.retention import Retention
     from noetl_stream.server.server import Server
+    from noetl_stream.server.trimming import Trimmer
+    from noetl_stream.server.upkeep import Upkeep
     from noetl_stream.settings.grants import GrantsFile
 
     server_keys = _needed(key_ring(endpoint.server_keys, SERVER_KEY_VARIABLE), SERVER_KEY_VARIABLE)
@@ -473,7 +431,12 @@ def make_server(connected: OperatorPorts, endpoint: Endpoint) -> Server:
             store.credentials, store.audit, connected.clock, _credential_keys(endpoint), endpoint.credentials
         ),
         grants=GrantsFile(endpoint.grants_file) if endpoint.grants_file is not None else None,
-        feed=store.feed,
+        upkeep=Upkeep(
+            connected.clock,
+            feed=store.feed,
+            trimmer=Trimmer(connected.log, store, store.cursors, store.retention, connected.clock, endpoint.retention),
+            retention=Retention(store, store.retention, connected.blobs, connected.clock, endpoint.retention.rules),
+        ),
     )
     states = StateBounds(max_bytes=endpoint.max_state_bytes)
     return Server(process_name("server"), ports, _installed_kinds(), limits=endpoint.limits, states=states)

@@ -56,7 +56,7 @@ async def test_a_handler_may_end_its_own_subscription(connection: NatsConnection
 
     subscription = await bus.listen("noetl.live.once", hear_once)
     bus.send("noetl.live.once", b"last")
-    await asyncio.wait_for(ended.wait(), TIMEOUT_S)
+    assert await asyncio.wait_for(ended.wait(), TIMEOUT_S)
 
 
 async def test_listening_to_a_hung_server_ends_in_time(own_nats: NatsServer, own_connection: NatsConnection) -> None:

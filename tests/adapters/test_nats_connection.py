@@ -89,7 +89,7 @@ async def test_what_is_flushed_or_asked_when_the_line_is_lost_is_sent_again_on_t
     own_nats.kill()
     own_nats.start()
     await flushing
-    await asking
+    assert EVENTS in (await asking).decode()
 
 
 async def test_a_websocket_url_is_a_usage_error() -> None:

@@ -48,6 +48,21 @@ async def test_a_differing_setting_is_mended_and_the_operators_own_stays(connect
     await verify_stream(connection, EVENTS)
 
 
+async def test_what_a_newer_release_has_added_to_a_stream_stays(connection: NatsConnection) -> None:
+    config = await config_of(connection, COMMANDS)
+    added = {"subjects": ["noetl.commands.>", "noetl.fence.*", "noetl.later.*"], "metadata": {"noetl_format": "99"}}
+    await connection.api(f"STREAM.UPDATE.{COMMANDS}", {**config, **added})
+    await verify_stream(connection, COMMANDS)
+    assert await ensure_streams(connection) == []
+    await connection.api(
+        f"STREAM.UPDATE.{COMMANDS}", {**config, **added, "subjects": ["noetl.commands.>", "noetl.later.*"]}
+    )
+    assert await ensure_streams(connection) == ["changed stream COMMANDS: subjects"]
+    mended = await config_of(connection, COMMANDS)
+    assert sorted(mended["subjects"]) == sorted(added["subjects"])  # type: ignore[call-overload]
+    assert mended["metadata"]["noetl_format"] == "99"  # type: ignore[index]
+
+
 async def test_a_missing_stream_is_not_ready_and_says_how_to_fix_it(connection: NatsConnection) -> None:
     await connection.api(f"STREAM.DELETE.{COMMANDS}")
     with pytest.raises(NotReady, match=r"COMMANDS does not exist .*stream ensure"):

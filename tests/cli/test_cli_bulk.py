@@ -62,7 +62,8 @@ async def test_an_execution_that_was_begun_counts_as_done_though_it_has_a_field_
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     async def act(session: Session, execution_id: str) -> ExecutionDocument:
-        return execution_document(execution_row(execution_id, status="running"), [], 0)
+        row = execution_row(execution_id, status="running")
+        return execution_document(row, [], 0, steps=[], waits=[], notices=None)
 
     (begun,) = await act_on_all(verb(act), NO_SESSION, IDS[:1], "text")
     assert not isinstance(begun, NotDone)

@@ -10,6 +10,8 @@ from client_stage import BY, ClientStage
 from msgspec.structs import replace
 
 from noetl_stream.client.executions.direct import DESCRIBED_EVENTS, PATIENCE_S
+from noetl_stream.engine.replay import replay
+from noetl_stream.engine.snapshot import SNAPSHOT_FORMAT, digest_of_snapshot, encode_state
 from noetl_stream.errors import (
     Conflict,
     NotFound,
@@ -28,6 +30,7 @@ from noetl_stream.ports.operations.executions import (
     RerunOptions,
     Start,
 )
+from noetl_stream.ports.store import SnapshotRow
 from noetl_stream.testing.simulation.work import playbook, then, work
 
 ONE = playbook("one", [{"step": "only", "tool": work("{{ workload.n }}")}], workload={"n": 1})
@@ -296,6 +299,7 @@ async def test_an_execution_that_cannot_be_rerun_is_refused_with_the_reason(stag
         await stage.executions.rerun(ended.execution_id, RerunOptions(), BY)
     with pytest.raises(UsageError, match="no step nowhere"):
         await stage.executions.rerun(ended.execution_id, RerunOptions("nowhere"), BY)
+    assert list(stage.store.tables.executions) == [ended.execution_id], "nothing has begun"
 
 
 async def test_why_is_answered_for_what_waits_and_what_has_ended(stage: ClientStage) -> None:
@@ -307,13 +311,35 @@ async def test_why_is_answered_for_what_waits_and_what_has_ended(stage: ClientSt
     assert "`call`" in (await stage.executions.why(failed.execution_id)).summary
 
 
-async def test_a_long_journal_is_not_read_for_a_look(stage: ClientStage) -> None:
+async def test_a_look_at_a_long_journal_shows_steps_and_not_what_it_waits_for(stage: ClientStage) -> None:
     ended = await stage.run(ONE)
     row = await stage.store.execution(ended.execution_id)
     assert row is not None
     stage.store.tables.executions[row.execution_id] = replace(row, position=DESCRIBED_EVENTS + 1)
     found = await stage.executions.get(row.execution_id)
-    assert (found.steps, found.waits, found.principal, found.result) == (None, None, BY, 1)
+    assert [step.step for step in found.steps or ()] == ["only"]
+    assert (found.waits, found.principal, found.result) == (None, BY, 1)
+
+
+async def test_what_a_long_execution_waits_for_is_known_from_its_last_snapshot(stage: ClientStage) -> None:
+    started = await stage.executions.start(Start(playbook=HEARS), BY)
+    await stage.until_status(started.execution_id, "waiting")
+    short = await stage.executions.get(started.execution_id)
+    row = await stage.store.execution(started.execution_id)
+    state = replay(started.execution_id, await stage.store.journal(started.execution_id))
+    assert row is not None and state is not None and short.waits
+    long = replace(state, position=DESCRIBED_EVENTS + 1)
+    stage.store.tables.executions[row.execution_id] = replace(row, position=long.position)
+    assert (await stage.executions.get(row.execution_id)).waits is None, "its whole journal is not read"
+    body = encode_state(long)
+    stage.store.tables.snapshots[row.execution_id, long.position] = SnapshotRow(
+        execution_id=row.execution_id,
+        position=long.position,
+        format=SNAPSHOT_FORMAT,
+        digest=digest_of_snapshot(row.execution_id, long.position, body),
+        body=body,
+    )
+    assert (await stage.executions.get(row.execution_id)).waits == short.waits
 
 
 async def test_a_task_longer_than_a_lease_runs_once(stage: ClientStage) -> None:

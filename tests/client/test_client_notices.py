@@ -17,6 +17,7 @@ from noetl_stream.ports.operations.executions import (
     Start,
     WarningDocument,
 )
+from noetl_stream.ports.store import StoredEvent
 from noetl_stream.testing.simulation.work import playbook, then, work
 
 REASON = "nothing left can change its admission"
@@ -108,6 +109,33 @@ async def test_an_undeclared_key_of_the_request_is_a_warning(stage: ClientStage)
 async def test_it_is_known_as_soon_as_the_execution_has_started(stage: ClientStage) -> None:
     started = await stage.executions.start(Start(playbook=TAKES, workload={"nmae": "z"}), BY)
     assert [one.kind for one in started.warnings or ()] == ["undeclared_workload"]
+
+
+async def test_an_execution_with_a_long_journal_shows_its_steps_and_reads_only_what_has_grown(
+    stage: ClientStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow = playbook(
+        "slow", [{"step": "start", "tool": work(1, 5.0), "next": then("end")}, {"step": "end", "tool": work(2)}]
+    )
+    started = await stage.executions.start(Start(playbook=slow), BY)
+    whole = (await stage.executions.wait(started.execution_id, 60)).steps
+    monkeypatch.setattr(direct, "DESCRIBED_EVENTS", 1)
+    again = await stage.executions.start(Start(playbook=slow), BY)
+    assert [step.step for step in again.steps or ()] in ([], ["start"])
+    ended = await stage.executions.wait(again.execution_id, 60)
+    assert [(step.step, step.runs, step.status) for step in ended.steps or ()] == [
+        (step.step, step.runs, step.status) for step in whole or ()
+    ]
+    read: list[int] = []
+    journal = stage.store.journal
+
+    async def noted(execution_id: str, after: int = 0, limit: int | None = None) -> list[StoredEvent]:
+        read.append(after)
+        return await journal(execution_id, after, limit)
+
+    monkeypatch.setattr(stage.store, "journal", noted)
+    assert (await stage.executions.get(again.execution_id)).steps == ended.steps
+    assert max(read) == ended.position
 
 
 async def test_a_long_journal_is_not_read_for_its_notices_while_it_grows(

@@ -133,7 +133,7 @@ async def test_a_reader_that_has_gone_is_noticed_at_once(stage: GatewayStage) ->
             return line.partition(" ")[2]
 
     response = await stage.client.get("/api/v1/events/stream")
-    await response.content.readuntil(b"\n\n")
+    assert (await response.content.readuntil(b"\n\n")).startswith(b"retry:")
     await until_it_is("1.0", open_streams)
     response.close()
     await until_it_is("0.0", open_streams, timeout_s=10)  # before anything is sent

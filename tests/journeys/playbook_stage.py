@@ -19,6 +19,7 @@ from playbook_team import Team, team_nats
 import warm_program
 from noetl_stream.client.executions.documents import execution_document
 from noetl_stream.client.executions.follow import Follower
+from noetl_stream.client.executions.step_runs import summarize
 from noetl_stream.client.executions.submit import Client, Submission
 from noetl_stream.hosting import embedded_endpoint
 from noetl_stream.local.stack import EmbeddedStack, StackAddress
@@ -106,7 +107,8 @@ class Stage:
             await follower.close()
         row = await self.connected.store.execution(execution_id)
         assert row is not None
-        ended = execution_document(row, await self.connected.store.journal(execution_id), 0)
+        journal = await self.connected.store.journal(execution_id)
+        ended = execution_document(row, journal, 0, steps=summarize(journal), waits=[], notices=None)
         if scenario.check is not None:
             await scenario.check(self, ended)
         return ended

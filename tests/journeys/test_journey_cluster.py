@@ -13,6 +13,7 @@ import pytest
 from journey_stack import NOETL
 
 from noetl_stream.client.cluster import DirectCluster
+from noetl_stream.endpoint import Endpoint
 from noetl_stream.errors import Unreachable
 from noetl_stream.hosting import embedded_endpoint, run_worker
 from noetl_stream.local.stack import EmbeddedStack
@@ -21,7 +22,7 @@ from noetl_stream.ports.permissions import GATEWAY, SERVER
 from noetl_stream.ports.subjects import command_subject
 from noetl_stream.settings.environment import Settings
 from noetl_stream.testing.waiting import TIMEOUT_S, until_it_is
-from noetl_stream.wiring import Connected, DirectOperations, Endpoint, connect, make_worker
+from noetl_stream.wiring import Connected, DirectOperations, connect, make_worker
 
 pytestmark = pytest.mark.xdist_group("stack")
 

@@ -132,10 +132,8 @@ async def test_hostile_messages_on_every_subject_stop_no_process_and_no_other_ex
             await begin_victims(connected, victims)
             recent = list(islice(reversed(victims), 12))
             count = min(ROUND, HOSTILE_WRITTEN - storm.written.total())
-            begin = lambda one: requests_to(one, digest)  # noqa: E731
-            await asyncio.gather(
-                storm.blow(count, signer, begin, recent, genuine.reports), *(other() for _ in range(OTHERS))
-            )
+            blowing = storm.blow(count, signer, lambda one: requests_to(one, digest), recent, genuine.reports)
+            await asyncio.gather(blowing, *(other() for _ in range(OTHERS)))
             assert not listening.done(), listening.exception()
             assert {role: stack.roles(role) for role in roles} == roles
             if storm.written.total() % 50_000 < ROUND:

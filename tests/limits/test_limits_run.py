@@ -12,8 +12,10 @@ from click.testing import CliRunner
 from noetl_stream.adapters.memory.access import MemoryAudit, MemoryCredentials
 from noetl_stream.adapters.memory.broker import MemoryBroker
 from noetl_stream.adapters.memory.catalog import MemoryCatalog
+from noetl_stream.adapters.memory.retention import MemoryRetention
 from noetl_stream.adapters.memory.store import MemoryStore
 from noetl_stream.cli.playbook.group import playbook as commands
+from noetl_stream.endpoint import Endpoint
 from noetl_stream.engine.advance import InvalidPlan
 from noetl_stream.hosting import open_stack
 from noetl_stream.model import codec
@@ -29,7 +31,7 @@ from noetl_stream.settings.environment import Settings
 from noetl_stream.testing.keys import ACCESS_KEYS
 from noetl_stream.testing.scenario.scenario import Scenario
 from noetl_stream.tools.pipeline import NoopTool
-from noetl_stream.wiring import Endpoint, OperatorPorts, make_server
+from noetl_stream.wiring import OperatorPorts, make_server
 from noetl_stream.worker.asker import Asker
 from noetl_stream.worker.playbooks import PlanClient
 
@@ -139,7 +141,7 @@ async def test_the_limits_of_a_place_are_those_of_its_server() -> None:
     broker = MemoryBroker()
     store: Any = MemoryStore(broker.clock)
     store.catalog, store.credentials, store.feed = MemoryCatalog(store), MemoryCredentials(broker.clock), None
-    store.audit = MemoryAudit()
+    store.audit, store.retention = MemoryAudit(), MemoryRetention(store)
     ports: Any = {"log": broker.event_log, "queue": broker.command_queue, "bus": broker.bus, "blobs": broker.blobs}
     ports |= {"store": store, "clock": broker.clock}
     connected = OperatorPorts(**ports, access_keys=ACCESS_KEYS)

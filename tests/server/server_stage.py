@@ -28,7 +28,7 @@ from noetl_stream.model.events import (
     TaskProcessed,
 )
 from noetl_stream.model.ids import RunId, digest_of, report_id
-from noetl_stream.model.messages import JournalRecord, Report, Request, StepCommand, Stop
+from noetl_stream.model.messages import FORMAT, JournalRecord, Report, Request, StepCommand, Stop
 from noetl_stream.model.outcome import Outcome
 from noetl_stream.playbook.compile.compiler import compile_playbook
 from noetl_stream.playbook.kinds.spec import Kinds
@@ -39,8 +39,10 @@ from noetl_stream.ports.operations.documents import plain
 from noetl_stream.ports.sealed_blobs import SealedBlobs
 from noetl_stream.ports.store import ExecutionRow, PartitionAdvance, PartitionLease, StoredEvent, Tick
 from noetl_stream.server.credentials import SecretsResponder
+from noetl_stream.server.formats import Formats
 from noetl_stream.server.parts import ServerTimes, StateBounds
 from noetl_stream.server.server import Server
+from noetl_stream.server.upkeep import Upkeep
 from noetl_stream.settings.grants import GrantsFile
 from noetl_stream.testing.conformance.catalog import registered
 from noetl_stream.testing.keys import OBJECT_KEYS, SIGNER
@@ -78,6 +80,7 @@ class Stage:
         self.secrets: SecretsResponder | None = None
         self.evaluator: Evaluator = MemoryEvaluator()
         self.grants: GrantsFile | None = None
+        self.upkeep: Upkeep | None = None
         self.states = StateBounds()
 
     def host(self, role: str, injector: FaultInjector | None = None) -> SimulatedHost:
@@ -85,17 +88,17 @@ class Stage:
         return SimulatedHost(f"{role}-{self._names}", self.broker, self.store, injector or FaultInjector())
 
     def start_server(
-        self, host: SimulatedHost | None = None, **times: float
+        self, host: SimulatedHost | None = None, *, reads: int = FORMAT, **times: float
     ) -> tuple[Server, SimulatedHost, asyncio.Task[None]]:
         """Starts a server; its task ends when the server does."""
         host = host or self.host("server")
-        server = self.new_server(host, **times)
+        server = self.new_server(host, reads=reads, **times)
         task = asyncio.create_task(server.run())
         self.running.append(task)
         return server, host, task
 
-    def new_server(self, host: SimulatedHost | None = None, **times: float) -> Server:
-        """A server that does not run."""
+    def new_server(self, host: SimulatedHost | None = None, *, reads: int = FORMAT, **times: float) -> Server:
+        """A server that does not run. It reads formats up to ``reads``."""
         return server_on(
             host or self.host("server"),
             self.catalog,
@@ -104,12 +107,14 @@ class Stage:
             evaluator=self.evaluator,
             secrets=self.secrets,
             grants=self.grants,
+            upkeep=self.upkeep,
             states=self.states,
+            formats=Formats(reads),
         )
 
-    async def server(self, **times: float) -> Server:
+    async def server(self, *, reads: int = FORMAT, **times: float) -> Server:
         """A server that owns its share of the partitions."""
-        server, _, task = self.start_server(**times)
+        server, _, task = self.start_server(reads=reads, **times)
         await self.until(lambda: len(server.ownership) > 0 or task.done())
         return server
 
@@ -247,7 +252,7 @@ class Stage:
     def records(self) -> list[JournalRecord]:
         """The decided messages of EVENTS."""
         stored = self.broker.event_log.stored
-        return [codec.decode_record(one.message.body) for one in stored if not one.is_input]
+        return [codec.decode_record(one.message.body) for one in stored if one.message.subject.endswith(".decided")]
 
     def asker(self, command: StepCommand) -> Asker:
         """What a worker asks that has this command."""

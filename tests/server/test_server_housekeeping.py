@@ -11,9 +11,9 @@ from noetl_stream.adapters.memory.evaluator import MemoryEvaluator
 from noetl_stream.adapters.memory.store import MemoryFeed
 from noetl_stream.errors import Unreachable
 from noetl_stream.ports.sealed_blobs import SealedBlobs
-from noetl_stream.server.housekeeping import TICKS_AT_ONCE, TRIM_S, trim_feed
 from noetl_stream.server.parts import ServerPorts, ServerTimes
 from noetl_stream.server.server import Server
+from noetl_stream.server.upkeep import TICKS_AT_ONCE, TRIM_FEED_S, Upkeep
 from noetl_stream.testing.keys import CAPABILITIES, OBJECT_KEYS, SIGNER
 from noetl_stream.testing.simulation.time import simulated_clock
 
@@ -64,7 +64,7 @@ async def test_a_long_trim_holds_up_nothing(stage: Stage) -> None:
         evaluator=MemoryEvaluator(),
         capabilities=CAPABILITIES,
         signer=SIGNER,
-        feed=feed,
+        upkeep=Upkeep(stage.clock, feed=feed),
     )
     server = Server(host.name, ports, stage.kinds, ServerTimes(feed_keep_s=5.0))
     stage.running.append(asyncio.create_task(server.run()))
@@ -78,9 +78,9 @@ async def test_a_long_trim_holds_up_nothing(stage: Stage) -> None:
 
 async def test_all_that_is_too_old_goes_part_by_part_and_again_after_a_failure(stage: Stage) -> None:
     feed = trimmed(stage, TICKS_AT_ONCE, TICKS_AT_ONCE, 7, Unreachable("Postgres is away"))
-    trimming = asyncio.create_task(trim_feed(feed, stage.clock, 5.0))
+    trimming = asyncio.create_task(Upkeep(stage.clock, feed=feed).run(5.0, lambda: False))
     began_s = stage.clock.monotonic_s()
     while len(feed.calls) < 5:
-        await stage.clock.sleep(TRIM_S / 2)
+        await stage.clock.sleep(TRIM_FEED_S / 2)
     trimming.cancel()
-    assert [at_s - began_s for at_s, _, _ in feed.calls] == [0.0, 0.0, 0.0, TRIM_S, 2 * TRIM_S]
+    assert [at_s - began_s for at_s, _, _ in feed.calls] == [0.0, 0.0, 0.0, TRIM_FEED_S, 2 * TRIM_FEED_S]

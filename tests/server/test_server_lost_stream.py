@@ -62,7 +62,7 @@ async def test_a_server_that_runs_makes_good_what_is_lost(
 ) -> None:
     await folded(stage)
     losing(stage)
-    await stage.pass_time(15)
+    await stage.pass_time(6)
     assert any("the stream has lost" in line or "has lost what" in line for line in caplog.messages)
     assert {row.generation for row in stage.tables.partitions} == {1}
     await expect_service(stage)

@@ -82,6 +82,7 @@ async def test_partitions_are_shared_out_soon_after_a_server_joins_or_leaves(sta
     second.stop()
     await ended
     await stage.until(lambda: len(first.ownership) == PARTITIONS, 2.5)
+    assert await stage.owners() == {first.owner: PARTITIONS}
 
 
 async def test_a_stopped_server_gives_its_leases_back_at_once(stage: Stage) -> None:

@@ -4,13 +4,12 @@ publishes (PROTOCOL §1 *Journal*, §5 *Postgres behind JetStream*, §7).
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Awaitable, Sequence
-from dataclasses import fields
 
 import pytest
 from server_stage import ONE_STEP, Stage
 
+from noetl_stream.adapters.memory.store import MemoryDump
 from noetl_stream.errors import Conflict
 from noetl_stream.model import codec
 from noetl_stream.model.events import CtxPatched
@@ -23,23 +22,9 @@ EXECUTION = "execution-1"
 ACCEPTED = [job for job in JOBS if job.accepted and job.retried is None]
 
 
-class Dump:
-    """A copy of what Postgres holds."""
-
-    def __init__(self, stage: Stage) -> None:
-        self._store = copy.deepcopy((stage.tables, stage.store.real.fed))
-
-    @classmethod
-    def empty(cls, stage: Stage) -> None:
-        """Leaves what a migrated database has."""
-        cls(Stage()).put_back(stage)
-
-    def put_back(self, stage: Stage) -> None:
-        tables, fed = copy.deepcopy(self._store)
-        for field in fields(tables):
-            setattr(stage.tables, field.name, getattr(tables, field.name))
-        stage.store.real.fed = fed
-        stage.expire(*range(PARTITIONS))
+def put_back(stage: Stage, dump: MemoryDump) -> None:
+    stage.store.real.put_back(dump)
+    stage.expire(*range(PARTITIONS))
 
 
 async def begun(stage: Stage, job: Job) -> None:
@@ -63,10 +48,10 @@ async def expect_end(stage: Stage, job: Job) -> None:
 @pytest.mark.parametrize("job", ACCEPTED, ids=lambda job: job.name)
 async def test_a_postgres_that_is_put_back_catches_up_and_every_kind_of_work_ends(stage: Stage, job: Job) -> None:
     await begun(stage, job)
-    dump = Dump(stage)
+    dump = stage.store.real.dump()
     await stage.pass_time(1.0)
     stage.server_hosts[0].kill()
-    dump.put_back(stage)
+    put_back(stage, dump)
     await stage.server()
     await expect_end(stage, job)
     assert set(stage.effects.values()) == {1}
@@ -86,13 +71,13 @@ async def test_a_postgres_that_is_put_back_says_so_and_takes_the_ticks_of_events
     stage: Stage, caplog: pytest.LogCaptureFixture
 ) -> None:
     await begun(stage, ACCEPTED[0])
-    dump = Dump(stage)
+    dump = stage.store.real.dump()
     await stage.ended(EXECUTION)
     await stage.pass_time(3)
     partition = partition_of(EXECUTION)
     tick, journal = stage.tables.partitions[partition].tick, await stage.journal(EXECUTION)
     stage.server_hosts[0].kill()
-    dump.put_back(stage)
+    put_back(stage, dump)
     await stage.server()
     await stage.pass_time(5)
     assert any(f"partition {partition}: Postgres has committed" in line for line in caplog.messages)
@@ -145,7 +130,7 @@ async def test_at_a_hole_in_the_records_servers_go_on_from_the_inputs_not_yet_us
         before = await stage.journal(EXECUTION)
         server.stop()
         await stage.running[0]
-    Dump.empty(stage)
+    put_back(stage, Stage().store.real.dump())
     assert (await rebuild(stage.new_server())).executions == 1
     assert 0 < len(await stage.journal(EXECUTION)) < len(before)
     await stage.server()
@@ -173,3 +158,21 @@ async def test_only_an_empty_postgres_is_rebuilt_and_only_without_servers(stage:
     await stage.until(lambda: stage.tables.executions)
     with pytest.raises(Conflict, match="not empty"):
         await rebuild(stage.new_server())
+
+
+async def test_a_restore_on_empty_streams_starts_a_new_generation_from_the_older_state(stage: Stage) -> None:
+    job = next(job for job in ACCEPTED if job.name == "waiting")
+    await begun(stage, job)
+    dump = stage.store.real.dump()
+    restored = await stage.journal(EXECUTION)
+    await stage.pass_time(1)
+    stage.server_hosts[0].kill()
+    put_back(stage, dump)
+    stage.broker.event_log.lose_tail(stage.broker.event_log.end)
+    for command_id in list(stage.broker.command_queue.queued):
+        stage.broker.command_queue.lose(command_id)
+    await stage.server()
+    await stage.pass_time(2)
+    assert {row.generation for row in stage.tables.partitions if row.id == partition_of(EXECUTION)} == {1}
+    assert (await stage.journal(EXECUTION))[: len(restored)] == restored
+    await expect_end(stage, job)

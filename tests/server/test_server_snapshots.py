@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from server_stage import ONE_STEP, Stage
 from waiting_stage import EXECUTION, GATE
 
+from noetl_stream.client.executions.states import state_at
 from noetl_stream.engine.replay import replay
 from noetl_stream.engine.snapshot import SNAPSHOT_FORMAT, decode_state, digest_of_snapshot, encode_state
 from noetl_stream.model.events import CtxPatched
@@ -58,9 +59,12 @@ async def reads(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 async def next_server(stage: Stage, before: Server) -> Server:
+    """The next owner, which has loaded the execution."""
     before.stop()
     await stage.running[0]
-    return await stage.server()
+    server = await stage.server()
+    await server.executions.load([EXECUTION])
+    return server
 
 
 async def test_a_snapshot_holds_the_state_of_its_position(stage: Stage) -> None:
@@ -168,3 +172,32 @@ async def test_large_states_are_kept_less_often(stage: Stage, monkeypatch: pytes
     monkeypatch.setattr(snapshots, "BYTES_PER_FACT", 1)
     await long_one(stage)
     assert len(kept(stage)) == 1
+
+
+async def test_the_state_at_any_position_is_that_of_the_nearest_snapshot_and_the_facts_from_there_on(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await long_one(stage)
+    journal, store = await stage.journal(EXECUTION), stage.store.real
+    first, last = kept(stage)[0], kept(stage)[-1]
+    for position in range(len(journal) + 1):
+        assert await state_at(store, EXECUTION, position) == replay(EXECUTION, journal[:position])
+    read: list[int] = []
+    whole = store.journal
+
+    async def reading(execution_id: str, after: int, limit: int) -> Any:
+        read.append(after)
+        return await whole(execution_id, after, limit)
+
+    monkeypatch.setattr(store, "journal", reading)
+    await state_at(store, EXECUTION, last.position)
+    assert read == []
+    stage.tables.snapshots[EXECUTION, last.position] = damaged(last)
+    assert await state_at(store, EXECUTION, last.position) == replay(EXECUTION, journal[: last.position])
+    assert 0 not in read and first.position <= read[0] < last.position, "from the snapshot before it"
+
+
+async def test_before_the_first_fact_and_without_an_execution_there_is_no_state(stage: Stage) -> None:
+    await long_one(stage)
+    assert await state_at(stage.store.real, EXECUTION, 0) is None
+    assert await state_at(stage.store.real, "nobody", 10) is None

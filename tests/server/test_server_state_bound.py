@@ -10,7 +10,7 @@ from server_stage import ONE_STEP, Stage
 from waiting_stage import EXECUTION, before_and_after, hear, is_waiting, rest, result_of, signal
 
 from noetl_stream.errors import Unreachable
-from noetl_stream.model.events import CancelRequested
+from noetl_stream.model.events import CancelRequested, PauseRequested, ResumeRequested
 from noetl_stream.model.ids import digest_of
 from noetl_stream.server import server as server_module
 from noetl_stream.server.parts import StateBounds
@@ -71,6 +71,37 @@ async def test_a_takeover_holds_no_more_than_the_bound(stage: Stage, monkeypatch
     for one in ids:
         await stage.ask(one, signal())
         assert (await stage.ended(one)).status == "completed"
+
+
+async def test_a_takeover_reads_no_journal_of_what_only_waits(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What waits for a timer is woken by it all the same, and what is paused when it is resumed."""
+    first = await stage.server()
+    stage.start_worker()
+    timed, paused = [await stage.submit(RESTS) for _ in range(2)]
+    (listening,) = await waiting(stage, 1)
+    for one in (timed, paused):
+        await is_waiting(stage, one)
+    await stage.ask(paused, PauseRequested("pause-1"))
+    first.stop()
+    await stage.running[0]
+    read: list[str] = []
+    journals = stage.store.real.journals
+
+    async def reading(after: Any, limit: int) -> Any:
+        read.extend(after)
+        return await journals(after, limit)
+
+    monkeypatch.setattr(stage.store.real, "journals", reading)
+    second = await stage.server()
+    await stage.pass_time(1)
+    assert (read, second.executions.evicted, len(second.executions)) == ([], 3, 0)
+    assert (await stage.ended(timed, 400)).status == "completed"
+    await stage.pass_time(60)
+    assert stage.tables.executions[paused].status == "paused"
+    await stage.ask(paused, ResumeRequested("resume-1"))
+    await stage.ask(listening, signal())
+    for one in (paused, listening):
+        assert (await stage.ended(one, 400)).status == "completed"
 
 
 async def test_a_timer_of_an_execution_that_is_not_in_memory_fires(stage: Stage) -> None:

@@ -227,8 +227,6 @@ MUTATIONS: Final = (
     Mutation("events are folded with earlier ones missing", "PROTOCOL §3", _taken_as_next("gap"), ("tail lost",)),
     Mutation("the next report does not wait for the one before", "PROTOCOL §3", _next_report_without_waiting),
     Mutation("a repeated request is evaluated again", "PROTOCOL §1", _requests_evaluated_again),
-    Mutation(
-        "an inbox message is deleted before the tick that folds it", "PROTOCOL §1", _inbox_emptied_before_the_tick
-    ),
+    Mutation("an inbox message is deleted before its tick", "PROTOCOL §1", _inbox_emptied_before_the_tick),
     Mutation("timers are not tracked after a takeover", "PROTOCOL §3", _timers_forgotten_at_a_takeover),
 )

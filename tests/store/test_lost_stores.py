@@ -11,18 +11,19 @@ from typing import Any
 
 import asyncpg
 import pytest
+from msgspec.structs import replace
 
-from conftest import PostgresServer
 from nats_process import NatsServer
 from noetl_stream import wiring
 from noetl_stream.adapters.nats.connection import NatsConnection
 from noetl_stream.adapters.nats.streams import ensure_streams
 from noetl_stream.client.executions.submit import Submission
+from noetl_stream.endpoint import Endpoint
 from noetl_stream.errors import NoetlError
 from noetl_stream.ports.store import ExecutionRow
 from noetl_stream.ports.subjects import EVENTS, RESULTS
 from noetl_stream.sealing.keys import new_key
-from noetl_stream.wiring import Connected, Endpoint
+from noetl_stream.wiring import Connected
 
 TIMEOUT_S = 60
 WAITING = """
@@ -49,7 +50,7 @@ EXECUTIONS = """
 class RealStack:
     """Servers and workers of this process, on stores that the test damages."""
 
-    def __init__(self, nats: NatsServer, postgres: PostgresServer, dsn: str) -> None:
+    def __init__(self, nats: NatsServer, postgres: Any, dsn: str) -> None:
         self.nats = nats
         self.postgres = postgres
         self.endpoint = Endpoint(nats.url, dsn, {}, server_keys=(new_key(),), access_keys=(new_key(),))
@@ -108,13 +109,15 @@ class RealStack:
             while await wiring.compare_stores(self.endpoint):  # noqa: ASYNC110
                 await asyncio.sleep(0.2)
 
-    async def expect_whole_journal(self) -> None:
-        """EVENTS alone gives what Postgres holds. No server runs."""
+    async def is_whole_in_events(self) -> bool:
+        """Whether EVENTS alone gives what Postgres holds. No server runs."""
         await self.agree()
         empty = await self.database("rebuilt", "migrated")
-        await wiring.rebuild_database(wiring.replace(self.endpoint, postgres_dsn=empty))
-        for query in (JOURNALS, EXECUTIONS):
-            assert await rows(empty, query) == await rows(str(self.endpoint.postgres_dsn), query)
+        await wiring.rebuild_database(replace(self.endpoint, postgres_dsn=empty))
+        pairs = [
+            (await rows(dsn, JOURNALS), await rows(dsn, EXECUTIONS)) for dsn in (empty, self.endpoint.postgres_dsn)
+        ]
+        return pairs[0] == pairs[1]
 
     async def database(self, name: str, template: str) -> str:
         """A copy of a database that nobody uses."""
@@ -125,7 +128,7 @@ class RealStack:
         return self.postgres.dsn(name)
 
 
-async def rows(dsn: str, query: str) -> list[tuple[Any, ...]]:
+async def rows(dsn: str | None, query: str) -> list[tuple[Any, ...]]:
     connection = await asyncpg.connect(dsn)
     try:
         return [tuple(row) for row in await connection.fetch(query)]
@@ -142,7 +145,7 @@ def nats(tmp_path: Path) -> Iterator[NatsServer]:
 
 
 @pytest.fixture
-async def stack(nats: NatsServer, postgres_server: PostgresServer, dsn: str) -> RealStack:
+async def stack(nats: NatsServer, postgres_server: Any, dsn: str) -> RealStack:
     real = RealStack(nats, postgres_server, dsn)
     await real.admin(ensure_streams)
     return real
@@ -163,7 +166,7 @@ async def test_events_deleted_under_a_server_is_made_good_once_it_exists_again(s
         await stack.ended(connected, living)
         await stack.ended(connected, await stack.submit(connected))
         await stack.agree()
-    await stack.expect_whole_journal()
+    assert await stack.is_whole_in_events()
 
 
 async def test_the_tail_of_events_cut_off_is_made_good(stack: RealStack, tmp_path: Path) -> None:
@@ -182,7 +185,7 @@ async def test_the_tail_of_events_cut_off_is_made_good(stack: RealStack, tmp_pat
         stack.nats.start()
         await stack.ended(connected, living)
         await stack.ended(connected, await stack.submit(connected))
-    await stack.expect_whole_journal()
+    assert await stack.is_whole_in_events()
 
 
 async def test_a_postgres_put_back_from_a_dump_catches_up(stack: RealStack) -> None:
@@ -195,14 +198,14 @@ async def test_a_postgres_put_back_from_a_dump_catches_up(stack: RealStack) -> N
         late = await stack.submit(connected)
         await stack.ended(connected, late)
         living = await stack.submit(connected)
-    journal = await rows(str(stack.endpoint.postgres_dsn), JOURNALS)
-    stack.endpoint = wiring.replace(stack.endpoint, postgres_dsn=dump)
+    journal = await rows(stack.endpoint.postgres_dsn, JOURNALS)
+    stack.endpoint = replace(stack.endpoint, postgres_dsn=dump)
     async with stack.running() as connected:
         await stack.ended(connected, late)
         await stack.ended(connected, living)
         await stack.agree()
     assert set(journal) <= set(await rows(dump, JOURNALS))
-    await stack.expect_whole_journal()
+    assert await stack.is_whole_in_events()
 
 
 async def test_the_object_store_deleted_is_waited_out(stack: RealStack) -> None:
@@ -214,4 +217,4 @@ async def test_the_object_store_deleted_is_waited_out(stack: RealStack) -> None:
         assert not task.done()
         await stack.admin(ensure_streams)
         await stack.ended(connected, await task)
-    await stack.expect_whole_journal()
+    assert await stack.is_whole_in_events()

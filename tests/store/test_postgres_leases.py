@@ -9,11 +9,11 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-import asyncpg
 import pytest
 
 from noetl_stream.adapters.postgres import leases, writer
 from noetl_stream.adapters.postgres.database import Connection, Database
+from noetl_stream.adapters.postgres.failures import DRIVER_ERRORS
 from noetl_stream.adapters.postgres.leases import Leases
 from noetl_stream.adapters.postgres.store import PostgresStore
 from noetl_stream.adapters.postgres.writer import Writer
@@ -145,7 +145,7 @@ async def until_taken(store: PostgresStore) -> PartitionLease:
 
 
 async def expect_lost(ticking: asyncio.Task[None]) -> None:
-    with pytest.raises((asyncpg.PostgresError, asyncpg.InterfaceError, OSError)):
+    with pytest.raises(DRIVER_ERRORS):
         await ticking
 
 

@@ -38,6 +38,7 @@ async def test_executions_from_before_the_migration_are_found_by_labels_and_word
         execution_row("b", digest="other", finished_ms=1, error=codec.encode(ERROR)),
     ]
     await postgres_store.commit(tick_of("one", [lease], executions=rows))
+    await postgres_store.give_back("one", [(lease.id, lease.epoch)], [0])
     await watcher.execute(BEFORE)
     assert await migrate(dsn) == ["0008_listing"]
     found = {row["term"] for row in await watcher.fetch("select term from noetl.execution_term")}

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator
 from typing import Any
 
 import asyncpg
 import pytest
 
-from noetl_stream.adapters.postgres.migrate import known_migrations, migrate
+from noetl_stream.adapters.postgres.migrate import Migration, known_migrations, migrate
 from noetl_stream.adapters.postgres.statements import statement
 from noetl_stream.adapters.postgres.store import PostgresStore
 from noetl_stream.errors import NotReady, Unreachable
@@ -18,6 +19,7 @@ from noetl_stream.ports.access import AuditedAnswer
 from noetl_stream.testing.conformance.access import attempted
 
 DAY_MS = 24 * 3600 * 1000
+TAKES_AWAY = re.compile(r"\b(drop|rename|revoke|type|set not null|add constraint|unique|delete|truncate)\b(?! on )")
 NAMES = [migration.name for migration in known_migrations()]
 
 
@@ -29,6 +31,11 @@ async def refusal_by_verify(dsn: str) -> NotReady:
     finally:
         await store.close()
     return caught.value
+
+
+def without_bodies(text: str) -> str:
+    """SQL in lower case without comments, texts, and the bodies of functions, and of tables, which are new."""
+    return re.sub(r"--[^\n]*|'[^']*'|\$\$.*?\$\$|create table \S+ \(.*?\n\)", "", text.lower(), flags=re.DOTALL)
 
 
 @pytest.fixture
@@ -71,14 +78,54 @@ async def test_an_older_schema_is_not_ready_and_is_upgraded(dsn: str, watcher: A
     assert await migrate(dsn) == ["0003_execution"]
 
 
-async def test_a_newer_schema_is_left_alone(dsn: str, watcher: Any) -> None:
+async def test_a_newer_schema_that_takes_nothing_away_is_used_and_left_alone(dsn: str, watcher: Any) -> None:
     await watcher.execute("insert into noetl.migration (number, name, checksum) values (9000, '9000_later', 'x')")
+    store = await PostgresStore.open(dsn, name="older")
+    await store.verify()
+    await store.close()
+    with pytest.raises(NotReady, match="newer schema than this version knows: 9000_later"):
+        await migrate(dsn)
+
+
+async def test_a_newer_schema_that_takes_something_away_is_refused(dsn: str, watcher: Any) -> None:
+    await watcher.execute("insert into noetl.migration (number, name, checksum) values (9000, '9000_drop_more', 'x')")
     error = await refusal_by_verify(dsn)
     assert "newer schema" in error.message
-    assert "9000_later" in error.message
+    assert "9000_drop_more" in error.message
     assert "migrate" not in str(error)
-    with pytest.raises(NotReady, match="newer schema"):
+
+
+async def test_a_migration_that_needs_a_stop_waits_until_no_server_lives(dsn: str, watcher: Any) -> None:
+    await watcher.execute("drop table noetl.execution; delete from noetl.migration where number = 3")
+    living = "update noetl.partition set owner = 'old', given_back = {}, lease_until = now() + interval '1 minute'"
+    await watcher.execute(living.format(False))
+    with pytest.raises(
+        NotReady, match=r"servers of an older version run on the database at .*: old .*stop all servers"
+    ):
         await migrate(dsn)
+    await watcher.execute(living.format(True))
+    assert await migrate(dsn) == ["0003_execution"]
+
+
+@pytest.mark.parametrize("migration", [one for one in known_migrations() if one.expands], ids=lambda one: one.name)
+def test_a_migration_takes_nothing_away_from_older_servers(migration: Migration) -> None:
+    for change in without_bodies(migration.text).split(";"):
+        assert not TAKES_AWAY.search(change), change
+        for column in re.findall(r"add column[^,]*", change):
+            assert "not null" not in column or "default" in column, column
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "drop view noetl.history",
+        "alter table a rename b to c",
+        "alter table a alter b type text",
+        "alter b set not null",
+    ],
+)
+def test_what_takes_something_away_is_recognized(change: str) -> None:
+    assert TAKES_AWAY.search(change)
 
 
 async def test_a_migration_changed_after_it_was_applied_is_noticed(dsn: str, watcher: Any) -> None:

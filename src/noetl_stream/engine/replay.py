@@ -7,10 +7,10 @@ from typing import Protocol
 
 from noetl_stream.engine.evolve.dispatch import evolve
 from noetl_stream.engine.state import Execution, RecordedFact
-from noetl_stream.errors import NotReady
+from noetl_stream.errors import NewerFormat
 from noetl_stream.model import codec
 from noetl_stream.model.events import ExecutionStarted, Fact
-from noetl_stream.model.ids import run_of_report
+from noetl_stream.model.ids import partition_of, run_of_report
 from noetl_stream.model.messages import FORMAT
 
 
@@ -43,7 +43,7 @@ def replay(execution_id: str, journal: Iterable[JournalRow], state: Execution | 
         state: The state that the preceding rows fold to.
 
     Raises:
-        NotReady: if the journal was written by a newer format.
+        NewerFormat: if the journal was written by a newer format.
     """
     for recorded in recorded_facts(execution_id, journal):
         state = evolve(state, recorded, execution_id)
@@ -59,7 +59,7 @@ def replay_entries(
         state: The state that the preceding entries fold to.
 
     Raises:
-        NotReady: if the journal was written by a newer format.
+        NewerFormat: if the journal was written by a newer format.
     """
     for entry in journal:
         if entry.name is not None:
@@ -80,7 +80,7 @@ def recorded_facts(execution_id: str, journal: Iterable[JournalRow]) -> Iterator
     """The facts of these rows, in order.
 
     Raises:
-        NotReady: if the journal was written by a newer format.
+        NewerFormat: if the journal was written by a newer format.
     """
     for row in journal:
         fact = codec.decode_fact(row.data)
@@ -93,4 +93,4 @@ def recorded_facts(execution_id: str, journal: Iterable[JournalRow]) -> Iterator
 
 def _check_format(execution_id: str, fact: Fact) -> None:
     if isinstance(fact, ExecutionStarted) and fact.format > FORMAT:
-        raise NotReady(f"execution {execution_id} was written by a newer version", hint="upgrade this process")
+        raise NewerFormat(partition_of(execution_id), f"execution {execution_id} was written by a newer version")

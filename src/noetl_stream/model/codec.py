@@ -116,13 +116,13 @@ class _Written(msgspec.Struct):
 _decode_written: Final[Decode[_Written]] = _decoder(_Written)
 
 
-def newer_format(data: bytes) -> int:
-    """The format of a message that only newer versions read (PROTOCOL §5 *Poison*); 0 if this one may read it."""
+def newer_format(data: bytes, reads: int = messages.FORMAT) -> int:
+    """The format of a message above what is read here (PROTOCOL §5 *Poison*); 0 if it may be read."""
     try:
         written = _decode_written(data).format
     except PayloadRefused:
         return 0
-    return written if written > messages.FORMAT else 0
+    return written if written > reads else 0
 
 
 def check_text(data: bytes) -> None:

@@ -78,6 +78,12 @@ def uuid7(unix_ms: int, random_bits: bytes) -> str:
     return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
 
 
+def first_uuid7(unix_ms: int) -> str:
+    """What sorts before the ids of executions that started at this time or later, and after all others."""
+    digits = f"{unix_ms:012x}"
+    return f"{digits[:8]}-{digits[8:]}"
+
+
 class RunId(NamedTuple):
     """One run of a command: the issue, the delivery, and a nonce drawn by the worker (PROTOCOL §1)."""
 

@@ -10,6 +10,7 @@ import msgspec
 
 from noetl_stream.model.events import SharedOperation
 from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
+from noetl_stream.model.messages import FORMAT
 
 if TYPE_CHECKING:  # who reads plans needs neither the compiler nor Jinja
     from noetl_stream.playbook.results.schema import ResultSchema
@@ -220,7 +221,7 @@ class Plan(msgspec.Struct, frozen=True):
     ``reaches`` maps each step to the joining steps reachable from it by one or more arcs, guards ignored; empty unless
     some step joins. ``reference_first`` sends every result over 1 KiB to the object store. ``labels`` are
     ``metadata.labels``, scalars by name. ``schemas`` are the digests, by address, of the schemas it names in the
-    catalog; empty until an execution is about to start.
+    catalog; empty until an execution is about to start. ``format`` is that in which the execution is written.
     """
 
     digest: str
@@ -239,6 +240,7 @@ class Plan(msgspec.Struct, frozen=True):
     reaches: Mapping[str, frozenset[str]] = msgspec.field(default_factory=dict)
     labels: Mapping[str, Any] = msgspec.field(default_factory=dict)
     schemas: Mapping[str, str] = msgspec.field(default_factory=dict)
+    format: int = FORMAT
 
     @property
     def named_schemas(self) -> frozenset[str]:

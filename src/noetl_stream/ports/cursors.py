@@ -38,6 +38,14 @@ class Cursors(Protocol):
         """Those of all partitions, by partition."""
         ...
 
+    async def floor(self) -> int:
+        """Servers have trimmed EVENTS up to this sequence, or are about to; 0 if they never did."""
+        ...
+
+    async def move_floor(self, before: int, after: int) -> bool:
+        """Moves the floor, unless it is elsewhere."""
+        ...
+
     async def repair(self, repairs: Sequence[Repair], owner: str | None = None) -> set[int]:
         """Repairs partitions, counts their ``generation`` and ``epoch``, and ends their leases.
 

@@ -78,6 +78,10 @@ class EventLog(Protocol):
         """Sends now, in order; the awaitable ends when all are acknowledged, resending until then."""
         ...
 
+    def publish_checkpoints(self, messages: Sequence[DecidedMessage]) -> Awaitable[None]:
+        """Like :meth:`publish_decided`, of checkpoint records: nobody hears of them."""
+        ...
+
     async def open_reader(self, partitions: Collection[int], after: int, records: bool = False) -> EventReader:
         """A reader of the inputs of these partitions, from the first sequence above ``after``.
 
@@ -113,6 +117,14 @@ class EventLog(Protocol):
         ...
 
     async def first_sequence(self) -> int: ...
+
+    async def stored_bytes(self) -> int:
+        """How much the stream holds, before compression."""
+        ...
+
+    async def trim(self, through: int) -> None:
+        """Removes all messages up to this sequence."""
+        ...
 
     async def verify(self) -> None:
         """Raises :class:`~noetl_stream.errors.NotReady` unless the stream exists with the expected partitions; the hint

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import AsyncIterator, Collection, Iterable, Iterator
 from typing import Final
 
 from noetl_stream.model import codec
 from noetl_stream.model.composite import expanded
 from noetl_stream.model.events import NAMES, Fact
-from noetl_stream.ports.store import StoredEntry, StoredEvent
+from noetl_stream.ports.store import Store, StoredEntry, StoredEvent
+
+EVENTS_AT_ONCE: Final = 500
+"""How many events of a long journal are read at once, so that it does not block others."""
+
+
+async def pieces(store: Store, execution_id: str) -> AsyncIterator[list[StoredEvent]]:
+    """The whole journal by position, at most :data:`EVENTS_AT_ONCE` events at a time."""
+    after = 0
+    while piece := await store.journal(execution_id, after, EVENTS_AT_ONCE):
+        yield piece
+        after = piece[-1].position
 
 
 def events_of(execution_id: str, entries: Iterable[StoredEntry]) -> Iterator[StoredEvent]:

@@ -69,6 +69,7 @@ TABLE: Final[tuple[SubjectRights, ...]] = (
     SubjectRights("noetl.events.*.*.requeued", publish=(GATEWAY,)),
     SubjectRights("noetl.events.*.*.reported.{pool}", publish=(WORKER,)),
     SubjectRights("noetl.events.*.*.decided", publish=(SERVER,), subscribe=(GATEWAY,)),
+    SubjectRights("noetl.events.*.*.checkpoint", publish=(SERVER,)),
     # Work.
     SubjectRights("noetl.commands.*.*.*.*", publish=(SERVER,)),
     SubjectRights("noetl.fence.*", publish=(SERVER,)),
@@ -96,8 +97,9 @@ TABLE: Final[tuple[SubjectRights, ...]] = (
     SubjectRights(f"$O.{RESULTS_BUCKET}.M.*", publish=(SERVER, GATEWAY, WORKER)),
     _api(f"STREAM.MSG.GET.{RESULTS}", SERVER, GATEWAY, WORKER),
     _api(f"STREAM.PURGE.{RESULTS}", SERVER),
-    # The event log: servers read it, gateways count what is not folded yet.
+    # The event log: servers read and trim it, gateways count what is not folded yet.
     _api(f"STREAM.INFO.{EVENTS}", SERVER, GATEWAY),
+    _api(f"STREAM.PURGE.{EVENTS}", SERVER),
     _api(f"STREAM.MSG.GET.{EVENTS}", ADMIN, SERVER),
     _api(f"DIRECT.GET.{EVENTS}", GATEWAY),
     _api(f"CONSUMER.CREATE.{EVENTS}.*", SERVER),

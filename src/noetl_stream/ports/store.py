@@ -302,6 +302,15 @@ class PartitionView(NamedTuple):
     live: bool
 
 
+class KnownServer(NamedTuple):
+    """A server that there is, or was. ``reads`` is the newest format it reads; it is ``live`` until its lease ends."""
+
+    name: str
+    version: str
+    reads: int
+    live: bool
+
+
 class Store(Protocol):
     """The fold's store. Any method raises :class:`~noetl_stream.errors.Unreachable` when the database is away."""
 
@@ -329,13 +338,18 @@ class Store(Protocol):
         """
         ...
 
+    async def appear(self, name: str, version: str, reads: int, live_s: float) -> list[KnownServer]:
+        """Says that a server lives for ``live_s``, and reads formats up to ``reads``. Returns all that are known."""
+        ...
+
     async def take_over(
-        self, owner: str, lease_s: float, limit: int, alive: Collection[str] = ()
+        self, owner: str, lease_s: float, limit: int, alive: Collection[str] = (), left: Collection[int] = ()
     ) -> list[PartitionLease]:
         """Takes up to ``limit`` free partitions: epoch + 1, and crashes + 1 unless the last owner released its lease.
 
         Args:
             alive: Owners that have lost leases, but are known to be alive: they have not crashed either.
+            left: Partitions that are left to others.
         """
         ...
 
@@ -424,6 +438,10 @@ class Store(Protocol):
         """Execution id → digest of the executions in these partitions that have not ended."""
         ...
 
+    async def resting_executions(self, partitions: Collection[int]) -> set[str]:
+        """Those of :meth:`live_executions` that are owed no command and look into nothing."""
+        ...
+
     async def newest_execution(self) -> str:
         """The highest id of all executions that have a row, in the order of bytes; ``""`` if none has."""
         ...
@@ -446,6 +464,10 @@ class Store(Protocol):
 
     async def inbox(self, partitions: Collection[int], limit: int) -> list[InboxItem]:
         """The messages for executions of these partitions, oldest first."""
+        ...
+
+    async def timers_in(self, partitions: Collection[int]) -> list[TimerRow]:
+        """The timers of all executions of these partitions, ordered by due time."""
         ...
 
     async def timers(self, execution_id: str) -> list[TimerRow]:
@@ -486,11 +508,12 @@ class Store(Protocol):
         """Deletes the first journal entry of an ended execution, so that no rerun can reuse it any more."""
         ...
 
-    async def delete_execution(self, execution_id: str) -> bool:
-        """Deletes an ended execution: journal, row, requests, remaining timers and messages, terms. ``False`` if it
-        does not exist or has not ended.
+    async def delete_execution(self, execution_id: str, *, keep_journal: bool = False) -> bool:
+        """Deletes an ended execution: journal, row, requests, remaining timers and messages, terms, dead letters.
+        ``False`` if it does not exist or has not ended.
 
-        Long journals are deleted in several transactions, the row in the last.
+        Long journals are deleted in several transactions, the row in the last. With ``keep_journal`` the journal stays:
+        without the row nothing shows it, and it goes with its month.
         """
         ...
 

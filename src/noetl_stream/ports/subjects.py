@@ -158,14 +158,24 @@ def decided(partition: int, execution_id: str) -> str:
     return f"noetl.events.{partition}.{checked_id(execution_id)}.decided"
 
 
+def checkpoint(partition: int, execution_id: str) -> str:
+    """The subject of this execution's checkpoint records.
+
+    Raises:
+        UsageError: the id is not valid in a subject.
+    """
+    return f"noetl.events.{partition}.{checked_id(execution_id)}.checkpoint"
+
+
 def playbook_key(digest: str) -> str:
     """The object store key of a playbook's source, until the fold has copied it."""
     return f"playbook/{digest}"
 
 
-def partition_patterns(partition: int | str) -> tuple[str, str]:
-    """The patterns of all messages of a partition, and of its journal records."""
-    return f"noetl.events.{partition}.>", f"noetl.events.{partition}.*.decided"
+def partition_patterns(partition: int | str) -> tuple[str, str, str]:
+    """The patterns of all messages of a partition, of its journal records, and of its checkpoint records."""
+    of_partition = f"noetl.events.{partition}"
+    return f"{of_partition}.>", f"{of_partition}.*.decided", f"{of_partition}.*.checkpoint"
 
 
 FENCES: Final = "noetl.fence.*"

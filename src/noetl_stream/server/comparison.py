@@ -33,8 +33,20 @@ async def disagreements(log: EventLog, store: Store, cursors: Cursors) -> list[s
         held = f"EVENTS holds {extent.first} to {extent.last}"
         text = f"partition {cursor.partition}: message {cursor.last_seq}, the last that was folded, is lost ({held})"
         found.append(f"{text}: stop the servers and run `noetl-stream stream reconcile`")
+    found += await _lost_head(extent, cursors)
     stuck = await store.stuck(STUCK_SHOWN)
     return found + [f"execution {execution_id}: waits for nothing, a defect of the engine" for execution_id in stuck]
+
+
+async def _lost_head(extent: StreamExtent, cursors: Cursors) -> list[str]:
+    floor = await cursors.floor()
+    if extent.last < floor:
+        text = f"EVENTS ends at {extent.last}, and servers have trimmed it up to {floor}: it is a different stream"
+    elif extent.first > floor + 1:
+        text = f"EVENTS begins at {extent.first}, and servers have trimmed it up to {floor}: others have purged it"
+    else:
+        return []
+    return [f"{text}: stop the servers and run `noetl-stream stream reconcile`"]
 
 
 async def _published_tick(log: EventLog, partition: int) -> int:

@@ -246,20 +246,31 @@ class ExecutionCache:
         return execution_id in self._executions
 
     async def load_partitions(self, partitions: Collection[int]) -> None:
-        """Loads all open executions of these partitions, after a takeover."""
-        newest, live = await asyncio.gather(self._store.newest_execution(), self._store.live_executions(partitions))
+        """Loads the executions of these partitions that are owed a command or look into something, after a takeover.
+        The others are loaded when something comes for them, as if they had been evicted.
+        """
+        newest, live, resting = await asyncio.gather(
+            self._store.newest_execution(),
+            self._store.live_executions(partitions),
+            self._store.resting_executions(partitions),
+        )
         self._newest = max(self._newest or "", newest)
+        for execution_id in resting.intersection(live).difference(self._executions, self._evicted):
+            self._evicted[execution_id] = ()
+            self.size += EVICTED_BYTES
         living = [key for key in live if key not in self._evicted]
         for at in range(0, len(living), LOADED_AT_ONCE):
             await self.load(living[at : at + LOADED_AT_ONCE])
             self.trim()
 
     async def look_at(self, execution_id: str) -> CachedExecution | None:
-        """The execution, for those that only read it: an evicted one as it was committed, without keeping it."""
+        """The execution, for those that only read it: an evicted one as it was committed, without keeping it. ``None``
+        for an evicted one that is quarantined.
+        """
         found: list[CachedExecution] = []
         if execution_id in self._evicted:
             rows = await self._store.executions([execution_id])
-            living = [row for row in rows.values() if row.finished_ms is None]
+            living = [row for row in rows.values() if row.finished_ms is None and row.status != "quarantined"]
             found = [self._cached(row, loaded) async for row, loaded in self._snapshots.load(living)]
         return self._executions.get(execution_id) or (found[0] if found else None)
 

@@ -14,7 +14,7 @@ from noetl_stream.engine.advance import Advanced, InvalidPlan, NotTaken, advance
 from noetl_stream.engine.effects import QUARANTINED, AnswerStart, build_command
 from noetl_stream.engine.evolve.worker_facts import malformed
 from noetl_stream.engine.state import Assignment, Execution, RecordedFact
-from noetl_stream.errors import NotReady, PayloadRefused
+from noetl_stream.errors import NewerFormat, PayloadRefused
 from noetl_stream.model import codec
 from noetl_stream.model.bounds import too_long
 from noetl_stream.model.events import (
@@ -32,7 +32,6 @@ from noetl_stream.model.events import (
 from noetl_stream.model.ids import RunId, is_valid_id, partition_of, report_id
 from noetl_stream.model.limits import Limits
 from noetl_stream.model.messages import (
-    FORMAT,
     Drop,
     InboxMessage,
     Report,
@@ -51,6 +50,7 @@ from noetl_stream.ports.store import InboxItem, StaleReportRow
 from noetl_stream.ports.subjects import claim_answer, sender_of
 from noetl_stream.server.capabilities import Capabilities
 from noetl_stream.server.execution_cache import CachedExecution, ExecutionCache
+from noetl_stream.server.formats import Formats
 from noetl_stream.server.tick import (
     Input,
     PendingTick,
@@ -79,10 +79,11 @@ IN_NO_JOURNAL = 0
 class Fold:
     """The fold of one tick: updates cached executions, and collects in ``tick`` what is to be written and sent."""
 
-    def __init__(self, executions: ExecutionCache, capabilities: Capabilities) -> None:
+    def __init__(self, executions: ExecutionCache, capabilities: Capabilities, formats: Formats) -> None:
         self._executions = executions
         self._capabilities = capabilities
-        self.tick = PendingTick(capabilities.encode)
+        self._formats = formats
+        self.tick = PendingTick(capabilities.encode, formats.writes)
         self._operations = 0
 
     @property
@@ -91,21 +92,37 @@ class Fold:
         return self._operations >= TICK_OPERATIONS
 
     def decode(self, message: ReportedMessage) -> ReportedBody | None:
-        """The message; ``None`` if it cannot be folded and becomes a dead letter."""
+        """The message; ``None`` if it cannot be folded and becomes a dead letter.
+
+        Raises:
+            NewerFormat: a newer server reads it.
+        """
         try:
             codec.check_text(message.body)  # facts are stored as received, including parts nothing decodes
             body = codec.decode_reported(message.body)
         except PayloadRefused as error:
-            reason = _too_new(codec.newer_format(message.body)) or str(error)
+            reason = self._too_new(message, codec.newer_format(message.body, self._formats.reads)) or str(error)
         else:
-            newer = _too_new(body.format) if body.format > FORMAT else ""
-            reason = newer or _reason_to_refuse(message, body) or self._not_allowed(message, body)
+            reason = (
+                self._too_new(message, body.format)
+                or _reason_to_refuse(message, body)
+                or self._not_allowed(message, body)
+            )
             if not reason:
                 return body
             if isinstance(body, Report):
                 self._turn_away(message, body, reason)
         self.tick.dead_letters.append(message_letter(message, reason))
         return None
+
+    def _too_new(self, message: ReportedMessage, written: int) -> str:
+        """Why this server cannot read a message of a format that no server is known to read; ``""`` if it can."""
+        reads = self._formats.reads
+        if written <= reads:
+            return ""
+        if self._formats.is_read_by_another(written):
+            raise NewerFormat(message.partition, f"message {message.sequence} of EVENTS has format {written}")
+        return f"it has format {written}, this server reads up to {reads}: put it back after an upgrade"
 
     def _turn_away(self, message: ReportedMessage, report: Report, reason: str) -> None:
         """Answers a claim whose capability does not hold. Its copy leaves the queue, and reconcile issues another."""
@@ -133,16 +150,16 @@ class Fold:
         """The message between executions; ``None`` if it becomes a dead letter. It is deleted either way.
 
         Raises:
-            NotReady: a newer server has written it.
+            NewerFormat: a newer server has written it.
         """
-        message, refusal, written = None, "", 0
+        message, refusal = None, ""
         try:
             message = codec.decode_inbox(item.body)
             written = message.format
         except PayloadRefused as error:
-            refusal, written = str(error), codec.newer_format(item.body)
-        if written > FORMAT:
-            raise NotReady(f"message {item.seq} of the inbox: {_too_new(written)}", hint="upgrade this server")
+            refusal, written = str(error), codec.newer_format(item.body, self._formats.reads)
+        if written > self._formats.reads:
+            raise NewerFormat(item.partition, f"message {item.seq} of the inbox has format {written}")
         self.tick.inbox_folded.append(item.seq)
         if refusal:
             self.tick.dead_letters.append(inbox_letter(item, at_ms, refusal))
@@ -444,11 +461,6 @@ def _issued_too_often(assignment: Assignment, limits: Limits, reason: str) -> Er
         text = f"issued {issue - taken} times, and lost before a worker took it ({most}); last: {reason}"
         return ErrorInfo("command_lost", text)
     return None
-
-
-def _too_new(written: int) -> str:
-    """Why a message of this format waits for a newer server; ``""`` for format 0."""
-    return f"it has format {written}, this server reads up to {FORMAT}: put it back after an upgrade" if written else ""
 
 
 def _facts_of(report: Report) -> list[Fact]:

@@ -7,10 +7,9 @@ import logging
 from collections.abc import Awaitable, Callable, Collection
 from typing import Final
 
-from noetl_stream.errors import Fenced, NoetlError, OutcomeUnknown, ReaderBroken, Unreachable
+from noetl_stream.errors import Fenced, NewerFormat, NoetlError, OutcomeUnknown, ReaderBroken, Unreachable
 from noetl_stream.model.ids import partition_of
-from noetl_stream.ports.clock import Clock
-from noetl_stream.ports.store import FeedStore, PartitionLease
+from noetl_stream.ports.store import PartitionLease
 from noetl_stream.server.commit import Committer
 from noetl_stream.server.leases import PartitionLeaseKeeper
 from noetl_stream.server.parts import ServerParts
@@ -20,14 +19,8 @@ from noetl_stream.server.recovery import Recovery
 
 log = logging.getLogger(__name__)
 
-TICKS_AT_ONCE: Final = 5_000
-"""How many ticks one transaction trims, to keep it short."""
-
 LOOK_AFTER: Final = 5
 """After a look in vain for free partitions so many round trips pass, so that looking does not hold up folding."""
-
-TRIM_S: Final = 600.0
-"""How often every server trims."""
 
 
 class PartitionAssignment:
@@ -52,6 +45,7 @@ class PartitionAssignment:
     async def adopt(self, taken: Collection[PartitionLease]) -> None:
         """Loads newly leased partitions, makes good what is lost of them, and reads them from their cursors."""
         self._parts.inbox.expect_messages()
+        await self.forget({lease.id for lease in taken})  # they may have been lost, unnoticed, since they were loaded
         await self._load({lease.id for lease in taken})
         taken = await self._made_good(taken)
         ids = {lease.id for lease in taken}
@@ -80,6 +74,7 @@ class PartitionAssignment:
         for partition in set(map(partition_of, alone)):
             with contextlib.suppress(Fenced):
                 await ownership.note_loaded(partition)
+        self._parts.inputs.track_timers(await self._parts.ports.store.timers_in(partitions))
 
     async def release(self, partitions: Collection[int]) -> None:
         """Releases these leases once everything published for them is acknowledged."""
@@ -91,6 +86,11 @@ class PartitionAssignment:
         """Drops partitions that another server now owns (PROTOCOL §2: memory is per epoch)."""
         self._parts.executions.forget_partitions(partitions)
         await self._parts.reader.drop(partitions)
+
+    def leave(self, found: NewerFormat) -> None:
+        """Gives a partition up that a newer server has to read, until memory and reader are loaded again."""
+        log.warning("%s: leaving partition %d to a newer server", found.message, found.partition)
+        self._parts.ownership.leave(found.partition, self._clock.monotonic_s())
 
     async def give_up_lost(self) -> None:
         """Gives partitions up whose last folded message EVENTS has lost; they are repaired, and taken over again.
@@ -152,6 +152,8 @@ class PartitionAssignment:
                 await restore()
                 self._leases.is_restoring = False
                 return
+            except NewerFormat as error:
+                self.leave(error)
             except (Unreachable, ReaderBroken, Fenced, OutcomeUnknown) as error:
                 if str(error) != reason:
                     reason = str(error)
@@ -198,7 +200,7 @@ class Housekeeping:
         self._assignment = assignment
         self._reconciler = reconciler
         self._times = parts.times
-        self._ran_s = self._marked_s = self._reconciled_s = self._looks_again_s = float("-inf")
+        self._ran_s = self._marked_s = self._compared_s = self._reconciled_s = self._looks_again_s = float("-inf")
 
     async def run(self, now_s: float) -> None:
         """Runs the jobs due at ``now_s`` of the monotonic clock."""
@@ -221,6 +223,8 @@ class Housekeeping:
             self._assignment.changed or now_s - self._reconciled_s >= self._times.reconcile_s
         ):
             await self._reconcile(now_s)
+        elif len(self._parts.ownership) and now_s - self._compared_s >= self._times.compare_s:
+            await self._compare(now_s)
 
     async def _balance(self, now_s: float) -> None:
         share = self._parts.ownership.fair_share(now_s)
@@ -241,19 +245,12 @@ class Housekeeping:
     async def _reconcile(self, now_s: float) -> None:
         self._reconciled_s = now_s
         self._assignment.changed = False
-        await self._assignment.give_up_lost()
+        await self._compare(now_s)
         await self._reconciler.list_missing(self._parts.executions, self._parts.publications.commands_under_way())
+
+    async def _compare(self, now_s: float) -> None:
+        self._compared_s = now_s
+        await self._assignment.give_up_lost()
 
 
 log = logging.getLogger(__name__)
-
-
-async def trim_feed(feed: FeedStore | None, clock: Clock, keep_s: float) -> None:
-    """Trims ``feed`` periodically, for ever; returns at once without a feed."""
-    while feed is not None:
-        try:
-            while await feed.trim(int(keep_s * 1000), TICKS_AT_ONCE) == TICKS_AT_ONCE:
-                pass
-        except NoetlError as error:
-            log.warning("cannot trim the feed, will retry: %s", error)
-        await clock.sleep(TRIM_S)

@@ -36,7 +36,7 @@ from noetl_stream.playbook.plan import Plan
 from noetl_stream.ports.blobs import Blobs, checksum_of, gather_iterations, read_object
 from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.evaluator import Evaluator
-from noetl_stream.ports.store import Store
+from noetl_stream.ports.store import Store, TimerRow
 from noetl_stream.server.execution_cache import ExecutionCache
 from noetl_stream.server.plan_cache import KnownPlaybook, PlanCache
 
@@ -103,10 +103,17 @@ class ServerInputs:
         if state.halted:
             return
         for timer_id, timer in state.timers.items():
-            key = (state.execution_id, timer_id)
-            if self._tracked.get(key) != timer.due_ms:
-                self._tracked[key] = timer.due_ms
-                heapq.heappush(self._due, (timer.due_ms, *key))
+            self._track_timer((state.execution_id, timer_id), timer.due_ms)
+
+    def track_timers(self, rows: Sequence[TimerRow]) -> None:
+        """Tracks timers of executions that are not in memory."""
+        for row in rows:
+            self._track_timer((row.execution_id, row.timer_id), row.due_ms)
+
+    def _track_timer(self, key: tuple[str, str], due_ms: int) -> None:
+        if self._tracked.get(key) != due_ms:
+            self._tracked[key] = due_ms
+            heapq.heappush(self._due, (due_ms, *key))
 
     def next_in_s(self, most_s: float) -> float:
         """Seconds until a timer is due, at most ``most_s``."""

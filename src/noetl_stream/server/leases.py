@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from statistics import median
 from typing import Final
 
+from noetl_stream import __version__
 from noetl_stream.concurrency import end_tasks, result_until
 from noetl_stream.errors import NoetlError
 from noetl_stream.ports import subjects
@@ -29,6 +30,9 @@ RENEWALS: Final = 3
 
 ATTEMPTS: Final = 12
 """After a failure it is tried so often."""
+
+PATIENCE: Final = 1 / 2
+"""For this part of a lease an answer to its renewal is awaited: ten round trips, if it is as short as it may be."""
 
 GIVE_BACK_AFTER: Final = 2 / 3
 """A lease that could not be renewed for this part of its length is given back."""
@@ -89,9 +93,12 @@ class PartitionLeaseKeeper:
 
         Raises:
             Unreachable: a store does not answer.
+            NotReady: a server lives that cannot read what this one writes.
         """
-        for _ in range(2):
-            await self._store.lease_clock_ms()  # connects, and prepares the statement, which takes longer
+        await self._learn_formats()
+        for _ in range(2):  # connects, and prepares the statements, which takes longer
+            await self._store.lease_clock_ms()
+            await self._store.renew(self._parts.owner, [], self.lease_s)
         await asyncio.gather(self._ask_clock(), self._reach_nats())
 
     async def run(self) -> None:
@@ -127,6 +134,10 @@ class PartitionLeaseKeeper:
                 measured_s = now_s
                 with contextlib.suppress(NoetlError):  # then nothing is heard from EVENTS either
                     await self._reach_nats()
+                try:
+                    await self._learn_formats()
+                except NoetlError as error:
+                    log.warning("cannot learn which formats other servers read: %s", error)
             await self._clock.sleep(self._parts.times.housekeeping_s)
 
     async def _renew_in_time(self) -> None:
@@ -152,7 +163,7 @@ class PartitionLeaseKeeper:
         self._silences = 0
         reason = "no answer in time"
         try:
-            if await result_until(self._renew(held), self._clock.sleep(self.lease_s / RENEWALS)):
+            if await result_until(self._renew(held), self._clock.sleep(PATIENCE * self.lease_s)):
                 self._renewed_s, self._complaint = now_s, ""
                 return True
         except NoetlError as error:
@@ -214,6 +225,11 @@ class PartitionLeaseKeeper:
         asked_s = self._clock.monotonic_s()
         self._parts.inputs.synchronize(await self._store.lease_clock_ms())
         self.round_trips.add("Postgres", self._clock.monotonic_s() - asked_s)
+
+    async def _learn_formats(self) -> None:
+        """Says which formats this server reads, and asks which the others do."""
+        formats = self._parts.formats
+        formats.learn(await self._store.appear(self._parts.owner, __version__, formats.reads, self.lease_s))
 
     async def _reach_nats(self) -> None:
         asked_s = self._clock.monotonic_s()

@@ -49,7 +49,8 @@ async def lost_cursors(log: EventLog, cursors: Iterable[Cursor], extent: StreamE
         Unreachable: a store is away.
     """
     places = {cursor[1:3] for cursor in cursors if cursor.last_seq}
-    lost = {place for place in places if not await extent.still_holds(log, *place)}
+    held = await asyncio.gather(*(extent.still_holds(log, *place) for place in places))
+    lost = {place for place, is_held in zip(places, held, strict=True) if not is_held}
     return [cursor for cursor in cursors if cursor[1:3] in lost]
 
 
@@ -61,7 +62,8 @@ async def repairs_of(log: EventLog, lost: Sequence[Cursor], extent: StreamExtent
     for cursor in lost:
         place = (cursor.last_seq, cursor.last_ms)
         if place not in kept:
-            kept[place] = await _newest_before(log, extent, cursor)
+            high, before_ms = min(extent.last, cursor.last_seq), cursor.last_ms - MARGIN_MS
+            kept[place] = await newest_before(log, extent.first, high, before_ms)
 
     async def repair(cursor: Cursor) -> Repair:
         last_seq, last_ms = kept[cursor.last_seq, cursor.last_ms]
@@ -100,6 +102,7 @@ async def reconcile_cursors(log: EventLog, cursors: Cursors) -> list[Repair]:
         Unreachable: a store is away.
     """
     extent = await StreamExtent.of(log)
+    await accept_head(extent, cursors)
     repairs = await repairs_of(log, await lost_cursors(log, await cursors.all(), extent), extent)
     repaired = await cursors.repair(repairs)
     if len(repaired) < len(repairs):
@@ -132,16 +135,23 @@ async def _last_record_through(log: EventLog, partition: int, last: int) -> Jour
     return codec.decode_record(newest) if newest is not None else None
 
 
-async def _newest_before(log: EventLog, extent: StreamExtent, cursor: Cursor) -> tuple[int, int]:
-    """Sequence and stored time of the newest message well before the one that was folded last; of none, the place
-    before the first. Stored times grow with sequences, up to the margin.
+async def accept_head(extent: StreamExtent, cursors: Cursors) -> None:
+    """Takes what is missing at the stream's head for trimmed: there is nothing to be done about it."""
+    floor = await cursors.floor()
+    if extent.first > floor + 1 or extent.last < floor:
+        await cursors.move_floor(floor, max(0, extent.first - 1))
+
+
+async def newest_before(log: EventLog, first: int, last: int, before_ms: int) -> tuple[int, int]:
+    """Sequence and stored time of the newest of these messages that was stored before then; of none, the place before
+    the first, and 0. Stored times grow with sequences, up to :data:`MARGIN_MS`.
     """
-    low, low_ms = max(0, extent.first - 1), 0
-    high = min(extent.last, cursor.last_seq)
+    low, low_ms = max(0, first - 1), 0
+    high = last
     while low < high:
         middle = (low + high + 1) // 2
         at_ms = await log.stored_at(middle)
-        if at_ms is not None and at_ms < cursor.last_ms - MARGIN_MS:
+        if at_ms is not None and at_ms < before_ms:
             low, low_ms = middle, at_ms
         else:
             high = middle - 1

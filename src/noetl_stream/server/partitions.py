@@ -15,7 +15,7 @@ from noetl_stream.ports.cursors import Cursor
 from noetl_stream.ports.dead_letters import storable_text
 from noetl_stream.ports.event_log import EventLog
 from noetl_stream.ports.store import PartitionAdvance, PartitionLease, Store
-from noetl_stream.server.lost_stream import StreamExtent, lost_cursors, refuse_stream_of_others, repairs_of
+from noetl_stream.server.lost_stream import StreamExtent, accept_head, lost_cursors, refuse_stream_of_others, repairs_of
 
 log = logging.getLogger(__name__)
 
@@ -26,6 +26,9 @@ ALIVE_S = 3.0
 """A server heard of within this time has not died. Who died and has lost its lease was silent for longer: a lease lasts
 6 s or more, and is renewed every third.
 """
+
+LEFT_S = 30.0
+"""For so long a server does not take a partition again that it has left to a newer one."""
 
 CAREFUL_FROM = 2
 """After this many crashes of a partition its inputs are folded one at a time."""
@@ -61,6 +64,7 @@ class PartitionOwnership:
         self.unsound: dict[int, int] = {}
         self.condemned: dict[int, str] = {}
         self._grown: set[int] = set()
+        self._left: dict[int, float] = {}
 
     def __iter__(self) -> Iterator[PartitionLease]:
         return iter(self._owned.values())
@@ -97,7 +101,8 @@ class PartitionOwnership:
         if limit <= 0:
             return []
         alive = [name for name, at_s in self._peers.items() if now_s - at_s < ALIVE_S]
-        taken = await self._store.take_over(self.owner, lease_s, limit, alive)
+        self._left = {id: until_s for id, until_s in self._left.items() if now_s < until_s}
+        taken = await self._store.take_over(self.owner, lease_s, limit, alive, self._left)
         if len(taken) < limit:
             for frozen in await self._store.end_frozen(alive):
                 log.warning("ended the transaction of %s, which held partitions and was not heard of", frozen)
@@ -149,7 +154,9 @@ class PartitionOwnership:
 
     async def reload(self) -> Sequence[PartitionLease]:
         """Forgets everything and reads this owner's leases again, after a failed tick. Until then they are renewed."""
-        leases = await self._adopt(await self._store.owned(self.owner), instead=True)
+        owned = await self._store.owned(self.owner)
+        await self._give_back([lease for lease in owned if lease.id in self._left])
+        leases = await self._adopt([lease for lease in owned if lease.id not in self._left], instead=True)
         for lease in leases:
             if self.is_careful(lease.id):
                 with contextlib.suppress(Fenced):  # what was folded has not killed this server
@@ -166,6 +173,10 @@ class PartitionOwnership:
         del self.fences[partition]
         self.unsound.pop(partition, None)
         self.condemned.pop(partition, None)
+
+    def leave(self, partition: int, now_s: float) -> None:
+        """Takes a partition no more for a while, and gives it back with the next :meth:`reload`."""
+        self._left[partition] = now_s + LEFT_S
 
     async def release(self, partitions: Collection[int], published: Mapping[int, int]) -> None:
         """Releases the leases of these partitions now."""
@@ -219,7 +230,8 @@ class PartitionOwnership:
             self._grown.clear()
 
     async def give_up_lost(self) -> set[int]:
-        """Repairs the partitions whose last folded message EVENTS no longer holds, forgets them and returns them.
+        """Repairs the partitions whose last folded message EVENTS no longer holds, forgets them and returns them. So it
+        does with partitions that turn out to be lost to another server.
 
         Raises:
             StreamLost: EVENTS is another database's.
@@ -279,16 +291,24 @@ class PartitionOwnership:
             return set()
         extent = await StreamExtent.of(self._log)
         lost = await lost_cursors(self._log, cursors, extent)
-        if lost:
+        owned = await self._still_owned([cursor.partition for cursor in lost]) if lost else set()
+        mine = [cursor for cursor in lost if cursor.partition in owned]
+        if mine:
             await refuse_stream_of_others(self._log, self._store)
-            repairs = await repairs_of(self._log, lost, extent)
+            repairs = await repairs_of(self._log, mine, extent)
             log.error(
                 "EVENTS holds sequences %d to %d and has lost what %d partitions folded, or was made anew: reading on "
                 "from %d, and publishing the lost records again",
-                *extent, len(lost), min(one.last_seq for one in repairs),
+                *extent, len(mine), min(one.last_seq for one in repairs),
             )  # fmt: skip
+            await accept_head(extent, self._store.cursors)
             await self._store.cursors.repair(repairs, self.owner)
         return {cursor.partition for cursor in lost}
+
+    async def _still_owned(self, partitions: Collection[int]) -> set[int]:
+        """Those that no other server has got unnoticed: it may have moved on, and EVENTS may be trimmed up to there."""
+        views = await self._store.read_partitions(partitions)
+        return {view.id for view in views if view.owner == self.owner}
 
 
 def _epochs(leases: Iterable[PartitionLease]) -> list[tuple[int, int]]:

@@ -12,10 +12,11 @@ from noetl_stream.ports.command_queue import CommandQueue
 from noetl_stream.ports.evaluator import Evaluator
 from noetl_stream.ports.event_log import EventLog
 from noetl_stream.ports.signed_requests import RequestSigner
-from noetl_stream.ports.store import FeedStore, Store
+from noetl_stream.ports.store import Store
 from noetl_stream.server.capabilities import Capabilities
 from noetl_stream.server.credentials import SecretsResponder
 from noetl_stream.server.execution_cache import ExecutionCache
+from noetl_stream.server.formats import Formats
 from noetl_stream.server.inbox import Inbox
 from noetl_stream.server.inputs import ServerInputs
 from noetl_stream.server.partitions import PartitionOwnership
@@ -23,14 +24,15 @@ from noetl_stream.server.plan_cache import PlanCache
 from noetl_stream.server.publications import Publications
 from noetl_stream.server.reader import PartitionReader
 from noetl_stream.server.snapshots import SNAPSHOT_EVERY, Snapshots
+from noetl_stream.server.upkeep import Upkeep
 from noetl_stream.settings.environment import DEFAULT_STATE_BYTES
 from noetl_stream.settings.grants import GrantsFile
 
 
 @dataclass(frozen=True, slots=True)
 class ServerPorts:
-    """The server's dependencies. Without ``secrets`` it sends no credentials, without ``feed`` it trims no feed, and
-    without ``grants`` every playbook may use everything.
+    """The server's dependencies. Without ``secrets`` it sends no credentials, without ``grants`` every playbook may use
+    everything, and without ``upkeep`` the stores grow.
     """
 
     log: EventLog
@@ -45,7 +47,7 @@ class ServerPorts:
     signer: RequestSigner
     secrets: SecretsResponder | None = None
     grants: GrantsFile | None = None
-    feed: FeedStore | None = None
+    upkeep: Upkeep | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +55,7 @@ class ServerTimes:
     """Intervals in seconds. Reconcile also runs after every takeover.
 
     ``lease_s``: the shortest lease, for stores that answer soon; ``silence_s``: how long EVENTS may be silent then.
+    ``compare_s``: how often what was folded is compared with EVENTS.
     ``mark_s``: how often published ticks and the cursors of idle partitions are written.
     ``feed_keep_s``: how long the whole feed can be resumed; older parts are trimmed.
     """
@@ -60,6 +63,7 @@ class ServerTimes:
     lease_s: float = 6.0
     housekeeping_s: float = 0.5
     mark_s: float = 1.0
+    compare_s: float = 5.0
     reconcile_s: float = 10.0
     silence_s: float = 7.0
     retry_s: float = 0.5
@@ -82,9 +86,16 @@ class ServerParts:
     """The parts that a server's loop, commits, housekeeping and partition assignment share."""
 
     def __init__(
-        self, owner: str, ports: ServerPorts, plans: PlanCache, times: ServerTimes, states: StateBounds
+        self,
+        owner: str,
+        ports: ServerPorts,
+        plans: PlanCache,
+        times: ServerTimes,
+        states: StateBounds,
+        formats: Formats,
     ) -> None:
         self.owner = owner
+        self.formats = formats
         self.ports = ports
         self.plans = plans
         self.times = times

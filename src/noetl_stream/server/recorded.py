@@ -131,7 +131,7 @@ class RecordedExecution:
             return None
         messages, body = self.inputs[entry.report_id]
         again = [one for one in messages if sender_of(one.subject).kind == "requeued" and one.sequence <= through]
-        message = again[-1] if again else messages[0]  # if somebody put it back, it had not been folded
+        message = (again or messages)[0]  # if somebody put it back, it had not been folded
         if isinstance(body, Request):
             return RecordedEntry([Input.by_client(message, body)], decisions)
         given = list(_inputs_of(message, body))[entry.index : entry.index + entry.count]
@@ -158,7 +158,7 @@ class RecordedPartition:
         self.tick = self.epoch = 0
         self._unread: list[int] = []
         for message in messages:
-            if message.subject.endswith(".decided"):
+            if message.subject.endswith((".decided", ".checkpoint")):
                 self._add_record(message, after_tick)
             else:
                 self._add_input(message)

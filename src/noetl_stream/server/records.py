@@ -21,12 +21,16 @@ Part = tuple[int, RecordEntry]
 
 
 class Stamp(NamedTuple):
-    """The tick that records are published for. ``again``: published before, or by an owner that ended before it did."""
+    """The tick that records are published for, and their format.
+
+    ``again``: published before, or by an owner that ended before it did.
+    """
 
     partition: int
     tick: int
     epoch: int
     owner: str
+    format: int = FORMAT
     again: bool = False
 
 
@@ -64,8 +68,9 @@ def in_full(row: StoredEntry) -> Iterator[Part]:
 
 def messages_of(execution_id: str, parts: Iterable[Part], through: int, stamp: Stamp) -> Iterator[DecidedMessage]:
     """The records of one execution for one tick, split where they would grow too large."""
-    ending = ".again" if stamp.again else ""
     for first, entries in _cut(parts):
+        # An owner may publish a tick again more than once, with what has been committed since: another content.
+        ending = f".{len(entries)}.{through}.again" if stamp.again else ""
         record = JournalRecord(
             execution=execution_id,
             first_position=first,
@@ -74,7 +79,7 @@ def messages_of(execution_id: str, parts: Iterable[Part], through: int, stamp: S
             partition=stamp.partition,
             tick=stamp.tick,
             epoch=stamp.epoch,
-            format=FORMAT,
+            format=stamp.format,
         )
         identity = f"{stamp.partition}.{stamp.tick}.{stamp.epoch}.{stamp.owner}.{execution_id}.{first}{ending}"
         yield DecidedMessage(stamp.partition, execution_id, identity, codec.encode(record))

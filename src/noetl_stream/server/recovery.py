@@ -97,7 +97,7 @@ class Recovery:
             self._leases.note_contact()
             lease = owed[partition_of(execution_id)]
             rows = await self._store.entries(execution_id, first)
-            stamp = Stamp(lease.id, lease.tick, lease.epoch, self._parts.owner, again=True)
+            stamp = Stamp(lease.id, lease.tick, lease.epoch, self._parts.owner, self._parts.formats.writes, again=True)
             parts = (part for row in rows for part in in_full(row))
             self._publish({}, list(messages_of(execution_id, parts, lease.last_seq, stamp)))
             while self._parts.publications.is_full:

@@ -8,12 +8,15 @@ from collections.abc import Mapping, Sequence
 from operator import attrgetter, itemgetter
 from typing import Final
 
+from msgspec.structs import replace
+
 from noetl_stream.concurrency import end_tasks
 from noetl_stream.engine.advance import UNLOADED, InvalidPlan, Unloaded
 from noetl_stream.engine.state import RecordedFact
 from noetl_stream.errors import (
     Fenced,
     JournalConflict,
+    NewerFormat,
     NotReady,
     OutcomeUnknown,
     PayloadRefused,
@@ -44,8 +47,9 @@ from noetl_stream.server.commit import Committer
 from noetl_stream.server.credentials import with_credentials
 from noetl_stream.server.execution_cache import LOADED_AT_ONCE, OwedCommand
 from noetl_stream.server.fold import FREEING, Fold
+from noetl_stream.server.formats import Formats
 from noetl_stream.server.grants import granted
-from noetl_stream.server.housekeeping import Housekeeping, PartitionAssignment, trim_feed
+from noetl_stream.server.housekeeping import Housekeeping, PartitionAssignment
 from noetl_stream.server.inputs import Input as OwnInput
 from noetl_stream.server.leases import PartitionLeaseKeeper
 from noetl_stream.server.parts import ServerParts, ServerPorts, ServerTimes, StateBounds
@@ -58,6 +62,9 @@ from noetl_stream.server.schemas import with_schemas
 from noetl_stream.server.tick import PendingTick
 
 log = logging.getLogger(__name__)
+
+UPKEEP: Final = 0
+"""The owner of this partition does what one server does for all."""
 
 _execution_of: Final = attrgetter("execution_id")
 
@@ -74,9 +81,11 @@ class Server(ServerParts):
         limits: Limits = DEFAULT_LIMITS,
         checker: Checker = check_again,
         states: StateBounds | None = None,
+        formats: Formats | None = None,
     ) -> None:
         plans = PlanCache(ports.store, ports.blobs, kinds, limits, checker)
-        super().__init__(owner, ports, plans, times or ServerTimes(), states or StateBounds())
+        times, states, formats = times or ServerTimes(), states or StateBounds(), formats or Formats()
+        super().__init__(owner, ports, plans, times, states, formats)
         self.committer = Committer(self)
         self.responder = RequestResponder(self)
         self.reconciler = Reconciler(ports.queue, ports.log)
@@ -111,7 +120,10 @@ class Server(ServerParts):
         presence, _, _ = await asyncio.gather(
             self.ports.bus.listen(subjects.SERVERS, self._on_presence), self.inbox.open(), self.responder.open()
         )
-        lasting = [asyncio.ensure_future(trim_feed(self.ports.feed, self.ports.clock, self.times.feed_keep_s))]
+        lasting: list[asyncio.Future[None]] = []
+        if self.ports.upkeep is not None:
+            upkeep = self.ports.upkeep.run(self.times.feed_keep_s, lambda: self.ownership.get(UPKEEP) is not None)
+            lasting.append(asyncio.ensure_future(upkeep))
         refusals = self.ports.secrets.refusals if self.ports.secrets is not None else None
         if refusals is not None:
             lasting.append(asyncio.ensure_future(refusals.record_left_out()))
@@ -158,6 +170,9 @@ class Server(ServerParts):
             await self._issue_missing()
             self.ownership.turn_ended()
             self.executions.trim()
+        except NewerFormat as error:
+            self.assignment.leave(error)
+            await self._reload()
         except (Fenced, OutcomeUnknown) as error:
             log.warning("a tick failed: %s", error)
             await self._reload()
@@ -198,7 +213,7 @@ class Server(ServerParts):
     async def _fold_requests(
         self, own: Sequence[ReportedMessage], *, starts_may_repeat: bool
     ) -> Sequence[ReportedMessage]:
-        fold = Fold(self.executions, self.ports.capabilities)
+        fold = Fold(self.executions, self.ports.capabilities, self.formats)
         bodies: Bodies = [(message, body) for message in own if (body := fold.decode(message)) is not None]
         signed = without_unsigned(bodies, self.ports.signer)
         folded = await without_repeated(signed, self.ports.store, starts_may_repeat)
@@ -254,7 +269,8 @@ class Server(ServerParts):
         plan = granted(bounded(known), grants, caller)
         if request.rerun is None:  # which has the schemas of its original
             plan = await with_schemas(plan, self.ports.catalog, grants)
-        return await with_credentials(plan, self.ports.secrets, grants)
+        plan = await with_credentials(plan, self.ports.secrets, grants)
+        return replace(plan, format=self.formats.writes) if isinstance(plan, Plan) else plan
 
     async def _take_playbook(self, execution_id: str, recorded: RecordedFact, tick: PendingTick) -> None:
         """Gives an execution that was parked for its playbook what was loaded."""
@@ -282,7 +298,7 @@ class Server(ServerParts):
 
     async def _fold_items(self, items: Sequence[InboxItem]) -> Sequence[InboxItem]:
         rest: Sequence[InboxItem] = ()
-        fold = Fold(self.executions, self.ports.capabilities)
+        fold = Fold(self.executions, self.ports.capabilities, self.formats)
         at_ms = self.inputs.now_ms()
         await self.executions.load({item.execution_id for item in items})
         for number, item in enumerate(items, start=1):
@@ -309,7 +325,7 @@ class Server(ServerParts):
 
     async def _fold_ready(self, ready: Sequence[OwnInput]) -> Sequence[OwnInput]:
         rest: Sequence[OwnInput] = ()
-        fold = Fold(self.executions, self.ports.capabilities)
+        fold = Fold(self.executions, self.ports.capabilities, self.formats)
         for number, (execution_id, recorded) in enumerate(ready, start=1):
             await self._take_playbook(execution_id, recorded, fold.tick)
             fold.own_input(execution_id, recorded)
@@ -327,7 +343,7 @@ class Server(ServerParts):
             await self.quarantine.fold(missing, self._owed)
 
     async def _fold_missing(self, missing: Sequence[OwedCommand]) -> Sequence[OwedCommand]:
-        fold = Fold(self.executions, self.ports.capabilities)
+        fold = Fold(self.executions, self.ports.capabilities, self.formats)
         for owed in missing:
             fold.issue_again(owed.execution_id, owed.command_id, "absent from the queue")
         if fold.tick.segments:

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple, assert_never
+from typing import Any, Final, NamedTuple, TypeVar, assert_never
 
 import msgspec
 
@@ -27,9 +27,11 @@ from noetl_stream.model import codec
 from noetl_stream.model.events import Fact, Source
 from noetl_stream.model.ids import RunId, derive, partition_of
 from noetl_stream.model.messages import (
+    FORMAT,
     NOTHING,
     Drop,
     FullEntry,
+    InboxMessage,
     RecordEntry,
     Request,
     StepCommand,
@@ -58,6 +60,8 @@ from noetl_stream.server.records import Part, Stamp, messages_of, parts_of
 from noetl_stream.server.state_size import decoded_bytes
 
 log = logging.getLogger(__name__)
+
+_Sent = TypeVar("_Sent", StepCommand, InboxMessage)
 
 NO_LABELS: Mapping[str, Any] = MappingProxyType({})
 EMPTY: Final = b"{}"
@@ -162,11 +166,13 @@ class PendingTick:
 
     Attributes:
         encode_command: Gives a command the form in which its worker gets it.
+        format: That of what is sent.
         claims: Who claims a command, by the subject of the answer, which the state gives once it is committed.
         drops: Claims that are refused whatever the state, by the subject of the answer.
     """
 
     encode_command: Callable[[StepCommand], bytes] = codec.encode
+    format: int = FORMAT
     touched: dict[str, tuple[Execution, int, int]] = field(default_factory=dict)
     requests: list[RequestRow] = field(default_factory=list)
     answers: list[RequestRow] = field(default_factory=list)
@@ -230,7 +236,7 @@ class PendingTick:
         for effect in effects:
             match effect:
                 case IssueCommand(command):
-                    body = self.encode_command(command)
+                    body = self.encode_command(_in_format(command, self.format))
                     self.commands.append(
                         QueuedCommand(command.pool, execution_id, command.command_id, command.issue, body)
                     )
@@ -246,7 +252,7 @@ class PendingTick:
                             id=identity,
                             partition=partition_of(receiver),
                             execution_id=receiver,
-                            body=codec.encode(message),
+                            body=codec.encode(_in_format(message, self.format)),
                         )
                     )
                 case SetTimer(timer_id, timer):
@@ -327,10 +333,14 @@ class PendingTick:
         messages: list[DecidedMessage] = []
         for execution_id, segment in self.segments.items():
             partition = segment.partition
-            stamp = Stamp(partition, ticks[partition], epochs[partition], owner)
+            stamp = Stamp(partition, ticks[partition], epochs[partition], owner, self.format)
             parts = (part for entry in segment.entries for part in entry.recorded())
             messages += messages_of(execution_id, parts, segment.through, stamp)
         return messages
+
+
+def _in_format(message: _Sent, written: int) -> _Sent:
+    return message if message.format == written else msgspec.structs.replace(message, format=written)
 
 
 def refused(execution_id: str, rejection: Rejection) -> dict[str, Any]:

@@ -28,6 +28,18 @@ from noetl_stream.settings.egress import (
 from noetl_stream.settings.gateway import IpNetwork, read_hosts, read_networks
 from noetl_stream.settings.initial_environment import erase_variables
 from noetl_stream.settings.oidc import OidcSettings, read_oidc
+from noetl_stream.settings.retention import (
+    DEFAULT_EVENTS_MAX_AGE,
+    DEFAULT_EVENTS_MAX_BYTES,
+    EVENTS_MAX_AGE_VARIABLE,
+    EVENTS_MAX_BYTES_VARIABLE,
+    RETENTION_VARIABLE,
+    RetentionRule,
+    RetentionSettings,
+    read_events_age,
+    read_events_bytes,
+    read_retention,
+)
 from noetl_stream.settings.tools import (
     DEFAULT_DUCKDB_MAX_MEMORY,
     DEFAULT_DUCKDB_MAX_THREADS,
@@ -307,6 +319,7 @@ class Settings:
         access_keys: Keys that sign requests and seal objects, the current one first. For servers, gateways and the
             command line.
         grants_file: What playbooks may use, by path; ``None``: everything.
+        retention_rules, events_max_bytes, events_max_age_s: Use :attr:`retention`.
         egress_allow: What tasks may connect to besides the public internet; ``None`` for the default of the stack.
         egress_deny: What tasks may not connect to, whatever else allows it.
         kinds_off: The kinds whose tasks must not run.
@@ -341,6 +354,9 @@ class Settings:
     server_keys: tuple[str, ...] = _setting(SERVER_KEY_VARIABLE, "the embedded stack's own", _read_keys, is_secret=True)
     access_keys: tuple[str, ...] = _setting(ACCESS_KEY_VARIABLE, "the embedded stack's own", _read_keys, is_secret=True)
     grants_file: Path | None = _setting("NOETL_GRANTS", "none", _parsed(Path))
+    retention_rules: tuple[RetentionRule, ...] = _setting(RETENTION_VARIABLE, "none", read_retention)
+    events_max_bytes: int = _setting(EVENTS_MAX_BYTES_VARIABLE, DEFAULT_EVENTS_MAX_BYTES, read_events_bytes)
+    events_max_age_s: float = _setting(EVENTS_MAX_AGE_VARIABLE, DEFAULT_EVENTS_MAX_AGE, read_events_age)
     egress_allow: Allowed | None = _setting(
         ALLOW_VARIABLE, "loopback with the embedded stack, else none", _parsed(read_allowed)
     )
@@ -404,6 +420,11 @@ class Settings:
             hint = "set both for your own servers, or neither"
             raise UsageError(f"{POSTGRES_VARIABLE} is set, but {NATS_URL_VARIABLE} is not", hint=hint)
         return settings
+
+    @property
+    def retention(self) -> RetentionSettings:
+        """What servers keep."""
+        return RetentionSettings(self.retention_rules, self.events_max_bytes, self.events_max_age_s)
 
     @property
     def gateway_limits(self) -> GatewayLimits:

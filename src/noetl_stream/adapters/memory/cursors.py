@@ -20,6 +20,15 @@ class MemoryCursors:
     async def all(self) -> list[Cursor]:
         return [Cursor(row.id, row.last_seq, row.last_ms, row.published_tick) for row in self._store.tables.partitions]
 
+    async def floor(self) -> int:
+        return self._store.tables.events_floor
+
+    async def move_floor(self, before: int, after: int) -> bool:
+        if self._store.tables.events_floor != before:
+            return False
+        self._store.tables.events_floor = after
+        return True
+
     async def repair(self, repairs: Sequence[Repair], owner: str | None = None) -> set[int]:
         live = {view.id for view in await self._store.read_partitions() if view.live and view.owner != owner}
         repaired = set()

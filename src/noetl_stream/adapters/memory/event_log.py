@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from noetl_stream.adapters.memory.bus import MemoryBus
@@ -85,7 +85,7 @@ class MemoryEventReader:
         return batch
 
     def _found_at(self, after: int) -> ReportedMessage | None:
-        for sequence in range(after + 1, self._log.end + 1):
+        for sequence in range(max(after, self._log.trimmed) + 1, self._log.end + 1):
             stored = self._log.stored[sequence - 1]
             if (stored.is_input or self._records) and stored.message.partition in self._partitions:
                 return stored.message
@@ -107,6 +107,8 @@ class MemoryEventLog:
         self._readers: list[MemoryEventReader] = []
         self.deaf = False
         """While set, open readers receive nothing, and do not notice."""
+        self.trimmed = 0
+        """The last sequence that was trimmed. :attr:`stored` still has it."""
         line.on_lost(lambda: self.break_readers("the broker was stopped"))
 
     async def publish_request(self, execution_id: str, message_id: str, body: bytes) -> int:
@@ -119,9 +121,15 @@ class MemoryEventLog:
         return self._store_input(subjects.requeued(execution_id), execution_id, message_id, body)
 
     def publish_decided(self, messages: Sequence[DecidedMessage]) -> Awaitable[None]:
+        return self._publish_held(subjects.decided, messages)
+
+    def publish_checkpoints(self, messages: Sequence[DecidedMessage]) -> Awaitable[None]:
+        return self._publish_held(subjects.checkpoint, messages)
+
+    def _publish_held(self, named: Callable[[int, str], str], messages: Sequence[DecidedMessage]) -> Awaitable[None]:
         def store() -> None:
             for partition, execution_id, message_id, body in messages:
-                subject = subjects.decided(partition, execution_id)
+                subject = named(partition, execution_id)
                 self._store(subject, partition, execution_id, message_id, body, is_input=False)
 
         return self._line.hold(store)
@@ -139,12 +147,20 @@ class MemoryEventLog:
 
     async def first_sequence(self) -> int:
         self._line.check()
-        return 1 if self._stored else 0
+        return self.trimmed + 1 if self._stored else 0
+
+    async def stored_bytes(self) -> int:
+        self._line.check()
+        return sum(len(one.message.body) for one in self._stored[self.trimmed :])
+
+    async def trim(self, through: int) -> None:
+        self._line.check()
+        self.trimmed = max(self.trimmed, min(through, self.end))
 
     async def beyond(self, cursors: Mapping[int, int]) -> dict[int, int]:
         self._line.check()
         counts = dict.fromkeys(cursors, 0)
-        for message, is_input, _ in self._stored:
+        for message, is_input, _ in self._stored[self.trimmed :]:
             cursor = cursors.get(message.partition)
             if is_input and cursor is not None and message.sequence > cursor:
                 counts[message.partition] += 1
@@ -152,22 +168,23 @@ class MemoryEventLog:
 
     async def last_decided(self, partition: int) -> bytes | None:
         self._line.check()
-        own = (one.message for one in reversed(self._stored) if one.message.partition == partition and not one.is_input)
-        return next((message.body for message in own), None)
+        held = (one.message for one in reversed(self._stored[self.trimmed :]) if one.message.partition == partition)
+        return next((message.body for message in held if message.subject.endswith(".decided")), None)
 
     async def next_decided(self, partition: int, after: int) -> tuple[int, bytes] | None:
         self._line.check()
-        above = (one.message for one in self._stored[after:] if one.message.partition == partition and not one.is_input)
-        return next(((message.sequence, message.body) for message in above), None)
+        above = (one.message for one in self._stored[max(after, self.trimmed) :] if one.message.partition == partition)
+        return next(((one.sequence, one.body) for one in above if one.subject.endswith(".decided")), None)
 
     async def last_of(self, partition: int) -> int:
         self._line.check()
-        own = (one.message.sequence for one in reversed(self._stored) if one.message.partition == partition)
+        held = self._stored[self.trimmed :]
+        own = (one.message.sequence for one in reversed(held) if one.message.partition == partition)
         return next(own, 0)
 
     async def stored_at(self, sequence: int) -> int | None:
         self._line.check()
-        return self._stored[sequence - 1].message.at_ms if 1 <= sequence <= self.end else None
+        return self._stored[sequence - 1].message.at_ms if self.trimmed < sequence <= self.end else None
 
     async def verify(self) -> None:
         self._line.check()
@@ -215,6 +232,7 @@ class MemoryEventLog:
     def lose_tail(self, count: int) -> None:
         """Loses the last messages, as a power failure may (PROTOCOL §5)."""
         del self._stored[len(self._stored) - count :]
+        self.trimmed = min(self.trimmed, self.end)
         self.forget_message_ids()
 
     def forget_message_ids(self) -> None:

@@ -5,20 +5,22 @@ It behaves like the store on Postgres. Several servers of one test share one; no
 
 from __future__ import annotations
 
+import copy
 from collections import Counter
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TypeVar
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
 from noetl_stream.adapters.memory.cursors import MemoryCursors
+from noetl_stream.adapters.memory.dead_letters import MemoryDeadLetters
 from noetl_stream.errors import Fenced, JournalConflict, PayloadRefused, RequestAnswered
 from noetl_stream.model import codec
 from noetl_stream.model.ids import PARTITIONS
 from noetl_stream.model.paths import covers
 from noetl_stream.ports.clock import Clock
-from noetl_stream.ports.dead_letters import DeadLetter, DeadLetterRow
+from noetl_stream.ports.dead_letters import DeadLetter
 from noetl_stream.ports.journal import page_of, results_of
 from noetl_stream.ports.rows import Row, columns, json_columns
 from noetl_stream.ports.store import (
@@ -29,6 +31,7 @@ from noetl_stream.ports.store import (
     FeedFloor,
     InboxItem,
     InboxRow,
+    KnownServer,
     ListedExecution,
     ListingFilter,
     ObjectUseRow,
@@ -85,11 +88,22 @@ class MemoryTables:
     timers: dict[tuple[str, str], TimerRow] = field(default_factory=dict)
     inbox: dict[int, InboxRow] = field(default_factory=dict)
     inbox_sent: int = 0
+    events_floor: int = 0
     object_uses: dict[tuple[str, str], ObjectUseRow] = field(default_factory=dict)
     terms: set[tuple[str, str]] = field(default_factory=set)
     stale_reports: list[StaleReportRow] = field(default_factory=list)
     snapshots: dict[tuple[str, int], SnapshotRow] = field(default_factory=dict)
+    servers: dict[str, tuple[KnownServer, float]] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
+
+
+class MemoryDump(NamedTuple):
+    """What a :class:`MemoryStore` holds."""
+
+    tables: MemoryTables
+    fed: dict[tuple[int, int], tuple[int, bytes]]
+    fed_floor: dict[int, int]
+    letters: dict[str, DeadLetter]
 
 
 class MemoryStore:
@@ -111,6 +125,16 @@ class MemoryStore:
 
     async def close(self) -> None:
         """Keeps everything: another server of the same test may still use it."""
+
+    def dump(self) -> MemoryDump:
+        """A copy of everything."""
+        return copy.deepcopy(MemoryDump(self.tables, self.fed, self.fed_floor, self.dead_letters.letters))
+
+    def put_back(self, dump: MemoryDump) -> None:
+        """Makes everything as it was when the copy was made."""
+        tables, self.fed, self.fed_floor, self.dead_letters.letters = copy.deepcopy(dump)
+        for table in fields(tables):
+            setattr(self.tables, table.name, getattr(tables, table.name))
 
     # --- ticks ----------------------------------------------------------------------------------------------------
 
@@ -201,15 +225,21 @@ class MemoryStore:
 
     # --- leases ---------------------------------------------------------------------------------------------------
 
+    async def appear(self, name: str, version: str, reads: int, live_s: float) -> list[KnownServer]:
+        now_s = self._clock.monotonic_s()
+        self.tables.servers[name] = (KnownServer(name, version, reads, True), now_s + live_s)
+        return [server._replace(live=until_s > now_s) for server, until_s in self.tables.servers.values()]
+
     async def take_over(
-        self, owner: str, lease_s: float, limit: int, alive: Collection[str] = ()
+        self, owner: str, lease_s: float, limit: int, alive: Collection[str] = (), left: Collection[int] = ()
     ) -> list[PartitionLease]:
         """See :meth:`noetl_stream.ports.store.Store.take_over`. Sorted by id."""
         now_s = self._clock.monotonic_s()
         free = [
             row
             for row in self.tables.partitions
-            if row.owner is None or not now_s <= row.lease_until_s <= now_s + 2 * LONGEST_LEASE_S
+            if row.id not in left
+            and (row.owner is None or not now_s <= row.lease_until_s <= now_s + 2 * LONGEST_LEASE_S)
         ]
         taken = free[:limit]
         for row in taken:
@@ -352,13 +382,15 @@ class MemoryStore:
         if row is not None and row.finished_ms is not None:
             self.tables.journals.get(execution_id, {}).pop(1, None)
 
-    async def delete_execution(self, execution_id: str) -> bool:
+    async def delete_execution(self, execution_id: str, *, keep_journal: bool = False) -> bool:
         tables = self.tables
         row = tables.executions.get(execution_id)
         if row is None or row.finished_ms is None:
             return False
         del tables.executions[execution_id]
-        tables.journals.pop(execution_id, None)
+        if not keep_journal:
+            tables.journals.pop(execution_id, None)
+        self.dead_letters.forget(execution_id)
         for table in (tables.requests, tables.timers, tables.object_uses):
             for key in [key for key in table if key[0] == execution_id]:
                 del table[key]
@@ -370,6 +402,10 @@ class MemoryStore:
 
     async def timers(self, execution_id: str) -> list[TimerRow]:
         found = [row for row in self.tables.timers.values() if row.execution_id == execution_id]
+        return sorted(found, key=lambda row: (row.due_ms, row.timer_id))
+
+    async def timers_in(self, partitions: Collection[int]) -> list[TimerRow]:
+        found = [row for row in self.tables.timers.values() if row.partition in partitions]
         return sorted(found, key=lambda row: (row.due_ms, row.timer_id))
 
     async def stuck(self, limit: int) -> list[str]:
@@ -392,6 +428,10 @@ class MemoryStore:
     async def live_executions(self, partitions: Collection[int]) -> dict[str, str]:
         rows = self.tables.executions.values()
         return {row.execution_id: row.digest for row in rows if row.finished_ms is None and row.partition in partitions}
+
+    async def resting_executions(self, partitions: Collection[int]) -> set[str]:
+        rows, live = self.tables.executions, await self.live_executions(partitions)
+        return {one for one in live if not rows[one].commands and rows[one].looks_into is None}
 
     async def newest_execution(self) -> str:
         return max(self.tables.executions, default="")
@@ -451,59 +491,6 @@ def _refuse_broken_json(tick: Tick) -> None:
             text = getattr(row, column)
             if text is not None:
                 codec.decode_json(text)
-
-
-class MemoryDeadLetters:
-    """:class:`~noetl_stream.ports.dead_letters.DeadLetters` in memory; the port documents each method.
-
-    ``put_back`` receives letters requeued into the inbox.
-    """
-
-    def __init__(self, put_back: Callable[[InboxRow], None]) -> None:
-        self._put_back = put_back
-        self._letters: dict[str, DeadLetter] = {}
-
-    def __contains__(self, letter_id: object) -> bool:
-        return letter_id in self._letters
-
-    def write(self, row: DeadLetterRow) -> None:
-        """Stores a letter, as the tick that skips its message does."""
-        self._letters[row.id] = DeadLetter(len(self._letters) + 1, row, "waiting", None, None)
-
-    async def page(self, limit: int, before: int | None) -> list[DeadLetter]:
-        waiting = [
-            letter._replace(row=replace(letter.row, body=b""))
-            for letter in reversed(self._letters.values())
-            if letter.state == "waiting" and (before is None or letter.number < before)
-        ]
-        return waiting[:limit]
-
-    async def get(self, letter_id: str) -> DeadLetter | None:
-        return self._letters.get(letter_id)
-
-    async def requeue(self, letter_id: str, by: str, at_ms: int) -> bool:
-        letter = self._waiting(letter_id)
-        if letter is None:
-            return False
-        self._letters[letter_id] = letter._replace(state="requeued", settled_ms=at_ms, settled_by=by)
-        if letter.row.source == "inbox":
-            row = letter.row
-            self._put_back(
-                InboxRow(id=f"requeue-{row.id}", partition=row.partition, execution_id=row.execution_id, body=row.body)
-            )
-        return True
-
-    async def discard(self, letter_id: str, by: str, at_ms: int) -> bool:
-        letter = self._waiting(letter_id)
-        if letter is None:
-            return False
-        row = replace(letter.row, body=b"")
-        self._letters[letter_id] = letter._replace(row=row, state="discarded", settled_ms=at_ms, settled_by=by)
-        return True
-
-    def _waiting(self, letter_id: str) -> DeadLetter | None:
-        letter = self._letters.get(letter_id)
-        return letter if letter is not None and letter.state == "waiting" else None
 
 
 class MemoryFeed:

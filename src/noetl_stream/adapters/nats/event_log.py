@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import weakref
-from collections.abc import Awaitable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 
 from noetl_stream.adapters.nats.connection import NatsConnection
 from noetl_stream.adapters.nats.event_reader import HEARTBEAT_S, NatsEventReader
 from noetl_stream.adapters.nats.outbox import LEADER_WAIT_S, MESSAGE_ID, RESEND_AFTER_S, HeldBatch, Outbox, publish_once
 from noetl_stream.adapters.nats.protocol import PublishAck, milliseconds
-from noetl_stream.adapters.nats.streams import stored_message, stream_info, verify_stream
+from noetl_stream.adapters.nats.streams import stored_message, stream_api, stream_info, verify_stream
 from noetl_stream.errors import UsageError
 from noetl_stream.ports import subjects
 from noetl_stream.ports.clock import Clock
@@ -66,9 +66,15 @@ class NatsEventLog:
         return await publish_once(self._outbox, subject, body, {MESSAGE_ID: message_id})
 
     def publish_decided(self, messages: Sequence[DecidedMessage]) -> Awaitable[None]:
+        return self._publish_held(subjects.decided, messages)
+
+    def publish_checkpoints(self, messages: Sequence[DecidedMessage]) -> Awaitable[None]:
+        return self._publish_held(subjects.checkpoint, messages)
+
+    def _publish_held(self, named: Callable[[int, str], str], messages: Sequence[DecidedMessage]) -> Awaitable[None]:
         batch = HeldBatch(self._outbox, None)
         for partition, execution_id, message_id, body in messages:
-            batch.put(subjects.decided(partition, execution_id), body, message_id)
+            batch.put(named(partition, execution_id), body, message_id)
         return batch.seal()
 
     async def open_reader(self, partitions: Collection[int], after: int, records: bool = False) -> NatsEventReader:
@@ -94,8 +100,14 @@ class NatsEventLog:
     async def first_sequence(self) -> int:
         return (await stream_info(self._connection, EVENTS)).state.first_seq
 
+    async def stored_bytes(self) -> int:
+        return (await stream_info(self._connection, EVENTS)).state.bytes
+
+    async def trim(self, through: int) -> None:
+        await stream_api(self._connection, EVENTS, f"STREAM.PURGE.{EVENTS}", {"seq": through + 1})
+
     async def beyond(self, cursors: Mapping[int, int]) -> dict[int, int]:
-        """Makes two short requests per partition that is not at the stream's end: the first message beyond the cursor
+        """Makes three short requests per partition that is not at the stream's end: the first message beyond the cursor
         comes with the number that follow. NATS counts by its subject index, without reading messages.
         """
         last = (await stream_info(self._connection, EVENTS)).state.last_seq
@@ -104,10 +116,10 @@ class NatsEventLog:
         return dict.fromkeys(cursors, 0) | dict(zip(waiting, counts, strict=True))
 
     async def _count_beyond(self, partition: int, cursor: int) -> int:
-        everything, records = await asyncio.gather(
+        everything, *records = await asyncio.gather(
             *(self._count(subject, cursor) for subject in subjects.partition_patterns(partition))
         )
-        return max(0, everything - records)
+        return max(0, everything - sum(records))
 
     async def _count(self, subject: str, cursor: int) -> int:
         wanted = {"seq": cursor + 1, "next_by_subj": subject, "batch": 1}
@@ -115,17 +127,17 @@ class NatsEventLog:
         return 0 if fields is None else 1 + int(fields["Nats-Num-Pending"])
 
     async def last_decided(self, partition: int) -> bytes | None:
-        _, records = subjects.partition_patterns(partition)
+        _, records, _ = subjects.partition_patterns(partition)
         stored = await stored_message(self._connection, EVENTS, {"last_by_subj": records})
         return stored.data if stored is not None else None
 
     async def next_decided(self, partition: int, after: int) -> tuple[int, bytes] | None:
-        _, records = subjects.partition_patterns(partition)
+        _, records, _ = subjects.partition_patterns(partition)
         stored = await stored_message(self._connection, EVENTS, {"seq": after + 1, "next_by_subj": records})
         return (stored.seq, stored.data) if stored is not None else None
 
     async def last_of(self, partition: int) -> int:
-        everything, _ = subjects.partition_patterns(partition)
+        everything, *_ = subjects.partition_patterns(partition)
         stored = await stored_message(self._connection, EVENTS, {"last_by_subj": everything})
         return stored.seq if stored is not None else 0
 

@@ -28,6 +28,7 @@ MIN_PAYLOAD = 4 * 1024 * 1024
 
 class _StreamState(msgspec.Struct):
     messages: int = 0
+    bytes: int = 0
     first_seq: int = 0
     last_seq: int = 0
     subjects: dict[str, int] | None = None
@@ -228,13 +229,16 @@ def _check_partitions(name: str, present: Mapping[str, Any], wanted: Mapping[str
 
 
 def _differing(present: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, Any]:
-    """The required settings that differ, metadata merged with the present."""
-    differing: dict[str, Any] = {}
-    for key, value in wanted.items():
-        if key == "metadata":
-            metadata = present.get("metadata", {})
-            if any(metadata.get(name) != text for name, text in value.items()):
-                differing[key] = {**metadata, **value}
-        elif present.get(key) != value:
-            differing[key] = value
-    return differing
+    """The required settings that differ. Subjects, metadata and a format that a newer release has added stay."""
+    needed = dict(wanted)
+    if subjects := present.get("subjects"):
+        needed["subjects"] = list(dict.fromkeys([*subjects, *wanted["subjects"]]))
+    if "metadata" in wanted:
+        found, required = present.get("metadata", {}), wanted["metadata"]
+        newest = max(required[_FORMAT_KEY], found.get(_FORMAT_KEY, ""), key=_number)
+        needed["metadata"] = {**found, **required, _FORMAT_KEY: newest}
+    return {key: value for key, value in needed.items() if present.get(key) != value}
+
+
+def _number(text: str) -> int:
+    return int(text) if text.isdecimal() else 0

@@ -17,6 +17,12 @@ class PostgresCursors:
     async def all(self) -> list[Cursor]:
         return [Cursor._make(row) for row in await self._database.fetch("cursors")]
 
+    async def floor(self) -> int:
+        return int((await self._database.fetch("events_floor"))[0][0])
+
+    async def move_floor(self, before: int, after: int) -> bool:
+        return bool(await self._database.fetch("move_events_floor", before=before, after=after))
+
     async def repair(self, repairs: Sequence[Repair], owner: str | None = None) -> set[int]:
         rows = await self._database.fetch(
             "repair_partitions",

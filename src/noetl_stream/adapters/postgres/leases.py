@@ -23,7 +23,8 @@ class Leases:
     """The methods of :class:`~noetl_stream.ports.store.Store` that keep leases; the port documents each.
 
     Args:
-        ticks: The connection on which ticks are committed. Rows name its backend, so that another server can end it.
+        ticks: The connection on which ticks are committed, and partitions taken over, so that this holds up no renewal.
+            Rows name its backend, so that another server can end it.
     """
 
     def __init__(self, database: Database, ticks: OwnConnection) -> None:
@@ -32,18 +33,19 @@ class Leases:
         self._own = OwnConnection(database, SESSION)
 
     async def take_over(
-        self, owner: str, lease_s: float, limit: int, alive: Collection[str] = ()
+        self, owner: str, lease_s: float, limit: int, alive: Collection[str] = (), left: Collection[int] = ()
     ) -> list[PartitionLease]:
         """Sorted by id."""
-        rows = await self._fetch(
-            "take_over",
-            owner=owner,
-            backend=await self._ticks.backend(),
-            lease_s=lease_s,
-            longest_s=LONGEST_LEASE_S,
-            limit=limit,
-            alive=list(alive),
-        )
+        values = {
+            "owner": owner,
+            "backend": await self._ticks.backend(),
+            "lease_s": lease_s,
+            "longest_s": LONGEST_LEASE_S,
+            "limit": limit,
+            "alive": list(alive),
+            "left": list(left),
+        }
+        rows = await self._fetch_on(self._ticks, "take_over", values)
         return sorted(PartitionLease._make(row) for row in rows)
 
     async def renew(self, owner: str, epochs: Sequence[tuple[int, int]], lease_s: float) -> set[int]:
@@ -60,7 +62,7 @@ class Leases:
         await self._fetch("give_back", owner=owner, published_ticks=published, **_arrays(epochs))
 
     async def end_frozen(self, alive: Collection[str]) -> list[str]:
-        return [row[0] for row in await self._fetch("end_frozen", alive=list(alive))]
+        return [row[0] for row in await self._fetch_on(self._ticks, "end_frozen", {"alive": list(alive)})]
 
     async def clock_ms(self) -> int:
         return int((await self._fetch("now_ms"))[0][0])
@@ -79,16 +81,19 @@ class Leases:
             except asyncpg.LockNotAvailableError:
                 return {id for id, _ in locked}
 
-        return await self._use(renew)
+        return await self._use(renew, self._own)
 
     async def _fetch(self, query: str, /, **values: Any) -> list[asyncpg.Record]:
+        return await self._fetch_on(self._own, query, values)
+
+    async def _fetch_on(self, own: OwnConnection, query: str, values: dict[str, Any]) -> list[asyncpg.Record]:
         wanted = statement(query)
         arguments = wanted.arguments(values)
-        return await self._use(lambda connection: connection.fetch(wanted.text, *arguments))
+        return await self._use(lambda connection: connection.fetch(wanted.text, *arguments), own)
 
-    async def _use(self, work: Callable[[Connection], Awaitable[_Answer]]) -> _Answer:
+    async def _use(self, work: Callable[[Connection], Awaitable[_Answer]], own: OwnConnection) -> _Answer:
         try:
-            return await self._own.use(work)
+            return await own.use(work)
         except DRIVER_ERRORS as error:
             raise translated(error, self._database.address) from error
 

@@ -17,6 +17,12 @@ _ADVISORY_LOCK: Final = 0x6E6F65746C
 """Held while migrating, so that programs migrate one after the other. The number spells "noetl"."""
 
 
+LAST_STOP: Final = 24
+"""Up to this migration, servers of 0.2 have to be stopped first."""
+
+_DROPS: Final = "_drop_"
+
+
 class Migration(NamedTuple):
     """A file of ``migrations/``: ``0001_partition.sql`` is number 1, name ``0001_partition``."""
 
@@ -24,6 +30,11 @@ class Migration(NamedTuple):
     name: str
     text: str
     checksum: str
+
+    @property
+    def expands(self) -> bool:
+        """Whether programs that do not know it go on. Those that do not are named ``…_drop_…``."""
+        return self.number > LAST_STOP and _DROPS not in self.name
 
 
 class AppliedMigration(NamedTuple):
@@ -102,8 +113,11 @@ def pending_migrations(applied: list[AppliedMigration], address: str) -> list[Mi
 
 
 def require_schema(applied: list[AppliedMigration], address: str) -> None:
-    """Raises :class:`~noetl_stream.errors.NotReady` unless exactly this version's migrations were applied."""
-    pending = pending_migrations(applied, address)
+    """Raises :class:`~noetl_stream.errors.NotReady` unless this version's migrations were applied. Later ones may have
+    been, if they take nothing away.
+    """
+    known = len(known_migrations())
+    pending = pending_migrations([one for one in applied if one.number <= known or _DROPS in one.name], address)
     if pending and not applied:
         raise NotReady(f"the database at {address} has no schema yet", hint=MIGRATE)
     if pending:
@@ -118,6 +132,8 @@ async def _migrate(connection: Connection, address: str, roles: bool) -> list[st
         await connection.execute(statement("create_migration_table").text)
     rows = await connection.fetch(statement("applied_migrations").text)
     pending = pending_migrations([AppliedMigration._make(row) for row in rows], address)
+    if rows and not all(migration.expands for migration in pending):
+        await _require_no_server(connection, address)
     for migration in pending:
         async with connection.transaction():
             if migration is not pending[-1]:  # the last one syncs them all to disk
@@ -127,3 +143,12 @@ async def _migrate(connection: Connection, address: str, roles: bool) -> list[st
             await connection.execute(record.text, *record.arguments(migration._asdict()))
     await give_grants(connection)
     return [migration.name for migration in pending]
+
+
+async def _require_no_server(connection: Connection, address: str) -> None:
+    living = [row[0] for row in await connection.fetch(statement("living_owners").text)]
+    if living:
+        raise NotReady(
+            f"servers of an older version run on the database at {address}: {', '.join(living)}",
+            hint="stop all servers, workers and gateways first; a server that was killed counts until its lease ends",
+        )

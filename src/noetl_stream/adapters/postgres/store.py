@@ -18,6 +18,7 @@ from noetl_stream.adapters.postgres.database import Database
 from noetl_stream.adapters.postgres.leases import Leases
 from noetl_stream.adapters.postgres.listing import Listing
 from noetl_stream.adapters.postgres.migrate import AppliedMigration, require_schema
+from noetl_stream.adapters.postgres.retention import PostgresRetention
 from noetl_stream.adapters.postgres.statements import row_of
 from noetl_stream.adapters.postgres.writer import COMMIT_TIMEOUT_S, Writer
 from noetl_stream.errors import Fenced, NotReady
@@ -32,6 +33,7 @@ from noetl_stream.ports.store import (
     FedEvent,
     FeedFloor,
     InboxItem,
+    KnownServer,
     ObjectUseRow,
     PartitionLease,
     PartitionView,
@@ -67,6 +69,7 @@ class PostgresStore(Listing):
         self.audit = PostgresAudit(database)
         self.feed = PostgresFeed(database)
         self.cursors = PostgresCursors(database)
+        self.retention = PostgresRetention(database)
         self.idempotency = PostgresIdempotency(database)
         self.dead_letters = PostgresDeadLetters(database)
         self._writer = Writer(database, commit_timeout_s=commit_timeout_s)
@@ -125,11 +128,15 @@ class PostgresStore(Listing):
         """
         await self._writer.commit(tick)
 
+    async def appear(self, name: str, version: str, reads: int, live_s: float) -> list[KnownServer]:
+        rows = await self._database.fetch("appear", name=name, version=version, reads=reads, live_s=live_s)
+        return [KnownServer._make(row) for row in rows]
+
     async def take_over(
-        self, owner: str, lease_s: float, limit: int, alive: Collection[str] = ()
+        self, owner: str, lease_s: float, limit: int, alive: Collection[str] = (), left: Collection[int] = ()
     ) -> list[PartitionLease]:
         """See :meth:`noetl_stream.ports.store.Store.take_over`. Sorted by id."""
-        return await self._leases.take_over(owner, lease_s, limit, alive)
+        return await self._leases.take_over(owner, lease_s, limit, alive, left)
 
     async def owned(self, owner: str) -> list[PartitionLease]:
         """See :meth:`noetl_stream.ports.store.Store.owned`. When it returns, earlier commits have ended."""
@@ -232,12 +239,20 @@ class PostgresStore(Listing):
         rows = await self._database.fetch("objects_kept_for", execution_id=execution_id)
         return [row_of(ObjectUseRow, row) for row in rows]
 
+    async def timers_in(self, partitions: Collection[int]) -> list[TimerRow]:
+        rows = await self._database.fetch("timers_in", partition_ids=list(partitions))
+        return [row_of(TimerRow, row) for row in rows]
+
     async def stuck(self, limit: int) -> list[str]:
         return [row[0] for row in await self._database.fetch("stuck", limit=limit)]
 
     async def live_executions(self, partitions: Collection[int]) -> dict[str, str]:
         rows = await self._database.fetch("live_executions", partition_ids=list(partitions))
         return {row[0]: row[1] for row in rows}
+
+    async def resting_executions(self, partitions: Collection[int]) -> set[str]:
+        rows = await self._database.fetch("resting_executions", partition_ids=list(partitions))
+        return {row[0] for row in rows}
 
     async def newest_execution(self) -> str:
         return (await self._database.fetch("newest_execution"))[0][0] or ""
@@ -270,11 +285,13 @@ class PostgresStore(Listing):
     async def begin_deleting(self, execution_id: str) -> None:
         await self._database.fetch("begin_deleting", execution_id=execution_id)
 
-    async def delete_execution(self, execution_id: str) -> bool:
+    async def delete_execution(self, execution_id: str, *, keep_journal: bool = False) -> bool:
         row = await self.execution(execution_id)
         if row is None:
             return False
-        while await self._database.fetch("delete_events", execution_id=execution_id, limit=EVENTS_AT_ONCE):
+        while not keep_journal and await self._database.fetch(
+            "delete_events", execution_id=execution_id, limit=EVENTS_AT_ONCE
+        ):
             pass
         terms = label_terms(codec.decode_json(row.labels))
         if row.error is not None:

@@ -230,7 +230,7 @@ async def run_in(
 
 
 async def _with_steps(session: Session, ended: ExecutionDocument) -> ExecutionDocument:
-    """``ended`` with the summary of its steps, which an execution with a long journal comes without."""
+    """``ended`` with the summary of its steps, which older gateways leave out of an execution with a long journal."""
     if ended.steps is not None:
         return ended
     from noetl_stream.client.executions.step_runs import summaries

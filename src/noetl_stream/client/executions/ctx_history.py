@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import deque
 from typing import Final
 
-from noetl_stream.client.executions.journals import pieces
 from noetl_stream.engine.replay import replay
 from noetl_stream.engine.state import Execution
 from noetl_stream.model import codec
 from noetl_stream.model.envelope import iso
 from noetl_stream.model.events import CtxPatched, ExecutionRequested, TaskProcessed
+from noetl_stream.ports.journal import pieces
 from noetl_stream.ports.operations.executions import CtxChangeDocument
 from noetl_stream.ports.store import Store, StoredEvent
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from noetl_stream.client.access import Recorded, unrecorded
-from noetl_stream.client.executions.delete import delete_execution
 from noetl_stream.client.executions.documents import (
     error_of,
     event_document,
@@ -18,9 +18,10 @@ from noetl_stream.client.executions.documents import (
 )
 from noetl_stream.client.executions.follow import until_begun, until_ended
 from noetl_stream.client.executions.notices import Notices, notices_of, read_notices, undeclared_workload
+from noetl_stream.client.executions.objects import delete_by_server
 from noetl_stream.client.executions.prepare import CheckedText, PlaybookChecker, find_playbook
 from noetl_stream.client.executions.run_workers import RunWorkers
-from noetl_stream.client.executions.step_runs import iterations_page, step_runs
+from noetl_stream.client.executions.step_runs import StepSummaries, iterations_page, step_runs, summarize
 from noetl_stream.client.executions.submit import Client, RequestRefused, Requests, ask_of
 from noetl_stream.client.paging import page_of, page_size, read_cursor
 from noetl_stream.errors import (
@@ -34,7 +35,7 @@ from noetl_stream.errors import (
 )
 from noetl_stream.model import codec
 from noetl_stream.model.envelope import EventDocument
-from noetl_stream.model.events import ExecutionRequested, InterventionFact, RerunRefused
+from noetl_stream.model.events import ExecutionRequested, Fact, InterventionFact, RerunRefused
 from noetl_stream.model.events import client as client_events
 from noetl_stream.model.ids import digest_of, is_valid_id, uuid7
 from noetl_stream.model.messages import FORMAT, Request
@@ -44,6 +45,7 @@ from noetl_stream.ports.blobs import Blobs
 from noetl_stream.ports.bus import Bus
 from noetl_stream.ports.catalog import Catalog
 from noetl_stream.ports.clock import Clock
+from noetl_stream.ports.deletion import delete_execution
 from noetl_stream.ports.operations.cluster import Cluster
 from noetl_stream.ports.operations.executions import (
     AcceptedDocument,
@@ -69,7 +71,10 @@ PATIENCE_S: Final = 30.0
 """How long a request may stay unanswered before it fails."""
 
 DESCRIBED_EVENTS: Final = 2_000
-"""A longer journal is not read for :meth:`DirectExecutions.get`, which callers poll."""
+"""A longer journal is not read as a whole for :meth:`DirectExecutions.get`, which callers poll."""
+
+ORIGINALS_AT_ONCE: Final = 4
+"""How many whole journals are in memory at once to be run again: one command may retry a thousand executions."""
 
 FIRST_EVENTS: Final = 10
 """A rejected rerun says so within its first events."""
@@ -125,6 +130,8 @@ class DirectExecutions:
         self._client = Client(ports.requests, ports.blobs, ports.bus)
         self._unanswered = unanswered
         self._workers = RunWorkers(ports.store)
+        self._summaries = StepSummaries(ports.store)
+        self._originals = asyncio.Semaphore(ORIGINALS_AT_ONCE)
 
     async def start(self, wanted: Start, by: str, ids: RequestIds | None = None) -> ExecutionDocument:
         """A playbook that is known only as checked is not compiled for the answer, which then has no ``waits``."""
@@ -159,24 +166,39 @@ class DirectExecutions:
         return ExecutionPage([listed_document(row) for row in rows], following)
 
     async def get(self, execution_id: str) -> ExecutionDocument:
-        """``steps`` and ``waits`` are ``None`` if the journal has more than :data:`DESCRIBED_EVENTS` entries."""
+        """``waits`` is ``None`` if the journal has more than :data:`DESCRIBED_EVENTS` entries, and the execution has
+        ended or has so many since its last snapshot.
+        """
         return await self._document(execution_id)
 
     async def _document(self, execution_id: str, *, with_waits: bool = True) -> ExecutionDocument:
         row = await self._row(execution_id)
         is_short = row.position <= DESCRIBED_EVENTS
         journal = await self._store.journal(execution_id, 0, None if is_short else 1)
-        waits = await self._waits(row, journal) if with_waits and is_short and row.finished_ms is None else ()
+        waits: Sequence[WaitDocument] | None = () if is_short else None
+        if with_waits and row.finished_ms is None:
+            waits = await self._waits(row, journal if is_short else None)
         notices = await self._notices(row, journal, is_whole=is_short)
+        steps = summarize(journal) if is_short else await self._summaries.of(execution_id)
         now_ms = self._ports.clock.now_ms()
-        return execution_document(row, journal, now_ms, waits=waits, notices=notices, is_whole=is_short)
+        return execution_document(row, journal, now_ms, steps=steps, waits=waits, notices=notices)
 
-    async def _waits(self, row: ExecutionRow, journal: Sequence[StoredEvent]) -> Sequence[WaitDocument]:
+    async def _waits(self, row: ExecutionRow, journal: Sequence[StoredEvent] | None) -> Sequence[WaitDocument] | None:
+        """
+        Args:
+            journal: ``None`` if it is long.
+        """
+        from noetl_stream.client.executions.states import state_at
         from noetl_stream.client.executions.waits import awaited  # what has ended waits for nothing
         from noetl_stream.engine.replay import replay
 
-        state = replay(row.execution_id, journal)
-        return () if state is None else list(awaited(state, await self._plan(row)))
+        if journal is not None:
+            state = replay(row.execution_id, journal)
+        else:
+            state = await state_at(self._store, row.execution_id, row.position, DESCRIBED_EVENTS)
+        if state is None:
+            return None if journal is None else ()
+        return list(awaited(state, await self._plan(row)))
 
     async def wait(self, execution_id: str, timeout_s: float) -> ExecutionDocument:
         await self._row(execution_id)
@@ -232,12 +254,38 @@ class DirectExecutions:
             execution_id, wanted.step, wanted.step_run_id, None if wanted.args is None else dict(wanted.args)
         )
         request = self._request(ids, original, wanted, by, rerun=begin)
+        await self._refuse_impossible(request, original)
         await self._submit(request, source=None)
         await until_begun(self._store, self._ports.bus, request.execution_id, PATIENCE_S)
         for row in await self._store.journal(request.execution_id, 0, FIRST_EVENTS):
             if isinstance(fact := codec.decode_fact(row.data), RerunRefused):
                 raise _ERRORS.get(fact.code, UsageError)(fact.reason)
         return await self.get(request.execution_id)
+
+    async def _refuse_impossible(self, request: Request, original: ExecutionRow) -> None:
+        """Tries a rerun before it is requested: one that is refused by a server has begun, and stays as a failed one.
+
+        Raises:
+            NotFound, Conflict, UsageError: as the server would refuse it.
+        """
+        from noetl_stream.engine.rerun import JournalSummary, reuse  # most verbs start faster without it
+
+        plan = await self._plan(original)
+        fact = request.fact
+        if plan is None or await self._store.request(request.execution_id, request.request_id) is not None:
+            return
+        assert isinstance(fact, ExecutionRequested)
+        async with self._originals:
+            journal = await self._store.journal(original.execution_id)
+            if len(journal) != original.position:
+                raise NotFound(f"execution {original.execution_id} is being deleted")
+
+            def tried() -> Sequence[Fact]:
+                return reuse(plan, request.execution_id, fact, JournalSummary(original.execution_id, journal))
+
+            first, *_ = await asyncio.to_thread(tried)
+        if isinstance(first, RerunRefused):
+            raise _ERRORS.get(first.code, UsageError)(first.reason)
 
     async def why(self, execution_id: str) -> WhyDocument:
         from noetl_stream.client.why.answer import explain, observe  # most verbs start faster without it
@@ -255,7 +303,7 @@ class DirectExecutions:
     async def delete(self, execution_id: str, by: str) -> None:
         async with self._recorded("deleteExecution", execution_id, by):
             await self._ended(execution_id)
-            await delete_execution(self._store, self._ports.bus, execution_id)
+            await delete_execution(self._store, partial(delete_by_server, self._ports.bus), execution_id)
 
     def _request(
         self,

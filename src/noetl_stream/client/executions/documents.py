@@ -8,7 +8,6 @@ from typing import Any, Final
 from msgspec.structs import asdict, replace
 
 from noetl_stream.client.executions.notices import Notices
-from noetl_stream.client.executions.step_runs import summarize
 from noetl_stream.errors import BlobMissing, NotFound
 from noetl_stream.model import codec
 from noetl_stream.model.envelope import EventDocument, envelope, iso, iso_or_none
@@ -19,6 +18,7 @@ from noetl_stream.ports.operations.executions import (
     ExecutionDocument,
     ListedExecutionDocument,
     ParentExecutionDocument,
+    StepSummaryDocument,
     WaitDocument,
 )
 from noetl_stream.ports.store import ExecutionRow, ListedExecution, Store, StoredEvent
@@ -49,15 +49,15 @@ def execution_document(
     journal: Sequence[StoredEvent],
     now_ms: int,
     *,
-    waits: Sequence[WaitDocument] = (),
-    notices: Notices | None = None,
-    is_whole: bool = True,
+    steps: list[StepSummaryDocument],
+    waits: Sequence[WaitDocument] | None,
+    notices: Notices | None,
 ) -> ExecutionDocument:
     """An execution in full.
 
     Args:
-        journal: At least its first entry; ``steps`` and ``waits`` are ``None`` unless it ``is_whole``.
-        waits: What it waits for (:func:`~noetl_stream.client.executions.waits.awaited`).
+        journal: At least its first entry.
+        waits: What it waits for (:func:`~noetl_stream.client.executions.waits.awaited`); ``None`` if that is not known.
         now_ms: The duration of an execution that has not ended counts up to here.
         notices: ``None`` if they are not known.
     """
@@ -80,8 +80,8 @@ def execution_document(
         principal=requested.principal if requested is not None else "",
         rerun_of=row.rerun_of,
         parent=None if parent is None else ParentExecutionDocument(parent.execution_id, parent.step_run_id),
-        steps=summarize(journal) if is_whole else None,
-        waits=list(waits) if is_whole else None,
+        steps=steps,
+        waits=None if waits is None else list(waits),
     )
 
 

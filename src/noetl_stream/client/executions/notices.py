@@ -6,12 +6,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any, Final
 
-import msgspec  # XX dataclass, field
+import msgspec
 
-from noetl_stream.client.executions.journals import EVENTS_AT_ONCE
 from noetl_stream.client.executions.tolerated import tolerated_text
 from noetl_stream.model import codec
 from noetl_stream.model.events import ExecutionFinished, ExecutionReused, Fact, TokenDiscarded, TokenEnqueued
+from noetl_stream.ports.journal import EVENTS_AT_ONCE
 from noetl_stream.ports.operations.executions import DiscardedTokenDocument, WarningDocument
 from noetl_stream.ports.store import ExecutionRow, Store, StoredEvent
 

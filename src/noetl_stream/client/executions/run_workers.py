@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from noetl_stream.client.executions.journals import EVENTS_AT_ONCE
 from noetl_stream.lru import LruCache
 from noetl_stream.model import codec
 from noetl_stream.model.events import LoopIterationStarted, StepStarted, TaskProcessed
+from noetl_stream.ports.journal import EVENTS_AT_ONCE
 from noetl_stream.ports.store import Store, StoredEvent
 
 LOOK_AHEAD: Final = 500

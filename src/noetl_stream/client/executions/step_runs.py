@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Sequence
 from heapq import nsmallest
 from operator import attrgetter
@@ -11,8 +12,8 @@ from typing import Any, Final
 
 import msgspec  # XX dataclass, field
 
-from noetl_stream.client.executions.journals import pieces
 from noetl_stream.client.paging import page_of
+from noetl_stream.lru import LruCache
 from noetl_stream.model import codec
 from noetl_stream.model.envelope import iso, iso_or_none
 from noetl_stream.model.events import (
@@ -36,6 +37,7 @@ from noetl_stream.model.events import (
 )
 from noetl_stream.model.outcome import ErrorInfo, Outcome, Payload
 from noetl_stream.model.status import RunStatus
+from noetl_stream.ports.journal import EVENTS_AT_ONCE, pieces
 from noetl_stream.ports.operations.executions import (
     IterationDocument,
     IterationPage,
@@ -51,6 +53,9 @@ SHOWN_BYTES: Final = 4 * 1024
 
 PAGES_KEPT: Final = 4
 """How many pages of iterations are kept while a journal is read, which does not have them in order."""
+
+SUMMARIES_KEPT: Final = 32
+"""Of how many long journals what was read is kept: callers poll those that grow."""
 
 _OF_STEP_RUNS: Final = frozenset(
     {
@@ -187,6 +192,33 @@ async def step_runs(store: Store, execution_id: str, trace_id: str) -> list[Step
         for row in piece:
             reading.take(row)
     return [run.document(trace_id) for run in reading.runs.values()]
+
+
+class StepSummaries:
+    """The summaries of long journals: each is read once, and from then on only what it has grown by."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._known: LruCache[str, _Growing] = LruCache(SUMMARIES_KEPT)
+
+    async def of(self, execution_id: str) -> list[StepSummaryDocument]:
+        """The runs of each step together."""
+        growing = self._known.get(execution_id)
+        if growing is None:
+            growing = _Growing()
+            self._known.put(execution_id, growing)
+        async with growing.lock:
+            while piece := await self._store.journal(execution_id, growing.position, EVENTS_AT_ONCE):
+                for row in piece:
+                    growing.reading.take(row)
+                growing.position = piece[-1].position
+        return summaries(growing.reading.runs.values())
+
+
+class _Growing(msgspec.Struct):
+    position: int = 0
+    reading: _Reading = msgspec.field(default_factory=_Reading)
+    lock: asyncio.Lock = msgspec.field(default_factory=asyncio.Lock)
 
 
 def summarize(journal: Iterable[StoredEvent]) -> list[StepSummaryDocument]:

@@ -13,7 +13,6 @@ from noetl_stream.model.events import Fact
 from noetl_stream.model.ids import derive, timer_of
 from noetl_stream.model.limits import Limits
 from noetl_stream.model.merging import deep_merge
-from noetl_stream.model.messages import FORMAT
 from noetl_stream.model.outcome import PLAYBOOK, ErrorInfo, Outcome, Reference
 from noetl_stream.model.status import EndStatus, Rejection
 from noetl_stream.playbook.plan import Plan
@@ -169,7 +168,7 @@ def _start(
         digest=plan.digest,
         path=plan.path,
         version=plan.version,
-        format=FORMAT,
+        format=plan.format,
         workload=pinned.workload,
         limits=plan.limits,
         trace_id=request.trace_id,

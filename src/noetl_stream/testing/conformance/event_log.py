@@ -222,6 +222,35 @@ class EventLogConformance:
         assert await event_log.stored_at(sequence) is not None
         assert await event_log.stored_at(sequence + 1) is None
 
+    async def test_what_is_trimmed_is_gone_and_sequences_go_on(self, event_log: EventLog) -> None:
+        sequences = [
+            await event_log.publish_request(execution_in(1), f"request-{n}", b'"' + b"x" * 99) for n in range(4)
+        ]
+        held = await event_log.stored_bytes()
+        await event_log.trim(sequences[1])
+        assert (await event_log.first_sequence(), await event_log.last_sequence()) == (sequences[2], sequences[3])
+        assert await event_log.stored_at(sequences[1]) is None
+        assert await event_log.stored_bytes() < held
+        assert await event_log.beyond({1: 0}) == {1: 2}
+        reader = await event_log.open_reader([1], 0)
+        assert [message.sequence for message in await read(reader, 2)] == sequences[2:]
+        await reader.close()
+        await event_log.trim(sequences[3])
+        assert await event_log.first_sequence() == sequences[3] + 1
+        assert await event_log.publish_request(execution_in(1), "request-5", b"{}") == sequences[3] + 1
+
+    async def test_checkpoints_are_stored_and_are_neither_inputs_nor_records(self, event_log: EventLog) -> None:
+        await event_log.publish_decided([decided(execution_in(1), "1.1.1.a.0")])
+        record = await event_log.last_decided(1)
+        await event_log.publish_checkpoints([decided(execution_in(1), "checkpoint.a")._replace(body=b'"checkpoint"')])
+        assert await event_log.last_sequence() == 2
+        assert await event_log.last_decided(1) == record
+        assert await event_log.beyond({1: 0}) == {1: 0}
+        reader = await event_log.open_reader([1], 0)
+        sequence = await event_log.publish_request(execution_in(1), "request-1", b"{}")
+        assert [message.sequence for message in await read(reader, 1)] == [sequence]
+        await reader.close()
+
     async def test_an_id_that_is_not_valid_in_a_subject_is_refused(self, event_log: EventLog) -> None:
         before = await event_log.last_sequence()
         for bad in ("", "a b", "a.b", "*", "a\r\nPUB x 0\r\n", "x" * 65):

@@ -80,6 +80,27 @@ class ReadingConformance:
         assert await store.live_executions([1, 2]) == {"a": "d1", "b": "d2"}
         assert await store.live_executions([]) == {}
 
+    async def test_living_executions_rest_that_are_owed_nothing_and_look_into_nothing(self, store: Store) -> None:
+        rows = [
+            execution_row("a", partition=1),
+            execution_row("b", partition=1, commands=1),
+            execution_row("c", partition=1, looks_into="evaluation"),
+            execution_row("d", partition=1, status="completed", finished_ms=2_000),
+            execution_row("e", partition=2, status="paused"),
+            execution_row("f", partition=3),
+        ]
+        await committed(store, executions=rows)
+        assert await store.resting_executions([1, 2]) == {"a", "e"}
+        assert await store.resting_executions([]) == set()
+
+    async def test_the_timers_of_partitions_are_read_in_the_order_they_are_due(self, store: Store) -> None:
+        timers = [
+            TimerRow(execution_id=name, timer_id="t", partition=partition, due_ms=due_ms, purpose="wait")
+            for name, partition, due_ms in (("a", 1, 30), ("b", 2, 10), ("c", 3, 20))
+        ]
+        await committed(store, timers=timers)
+        assert await store.timers_in([1, 2]) == [timers[1], timers[0]]
+
     async def test_executions_are_listed_newest_first_filtered_and_paged(self, store: Store) -> None:
         rows = [
             execution_row(

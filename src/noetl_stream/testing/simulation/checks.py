@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from msgspec.structs import replace
 
@@ -22,6 +22,9 @@ from noetl_stream.testing.scenario.invariants import missed_decisions
 from noetl_stream.testing.simulation.faults import STEADY, FaultPlan
 from noetl_stream.testing.simulation.work import Job
 from noetl_stream.testing.simulation.world import KINDS, SimulatedWorld
+
+PUBLISHED_S: Final = 30.0
+"""After this time without faults all that is committed is published."""
 
 
 async def memory_problems(world: SimulatedWorld, server: Server) -> list[str]:
@@ -43,7 +46,11 @@ async def memory_problems(world: SimulatedWorld, server: Server) -> list[str]:
 
 
 async def quarantine_problems(faults: FaultPlan) -> list[str]:
-    """Whether exactly what cannot be folded is set aside, and no message of another execution is kept."""
+    """Whether exactly what cannot be folded is set aside, and no message of another execution is kept.
+
+    An execution that has ended could be folded after all: the input that killed servers was lost with a tail of EVENTS,
+    and what was done again brought no other.
+    """
     world, poison = faults.world, faults.poison
     poisoned = poison.execution_id if poison is not None and poison.strikes else ""
     tables, letters = world.store.tables, await world.store.dead_letters.page(1_000, None)
@@ -51,7 +58,8 @@ async def quarantine_problems(faults: FaultPlan) -> list[str]:
     kept = {letter.row.execution_id for letter in letters} - {poisoned}
     problems += [f"{execution_id}: has a dead letter" for execution_id in kept]
     row = tables.executions.get(poisoned)
-    if poisoned and poisoned not in world.clients.refused and (row is None or row.status != "quarantined"):
+    is_settled = row is not None and (row.status == "quarantined" or row.finished_ms is not None)
+    if poisoned and poisoned not in world.clients.refused and not is_settled:
         problems.append(f"{poisoned}: is not set aside, although it cannot be folded")
     return problems
 
@@ -76,12 +84,15 @@ async def final_problems(faults: FaultPlan) -> list[str]:
         problems += await _execution_problems(faults, execution_id, job, journal)
         if execution_id != set_aside:  # what it was doing then, it does again
             problems += _effect_problems(faults, execution_id, journal)
-        problems += _record_problems(world, execution_id, journal)
+        if "postgres put back" not in faults.kinds:  # then records of ticks that Postgres has lost may come late
+            problems += _record_problems(world, execution_id, journal)
         problems += _run_problems(execution_id, journal)
     for execution_id in await world.store.live_executions(range(PARTITIONS)):
         if execution_id not in clients.accepted:
             problems.append(f"{execution_id}: a child has not ended")
     problems += [f"{execution_id}: is stuck: nothing ends its wait" for execution_id in await world.store.stuck(100)]
+    await world.clock.sleep(PUBLISHED_S)
+    world.broker.event_log.trimmed = 0  # what has finished is rebuilt from what was trimmed
     problems += await rebuilt_differences(world.broker, world.store, world.catalog, KINDS)
     if standing := await world.broker.command_queue.present():
         problems.append(f"commands left in the queue: {sorted(standing)}")
@@ -136,8 +147,11 @@ def end_of(row: ExecutionRow, journal: Sequence[StoredEvent]) -> dict[str, Any]:
 def _effect_problems(faults: FaultPlan, execution_id: str, journal: Sequence[StoredEvent]) -> Iterator[str]:
     commands, issues = _commands(journal)
     steady = STEADY.issuperset(faults.kinds)
+    # One that is still on its way to the queue when its partition is handed over is issued by the new owner too.
+    partition = faults.world.store.tables.partitions[partition_of(execution_id)]
+    owners = partition.epoch if "commands late" in faults.kinds else 1
     for command_id, issue in issues.items():
-        if steady and issue > 1:
+        if steady and issue > owners:
             yield f"{execution_id}: command {command_id} was issued {issue} times, and no fault explains it"
     for effect, count in faults.world.effects.items():
         if effect.execution_id != execution_id or count == 1:
@@ -176,7 +190,7 @@ def _record_problems(world: SimulatedWorld, execution_id: str, journal: Sequence
     """Checks that published records equal Postgres: a tick that was not committed is never published."""
     rows = {entry.position: entry for entry in journal}
     for stored in world.broker.event_log.stored:
-        if stored.is_input or stored.message.execution_id != execution_id:
+        if stored.message.execution_id != execution_id or not stored.message.subject.endswith(".decided"):
             continue
         record = codec.decode_record(stored.message.body)
         position = record.first_position

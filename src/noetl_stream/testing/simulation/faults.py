@@ -35,14 +35,9 @@ STEADY = frozenset({
 """Kinds that lose no publication: no command may be issued twice because of them."""
 
 TOUCHING = (
-    "worker killed",
-    "worker frozen",
-    "leases end",
-    "queue restored",
-    "command lost",
-    "tail lost",
-    "folded tail lost",
-)
+    "worker killed", "worker frozen", "leases end", "queue restored", "command lost", "tail lost", "folded tail lost",
+    "postgres put back",
+)  # fmt: skip
 """Kinds that may make a running step run again."""
 
 POISONED = {5: "poison kills", 10: "poison refused"}
@@ -52,6 +47,9 @@ SERVED_BY_LOG: Final = ("log.", "queue.")
 
 LATENCIES_S = (0.0, 0.0, 0.0, 0.001, 0.003, 0.02)
 READING_S = (0.0, 0.0, 0.001, 0.02, 0.4)
+LATEST_S = 6.0
+"""How late records and commands are at most."""
+
 CALLS_BEFORE = 250
 """A scheduled fault of a host strikes within this many of its calls."""
 
@@ -64,6 +62,10 @@ def kinds_of(seed: int) -> tuple[str, ...]:
         chosen += random.sample(TOUCHING, random.randint(1, 2))
     if seed % 16 in POISONED:
         chosen.append(POISONED[seed % 16])
+    if "answers lost" in chosen and "leases end" not in chosen:  # workers ask when they get a command again
+        chosen.append("leases end")
+    if "postgres put back" in chosen:  # each store is rebuilt from the other: both at once are lost
+        chosen = [kind for kind in chosen if not kind.endswith("tail lost")]
     return tuple(chosen)
 
 
@@ -153,7 +155,7 @@ class FaultPlan(FaultInjector):
             return self._happens("acks lost", 0.4)
         if what == subjects.STOP:
             return self._happens("stops lost", 0.5)
-        return what.startswith(f"{subjects.CLAIMED}.") and self._happens("answers lost", 0.4)
+        return what.startswith(f"{subjects.CLAIMED}.") and self._happens("answers lost", 0.7)
 
     def delay_s(self, host: SimulatedHost, subject: str) -> float:
         return self.random.uniform(0.1, 3) if self._happens("bus late", 0.3) else 0.0
@@ -166,7 +168,7 @@ class FaultPlan(FaultInjector):
             self.world.broker.event_log.double_last()
         late = {"log.publish_decided": "records late", "queue.issue": "commands late"}.get(point)
         if late is not None and self._happens(late, 0.3):
-            await self.world.clock.sleep(self.random.uniform(0.1, 6))
+            await self.world.clock.sleep(self.random.uniform(0.1, LATEST_S))
         if point == "log.publish_decided.done" and self._happens("records doubled", 0.3):
             self.world.broker.event_log.double_last(is_input=False)
         if point in ("queue.issue", "log.publish_decided") and self._happens("frozen at publish", 0.06):
@@ -221,6 +223,7 @@ class FaultPlan(FaultInjector):
             "leases end": lambda: self._touching(queue.forget_unacked),
             "queue restored": lambda: self._touching(broker.restart, queue.forget_deliveries),
             "command lost": self._lose_command,
+            "postgres put back": lambda: self._touching(lambda: world.put_postgres_back(self.random.uniform(0.2, 4))),
             "tail lost": lambda: self._touching(lambda: world.lose_tail(self.random.uniform(0.5, 5), folded=0)),
             "folded tail lost": lambda: self._touching(
                 lambda: world.lose_tail(self.random.uniform(0.5, 5), folded=self.random.randint(1, 60))

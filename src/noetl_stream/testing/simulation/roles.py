@@ -15,8 +15,10 @@ from noetl_stream.ports.catalog import Catalog
 from noetl_stream.ports.evaluator import Evaluator
 from noetl_stream.ports.sealed_blobs import SealedBlobs
 from noetl_stream.server.credentials import SecretsResponder
+from noetl_stream.server.formats import Formats
 from noetl_stream.server.parts import ServerPorts, ServerTimes, StateBounds
 from noetl_stream.server.server import Server
+from noetl_stream.server.upkeep import Upkeep
 from noetl_stream.settings.grants import GrantsFile
 from noetl_stream.testing.keys import CAPABILITIES, OBJECT_KEYS, SIGNER
 from noetl_stream.testing.simulation.host import SimulatedHost
@@ -38,7 +40,9 @@ def server_on(
     evaluator: Evaluator | None = None,
     secrets: SecretsResponder | None = None,
     grants: GrantsFile | None = None,
+    upkeep: Upkeep | None = None,
     states: StateBounds | None = None,
+    formats: Formats | None = None,
 ) -> Server:
     """A server whose ports are those of ``host``. It evaluates templates in this process by default."""
     ports = ServerPorts(
@@ -54,8 +58,9 @@ def server_on(
         signer=SIGNER,
         secrets=secrets,
         grants=grants,
+        upkeep=upkeep,
     )
-    return Server(host.name, ports, kinds, times, limits, checker=check_once, states=states)
+    return Server(host.name, ports, kinds, times, limits, checker=check_once, states=states, formats=formats)
 
 
 async def run_worker(host: SimulatedHost, tools: Mapping[str, Tool], slots: int) -> None:

@@ -18,7 +18,7 @@ from typing import Any
 from noetl_stream.server.parts import ServerTimes, StateBounds
 from noetl_stream.testing.simulation.checks import end_of, final_problems, memory_problems, quarantine_problems
 from noetl_stream.testing.simulation.constructs import constructs_of
-from noetl_stream.testing.simulation.faults import FaultPlan, kinds_of
+from noetl_stream.testing.simulation.faults import LATEST_S, FaultPlan, kinds_of
 from noetl_stream.testing.simulation.happenings import happened
 from noetl_stream.testing.simulation.host import SimulatedHost
 from noetl_stream.testing.simulation.story import FAULTS_S, Planned, Story, drawn
@@ -162,6 +162,7 @@ async def _run(story: Story, faults: _CheckingFaultPlan) -> SimulationReport:
     if faults.poison is not None:
         await world.clients.release(faults.poison)
         await _wait_until_quiescent(world, clients)
+    await world.clock.sleep(LATEST_S if "records late" in story.faults else POLL_S)  # until the last record is stored
     problems += await final_problems(faults)
     length_s = world.clock.monotonic_s()
     digest, constructs = _digest(world), await constructs_of(world)
@@ -172,7 +173,9 @@ async def _run(story: Story, faults: _CheckingFaultPlan) -> SimulationReport:
 
 
 async def _wait_until_quiescent(world: SimulatedWorld, clients: list[asyncio.Task[None]]) -> None:
-    """Waits until all clients have answers, all executions have ended and the queue is empty, or nothing moves."""
+    """Waits until all clients have answers, all executions have ended, the queue is empty and a server lives, or until
+    nothing moves.
+    """
     began_s = moved_s = world.clock.monotonic_s()
     positions = 0
     while (now_s := world.clock.monotonic_s()) < min(moved_s + PATIENCE_S, began_s + LONGEST_S):
@@ -181,6 +184,8 @@ async def _wait_until_quiescent(world: SimulatedWorld, clients: list[asyncio.Tas
         if (reached := sum(row.position for row in rows)) > positions:
             moved_s, positions = now_s, reached
         if not all(client.done() for client in clients) or world.broker.command_queue.queued:
+            continue
+        if not world.hosts("server"):  # in an idle night: the next ones make good what the last have not published
             continue
         if all(row.finished_ms is not None or row.status == "quarantined" for row in rows):
             return

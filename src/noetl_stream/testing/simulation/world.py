@@ -10,16 +10,19 @@ from typing import Any
 from noetl_stream.adapters.memory.broker import MemoryBroker
 from noetl_stream.adapters.memory.catalog import MemoryCatalog
 from noetl_stream.adapters.memory.cursors import MemoryCursors
+from noetl_stream.adapters.memory.retention import MemoryRetention
 from noetl_stream.adapters.memory.store import MemoryStore
-from noetl_stream.errors import Conflict, StreamLost, Unreachable
+from noetl_stream.errors import StreamLost, Unreachable
 from noetl_stream.model import codec, events
 from noetl_stream.model.composite import expanded
 from noetl_stream.model.events import Fact
 from noetl_stream.model.messages import Report
 from noetl_stream.ports.store import Store
-from noetl_stream.server.lost_stream import reconcile_cursors
 from noetl_stream.server.parts import ServerTimes, StateBounds
 from noetl_stream.server.server import Server
+from noetl_stream.server.trimming import Trimmer
+from noetl_stream.server.upkeep import Upkeep
+from noetl_stream.settings.retention import RetentionSettings
 from noetl_stream.testing.conformance.catalog import registered
 from noetl_stream.testing.simulation.clients import SimulatedClients
 from noetl_stream.testing.simulation.host import FaultInjector, SimulatedHost
@@ -36,6 +39,9 @@ ENDS_OF_ITERATIONS = (events.LoopIterationDone, events.LoopIterationFailed)
 KINDS = {"work": WorkTool.spec, "noop": NoopTool.spec}
 SLOTS = 3
 STOLEN_S = 1.0
+EVENTS_BYTES = 20_000
+KEPT_MS = 2_000
+TRIM_S = 3.0
 
 
 class SimulatedWorld:
@@ -94,11 +100,20 @@ class SimulatedWorld:
         host = SimulatedHost(f"{role}-{len(self._hosts) + 1}", self.broker, self._servers_store, self._injector)
         self._hosts.append(host)
         if role == "server":
-            server = self.servers[host.name] = server_on(host, self.catalog, KINDS, self._times, states=self._states)
+            server = self.servers[host.name] = server_on(
+                host, self.catalog, KINDS, self._times, states=self._states, upkeep=self._upkeep(host)
+            )
             self._begin(self._until_it_ends(host, server.run()))
         else:
             tools: dict[str, Tool] = {"work": WorkTool(self.clock, self.effects, host.awake), "noop": NoopTool()}
             self._begin(self._until_it_ends(host, run_worker(host, tools, SLOTS)))
+
+    def _upkeep(self, host: SimulatedHost) -> Upkeep:
+        """Trims EVENTS whenever it can: a simulation is short and its stream is small."""
+        cursors, retention = MemoryCursors(self.store), MemoryRetention(self.store)
+        settings = RetentionSettings(events_max_bytes=EVENTS_BYTES)
+        trimmer = Trimmer(host.log, self.store, cursors, retention, self.clock, settings, kept_ms=KEPT_MS)
+        return Upkeep(host.clock, trimmer=trimmer, trim_events_s=TRIM_S)
 
     def replace(self, host: SimulatedHost, after_s: float) -> None:
         """Starts another host of the same role after ``after_s`` seconds."""
@@ -113,9 +128,13 @@ class SimulatedWorld:
 
     def lose_tail(self, after_s: float, *, folded: int) -> None:
         """Kills all servers; ``after_s`` seconds later loses the messages that none has folded, and ``folded`` that
-        were; an operator then sets the cursors back, if need be, and starts the servers.
+        were; then starts as many.
         """
         self._begin(self._lose_tail(after_s, folded))
+
+    def put_postgres_back(self, ticks_s: float) -> None:
+        """After ``ticks_s`` seconds all servers die, and Postgres is as it is now."""
+        self._begin(self._put_postgres_back(ticks_s))
 
     def cancel_anything(self) -> None:
         """Lets clients cancel what may be cancelled."""
@@ -195,6 +214,17 @@ class SimulatedWorld:
         async with self._recovering:
             await self._lose_and_recover(after_s, folded)
 
+    async def _put_postgres_back(self, ticks_s: float) -> None:
+        async with self._recovering:
+            dump, through = self.store.dump(), self.broker.event_log.end
+            await self.clock.sleep(ticks_s)
+            servers = self._kill_servers()
+            self.store.put_back(dump)
+            self.touched |= self.under_way | {report.command_id for report in self.reports(through)}
+            await self.clock.sleep(0.5)
+            for _ in range(servers):
+                self.start("server")
+
     async def _lose_and_recover(self, after_s: float, folded: int) -> None:
         log, servers = self.broker.event_log, self._kill_servers()
         await self.clock.sleep(after_s)
@@ -205,20 +235,9 @@ class SimulatedWorld:
         log.lose_tail(log.end - kept)
         self.broker.start()
         await self.clock.sleep(0.5)
-        while folded and not await self._set_cursors_back():
-            servers += self._kill_servers()
-            await self.clock.sleep(1.0)
         self.messages_before_look += log.end > kept
         for _ in range(servers):
             self.start("server")
-
-    async def _set_cursors_back(self) -> bool:
-        """Does what ``stream reconcile`` does; false if it cannot yet."""
-        try:
-            await reconcile_cursors(self.broker.event_log, MemoryCursors(self.store))
-        except (Conflict, Unreachable):
-            return False
-        return True
 
     def _kill_servers(self) -> int:
         servers = self.hosts("server")

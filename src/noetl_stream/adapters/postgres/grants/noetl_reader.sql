@@ -2,7 +2,7 @@
 -- hold a new token.
 grant usage on schema noetl to noetl_reader;
 grant select on
-    noetl.migration, noetl.meta, noetl.partition, noetl.event, noetl.history, noetl.request, noetl.playbook,
+    noetl.migration, noetl.meta, noetl.partition, noetl.event, noetl.event_month, noetl.history, noetl.request, noetl.playbook,
     noetl.execution, noetl.execution_term, noetl.snapshot, noetl.timer, noetl.inbox, noetl.object_use,
     noetl.credential_use, noetl.feed, noetl.feed_floor, noetl.dead_letter, noetl.stale_report, noetl.catalog,
     noetl.catalog_deleted, noetl.audit, noetl.audit_answer

@@ -1,22 +1,30 @@
--- A server folds, commits ticks, and hands out credentials, which it writes to the audit. It writes no token and no
--- catalog entry.
+-- A server folds, commits ticks, and hands out credentials, which it writes to the audit. It deletes ended executions, by
+-- functions, and makes and drops months of the journal. It writes no token and no catalog entry.
 grant usage on schema noetl to noetl_server;
 grant execute on function
     noetl.fail_fence(),
     noetl.record_credential_use(text, text, bytea),
-    noetl.record_given_value(text, text, integer, text, bytea, integer, bigint)
+    noetl.record_given_value(text, text, integer, text, bytea, integer, bigint),
+    noetl.begin_deleting(text),
+    noetl.delete_events(text, integer),
+    noetl.delete_execution(text, text[]),
+    noetl.make_months(integer),
+    noetl.drop_empty_months()
     to noetl_server;
 
-grant select on noetl.migration, noetl.meta, noetl.catalog, noetl.credential to noetl_server;
+grant select on noetl.migration, noetl.meta, noetl.catalog, noetl.credential, noetl.event_month to noetl_server;
+grant update (events_floor) on noetl.meta to noetl_server;
 grant select, update (epoch, owner, backend, lease_until, given_back, crashes, folding, suspect, suspicions,
     tick, published_tick, last_seq, last_ms, generation) on noetl.partition to noetl_server;
 
+grant select, insert, update (live_until), delete on noetl.server to noetl_server;
 grant select, insert on noetl.event, noetl.request, noetl.playbook to noetl_server;
 grant select, insert, update on noetl.execution to noetl_server;
 grant select, insert, update, delete on noetl.snapshot to noetl_server;
 grant select, insert, update (due_ms), delete on noetl.timer to noetl_server;
 grant select, insert, delete on noetl.inbox to noetl_server;
-grant insert on noetl.object_use, noetl.execution_term, noetl.dead_letter, noetl.stale_report to noetl_server;
+grant select, insert on noetl.object_use to noetl_server;
+grant insert on noetl.execution_term, noetl.dead_letter, noetl.stale_report to noetl_server;
 
 -- Locking a row that is trimmed needs the right to update one of its columns.
 grant select, insert, update (at_ms), delete on noetl.feed to noetl_server;

@@ -3,10 +3,11 @@
 with free as materialized (
     select id as free_id, not given_back and (owner is null or owner <> all(:alive::text[])) as died
     from noetl.partition
-    where owner is null
+    where (owner is null
        or given_back
        or lease_until < now()
-       or lease_until > now() + 2 * make_interval(secs => :longest_s)
+       or lease_until > now() + 2 * make_interval(secs => :longest_s))
+      and id <> all(:left::int[])
     order by id
     limit :limit
     for update skip locked

@@ -3,28 +3,29 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
-from typing import Final
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 
-from noetl_stream.client.executions.journals import pieces
-from noetl_stream.errors import Conflict, Unreachable
+from noetl_stream.errors import Conflict
 from noetl_stream.model import codec
 from noetl_stream.model.events import ExecutionRequested
-from noetl_stream.ports import subjects
-from noetl_stream.ports.bus import Bus
+from noetl_stream.ports.journal import pieces
 from noetl_stream.ports.store import Store, StoredEvent
 
-KEYS_AT_ONCE: Final = 100
-PURGE_WAIT_S: Final = 30.0
-"""How long a server may take to delete these objects."""
+DeleteObjects = Callable[[Sequence[str]], Awaitable[None]]
+"""Deletes the objects with these keys; those that do not exist are no error."""
 
 
-async def delete_execution(store: Store, bus: Bus, execution_id: str) -> None:
+async def delete_execution(
+    store: Store, delete_objects: DeleteObjects, execution_id: str, *, keep_journal: bool = False
+) -> None:
     """Deletes an ended execution. An interrupted deletion can be repeated.
 
     Objects are deleted first, and the row that leads to them last. Objects that other executions use stay until those
     are deleted, too. Their users are read once no new ones can appear: a rerun that has read the journal by then is
     among them.
+
+    Args:
+        keep_journal: Leaves the journal, which its month is about to be dropped with.
 
     Raises:
         Conflict: others need its journal, or may need its result.
@@ -34,21 +35,9 @@ async def delete_execution(store: Store, bus: Bus, execution_id: str) -> None:
     await store.begin_deleting(execution_id)
     kept = await _keys_used_elsewhere(store, execution_id)
     async for piece in pieces(store, execution_id):
-        await _purge(bus, sorted(keys_of(execution_id, piece) - kept))
-    await _purge(bus, [use.key for use in await store.objects_kept_for(execution_id)])
-    await store.delete_execution(execution_id)
-
-
-async def _purge(bus: Bus, keys: Sequence[str]) -> None:
-    """Has a server delete these objects: deleting purges a stream, which nobody else may.
-
-    Raises:
-        Unreachable: no server has done it; objects that were deleted are simply missing the next time.
-    """
-    for at in range(0, len(keys), KEYS_AT_ONCE):
-        answer = await bus.ask(subjects.PURGE, codec.encode(keys[at : at + KEYS_AT_ONCE]), PURGE_WAIT_S)
-        if answer is None or codec.decode_json(answer) is None:
-            raise Unreachable("no server has deleted the objects of this execution", hint="try again with a server")
+        await delete_objects(sorted(keys_of(execution_id, piece) - kept))
+    await delete_objects([use.key for use in await store.objects_kept_for(execution_id)])
+    await store.delete_execution(execution_id, keep_journal=keep_journal)
 
 
 def keys_of(execution_id: str, journal: Iterable[StoredEvent]) -> set[str]:

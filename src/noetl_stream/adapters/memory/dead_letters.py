@@ -1,0 +1,68 @@
+"""Dead letters in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from msgspec.structs import replace
+
+from noetl_stream.ports.dead_letters import DeadLetter, DeadLetterRow
+from noetl_stream.ports.store import InboxRow
+
+
+class MemoryDeadLetters:
+    """:class:`~noetl_stream.ports.dead_letters.DeadLetters` in memory; the port documents each method.
+
+    ``put_back`` receives letters requeued into the inbox.
+    """
+
+    def __init__(self, put_back: Callable[[InboxRow], None]) -> None:
+        self._put_back = put_back
+        self.letters: dict[str, DeadLetter] = {}
+
+    def __contains__(self, letter_id: object) -> bool:
+        return letter_id in self.letters
+
+    def write(self, row: DeadLetterRow) -> None:
+        """Stores a letter, as the tick that skips its message does."""
+        known = (letter.number for letter in self.letters.values())
+        self.letters[row.id] = DeadLetter(max(known, default=0) + 1, row, "waiting", None, None)
+
+    def forget(self, execution_id: str) -> None:
+        """Forgets the letters of an execution that is deleted."""
+        self.letters = {id: one for id, one in self.letters.items() if one.row.execution_id != execution_id}
+
+    async def page(self, limit: int, before: int | None) -> list[DeadLetter]:
+        waiting = [
+            letter._replace(row=replace(letter.row, body=b""))
+            for letter in reversed(self.letters.values())
+            if letter.state == "waiting" and (before is None or letter.number < before)
+        ]
+        return waiting[:limit]
+
+    async def get(self, letter_id: str) -> DeadLetter | None:
+        return self.letters.get(letter_id)
+
+    async def requeue(self, letter_id: str, by: str, at_ms: int) -> bool:
+        letter = self._waiting(letter_id)
+        if letter is None:
+            return False
+        self.letters[letter_id] = letter._replace(state="requeued", settled_ms=at_ms, settled_by=by)
+        if letter.row.source == "inbox":
+            row = letter.row
+            self._put_back(
+                InboxRow(id=f"requeue-{row.id}", partition=row.partition, execution_id=row.execution_id, body=row.body)
+            )
+        return True
+
+    async def discard(self, letter_id: str, by: str, at_ms: int) -> bool:
+        letter = self._waiting(letter_id)
+        if letter is None:
+            return False
+        row = replace(letter.row, body=b"")
+        self.letters[letter_id] = letter._replace(row=row, state="discarded", settled_ms=at_ms, settled_by=by)
+        return True
+
+    def _waiting(self, letter_id: str) -> DeadLetter | None:
+        letter = self.letters.get(letter_id)
+        return letter if letter is not None and letter.state == "waiting" else None

@@ -1,0 +1,1 @@
+select noetl.drop_empty_months()

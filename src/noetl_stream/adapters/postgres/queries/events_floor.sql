@@ -1,0 +1,1 @@
+select events_floor from noetl.meta

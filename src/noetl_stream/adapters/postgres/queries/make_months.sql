@@ -1,0 +1,1 @@
+select noetl.make_months(:ahead)

@@ -1,0 +1,59 @@
+"""What a process holds, by its identity."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Self
+
+import msgspec
+from msgspec.structs import replace
+
+from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
+from noetl_stream.ports.permissions import ADMIN, GATEWAY, SERVER
+from noetl_stream.sealing.keys import Unprinted
+from noetl_stream.settings.environment import DEFAULT_STATE_BYTES
+from noetl_stream.settings.retention import RetentionSettings
+from noetl_stream.settings.tools import ToolSettings
+
+
+class Endpoint(Unprinted, frozen=True):
+    """What one process holds: addresses, its identity there, keys. :meth:`only_for` reduces it to an identity.
+
+    Attributes:
+        postgres_dsn: ``None`` for a worker.
+        credentials: By lower-case name: those a server offers to playbooks, or a worker's own.
+        credential_keys: Encrypt stored credentials, the current key first; empty if not configured.
+        tools: What the tools of a worker here may do.
+        limits: Limits of executions that a server here starts; a playbook may lower them.
+        nats_nkey: The seed of its NATS user; ``None`` if the URL says who it is.
+        identity: Who it is: ``admin``, ``server``, ``gateway`` or ``worker-<pool>``.
+        server_keys: Of the capabilities that commands carry, as base64, the current one first. Servers only.
+        access_keys: Sign requests and seal objects, as base64, the current one first. Not for workers.
+        grants_file: What the playbooks of a server here may use, by path; ``None``: everything.
+        retention: What a server here keeps of finished executions and of EVENTS.
+        max_state_bytes: Memory that a server here uses for the states of living executions.
+    """
+
+    nats_url: str
+    postgres_dsn: str | None
+    credentials: Mapping[str, str]
+    credential_keys: tuple[str, ...] = ()
+    tools: ToolSettings = msgspec.field(default_factory=ToolSettings)
+    limits: Limits = DEFAULT_LIMITS
+    nats_nkey: str | None = None
+    identity: str = GATEWAY
+    server_keys: tuple[str, ...] = ()
+    access_keys: tuple[str, ...] = ()
+    grants_file: Path | None = None
+    retention: RetentionSettings = RetentionSettings()
+    max_state_bytes: int = DEFAULT_STATE_BYTES
+
+    def only_for(self, identity: str) -> Self:
+        """The part of this that a process with the identity may hold."""
+        if identity == SERVER:
+            return replace(self, identity=identity)
+        if identity == GATEWAY:
+            return replace(self, identity=identity, credentials={}, server_keys=())
+        without_keys = replace(self, identity=identity, credential_keys=(), server_keys=(), access_keys=())
+        return replace(without_keys, credentials={}) if identity == ADMIN else replace(without_keys, postgres_dsn=None)

@@ -1,0 +1,56 @@
+"""What servers read and delete so that the stores do not grow for ever (PROTOCOL §5 *Retention*)."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+from noetl_stream.model.status import ExecutionStatus
+
+
+class LivingExecution(NamedTuple):
+    """An execution that has not ended; ``journal_bytes`` is the size of its journal, roughly."""
+
+    execution_id: str
+    partition: int
+    journal_bytes: int
+
+
+class StartedExecution(NamedTuple):
+    """An execution as rules of retention see it."""
+
+    execution_id: str
+    path: str
+    status: ExecutionStatus
+    finished_ms: int | None
+
+
+class Month(NamedTuple):
+    """A partition of the journal: the executions with ids from ``from_id`` on and below ``to_id``."""
+
+    name: str
+    from_id: str
+    to_id: str
+
+
+class RetentionStore(Protocol):
+    """Any method raises :class:`~noetl_stream.errors.Unreachable` when the database is away."""
+
+    async def living_since(self, started_ms: int) -> list[LivingExecution]:
+        """Those that have not ended and started at this time or earlier, by id."""
+        ...
+
+    async def started_between(self, after: str, before: str, limit: int) -> list[StartedExecution]:
+        """The first executions above the id ``after`` and below ``before``, by id, which begins with the time."""
+        ...
+
+    async def months(self) -> list[Month]:
+        """The partitions of the journal, oldest first."""
+        ...
+
+    async def make_months(self, ahead: int) -> list[str]:
+        """Makes the partitions of this month and ``ahead`` more, unless they are there; returns those it made."""
+        ...
+
+    async def drop_empty_months(self) -> list[str]:
+        """Drops the partitions of past months in which no execution is left, with what is in them; returns them."""
+        ...

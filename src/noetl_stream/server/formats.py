@@ -1,0 +1,54 @@
+"""Which formats the servers of an installation read, and which one is written (PROTOCOL §5 *Poison*)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection
+from typing import Final
+
+from noetl_stream.errors import NotReady
+from noetl_stream.model.messages import FORMAT
+from noetl_stream.ports.store import KnownServer
+
+log = logging.getLogger(__name__)
+
+LOWEST_WRITTEN: Final = 2
+"""The lowest format that this version can write: servers that do not read it cannot run beside this one."""
+
+
+class Formats:
+    """
+    Attributes:
+        reads: The newest format that this server reads.
+        writes: The format in which it writes: the lowest that all living servers read.
+    """
+
+    def __init__(self, reads: int = FORMAT) -> None:
+        self.reads = reads
+        self.writes = LOWEST_WRITTEN
+        self._newest = reads
+
+    def learn(self, servers: Collection[KnownServer]) -> None:
+        """Takes note of all servers there are and were, this one included.
+
+        Raises:
+            NotReady: one lives that cannot read what this one writes.
+        """
+        self._newest = max([self.reads, *(one.reads for one in servers)])
+        living = [one for one in servers if one.live]
+        older = [one for one in living if one.reads < LOWEST_WRITTEN]
+        if older:
+            names = ", ".join(f"{one.name} (version {one.version})" for one in older)
+            raise NotReady(
+                f"servers that read formats up to {older[0].reads} still run, this one writes {LOWEST_WRITTEN} and "
+                f"later: {names}",
+                hint="stop them first; a server that was killed counts until its lease ends",
+            )
+        writes = min([self.reads, *(one.reads for one in living)])
+        if writes != self.writes:
+            log.info("writing format %d, which all living servers read", writes)
+            self.writes = writes
+
+    def is_read_by_another(self, written: int) -> bool:
+        """Whether this format is too new for this server, but not for one that there is or was."""
+        return self.reads < written <= self._newest

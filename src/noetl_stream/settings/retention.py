@@ -1,0 +1,115 @@
+"""How long finished executions are kept, and how much EVENTS is: the settings of servers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
+
+import msgspec
+
+from noetl_stream.errors import UsageError
+from noetl_stream.model.paths import covers
+from noetl_stream.model.status import ENDED
+from noetl_stream.settings.tools import size_bytes
+
+RETENTION_VARIABLE: Final = "NOETL_RETENTION"
+EVENTS_MAX_BYTES_VARIABLE: Final = "NOETL_EVENTS_MAX_BYTES"
+EVENTS_MAX_AGE_VARIABLE: Final = "NOETL_EVENTS_MAX_AGE"
+DEFAULT_EVENTS_MAX_BYTES: Final = "256MiB"
+DEFAULT_EVENTS_MAX_AGE: Final = "1d"
+
+NEVER: Final = "never"
+LEAST_KEPT_S: Final = 86_400.0
+"""Whoever goes on with a feed within a day finds all events."""
+
+LEAST_EVENTS_AGE_S: Final = 600.0
+LEAST_EVENTS_BYTES: Final = 1024 * 1024
+MAX_RULES: Final = 100
+
+_AGE: Final = re.compile(r"([0-9]{1,6})([mhdw])")
+_SECONDS: Final = {"m": 60.0, "h": 3_600.0, "d": 86_400.0, "w": 604_800.0}
+
+
+class RetentionRule(NamedTuple):
+    """How long executions of playbooks at or below ``path``, which ended with ``status``, are kept after their end.
+
+    Without a path or status it is for all; without ``keep_s`` they are kept for ever.
+    """
+
+    path: str
+    status: str
+    keep_s: float | None
+
+    def is_for(self, path: str, status: str) -> bool:
+        return self.status in ("", status) and (not self.path or covers((self.path,), path))
+
+
+class RetentionSettings(msgspec.Struct, frozen=True):
+    """
+    Attributes:
+        rules: Of these, the first that is for an execution says how long it is kept. None: for ever.
+        events_max_bytes, events_max_age_s: Above one of these, EVENTS is trimmed to half of it.
+    """
+
+    rules: tuple[RetentionRule, ...] = ()
+    events_max_bytes: int = 256 * 1024 * 1024
+    events_max_age_s: float = 86_400.0
+
+
+def kept_s(rules: Sequence[RetentionRule], path: str, status: str) -> float | None:
+    """How long an execution is kept after its end; ``None``: for ever."""
+    return next((rule.keep_s for rule in rules if rule.is_for(path, status)), None)
+
+
+def read_retention(variable: str, given: Mapping[str, str]) -> tuple[RetentionRule, ...]:
+    """Parses ``team/report:failed=90d, :completed=7d, 30d``.
+
+    Raises:
+        UsageError: a rule is not ``[[PATH][:STATUS]=]AGE``.
+    """
+    texts = [text.strip() for text in given.get(variable, "").split(",") if text.strip()]
+    if len(texts) > MAX_RULES:
+        raise UsageError(f"{variable} has {len(texts)} rules", hint=f"use at most {MAX_RULES}")
+    return tuple(_rule(variable, text) for text in texts)
+
+
+def read_events_bytes(variable: str, given: Mapping[str, str]) -> int:
+    """
+    Raises:
+        UsageError: it is not a size, or too small.
+    """
+    text = given.get(variable, DEFAULT_EVENTS_MAX_BYTES)
+    found = size_bytes(text)
+    if found is None or found < LEAST_EVENTS_BYTES:
+        raise UsageError(f"invalid {variable} {text!r}", hint="write a size from 1MiB on, such as 512MB or 4GiB")
+    return found
+
+
+def read_events_age(variable: str, given: Mapping[str, str]) -> float:
+    """Seconds.
+
+    Raises:
+        UsageError: it is not an age, or too short.
+    """
+    text = given.get(variable, DEFAULT_EVENTS_MAX_AGE)
+    found = _age_s(text)
+    if found is None or found < LEAST_EVENTS_AGE_S:
+        raise UsageError(f"invalid {variable} {text!r}", hint="write an age from 10m on, such as 12h or 7d")
+    return found
+
+
+def _rule(variable: str, text: str) -> RetentionRule:
+    which, _, age = text.rpartition("=")
+    path, colon, status = which.partition(":")
+    keep_s = None if age == NEVER else _age_s(age)
+    if age != NEVER and (keep_s is None or keep_s < LEAST_KEPT_S):
+        raise UsageError(f"invalid age in {variable}: {text!r}", hint="write an age from 1d on, such as 30d, or never")
+    if colon and status not in ENDED:
+        raise UsageError(f"invalid status in {variable}: {text!r}", hint=f"use one of {', '.join(ENDED)}")
+    return RetentionRule(path.strip("/ "), status, keep_s)
+
+
+def _age_s(text: str) -> float | None:
+    found = _AGE.fullmatch(text.strip())
+    return float(found[1]) * _SECONDS[found[2]] if found is not None else None

@@ -1,0 +1,54 @@
+"""NOETL_RETENTION, NOETL_EVENTS_MAX_BYTES and NOETL_EVENTS_MAX_AGE."""
+
+from __future__ import annotations
+
+import pytest
+
+from noetl_stream.errors import UsageError
+from noetl_stream.settings.environment import Settings
+from noetl_stream.settings.retention import RetentionSettings, kept_s
+
+DAY_S = 86_400.0
+
+
+def settings(**variables: str) -> RetentionSettings:
+    return Settings.from_environment({f"NOETL_{name}": value for name, value in variables.items()}).retention
+
+
+def test_by_default_executions_stay_and_events_keeps_a_day_or_256_mib() -> None:
+    assert settings() == RetentionSettings()
+    assert kept_s(settings().rules, "team/report", "completed") is None
+
+
+def test_the_first_rule_that_fits_says_how_long_an_execution_is_kept() -> None:
+    rules = settings(RETENTION=" team/audit=never, team/report:failed=12w , :failed=90d,team/report=7d, 30d").rules
+    assert kept_s(rules, "team/audit/year", "failed") is None
+    assert kept_s(rules, "team/report", "failed") == 84 * DAY_S
+    assert kept_s(rules, "team/report/daily", "completed") == 7 * DAY_S
+    assert kept_s(rules, "team/reporting", "completed") == 30 * DAY_S
+    assert kept_s(rules, "other", "failed") == 90 * DAY_S
+
+
+def test_events_has_bounds_of_size_and_age() -> None:
+    found = settings(EVENTS_MAX_BYTES="2GiB", EVENTS_MAX_AGE="12h")
+    assert (found.events_max_bytes, found.events_max_age_s) == (2 * 1024**3, DAY_S / 2)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "says"),
+    [
+        ("RETENTION", "soon", "invalid age"),
+        ("RETENTION", "23h", "write an age from 1d on"),
+        ("RETENTION", "team/report", "invalid age"),
+        ("RETENTION", ":running=30d", "invalid status"),
+        ("RETENTION", ",".join(["30d"] * 101), "at most 100"),
+        ("EVENTS_MAX_BYTES", "10KB", "from 1MiB on"),
+        ("EVENTS_MAX_BYTES", "much", "write a size"),
+        ("EVENTS_MAX_AGE", "9m", "from 10m on"),
+        ("EVENTS_MAX_AGE", "1", "write an age"),
+    ],
+)
+def test_what_cannot_be_read_is_refused_and_names_the_variable(name: str, value: str, says: str) -> None:
+    with pytest.raises(UsageError, match=f"NOETL_{name}") as caught:
+        settings(**{name: value})
+    assert says in str(caught.value)
