@@ -446,6 +446,7 @@ class StoreConformance(
     SuspicionConformance,
     CommitConformance,
     ReadingConformance,
+    ServerConformance,
     SnapshotConformance,
     WaitingConformance,
     ObjectUseConformance,
