@@ -27,3 +27,13 @@ def test_an_execution_that_ends_after_its_poison_was_lost_with_the_tail_is_not_s
 def test_what_a_server_publishes_again_after_it_was_frozen_has_another_message_id_than_before() -> None:
     """It reads what others have committed meanwhile, and knows only of its own last tick."""
     assert not simulate(400658, ("readers break", "frozen at publish")).problems
+
+
+def test_a_partition_whose_records_are_trimmed_hides_no_lost_record_of_others() -> None:
+    """EVENTS had lost records with its tail, and each takeover took them for trimmed."""
+    assert not simulate(15, ("tail lost", "reconcile always")).problems
+
+
+def test_what_is_trimmed_while_postgres_catches_up_hides_nothing() -> None:
+    """The checkpoint of a journal that lacked what EVENTS held replaced it; what came meanwhile was passed over."""
+    assert not simulate(13, ("postgres put back",)).problems
