@@ -129,7 +129,7 @@ async def test_what_was_folded_just_now_stays_however_old_it_is(stage: Stage) ->
     await stage.request(LATE, "request-late", ONE_STEP)
     trimmer, unfolded = await trimmer_of(stage), stage.broker.event_log.end
     older = stage.store.real.dump()
-    server, host, _ = stage.start_server()
+    _, host, _ = stage.start_server()
     await stage.ended(LATE)
     await stage.until(lambda: all(row.last_seq >= unfolded for row in stage.tables.partitions))
     assert 0 < await trimmer.trim() < unfolded
