@@ -69,9 +69,8 @@ class Faults:
     # --- processes ----------------------------------------------------------------------------------------------------
 
     async def kill_role(self, role: Role) -> None:
-        if role.name in self.spared:
-            role = self.stack.of_kind(role.kind)[-1]
-        role.send(signal.SIGKILL)
+        if role.name not in self.spared:
+            role.send(signal.SIGKILL)
 
     async def freeze_role(self, role: Role, lasts_s: float) -> None:
         """A zombie: it goes on later where it was."""

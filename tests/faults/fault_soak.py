@@ -37,7 +37,7 @@ MIB: Final = 1024 * 1024
 SIZES: Final = """
 select (select count(*) from pg_stat_activity where datname = current_database() and application_name like 'noetl-%'),
        (select count(*) from noetl.timer), (select count(*) from noetl.inbox), (select count(*) from noetl.execution),
-       pg_total_relation_size('noetl.event')
+       (select sum(pg_total_relation_size(relid))::bigint from pg_partition_tree('noetl.event'))
 """
 
 

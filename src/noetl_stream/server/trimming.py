@@ -16,7 +16,7 @@ from noetl_stream.ports.event_log import EventLog
 from noetl_stream.ports.journal import last_position
 from noetl_stream.ports.retention import LivingExecution, RetentionStore
 from noetl_stream.ports.store import PartitionView, Store
-from noetl_stream.server.lost_stream import MARGIN_MS, StreamExtent, lost_cursors, newest_before
+from noetl_stream.server.lost_stream import MARGIN_MS, StreamExtent, behind_events, lost_cursors, newest_before
 from noetl_stream.server.records import Stamp, in_full, messages_of
 from noetl_stream.settings.retention import RetentionSettings
 
@@ -72,6 +72,8 @@ class Trimmer:
         through, at_ms = await self._removable(extent, stored, folded - 1)
         if through < max(1, extent.first):
             return 0
+        if await behind_events(self._log, self._store):
+            return 0  # a checkpoint of a journal that has yet to catch up would hide the records that it lacks
         living = await self._retained.living_since(at_ms + MARGIN_MS)
         freed = stored * (through - extent.first + 1) // (extent.last - extent.first + 1)
         if not self._pays(sum(execution.journal_bytes for execution in living), freed, stored):
