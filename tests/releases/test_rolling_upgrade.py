@@ -83,8 +83,9 @@ async def check_books(embedded: EmbeddedStack, load: Load) -> None:
             return sorted(Counter(one.owner for one in await cluster.partitions()).values())
 
         await until_it_is([PARTITIONS // 2] * 2, shares, SETTLED_S)
-        journals = await connected.store.journals(dict.fromkeys(load.ended, 0))
-        assert journals.keys() == load.ended.keys()
+        ended = dict.fromkeys(load.ended, 0)
+        journals = await connected.store.journals(ended)
+        assert journals.keys() == ended.keys()
         for execution_id, entries in journals.items():
             journal = list(events_of(execution_id, entries))
             assert [row.position for row in journal] == list(range(1, len(journal) + 1))

@@ -57,6 +57,7 @@ ALLOWED: Final[Mapping[str, tuple[str, ...]]] = {
     "feed_trim": (SERVER,),
     "give_back": (SERVER,),
     "grown": EVERYONE,
+    "ticks_before": EVERYONE,
     "repair_partitions": (SERVER,),
     "owned": EVERYONE,
     "renew": (SERVER,),

@@ -4,6 +4,7 @@ publishes (PROTOCOL §1 *Journal*, §5 *Postgres behind JetStream*, §7).
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Sequence
 
 import pytest
@@ -15,10 +16,16 @@ from noetl_stream.model import codec
 from noetl_stream.model.events import CtxPatched
 from noetl_stream.model.ids import PARTITIONS, partition_of
 from noetl_stream.ports.event_log import DecidedMessage
+from noetl_stream.ports.store import Tick
+from noetl_stream.server.lost_stream import MARGIN_MS
 from noetl_stream.server.rebuild import rebuild
+from noetl_stream.server.server import Server
 from noetl_stream.testing.simulation.work import JOBS, Job
 
 EXECUTION = "execution-1"
+BESIDE = next(one for one in map(str, range(1_000)) if partition_of(one) == partition_of(EXECUTION))
+"""Another execution of its partition."""
+
 ACCEPTED = [job for job in JOBS if job.accepted and job.retried is None]
 
 
@@ -89,6 +96,26 @@ async def test_a_postgres_that_is_put_back_says_so_and_takes_the_ticks_of_events
     assert not any("Postgres has committed" in line for line in caplog.messages), "it is made good once"
 
 
+async def test_what_is_stored_while_a_postgres_catches_up_is_folded(stage: Stage) -> None:
+    _, host, _ = stage.start_server()
+    stage.start_worker()
+    await stage.request(EXECUTION, "request-1", ONE_STEP)
+    await stage.until(lambda: stage.tables.executions)
+    dump = stage.store.real.dump()
+    await stage.ended(EXECUTION)
+    host.kill()
+    put_back(stage, dump)
+    waiting = [await Stage().request(BESIDE, BESIDE, ONE_STEP)]
+
+    def store_request(tick: Tick) -> None:
+        if tick.entries and waiting:
+            stage.broker.event_log.store_stray(partition_of(BESIDE), BESIDE, waiting.pop())
+
+    stage.store.before_commit = store_request
+    await stage.server()
+    await stage.ended(BESIDE)
+
+
 def lose_records(stage: Stage, monkeypatch: pytest.MonkeyPatch, after_position: int) -> None:
     """From now on servers believe that records are stored which are not: those that begin after this position."""
     log = stage.broker.event_log
@@ -98,6 +125,23 @@ def lose_records(stage: Stage, monkeypatch: pytest.MonkeyPatch, after_position: 
         return publish([one for one in messages if codec.decode_record(one.body).first_position <= after_position])
 
     monkeypatch.setattr(log, "publish_decided", publish_some)
+
+
+def lose_executions(stage: Stage, monkeypatch: pytest.MonkeyPatch, lost: set[str]) -> None:
+    """From now on records of these executions are not stored, and no record is acknowledged."""
+    log = stage.broker.event_log
+    publish = log.publish_decided
+
+    def publish_some(messages: Sequence[DecidedMessage]) -> Awaitable[None]:
+        publish([one for one in messages if one.execution_id not in lost])
+        return asyncio.get_running_loop().create_future()
+
+    monkeypatch.setattr(log, "publish_decided", publish_some)
+
+
+async def stopped(stage: Stage, server: Server) -> None:
+    server.stop()
+    await stage.running[0]
 
 
 async def test_what_its_owner_has_not_published_the_next_owner_publishes(
@@ -128,8 +172,7 @@ async def test_at_a_hole_in_the_records_servers_go_on_from_the_inputs_not_yet_us
         await stage.request(EXECUTION, "request-1", ONE_STEP)
         await stage.ended(EXECUTION)
         before = await stage.journal(EXECUTION)
-        server.stop()
-        await stage.running[0]
+        await stopped(stage, server)
     put_back(stage, Stage().store.real.dump())
     assert (await rebuild(stage.new_server())).executions == 1
     assert 0 < len(await stage.journal(EXECUTION)) < len(before)
@@ -176,3 +219,58 @@ async def test_a_restore_on_empty_streams_starts_a_new_generation_from_the_older
     assert {row.generation for row in stage.tables.partitions if row.id == partition_of(EXECUTION)} == {1}
     assert (await stage.journal(EXECUTION))[: len(restored)] == restored
     await expect_end(stage, job)
+
+
+@pytest.mark.parametrize("stored", [1, 0], ids=["some of its records are left", "all its other records are trimmed"])
+async def test_in_a_trimmed_stream_records_that_are_lost_and_no_others_are_published_again(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, stored: int
+) -> None:
+    server = await stage.server()
+    stage.start_worker()
+    for earlier in [EXECUTION, "execution-2", "execution-3"]:
+        await stage.request(earlier, earlier, ONE_STEP)
+        await stage.ended(earlier)
+        await stage.pass_time(2 * MARGIN_MS / 1000)
+    log = stage.broker.event_log
+    log.trimmed = log.end - 1
+    with monkeypatch.context() as patched:
+        lose_records(stage, patched, stored)
+        await stage.request(BESIDE, BESIDE, ONE_STEP)
+        await stage.ended(BESIDE)
+        await stopped(stage, server)
+    before = len(stage.records())
+    await stage.server()
+    await stage.pass_time(5)
+    assert {record.execution for record in stage.records()[before:]} == {BESIDE}
+    log.trimmed = 0
+    assert await stage.rebuilt_differences() == []
+
+
+@pytest.mark.parametrize("next_owner", ["a new one", "the one before"])
+async def test_an_owner_that_dies_while_it_publishes_lost_records_again_leaves_the_rest_to_the_next(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, next_owner: str
+) -> None:
+    server, first, _ = stage.start_server()
+    stage.start_worker()
+    with monkeypatch.context() as patched:
+        lose_records(stage, patched, 0)
+        for execution_id in (EXECUTION, BESIDE):
+            await stage.request(execution_id, execution_id, ONE_STEP)
+            await stage.ended(execution_id)
+        if next_owner == "a new one":
+            await stopped(stage, server)
+        else:
+            await stage.pass_time(3)
+            first.freeze()
+            stage.expire(*range(PARTITIONS))
+    with monkeypatch.context() as patched:
+        lose_executions(stage, patched, {BESIDE})
+        _, host, _ = stage.start_server()
+        await stage.until(lambda: stage.records())
+        host.kill()
+    stage.expire(*range(PARTITIONS))
+    if next_owner == "a new one":
+        await stage.server()
+    first.thaw()
+    await stage.pass_time(15)
+    assert await stage.rebuilt_differences() == []

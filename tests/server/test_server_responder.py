@@ -19,6 +19,7 @@ from noetl_stream.ports.catalog import CatalogEntry
 from noetl_stream.ports.subjects import ASK_CATALOG, ASK_PLAYBOOK, ASK_RESULT, ask_request
 from noetl_stream.testing.conformance.catalog import registered
 from noetl_stream.testing.keys import CAPABILITIES
+from noetl_stream.testing.simulation.host import FaultInjector, SimulatedHost
 from noetl_stream.testing.simulation.work import playbook, work
 from noetl_stream.worker.playbooks import PinnedPlaybook, PlanClient, PlanUnknown, PlaybookUnknown, pin_playbook
 
@@ -43,6 +44,34 @@ async def test_a_worker_gets_the_playbook_of_its_command(stage: Stage) -> None:
     command = await taken(stage)
     plan = await PlanClient(KINDS).load(command.digest, stage.asker(command))
     assert plan.digest == digest_of(ONE_STEP)
+
+
+class SlowReading(FaultInjector):
+    """Readers of EVENTS take a second to open."""
+
+    async def inject(self, host: SimulatedHost, point: str) -> None:
+        if point == "log.open_reader":
+            await host.clock.sleep(1.0)
+
+
+@pytest.mark.parametrize("recorded", [True, False])
+async def test_what_postgres_does_not_know_is_not_refused_until_what_was_stored_is_folded(
+    stage: Stage, recorded: bool
+) -> None:
+    _, host, _ = stage.start_server()
+    await stage.until(lambda: any(row.owner for row in stage.tables.partitions))
+    older = stage.store.real.dump()
+    command = await taken(stage)
+    host.kill()
+    if not recorded:
+        stage.broker.event_log.lose_tail(1)
+    stage.store.real.put_back(older)
+    stage.expire(*range(32))
+    stage.start_server(stage.host("server", SlowReading()))
+    await stage.until(lambda: any(row.owner not in (None, host.name) for row in stage.tables.partitions))
+    assert EXECUTION not in stage.tables.executions
+    answer = await answer_to(stage, command, ASK_PLAYBOOK, PlaybookQuestion(ShownCommand.of(command)))
+    assert answer["known"]
 
 
 async def test_the_owner_of_the_execution_answers(stage: Stage) -> None:

@@ -13,7 +13,7 @@ from noetl_stream.adapters.memory.retention import MemoryRetention
 from noetl_stream.adapters.memory.store import MemoryFeed
 from noetl_stream.client.executions.redacted import UsedSecrets
 from noetl_stream.client.feed.live import LiveFeed
-from noetl_stream.errors import Unreachable
+from noetl_stream.errors import StreamLost, Unreachable
 from noetl_stream.model import codec
 from noetl_stream.model.composite import expanded
 from noetl_stream.model.ids import partition_of
@@ -28,18 +28,27 @@ from noetl_stream.server.upkeep import TRIM_EVENTS_S, Upkeep
 from noetl_stream.settings.retention import RetentionSettings
 
 LIVING = "execution-living"
+LATE = "execution-late"
 WAITS = before_and_after(hear())
 MANY = 12
 
 
-def trimmer_of(stage: Stage, max_bytes: int = 1, max_age_s: float = 86_400.0) -> Trimmer:
+def new_trimmer(stage: Stage, max_bytes: int = 1, max_age_s: float = 86_400.0) -> Trimmer:
     log, store = stage.broker.event_log, stage.store.real
     settings = RetentionSettings(events_max_bytes=max_bytes, events_max_age_s=max_age_s)
     return Trimmer(log, store, MemoryCursors(store), MemoryRetention(store), stage.clock, settings)
 
 
+async def trimmer_of(stage: Stage, max_bytes: int = 1, max_age_s: float = 86_400.0) -> Trimmer:
+    """One that has looked once, so long ago that what was folded then may go."""
+    trimmer = new_trimmer(stage, max_bytes, max_age_s)
+    assert await trimmer.trim() == 0
+    await stage.pass_time(KEPT_MS / 1000 + 5)
+    return trimmer
+
+
 async def run_many(stage: Stage, *, waits: bool = False) -> None:
-    """Twelve executions that end, after one that waits; then time passes until all of it may be trimmed."""
+    """Twelve executions that end, after one that waits; then time passes until all of it is folded everywhere."""
     await stage.server()
     stage.start_worker()
     if waits:
@@ -49,7 +58,7 @@ async def run_many(stage: Stage, *, waits: bool = False) -> None:
         await stage.request(f"execution-{number}", f"request-{number}", ONE_STEP)
     for number in range(MANY):
         await stage.ended(f"execution-{number}")
-    await stage.pass_time(KEPT_MS / 1000 + 5)
+    await stage.pass_time(5)
 
 
 def checkpoints(stage: Stage) -> list[JournalRecord]:
@@ -67,7 +76,7 @@ async def compared(stage: Stage) -> list[str]:
 
 async def test_a_stream_within_its_bounds_is_left_alone(stage: Stage) -> None:
     await run_many(stage)
-    assert await trimmer_of(stage, max_bytes=10**9).trim() == 0
+    assert await (await trimmer_of(stage, max_bytes=10**9)).trim() == 0
     assert (await floor_of(stage), stage.broker.event_log.trimmed) == (0, 0)
 
 
@@ -75,10 +84,10 @@ async def test_a_stream_above_its_size_is_trimmed_to_half_of_it(stage: Stage) ->
     await run_many(stage)
     log = stage.broker.event_log
     held = await log.stored_bytes()
-    through = await trimmer_of(stage, max_bytes=held - 1).trim()
+    through = await (await trimmer_of(stage, max_bytes=held - 1)).trim()
     assert 0 < through == log.trimmed == await floor_of(stage)
     assert held * 0.3 < await log.stored_bytes() < held * 0.7
-    assert await trimmer_of(stage, max_bytes=held - 1).trim() == 0
+    assert await (await trimmer_of(stage, max_bytes=held - 1)).trim() == 0
     assert await compared(stage) == []
 
 
@@ -87,8 +96,8 @@ async def test_a_stream_above_its_age_is_trimmed_to_half_of_it(stage: Stage) -> 
     await stage.pass_time(3_000)
     await stage.request("execution-new", "request-new", ONE_STEP)
     await stage.ended("execution-new")
-    assert await trimmer_of(stage, 10**9, max_age_s=4_000).trim() == 0
-    assert await trimmer_of(stage, 10**9, max_age_s=2_000).trim() > 0
+    assert await (await trimmer_of(stage, 10**9, max_age_s=4_000)).trim() == 0
+    assert await (await trimmer_of(stage, 10**9, max_age_s=2_000)).trim() > 0
     left = stage.broker.event_log.stored[stage.broker.event_log.trimmed :]
     assert {one.message.execution_id for one in left[1:]} == {"execution-new"}
 
@@ -99,21 +108,75 @@ async def test_young_messages_stay_however_large_the_stream_is(stage: Stage) -> 
     await stage.request("execution-1", "request-1", ONE_STEP)
     await stage.ended("execution-1")
     await stage.pass_time(5)
-    assert await trimmer_of(stage).trim() == 0
-    await stage.pass_time(KEPT_MS / 1000)
-    assert await trimmer_of(stage).trim() > 0
+    trimmer = new_trimmer(stage)
+    assert await trimmer.trim() == 0
+    await stage.pass_time(KEPT_MS / 1000 + 1)
+    assert await trimmer.trim() > 0
 
 
 async def test_what_a_partition_has_not_folded_stays(stage: Stage) -> None:
     await run_many(stage)
+    trimmer = await trimmer_of(stage)
     behind = stage.tables.partitions[7]
     behind.last_seq, behind.last_ms = 5, 0
-    assert await trimmer_of(stage).trim() == 4
+    assert await trimmer.trim() == 4
+
+
+async def test_what_was_folded_just_now_stays_however_old_it_is(stage: Stage) -> None:
+    """A Postgres that is put back to what it was a minute ago has to fold it again."""
+    await run_many(stage)
+    stage.running[0].cancel()
+    await stage.request(LATE, "request-late", ONE_STEP)
+    trimmer, unfolded = await trimmer_of(stage), stage.broker.event_log.end
+    older = stage.store.real.dump()
+    _, host, _ = stage.start_server()
+    await stage.ended(LATE)
+    await stage.until(lambda: all(row.last_seq >= unfolded for row in stage.tables.partitions))
+    assert 0 < await trimmer.trim() < unfolded
+    host.kill()
+    stage.store.real.put_back(older)
+    await stage.server()
+    assert (await stage.ended(LATE)).status == "completed"
+
+
+async def test_a_postgres_from_before_all_that_is_left_goes_on_once_an_operator_says_that_events_is_its_own(
+    stage: Stage,
+) -> None:
+    await run_many(stage)
+    older = stage.store.real.dump()
+    await stage.request("execution-trimmed", "request-trimmed", ONE_STEP)
+    await stage.ended("execution-trimmed")
+    await stage.pass_time(5)
+    trimmer = await trimmer_of(stage)
+    await stage.request(LATE, "request-late", ONE_STEP)
+    await stage.ended(LATE)
+    assert await trimmer.trim() > max(row.last_seq for row in older.tables.partitions)
+    stage.running[0].cancel()
+    await stage.pass_time(30)
+    stage.store.real.put_back(older)
+    _, _, task = stage.start_server()
+    with pytest.raises(StreamLost, match="stream reconcile"):
+        await task
+    assert await reconcile_cursors(stage.broker.event_log, MemoryCursors(stage.store.real))
+    await stage.server()
+    assert (await stage.ended(LATE)).status == "completed"
+    await stage.request("execution-new", "request-new", ONE_STEP)
+    assert (await stage.ended("execution-new")).status == "completed"
+
+
+async def test_nothing_is_trimmed_while_a_partition_has_yet_to_catch_up_with_events(stage: Stage) -> None:
+    """A checkpoint of its executions would hide the records that Postgres lacks."""
+    await run_many(stage)
+    behind = stage.tables.partitions[partition_of("execution-0")]
+    behind.tick, tick = 0, behind.tick
+    assert await trimmer_of(stage).trim() == 0
+    behind.tick = tick
+    assert await trimmer_of(stage).trim() > 0
 
 
 async def test_a_living_execution_is_written_again_before_its_messages_go(stage: Stage) -> None:
     await run_many(stage, waits=True)
-    assert await trimmer_of(stage).trim() > 0
+    assert await (await trimmer_of(stage)).trim() > 0
     (checkpoint,) = checkpoints(stage)
     entries = [codec.decode_entry(raw) for raw in checkpoint.entries]
     facts = [
@@ -125,7 +188,7 @@ async def test_a_living_execution_is_written_again_before_its_messages_go(stage:
 
 async def test_what_lives_can_be_read_from_events_in_whole(stage: Stage) -> None:
     await run_many(stage, waits=True)
-    assert await trimmer_of(stage).trim() > 0
+    assert await (await trimmer_of(stage)).trim() > 0
     messages = await read_partition(stage.broker.event_log, partition_of(LIVING), 0)
     recorded = RecordedPartition(messages, 0).executions[LIVING]
     facts = [
@@ -139,7 +202,7 @@ async def test_what_lives_can_be_read_from_events_in_whole(stage: Stage) -> None
 
 async def test_it_ends_as_if_nothing_had_been_trimmed(stage: Stage) -> None:
     await run_many(stage, waits=True)
-    assert await trimmer_of(stage).trim() > 0
+    assert await (await trimmer_of(stage)).trim() > 0
     stage.running[0].cancel()
     await stage.server()
     await stage.ask(LIVING, signal())
@@ -155,9 +218,7 @@ async def test_nothing_is_trimmed_that_frees_less_than_twice_what_it_costs(
     for number in range(MANY):
         await stage.request(f"execution-{number}", f"request-{number}", WAITS)
     await stage.pass_time(KEPT_MS / 1000 + 5)
-    trimmer = trimmer_of(stage)
-    await trimmer.trim()
-    await stage.pass_time(KEPT_MS / 1000 + 5)
+    trimmer = await trimmer_of(stage)
     written = stage.broker.event_log.end
     assert (await trimmer.trim(), await trimmer.trim()) == (0, 0)
     assert stage.broker.event_log.end == written
@@ -166,16 +227,17 @@ async def test_nothing_is_trimmed_that_frees_less_than_twice_what_it_costs(
 
 async def test_the_floor_is_committed_before_anything_goes(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     await run_many(stage)
+    trimmer = await trimmer_of(stage)
 
     async def fail(through: int) -> None:
         raise Unreachable("NATS is away")
 
     with monkeypatch.context() as broken, pytest.raises(Unreachable):
         broken.setattr(stage.broker.event_log, "trim", fail)
-        await trimmer_of(stage).trim()
+        await trimmer.trim()
     assert await floor_of(stage) > stage.broker.event_log.trimmed == 0
     assert await compared(stage) == []
-    await trimmer_of(stage).trim()
+    await trimmer.trim()
     assert stage.broker.event_log.trimmed == await floor_of(stage)
 
 
@@ -187,20 +249,21 @@ async def test_a_checkpoint_that_is_not_stored_keeps_everything(stage: Stage, mo
 
     with monkeypatch.context() as broken, pytest.raises(Unreachable):
         broken.setattr(stage.broker.event_log, "publish_checkpoints", fail)
-        await trimmer_of(stage).trim()
+        await (await trimmer_of(stage)).trim()
     assert (await floor_of(stage), stage.broker.event_log.trimmed) == (0, 0)
 
 
 async def test_a_stream_that_has_lost_messages_is_not_trimmed(stage: Stage) -> None:
     await run_many(stage)
+    trimmer = await trimmer_of(stage)
     stage.broker.event_log.lose_tail(1)
-    assert await trimmer_of(stage).trim() == 0
+    assert await trimmer.trim() == 0
 
 
 async def test_what_others_purge_is_told_from_what_servers_trim(stage: Stage) -> None:
     await run_many(stage)
     log, cursors = stage.broker.event_log, MemoryCursors(stage.store.real)
-    await trimmer_of(stage).trim()
+    await (await trimmer_of(stage)).trim()
     await log.trim(log.trimmed + 2)
     (found,) = await compared(stage)
     assert f"servers have trimmed it up to {await floor_of(stage)}: others have purged it" in found
@@ -212,7 +275,7 @@ async def test_what_others_purge_is_told_from_what_servers_trim(stage: Stage) ->
 async def test_a_stream_made_anew_gets_a_floor_of_its_own(stage: Stage, by: str) -> None:
     await run_many(stage)
     server, log = stage.running[0], stage.broker.event_log
-    await trimmer_of(stage).trim()
+    await (await trimmer_of(stage)).trim()
     server.cancel()
     await stage.pass_time(30)
     log.lose_tail(log.end)
@@ -246,7 +309,7 @@ async def test_a_lease_that_was_lost_unnoticed_takes_no_trim_for_a_loss(stage: S
 
 async def test_a_reader_behind_the_trim_gets_every_event(stage: Stage) -> None:
     await run_many(stage)
-    await trimmer_of(stage).trim()
+    await (await trimmer_of(stage)).trim()
     store = stage.store.real
     feed = MemoryFeed(store, stage.clock)
     live = LiveFeed(store, feed, stage.broker.bus, stage.clock, UsedSecrets(None, None))
@@ -256,7 +319,7 @@ async def test_a_reader_behind_the_trim_gets_every_event(stage: Stage) -> None:
 
 async def test_one_server_of_several_trims(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
-    stage.upkeep = Upkeep(stage.clock, trimmer=trimmer_of(stage))
+    stage.upkeep = Upkeep(stage.clock, trimmer=new_trimmer(stage))
     first = await stage.server()
     await stage.server_beside(first)
     stage.start_worker()

@@ -434,6 +434,12 @@ class Store(Protocol):
         """
         ...
 
+    async def ticks_before(self, partitions: Collection[int], before_ms: int) -> dict[int, int]:
+        """The last tick of each partition that added to a journal and was committed before this time, or is trimmed
+        from the feed; 0 if there is none.
+        """
+        ...
+
     async def live_executions(self, partitions: Collection[int]) -> dict[str, str]:
         """Execution id → digest of the executions in these partitions that have not ended."""
         ...

@@ -62,6 +62,8 @@ class CommandQuestions:
         self._plans = parts.plans
         self._ownership = parts.ownership
         self._executions = parts.executions
+        self._reader = parts.reader
+        self._stored: dict[int, tuple[int, int]] = {}
 
     def handlers(self) -> Mapping[str, Handler]:
         """By the subject to listen on; its last token is the pool of the worker that asks."""
@@ -115,11 +117,11 @@ class CommandQuestions:
         return is_valid_id(execution_id) and self._ownership.get(partition_of(execution_id)) is not None
 
     async def _live(self, shown: ShownCommand, pool: str) -> LiveCommand | None:
-        """The command; ``None`` while its execution is being loaded.
+        """The command; ``None`` while its execution is being loaded, or may be behind.
 
         Raises:
             NotAllowed: it was not given to this pool, or has ended.
-            Unreachable: the database does not answer.
+            Unreachable: a store does not answer.
         """
         if self._ports.capabilities.pool_of(shown) != pool:
             raise NotAllowed(f"command {shown.command_id} was not given to a worker of pool {pool}")
@@ -129,13 +131,34 @@ class CommandQuestions:
             row = await self._ports.store.execution(execution_id)
             if row is not None and row.finished_ms is None:
                 return None
-            raise NotAllowed(f"execution {execution_id} {'has ended' if row is not None else 'is unknown'}")
-        assignment = cached.state.assignments.get(shown.command_id)
-        if assignment is None or not isinstance(cached.plan, Plan):
-            raise NotAllowed(f"command {shown.command_id} has ended")
-        if assignment.run is not None and assignment.run.issue > shown.issue:
-            raise NotAllowed(f"another worker has command {shown.command_id}")
-        return LiveCommand(cached.state, cached.plan, assignment, pool)
+            reason = f"execution {execution_id} {'has ended' if row is not None else 'is unknown'}"
+        else:
+            assignment = cached.state.assignments.get(shown.command_id)
+            if assignment is None or not isinstance(cached.plan, Plan):
+                reason = f"command {shown.command_id} has ended"
+            elif assignment.run is not None and assignment.run.issue > shown.issue:
+                reason = f"another worker has command {shown.command_id}"
+            else:
+                return LiveCommand(cached.state, cached.plan, assignment, pool)
+        if not await self._is_up_to_date(partition_of(execution_id)):
+            return None
+        raise NotAllowed(reason)
+
+    async def _is_up_to_date(self, partition: int) -> bool:
+        """Whether all is folded that was stored when this was first asked of its lease: a Postgres that was put back to
+        an older state does not know yet which commands live.
+        """
+        lease = self._ownership.get(partition)
+        if lease is None or not self._reader.reads(partition):  # what Postgres lacks is being restored
+            return False
+        epoch, stored = self._stored.get(partition, (0, 0))
+        if epoch != lease.epoch:
+            stored = await self._ports.log.last_of(partition)
+            self._stored[partition] = (lease.epoch, stored)
+        if lease.last_seq >= stored:
+            return True
+        unfolded = await self._ports.log.beyond({partition: lease.last_seq})
+        return not unfolded.get(partition)
 
     async def _playbook(self, question: PlaybookQuestion, live: LiveCommand) -> dict[str, Any]:
         if question.schema:

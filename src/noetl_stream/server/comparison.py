@@ -7,7 +7,7 @@ from typing import Final
 from noetl_stream.ports.cursors import Cursors
 from noetl_stream.ports.event_log import EventLog
 from noetl_stream.ports.store import Store
-from noetl_stream.server.lost_stream import StreamExtent, last_record, lost_cursors
+from noetl_stream.server.lost_stream import StreamExtent, behind_events, lost_cursors
 
 STUCK_SHOWN: Final = 20
 
@@ -20,13 +20,10 @@ async def disagreements(log: EventLog, store: Store, cursors: Cursors) -> list[s
         Unreachable: a store is away.
         PayloadRefused: a journal record in EVENTS cannot be read.
     """
-    # A record is published after its commit, so Postgres must be as far as the records that are read before it.
-    published = {view.id: await _published_tick(log, view.id) for view in await store.read_partitions()}
     found = [
-        f"partition {view.id}: Postgres has committed {view.tick} ticks, and EVENTS holds a record of tick "
-        f"{published[view.id]}: Postgres was restored from an older state, or failed over without its last commits"
-        for view in await store.read_partitions()
-        if published[view.id] > view.tick
+        f"partition {view.id}: Postgres has committed {view.tick} ticks, and EVENTS holds a record of tick {tick}: "
+        "Postgres was restored from an older state, or failed over without its last commits"
+        for view, tick in await behind_events(log, store)
     ]
     extent = await StreamExtent.of(log)
     for cursor in await lost_cursors(log, await cursors.all(), extent):
@@ -47,8 +44,3 @@ async def _lost_head(extent: StreamExtent, cursors: Cursors) -> list[str]:
     else:
         return []
     return [f"{text}: stop the servers and run `noetl-stream stream reconcile`"]
-
-
-async def _published_tick(log: EventLog, partition: int) -> int:
-    record = await last_record(log, partition)
-    return record.tick if record is not None else 0

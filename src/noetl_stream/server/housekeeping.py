@@ -46,6 +46,7 @@ class PartitionAssignment:
         """Loads newly leased partitions, makes good what is lost of them, and reads them from their cursors."""
         self._parts.inbox.expect_messages()
         await self.forget({lease.id for lease in taken})  # they may have been lost, unnoticed, since they were loaded
+        self._parts.publications.forget({lease.id for lease in taken})
         await self._load({lease.id for lease in taken})
         taken = await self._made_good(taken)
         ids = {lease.id for lease in taken}

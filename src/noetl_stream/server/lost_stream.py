@@ -16,7 +16,7 @@ from noetl_stream.model.ids import PARTITIONS
 from noetl_stream.model.messages import JournalRecord
 from noetl_stream.ports.cursors import Cursor, Cursors, Repair
 from noetl_stream.ports.event_log import EventLog
-from noetl_stream.ports.store import Store
+from noetl_stream.ports.store import PartitionView, Store
 
 MARGIN_MS: Final = 60_000
 """By how much the clocks of two leaders of the stream may differ."""
@@ -109,6 +109,16 @@ async def reconcile_cursors(log: EventLog, cursors: Cursors) -> list[Repair]:
         owned = ", ".join(str(one.partition) for one in repairs if one.partition not in repaired)
         raise Conflict(f"servers own partitions that have lost messages: {owned}", hint="stop the servers and repeat")
     return repairs
+
+
+async def behind_events(log: EventLog, store: Store) -> list[tuple[PartitionView, int]]:
+    """The partitions of which EVENTS holds a record of a tick that Postgres has not committed, each with that tick.
+    Servers may run meanwhile. Errors: as of :func:`last_record`.
+    """
+    # A record is published after its commit, so Postgres must be as far as the records that are read before it.
+    records = await asyncio.gather(*(last_record(log, partition) for partition in range(PARTITIONS)))
+    ticks = [record.tick if record is not None else 0 for record in records]
+    return [(view, ticks[view.id]) for view in await store.read_partitions() if ticks[view.id] > view.tick]
 
 
 async def last_record(log: EventLog, partition: int) -> JournalRecord | None:

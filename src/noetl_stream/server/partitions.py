@@ -203,6 +203,11 @@ class PartitionOwnership:
             for lease in leases
         ]
 
+    def lower_published(self, ticks: Mapping[int, int]) -> None:
+        """Notes that EVENTS has records of these partitions only up to these ticks; their next tick commits it."""
+        for partition, tick in ticks.items():
+            self._owned[partition] = self._owned[partition]._replace(published_tick=tick)
+
     def committed(self, advances: Sequence[PartitionAdvance], has_events: bool) -> None:
         """Records that the tick with this fence is committed."""
         if self.unsound:

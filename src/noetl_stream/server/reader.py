@@ -70,6 +70,10 @@ class PartitionReader:
         self._put_back = [message for message in self._put_back if message.partition in self._consumer_of]
         await self._close_idle()
 
+    def reads(self, partition: int) -> bool:
+        """Whether messages of this partition are returned."""
+        return partition in self._consumer_of
+
     def nudge(self) -> None:
         """Makes :meth:`take` return early: there is work other than messages."""
         if self._arrived.empty():

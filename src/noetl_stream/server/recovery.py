@@ -24,7 +24,7 @@ from noetl_stream.server.commit import Committer
 from noetl_stream.server.execution_cache import CachedExecution
 from noetl_stream.server.fold import IN_NO_JOURNAL
 from noetl_stream.server.leases import PartitionLeaseKeeper
-from noetl_stream.server.lost_stream import last_record
+from noetl_stream.server.lost_stream import MARGIN_MS, last_record
 from noetl_stream.server.parts import ServerParts
 from noetl_stream.server.recorded import RecordedEntry, RecordedExecution, RecordedPartition, read_partition
 from noetl_stream.server.records import Stamp, in_full, messages_of
@@ -93,6 +93,7 @@ class Recovery:
         recorded = await self._recorded_ticks(leases, last)
         owed = {lease.id: lease for lease in leases if recorded[lease.id] < lease.tick}
         grown = await self._store.grown({id: recorded[id] for id in owed}) if owed else {}
+        await self._lower({id: recorded[id] for id in map(partition_of, grown)})
         for execution_id, first in grown.items():
             self._leases.note_contact()
             lease = owed[partition_of(execution_id)]
@@ -111,16 +112,31 @@ class Recovery:
     ) -> dict[int, int]:
         """Per partition, the tick up to which EVENTS has the records: all that is published, unless a tail is lost."""
         published = self._committer.published({lease.id for lease in leases})
-        if any(published[id] and last[id] is None for id in published) and await self._log.first_sequence() > 1:
-            return published  # some may have none because they are trimmed
         ticks = {id: record.tick if record is not None else 0 for id, record in last.items()}
+        if bare := [id for id, tick in published.items() if tick and last[id] is None]:
+            first = await self._log.first_sequence()
+            first_ms = await self._log.stored_at(first) if first > 1 else None
+            if first_ms is not None:  # what was committed before may be trimmed; what was later is lost
+                ticks |= await self._store.ticks_before(bare, first_ms - MARGIN_MS)
         return {id: min(tick, ticks[id]) for id, tick in published.items()}
+
+    async def _lower(self, recorded: Mapping[int, int]) -> None:
+        """Commits that EVENTS lacks records, before a record of a later tick is published: it would hide the rest from
+        the next owner, if this one does not come to it.
+        """
+        published = self._committer.published(recorded)
+        lowered = {id: tick for id, tick in recorded.items() if tick < published[id]}
+        if lowered:
+            self._parts.publications.forget(lowered)
+            self._parts.ownership.lower_published(lowered)
+            await self._committer.write(PendingTick(), self._committer.cursors(lowered))
 
     def _publish(self, ticks: Mapping[int, int], records: Sequence[DecidedMessage]) -> None:
         self._parts.publications.publish(ticks, records, (), self._parts.ownership.fences)
 
     async def _catch_up(self, lease: PartitionLease) -> Restored:
-        recorded = RecordedPartition(await read_partition(self._log, lease.id, lease.last_seq), lease.tick)
+        messages = await read_partition(self._log, lease.id, lease.last_seq)
+        recorded = RecordedPartition(messages, lease.tick)
         is_owed = bool(await self._store.grown({lease.id: lease.published_tick}))
         restoring = _Restoring(self._parts, self._committer, lease.id)
         for execution_id, execution in recorded.executions.items():
@@ -128,7 +144,8 @@ class Recovery:
             await restoring.restore(execution_id, execution)
         await restoring.flush()
         left = recorded.unfolded()
-        cursor = max(lease.last_seq, await self._log.last_of(lease.id) if left is None else left - 1)
+        read = messages[-1].sequence if messages else lease.last_seq  # what has come since is folded as ever
+        cursor = max(lease.last_seq, read if left is None else left - 1)
         owned = self._parts.ownership.get(lease.id)
         tick = max(recorded.tick, owned.tick if owned is not None else 0)
         repair = Repair(

@@ -7,6 +7,7 @@ Their cost is bounded: nothing is trimmed that would not free twice as much.
 from __future__ import annotations
 
 import logging
+from collections import deque
 from typing import Final
 
 from noetl_stream.ports.clock import Clock
@@ -15,7 +16,7 @@ from noetl_stream.ports.event_log import EventLog
 from noetl_stream.ports.journal import last_position
 from noetl_stream.ports.retention import LivingExecution, RetentionStore
 from noetl_stream.ports.store import PartitionView, Store
-from noetl_stream.server.lost_stream import MARGIN_MS, StreamExtent, lost_cursors, newest_before
+from noetl_stream.server.lost_stream import MARGIN_MS, StreamExtent, behind_events, lost_cursors, newest_before
 from noetl_stream.server.records import Stamp, in_full, messages_of
 from noetl_stream.settings.retention import RetentionSettings
 
@@ -23,14 +24,16 @@ log = logging.getLogger(__name__)
 
 ENTRIES_AT_ONCE: Final = 100
 KEPT_MS: Final = 2 * MARGIN_MS
-"""Younger messages always stay: a lost tail is repaired from them."""
+"""Younger messages always stay, and what was not folded so long ago: a lost tail is repaired from them, and a Postgres
+that is put back to an older state.
+"""
 
 
 class Trimmer:
     """Trims EVENTS: above a bound to half of it. Several at once do no harm: one of them moves the floor.
 
     Args:
-        kept_ms: Younger messages stay.
+        kept_ms: Younger messages stay, and what was not folded so long ago.
     """
 
     def __init__(
@@ -52,6 +55,7 @@ class Trimmer:
         self._clock = clock
         self._settings = settings
         self._has_told = False
+        self._folded: deque[tuple[float, int]] = deque()
 
     async def trim(self) -> int:
         """Trims EVENTS if it exceeds a bound; returns the last sequence that was removed, 0 if none was.
@@ -60,12 +64,16 @@ class Trimmer:
         """
         extent = await StreamExtent.of(self._log)
         floor = await self._cursors.floor()
-        if extent.last < floor or await lost_cursors(self._log, await self._cursors.all(), extent):
+        cursors = await self._cursors.all()
+        folded = self._folded_long_ago(min(cursor.last_seq for cursor in cursors))
+        if extent.last < floor or await lost_cursors(self._log, cursors, extent):
             return 0  # a different stream, or one that has lost messages: the owners of the partitions say so
         stored = await self._log.stored_bytes()
-        through, at_ms = await self._removable(extent, stored)
+        through, at_ms = await self._removable(extent, stored, folded - 1)
         if through < max(1, extent.first):
             return 0
+        if await behind_events(self._log, self._store):
+            return 0  # a checkpoint of a journal that has yet to catch up would hide the records that it lacks
         living = await self._retained.living_since(at_ms + MARGIN_MS)
         freed = stored * (through - extent.first + 1) // (extent.last - extent.first + 1)
         if not self._pays(sum(execution.journal_bytes for execution in living), freed, stored):
@@ -79,10 +87,23 @@ class Trimmer:
         log.info("trimmed EVENTS up to %d, with checkpoints of %d living executions", through, len(living))
         return through
 
-    async def _removable(self, extent: StreamExtent, stored: int) -> tuple[int, int]:
-        """The last sequence that may go and should, and its stored time."""
+    def _folded_long_ago(self, folded: int) -> int:
+        """Up to which sequence all partitions are folded, and were ``kept_ms`` ago; 0 if that is not known.
+
+        Args:
+            folded: Up to which they are now.
+        """
+        now_s = self._clock.monotonic_s()
+        before_s = now_s - self._kept_ms / 1000
+        self._folded.append((now_s, folded))
+        while len(self._folded) > 1 and self._folded[1][0] <= before_s:
+            self._folded.popleft()
+        at_s, then = self._folded[0]
+        return min(then, folded) if at_s <= before_s else 0
+
+    async def _removable(self, extent: StreamExtent, stored: int, last: int) -> tuple[int, int]:
+        """The last sequence that should go, at most ``last``, and its stored time."""
         first, now_ms = extent.first, self._clock.now_ms()
-        last = min(cursor.last_seq for cursor in await self._cursors.all()) - 1
         oldest_ms = await self._log.stored_at(first)
         if oldest_ms is None or last < first:
             return 0, 0

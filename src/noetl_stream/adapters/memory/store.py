@@ -354,6 +354,13 @@ class MemoryStore:
                 found |= dict.fromkeys(await self.live_executions([partition]), 1)
         return found
 
+    async def ticks_before(self, partitions: Collection[int], before_ms: int) -> dict[int, int]:
+        ticks = {partition: self.fed_floor.get(partition, 0) for partition in partitions}
+        for (partition, tick), (at_ms, _) in self.fed.items():
+            if partition in ticks and at_ms < before_ms:
+                ticks[partition] = max(ticks[partition], tick)
+        return ticks
+
     async def inbox(self, partitions: Collection[int], limit: int) -> list[InboxItem]:
         waiting = [
             InboxItem(seq, row.partition, row.execution_id, row.body)

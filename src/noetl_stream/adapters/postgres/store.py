@@ -213,6 +213,10 @@ class PostgresStore(Listing):
         rows = await self._database.fetch("grown", partition_ids=list(ticks), ticks=list(ticks.values()))
         return {row[0]: row[1] for row in rows}
 
+    async def ticks_before(self, partitions: Collection[int], before_ms: int) -> dict[int, int]:
+        rows = await self._database.fetch("ticks_before", partition_ids=list(partitions), before_ms=before_ms)
+        return {row[0]: row[1] for row in rows}
+
     async def snapshots(self, execution_ids: Collection[str], through: int | None = None) -> dict[str, SnapshotRow]:
         rows = await self._database.fetch("snapshots", execution_ids=list(execution_ids), through=through)
         return {row[0]: row_of(SnapshotRow, row) for row in rows}

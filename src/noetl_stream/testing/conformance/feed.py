@@ -11,12 +11,15 @@ A test class inherits :class:`FeedConformance`; the module or its ``conftest.py`
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from msgspec.structs import replace
 
 from noetl_stream.model import codec
 from noetl_stream.ports.store import FeedRow, FeedStore, Store, Tick
 from noetl_stream.testing.conformance.store_rows import entry_row, execution_row, following, taken, tick_of
+
+EVER_MS: Final = 1 << 52
 
 Segments = Sequence[tuple[str, int, int]]
 """Journal segments: execution, first and last position."""
@@ -90,6 +93,16 @@ class FeedConformance:
         assert await store.grown({0: 1, 1: 0}) == {"a": 3, "b": 1}
         assert await store.grown({0: 2}) == await store.grown({}) == {}
         assert [entry.position for entry in await store.entries("a", 2)] == [2, 3]
+
+    async def test_the_last_tick_before_a_time_is_known_also_where_the_feed_is_trimmed(
+        self, feed: FeedStore, store: Store
+    ) -> None:
+        await grow(store, [("a", 1, 1)], [("a", 2, 2)])
+        assert await store.ticks_before([0, 1], 0) == {0: 0, 1: 0}
+        assert await store.ticks_before([0, 1], EVER_MS) == {0: 2, 1: 0}
+        await feed.trim(-3_600_000, 2)
+        assert await store.ticks_before([0], 0) == {0: 2}
+        assert await store.ticks_before([], EVER_MS) == {}
 
     async def test_where_the_feed_is_trimmed_whole_journals_have_grown(self, feed: FeedStore, store: Store) -> None:
         await grow(store, [("a", 1, 1)], [("b", 1, 1)], [("b", 2, 2)])

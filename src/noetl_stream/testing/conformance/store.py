@@ -32,6 +32,7 @@ from noetl_stream.ports.store import (
     TimerRow,
 )
 from noetl_stream.testing.conformance.listing import DeletingConformance, ListingConformance, ReadingConformance
+from noetl_stream.testing.conformance.servers import ServerConformance
 from noetl_stream.testing.conformance.snapshots import SnapshotConformance
 from noetl_stream.testing.conformance.store_rows import (
     LEASE_S,
@@ -446,6 +447,7 @@ class StoreConformance(
     SuspicionConformance,
     CommitConformance,
     ReadingConformance,
+    ServerConformance,
     SnapshotConformance,
     WaitingConformance,
     ObjectUseConformance,

@@ -40,7 +40,9 @@ KINDS = {"work": WorkTool.spec, "noop": NoopTool.spec}
 SLOTS = 3
 STOLEN_S = 1.0
 EVENTS_BYTES = 20_000
-KEPT_MS = 2_000
+KEPT_MS = 5_000
+"""What is kept of EVENTS is more than Postgres is ever put back."""
+
 TRIM_S = 3.0
 
 

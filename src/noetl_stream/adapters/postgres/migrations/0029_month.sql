@@ -11,6 +11,21 @@ create table noetl.event (
     primary key (execution_id, position)
 ) partition by range (execution_id);
 comment on table noetl.event is 'the journal: facts and decisions in fold order, only ever added to';
+
+-- In this transaction: servers and gateways go on beside it, and the roles get their grants only after all migrations.
+do $$
+declare
+    given record;
+begin
+    for given in
+        select privilege_type as may, grantee::regrole as role
+        from pg_class cross join aclexplode(relacl)
+        where oid = 'noetl.event_before'::regclass and grantee not in (0, relowner)
+    loop
+        execute format('grant %s on noetl.event to %s', given.may, given.role);
+    end loop;
+end $$;
+
 create table noetl.event_other partition of noetl.event default;
 comment on table noetl.event_other is 'journals that no other partition takes: ids without a time, clocks that are wrong';
 
