@@ -10,10 +10,10 @@ class ServerConformance:
     """Servers say which formats they read, and leave partitions to others."""
 
     async def test_servers_know_each_other_and_those_that_have_gone(self, store: Store) -> None:
-        old, new = KnownServer("old", "0.3.0", 2, True), KnownServer("new", "0.4.0", 3, True)
-        assert await store.appear("old", "0.3.0", 2, LEASE_S) == [old]
-        assert sorted(await store.appear("new", "0.4.0", 3, LEASE_S)) == [new, old]
-        assert sorted(await store.appear("old", "0.3.0", 2, 0.0)) == [new, old._replace(live=False)]
+        old, new = KnownServer("old", "1.0", 2, True), KnownServer("new", "1.1", 3, True)
+        assert await store.appear("old", "1.0", 2, LEASE_S) == [old]
+        assert sorted(await store.appear("new", "1.1", 3, LEASE_S)) == [new, old]
+        assert sorted(await store.appear("old", "1.0", 2, 0.0)) == [new, old._replace(live=False)]
 
     async def test_a_partition_that_is_left_to_others_is_not_taken(self, store: Store) -> None:
         assert [lease.id for lease in await store.take_over("one", LEASE_S, 2, (), [0, 2])] == [1, 3]
