@@ -169,9 +169,9 @@ async def test_nothing_is_trimmed_while_a_partition_has_yet_to_catch_up_with_eve
     await run_many(stage)
     behind = stage.tables.partitions[partition_of("execution-0")]
     behind.tick, tick = 0, behind.tick
-    assert await trimmer_of(stage).trim() == 0
+    assert await (await trimmer_of(stage)).trim() == 0
     behind.tick = tick
-    assert await trimmer_of(stage).trim() > 0
+    assert await (await trimmer_of(stage)).trim() > 0
 
 
 async def test_a_living_execution_is_written_again_before_its_messages_go(stage: Stage) -> None:
