@@ -113,7 +113,7 @@ async def test_what_is_stored_while_a_postgres_catches_up_is_folded(stage: Stage
 
     stage.store.before_commit = store_request
     await stage.server()
-    await stage.ended(BESIDE)
+    assert (await stage.ended(BESIDE)).status == "completed"
 
 
 def lose_records(stage: Stage, monkeypatch: pytest.MonkeyPatch, after_position: int) -> None:

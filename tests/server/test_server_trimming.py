@@ -167,11 +167,12 @@ async def test_a_postgres_from_before_all_that_is_left_goes_on_once_an_operator_
 async def test_nothing_is_trimmed_while_a_partition_has_yet_to_catch_up_with_events(stage: Stage) -> None:
     """A checkpoint of its executions would hide the records that Postgres lacks."""
     await run_many(stage)
+    trimmer = await trimmer_of(stage)
     behind = stage.tables.partitions[partition_of("execution-0")]
     behind.tick, tick = 0, behind.tick
-    assert await (await trimmer_of(stage)).trim() == 0
+    assert await trimmer.trim() == 0
     behind.tick = tick
-    assert await (await trimmer_of(stage)).trim() > 0
+    assert await trimmer.trim() > 0
 
 
 async def test_a_living_execution_is_written_again_before_its_messages_go(stage: Stage) -> None:

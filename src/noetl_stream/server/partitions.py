@@ -155,7 +155,8 @@ class PartitionOwnership:
     async def reload(self) -> Sequence[PartitionLease]:
         """Forgets everything and reads this owner's leases again, after a failed tick. Until then they are renewed."""
         owned = await self._store.owned(self.owner)
-        await self._give_back([lease for lease in owned if lease.id in self._left])
+        if left := [lease for lease in owned if lease.id in self._left]:
+            await self._give_back(left)
         leases = await self._adopt([lease for lease in owned if lease.id not in self._left], instead=True)
         for lease in leases:
             if self.is_careful(lease.id):
