@@ -27,3 +27,9 @@ def test_an_execution_that_ends_after_its_poison_was_lost_with_the_tail_is_not_s
 def test_what_a_server_publishes_again_after_it_was_frozen_has_another_message_id_than_before() -> None:
     """It reads what others have committed meanwhile, and knows only of its own last tick."""
     assert not simulate(400658, ("readers break", "frozen at publish")).problems
+
+
+def test_a_start_that_is_set_aside_before_its_playbook_is_read_is_not_refused_when_it_comes_again() -> None:
+    """A server that had not read its journal took the start for another's, and its answer was written twice."""
+    faults = ("objects away", "reports unknown", "postgres away", "poison refused")
+    assert not simulate(400426, faults).problems
