@@ -7,7 +7,7 @@ from typing import Final, TypeGuard
 
 from noetl_stream.errors import PayloadRefused
 from noetl_stream.model import codec
-from noetl_stream.model.events import ClientRequest
+from noetl_stream.model.events import ClientRequest, ExecutionRequested
 from noetl_stream.model.ids import is_valid_id, partition_of
 from noetl_stream.model.messages import ReportedBody, Request
 from noetl_stream.model.status import Rejection
@@ -70,7 +70,7 @@ async def reject_unanswered(
         if not isinstance(body, Request):
             continue
         cached = executions.get(message.execution_id)
-        if cached is not None and cached.state is not None and cached.state.request_id == body.request_id:
+        if cached is not None and await _has_begun(body, cached, store):
             continue
         key = (body.execution_id, body.request_id)
         if key in answered or await store.request(*key):
@@ -122,6 +122,15 @@ async def _rejection(body: Request, cached: CachedExecution | None, store: Store
     if row is None:
         return Rejection("unknown_execution", f"{execution} does not exist")
     return Rejection("ended", f"{execution} has ended ({row.status})")
+
+
+async def _has_begun(body: Request, cached: CachedExecution, store: Store) -> bool:
+    """Whether this start has begun its execution, which answers it once its playbook is evaluated."""
+    if not cached.is_stub:
+        return cached.state is not None and cached.state.request_id == body.request_id
+    first = [] if _is_request(body) else await store.events_named(body.execution_id, ["execution.requested"], limit=1)
+    facts = [codec.decode_fact(event.data) for event in first]
+    return any(isinstance(fact, ExecutionRequested) and fact.request_id == body.request_id for fact in facts)
 
 
 def _is_request(body: ReportedBody) -> TypeGuard[Request]:
