@@ -45,6 +45,14 @@ def new_id() -> str:
 def run_async(work: Coroutine[Any, Any, Value]) -> Value:
     """Runs ``work``, on uvloop except on Windows; SIGTERM and SIGHUP cancel it as Ctrl-C does."""
     gc.freeze()  # what was imported so far stays until the end: no collection needs to look at it
+    try:
+        return _run(work)
+    finally:
+        if "duckdb" in sys.modules:  # its binding calls leaked what is frozen when the interpreter ends, and prints it
+            gc.unfreeze()
+
+
+def _run(work: Coroutine[Any, Any, Value]) -> Value:
     if sys.platform == "win32":
         return asyncio.run(work)
     import uvloop
