@@ -20,7 +20,7 @@ pytestmark = pytest.mark.xdist_group("own_stacks")
 
 PROGRAM = Path(__file__).parent / "crashing_program.py"
 PATIENCE_S = 300.0
-"""When something is stuck: 20 times as long as a point takes on two busy cores."""
+"""Then something is stuck: a point takes six seconds on two cores."""
 
 LOG_SHOWN = 3_000
 """Characters of the log of a process that does not come to its point."""

@@ -18,7 +18,7 @@ from noetl_stream.errors import Fenced, OutcomeUnknown
 from noetl_stream.model.messages import Report
 from noetl_stream.server import server as server_module
 from noetl_stream.server.commit import Committer
-from noetl_stream.server.execution_cache import ExecutionCache
+from noetl_stream.server.execution_cache import ExecutionCache, OwedCommand
 from noetl_stream.server.housekeeping import PartitionAssignment
 from noetl_stream.server.inputs import ServerInputs
 from noetl_stream.server.publications import Publications
