@@ -7,7 +7,7 @@ numbers. It must not be too high, or messages would be passed over. So it is set
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Final, NamedTuple
 
 from noetl_stream.errors import Conflict, StreamLost
@@ -111,14 +111,16 @@ async def reconcile_cursors(log: EventLog, cursors: Cursors) -> list[Repair]:
     return repairs
 
 
-async def behind_events(log: EventLog, store: Store) -> list[tuple[PartitionView, int]]:
-    """The partitions of which EVENTS holds a record of a tick that Postgres has not committed, each with that tick.
-    Servers may run meanwhile. Errors: as of :func:`last_record`.
+async def behind_events(
+    log: EventLog, store: Store, partitions: Collection[int] = range(PARTITIONS)
+) -> list[tuple[PartitionView, int]]:
+    """Those of the partitions of which EVENTS holds a record of a tick that Postgres has not committed, each with that
+    tick. Servers may run meanwhile. Errors: as of :func:`last_record`.
     """
     # A record is published after its commit, so Postgres must be as far as the records that are read before it.
-    records = await asyncio.gather(*(last_record(log, partition) for partition in range(PARTITIONS)))
-    ticks = [record.tick if record is not None else 0 for record in records]
-    return [(view, ticks[view.id]) for view in await store.read_partitions() if ticks[view.id] > view.tick]
+    records = await asyncio.gather(*(last_record(log, partition) for partition in partitions))
+    ticks = {id: record.tick for id, record in zip(partitions, records, strict=True) if record is not None}
+    return [(view, ticks[view.id]) for view in await store.read_partitions(ticks) if ticks[view.id] > view.tick]
 
 
 async def last_record(log: EventLog, partition: int) -> JournalRecord | None:
