@@ -56,18 +56,24 @@ async def lost_cursors(log: EventLog, cursors: Iterable[Cursor], extent: StreamE
 
 async def repairs_of(log: EventLog, lost: Sequence[Cursor], extent: StreamExtent) -> list[Repair]:
     """Sets each cursor that is lost back to the last message that its partition is sure to have folded, and says which
-    records are lost with those above it. Errors: as of :func:`lost_cursors`.
+    records may be lost with those above it. Records that are under way at once are stored in any order: a tick is sure
+    to be recorded if one as late has a record that was stored a minute before whatever may be lost. Errors: as of
+    :func:`lost_cursors`.
     """
-    kept: dict[tuple[int, int], tuple[int, int]] = {}
+    kept: dict[tuple[int, int], tuple[int, int, int]] = {}
     for cursor in lost:
         place = (cursor.last_seq, cursor.last_ms)
         if place not in kept:
             high, before_ms = min(extent.last, cursor.last_seq), cursor.last_ms - MARGIN_MS
-            kept[place] = await newest_before(log, extent.first, high, before_ms)
+            last_seq, last_ms = await newest_before(log, extent.first, high, before_ms)
+            next_ms = await log.stored_at(last_seq + 1)
+            held_ms = next_ms if next_ms is not None and next_ms <= cursor.last_ms else last_ms
+            recorded_through, _ = await newest_before(log, extent.first, last_seq, held_ms - MARGIN_MS)
+            kept[place] = last_seq, last_ms, recorded_through
 
     async def repair(cursor: Cursor) -> Repair:
-        last_seq, last_ms = kept[cursor.last_seq, cursor.last_ms]
-        recorded = await _last_record_through(log, cursor.partition, last_seq)
+        last_seq, last_ms, recorded_through = kept[cursor.last_seq, cursor.last_ms]
+        recorded = await _last_record_through(log, cursor.partition, recorded_through)
         published_tick = min(cursor.published_tick, recorded.tick if recorded is not None else 0)
         return Repair(cursor.partition, cursor.last_seq, last_seq, last_ms, published_tick)
 

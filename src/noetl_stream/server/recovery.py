@@ -100,17 +100,20 @@ class Recovery:
             rows = await self._store.entries(execution_id, first)
             stamp = Stamp(lease.id, lease.tick, lease.epoch, self._parts.owner, self._parts.formats.writes, again=True)
             parts = (part for row in rows for part in in_full(row))
-            self._publish({}, list(messages_of(execution_id, parts, lease.last_seq, stamp)))
+            records = list(messages_of(execution_id, parts, lease.last_seq, stamp))
+            self._publish({lease.id: recorded[lease.id]}, records)
             while self._parts.publications.is_full:
                 await self._parts.publications.drain(self._parts.times.housekeeping_s)
         if grown:
-            log.warning("publishing records of %d executions again: EVENTS may lack them", len(grown))
+            log.info("publishing records of %d executions again: EVENTS may lack them", len(grown))
             self._publish({id: lease.tick for id, lease in owed.items()}, ())
 
     async def _recorded_ticks(
         self, leases: Collection[PartitionLease], last: Mapping[int, JournalRecord | None]
     ) -> dict[int, int]:
-        """Per partition, the tick up to which EVENTS has the records: all that is published, unless a tail is lost."""
+        """Per partition, the tick up to which EVENTS has the records: all that is published, unless some are lost that
+        were stored below the cursor.
+        """
         published = self._committer.published({lease.id for lease in leases})
         ticks = {id: record.tick if record is not None else 0 for id, record in last.items()}
         if bare := [id for id, tick in published.items() if tick and last[id] is None]:
@@ -127,6 +130,7 @@ class Recovery:
         published = self._committer.published(recorded)
         lowered = {id: tick for id, tick in recorded.items() if tick < published[id]}
         if lowered:
+            log.warning("EVENTS lacks records of %d partitions that were stored", len(lowered))
             self._parts.publications.forget(lowered)
             self._parts.ownership.lower_published(lowered)
             await self._committer.write(PendingTick(), self._committer.cursors(lowered))
