@@ -17,6 +17,7 @@ from noetl_stream.model.events import CtxPatched
 from noetl_stream.model.ids import PARTITIONS, partition_of
 from noetl_stream.ports.event_log import DecidedMessage
 from noetl_stream.ports.store import Tick
+from noetl_stream.server import recovery
 from noetl_stream.server.lost_stream import MARGIN_MS
 from noetl_stream.server.rebuild import rebuild
 from noetl_stream.server.server import Server
@@ -114,6 +115,30 @@ async def test_what_is_stored_while_a_postgres_catches_up_is_folded(stage: Stage
     stage.store.before_commit = store_request
     await stage.server()
     assert (await stage.ended(BESIDE)).status == "completed"
+
+
+async def test_a_server_that_dies_as_it_catches_up_leaves_the_rest_to_the_next(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recovery, "TICK_BYTES", 0)
+    empty = stage.store.real.dump()
+    for execution_id in [EXECUTION, BESIDE]:
+        await stage.request(execution_id, execution_id, ONE_STEP)
+    _, host, _ = stage.start_server()
+    await stage.until(lambda: len(stage.tables.executions) == 2)
+    await stage.pass_time(2)
+    host.kill()
+    put_back(stage, empty)
+    _, second, _ = stage.start_server()
+    stage.store.after_commit = lambda tick: second.kill() if tick.entries else None
+    await stage.until(lambda: stage.tables.executions)
+    stage.store.after_commit = lambda tick: None
+    stage.expire(*range(PARTITIONS))
+    await stage.server()
+    await stage.pass_time(5)
+    assert await stage.rebuilt_differences() == []
+    decided = [one.message_id for one in stage.broker.event_log.stored if not one.is_input]
+    assert [one.endswith(".again") for one in decided] == [False, False, True, True], "nothing is decided anew"
 
 
 def lose_records(stage: Stage, monkeypatch: pytest.MonkeyPatch, after_position: int) -> None:

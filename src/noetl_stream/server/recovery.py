@@ -33,7 +33,7 @@ from noetl_stream.server.tick import Input, PendingTick, refused
 log = logging.getLogger(__name__)
 
 TICK_BYTES: Final = 2 * 1024 * 1024
-"""A tick of what is restored ends with the entry that exceeds this."""
+"""A tick of what is restored ends with the entry that exceeds this, while enough ticks are left."""
 
 UNKNOWN_ANSWER: Final = Rejection(
     "answer_lost", "the request changed nothing; its answer was lost with the state of Postgres that held it"
@@ -142,7 +142,7 @@ class Recovery:
         messages = await read_partition(self._log, lease.id, lease.last_seq)
         recorded = RecordedPartition(messages, lease.tick)
         is_owed = bool(await self._store.grown({lease.id: lease.published_tick}))
-        restoring = _Restoring(self._parts, self._committer, lease.id)
+        restoring = _Restoring(self._parts, self._committer, lease.id, recorded.tick - lease.tick)
         for execution_id, execution in recorded.executions.items():
             self._leases.note_contact()
             await restoring.restore(execution_id, execution)
@@ -168,14 +168,19 @@ class Recovery:
 
 
 class _Restoring:
-    """Writes the entries of one partition's executions as they stand, in ticks of its owner."""
+    """Writes the entries of one partition's executions as they stand, in ticks of its owner.
 
-    def __init__(self, parts: ServerParts, committer: Committer, partition: int) -> None:
+    Args:
+        ticks: How many ticks it may take: before the last, the partition is still behind EVENTS for a successor.
+    """
+
+    def __init__(self, parts: ServerParts, committer: Committer, partition: int, ticks: int) -> None:
         self._executions = parts.executions
         self._plans = parts.plans
         self._store = parts.ports.store
         self._committer = committer
         self._partition = partition
+        self._ticks_left = ticks
         self._tick = PendingTick()
         self._bytes = 0
         self.restored = Restored()
@@ -193,7 +198,7 @@ class _Restoring:
             if cached is None or not self._add(cached, execution_id, entry):
                 break
             count += 1
-            if self._bytes > TICK_BYTES:
+            if self._bytes > TICK_BYTES and self._ticks_left > 1:
                 await self.flush()
         requests = [body for body in recorded.passed_over() if isinstance(body.fact, ClientRequest)]
         self._answer_passed_over(requests)
@@ -206,6 +211,7 @@ class _Restoring:
         tick.requests = [row for row in tick.requests if (row.execution_id, row.request_id) not in known]
         if tick.segments or tick.requests:
             await self._committer.write(tick, self._committer.cursors({self._partition}))
+            self._ticks_left -= 1
         for execution_id, (state, _, _) in tick.touched.items():
             if state.ended:
                 self._executions.end(execution_id)
