@@ -130,7 +130,7 @@ class Recovery:
         published = self._committer.published(recorded)
         lowered = {id: tick for id, tick in recorded.items() if tick < published[id]}
         if lowered:
-            log.warning("EVENTS lacks records of %d partitions that were stored", len(lowered))
+            log.warning("EVENTS may have lost records of %d partitions that were stored", len(lowered))
             self._parts.publications.forget(lowered)
             self._parts.ownership.lower_published(lowered)
             await self._committer.write(PendingTick(), self._committer.cursors(lowered))
