@@ -19,7 +19,7 @@ from noetl_stream.model.status import Rejection
 from noetl_stream.playbook.plan import Plan
 from noetl_stream.ports.cursors import Repair
 from noetl_stream.ports.event_log import DecidedMessage
-from noetl_stream.ports.store import PartitionLease
+from noetl_stream.ports.store import PartitionLease, StoredEntry
 from noetl_stream.server.commit import Committer
 from noetl_stream.server.execution_cache import CachedExecution
 from noetl_stream.server.fold import IN_NO_JOURNAL
@@ -34,6 +34,9 @@ log = logging.getLogger(__name__)
 
 TICK_BYTES: Final = 2 * 1024 * 1024
 """A tick of what is restored ends with the entry that exceeds this, while enough ticks are left."""
+
+JOURNALS_AT_ONCE: Final = 50
+"""How many executions' entries are read at once, to be published again."""
 
 UNKNOWN_ANSWER: Final = Rejection(
     "answer_lost", "the request changed nothing; its answer was lost with the state of Postgres that held it"
@@ -94,19 +97,25 @@ class Recovery:
         owed = {lease.id: lease for lease in leases if recorded[lease.id] < lease.tick}
         grown = await self._store.grown({id: recorded[id] for id in owed}) if owed else {}
         await self._lower({id: recorded[id] for id in map(partition_of, grown)})
-        for execution_id, first in grown.items():
+        ids = list(grown)
+        for at in range(0, len(ids), JOURNALS_AT_ONCE):
             self._leases.note_contact()
-            lease = owed[partition_of(execution_id)]
-            rows = await self._store.entries(execution_id, first)
-            stamp = Stamp(lease.id, lease.tick, lease.epoch, self._parts.owner, self._parts.formats.writes, again=True)
-            parts = (part for row in rows for part in in_full(row))
-            records = list(messages_of(execution_id, parts, lease.last_seq, stamp))
-            self._publish({lease.id: recorded[lease.id]}, records)
+            journals = await self._store.journals({id: grown[id] - 1 for id in ids[at : at + JOURNALS_AT_ONCE]})
+            for execution_id, rows in journals.items():
+                lease = owed[partition_of(execution_id)]
+                self._publish({lease.id: recorded[lease.id]}, self._records_again(lease, execution_id, rows))
             while self._parts.publications.is_full:
                 await self._parts.publications.drain(self._parts.times.housekeeping_s)
         if grown:
             log.info("publishing records of %d executions again: EVENTS may lack them", len(grown))
             self._publish({id: lease.tick for id, lease in owed.items()}, ())
+
+    def _records_again(
+        self, lease: PartitionLease, execution_id: str, rows: Sequence[StoredEntry]
+    ) -> Sequence[DecidedMessage]:
+        stamp = Stamp(lease.id, lease.tick, lease.epoch, self._parts.owner, self._parts.formats.writes, again=True)
+        parts = (part for row in rows for part in in_full(row))
+        return list(messages_of(execution_id, parts, lease.last_seq, stamp))
 
     async def _recorded_ticks(
         self, leases: Collection[PartitionLease], last: Mapping[int, JournalRecord | None]
