@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import socket
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Final, Literal
@@ -42,11 +43,13 @@ end_with_parent_option = click.option(
 
 def _begin_when_told(_context: click.Context, _option: click.Parameter, given: bool) -> None:
     if given:
-        import noetl_stream.background  # noqa: F401  while a command checks its playbook
         from noetl_stream.local.background import await_start
-        from noetl_stream.wiring import load
 
-        load("server")
+        with suppress(Exception):  # what fails to load fails again once there is a log
+            import noetl_stream.background  # noqa: F401  while a command checks its playbook
+            from noetl_stream.wiring import load
+
+            load("server")
         await_start()
 
 
