@@ -55,6 +55,15 @@ def test_a_server_loads_while_a_playbook_is_checked_and_ends_when_that_is_refuse
     assert not fresh_home.exists()
 
 
+def test_a_log_that_cannot_be_written_is_named(fresh_home: Path, one_step: Path) -> None:
+    (fresh_home / "background.log").mkdir(parents=True)
+    found = noetl("run", one_step, "--home", fresh_home)
+    assert found.returncode != 0
+    assert found.stderr == (
+        f"noetl-stream: cannot start the background server: {fresh_home / 'background.log'}: Is a directory\n"
+    )
+
+
 @pytest.mark.verify
 def test_two_runs_at_once_share_a_new_home_and_both_leave_it(fresh_home: Path, one_step: Path) -> None:
     runs = [start("run", one_step, "--home", fresh_home, "--timeout", "40") for _ in range(2)]

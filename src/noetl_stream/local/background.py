@@ -1,4 +1,4 @@
-"""The process that `run` starts when no server answers, as ``run`` sees it; what it does is in ``background``."""
+"""The process that ``run`` starts when no server answers, as ``run`` sees it; what it does is in ``background``."""
 
 from __future__ import annotations
 
@@ -91,6 +91,7 @@ class Background:
         self._is_waiting = False
         assert self._process is not None
         assert self._process.stdin is not None
+        os.close(_opened(output))  # what is wrong with it is said here
         with contextlib.suppress(BrokenPipeError):  # it has ended: the next start says so
             self._process.stdin.write(os.fsencode(output) + b"\n")
             self._process.stdin.close()
@@ -134,4 +135,7 @@ def _home_option(home: Path) -> list[str]:
 
 
 def _opened(output: Path) -> int:
-    return os.open(output, os.O_WRONLY | os.O_APPEND | os.O_CREAT, PRIVATE_FILE_MODE)
+    try:
+        return os.open(output, os.O_WRONLY | os.O_APPEND | os.O_CREAT, PRIVATE_FILE_MODE)
+    except OSError as error:
+        raise LocalStackError(f"cannot start the background server: {output}: {error.strerror}") from None
