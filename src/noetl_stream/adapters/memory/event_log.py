@@ -128,9 +128,9 @@ class MemoryEventLog:
 
     def _publish_held(self, named: Callable[[int, str], str], messages: Sequence[DecidedMessage]) -> Awaitable[None]:
         def store() -> None:
-            for partition, execution_id, message_id, body in messages:
-                subject = named(partition, execution_id)
-                self._store(subject, partition, execution_id, message_id, body, is_input=False)
+            for one in messages:
+                subject = named(one.partition, one.execution_id)
+                self._store(subject, one.partition, one.execution_id, one.message_id, one.body, is_input=False)
 
         return self._line.hold(store)
 
