@@ -11,12 +11,15 @@ import sys
 from collections.abc import AsyncIterator, Sequence
 
 import pytest
-from aiohttp import ClientSession
+from aiohttp import ClientConnectorError, ClientSession
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics
 from prometheus_client.parser import text_string_to_metric_families as prometheus
 
+from noetl_stream.concurrency import end_tasks
 from noetl_stream.errors import UsageError
+from noetl_stream.hosting import StackAccess, host_worker
 from noetl_stream.local.processes import choose_port
+from noetl_stream.settings.environment import Settings
 from noetl_stream.settings.status import StatusAddress, read_status_address
 from noetl_stream.telemetry import status
 from noetl_stream.telemetry.measures import Durations, Metric, Reading
@@ -66,6 +69,24 @@ async def test_a_role_that_starts_lives_and_is_not_ready_and_says_why() -> None:
             assert (await ready.json())["missing"] == ["the worker is starting: it is not connected yet"]
         async with client.get("/metrics") as measured:
             assert 'noetl_build_info{role="worker",version="' in await measured.text()
+
+
+async def test_a_process_answers_before_it_is_connected() -> None:
+    address = StatusAddress("127.0.0.1", choose_port())
+    settings = Settings(nats_url=f"nats://127.0.0.1:{choose_port()}", status_address=address)
+    hosting = asyncio.create_task(host_worker(StackAccess(settings, None), "default", 1))
+    async with ClientSession(f"http://127.0.0.1:{address.port}") as client:
+        assert await answered(client, "/readyz") == 503
+        assert await answered(client, "/livez") == 200
+    await end_tasks([hosting])
+
+
+async def answered(client: ClientSession, path: str) -> int:
+    """The status of the answer, once somebody listens."""
+    while True:
+        with contextlib.suppress(ClientConnectorError):
+            async with client.get(path) as answer:
+                return answer.status
 
 
 async def test_a_role_that_runs_is_asked_each_time() -> None:
