@@ -23,7 +23,7 @@ from noetl_stream.settings.environment import Settings
 from noetl_stream.settings.status import StatusAddress, read_status_address
 from noetl_stream.telemetry import status
 from noetl_stream.telemetry.measures import Durations, Metric, Reading
-from noetl_stream.telemetry.status import Status, open_status
+from noetl_stream.telemetry.status import StatusAnswers, open_status
 
 TASKS = Metric("histogram", "noetl_test_task_duration_seconds", "Tasks.", ("kind",))
 DONE = Metric("counter", "noetl_test_done", "Done.")
@@ -51,7 +51,7 @@ class Puppet:
 
 
 @contextlib.asynccontextmanager
-async def opened() -> AsyncIterator[tuple[Status, ClientSession, int]]:
+async def opened() -> AsyncIterator[tuple[StatusAnswers, ClientSession, int]]:
     port = choose_port()
     async with (
         open_status("127.0.0.1", port, "worker") as answering,

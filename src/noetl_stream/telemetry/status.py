@@ -36,7 +36,7 @@ MAX_HEADERS: Final = 64
 BACKLOG: Final = 32
 
 
-class Starting:
+class _Starting:
     """A role that does not run yet."""
 
     def __init__(self, role: str) -> None:
@@ -52,12 +52,12 @@ class Starting:
         return ()
 
 
-class Status:
-    """What is answered for a role: :class:`Starting` until :meth:`attach`."""
+class StatusAnswers:
+    """What is answered for a role: not ready until :meth:`attach`."""
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._role: Role = Starting(name)
+        self._role: Role = _Starting(name)
         self._parts: Sequence[Measured] = ()
         self._scrapes: SharedLoads[str, Sequence[Reading]] = SharedLoads()
 
@@ -87,7 +87,7 @@ class Status:
 
 
 @asynccontextmanager
-async def open_status(host: str, port: int, role: str) -> AsyncIterator[Status]:
+async def open_status(host: str, port: int, role: str) -> AsyncIterator[StatusAnswers]:
     """Answers at this address until the end of the block.
 
     Args:
@@ -97,7 +97,7 @@ async def open_status(host: str, port: int, role: str) -> AsyncIterator[Status]:
     Raises:
         UsageError: it cannot listen there.
     """
-    status = Status(role)
+    status = StatusAnswers(role)
     manager = web.Server(status.answer)
     connections: dict[StatusConnection, None] = {}
     loop = asyncio.get_running_loop()
