@@ -214,7 +214,9 @@ async def run_server(server: Server, nats: NatsConnection, ending: asyncio.Event
     log.info("server stopped")
 
 
-async def run_worker(hosted: wiring.HostedWorker, nats: NatsConnection, opened: Callable[[], object]) -> None:
+async def run_worker(
+    hosted: wiring.HostedWorker, nats: NatsConnection, opened: Callable[[], object] = lambda: None
+) -> None:
     """Runs a worker until a signal, or the end of its connection; then it drains.
 
     Args:
