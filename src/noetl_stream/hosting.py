@@ -8,11 +8,11 @@ import signal
 import socket
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
-from noetl_stream import wiring
+from noetl_stream import __version__, wiring
 from noetl_stream.adapters.postgres.migrate import schema_digest
 from noetl_stream.concurrency import end_tasks, first_done
 from noetl_stream.endpoint import Endpoint
@@ -20,12 +20,14 @@ from noetl_stream.errors import NotReady
 from noetl_stream.local.processes import LOOPBACK
 from noetl_stream.local.stack import EmbeddedStack
 from noetl_stream.model.limits import operator_limits
-from noetl_stream.ports.permissions import ADMIN, GATEWAY, SERVER, worker_identity
+from noetl_stream.ports.permissions import ADMIN, GATEWAY, SERVER, WORKER, worker_identity
 from noetl_stream.settings.environment import Settings
 
 if TYPE_CHECKING:
     from noetl_stream.adapters.nats.connection import NatsConnection
+    from noetl_stream.gateway.gateway import Gateway
     from noetl_stream.server.server import Server
+    from noetl_stream.telemetry.measures import Measured, Role
 
 log = logging.getLogger(__name__)
 
@@ -181,6 +183,20 @@ def on_termination(act: Callable[[], object]) -> None:
             loop.add_signal_handler(number, act)
 
 
+def say_start(role: str, settings: Settings, endpoint: Endpoint, **more: object) -> None:
+    """Logs what runs here, and with which settings; once it does, so that a user's mistake is one line alone."""
+    from noetl_stream.adapters.nats.connection import redacted  # roles alone need it
+
+    about = {
+        "version": __version__,
+        "nats": redacted(endpoint.nats_url),
+        "home": str(settings.home) if settings.nats_url is None else None,
+        "status_address": settings.status_address and "{}:{}".format(*settings.status_address),
+        **more,
+    }
+    log.info("%s starts", role, extra={name: value for name, value in about.items() if value is not None})
+
+
 async def run_server(server: Server, nats: NatsConnection, ending: asyncio.Event) -> None:
     """Runs a server until ``ending``, a signal, or the end of its connection; then it releases its partitions.
 
@@ -190,14 +206,21 @@ async def run_server(server: Server, nats: NatsConnection, ending: asyncio.Event
     on_termination(ending.set)
     nats.on_ended(ending.set)
     running = asyncio.create_task(server.run())
-    await first_done([running], ending.wait())
+    if not await first_done([running], ending.wait()):
+        log.info("server stops", extra={"partitions": len(server.ownership)})
     server.stop()
     await running
     _check_open(nats)
+    log.info("server stopped")
 
 
-async def run_worker(hosted: wiring.HostedWorker, nats: NatsConnection) -> None:
+async def run_worker(
+    hosted: wiring.HostedWorker, nats: NatsConnection, opened: Callable[[], object] = lambda: None
+) -> None:
     """Runs a worker until a signal, or the end of its connection; then it drains.
+
+    Args:
+        opened: Called when it takes commands.
 
     Raises:
         NoetlError: The error that ended it.
@@ -205,13 +228,19 @@ async def run_worker(hosted: wiring.HostedWorker, nats: NatsConnection) -> None:
     ending = asyncio.Event()
     on_termination(ending.set)
     nats.on_ended(ending.set)
-    running = asyncio.create_task(hosted.worker.run())
-    await first_done([running], ending.wait())
+    running, ended = asyncio.create_task(hosted.worker.run()), asyncio.create_task(ending.wait())
+    if not await first_done([running, ended], hosted.worker.opened.wait()):
+        opened()
+    await asyncio.wait([running, ended], return_when=asyncio.FIRST_COMPLETED)
+    ended.cancel()
+    if not running.done():
+        log.info("worker drains", extra={"running": hosted.worker.running})
     hosted.worker.drain()
     await asyncio.wait([running])
     await hosted.close()
     await running
     _check_open(nats)
+    log.info("worker stopped")
 
 
 def _check_open(nats: NatsConnection) -> None:
@@ -220,22 +249,54 @@ def _check_open(nats: NatsConnection) -> None:
         raise nats.unreachable("the connection was closed")
 
 
+class AttachRole(Protocol):
+    """Lets probes and scrapes ask a role that runs, and those of its parts that measure something."""
+
+    def __call__(self, role: Role, *parts: Measured) -> None: ...
+
+
+@asynccontextmanager
+async def status_of(settings: Settings, role: str) -> AsyncIterator[AttachRole]:
+    """Answers at the status address, if there is one: the role is not ready until it is attached.
+
+    Raises:
+        UsageError: it cannot listen there.
+    """
+    if settings.status_address is None:
+        yield lambda role, *parts: None
+        return
+    from noetl_stream.telemetry.status import open_status  # needs HTTP and Prometheus
+
+    async with open_status(*settings.status_address, role) as status:
+        yield status.attach
+
+
 async def host_server(stack: StackAccess) -> None:
     """Connects, runs a server until a signal, and closes."""
-    async with connected_to(stack, "noetl-server", SERVER, nats_wait_s=wiring.ROLE_WAIT_S) as connected:
+    endpoint = stack.endpoint_of(SERVER)
+    async with (
+        status_of(stack.settings, SERVER) as attach,
+        connected_to(stack, "noetl-server", SERVER, nats_wait_s=wiring.ROLE_WAIT_S) as connected,
+    ):
         await warn_of_excess_rights(connected, SERVER)
-        server = wiring.make_server(connected, stack.endpoint_of(SERVER))
+        server = wiring.make_server(connected, endpoint)
+        attach(wiring.server_status(server, connected), connected.opened)
+        say_start(SERVER, stack.settings, endpoint, max_state_bytes=endpoint.max_state_bytes)
         await run_server(server, connected.nats, asyncio.Event())
 
 
 async def host_worker(stack: StackAccess, pool: str, slots: int) -> None:
     """Connects to NATS, runs a worker until a signal, and closes."""
-    endpoint = stack.endpoint_of(worker_identity(pool))
-    ports = await wiring.connect_to_nats(endpoint, name="noetl-worker", nats_wait_s=wiring.ROLE_WAIT_S)
-    try:
-        await run_worker(wiring.make_worker(ports, endpoint, pool=pool, slots=slots), ports.nats)
-    finally:
-        await ports.close()
+    endpoint, settings = stack.endpoint_of(worker_identity(pool)), stack.settings
+    about = {"pool": pool, "slots": slots, "isolation": settings.isolation}
+    async with status_of(settings, WORKER) as attach:
+        ports = await wiring.connect_to_nats(endpoint, name="noetl-worker", nats_wait_s=wiring.ROLE_WAIT_S)
+        try:
+            hosted = wiring.make_worker(ports, endpoint, pool=pool, slots=slots)
+            attach(wiring.worker_status(hosted.worker, ports), ports)
+            await run_worker(hosted, ports.nats, lambda: say_start(WORKER, settings, endpoint, **about))
+        finally:
+            await ports.close()
 
 
 async def warn_of_excess_rights(connected: wiring.Connected, identity: str) -> None:
@@ -268,11 +329,15 @@ async def host_gateway(
         echo: Shows the link with which a browser signs in, if the stack is embedded.
     """
     host, port = listening_on
-    async with connected_to(stack, "noetl-gateway", nats_wait_s=wiring.ROLE_WAIT_S) as connected:
+    async with (
+        status_of(settings, GATEWAY) as attach,
+        connected_to(stack, "noetl-gateway", nats_wait_s=wiring.ROLE_WAIT_S) as connected,
+    ):
         await warn_of_excess_rights(connected, GATEWAY)
         token = await local_token(stack, connected)
         async with wiring.open_gateway(connected, stack.endpoint, settings, host) as gateway:
-            on_termination(gateway.stop)
+            attach(gateway.status, connected.opened)
+            on_termination(lambda: _stop(gateway))
             connected.nats.on_ended(gateway.stop)
             listening: asyncio.Future[str] = asyncio.get_running_loop().create_future()
             inviting = asyncio.create_task(_invite(stack, connected, listening, token, echo))
@@ -281,6 +346,12 @@ async def host_gateway(
             finally:
                 await end_tasks([inviting])
         _check_open(connected.nats)
+        log.info("gateway stopped")
+
+
+def _stop(gateway: Gateway) -> None:
+    log.info("gateway stops", extra={"requests": gateway.pressure.requests.under_way})
+    gateway.stop()
 
 
 async def local_token(stack: StackAccess, connected: wiring.Connected) -> str | None:
@@ -299,8 +370,9 @@ async def _invite(
     token: str | None,
     echo: Callable[[str], object],
 ) -> None:
-    """Lets commands find the gateway, and shows the link for browsers; until it is cancelled."""
+    """Says that it listens, lets commands find it, and shows the link for browsers; until it is cancelled."""
     url = await listening
+    say_start(GATEWAY, stack.settings, stack.endpoint)
     if stack.embedded is None or token is None:
         return
     from noetl_stream.adapters.gateway.sign_in import sign_in_link  # only gateways need an HTTP client
