@@ -16,6 +16,7 @@ from noetl_stream.errors import NotReady, StoreMissing
 from noetl_stream.model.ids import PARTITIONS
 from noetl_stream.model.messages import FORMAT
 from noetl_stream.ports.subjects import COMMANDS, EVENTS, FENCES, LOGS, RESULTS, RESULTS_BUCKET
+from noetl_stream.ports.task_logs import MAX_LOG_MESSAGE_BYTES
 
 DUPLICATE_WINDOW_S: Final = 120
 
@@ -88,12 +89,12 @@ def wanted_streams(partitions: int) -> dict[str, dict[str, Any]]:
             "allow_rollup_hdrs": True,
             "allow_direct": True,
         },
-        LOGS: {"subjects": ["noetl.logs.>"], "retention": "limits", "discard": "old"},
+        LOGS: {"subjects": ["noetl.logs.>"], "retention": "limits", "discard": "old", "allow_direct": True},
     }
 
 
 BOUNDS: Final[Mapping[str, Mapping[str, int]]] = {
-    LOGS: {"max_bytes": 1 << 30, "max_age": 7 * 24 * 3600 * NANOSECONDS, "max_msg_size": 64 * 1024}
+    LOGS: {"max_bytes": 1 << 30, "max_age": 7 * 24 * 3600 * NANOSECONDS, "max_msg_size": MAX_LOG_MESSAGE_BYTES}
 }
 """Settings of new streams that the operator may change later."""
 

@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple, cast
 
 import msgspec
 
-from noetl_stream.tools.child_process import CapturedOutput
+from noetl_stream.tools.child_process import CapturedOutput, Heard, unheard
 from noetl_stream.tools.children.launcher import ChildProcess, Launcher
 from noetl_stream.tools.children.messages import HEADER_BYTES
 from noetl_stream.tools.python.child import MAX_OUTPUT_BYTES
@@ -38,11 +38,13 @@ class PythonJob(NamedTuple):
     Attributes:
         fields: Its fields as JSON, which begins with ``{`` and is not empty.
         domain: Children are shared only by jobs with the same text; ``None``: not at all.
+        heard: Gets the output as it comes.
     """
 
     fields: bytes
     max_result_bytes: int
     domain: str | None
+    heard: Heard
 
 
 class PythonAnswer(NamedTuple):
@@ -182,11 +184,16 @@ class Child(asyncio.Protocol):
         frame = b'{"number":"%b",%b' % (number.encode(), job.fields[1:])
         self._max_answer_bytes = job.max_result_bytes + _MAX_ERROR_BYTES
         self._answer = asyncio.get_running_loop().create_future()
+        self._output.heard = job.heard
         if self.has_ended:
             self._answer.set_result(None)
         else:
             self._transport.write(len(frame).to_bytes(HEADER_BYTES, "big") + frame)
-        answer = await self._answer
+        try:
+            answer = await self._answer
+        finally:
+            self._output.drain()
+            self._output.heard = unheard
         if answer is None:
             raise ChildDied(await self.process.exit_code, self._output.take()[0])
         self._answer = None
