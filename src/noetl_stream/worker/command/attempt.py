@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import msgspec
 
@@ -37,15 +37,6 @@ from noetl_stream.worker.task_logs.step_log import StepLog, TaskLog
 log = logging.getLogger(__name__)
 
 
-class _Attempt(NamedTuple):
-    """What the calls of one attempt share. ``current``: the asyncio task that it runs in."""
-
-    action: RunTask
-    secrets: TaskSecrets
-    write: Write
-    current: asyncio.Task[Any]
-
-
 class Attempts:
     """Runs tasks of one step run, one attempt per call. ``log`` is that of the run."""
 
@@ -69,7 +60,7 @@ class Attempts:
         self._asker = asker
         self._why_stopped = why_stopped
         self._secrets = RunSecrets(dependencies.keychain, scope.keychain, asker)
-        self.log = StepLog(dependencies.log_publisher, command, lambda: self._secrets.used)
+        self.log = StepLog(dependencies.log_publisher, command, self._secrets)
 
     async def run(self, action: RunTask, current: asyncio.Task[Any]) -> Outcome | Wait:
         """The outcome of one attempt, or what it waits for, within the asyncio task ``current``. Cancelling it cancels
@@ -80,39 +71,37 @@ class Attempts:
             answer = await self._answered(task, action.answer)
             return self._with_meta(answer, progress, clock.now_ms(), 0.0)
         began_ms, began_s = clock.now_ms(), clock.monotonic_s()
-        log = self.log.task(action, began_ms, began_s)
+        secrets = TaskSecrets(self._secrets, self._scope.opened(progress))
+        log = TaskLog(self.log, action, began_ms, began_s)
         try:
-            outcome = await self._outcome(action, current, log)
+            try:
+                inputs = (
+                    render(task.inputs, NOTHING_SEEN)
+                    if task.inputs.is_constant
+                    else await self._inputs(action, secrets)
+                )
+                if task.kind in SUSPENDING_KINDS:
+                    secrets.check_unread(task.kind)
+                    return await self._wait(task, inputs, action.iteration.path)
+                calling = self._called(action, inputs, secrets, log.write, current)
+                total_s = task.timeouts.total
+                result = await (calling if total_s is None else _within(total_s, task, calling))
+            except (ExpressionError, ReferenceUnavailable) as error:
+                kind = error.kind if isinstance(error, ReferenceUnavailable) else "expression_error"
+                outcome = await self._failed(ToolFailure.of(kind, f"the inputs of task {task.label}: {error}"))
+            except ToolFailure as failure:
+                outcome = await self._failed(failure)
+            else:
+                outcome = await self._done(task, result)
+            outcome = self._with_meta(outcome, progress, began_ms, clock.monotonic_s() - began_s)
+            if outcome.error is not None or log.has_begun:
+                log.ended(outcome)
         except BaseException:
             log.stopped(self._why_stopped() or "stopped: its loop goes no further")
             raise
-        if isinstance(outcome, Wait):
-            log.suspended()
-            return outcome
-        outcome = self._with_meta(outcome, progress, began_ms, clock.monotonic_s() - began_s)
-        log.ended(outcome)
+        finally:
+            self.log.publisher.end(log)
         return outcome
-
-    async def _outcome(self, action: RunTask, current: asyncio.Task[Any], log: TaskLog) -> Outcome | Wait:
-        """The outcome, or what it waits for, without its :class:`~noetl_stream.model.outcome.Meta`."""
-        task = action.task
-        secrets = TaskSecrets(self._secrets, self._scope.opened(action.progress))
-        try:
-            inputs = (
-                render(task.inputs, NOTHING_SEEN) if task.inputs.is_constant else await self._inputs(action, secrets)
-            )
-            if task.kind in SUSPENDING_KINDS:
-                secrets.check_unread(task.kind)
-                return await self._wait(task, inputs, action.iteration.path)
-            total_s = task.timeouts.total
-            calling = self._called(_Attempt(action, secrets, log.write, current), inputs)
-            result = await (calling if total_s is None else _within(total_s, task, calling))
-        except (ExpressionError, ReferenceUnavailable) as error:
-            kind = error.kind if isinstance(error, ReferenceUnavailable) else "expression_error"
-            return await self._failed(ToolFailure.of(kind, f"the inputs of task {task.label}: {error}"))
-        except ToolFailure as failure:
-            return await self._failed(failure)
-        return await self._done(task, result)
 
     async def _wait(self, task: TaskPlan, inputs: Mapping[str, Any], path: Path) -> Wait:
         """What the pipeline of iteration ``path`` has to wait for.
@@ -160,24 +149,31 @@ class Attempts:
                 load = needed.load
             await load()
 
-    async def _called(self, attempt: _Attempt, inputs: dict[str, Any]) -> ToolResult:
+    async def _called(
+        self,
+        action: RunTask,
+        inputs: dict[str, Any],
+        secrets: TaskSecrets,
+        write: Write,
+        current: asyncio.Task[Any],
+    ) -> ToolResult:
         """What the tool returns; it is called again, with fresh tokens, if it was refused because of the old ones.
 
         Raises:
             ToolFailure: for any error, including a defect of the tool.
         """
-        action, secrets, _, current = attempt
         tool = self._dependencies.tools[action.task.kind]
         try:
-            return await _guarded(tool, self._call(tool, attempt, inputs), current)
+            return await _guarded(tool, self._call(tool, action, inputs, secrets, write), current)
         except ToolFailure as failure:
             if not secrets.renew_after(failure):
                 raise
         fresh = await self._inputs(action, secrets)
-        return await _guarded(tool, self._call(tool, attempt, fresh), current)
+        return await _guarded(tool, self._call(tool, action, fresh, secrets, write), current)
 
-    def _call(self, tool: Tool, attempt: _Attempt, inputs: dict[str, Any]) -> ToolCall:
-        action, secrets, write, _ = attempt
+    def _call(
+        self, tool: Tool, action: RunTask, inputs: dict[str, Any], secrets: TaskSecrets, write: Write
+    ) -> ToolCall:
         command, task, progress, iteration = self._command, action.task, action.progress, action.iteration
         seen: dict[str, Any] = {}
         if tool.spec.reads_scope:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from noetl_stream.model.redaction import Redactor
 from noetl_stream.worker.limits import MAX_LOG_LINE_BYTES
+from noetl_stream.worker.secrets.run_secrets import RunSecrets
 
 _LINE_END: Final = b"\n"
 
@@ -25,10 +25,10 @@ class OutputLines:
     secret of several lines is found whole.
 
     Args:
-        secrets: Redacts what the run has read so far; ``None`` if it has read nothing.
+        secrets: Those that the run has read so far are redacted.
     """
 
-    def __init__(self, secrets: Callable[[], Redactor | None]) -> None:
+    def __init__(self, secrets: RunSecrets) -> None:
         self._secrets = secrets
         self._whole: list[TimedText] = []
         self._open = bytearray()
@@ -64,7 +64,7 @@ class OutputLines:
         """
         if ended and self._open:
             self._end_line(is_whole=False)
-        redactor = self._secrets()
+        redactor = self._secrets.used
         if redactor is None:
             taken, self._whole = self._whole, []
             return taken
@@ -85,7 +85,7 @@ class OutputLines:
     def _end_line(self, *, is_whole: bool = True) -> None:
         text = self._open.removesuffix(b"\r").decode("utf-8", errors="replace")
         if self._cut_bytes or not is_whole:
-            redactor = self._secrets()
+            redactor = self._secrets.used
             text = text if redactor is None else redactor.cut_text(text)
         if self._cut_bytes:
             text += f"… ({self._cut_bytes:,} more bytes)"

@@ -43,7 +43,7 @@ class Running(Protocol):
 
     began_s: float
 
-    def takes_long(self) -> None: ...
+    def begun(self) -> None: ...
 
 
 class LogPublisher:
@@ -82,7 +82,7 @@ class LogPublisher:
         self._due[holder] = None
 
     def begin(self, task: Running) -> None:
-        """Calls ``task.takes_long()`` if it has not ended after :data:`LONG_TASK_S`."""
+        """Calls ``task.begun()`` if it has not ended after :data:`LONG_TASK_S`."""
         if not self._running:
             self._is_busy.set()
         self._running[task] = None
@@ -137,7 +137,7 @@ class LogPublisher:
                 await self.clock.sleep(left_s)
                 continue
             self.end(oldest)
-            oldest.takes_long()
+            oldest.begun()
 
     def _send_some(self) -> None:
         while self._queue and self._in_flight_bytes < MAX_LOGS_IN_FLIGHT_BYTES:
