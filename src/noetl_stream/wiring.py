@@ -240,11 +240,13 @@ async def migrate_schema(endpoint: Endpoint, *, roles: bool = False) -> list[str
 
 async def ensure_all_streams(endpoint: Endpoint, *, replicas: int = 1) -> list[str]:
     """Creates or updates the streams; returns a line per change."""
-    from noetl_stream.adapters.nats.streams import ensure_streams
+    from noetl_stream.adapters.nats.streams import LogsBounds, ensure_streams
 
     nats = await _open_nats(endpoint, "noetl-prepare", COMMAND_WAIT_S)
     try:
-        return await ensure_streams(nats, replicas=replicas)
+        kept = endpoint.retention
+        logs = LogsBounds(kept.logs_max_bytes, kept.logs_max_age_s)
+        return await ensure_streams(nats, replicas=replicas, logs=logs)
     finally:
         await nats.close()
 

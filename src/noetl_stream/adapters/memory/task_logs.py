@@ -26,7 +26,9 @@ class MemoryTaskLogs:
         except Unreachable as error:
             done(error.message)
             return
-        assert len(body) <= MAX_LOG_MESSAGE_BYTES
+        if len(body) > MAX_LOG_MESSAGE_BYTES:
+            done("message size exceeds maximum allowed")
+            return
         _, _, pool, execution_id, _ = subject.split(".")
         self._last += 1
         self._stored.append((execution_id, StoredBatch(self._last, pool, body)))

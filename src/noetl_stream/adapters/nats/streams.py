@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -99,8 +99,30 @@ BOUNDS: Final[Mapping[str, Mapping[str, int]]] = {
 """Settings of new streams that the operator may change later."""
 
 
+class LogsBounds(NamedTuple):
+    """How much LOGS keeps; ``None``: as it is, or :data:`BOUNDS` for a new one."""
+
+    max_bytes: int | None = None
+    max_age_s: float | None = None
+
+    @property
+    def settings(self) -> dict[str, int]:
+        """Those of the stream."""
+        age = None if self.max_age_s is None else round(self.max_age_s * NANOSECONDS)
+        given = {"max_bytes": self.max_bytes, "max_age": age}
+        return {key: value for key, value in given.items() if value is not None}
+
+
+AS_IT_IS: Final = LogsBounds()
+
+
 async def ensure_streams(
-    connection: NatsConnection, *, partitions: int = PARTITIONS, replicas: int = 1, storage: str = "file"
+    connection: NatsConnection,
+    *,
+    partitions: int = PARTITIONS,
+    replicas: int = 1,
+    storage: str = "file",
+    logs: LogsBounds = AS_IT_IS,
 ) -> list[str]:
     """Creates missing streams and corrects settings that differ.
 
@@ -108,6 +130,7 @@ async def ensure_streams(
         partitions: P. Streams with another P are rejected, not changed.
         replicas: Copies in a cluster. Raised if lower, never lowered.
         storage: ``file`` or ``memory``, for new streams.
+        logs: How much LOGS keeps.
 
     Returns:
         What was created or changed, one line each.
@@ -117,10 +140,11 @@ async def ensure_streams(
         Unreachable: NATS does not answer, or refuses.
     """
     changes = []
-    for name, wanted in wanted_streams(partitions).items():
+    for name, required in wanted_streams(partitions).items():
+        wanted = required | logs.settings if name == LOGS else required
         present = await _config(connection, name)
         if present is None:
-            config = {"name": name, **wanted, **BOUNDS.get(name, {}), "num_replicas": replicas, "storage": storage}
+            config = {"name": name, **BOUNDS.get(name, {}), **wanted, "num_replicas": replicas, "storage": storage}
             await connection.api(f"STREAM.CREATE.{name}", config)
             changes.append(f"created stream {name}")
             continue

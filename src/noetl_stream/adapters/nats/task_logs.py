@@ -111,7 +111,11 @@ class _Publish:
 
     def refused(self, sent: PendingPublish, error: ApiError) -> bool:
         hint = hint_for(error)
-        return self._again(error.description + (f"; {hint}" if hint else ""))
+        why = error.description + (f"; {hint}" if hint else "")
+        if error.code == NO_RESPONDERS:  # a leader may be elected
+            return self._again(why)
+        self._done(why)
+        return False
 
     def overdue(self, sent: PendingPublish, reason: str) -> bool:
         return self._again(reason)
