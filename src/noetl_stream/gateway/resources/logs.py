@@ -12,7 +12,6 @@ from noetl_stream.gateway.http.parameters import ExecutionAt, InHeader, Limit, M
 from noetl_stream.gateway.http.routes import Answer, Call, Reply, Routes
 from noetl_stream.gateway.resources.streams import HEADERS, MEDIA, kept_alive
 from noetl_stream.model import codec
-from noetl_stream.model.events import Path
 from noetl_stream.ports.operations.http import API
 from noetl_stream.ports.operations.logs import (
     FROM_THE_START,
@@ -43,7 +42,7 @@ def _path(text: object) -> object:
 
 
 Iteration = Annotated[
-    Path,
+    tuple[Annotated[int, Field(ge=0, lt=10**9)], ...],
     BeforeValidator(_path),
     Field(max_length=8, description="Of a loop, with those of loops within it: `3`, or `3.0`."),
     WithJsonSchema({"type": "string", "pattern": r"^[0-9]{1,9}(\.[0-9]{1,9}){0,7}$"}),
