@@ -347,7 +347,15 @@ class DirectOperations:
 
         given, store = self._connected, self._connected.store
         logs = ExecutionLogs(given.task_logs, self._secrets, given.clock)
-        ports = ExecutionPorts(given.requests, given.bus, given.objects, store, store.catalog, given.clock, logs)
+        ports = ExecutionPorts(
+            requests=given.requests,
+            bus=given.bus,
+            blobs=given.objects,
+            store=store,
+            catalog=store.catalog,
+            clock=given.clock,
+            logs=logs,
+        )
         direct = DirectExecutions(ports, self._checking, self.cluster, self._unanswered, self._recorded)
         return RedactedExecutions(direct, self._secrets)
 

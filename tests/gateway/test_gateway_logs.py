@@ -9,7 +9,7 @@ import pytest
 from gateway_playbooks import FAILS
 from gateway_stage import GatewayStage
 from openapi_checks import Described
-from test_gateway_streams import events_of
+from sent_events import events_of
 
 from noetl_stream.model import codec
 from noetl_stream.model.task_log import LogBatch, LogLine

@@ -28,14 +28,14 @@ LINGER_MS: Final = 1_000
 """How long after the end of an execution lines of it may still be on their way."""
 
 
-class Place(NamedTuple):
+class LogPlace(NamedTuple):
     """After the line ``number`` of the batch ``sequence``; after all of it without a number."""
 
     sequence: int
     number: int | None
 
     @classmethod
-    def read(cls, text: str) -> Place:
+    def read(cls, text: str) -> LogPlace:
         sequence, dot, number = text.partition(".")
         return cls(int(sequence), int(number) if dot else None)
 
@@ -63,7 +63,7 @@ class ExecutionLogs:
     async def page(self, row: ExecutionRow, chosen: LogFilter, after: str, limit: int) -> LogPage:
         """At most ``limit`` lines after the id ``after``. Raises as of :meth:`TaskLogs.read`."""
         has_ended = row.finished_ms is not None and row.finished_ms < self._clock.now_ms() - LINGER_MS
-        place, scanned, shown = Place.read(after), 0, 0
+        place, scanned, shown = LogPlace.read(after), 0, 0
         redactor = (await self._secrets.redactors((row.execution_id,))).get(row.execution_id)
         items: list[LogLineDocument] = []
         while len(items) < limit and scanned < SCANNED_BYTES:
@@ -73,17 +73,17 @@ class ExecutionLogs:
             for batch in batches:
                 scanned += len(batch.body)
                 for line in _lines(batch, place, redactor):
-                    place = Place.read(line.id)
+                    place = LogPlace.read(line.id)
                     if _is_chosen(line, chosen):
                         items.append(line)
                         shown += len(line.text)
                     if len(items) == limit or shown > SHOWN_CHARACTERS:
                         return LogPage(items, str(place), "more")
-                place = Place(batch.sequence, None)
+                place = LogPlace(batch.sequence, None)
         return LogPage(items, str(place), "more")
 
 
-def _lines(stored: StoredBatch, after: Place, redactor: Redactor | None) -> Iterator[LogLineDocument]:
+def _lines(stored: StoredBatch, after: LogPlace, redactor: Redactor | None) -> Iterator[LogLineDocument]:
     """The lines of a batch after a place; none of one that cannot be read."""
     try:
         batch = codec.decode_log_batch(stored.body)
@@ -92,7 +92,7 @@ def _lines(stored: StoredBatch, after: Place, redactor: Redactor | None) -> Iter
         return
     begun = after.number + 1 if after.sequence == stored.sequence and after.number is not None else 0
     for number, line in enumerate(batch.lines[begun:], begun):
-        place = Place(stored.sequence, number if number < len(batch.lines) - 1 else None)
+        place = LogPlace(stored.sequence, number if number < len(batch.lines) - 1 else None)
         document = LogLineDocument(
             id=str(place),
             at=iso(line.at_ms),

@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 WARN_AGAIN_S = 60.0
 
 
-class Batch(NamedTuple):
+class EncodedBatch(NamedTuple):
     """A batch to publish. ``lines``: how many it has."""
 
     execution_id: str
@@ -32,13 +32,13 @@ class Batch(NamedTuple):
     lines: int
 
 
-class Flushed(Protocol):
+class LineHolder(Protocol):
     """What holds lines until they are due."""
 
     def flush(self) -> None: ...
 
 
-class Running(Protocol):
+class RunningTask(Protocol):
     """A task that runs. ``began_s``: by the monotonic clock."""
 
     began_s: float
@@ -63,38 +63,38 @@ class LogPublisher:
         self.bytes_published = 0
         self._logs = logs
         self._pool = pool
-        self._due: dict[Flushed, None] = {}
-        self._running: dict[Running, None] = {}
+        self._due: dict[LineHolder, None] = {}
+        self._running: dict[RunningTask, None] = {}
         self._is_due = asyncio.Event()
         self._is_busy = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
-        self._queue: deque[Batch] = deque()
+        self._queue: deque[EncodedBatch] = deque()
         self._held_bytes = 0
         self._in_flight_bytes = 0
         self._published = 0
         self._warned_s = -WARN_AGAIN_S
 
-    def flush_soon(self, holder: Flushed) -> None:
+    def flush_soon(self, holder: LineHolder) -> None:
         """Calls ``holder.flush()`` within :data:`LOG_INTERVAL_S`."""
         if not self._due:
             self._is_due.set()
         self._due[holder] = None
 
-    def begin(self, task: Running) -> None:
+    def begin(self, task: RunningTask) -> None:
         """Calls ``task.begun()`` if it has not ended after :data:`LONG_TASK_S`."""
         if not self._running:
             self._is_busy.set()
         self._running[task] = None
 
-    def end(self, task: Running) -> None:
+    def end(self, task: RunningTask) -> None:
         self._running.pop(task, None)
 
     def has_room(self, size: int, *, own: bool = False) -> bool:
         """Whether a batch of this size may be published now. A quarter of the room is for the ``own`` lines."""
         return self._held_bytes + size <= (MAX_LOGS_HELD_BYTES if own else MAX_LOGS_HELD_BYTES * 3 // 4)
 
-    def publish(self, batch: Batch) -> None:
+    def publish(self, batch: EncodedBatch) -> None:
         """Publishes a batch, in the order of calls."""
         self._held_bytes += len(batch.body)
         self._idle.clear()
@@ -148,7 +148,7 @@ class LogPublisher:
             message_id = f"{self.worker}.{self._published}"
             self._logs.publish(subject, message_id, batch.body, partial(self._done, batch))
 
-    def _done(self, batch: Batch, why_not: str) -> None:
+    def _done(self, batch: EncodedBatch, why_not: str) -> None:
         size = len(batch.body)
         self._in_flight_bytes -= size
         self._held_bytes -= size

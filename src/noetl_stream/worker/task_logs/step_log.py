@@ -16,7 +16,7 @@ from noetl_stream.ports.task_logs import MAX_LOG_MESSAGE_BYTES
 from noetl_stream.worker.limits import MAX_LOG_LINE_BYTES, MAX_TASK_LOG_BYTES
 from noetl_stream.worker.secrets.run_secrets import RunSecrets
 from noetl_stream.worker.task_logs.lines import OutputLines
-from noetl_stream.worker.task_logs.publisher import Batch, LogPublisher
+from noetl_stream.worker.task_logs.publisher import EncodedBatch, LogPublisher
 
 HEADERS_BYTES: Final = 2048
 """Room in a message for its subject, its id, and what a batch says of its lines."""
@@ -88,7 +88,7 @@ class StepLog:
         command = self._command
         head = {"step": command.step, "step_run_id": command.step_run_id, "worker": self.publisher.worker}
         body = codec.encode({**head, "lines": lines})
-        self.publisher.publish(Batch(command.execution_id, command.step_run_id, body, len(lines)))
+        self.publisher.publish(EncodedBatch(command.execution_id, command.step_run_id, body, len(lines)))
 
 
 class TaskLog:
