@@ -71,8 +71,7 @@ async def test_lines_that_come_late_are_waited_for_a_moment(showing: Showing) ->
     execution_id = await showing.run()
     assert (await page(showing, execution_id)).state == "live"
     publish(stage, execution_id, "late")
-    pages = [
-        found async for found in followed(lambda after: page(showing, execution_id, after), "0", stage.clock.sleep)
-    ]
+    following = followed(lambda after: page(showing, execution_id, after), FROM_THE_START, stage.clock.sleep)
+    pages = [found async for found in following]
     assert [line.text for found in pages for line in found.items] == ["late"]
     assert pages[-1].state == "ended"
