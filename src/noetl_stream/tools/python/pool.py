@@ -189,13 +189,19 @@ class Child(asyncio.Protocol):
             self._answer.set_result(None)
         else:
             self._transport.write(len(frame).to_bytes(HEADER_BYTES, "big") + frame)
+        exit_code = 0
         try:
             answer = await self._answer
-        finally:
+            if answer is None:
+                exit_code = await self.process.exit_code
+            output = self._output.take()[0]
+        except BaseException:
             self._output.drain()
+            raise
+        finally:
             self._output.heard = unheard
         if answer is None:
-            raise ChildDied(await self.process.exit_code, self._output.take()[0])
+            raise ChildDied(exit_code, output)
         self._answer = None
         try:
             answered, result, error = _answers.decode(answer)
@@ -203,7 +209,7 @@ class Child(asyncio.Protocol):
             raise ForeignAnswer from None
         if answered != number:
             raise ForeignAnswer
-        return PythonAnswer(result, error, self._output.take()[0])
+        return PythonAnswer(result, error, output)
 
     def kill(self) -> None:
         """Kills the child and what it started."""
