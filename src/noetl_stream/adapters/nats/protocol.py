@@ -52,7 +52,7 @@ def parse_fields(headers: bytes) -> dict[str, str]:
     return fields
 
 
-class MessageMetadata(NamedTuple):
+class MessageMetadata(msgspec.Struct, frozen=True, gc=False):
     """The metadata in the reply subject of a consumer's message. ``stored_ms`` is the stream's own time."""
 
     num_delivered: int
