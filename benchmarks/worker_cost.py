@@ -86,6 +86,7 @@ async def cost_us(shape: Shape, runs: int) -> float:
         queue=broker.command_queue,
         bus=broker.bus,
         blobs=broker.blobs,
+        task_logs=broker.task_logs,
         clock=clock,
         tools={"noop": tool},
         plans=OnePlan(plan),

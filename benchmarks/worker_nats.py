@@ -67,6 +67,7 @@ async def measure(url: str, count: int, rounds: int) -> None:
         queue=queue,
         bus=memory.bus,
         blobs=memory.blobs,
+        task_logs=memory.task_logs,
         clock=clock,
         tools={"noop": NoopTool()},
         plans=OnePlan(PLAN),

@@ -31,7 +31,7 @@ class Endpoint(Unprinted, frozen=True):
         server_keys: Of the capabilities that commands carry, as base64, the current one first. Servers only.
         access_keys: Sign requests and seal objects, as base64, the current one first. Not for workers.
         grants_file: What the playbooks of a server here may use, by path; ``None``: everything.
-        retention: What a server here keeps of finished executions and of EVENTS.
+        retention: What a server here keeps of finished executions and of EVENTS, and LOGS of lines.
         max_state_bytes: Memory that a server here uses for the states of living executions.
     """
 

@@ -7,7 +7,7 @@ import os
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
@@ -38,6 +38,7 @@ if TYPE_CHECKING:  # each command imports what it uses: one that reads Postgres 
     from noetl_stream.adapters.nats.command_queue import NatsCommandQueue
     from noetl_stream.adapters.nats.connection import NatsConnection
     from noetl_stream.adapters.nats.event_log import NatsEventLog
+    from noetl_stream.adapters.nats.task_logs import NatsTaskLogs
     from noetl_stream.client.access import Recorded
     from noetl_stream.client.executions.prepare import CheckedText, PlaybookChecker
     from noetl_stream.client.executions.redacted import UsedSecrets
@@ -54,6 +55,7 @@ if TYPE_CHECKING:  # each command imports what it uses: one that reads Postgres 
     from noetl_stream.ports.operations.executions import Executions
     from noetl_stream.ports.operations.feed import Feed
     from noetl_stream.ports.operations.playbooks import Playbooks
+    from noetl_stream.ports.task_logs import TaskLogs
     from noetl_stream.server.recovery import Restored
     from noetl_stream.server.server import Server
     from noetl_stream.telemetry.measures import Reading, Role
@@ -76,6 +78,7 @@ class NatsPorts(msgspec.Struct, frozen=True):
     queue: NatsCommandQueue
     bus: NatsBus
     blobs: NatsBlobs
+    task_logs: NatsTaskLogs
     clock: SystemClock
 
     def readings(self) -> Sequence[Reading]:
@@ -86,6 +89,7 @@ class NatsPorts(msgspec.Struct, frozen=True):
 
     async def close(self) -> None:
         """Closes everything, in reverse order of opening."""
+        await self.task_logs.close()
         await self.blobs.close()
         await self.queue.close()
         await self.log.close()
@@ -104,6 +108,7 @@ class OperatorPorts(msgspec.Struct, frozen=True):
     queue: CommandQueue
     bus: Bus
     blobs: Blobs
+    task_logs: TaskLogs
     clock: SystemClock
     store: PostgresStore
     access_keys: KeyRing | None
@@ -153,13 +158,15 @@ async def connect_to_nats(endpoint: Endpoint, *, name: str, nats_wait_s: float =
     from noetl_stream.adapters.nats.bus import NatsBus
     from noetl_stream.adapters.nats.command_queue import NatsCommandQueue
     from noetl_stream.adapters.nats.event_log import NatsEventLog
+    from noetl_stream.adapters.nats.task_logs import NatsTaskLogs
 
     nats = await _open_nats(endpoint, name, nats_wait_s)
     clock = SystemClock()
     log = await NatsEventLog.open(nats, clock)
     queue = await NatsCommandQueue.open(nats)
     blobs = await NatsBlobs.open(nats, clock)
-    return NatsPorts(nats=nats, log=log, queue=queue, bus=NatsBus(nats), blobs=blobs, clock=clock)
+    logs = await NatsTaskLogs.open(nats)
+    return NatsPorts(nats=nats, log=log, queue=queue, bus=NatsBus(nats), blobs=blobs, task_logs=logs, clock=clock)
 
 
 async def connect(endpoint: Endpoint, *, name: str, nats_wait_s: float = ROLE_WAIT_S) -> Connected:
@@ -185,6 +192,7 @@ async def connect(endpoint: Endpoint, *, name: str, nats_wait_s: float = ROLE_WA
         queue=ports.queue,
         bus=ports.bus,
         blobs=ports.blobs,
+        task_logs=ports.task_logs,
         clock=ports.clock,
         store=store,
         access_keys=key_ring(endpoint.access_keys, ACCESS_KEY_VARIABLE),
@@ -203,6 +211,7 @@ async def connected_when_used(endpoint: Endpoint, *, name: str) -> AsyncIterator
             queue=nats.part("queue"),
             bus=nats.part("bus"),
             blobs=nats.part("blobs"),
+            task_logs=nats.part("task_logs"),
             clock=SystemClock(),
             store=store,
             access_keys=key_ring(endpoint.access_keys, ACCESS_KEY_VARIABLE),
@@ -238,11 +247,13 @@ async def migrate_schema(endpoint: Endpoint, *, roles: bool = False) -> list[str
 
 async def ensure_all_streams(endpoint: Endpoint, *, replicas: int = 1) -> list[str]:
     """Creates or updates the streams; returns a line per change."""
-    from noetl_stream.adapters.nats.streams import ensure_streams
+    from noetl_stream.adapters.nats.streams import LogsBounds, ensure_streams
 
     nats = await _open_nats(endpoint, "noetl-prepare", COMMAND_WAIT_S)
     try:
-        return await ensure_streams(nats, replicas=replicas)
+        kept = endpoint.retention
+        logs = LogsBounds(kept.logs_max_bytes, kept.logs_max_age_s)
+        return await ensure_streams(nats, replicas=replicas, logs=logs)
     finally:
         await nats.close()
 
@@ -338,10 +349,20 @@ class DirectOperations:
     @cached_property
     def executions(self) -> Executions:
         from noetl_stream.client.executions.direct import DirectExecutions, ExecutionPorts
+        from noetl_stream.client.executions.logs import ExecutionLogs
         from noetl_stream.client.executions.redacted import RedactedExecutions
 
         given, store = self._connected, self._connected.store
-        ports = ExecutionPorts(given.requests, given.bus, given.objects, store, store.catalog, given.clock)
+        logs = ExecutionLogs(given.task_logs, self._secrets, given.clock)
+        ports = ExecutionPorts(
+            requests=given.requests,
+            bus=given.bus,
+            blobs=given.objects,
+            store=store,
+            catalog=store.catalog,
+            clock=given.clock,
+            logs=logs,
+        )
         direct = DirectExecutions(ports, self._checking, self.cluster, self._unanswered, self._recorded)
         return RedactedExecutions(direct, self._secrets)
 
@@ -421,6 +442,7 @@ def make_server(connected: OperatorPorts, endpoint: Endpoint) -> Server:
     from noetl_stream.adapters.evaluation.pool import EvaluationPool
     from noetl_stream.server.capabilities import Capabilities
     from noetl_stream.server.credentials import SecretsResponder
+    from noetl_stream.server.deleting import delete_kept
     from noetl_stream.server.parts import ServerPorts, StateBounds
     from noetl_stream.server.retention import Retention
     from noetl_stream.server.server import Server
@@ -428,6 +450,7 @@ def make_server(connected: OperatorPorts, endpoint: Endpoint) -> Server:
     from noetl_stream.server.upkeep import Upkeep
     from noetl_stream.settings.grants import GrantsFile
 
+    delete = partial(delete_kept, connected.blobs, connected.task_logs)
     server_keys = _needed(key_ring(endpoint.server_keys, SERVER_KEY_VARIABLE), SERVER_KEY_VARIABLE)
     access_keys, store = _needed(connected.access_keys, ACCESS_KEY_VARIABLE), connected.store
     ports = ServerPorts(
@@ -435,6 +458,7 @@ def make_server(connected: OperatorPorts, endpoint: Endpoint) -> Server:
         queue=connected.queue,
         store=store,
         blobs=connected.objects,
+        task_logs=connected.task_logs,
         bus=connected.bus,
         clock=connected.clock,
         catalog=store.catalog,
@@ -449,7 +473,7 @@ def make_server(connected: OperatorPorts, endpoint: Endpoint) -> Server:
             connected.clock,
             feed=store.feed,
             trimmer=Trimmer(connected.log, store, store.cursors, store.retention, connected.clock, endpoint.retention),
-            retention=Retention(store, store.retention, connected.blobs, connected.clock, endpoint.retention.rules),
+            retention=Retention(store, store.retention, delete, connected.clock, endpoint.retention.rules),
         ),
     )
     states = StateBounds(max_bytes=endpoint.max_state_bytes)
@@ -515,6 +539,7 @@ def make_worker(connected: NatsPorts | Connected, endpoint: Endpoint, *, pool: s
         queue=connected.queue,
         bus=connected.bus,
         blobs=connected.blobs,
+        task_logs=connected.task_logs,
         clock=connected.clock,
         tools=tools,
         plans=plans,

@@ -24,6 +24,7 @@ from noetl_stream.client.access import DirectAccess
 from noetl_stream.client.cluster import ClusterPorts, DirectCluster
 from noetl_stream.client.credentials import DirectCredentials
 from noetl_stream.client.executions.direct import DirectExecutions, ExecutionPorts
+from noetl_stream.client.executions.logs import ExecutionLogs
 from noetl_stream.client.executions.prepare import PlaybookChecker
 from noetl_stream.client.executions.redacted import UsedSecrets
 from noetl_stream.client.executions.submit import Requests
@@ -68,9 +69,9 @@ class Stack:
         cluster = DirectCluster(
             ClusterPorts(broker.event_log, broker.command_queue, broker.bus, self._store, letters, clock), secrets
         )
-        ports = ExecutionPorts(
-            Requests(broker.event_log, SIGNER), broker.bus, broker.blobs, self._store, catalog, clock
-        )
+        logs = ExecutionLogs(broker.task_logs, secrets, clock)
+        requests = Requests(broker.event_log, SIGNER)
+        ports = ExecutionPorts(requests, broker.bus, broker.blobs, self._store, catalog, clock, logs)
         self.operations = OperationParts(
             DirectExecutions(ports, checking, cluster),
             LiveFeed(self._store, MemoryFeed(self._store, clock), broker.bus, clock, secrets),

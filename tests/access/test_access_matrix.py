@@ -43,6 +43,8 @@ GET /api/v1/executions/{execution_id}/steps
 GET /api/v1/executions/{execution_id}/steps/{step_run_id}/iterations
 GET /api/v1/executions/{execution_id}/events
 GET /api/v1/executions/{execution_id}/events/stream
+GET /api/v1/executions/{execution_id}/logs
+GET /api/v1/executions/{execution_id}/logs/stream
 GET /api/v1/executions/{execution_id}/why
 GET /api/v1/executions/{execution_id}/ctx
 GET /api/v1/events/stream

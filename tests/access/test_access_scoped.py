@@ -17,6 +17,7 @@ from noetl_stream.ports.operations import Operations
 from noetl_stream.ports.operations.documents import DocumentPage
 from noetl_stream.ports.operations.executions import ExecutionFilter, Executions, RerunOptions, Start
 from noetl_stream.ports.operations.feed import FeedEvent
+from noetl_stream.ports.operations.logs import FROM_THE_START, LogFilter
 
 PATHS = ("team/a",)
 EVERYTHING = ExecutionFilter()
@@ -53,6 +54,7 @@ BY_ID: dict[str, Callable[[Operations, str], Awaitable[object]]] = {
     "steps": lambda operations, one: operations.executions.steps(one),
     "iterations": lambda operations, one: operations.executions.iterations(one, "s", 10, None),
     "events": lambda operations, one: operations.executions.events(one, 0, 10),
+    "logs": lambda operations, one: operations.executions.logs(one, LogFilter(), FROM_THE_START, 10),
     "ctx": lambda operations, one: operations.executions.ctx(one),
     "ask": lambda operations, one: operations.executions.ask(one, CancelRequested("r", "token:ci")),
     "rerun": lambda operations, one: operations.executions.rerun(one, RerunOptions(), "token:ci"),

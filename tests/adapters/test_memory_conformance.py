@@ -9,10 +9,12 @@ from noetl_stream.adapters.memory.broker import MemoryBlobs, MemoryBroker
 from noetl_stream.adapters.memory.bus import MemoryBus
 from noetl_stream.adapters.memory.command_queue import MemoryCommandQueue
 from noetl_stream.adapters.memory.event_log import MemoryEventLog
+from noetl_stream.adapters.memory.task_logs import MemoryTaskLogs
 from noetl_stream.testing.conformance.blobs import BlobsConformance
 from noetl_stream.testing.conformance.bus import BusConformance
 from noetl_stream.testing.conformance.command_queue import CommandQueueConformance
 from noetl_stream.testing.conformance.event_log import EventLogConformance
+from noetl_stream.testing.conformance.task_logs import TaskLogsConformance
 
 
 @pytest.fixture
@@ -40,6 +42,11 @@ def blobs(broker: MemoryBroker) -> MemoryBlobs:
     return broker.blobs
 
 
+@pytest.fixture
+def task_logs(broker: MemoryBroker) -> MemoryTaskLogs:
+    return broker.task_logs
+
+
 class TestMemoryEventLog(EventLogConformance):
     pass
 
@@ -53,4 +60,8 @@ class TestMemoryBus(BusConformance):
 
 
 class TestMemoryBlobs(BlobsConformance):
+    pass
+
+
+class TestMemoryTaskLogs(TaskLogsConformance):
     pass

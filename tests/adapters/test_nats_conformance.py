@@ -12,10 +12,12 @@ from noetl_stream.adapters.nats.bus import NatsBus
 from noetl_stream.adapters.nats.command_queue import NatsCommandQueue
 from noetl_stream.adapters.nats.connection import NatsConnection
 from noetl_stream.adapters.nats.event_log import NatsEventLog
+from noetl_stream.adapters.nats.task_logs import NatsTaskLogs
 from noetl_stream.testing.conformance.blobs import BlobsConformance
 from noetl_stream.testing.conformance.bus import BusConformance
 from noetl_stream.testing.conformance.command_queue import CommandQueueConformance
 from noetl_stream.testing.conformance.event_log import EventLogConformance
+from noetl_stream.testing.conformance.task_logs import TaskLogsConformance
 
 
 @pytest.fixture
@@ -47,6 +49,13 @@ async def blobs(connection: NatsConnection) -> AsyncIterator[NatsBlobs]:
     await store.close()
 
 
+@pytest.fixture
+async def task_logs(connection: NatsConnection) -> AsyncIterator[NatsTaskLogs]:
+    logs = await NatsTaskLogs.open(connection)
+    yield logs
+    await logs.close()
+
+
 class TestNatsEventLog(EventLogConformance):
     pass
 
@@ -60,4 +69,8 @@ class TestNatsBus(BusConformance):
 
 
 class TestNatsBlobs(BlobsConformance):
+    pass
+
+
+class TestNatsTaskLogs(TaskLogsConformance):
     pass

@@ -13,6 +13,7 @@ import pytest
 
 from nats_process import NatsCluster
 from noetl_stream.adapters.clock import SystemClock
+from noetl_stream.adapters.memory.broker import MemoryBroker
 from noetl_stream.adapters.memory.catalog import MemoryCatalog
 from noetl_stream.adapters.memory.evaluator import MemoryEvaluator
 from noetl_stream.adapters.memory.store import MemoryStore
@@ -68,6 +69,7 @@ async def serving(ports: Ports) -> AsyncIterator[None]:
         queue=ports.queue,
         store=store,
         blobs=ports.objects,
+        task_logs=MemoryBroker(CLOCK).task_logs,
         bus=NatsBus(ports.nats),
         clock=CLOCK,
         catalog=MemoryCatalog(store),

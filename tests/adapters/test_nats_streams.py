@@ -6,7 +6,8 @@ import msgspec
 import pytest
 
 from noetl_stream.adapters.nats.connection import NatsConnection
-from noetl_stream.adapters.nats.streams import ensure_streams, verify_stream
+from noetl_stream.adapters.nats.streams import LogsBounds, ensure_streams, verify_stream
+from noetl_stream.adapters.nats.task_logs import NatsTaskLogs
 from noetl_stream.errors import NotReady
 from noetl_stream.ports.subjects import COMMANDS, EVENTS, LOGS, RESULTS
 
@@ -46,6 +47,26 @@ async def test_a_differing_setting_is_mended_and_the_operators_own_stays(connect
     mended = await config_of(connection, EVENTS)
     assert (mended["discard"], mended["max_bytes"], mended["description"]) == ("new", 1 << 30, "ours")
     await verify_stream(connection, EVENTS)
+
+
+async def test_logs_has_the_bounds_that_are_given_and_else_keeps_its_own(connection: NatsConnection) -> None:
+    assert await ensure_streams(connection, logs=LogsBounds(2 << 20, 600.0)) == [
+        "changed stream LOGS: max_age, max_bytes"
+    ]
+    assert await ensure_streams(connection) == []
+    config = await config_of(connection, LOGS)
+    assert (config["max_bytes"], config["max_age"], config["max_msg_size"]) == (2 << 20, 600 * 10**9, 64 << 10)
+
+
+async def test_logs_of_an_older_release_can_be_read_once_it_is_mended(connection: NatsConnection) -> None:
+    config = await config_of(connection, LOGS)
+    await connection.api(f"STREAM.UPDATE.{LOGS}", {**config, "allow_direct": False})
+    logs = await NatsTaskLogs.open(connection)
+    with pytest.raises(NotReady, match="stream ensure"):
+        await logs.read("execution-1", 0)
+    assert await ensure_streams(connection) == ["changed stream LOGS: allow_direct"]
+    assert await logs.read("execution-1", 0) == []
+    await logs.close()
 
 
 async def test_what_a_newer_release_has_added_to_a_stream_stays(connection: NatsConnection) -> None:

@@ -15,6 +15,7 @@ from noetl_stream.adapters.memory.catalog import MemoryCatalog
 from noetl_stream.adapters.memory.store import MemoryStore
 from noetl_stream.client.cluster import ClusterPorts, DirectCluster
 from noetl_stream.client.executions.direct import DirectExecutions, ExecutionPorts
+from noetl_stream.client.executions.logs import ExecutionLogs
 from noetl_stream.client.executions.prepare import PlaybookChecker
 from noetl_stream.client.executions.redacted import UsedSecrets
 from noetl_stream.client.executions.submit import Requests
@@ -53,7 +54,8 @@ class ClientStage:
             broker.event_log, broker.command_queue, broker.bus, self.store, self.store.dead_letters, self.clock
         )
         self.cluster = DirectCluster(self.cluster_ports, NO_SECRETS)
-        ports = ExecutionPorts(self.requests, broker.bus, self.blobs, self.store, self.catalog, self.clock)
+        logs = ExecutionLogs(broker.task_logs, NO_SECRETS, self.clock)
+        ports = ExecutionPorts(self.requests, broker.bus, self.blobs, self.store, self.catalog, self.clock, logs)
         self.fresh_executions = partial(DirectExecutions, ports, checking, self.cluster)
         self.executions = self.fresh_executions()
         self.playbooks = DirectPlaybooks(PlaybookPorts(self.store, self.catalog, self.clock), checking)

@@ -26,6 +26,7 @@ from noetl_stream.client.access import DirectAccess, Recorded, unrecorded
 from noetl_stream.client.cluster import ClusterPorts, DirectCluster, DirectReadiness
 from noetl_stream.client.credentials import DirectCredentials
 from noetl_stream.client.executions.direct import DirectExecutions, ExecutionPorts
+from noetl_stream.client.executions.logs import ExecutionLogs
 from noetl_stream.client.executions.prepare import PlaybookChecker
 from noetl_stream.client.executions.redacted import UsedSecrets
 from noetl_stream.client.executions.submit import Requests
@@ -110,9 +111,10 @@ class GatewayStage:
         secrets = UsedSecrets(MemoryCredentials(clock), None)
         cluster = DirectCluster(ClusterPorts(log, broker.command_queue, bus, store, store.dead_letters, clock), secrets)
         keys = key_ring((new_key(),), "a key")
+        logs = ExecutionLogs(broker.task_logs, secrets, clock)
         return OperationParts(
             DirectExecutions(
-                ExecutionPorts(Requests(log, SIGNER), bus, self.blobs, store, catalog, clock),
+                ExecutionPorts(Requests(log, SIGNER), bus, self.blobs, store, catalog, clock, logs),
                 checking,
                 cluster,
                 recorded=recorded,
@@ -181,6 +183,7 @@ class GatewayStage:
                 queue=broker.command_queue,
                 store=self.store,
                 blobs=self.blobs,
+                task_logs=broker.task_logs,
                 bus=broker.bus,
                 clock=self.clock,
                 catalog=self.catalog,
@@ -199,6 +202,7 @@ class GatewayStage:
             queue=broker.command_queue,
             bus=broker.bus,
             blobs=broker.blobs,
+            task_logs=broker.task_logs,
             clock=self.clock,
             tools=self._tools,
             plans=PlanClient(self._kinds, checker=check_once),

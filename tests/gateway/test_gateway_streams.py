@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncIterator
-from typing import Any, NamedTuple
 
 import pytest
-from aiohttp import ClientResponse
 from gateway_stage import GatewayStage
+from sent_events import Event, events_of
 
 from noetl_stream.ports.operations.access import NewToken
 from noetl_stream.settings.environment import GatewayLimits
@@ -29,25 +27,6 @@ workflow:
     tool: {{kind: noop}}
 """
 HELD = "token.held"
-
-
-class Event(NamedTuple):
-    id: str
-    name: str
-    data: dict[str, Any]
-
-
-async def events_of(response: ClientResponse) -> AsyncIterator[Event]:
-    """The events of a stream as a browser would see them."""
-    fields: dict[str, str] = {}
-    async for line in response.content:
-        text = line.decode().rstrip("\n")
-        if text:
-            name, _, value = text.partition(": ")
-            fields[name] = value
-        elif "data" in fields:
-            yield Event(fields["id"], fields["event"], json.loads(fields["data"]))
-            fields = {}
 
 
 async def start(stage: GatewayStage, path: str = "tests/streams") -> str:

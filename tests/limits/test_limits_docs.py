@@ -19,6 +19,7 @@ FIXED_MODULES = tuple(
         "playbook.check.templates",
         "engine.runner.runner",
         "worker.limits",
+        "ports.task_logs",
         "model.redaction",
         "adapters.nats.event_reader",
         "adapters.nats.command_source",

@@ -34,9 +34,17 @@ def test_events_has_bounds_of_size_and_age() -> None:
     assert (found.events_max_bytes, found.events_max_age_s) == (2 * 1024**3, DAY_S / 2)
 
 
+def test_logs_has_bounds_if_they_are_set() -> None:
+    found = settings(LOGS_MAX_BYTES="512MiB", LOGS_MAX_AGE="30d")
+    assert (found.logs_max_bytes, found.logs_max_age_s) == (512 * 1024**2, 30 * DAY_S)
+    assert (settings().logs_max_bytes, settings().logs_max_age_s) == (None, None)
+
+
 @pytest.mark.parametrize(
     ("name", "value", "says"),
     [
+        ("LOGS_MAX_BYTES", "1KB", "from 1MiB on"),
+        ("LOGS_MAX_AGE", "1m", "from 10m on"),
         ("RETENTION", "soon", "invalid age"),
         ("RETENTION", "23h", "write an age from 1d on"),
         ("RETENTION", "team/report", "invalid age"),

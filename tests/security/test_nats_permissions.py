@@ -22,6 +22,7 @@ from noetl_stream.adapters.nats.connection import NatsConnection
 from noetl_stream.adapters.nats.event_log import NatsEventLog
 from noetl_stream.adapters.nats.refusals import NotPermitted
 from noetl_stream.adapters.nats.streams import ensure_streams
+from noetl_stream.adapters.nats.task_logs import NatsTaskLogs
 from noetl_stream.errors import Unreachable
 from noetl_stream.local.secrets import new_seed, public_nkey
 from noetl_stream.model.ids import partition_of
@@ -43,6 +44,7 @@ from noetl_stream.ports.permissions import (
     pool_of,
     role_of,
 )
+from noetl_stream.testing.conformance.task_logs import stored
 from noetl_stream.testing.waiting import TIMEOUT_S, until_it_is
 
 IDENTITIES: Final = (ADMIN, SERVER, GATEWAY, "worker-a", "worker-b")
@@ -267,6 +269,24 @@ async def test_work_goes_from_a_server_to_a_worker_and_back_under_exactly_these_
     assert await NatsBus(gateway).ask_all("noetl.ask.workers.b", b"", 0.3) == [b"here"]
     assert [pool.pool for pool in await (await NatsCommandQueue.open(gateway)).pools() if pool.pool == "b"] == ["b"]
     await source.close()
+
+
+async def test_logs_go_from_a_worker_to_a_gateway_and_a_server_deletes_them(wire: Wire) -> None:
+    of = {one: await NatsTaskLogs.open(await wire.connection(one)) for one in (SERVER, GATEWAY, "worker-a", "worker-b")}
+    mine = subjects.task_logs("a", "execution-1", "run-1")
+    for number in range(3):
+        assert await stored(of["worker-a"], mine, f"worker.{number}", b"%d" % number * 60_000) == ""
+    read = await of[GATEWAY].read("execution-1", 0)
+    assert [(batch.pool, batch.body[:1]) for batch in read] == [("a", b"0"), ("a", b"1"), ("a", b"2")]
+    for identity in (GATEWAY, "worker-b"):
+        assert "may not publish" in await stored(of[identity], mine, f"{identity}.1", b"forged")
+    for identity in ("worker-a", "worker-b"):
+        with pytest.raises(NotPermitted):
+            await of[identity].read("execution-1", 0)
+    await of[SERVER].delete("execution-1")
+    assert await of[GATEWAY].read("execution-1", 0) == []
+    for logs in of.values():
+        await logs.close()
 
 
 async def test_streams_of_a_server_without_accounts_are_kept_when_their_folder_is_moved(tmp_path: Path) -> None:

@@ -58,6 +58,7 @@ async def test_a_long_trim_holds_up_nothing(stage: Stage) -> None:
         queue=host.queue,
         store=host.store,
         blobs=SealedBlobs(host.blobs, OBJECT_KEYS),
+        task_logs=host.task_logs,
         bus=host.bus,
         clock=stage.clock,
         catalog=stage.catalog,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 from msgspec.structs import replace
 from server_stage import ONE_STEP, Stage
@@ -13,6 +15,7 @@ from noetl_stream.model.ids import first_uuid7, uuid7
 from noetl_stream.model.limits import DEFAULT_LIMITS
 from noetl_stream.ports.retention import Month
 from noetl_stream.ports.store import ObjectUseRow
+from noetl_stream.server.deleting import delete_kept
 from noetl_stream.server.retention import Retention
 from noetl_stream.server.upkeep import Upkeep
 from noetl_stream.settings.retention import RetentionRule
@@ -59,7 +62,8 @@ class Later:
 def retention_of(stage: Stage, days: float, *rules: RetentionRule, months: MemoryRetention | None = None) -> Retention:
     """What a server applies these days later."""
     store = stage.store.real
-    return Retention(store, months or MemoryRetention(store), stage.broker.blobs, Later(stage, days), rules)
+    delete = partial(delete_kept, stage.broker.blobs, stage.broker.task_logs)
+    return Retention(store, months or MemoryRetention(store), delete, Later(stage, days), rules)
 
 
 def keep(days: float | None, path: str = "", status: str = "") -> RetentionRule:

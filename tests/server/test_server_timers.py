@@ -55,6 +55,7 @@ def server_with(stage: Stage, clock: Any) -> Server:
         queue=host.queue,
         store=host.store,
         blobs=SealedBlobs(host.blobs, OBJECT_KEYS),
+        task_logs=host.task_logs,
         bus=host.bus,
         clock=clock,
         catalog=stage.catalog,

@@ -141,6 +141,7 @@ class Stage:
             "queue": self.broker.command_queue,
             "bus": self.broker.bus,
             "blobs": self.broker.blobs,
+            "task_logs": self.broker.task_logs,
             "clock": self.clock,
             "tools": self.tools,
             "plans": self.plans,

@@ -179,7 +179,7 @@ def stream() -> None:
 @click.option("--replicas", type=click.IntRange(1, 5), default=1, show_default=True, help="Copies in a NATS cluster.")
 @home_option
 def ensure(replicas: int, home: Path | None) -> None:
-    """Create or update the streams EVENTS and COMMANDS and the object store. Never deletes anything.
+    """Create or update the streams EVENTS, COMMANDS and LOGS and the object store. Never deletes a stream.
 
     `run` and `dev` do this for the embedded NATS. For your own, you choose when.
     """

@@ -16,6 +16,7 @@ from noetl_stream.gateway.resources import (
     ctx,
     executions,
     interventions,
+    logs,
     playbooks,
     session,
     streams,
@@ -25,7 +26,7 @@ from noetl_stream.gateway.resources.system import system_routes
 from noetl_stream.gateway.status import GatewayStatus
 from noetl_stream.ports.gateway import Readiness
 
-NOUNS: Final = (executions, interventions, ctx, playbooks, credentials, cluster, streams, tokens, session)
+NOUNS: Final = (executions, interventions, ctx, playbooks, credentials, cluster, streams, logs, tokens, session)
 
 RESOURCES: Final[tuple[AnyRoute, ...]] = tuple(route for noun in NOUNS for route in noun.routes)
 """What is served under ``/api``."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import math
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 from noetl_stream.errors import PayloadRefused
@@ -113,6 +113,12 @@ class Redactor:
             text = _without_end(without_start, secret)
         return text
 
+    def lines_ready(self, lines: Sequence[str]) -> int:
+        """How many of these whole lines can be redacted now: in the others a secret may begin that goes on."""
+        text = "".join(f"{line}\n" for line in lines)
+        begun = max((_begun_at_end(text, secret) for secret in self._hidden if "\n" in secret), default=0)
+        return len(lines) if not begun else text.count("\n", 0, len(text) - begun)
+
     def value(self, value: Any) -> Any:
         """A plain JSON value without secrets in its texts, keys and numbers."""
         return self._walk(value) if self._may_hold(value) else value
@@ -186,6 +192,16 @@ def _base64_core(encoded: bytes, offset: int) -> str:
     whole = base64.b64encode(b"\0" * offset + encoded).decode()
     first = -(-offset * 8 // 6)
     return whole[first : (offset + len(encoded)) * 8 // 6]
+
+
+def _begun_at_end(text: str, secret: str) -> int:
+    """How many characters at the end of ``text``, which ends with a line, are the first lines of ``secret``."""
+    end = secret.rfind("\n", 0, -1) + 1
+    while end:
+        if text.endswith(secret[:end]):
+            return end
+        end = secret.rfind("\n", 0, end - 1) + 1
+    return 0
 
 
 def _without_end(text: str, secret: str) -> str:

@@ -1,4 +1,4 @@
-"""Deleting an execution and the objects that only it uses (PROTOCOL §3 *Object keys*)."""
+"""Deleting an execution, its logs, and the objects that only it uses (PROTOCOL §3 *Object keys*)."""
 
 from __future__ import annotations
 
@@ -10,9 +10,12 @@ from noetl_stream.model import codec
 from noetl_stream.model.events import ExecutionRequested
 from noetl_stream.ports.journal import pieces
 from noetl_stream.ports.store import Store, StoredEvent
+from noetl_stream.ports.subjects import logs_key
 
 DeleteObjects = Callable[[Sequence[str]], Awaitable[None]]
-"""Deletes the objects with these keys; those that do not exist are no error."""
+"""Deletes the objects with these keys, and the logs that :func:`~.subjects.logs_key` names; what does not exist is no
+error.
+"""
 
 
 async def delete_execution(
@@ -37,6 +40,7 @@ async def delete_execution(
     async for piece in pieces(store, execution_id):
         await delete_objects(sorted(keys_of(execution_id, piece) - kept))
     await delete_objects([use.key for use in await store.objects_kept_for(execution_id)])
+    await delete_objects([logs_key(execution_id)])
     await store.delete_execution(execution_id, keep_journal=keep_journal)
 
 

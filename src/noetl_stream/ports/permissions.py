@@ -75,7 +75,6 @@ TABLE: Final[tuple[SubjectRights, ...]] = (
     SubjectRights("noetl.fence.*", publish=(SERVER,)),
     SubjectRights("noetl.claim.{pool}.*.*", publish=(SERVER,), subscribe=(WORKER,)),
     SubjectRights("noetl.stop", publish=(SERVER,), subscribe=(WORKER,)),
-    SubjectRights("noetl.logs.{pool}.*.*", publish=(WORKER,)),
     # Between servers.
     SubjectRights("noetl.servers", publish=(SERVER,), subscribe=(SERVER,)),
     SubjectRights("noetl.inbox", publish=(SERVER, GATEWAY), subscribe=(SERVER,)),
@@ -114,6 +113,10 @@ TABLE: Final[tuple[SubjectRights, ...]] = (
     _api(f"CONSUMER.INFO.{COMMANDS}.pool-{POOL}", WORKER),
     _api(f"CONSUMER.MSG.NEXT.{COMMANDS}.pool-{POOL}", WORKER, streamed=True),
     SubjectRights(f"$JS.ACK.{COMMANDS}.pool-{POOL}.>", publish=(WORKER,)),
+    # What tasks write: workers publish it, gateways read it, servers delete it with its execution.
+    SubjectRights("noetl.logs.{pool}.*.*", publish=(WORKER,)),
+    _api(f"DIRECT.GET.{LOGS}", GATEWAY, streamed=True),
+    _api(f"STREAM.PURGE.{LOGS}", SERVER),
     # Deployment: `stream ensure` makes and changes the streams.
     *(
         _api(f"STREAM.{verb}.{stream}", ADMIN)

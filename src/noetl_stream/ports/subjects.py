@@ -54,7 +54,9 @@ ASK_MEMORY: Final = "noetl.ask.memory"
 """Gateway → every server; each answers with its :class:`~noetl_stream.model.messages.MemoryUse`."""
 
 PURGE: Final = "noetl.ask.purge"
-"""Gateway → any server: delete the objects with these keys, a JSON list; answered with their number."""
+"""Gateway → any server: delete the objects with these keys, a JSON list, and the logs that :func:`logs_key` names;
+answered with their number.
+"""
 
 ASK_SECRET: Final = "noetl.ask.secret"
 """Worker → any server: :class:`~noetl_stream.model.messages.SecretQuestion`."""
@@ -215,3 +217,30 @@ def command_patterns(execution_id: str, command_id: str) -> list[str]:
     """
     command = f"{checked_id(execution_id)}.{checked_id(command_id)}"
     return [f"noetl.commands.*.*.{command}", f"noetl.commands.*.{command}"]
+
+
+def task_logs(pool: str, execution_id: str, step_run_id: str) -> str:
+    """The subject of what the tasks of a step run write."""
+    return f"noetl.logs.{pool}.{execution_id}.{step_run_id}"
+
+
+def task_logs_of(execution_id: str) -> str:
+    """The pattern of what all tasks of an execution write.
+
+    Raises:
+        UsageError: the id is not valid in a subject.
+    """
+    return f"noetl.logs.*.{checked_id(execution_id)}.*"
+
+
+_LOGS_KEY: Final = "$logs/"
+
+
+def logs_key(execution_id: str) -> str:
+    """What stands for the logs of an execution among the keys of objects to delete (:data:`PURGE`)."""
+    return _LOGS_KEY + execution_id
+
+
+def named_by_logs_key(key: str) -> str | None:
+    """The execution whose logs a key stands for; ``None`` for the key of an object."""
+    return key.removeprefix(_LOGS_KEY) if key.startswith(_LOGS_KEY) else None

@@ -14,6 +14,7 @@ from noetl_stream.ports.evaluator import Evaluator
 from noetl_stream.ports.event_log import EventLog
 from noetl_stream.ports.signed_requests import RequestSigner
 from noetl_stream.ports.store import Store
+from noetl_stream.ports.task_logs import TaskLogs
 from noetl_stream.server.capabilities import Capabilities
 from noetl_stream.server.counts import ServerCounts
 from noetl_stream.server.credentials import SecretsResponder
@@ -42,6 +43,7 @@ class ServerPorts:
     queue: CommandQueue
     store: Store
     blobs: Blobs
+    task_logs: TaskLogs
     bus: Bus
     clock: Clock
     catalog: Catalog

@@ -17,6 +17,7 @@ from noetl_stream.model.messages import MemoryUse
 from noetl_stream.ports import subjects
 from noetl_stream.ports.bus import Bus, Handler, Subscription
 from noetl_stream.server.command_questions import CommandQuestions
+from noetl_stream.server.deleting import delete_kept
 from noetl_stream.server.parts import ServerParts
 
 log = logging.getLogger(__name__)
@@ -133,8 +134,7 @@ class RequestResponder:
 
     async def _purge(self, names: list[str], body: bytes) -> dict[str, Any]:
         keys = codec.decode_keys(body)
-        for key in keys:
-            await self._ports.blobs.delete(key)
+        await delete_kept(self._ports.blobs, self._ports.task_logs, keys)
         return {"deleted": len(keys)}
 
     async def _request(self, names: list[str], body: bytes) -> dict[str, Any]:

@@ -13,9 +13,8 @@ from typing import Final
 
 from noetl_stream.errors import Conflict
 from noetl_stream.model.ids import first_uuid7
-from noetl_stream.ports.blobs import Blobs
 from noetl_stream.ports.clock import Clock
-from noetl_stream.ports.deletion import delete_execution
+from noetl_stream.ports.deletion import DeleteObjects, delete_execution
 from noetl_stream.ports.retention import Month, RetentionStore, StartedExecution
 from noetl_stream.ports.store import Store
 from noetl_stream.settings.retention import RetentionRule, kept_s
@@ -34,11 +33,16 @@ class Retention:
     """Applies the rules of retention. Several at once do no harm."""
 
     def __init__(
-        self, store: Store, retained: RetentionStore, blobs: Blobs, clock: Clock, rules: Sequence[RetentionRule]
+        self,
+        store: Store,
+        retained: RetentionStore,
+        delete_objects: DeleteObjects,
+        clock: Clock,
+        rules: Sequence[RetentionRule],
     ) -> None:
         self._store = store
         self._retained = retained
-        self._blobs = blobs
+        self._delete_objects = delete_objects
         self._clock = clock
         self._rules = rules
 
@@ -96,7 +100,3 @@ class Retention:
             log.debug("execution %s stays: %s", execution_id, error)
             return False
         return True
-
-    async def _delete_objects(self, keys: Sequence[str]) -> None:
-        for key in keys:
-            await self._blobs.delete(key)

@@ -33,11 +33,15 @@ from noetl_stream.settings.retention import (
     DEFAULT_EVENTS_MAX_BYTES,
     EVENTS_MAX_AGE_VARIABLE,
     EVENTS_MAX_BYTES_VARIABLE,
+    LOGS_MAX_AGE_VARIABLE,
+    LOGS_MAX_BYTES_VARIABLE,
     RETENTION_VARIABLE,
     RetentionRule,
     RetentionSettings,
     read_events_age,
     read_events_bytes,
+    read_logs_age,
+    read_logs_bytes,
     read_retention,
 )
 from noetl_stream.settings.status import STATUS_VARIABLE, StatusAddress, read_status_address
@@ -321,7 +325,7 @@ class Settings:
         access_keys: Keys that sign requests and seal objects, the current one first. For servers, gateways and the
             command line.
         grants_file: What playbooks may use, by path; ``None``: everything.
-        retention_rules, events_max_bytes, events_max_age_s: Use :attr:`retention`.
+        retention_rules, events_max_bytes, …, logs_max_age_s: Use :attr:`retention`.
         egress_allow: What tasks may connect to besides the public internet; ``None`` for the default of the stack.
         egress_deny: What tasks may not connect to, whatever else allows it.
         kinds_off: The kinds whose tasks must not run.
@@ -360,6 +364,8 @@ class Settings:
     retention_rules: tuple[RetentionRule, ...] = _setting(RETENTION_VARIABLE, "none", read_retention)
     events_max_bytes: int = _setting(EVENTS_MAX_BYTES_VARIABLE, DEFAULT_EVENTS_MAX_BYTES, read_events_bytes)
     events_max_age_s: float = _setting(EVENTS_MAX_AGE_VARIABLE, DEFAULT_EVENTS_MAX_AGE, read_events_age)
+    logs_max_bytes: int | None = _setting(LOGS_MAX_BYTES_VARIABLE, "1GiB for a new stream", read_logs_bytes)
+    logs_max_age_s: float | None = _setting(LOGS_MAX_AGE_VARIABLE, "7d for a new stream", read_logs_age)
     egress_allow: Allowed | None = _setting(
         ALLOW_VARIABLE, "loopback with the embedded stack, else none", _parsed(read_allowed)
     )
@@ -426,8 +432,14 @@ class Settings:
 
     @property
     def retention(self) -> RetentionSettings:
-        """What servers keep."""
-        return RetentionSettings(self.retention_rules, self.events_max_bytes, self.events_max_age_s)
+        """What servers and streams keep."""
+        return RetentionSettings(
+            self.retention_rules,
+            self.events_max_bytes,
+            self.events_max_age_s,
+            self.logs_max_bytes,
+            self.logs_max_age_s,
+        )
 
     @property
     def gateway_limits(self) -> GatewayLimits:

@@ -1,4 +1,4 @@
-"""How long finished executions are kept, and how much EVENTS is: the settings of servers."""
+"""How long finished executions are kept, and how much EVENTS and LOGS are."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ from noetl_stream.settings.tools import size_bytes
 RETENTION_VARIABLE: Final = "NOETL_RETENTION"
 EVENTS_MAX_BYTES_VARIABLE: Final = "NOETL_EVENTS_MAX_BYTES"
 EVENTS_MAX_AGE_VARIABLE: Final = "NOETL_EVENTS_MAX_AGE"
+LOGS_MAX_BYTES_VARIABLE: Final = "NOETL_LOGS_MAX_BYTES"
+LOGS_MAX_AGE_VARIABLE: Final = "NOETL_LOGS_MAX_AGE"
 DEFAULT_EVENTS_MAX_BYTES: Final = "256MiB"
 DEFAULT_EVENTS_MAX_AGE: Final = "1d"
 
@@ -23,8 +25,8 @@ NEVER: Final = "never"
 LEAST_KEPT_S: Final = 86_400.0
 """Whoever goes on with a feed within a day finds all events."""
 
-LEAST_EVENTS_AGE_S: Final = 600.0
-LEAST_EVENTS_BYTES: Final = 1024 * 1024
+LEAST_STREAM_AGE_S: Final = 600.0
+LEAST_STREAM_BYTES: Final = 1024 * 1024
 MAX_RULES: Final = 100
 
 _AGE: Final = re.compile(r"([0-9]{1,6})([mhdw])")
@@ -50,11 +52,14 @@ class RetentionSettings(msgspec.Struct, frozen=True):
     Attributes:
         rules: Of these, the first that is for an execution says how long it is kept. None: for ever.
         events_max_bytes, events_max_age_s: Above one of these, EVENTS is trimmed to half of it.
+        logs_max_bytes, logs_max_age_s: Above one of these, LOGS loses its oldest lines. ``None``: as the stream is.
     """
 
     rules: tuple[RetentionRule, ...] = ()
     events_max_bytes: int = 256 * 1024 * 1024
     events_max_age_s: float = 86_400.0
+    logs_max_bytes: int | None = None
+    logs_max_age_s: float | None = None
 
 
 def kept_s(rules: Sequence[RetentionRule], path: str, status: str) -> float | None:
@@ -75,26 +80,42 @@ def read_retention(variable: str, given: Mapping[str, str]) -> tuple[RetentionRu
 
 
 def read_events_bytes(variable: str, given: Mapping[str, str]) -> int:
+    """Raises as of :func:`read_logs_bytes`."""
+    return _stream_bytes(variable, given.get(variable, DEFAULT_EVENTS_MAX_BYTES))
+
+
+def read_events_age(variable: str, given: Mapping[str, str]) -> float:
+    """Seconds. Raises as of :func:`read_logs_age`."""
+    return _stream_age_s(variable, given.get(variable, DEFAULT_EVENTS_MAX_AGE))
+
+
+def read_logs_bytes(variable: str, given: Mapping[str, str]) -> int | None:
     """
     Raises:
         UsageError: it is not a size, or too small.
     """
-    text = given.get(variable, DEFAULT_EVENTS_MAX_BYTES)
-    found = size_bytes(text)
-    if found is None or found < LEAST_EVENTS_BYTES:
-        raise UsageError(f"invalid {variable} {text!r}", hint="write a size from 1MiB on, such as 512MB or 4GiB")
-    return found
+    return _stream_bytes(variable, given[variable]) if variable in given else None
 
 
-def read_events_age(variable: str, given: Mapping[str, str]) -> float:
+def read_logs_age(variable: str, given: Mapping[str, str]) -> float | None:
     """Seconds.
 
     Raises:
         UsageError: it is not an age, or too short.
     """
-    text = given.get(variable, DEFAULT_EVENTS_MAX_AGE)
+    return _stream_age_s(variable, given[variable]) if variable in given else None
+
+
+def _stream_bytes(variable: str, text: str) -> int:
+    found = size_bytes(text)
+    if found is None or found < LEAST_STREAM_BYTES:
+        raise UsageError(f"invalid {variable} {text!r}", hint="write a size from 1MiB on, such as 512MB or 4GiB")
+    return found
+
+
+def _stream_age_s(variable: str, text: str) -> float:
     found = _age_s(text)
-    if found is None or found < LEAST_EVENTS_AGE_S:
+    if found is None or found < LEAST_STREAM_AGE_S:
         raise UsageError(f"invalid {variable} {text!r}", hint="write an age from 10m on, such as 12h or 7d")
     return found
 

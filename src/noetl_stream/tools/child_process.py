@@ -10,12 +10,21 @@ import asyncio
 import contextlib
 import os
 import signal
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Final
 
 import psutil
 
 _READ_BYTES: Final = 64 * 1024
+_PIPE_READS: Final = 17
+"""More than the largest pipe holds that an ordinary user may make (1 MiB)."""
+
+
+Heard = Callable[[bytes], None]
+
+
+def unheard(data: bytes) -> None:
+    """For output that is only captured."""
 
 
 class TreeKiller:
@@ -89,21 +98,30 @@ class CapturedOutput:
     """Captures the output of a process up to a limit, then reads and drops the rest, so that writers never block.
 
     Reads and owns ``descriptor``, the read end of a pipe.
+
+    Attributes:
+        heard: Gets everything as it comes, also beyond the limit.
     """
 
-    def __init__(self, descriptor: int, max_bytes: int) -> None:
+    def __init__(self, descriptor: int, max_bytes: int, heard: Heard = unheard) -> None:
         os.set_blocking(descriptor, False)
         self._pipe = os.fdopen(descriptor, "rb", buffering=0)
         self._max_bytes = max_bytes
         self._loop = asyncio.get_running_loop()
         self._loop.add_reader(self._pipe, self._read)
+        self.heard = heard
         self._kept = bytearray()
         self._dropped = 0
 
+    def drain(self) -> None:
+        """Reads what was written before, even if writing goes on."""
+        for _ in range(_PIPE_READS):
+            if not self._read():
+                break
+
     def take(self) -> tuple[str, int]:
         """The text written since the last call, and how many bytes of it were dropped."""
-        while self._read():
-            pass
+        self.drain()
         text, dropped = self._kept.decode("utf-8", errors="replace"), self._dropped
         self._kept.clear()
         self._dropped = 0
@@ -112,6 +130,7 @@ class CapturedOutput:
     def close(self) -> None:
         """Stops reading, even if the write end is still open."""
         if not self._pipe.closed:
+            self.drain()
             self._loop.remove_reader(self._pipe)
             self._pipe.close()
 
@@ -122,6 +141,7 @@ class CapturedOutput:
         if not data:
             self._loop.remove_reader(self._pipe)
             return False
+        self.heard(data)
         room = self._max_bytes - len(self._kept)
         self._kept += data[:room]
         self._dropped += max(0, len(data) - room)

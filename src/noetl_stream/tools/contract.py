@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Protocol, Self
+from typing import Any, Protocol, Self, TypeAlias
 
 import msgspec
 
 from noetl_stream.model.outcome import ErrorInfo
+from noetl_stream.model.task_log import LogStream
 from noetl_stream.playbook.kinds.spec import KindSpec
 from noetl_stream.playbook.plan import Timeouts
 
@@ -54,6 +55,14 @@ async def describe_name_only(name: str) -> dict[str, Any]:
     return {"name": name, "version": None, "expires_at": None}
 
 
+Write: TypeAlias = Callable[[LogStream, bytes], None]
+"""Passes on what a task has written, ``stdout`` or ``stderr``: any bytes, wherever lines end."""
+
+
+def unheard(stream: LogStream, data: bytes) -> None:
+    """For :attr:`ToolCall.write` where nobody keeps a log."""
+
+
 async def nobodys(name: str) -> bool:
     """For :attr:`ToolCall.is_operators` where the operator has no credentials."""
     return False
@@ -75,6 +84,7 @@ class ToolCall(msgspec.Struct, frozen=True):
         describe_credential: Resolves a credential name to ``{name, version, expires_at}``, without its value.
         is_operators: Whether the operator configured the credential of that name for this installation, rather than
             somebody stored it: such a credential may reach a host on a private network. Raises like ``credential``.
+        write: Adds to the log of the attempt, at once and from the event loop alone. Secrets are removed.
     """
 
     inputs: Mapping[str, Any]
@@ -90,6 +100,7 @@ class ToolCall(msgspec.Struct, frozen=True):
     credential: Callable[[str], Awaitable[str | dict[str, Any]]]
     describe_credential: Callable[[str], Awaitable[dict[str, Any]]] = describe_name_only
     is_operators: Callable[[str], Awaitable[bool]] = nobodys
+    write: Write = unheard
 
 
 class Tool(Protocol):

@@ -8,6 +8,7 @@ import errno
 import os
 import tempfile
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -16,10 +17,10 @@ from pydantic import Field, field_validator
 from noetl_stream.playbook.kinds.spec import KindSpec
 from noetl_stream.settings.children import ChildSettings
 from noetl_stream.settings.tools import ToolSettings
-from noetl_stream.tools.child_process import CapturedOutput, TreeKiller
+from noetl_stream.tools.child_process import CapturedOutput, Heard, TreeKiller
 from noetl_stream.tools.children.launcher import Launcher
 from noetl_stream.tools.children.messages import ExternalProgram
-from noetl_stream.tools.contract import ToolCall, ToolFailure, ToolResult
+from noetl_stream.tools.contract import ToolCall, ToolFailure, ToolResult, Write
 from noetl_stream.tools.convert import NotJson, to_json
 from noetl_stream.tools.inputs import Inputs, Knobs, invalid_input, validated
 
@@ -98,7 +99,7 @@ class ShellTool:
         knobs = validated(ShellKnobs, call.knobs)
         program = _program(inputs, call.idempotency_key)
         try:
-            result = await self._run(program, inputs.stdin, knobs.max_output_bytes)
+            result = await self._run(program, inputs.stdin, knobs.max_output_bytes, call.write)
         except OSError as error:
             raise _not_started(error) from None
         if result["exit_code"] != 0:
@@ -109,7 +110,9 @@ class ShellTool:
         """Kills the commands that still run."""
         await self._launcher.close()
 
-    async def _run(self, program: ExternalProgram, text: str | None, max_output_bytes: int) -> dict[str, Any]:
+    async def _run(
+        self, program: ExternalProgram, text: str | None, max_output_bytes: int, write: Write
+    ) -> dict[str, Any]:
         """Runs the program. Cancelling kills it and everything it started.
 
         Raises:
@@ -117,8 +120,8 @@ class ShellTool:
         """
         with (
             _standard_input(text) as stdin,
-            contextlib.closing(_Pipe(max_output_bytes)) as stdout,
-            contextlib.closing(_Pipe(max_output_bytes)) as stderr,
+            contextlib.closing(_Pipe(max_output_bytes, partial(write, "stdout"))) as stdout,
+            contextlib.closing(_Pipe(max_output_bytes, partial(write, "stderr"))) as stderr,
             contextlib.closing(_Pipe(_MAX_ERRNO_BYTES)) as error,
         ):
             pipes = (stdout, stderr, error)
@@ -173,10 +176,10 @@ def _standard_input(text: str | None) -> Iterator[int]:
 class _Pipe:
     """A pipe for one output of the command. We close our writing end once the command has its own."""
 
-    def __init__(self, max_bytes: int) -> None:
+    def __init__(self, max_bytes: int, *heard: Heard) -> None:
         reading_end, writing_end = os.pipe()
         self.writing_end = os.fdopen(writing_end, "wb")
-        self.output = CapturedOutput(reading_end, max_bytes)
+        self.output = CapturedOutput(reading_end, max_bytes, *heard)
 
     def close(self) -> None:
         self.writing_end.close()

@@ -17,6 +17,7 @@ from noetl_stream.worker.nonces import Nonces
 from noetl_stream.worker.playbooks import PlanClient
 from noetl_stream.worker.schemas import Schemas
 from noetl_stream.worker.secrets.keychain import Keychain
+from noetl_stream.worker.task_logs.publisher import LogPublisher
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +34,7 @@ class Dependencies:
     kinds: Kinds
     plans: PlanClient
     keychain: Keychain
+    log_publisher: LogPublisher
     pages: Pages = field(default_factory=Pages)
     schemas: Schemas = field(default_factory=Schemas)
     counts: WorkerCounts = field(default_factory=WorkerCounts)

@@ -93,3 +93,21 @@ MAX_RUNNING_SHOWN: Final = 100
 
 MAX_SECRETS_KEPT: Final = 1_000
 MAX_SECRET_FILE_BYTES: Final = 64 * 1024
+
+MAX_LOG_LINE_BYTES: Final = 8 * 1024
+"""A line of a task's log; the rest of it is cut off. As JSON it is at most six times as large."""
+
+MAX_TASK_LOG_BYTES: Final = 16 * 1024 * 1024
+"""What one attempt of a task may write into its log, as it is published; the rest is dropped."""
+
+MAX_LOGS_HELD_BYTES: Final = 4 * 1024 * 1024
+"""Log lines of all tasks that a worker holds until they are stored; above it, new ones are dropped."""
+
+MAX_LOGS_IN_FLIGHT_BYTES: Final = 512 * 1024
+"""Log lines on their way to NATS at once: a report waits behind no more on the line."""
+
+LOG_INTERVAL_S: Final = 0.1
+"""How long a log line may wait to be published."""
+
+LONG_TASK_S: Final = 1.0
+"""A worker says that a task has started when it has run for so long."""

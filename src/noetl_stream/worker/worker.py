@@ -20,6 +20,7 @@ from noetl_stream.ports.bus import Bus, Handler, Subscription
 from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.command_queue import CommandQueue, CommandSource, Delivery
 from noetl_stream.ports.event_log import EventLog
+from noetl_stream.ports.task_logs import TaskLogs
 from noetl_stream.tools.contract import Tool
 from noetl_stream.tools.registry import KindOff
 from noetl_stream.worker import limits
@@ -33,6 +34,7 @@ from noetl_stream.worker.lease import BrokerLiveness, LeaseKeeper
 from noetl_stream.worker.nonces import Nonces
 from noetl_stream.worker.playbooks import PlanClient
 from noetl_stream.worker.secrets.keychain import FindStored, Keychain
+from noetl_stream.worker.task_logs.publisher import LogPublisher
 from noetl_stream.worker.waiting import persist, within
 
 log = logging.getLogger(__name__)
@@ -55,6 +57,7 @@ class Worker:
 
     Attributes:
         opened: Set when it takes commands.
+        logs: What tasks write; its counters are for monitoring.
     """
 
     def __init__(
@@ -67,6 +70,7 @@ class Worker:
         queue: CommandQueue,
         bus: Bus,
         blobs: Blobs,
+        task_logs: TaskLogs,
         clock: Clock,
         tools: Mapping[str, Tool],
         plans: PlanClient,
@@ -87,6 +91,7 @@ class Worker:
         self._channel = Channel(event_log, pool, clock, self._liveness, self._flusher)
         self._unreadable = UnreadableCommands(self._channel)
         self.keychain = Keychain(clock, credentials or {}, secrets, tools.get("http"), folders=keychain_folders)
+        self.logs = LogPublisher(task_logs, name, pool, clock)
         self._dependencies = Dependencies(
             worker=name,
             channel=self._channel,
@@ -98,6 +103,7 @@ class Worker:
             kinds={kind: tool.spec for kind, tool in tools.items()},
             plans=plans,
             keychain=self.keychain,
+            log_publisher=self.logs,
         )
         self._loop = asyncio.get_running_loop()
         self.opened = asyncio.Event()
@@ -122,6 +128,7 @@ class Worker:
                     self._background("pull", puller.run()),
                     self._background("watch contact", self._liveness.watch(self._lose_contact)),
                     self._background("flush", self._flusher.run()),
+                    self._background("logs", self.logs.run()),
                 )
                 for task in await first_done(working, self._draining.wait()):
                     task.result()
@@ -259,6 +266,7 @@ class Worker:
             for run in tuple(self._runs.values()):
                 run.interrupt("relinquished")
             await self._all_ended(limits.LAST_REPORTS_S)
+        await within(self._clock, limits.LAST_REPORTS_S, self._background("drain logs", self.logs.drain()))
 
     async def _all_ended(self, seconds: float) -> bool:
         if not self._runs:

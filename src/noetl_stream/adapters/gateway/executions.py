@@ -27,6 +27,7 @@ from noetl_stream.ports.operations.executions import (
     RerunOptions,
     Start,
 )
+from noetl_stream.ports.operations.logs import LogFilter, LogPage
 
 MERGE_PATCH: Final = "application/merge-patch+json"
 MAX_WAIT_S: Final = 300.0
@@ -61,6 +62,19 @@ class GatewayExecutions(GatewayVerbs, port=Executions):
         wait_s = min(timeout_s, MAX_WAIT_S)
         query = [("wait", f"{max(1, round(wait_s * 1000))}ms")]
         return await self._connection.get(ExecutionDocument, "executions", execution_id, query=query, wait_s=wait_s)
+
+    async def logs(self, execution_id: str, chosen: LogFilter, after: str, limit: int) -> LogPage:
+        query = {
+            "after": after,
+            "limit": str(limit),
+            "step": chosen.step,
+            "task": chosen.task,
+            "iteration": None if chosen.iteration is None else ".".join(map(str, chosen.iteration)),
+            "since": None if chosen.since_ms is None else iso(chosen.since_ms),
+            "grep": chosen.grep,
+        }
+        given = [(name, value) for name, value in query.items() if value is not None]
+        return await self._connection.get(LogPage, "executions", execution_id, "logs", query=given)
 
     async def ask(self, execution_id: str, fact: InterventionFact) -> AcceptedDocument:
         method, parts, body, media = _route(fact)

@@ -13,6 +13,7 @@ from noetl_stream.adapters.memory.bus import MemoryBus
 from noetl_stream.adapters.memory.command_queue import ACK_WAIT_S, MemoryCommandQueue
 from noetl_stream.adapters.memory.event_log import MemoryEventLog
 from noetl_stream.adapters.memory.line import Line
+from noetl_stream.adapters.memory.task_logs import MemoryTaskLogs
 from noetl_stream.errors import BlobMissing
 from noetl_stream.ports.clock import Clock
 
@@ -32,6 +33,7 @@ class MemoryBroker:
         self.event_log = MemoryEventLog(self._line, self.bus)
         self.command_queue = MemoryCommandQueue(self._line, self.bus, ack_wait_s)
         self.blobs = MemoryBlobs(self._line)
+        self.task_logs = MemoryTaskLogs(self._line)
         if isinstance(self.clock, ManualClock):
             self.clock.on_advance(self._time_passed)
 

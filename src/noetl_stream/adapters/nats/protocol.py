@@ -8,6 +8,7 @@ from typing import NamedTuple
 import msgspec
 
 HEARTBEAT = 100
+END_OF_BATCH = 204
 NO_MESSAGES = 404
 REQUEST_EXPIRED = 408
 CONFLICT = 409
@@ -35,16 +36,20 @@ class Status(NamedTuple):
 
 def parse_status(headers: bytes) -> Status | None:
     """The status in a header block (``NATS/1.0 100 Idle Heartbeat`` and fields); ``None`` if it has none."""
-    first, *rest = headers.decode("utf-8", "replace").split("\r\n")
-    words = first.split(" ", 2)
+    words = headers.partition(b"\r\n")[0].decode("utf-8", "replace").split(" ", 2)
     if len(words) < 2 or not words[1].isdigit():
         return None
+    return Status(int(words[1]), words[2] if len(words) > 2 else "", parse_fields(headers))
+
+
+def parse_fields(headers: bytes) -> dict[str, str]:
+    """The fields of a header block."""
     fields = {}
-    for line in rest:
+    for line in headers.decode("utf-8", "replace").split("\r\n")[1:]:
         name, found, value = line.partition(":")
         if found:
             fields[name.strip()] = value.strip()
-    return Status(int(words[1]), words[2] if len(words) > 2 else "", fields)
+    return fields
 
 
 class MessageMetadata(msgspec.Struct, frozen=True, gc=False):

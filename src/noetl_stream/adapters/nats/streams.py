@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -16,6 +16,7 @@ from noetl_stream.errors import NotReady, StoreMissing
 from noetl_stream.model.ids import PARTITIONS
 from noetl_stream.model.messages import FORMAT
 from noetl_stream.ports.subjects import COMMANDS, EVENTS, FENCES, LOGS, RESULTS, RESULTS_BUCKET
+from noetl_stream.ports.task_logs import MAX_LOG_MESSAGE_BYTES
 
 DUPLICATE_WINDOW_S: Final = 120
 
@@ -88,18 +89,40 @@ def wanted_streams(partitions: int) -> dict[str, dict[str, Any]]:
             "allow_rollup_hdrs": True,
             "allow_direct": True,
         },
-        LOGS: {"subjects": ["noetl.logs.>"], "retention": "limits", "discard": "old"},
+        LOGS: {"subjects": ["noetl.logs.>"], "retention": "limits", "discard": "old", "allow_direct": True},
     }
 
 
 BOUNDS: Final[Mapping[str, Mapping[str, int]]] = {
-    LOGS: {"max_bytes": 1 << 30, "max_age": 7 * 24 * 3600 * NANOSECONDS, "max_msg_size": 64 * 1024}
+    LOGS: {"max_bytes": 1 << 30, "max_age": 7 * 24 * 3600 * NANOSECONDS, "max_msg_size": MAX_LOG_MESSAGE_BYTES}
 }
 """Settings of new streams that the operator may change later."""
 
 
+class LogsBounds(NamedTuple):
+    """How much LOGS keeps; ``None``: as it is, or :data:`BOUNDS` for a new one."""
+
+    max_bytes: int | None = None
+    max_age_s: float | None = None
+
+    @property
+    def settings(self) -> dict[str, int]:
+        """Those of the stream."""
+        age = None if self.max_age_s is None else round(self.max_age_s * NANOSECONDS)
+        given = {"max_bytes": self.max_bytes, "max_age": age}
+        return {key: value for key, value in given.items() if value is not None}
+
+
+AS_IT_IS: Final = LogsBounds()
+
+
 async def ensure_streams(
-    connection: NatsConnection, *, partitions: int = PARTITIONS, replicas: int = 1, storage: str = "file"
+    connection: NatsConnection,
+    *,
+    partitions: int = PARTITIONS,
+    replicas: int = 1,
+    storage: str = "file",
+    logs: LogsBounds = AS_IT_IS,
 ) -> list[str]:
     """Creates missing streams and corrects settings that differ.
 
@@ -107,6 +130,7 @@ async def ensure_streams(
         partitions: P. Streams with another P are rejected, not changed.
         replicas: Copies in a cluster. Raised if lower, never lowered.
         storage: ``file`` or ``memory``, for new streams.
+        logs: How much LOGS keeps.
 
     Returns:
         What was created or changed, one line each.
@@ -116,10 +140,11 @@ async def ensure_streams(
         Unreachable: NATS does not answer, or refuses.
     """
     changes = []
-    for name, wanted in wanted_streams(partitions).items():
+    for name, required in wanted_streams(partitions).items():
+        wanted = required | logs.settings if name == LOGS else required
         present = await _config(connection, name)
         if present is None:
-            config = {"name": name, **wanted, **BOUNDS.get(name, {}), "num_replicas": replicas, "storage": storage}
+            config = {"name": name, **BOUNDS.get(name, {}), **wanted, "num_replicas": replicas, "storage": storage}
             await connection.api(f"STREAM.CREATE.{name}", config)
             changes.append(f"created stream {name}")
             continue

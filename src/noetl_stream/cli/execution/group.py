@@ -25,6 +25,7 @@ from noetl_stream.ports.operations.executions import (
 
 MODULES: Final = {
     "start": "execution.start",
+    "logs": "execution.logs",
     **dict.fromkeys(("wait", "watch"), "execution.follow"),
     **dict.fromkeys(("patch", "signal", "token", "cancel", "pause", "resume"), "execution.interventions"),
     **dict.fromkeys(("rerun", "retry", "delete"), "execution.rerun"),

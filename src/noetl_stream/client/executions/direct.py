@@ -17,6 +17,7 @@ from noetl_stream.client.executions.documents import (
     loaded_result,
 )
 from noetl_stream.client.executions.follow import until_begun, until_ended
+from noetl_stream.client.executions.logs import ExecutionLogs
 from noetl_stream.client.executions.notices import Notices, notices_of, read_notices, undeclared_workload
 from noetl_stream.client.executions.objects import delete_by_server
 from noetl_stream.client.executions.prepare import CheckedText, PlaybookChecker, find_playbook
@@ -62,6 +63,7 @@ from noetl_stream.ports.operations.executions import (
     WaitDocument,
     WhyDocument,
 )
+from noetl_stream.ports.operations.logs import LogFilter, LogPage
 from noetl_stream.ports.store import ExecutionRow, ListingFilter, Store, StoredEvent
 
 if TYPE_CHECKING:
@@ -101,6 +103,7 @@ class ExecutionPorts(NamedTuple):
     store: Store
     catalog: Catalog
     clock: Clock
+    logs: ExecutionLogs
 
 
 class DirectExecutions:
@@ -228,6 +231,9 @@ class DirectExecutions:
             event_document(execution_id, row.trace_id, row.digest, event, workers.get(event.position, ""))
             for event in events
         ]
+
+    async def logs(self, execution_id: str, chosen: LogFilter, after: str, limit: int) -> LogPage:
+        return await self._ports.logs.page(await self._row(execution_id), chosen, after, limit)
 
     async def ctx(self, execution_id: str) -> CtxDocument:
         from noetl_stream.client.executions.ctx_history import ctx_history  # other verbs replay nothing

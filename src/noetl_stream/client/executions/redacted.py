@@ -34,6 +34,7 @@ from noetl_stream.ports.operations.executions import (
     StepRunDocument,
     WhyDocument,
 )
+from noetl_stream.ports.operations.logs import LogFilter, LogPage
 from noetl_stream.sealing.keys import KeyRing, SealedEnvelope, decrypt
 
 log = logging.getLogger(__name__)
@@ -157,6 +158,9 @@ class RedactedExecutions:
 
     async def events(self, execution_id: str, after: int, limit: int) -> list[EventDocument]:
         return await self._secrets.hide(execution_id, await self._executions.events(execution_id, after, limit))
+
+    async def logs(self, execution_id: str, chosen: LogFilter, after: str, limit: int) -> LogPage:
+        return await self._executions.logs(execution_id, chosen, after, limit)  # hidden there, before it is searched
 
     async def ctx(self, execution_id: str) -> CtxDocument:
         return await self._secrets.hide(execution_id, await self._executions.ctx(execution_id))

@@ -124,6 +124,7 @@ def _response(answer: Answer) -> dict[str, Any]:
     found: dict[str, Any] = {"description": answer.meaning}
     if answer.document is not None:
         found["content"] = {JSON: {"schema": _schema(answer.document)}}
+        found["content"] |= {media: {"schema": {"type": "string"}} for media in answer.also}
     elif answer.media != JSON:
         found["content"] = {answer.media.partition(";")[0]: {"schema": {"type": "string"}}}
     if answer.headers:

@@ -88,12 +88,14 @@ class Answer(NamedTuple):
     Attributes:
         document: That of a JSON body; ``None`` for none, or with another ``media`` text.
         headers: Names of headers it carries (:data:`noetl_stream.gateway.http.openapi.HEADERS`).
+        also: Other media that a caller may ask for, as text.
     """
 
     meaning: str
     document: type[msgspec.Struct] | None = None
     headers: tuple[str, ...] = ()
     media: str = JSON
+    also: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -60,7 +60,7 @@ async def execution_stream(call: Call[ExecutionStream, None]) -> Reply:
     if last and last[0].name == LAST_EVENT:
         return Reply(None, 204)
     feed = await call.operations.feed.execution(given.execution_id, after)
-    return Reply(_frames(feed, call.ending), headers=HEADERS, media=MEDIA)
+    return Reply(kept_alive(_frames(feed), call.ending), headers=HEADERS, media=MEDIA)
 
 
 @routes("GET", f"{API}/events/stream", "streamEvents", "viewer", ALL, streams=True)
@@ -74,32 +74,37 @@ async def feed_stream(call: Call[FeedStream, None]) -> Reply:
     names = frozenset(given.name)
     if names:
         feed = (only(some, lambda event: event.name in names) async for some in feed)
-    return Reply(_frames(feed, call.ending), headers=HEADERS, media=MEDIA)
+    return Reply(kept_alive(_frames(feed), call.ending), headers=HEADERS, media=MEDIA)
 
 
-async def _frames(feed: AsyncIterator[list[FeedEvent]], ending: asyncio.Event) -> AsyncIterator[bytes]:
-    """The bytes of the stream, until the feed or the gateway ends; a comment when there is nothing for a while."""
+async def kept_alive(frames: AsyncIterator[bytes], ending: asyncio.Event) -> AsyncIterator[bytes]:
+    """The bytes of a stream, until it or the gateway ends; a comment when there is nothing for a while."""
     ended = asyncio.ensure_future(ending.wait())
-    coming: asyncio.Future[list[FeedEvent]] | None = None
+    coming: asyncio.Future[bytes] | None = None
     try:
         yield OPENING
         while True:
-            coming = coming or asyncio.ensure_future(anext(feed))
+            coming = coming or asyncio.ensure_future(anext(frames))
             either: set[asyncio.Future[Any]] = {coming, ended}
             await asyncio.wait(either, timeout=KEEP_ALIVE_S, return_when=asyncio.FIRST_COMPLETED)
             if coming.done():
                 try:
-                    events = coming.result()
+                    some = coming.result()
                 except StopAsyncIteration:
                     return
                 coming = None
-                yield b"".join(map(_frame, events))
+                yield some
             elif ended.done():
                 return
             else:
                 yield KEEP_ALIVE
     finally:
         await end_tasks([ended] if coming is None else [ended, coming])
+
+
+async def _frames(feed: AsyncIterator[list[FeedEvent]]) -> AsyncIterator[bytes]:
+    async for events in feed:
+        yield b"".join(map(_frame, events))
 
 
 def _frame(event: FeedEvent) -> bytes:

@@ -13,6 +13,7 @@ from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.model.status import ExecutionStatus, RunStatus
 from noetl_stream.ports.operations.documents import Document, DocumentPage
 from noetl_stream.ports.operations.http import http
+from noetl_stream.ports.operations.logs import LogFilter, LogPage
 
 
 class RequestIds(NamedTuple):
@@ -417,6 +418,10 @@ class Executions(Protocol):
         """The journal by position, as envelopes (LANGUAGE §13)."""
         ...
 
+    async def logs(self, execution_id: str, chosen: LogFilter, after: str, limit: int) -> LogPage:
+        """What its tasks have written, after the id of a line (:data:`~.logs.FROM_THE_START`)."""
+        ...
+
     @http("GET", "/executions/{execution_id}/ctx")
     async def ctx(self, execution_id: str) -> CtxDocument:
         """``ctx`` as it is, and every change by position, with who, why and which keys."""
@@ -449,7 +454,7 @@ class Executions(Protocol):
 
     @http("DELETE", "/executions/{execution_id}")
     async def delete(self, execution_id: str, by: str) -> None:
-        """Deletes an ended execution: its journal, its row, what it alone keeps in the object store.
+        """Deletes an ended execution: its journal, its row, its logs, what it alone keeps in the object store.
 
         Raises:
             Conflict: it, or the execution that has called it, has not ended; or others refer to its journal.

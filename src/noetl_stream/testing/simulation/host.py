@@ -19,6 +19,7 @@ from noetl_stream.ports.bus import Bus, Handler, Subscription
 from noetl_stream.ports.command_queue import CommandQueue, CommandSource, Delivery
 from noetl_stream.ports.event_log import EventLog, EventReader, ReportedMessage
 from noetl_stream.ports.store import Store
+from noetl_stream.ports.task_logs import TaskLogs
 
 Value = TypeVar("Value")
 
@@ -70,6 +71,7 @@ class SimulatedHost:
         self.queue: CommandQueue = _HostQueue(self, "queue", queue or broker.command_queue)
         self.bus: Bus = _HostBus(self, "bus", broker.bus)
         self.blobs: Blobs = _HostPort(self, "blobs", broker.blobs)
+        self.task_logs: TaskLogs = _HostTaskLogs(self, "task_logs", broker.task_logs)
         self.store: Store = _HostPort(self, "store", store)
         self._awake = asyncio.Event()
         self._awake.set()
@@ -187,6 +189,13 @@ class _HostReader(_HostPort):
         await self._host.passes("log.next_batch.done")
         self._on_its_way = None
         return batch
+
+
+class _HostTaskLogs(_HostPort):
+    """:class:`~noetl_stream.ports.task_logs.TaskLogs` of a host."""
+
+    def publish(self, subject: str, message_id: str, body: bytes, done: Callable[[str], None]) -> None:
+        self._host.when_awake(lambda: self._real.publish(subject, message_id, body, done))
 
 
 class _HostQueue(_HostPort):

@@ -28,18 +28,20 @@ from noetl_stream.tools.python.job import JobFailed, run_job
 HEADER_BYTES: Final = 4
 MAX_OUTPUT_BYTES: Final = 64 * 1024
 """Captured output of one job; the rest is dropped. The worker shows less of it, so that it always marks the cut."""
+MAX_WRITTEN_BYTES: Final = 16 * 1024 * 1024
+"""What one job may write at all: what the log of an attempt keeps. The rest is dropped here, which costs no worker."""
 _STANDARD_OUTPUT: Final = 1
 
 
 class BoundedOutput(io.RawIOBase):
-    """Standard output of playbook code, limited to :data:`MAX_OUTPUT_BYTES` per job."""
+    """Standard output of playbook code, limited to :data:`MAX_WRITTEN_BYTES` per job."""
 
     def __init__(self) -> None:
-        self._left = MAX_OUTPUT_BYTES
+        self._left = MAX_WRITTEN_BYTES
 
     def start_job(self) -> None:
         """Resets the limit."""
-        self._left = MAX_OUTPUT_BYTES
+        self._left = MAX_WRITTEN_BYTES
 
     def writable(self) -> bool:
         return True

@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple, cast
 
 import msgspec
 
-from noetl_stream.tools.child_process import CapturedOutput
+from noetl_stream.tools.child_process import CapturedOutput, Heard, unheard
 from noetl_stream.tools.children.launcher import ChildProcess, Launcher
 from noetl_stream.tools.children.messages import HEADER_BYTES
 from noetl_stream.tools.python.child import MAX_OUTPUT_BYTES
@@ -38,11 +38,13 @@ class PythonJob(NamedTuple):
     Attributes:
         fields: Its fields as JSON, which begins with ``{`` and is not empty.
         domain: Children are shared only by jobs with the same text; ``None``: not at all.
+        heard: Gets the output as it comes.
     """
 
     fields: bytes
     max_result_bytes: int
     domain: str | None
+    heard: Heard
 
 
 class PythonAnswer(NamedTuple):
@@ -195,13 +197,24 @@ class Child(asyncio.Protocol):
         frame = b'{"number":"%b",%b' % (number.encode(), job.fields[1:])
         self._max_answer_bytes = job.max_result_bytes + _MAX_ERROR_BYTES
         self._answer = asyncio.get_running_loop().create_future()
+        self._output.heard = job.heard
         if self.has_ended:
             self._answer.set_result(None)
         else:
             self._transport.write(len(frame).to_bytes(HEADER_BYTES, "big") + frame)
-        answer = await self._answer
+        exit_code = 0
+        try:
+            answer = await self._answer
+            if answer is None:
+                exit_code = await self.process.exit_code
+            output = self._output.take()[0]
+        except BaseException:
+            self._output.drain()
+            raise
+        finally:
+            self._output.heard = unheard
         if answer is None:
-            raise ChildDied(await self.process.exit_code, self._output.take()[0])
+            raise ChildDied(exit_code, output)
         self._answer = None
         try:
             answered, result, error = _answers.decode(answer)
@@ -209,7 +222,7 @@ class Child(asyncio.Protocol):
             raise ForeignAnswer from None
         if answered != number:
             raise ForeignAnswer
-        return PythonAnswer(result, error, self._output.take()[0])
+        return PythonAnswer(result, error, output)
 
     def kill(self) -> None:
         """Kills the child and what it started."""

@@ -6,6 +6,7 @@ import os
 import re
 import signal
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -146,7 +147,8 @@ class PythonTool:
         """
         inputs = validated(PythonInputs, call.inputs)
         knobs = validated(PythonKnobs, call.knobs)
-        job = PythonJob(_encoded(inputs, knobs, call), knobs.max_result_bytes, self._domain(call))
+        heard = partial(call.write, "stdout")  # both streams, in the order of writing
+        job = PythonJob(_encoded(inputs, knobs, call), knobs.max_result_bytes, self._domain(call), heard)
         try:
             answer = await self._pool.run(job)
         except ChildDied as died:

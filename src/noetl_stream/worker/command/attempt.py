@@ -23,7 +23,7 @@ from noetl_stream.playbook.kinds.spec import SUSPENDING_KINDS, PlaybookInputs, W
 from noetl_stream.playbook.plan import TaskPlan
 from noetl_stream.playbook.results.schema import ResultSchema
 from noetl_stream.template import ExpressionError, OverBudget, ReferenceNeeded, Scope, Template, render
-from noetl_stream.tools.contract import Tool, ToolCall, ToolFailure, ToolResult
+from noetl_stream.tools.contract import Tool, ToolCall, ToolFailure, ToolResult, Write
 from noetl_stream.tools.inputs import validated
 from noetl_stream.worker.asker import Asker
 from noetl_stream.worker.command.results import ReferenceUnavailable, RunResults
@@ -32,6 +32,7 @@ from noetl_stream.worker.limits import MAX_MESSAGE_CHARACTERS, MAX_OUTPUT_CHARAC
 from noetl_stream.worker.playbooks import PlanUnknown, PlaybookUnknown, pin_playbook
 from noetl_stream.worker.schemas import SchemaUnusable
 from noetl_stream.worker.secrets.run_secrets import RunSecrets, SecretNeeded, TaskSecrets
+from noetl_stream.worker.task_logs.step_log import StepLog, TaskLog
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +41,7 @@ SHOWN_CHARACTERS: Final = 500
 
 
 class Attempts:
-    """Runs tasks of one step run, one attempt per call."""
+    """Runs tasks of one step run, one attempt per call. ``log`` is that of the run."""
 
     def __init__(
         self,
@@ -49,13 +50,20 @@ class Attempts:
         scope: RunScope,
         results: RunResults,
         asker: Asker,
+        why_stopped: Callable[[], str],
     ) -> None:
+        """
+        Args:
+            why_stopped: Why the run is interrupted; nothing if it is not.
+        """
         self._dependencies = dependencies
         self._command = command
         self._scope = scope
         self._results = results
         self._asker = asker
+        self._why_stopped = why_stopped
         self._secrets = RunSecrets(dependencies.keychain, scope.keychain, asker)
+        self.log = StepLog(dependencies.log_publisher, command, self._secrets)
 
     async def run(self, action: RunTask, current: asyncio.Task[Any]) -> Outcome | Wait:
         """The outcome of one attempt, or what it waits for, within the asyncio task ``current``. Cancelling it cancels
@@ -67,28 +75,38 @@ class Attempts:
             return self._with_meta(answer, progress, clock.now_ms(), 0.0)
         began_ms, began_s = clock.now_ms(), clock.monotonic_s()
         secrets = TaskSecrets(self._secrets, self._scope.opened(progress))
+        lines = TaskLog(self.log, action, began_ms, began_s)
         try:
-            inputs = (
-                render(task.inputs, NOTHING_SEEN) if task.inputs.is_constant else await self._inputs(action, secrets)
-            )
-            if task.kind in SUSPENDING_KINDS:
-                secrets.check_unread(task.kind)
-                return await self._wait(task, inputs, action.iteration.path)
-            total_s = task.timeouts.total
-            if total_s is None:
-                result = await self._called(action, inputs, secrets, current)
+            try:
+                inputs = (
+                    render(task.inputs, NOTHING_SEEN)
+                    if task.inputs.is_constant
+                    else await self._inputs(action, secrets)
+                )
+                if task.kind in SUSPENDING_KINDS:
+                    secrets.check_unread(task.kind)
+                    return await self._wait(task, inputs, action.iteration.path)
+                calling = self._called(action, inputs, secrets, lines.write, current)
+                total_s = task.timeouts.total
+                result = await (calling if total_s is None else _within(total_s, task, calling))
+            except (ExpressionError, ReferenceUnavailable) as error:
+                kind = error.kind if isinstance(error, ReferenceUnavailable) else "expression_error"
+                outcome = await self._failed(ToolFailure.of(kind, f"the inputs of task {task.label}: {error}"))
+            except ToolFailure as failure:
+                outcome = await self._failed(failure)
             else:
-                result = await _within(total_s, task, self._called(action, inputs, secrets, current))
-        except (ExpressionError, ReferenceUnavailable) as error:
-            kind = error.kind if isinstance(error, ReferenceUnavailable) else "expression_error"
-            outcome = await self._failed(ToolFailure.of(kind, f"the inputs of task {task.label}: {error}"))
-        except ToolFailure as failure:
-            outcome = await self._failed(failure)
-        else:
-            outcome = await self._done(task, result)
-        took_s = clock.monotonic_s() - began_s
-        self._note_end(task, progress.attempt, outcome, took_s)
-        return self._with_meta(outcome, progress, began_ms, took_s)
+                outcome = await self._done(task, result)
+            took_s = clock.monotonic_s() - began_s
+            self._note_end(task, progress.attempt, outcome, took_s)
+            outcome = self._with_meta(outcome, progress, began_ms, took_s)
+            if outcome.error is not None or lines.has_begun:
+                lines.ended(outcome)
+        except BaseException:
+            lines.stopped(self._why_stopped() or "stopped: its loop goes no further")
+            raise
+        finally:
+            self.log.publisher.end(lines)
+        return outcome
 
     def _note_end(self, task: TaskPlan, attempt: int, outcome: Outcome, took_s: float) -> None:
         self._dependencies.counts.task_ended(task.kind, outcome.status, attempt, took_s)
@@ -150,7 +168,12 @@ class Attempts:
             await load()
 
     async def _called(
-        self, action: RunTask, inputs: dict[str, Any], secrets: TaskSecrets, current: asyncio.Task[Any]
+        self,
+        action: RunTask,
+        inputs: dict[str, Any],
+        secrets: TaskSecrets,
+        write: Write,
+        current: asyncio.Task[Any],
     ) -> ToolResult:
         """What the tool returns; it is called again, with fresh tokens, if it was refused because of the old ones.
 
@@ -159,14 +182,16 @@ class Attempts:
         """
         tool = self._dependencies.tools[action.task.kind]
         try:
-            return await _guarded(tool, self._call(tool, action, inputs, secrets), current)
+            return await _guarded(tool, self._call(tool, action, inputs, secrets, write), current)
         except ToolFailure as failure:
             if not secrets.renew_after(failure):
                 raise
         fresh = await self._inputs(action, secrets)
-        return await _guarded(tool, self._call(tool, action, fresh, secrets), current)
+        return await _guarded(tool, self._call(tool, action, fresh, secrets, write), current)
 
-    def _call(self, tool: Tool, action: RunTask, inputs: dict[str, Any], secrets: TaskSecrets) -> ToolCall:
+    def _call(
+        self, tool: Tool, action: RunTask, inputs: dict[str, Any], secrets: TaskSecrets, write: Write
+    ) -> ToolCall:
         command, task, progress, iteration = self._command, action.task, action.progress, action.iteration
         seen: dict[str, Any] = {}
         if tool.spec.reads_scope:
@@ -190,6 +215,7 @@ class Attempts:
             credential=secrets.credential,
             describe_credential=secrets.describe,
             is_operators=secrets.is_operators,
+            write=write,
         )
 
     async def _answered(self, task: TaskPlan, answer: Outcome) -> Outcome:

@@ -21,6 +21,7 @@ from noetl_stream.engine.runner.outputs import (
 )
 from noetl_stream.engine.runner.straight import Runner
 from noetl_stream.model import codec
+from noetl_stream.model.events import TaskProcessed
 from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.ports.clock import Clock
 from noetl_stream.worker.command.attempt import Attempts
@@ -68,6 +69,9 @@ class Driver:
         for output in outputs:
             if isinstance(output, ReportFacts):
                 self._reporter.add(*output.facts)
+                for fact in output.facts:
+                    if type(fact) is TaskProcessed and fact.do == "retry":
+                        self._attempts.log.retried(fact)
             else:
                 self._queue.append(output)
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Literal
+from collections.abc import Mapping
+from typing import Final, Literal
 
 from noetl_stream.engine.runner.runner import end_of
 from noetl_stream.engine.runner.straight import FROM_THE_START, Runner, runner_of
@@ -32,6 +33,13 @@ from noetl_stream.worker.playbooks import KindMissing, PlanUnknown, PlanUnusable
 from noetl_stream.worker.waiting import persist, within
 
 log = logging.getLogger(__name__)
+
+_STOPPED: Final[Mapping[Interruption, str]] = {
+    "cancelled": "cancelled: {}",
+    "stale": "stopped: another run has its command",
+    "relinquished": "stopped: its command is returned to the queue",
+    "closed": "stopped: its worker ends",
+}
 
 Disposal = Literal["done", "return_now", "return_later"]
 """What becomes of the delivery: acknowledged, returned to the queue at once, or returned after a delay."""
@@ -215,10 +223,17 @@ class CommandRun:
         )
         if self._is_pausing:
             runner.pause()
-        attempts = Attempts(dependencies, command, runner.scope, results, self._asker)
+        attempts = Attempts(dependencies, command, runner.scope, results, self._asker, self._why_stopped)
         assert self.task is not None
-        await Driver(runner, attempts, results, reporter, dependencies.clock).run(self.task)
+        try:
+            await Driver(runner, attempts, results, reporter, dependencies.clock).run(self.task)
+        finally:
+            attempts.log.flush()
         self._runner = None
+
+    def _why_stopped(self) -> str:
+        """Why its tasks are stopped; nothing if it is not interrupted."""
+        return "" if self._why is None else _STOPPED[self._why].format(self._reason)
 
     def _report_failure(self, kind: str, message: str) -> None:
         failure: Fact = end_of(self._command, self._command.path, ErrorInfo(kind, message))

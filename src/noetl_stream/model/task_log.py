@@ -1,0 +1,32 @@
+"""Lines of a task's log: what it writes while it runs, and what its worker says about it."""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from noetl_stream.model.events import Path
+
+LogStream: TypeAlias = Literal["stdout", "stderr", "worker"]
+"""Where a line comes from: what the task wrote, or its worker."""
+
+
+class LogLine(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """A line, without its end. ``at_ms``: when the worker received it, by its own clock. ``iteration``: of a loop."""
+
+    at_ms: int
+    task: str
+    text: str
+    stream: LogStream = "stdout"
+    attempt: int = 1
+    iteration: Path = ()
+
+
+class LogBatch(msgspec.Struct, frozen=True):
+    """Lines of one step run, as a worker publishes them together."""
+
+    step: str
+    step_run_id: str
+    worker: str
+    lines: list[LogLine]

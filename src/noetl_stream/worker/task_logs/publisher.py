@@ -1,0 +1,168 @@
+"""Publishes the logs of tasks: in batches, within bounds, and never waited for."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from functools import partial
+from typing import NamedTuple, Protocol
+
+from noetl_stream.ports import subjects
+from noetl_stream.ports.clock import Clock
+from noetl_stream.ports.task_logs import TaskLogs
+from noetl_stream.worker.limits import (
+    LOG_INTERVAL_S,
+    LONG_TASK_S,
+    MAX_LOGS_HELD_BYTES,
+    MAX_LOGS_IN_FLIGHT_BYTES,
+)
+
+log = logging.getLogger(__name__)
+
+WARN_AGAIN_S = 60.0
+
+
+class EncodedBatch(NamedTuple):
+    """A batch to publish. ``lines``: how many it has."""
+
+    execution_id: str
+    step_run_id: str
+    body: bytes
+    lines: int
+
+
+class LineHolder(Protocol):
+    """What holds lines until they are due."""
+
+    def flush(self) -> None: ...
+
+
+class RunningTask(Protocol):
+    """A task that runs. ``began_s``: by the monotonic clock."""
+
+    began_s: float
+
+    def begun(self) -> None: ...
+
+
+class LogPublisher:
+    """The logs of all tasks of a worker.
+
+    A task that is short and writes nothing costs two dictionary entries, no message and no timer.
+
+    Attributes:
+        lines_dropped: Lines that are not stored: too many for a bound, or the stream did not take them.
+        bytes_published: Size of the batches that are stored.
+    """
+
+    def __init__(self, logs: TaskLogs, worker: str, pool: str, clock: Clock) -> None:
+        self.worker = worker
+        self.clock = clock
+        self.lines_dropped = 0
+        self.bytes_published = 0
+        self._logs = logs
+        self._pool = pool
+        self._due: dict[LineHolder, None] = {}
+        self._running: dict[RunningTask, None] = {}
+        self._is_due = asyncio.Event()
+        self._is_busy = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._queue: deque[EncodedBatch] = deque()
+        self._held_bytes = 0
+        self._in_flight_bytes = 0
+        self._published = 0
+        self._warned_s = -WARN_AGAIN_S
+
+    def flush_soon(self, holder: LineHolder) -> None:
+        """Calls ``holder.flush()`` within :data:`LOG_INTERVAL_S`."""
+        if not self._due:
+            self._is_due.set()
+        self._due[holder] = None
+
+    def begin(self, task: RunningTask) -> None:
+        """Calls ``task.begun()`` if it has not ended after :data:`LONG_TASK_S`."""
+        if not self._running:
+            self._is_busy.set()
+        self._running[task] = None
+
+    def end(self, task: RunningTask) -> None:
+        self._running.pop(task, None)
+
+    def has_room(self, size: int, *, own: bool = False) -> bool:
+        """Whether a batch of this size may be published now. A quarter of the room is for the ``own`` lines."""
+        return self._held_bytes + size <= (MAX_LOGS_HELD_BYTES if own else MAX_LOGS_HELD_BYTES * 3 // 4)
+
+    def publish(self, batch: EncodedBatch) -> None:
+        """Publishes a batch, in the order of calls."""
+        self._held_bytes += len(batch.body)
+        self._idle.clear()
+        self._queue.append(batch)
+        self._send_some()
+
+    async def run(self) -> None:
+        """Does what is due, for ever."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._flush_forever())
+            group.create_task(self._watch_running())
+
+    async def drain(self) -> None:
+        """Returns when everything that was published is stored or given up."""
+        self._flush_all()
+        await self._idle.wait()
+
+    async def _flush_forever(self) -> None:
+        while True:
+            await self._is_due.wait()
+            self._is_due.clear()
+            await self.clock.sleep(LOG_INTERVAL_S)
+            self._flush_all()
+
+    def _flush_all(self) -> None:
+        for _ in range(2):  # attempts pass their lines on to the steps, which publish them
+            due, self._due = self._due, {}
+            for holder in due:
+                holder.flush()
+
+    async def _watch_running(self) -> None:
+        while True:
+            await self._is_busy.wait()
+            oldest = next(iter(self._running), None)
+            if oldest is None:
+                self._is_busy.clear()
+                continue
+            left_s = oldest.began_s + LONG_TASK_S - self.clock.monotonic_s()
+            if left_s > 0:
+                await self.clock.sleep(left_s)
+                continue
+            self.end(oldest)
+            oldest.begun()
+
+    def _send_some(self) -> None:
+        while self._queue and self._in_flight_bytes < MAX_LOGS_IN_FLIGHT_BYTES:
+            batch = self._queue.popleft()
+            self._in_flight_bytes += len(batch.body)
+            self._published += 1
+            subject = subjects.task_logs(self._pool, batch.execution_id, batch.step_run_id)
+            message_id = f"{self.worker}.{self._published}"
+            self._logs.publish(subject, message_id, batch.body, partial(self._done, batch))
+
+    def _done(self, batch: EncodedBatch, why_not: str) -> None:
+        size = len(batch.body)
+        self._in_flight_bytes -= size
+        self._held_bytes -= size
+        if why_not:
+            self.lines_dropped += batch.lines
+            self._warn(why_not)
+        else:
+            self.bytes_published += size
+        self._send_some()
+        if not self._held_bytes:
+            self._idle.set()
+
+    def _warn(self, why: str) -> None:
+        now_s = self.clock.monotonic_s()
+        if now_s - self._warned_s >= WARN_AGAIN_S:
+            self._warned_s = now_s
+            log.warning("logs of tasks are not stored: %s", why)
