@@ -233,7 +233,8 @@ async def host_worker(stack: StackAccess, pool: str, slots: int) -> None:
     endpoint = stack.endpoint_of(worker_identity(pool))
     ports = await wiring.connect_to_nats(endpoint, name="noetl-worker", nats_wait_s=wiring.ROLE_WAIT_S)
     try:
-        await run_worker(wiring.make_worker(ports, endpoint, pool=pool, slots=slots), ports.nats)
+        drain_s = stack.settings.worker_drain_s
+        await run_worker(wiring.make_worker(ports, endpoint, pool=pool, slots=slots, drain_s=drain_s), ports.nats)
     finally:
         await ports.close()
 
