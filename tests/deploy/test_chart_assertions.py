@@ -23,6 +23,7 @@ from manifests import (
 )
 
 from noetl_stream.cli.main import COMMANDS
+from noetl_stream.model.ids import PARTITIONS
 from noetl_stream.ports.permissions import ADMIN, GATEWAY, SERVER, worker_identity
 from noetl_stream.settings.environment import (
     CREDENTIAL_PREFIX,
@@ -544,3 +545,46 @@ def test_the_dashboards_are_those_of_the_folder(production: tuple[Rendered, ...]
     shown = named(production, "ConfigMap", "noetl-dashboards")["data"]
     files = {file.name: json.loads(file.read_text()) for file in CHART.glob("files/dashboards/*.json")}
     assert {name: json.loads(text) for name, text in shown.items()} == files != {}
+
+
+def measured() -> set[str]:
+    """The names under which the code measures something, as Prometheus shows them."""
+    folder = ROOT / "src" / "noetl_stream"
+    code = "\n".join(file.read_text() for file in folder.rglob("*.py"))
+    watched = {f"noetl_gateway_{name}" for name in re.findall(r'metrics\.watch\(\s*"(\w+)"', code)}
+    names = set(re.findall(r'"(noetl_[a-z_]+)"', code)) | watched
+    return names | {f"{name}_{suffix}" for name in names for suffix in ("total", "bucket", "count", "sum")}
+
+
+def asked(expression: str) -> set[str]:
+    return set(re.findall(r"\bnoetl_[a-z_]+", expression))
+
+
+def test_alerts_ask_for_metrics_that_the_program_has(production: tuple[Rendered, ...]) -> None:
+    (rule,) = of_kind(production, "PrometheusRule")
+    for alert in rule["spec"]["groups"][0]["rules"]:
+        assert asked(alert["expr"]) and asked(alert["expr"]) <= measured(), alert["alert"]
+        assert 'namespace="noetl"' in alert["expr"], alert["alert"]
+
+
+def test_an_alert_knows_how_many_partitions_there_are(production: tuple[Rendered, ...]) -> None:
+    (rule,) = of_kind(production, "PrometheusRule")
+    (alert,) = (one for one in rule["spec"]["groups"][0]["rules"] if one["alert"] == "NoetlPartitionsUnowned")
+    assert alert["expr"].endswith(f" < {PARTITIONS}")
+
+
+def test_dashboards_ask_for_metrics_that_the_program_has() -> None:
+    for file in CHART.glob("files/dashboards/*.json"):
+        for panel in json.loads(file.read_text())["panels"]:
+            for target in panel.get("targets", []):
+                assert asked(target["expr"]) and asked(target["expr"]) <= measured(), panel["title"]
+
+
+def test_panels_of_a_dashboard_lie_beside_each_other(production: tuple[Rendered, ...]) -> None:
+    for text in named(production, "ConfigMap", "noetl-dashboards")["data"].values():
+        taken: set[tuple[int, int]] = set()
+        for panel in json.loads(text)["panels"]:
+            place = panel["gridPos"]
+            cells = {(place["x"] + x, place["y"] + y) for x in range(place["w"]) for y in range(place["h"])}
+            assert not cells & taken and place["x"] + place["w"] <= 24, panel["title"]
+            taken |= cells
