@@ -552,7 +552,8 @@ def measured() -> set[str]:
     folder = ROOT / "src" / "noetl_stream"
     code = "\n".join(file.read_text() for file in folder.rglob("*.py"))
     watched = {f"noetl_gateway_{name}" for name in re.findall(r'metrics\.watch\(\s*"(\w+)"', code)}
-    names = set(re.findall(r'"(noetl_[a-z_]+)"', code)) | watched
+    kept = r'(?:Metric\(\s*"(?:counter|gauge|histogram)",|(?:Counter|Gauge|Histogram)\()\s*"(noetl_[a-z_]+)"'
+    names = set(re.findall(kept, code)) | watched
     return names | {f"{name}_{suffix}" for name in names for suffix in ("total", "bucket", "count", "sum")}
 
 
