@@ -27,6 +27,7 @@ from noetl_stream.adapters.nats.connection import NatsConnection
 from noetl_stream.adapters.nats.streams import stream_api
 from noetl_stream.local.stack import EmbeddedStack
 from noetl_stream.ports.operations.executions import Start
+from noetl_stream.ports.permissions import ADMIN
 from noetl_stream.ports.subjects import EVENTS
 
 pytestmark = [pytest.mark.xdist_group("own_stacks"), pytest.mark.verify]
@@ -123,7 +124,7 @@ async def leader_of(nats: Clustered, stream: str, seed: str) -> str:
     """The name of the nats-server that leads a stream."""
     import msgspec
 
-    connection = await NatsConnection.open(nats.url, name="tests", nkey=seed)
+    connection = await NatsConnection.open(nats.url, name="tests", nkey=seed, identity=ADMIN)
     try:
         answer = await stream_api(connection, stream, f"STREAM.INFO.{stream}")
     finally:
@@ -180,11 +181,11 @@ async def test_a_rendered_cluster_is_changed_and_broken_under_load(
         table = Table(load)
         async with table.change("nothing"):
             pass
-        async with table.change("upgrade: migration, servers, workers, gateways"):
-            await cluster.migrate()
-            for deployment in (servers, workers, gateways):
+        for what, deployment in {"servers": servers, "workers": workers, "gateways": gateways}.items():
+            async with table.change(f"upgrade of {what}"):
                 await deployment.roll()
-        async with table.change("upgrade of all at the same time"):
+        async with table.change("migration, and upgrade of all at the same time"):
+            await cluster.migrate()
             await asyncio.gather(*(one.roll() for one in cluster.deployments.values()))
         async with table.change("one more server, gateway and two workers"):
             await asyncio.gather(
