@@ -327,6 +327,8 @@ async def host_gateway(
     ):
         await warn_of_excess_rights(connected, GATEWAY)
         token = await local_token(stack, connected)
+        if settings.status_address is not None:
+            await _until_way_in(connected, settings, host, attach)
         async with wiring.open_gateway(connected, stack.endpoint, settings, host) as gateway:
             attach(gateway.status, connected.opened)
             on_termination(gateway.stop)
@@ -339,6 +341,19 @@ async def host_gateway(
                 await end_tasks([inviting])
         _check_open(connected.nats)
         log.info("gateway stopped")
+
+
+async def _until_way_in(connected: wiring.Connected, settings: Settings, host: str, attach: Attach) -> None:
+    """Waits for the first token: who keeps a gateway alive and probes it would start it again and again."""
+    from noetl_stream.gateway.access.guard import until_way_in
+    from noetl_stream.telemetry.status import Starting
+
+    def wait(why: str) -> None:
+        log.warning("%s: waiting for one", why)
+        attach(Starting(GATEWAY, why), connected.opened)
+
+    tokens, provider = connected.store.tokens, settings.oidc is not None
+    await until_way_in(host, tokens, connected.clock, provider=provider, waits=wait)
 
 
 async def local_token(stack: StackAccess, connected: wiring.Connected) -> str | None:

@@ -37,13 +37,18 @@ class Deployment:
         self.cordoned: set[str] = set()
 
     async def add(self) -> RunningPod:
-        """Starts a pod on the machine that has the fewest, and waits until it is ready."""
+        """Starts a pod, and waits until it is ready."""
+        pod = await self.start()
+        await pod.until_ready()
+        return pod
+
+    async def start(self) -> RunningPod:
+        """Starts a pod on the machine that has the fewest."""
         nodes = [node for node in NODES if node not in self.cordoned]
         node = min(nodes, key=lambda one: sum(pod.node == one for pod in self.running))
         pod = RunningPod(f"{self.name}-{next(self._numbers)}", self.template, self._site, node)
         self.running.append(pod)
         await pod.start()
-        await pod.until_ready()
         self._watching.append(asyncio.create_task(self._watch(pod)))
         return pod
 
@@ -154,15 +159,19 @@ class RenderedCluster:
         self.service = Service(self.deployments["noetl-gateway"], service["spec"]["ports"][0]["targetPort"])
 
     @asynccontextmanager
-    async def running(self) -> AsyncIterator[RenderedCluster]:
-        """With as many pods as the objects want. The stores are migrated before."""
+    async def installed(self) -> AsyncIterator[None]:
+        """With as many pods as the objects want; not all are ready yet. The stores are migrated before."""
         await self.service.open()
         try:
-            await asyncio.gather(*(one.scale(one.wanted) for one in self.deployments.values()))
-            yield self
+            for one in self.deployments.values():
+                await asyncio.gather(*(one.start() for _ in range(one.wanted)))
+            yield
         finally:
             await self.service.close()
             await asyncio.gather(*(one.close() for one in self.deployments.values()))
+
+    async def until_ready(self) -> None:
+        await asyncio.gather(*(pod.until_ready() for one in self.deployments.values() for pod in one.running))
 
     async def migrate(self) -> None:
         """Runs the hook."""
@@ -170,8 +179,8 @@ class RenderedCluster:
         for container in job.containers:
             await run_container(container, self._site)
 
-    async def run_beside(self, deployment: str, *command: str) -> str:
-        """Runs a command in a copy of a pod. Returns its output."""
+    async def exec(self, deployment: str, *command: str) -> str:
+        """Runs a command as in a pod, which has the same environment. Returns its output."""
         (container,) = self.deployments[deployment].template.spec["containers"]
         return await run_container({**container, "command": ["noetl-stream", *command]}, self._site)
 

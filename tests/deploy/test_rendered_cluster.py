@@ -136,8 +136,9 @@ async def leader_of(nats: Clustered, stream: str, seed: str) -> str:
 async def under_load(cluster: RenderedCluster) -> AsyncIterator[TimedLoad]:
     """A new installation that clients use. At the end, everything that was started has ended as it should."""
     await cluster.migrate()
-    token = await cluster.run_beside("noetl-gateway", "token", "create", "load", "--role", "admin")
-    async with cluster.running(), Ledger().open() as ledger:
+    async with cluster.installed(), Ledger().open() as ledger:
+        token = await cluster.exec("noetl-gateway", "token", "create", "load", "--role", "admin")
+        await cluster.until_ready()
         load = TimedLoad(cluster.service.url, token.strip(), playbook(ledger))
         async with load.running():
             yield load

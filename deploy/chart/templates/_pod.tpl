@@ -63,15 +63,15 @@ resources:
   {{- toYaml (index . 2) | nindent 2 }}
 {{- end }}
 
-{{/* The port for probes and metrics, and the probes. A process that waits for NATS or Postgres lives, and is not ready. */}}
+{{/* The probes; takes the port that says whether it is ready. What waits for NATS or Postgres lives, and is not ready. */}}
 {{- define "noetl.probes" -}}
 startupProbe:
-  httpGet: {path: /livez, port: {{ . }}}
+  httpGet: {path: /livez, port: status}
   periodSeconds: 2
   timeoutSeconds: 2
   failureThreshold: 60
 livenessProbe:
-  httpGet: {path: /livez, port: {{ . }}}
+  httpGet: {path: /livez, port: status}
   periodSeconds: 10
   timeoutSeconds: 5
   failureThreshold: 6

@@ -37,16 +37,16 @@ BACKLOG: Final = 32
 
 
 class Starting:
-    """A role that does not run yet."""
+    """A role that does not run yet, and why."""
 
-    def __init__(self, role: str) -> None:
-        self._role = role
+    def __init__(self, role: str, why: str = "it is not connected yet") -> None:
+        self._role, self._why = role, why
 
     def dead(self) -> Sequence[str]:
         return ()
 
     async def missing(self) -> Sequence[str]:
-        return (f"the {self._role} is starting: it is not connected yet",)
+        return (f"the {self._role} is starting: {self._why}",)
 
     async def readings(self) -> Sequence[Reading]:
         return ()
