@@ -238,7 +238,7 @@ def test_every_variable_is_a_setting_of_the_program(example: tuple[Rendered, ...
 def test_the_environment_of_every_process_is_accepted_by_the_program(example: tuple[Rendered, ...]) -> None:
     for pod in roles(example):
         plain = {name: one["value"] for name, one in pod.environment.items() if "value" in one}
-        Settings.from_environment(plain)
+        assert Settings.from_environment(plain).log_format == "json"
 
 
 def test_a_worker_holds_nothing_of_the_engine_but_its_nats_identity(example: tuple[Rendered, ...]) -> None:
