@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Collection, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import Protocol
+
+import msgspec
 
 
-class ReportedMessage(NamedTuple):
+class ReportedMessage(msgspec.Struct, frozen=True, gc=False):
     """A stored input. ``at_ms`` is the log's own stored time; ``subject`` says who sent it
     (:func:`~noetl_stream.ports.subjects.sender_of`).
     """
@@ -19,7 +21,7 @@ class ReportedMessage(NamedTuple):
     subject: str
 
 
-class DecidedMessage(NamedTuple):
+class DecidedMessage(msgspec.Struct, frozen=True, gc=False):
     """A journal record to store. ``message_id`` is unique for its content (``partition.tick.epoch.owner.n``)."""
 
     partition: int
@@ -74,11 +76,13 @@ class EventLog(Protocol):
         """Stores a dead letter's request or report once more; else like :meth:`publish_request`."""
         ...
 
-    def publish_decided(self, messages: Sequence[DecidedMessage]) -> Awaitable[None]:
-        """Sends now, in order; the awaitable ends when all are acknowledged, resending until then."""
+    def publish_decided(self, messages: Sequence[DecidedMessage]) -> Awaitable[int]:
+        """Sends now, in order; the awaitable ends when all are acknowledged, resending until then, with the highest of
+        their sequences, 0 without messages.
+        """
         ...
 
-    def publish_checkpoints(self, messages: Sequence[DecidedMessage]) -> Awaitable[None]:
+    def publish_checkpoints(self, messages: Sequence[DecidedMessage]) -> Awaitable[int]:
         """Like :meth:`publish_decided`, of checkpoint records: nobody hears of them."""
         ...
 

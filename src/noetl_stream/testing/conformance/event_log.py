@@ -14,6 +14,8 @@ from __future__ import annotations
 
 import asyncio
 
+from msgspec.structs import replace
+
 from noetl_stream.errors import ReaderBroken, UsageError
 from noetl_stream.model.ids import PARTITIONS, partition_of
 from noetl_stream.ports.bus import Bus
@@ -134,8 +136,14 @@ class EventLogConformance:
         assert await event_log.next_decided(3, 0) is None
 
     async def test_publishing_no_records_ends_at_once(self, event_log: EventLog) -> None:
-        await asyncio.wait_for(event_log.publish_decided([]), TIMEOUT_S)
+        assert await asyncio.wait_for(event_log.publish_decided([]), TIMEOUT_S) == 0
         assert await event_log.last_sequence() == 0
+
+    async def test_who_publishes_records_learns_up_to_where_they_are_stored(self, event_log: EventLog) -> None:
+        first, second = decided("run-1", "0.1.1.a.0"), decided("run-2", "0.1.1.a.1")
+        assert await event_log.publish_decided([first, second]) == 2
+        await event_log.publish_request("run-1", "request-1", b"{}")
+        assert await event_log.publish_decided([first]) == 1, "it was stored before"
 
     async def test_a_journal_record_is_published_live(self, event_log: EventLog, bus: Bus) -> None:
         heard = RecordingHandler()
@@ -242,7 +250,7 @@ class EventLogConformance:
     async def test_checkpoints_are_stored_and_are_neither_inputs_nor_records(self, event_log: EventLog) -> None:
         await event_log.publish_decided([decided(execution_in(1), "1.1.1.a.0")])
         record = await event_log.last_decided(1)
-        await event_log.publish_checkpoints([decided(execution_in(1), "checkpoint.a")._replace(body=b'"checkpoint"')])
+        await event_log.publish_checkpoints([replace(decided(execution_in(1), "checkpoint.a"), body=b'"checkpoint"')])
         assert await event_log.last_sequence() == 2
         assert await event_log.last_decided(1) == record
         assert await event_log.beyond({1: 0}) == {1: 0}
