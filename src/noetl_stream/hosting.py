@@ -25,6 +25,7 @@ from noetl_stream.settings.environment import Settings
 
 if TYPE_CHECKING:
     from noetl_stream.adapters.nats.connection import NatsConnection
+    from noetl_stream.gateway.gateway import Gateway
     from noetl_stream.server.server import Server
     from noetl_stream.telemetry.measures import Measured, Role
 
@@ -183,7 +184,7 @@ def on_termination(act: Callable[[], object]) -> None:
 
 
 def say_start(role: str, settings: Settings, endpoint: Endpoint, **more: object) -> None:
-    """Logs what runs here, and with which settings."""
+    """Logs what runs here, and with which settings; once it does, so that a user's mistake is one line alone."""
     from noetl_stream.adapters.nats.connection import redacted  # roles alone need it
 
     about = {
@@ -205,16 +206,21 @@ async def run_server(server: Server, nats: NatsConnection, ending: asyncio.Event
     on_termination(ending.set)
     nats.on_ended(ending.set)
     running = asyncio.create_task(server.run())
-    await first_done([running], ending.wait())
-    log.info("server stops", extra={"partitions": len(server.ownership)})
+    if not await first_done([running], ending.wait()):
+        log.info("server stops", extra={"partitions": len(server.ownership)})
     server.stop()
     await running
     _check_open(nats)
     log.info("server stopped")
 
 
-async def run_worker(hosted: wiring.HostedWorker, nats: NatsConnection) -> None:
+async def run_worker(
+    hosted: wiring.HostedWorker, nats: NatsConnection, opened: Callable[[], object] = lambda: None
+) -> None:
     """Runs a worker until a signal, or the end of its connection; then it drains.
+
+    Args:
+        opened: Called when it takes commands.
 
     Raises:
         NoetlError: The error that ended it.
@@ -222,9 +228,13 @@ async def run_worker(hosted: wiring.HostedWorker, nats: NatsConnection) -> None:
     ending = asyncio.Event()
     on_termination(ending.set)
     nats.on_ended(ending.set)
-    running = asyncio.create_task(hosted.worker.run())
-    await first_done([running], ending.wait())
-    log.info("worker drains", extra={"running": hosted.worker.running})
+    running, ended = asyncio.create_task(hosted.worker.run()), asyncio.create_task(ending.wait())
+    if not await first_done([running, ended], hosted.worker.opened.wait()):
+        opened()
+    await asyncio.wait([running, ended], return_when=asyncio.FIRST_COMPLETED)
+    ended.cancel()
+    if not running.done():
+        log.info("worker drains", extra={"running": hosted.worker.running})
     hosted.worker.drain()
     await asyncio.wait([running])
     await hosted.close()
@@ -239,14 +249,14 @@ def _check_open(nats: NatsConnection) -> None:
         raise nats.unreachable("the connection was closed")
 
 
-class Attach(Protocol):
+class AttachRole(Protocol):
     """Lets probes and scrapes ask a role that runs, and those of its parts that measure something."""
 
     def __call__(self, role: Role, *parts: Measured) -> None: ...
 
 
 @asynccontextmanager
-async def status_of(settings: Settings, role: str) -> AsyncIterator[Attach]:
+async def status_of(settings: Settings, role: str) -> AsyncIterator[AttachRole]:
     """Answers at the status address, if there is one: the role is not ready until it is attached.
 
     Raises:
@@ -264,7 +274,6 @@ async def status_of(settings: Settings, role: str) -> AsyncIterator[Attach]:
 async def host_server(stack: StackAccess) -> None:
     """Connects, runs a server until a signal, and closes."""
     endpoint = stack.endpoint_of(SERVER)
-    say_start(SERVER, stack.settings, endpoint, max_state_bytes=endpoint.max_state_bytes)
     async with (
         status_of(stack.settings, SERVER) as attach,
         connected_to(stack, "noetl-server", SERVER, nats_wait_s=wiring.ROLE_WAIT_S) as connected,
@@ -272,20 +281,21 @@ async def host_server(stack: StackAccess) -> None:
         await warn_of_excess_rights(connected, SERVER)
         server = wiring.make_server(connected, endpoint)
         attach(wiring.server_status(server, connected), connected.opened)
+        say_start(SERVER, stack.settings, endpoint, max_state_bytes=endpoint.max_state_bytes)
         await run_server(server, connected.nats, asyncio.Event())
 
 
 async def host_worker(stack: StackAccess, pool: str, slots: int) -> None:
     """Connects to NATS, runs a worker until a signal, and closes."""
-    endpoint, isolation = stack.endpoint_of(worker_identity(pool)), stack.settings.isolation
-    say_start(WORKER, stack.settings, endpoint, pool=pool, slots=slots, isolation=isolation)
-    async with status_of(stack.settings, WORKER) as attach:
+    endpoint, settings = stack.endpoint_of(worker_identity(pool)), stack.settings
+    about = {"pool": pool, "slots": slots, "isolation": settings.isolation}
+    async with status_of(settings, WORKER) as attach:
         ports = await wiring.connect_to_nats(endpoint, name="noetl-worker", nats_wait_s=wiring.ROLE_WAIT_S)
         try:
-            drain_s = stack.settings.worker_drain_s
+            drain_s = settings.worker_drain_s
             hosted = wiring.make_worker(ports, endpoint, pool=pool, slots=slots, drain_s=drain_s)
             attach(wiring.worker_status(hosted.worker, ports), ports)
-            await run_worker(hosted, ports.nats)
+            await run_worker(hosted, ports.nats, lambda: say_start(WORKER, settings, endpoint, **about))
         finally:
             await ports.close()
 
@@ -320,7 +330,6 @@ async def host_gateway(
         echo: Shows the link with which a browser signs in, if the stack is embedded.
     """
     host, port = listening_on
-    say_start(GATEWAY, settings, stack.endpoint)
     async with (
         status_of(settings, GATEWAY) as attach,
         connected_to(stack, "noetl-gateway", nats_wait_s=wiring.ROLE_WAIT_S) as connected,
@@ -331,7 +340,7 @@ async def host_gateway(
             await _until_way_in(connected, settings, host, attach)
         async with wiring.open_gateway(connected, stack.endpoint, settings, host) as gateway:
             attach(gateway.status, connected.opened)
-            on_termination(gateway.stop)
+            on_termination(lambda: _stop(gateway))
             connected.nats.on_ended(gateway.stop)
             listening: asyncio.Future[str] = asyncio.get_running_loop().create_future()
             inviting = asyncio.create_task(_invite(stack, connected, listening, token, echo))
@@ -346,14 +355,19 @@ async def host_gateway(
 async def _until_way_in(connected: wiring.Connected, settings: Settings, host: str, attach: Attach) -> None:
     """Waits for the first token: who keeps a gateway alive and probes it would start it again and again."""
     from noetl_stream.gateway.access.guard import until_way_in
-    from noetl_stream.telemetry.status import Starting
+    from noetl_stream.telemetry.status import NotYetRunning
 
     def wait(why: str) -> None:
         log.warning("%s: waiting for one", why)
-        attach(Starting(GATEWAY, why), connected.opened)
+        attach(NotYetRunning(GATEWAY, why), connected.opened)
 
     tokens, provider = connected.store.tokens, settings.oidc is not None
     await until_way_in(host, tokens, connected.clock, provider=provider, waits=wait)
+
+
+def _stop(gateway: Gateway) -> None:
+    log.info("gateway stops", extra={"requests": gateway.pressure.requests.under_way})
+    gateway.stop()
 
 
 async def local_token(stack: StackAccess, connected: wiring.Connected) -> str | None:
@@ -372,8 +386,9 @@ async def _invite(
     token: str | None,
     echo: Callable[[str], object],
 ) -> None:
-    """Lets commands find the gateway, and shows the link for browsers; until it is cancelled."""
+    """Says that it listens, lets commands find it, and shows the link for browsers; until it is cancelled."""
     url = await listening
+    say_start(GATEWAY, stack.settings, stack.endpoint)
     if stack.embedded is None or token is None:
         return
     from noetl_stream.adapters.gateway.sign_in import sign_in_link  # only gateways need an HTTP client

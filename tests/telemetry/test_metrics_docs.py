@@ -64,6 +64,16 @@ def test_each_is_seen_to_move_by_a_test() -> None:
     assert {name for name in metrics() if not any(re.search(rf"\b{name}(_count)?\b", text) for text in texts)} == set()
 
 
+def test_the_lines_of_the_log_that_the_page_lists_are_written_somewhere() -> None:
+    code = "\n".join(file.read_text() for file in Path(noetl_stream.__path__[0]).rglob("*.py"))
+    listed = re.findall(r"^\| (`.*`) \| (?:info|warning|error) \|", PAGE, re.MULTILINE)
+    messages = re.findall(r"`([^`]+)`", " ".join(listed))
+    assert len(messages) > 15
+    for message in messages:
+        pieces = [piece for piece in re.split(r"…|\bN\b", message) if len(piece) > 3]
+        assert pieces and all(piece.strip() in code for piece in pieces), message
+
+
 def test_an_error_that_is_logged_is_cut_as_the_page_says() -> None:
     assert f"up to {commit.SHOWN_CHARACTERS} characters" in PAGE
     assert attempt.SHOWN_CHARACTERS == commit.SHOWN_CHARACTERS

@@ -8,14 +8,11 @@ from typing import Any, Final, cast
 
 from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
-from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, choose_encoder
+from prometheus_client.exposition import choose_encoder
 from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.registry import Collector
 
 from noetl_stream.telemetry.measures import BOUNDS_S, Durations, Reading
-
-MEDIA: Final = CONTENT_TYPE_PLAIN_0_0_4
-"""What it is to those who accept anything."""
 
 FAMILIES: Final[Mapping[str, Any]] = {
     "counter": CounterMetricFamily,

@@ -16,7 +16,7 @@ from noetl_stream.ports.gateway import Readiness
 from noetl_stream.ports.operations.documents import Document, OpenDocument
 from noetl_stream.ports.operations.http import API
 from noetl_stream.ports.operations.problems import TYPE_PREFIX
-from noetl_stream.telemetry.exposition import MEDIA, exposition
+from noetl_stream.telemetry.measures import MEDIA
 
 HTML: Final = "text/html"
 
@@ -68,6 +68,8 @@ def system_routes(readiness: Readiness, status: GatewayStatus, document: dict[st
     @routes("GET", "/metrics", "metrics", "viewer", MEASURED, uncounted=True)
     async def measured(call: Call[Nothing, None]) -> Reply:
         """Metrics for Prometheus."""
+        from noetl_stream.telemetry.exposition import exposition  # loaded where somebody scrapes
+
         text, media = exposition(await status.shown_to(call.caller), "")
         return Reply(text, media=media)
 
