@@ -352,7 +352,7 @@ async def host_gateway(
         log.info("gateway stopped")
 
 
-async def _until_way_in(connected: wiring.Connected, settings: Settings, host: str, attach: Attach) -> None:
+async def _until_way_in(connected: wiring.Connected, settings: Settings, host: str, attach: AttachRole) -> None:
     """Waits for the first token: who keeps a gateway alive and probes it would start it again and again."""
     from noetl_stream.gateway.access.guard import until_way_in
     from noetl_stream.telemetry.status import NotYetRunning
