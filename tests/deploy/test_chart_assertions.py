@@ -172,8 +172,12 @@ def test_no_pod_has_a_token_of_kubernetes(example: tuple[Rendered, ...]) -> None
 def test_every_pod_has_an_account_that_exists(example: tuple[Rendered, ...]) -> None:
     accounts = {one["metadata"]["name"] for one in of_kind(example, "ServiceAccount")}
     for pod in pods(example):
-        if pod.role != "test" or accounts & {"noetl-gateway"}:
-            assert pod.spec["serviceAccountName"] in accounts, pod.owner
+        assert pod.spec["serviceAccountName"] in accounts, pod.owner
+
+
+def test_a_policy_is_for_pods_that_there_are(example: tuple[Rendered, ...]) -> None:
+    for policy in of_kind(example, "NetworkPolicy"):
+        assert any(matches(policy["spec"]["podSelector"], pod.labels) for pod in pods(example)), name_of(policy)
 
 
 def test_every_role_has_an_account_of_its_own(example: tuple[Rendered, ...]) -> None:
@@ -437,6 +441,10 @@ def test_a_pool_has_what_it_says_over_the_defaults(production: tuple[Rendered, .
     assert pools["pool-untrusted"].environment["NOETL_ISOLATION"]["value"] == "task"
     assert pools["pool-untrusted"].spec["runtimeClassName"] == "gvisor"
     assert pools["pool-reports"].spec["terminationGracePeriodSeconds"] == 315
+
+
+def test_an_edge_has_its_own_pool_alone() -> None:
+    assert [pod.component for pod in pods(render(CHART / "values" / "edge.yaml"))] == ["pool-edge-oslo"]
 
 
 def test_keda_scales_by_the_consumer_that_servers_make(production: tuple[Rendered, ...]) -> None:
