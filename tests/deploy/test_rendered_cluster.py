@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import secrets
 import subprocess
 import sys
@@ -14,6 +13,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import msgspec
 import pytest
 from helm import CHART, render
 from rendered_cluster import RenderedCluster
@@ -122,8 +122,6 @@ def site(tmp_path: Path, embedded: EmbeddedStack, seeds: dict[str, str]) -> Site
 
 async def leader_of(nats: Clustered, stream: str, seed: str) -> str:
     """The name of the nats-server that leads a stream."""
-    import msgspec
-
     connection = await NatsConnection.open(nats.url, name="tests", nkey=seed, identity=ADMIN)
     try:
         answer = await stream_api(connection, stream, f"STREAM.INFO.{stream}")
@@ -170,7 +168,7 @@ async def test_a_rendered_cluster_is_changed_and_broken_under_load(
     settings = (
         f'nats.url="{nats.url}"',
         'poolDefaults.settings={"NOETL_EGRESS_ALLOW": "127.0.0.0/8"}',
-        f"poolDefaults.replicas={os.environ.get('NOETL_TEST_WORKERS', '4')}",
+        "poolDefaults.replicas=4",
         "server.replicas=3",
     )
     found = render(CHART / "values" / "small.yaml", settings=settings)
