@@ -57,5 +57,5 @@ def test_checkov_finds_nothing_that_is_not_explained(rendered: Path) -> None:
     done = tool("checkov==3.3.30", "checkov", "-f", rendered, *options)
     report: dict[str, Any] = json.loads(done.stdout)
     failed = {check["check_id"]: check["resource"] for check in report["results"]["failed_checks"]}
-    assert report["summary"]["passed"] > 100
+    assert report["summary"]["passed"] > 50
     assert {rule: resource for rule, resource in failed.items() if rule not in EXPLAINED} == {}
