@@ -292,7 +292,8 @@ async def host_worker(stack: StackAccess, pool: str, slots: int) -> None:
     async with status_of(settings, WORKER) as attach:
         ports = await wiring.connect_to_nats(endpoint, name="noetl-worker", nats_wait_s=wiring.ROLE_WAIT_S)
         try:
-            hosted = wiring.make_worker(ports, endpoint, pool=pool, slots=slots)
+            drain_s = settings.worker_drain_s
+            hosted = wiring.make_worker(ports, endpoint, pool=pool, slots=slots, drain_s=drain_s)
             attach(wiring.worker_status(hosted.worker, ports), ports)
             await run_worker(hosted, ports.nats, lambda: say_start(WORKER, settings, endpoint, **about))
         finally:
@@ -335,6 +336,8 @@ async def host_gateway(
     ):
         await warn_of_excess_rights(connected, GATEWAY)
         token = await local_token(stack, connected)
+        if settings.status_address is not None:
+            await _until_way_in(connected, settings, host, attach)
         async with wiring.open_gateway(connected, stack.endpoint, settings, host) as gateway:
             attach(gateway.status, connected.opened)
             on_termination(lambda: _stop(gateway))
@@ -347,6 +350,19 @@ async def host_gateway(
                 await end_tasks([inviting])
         _check_open(connected.nats)
         log.info("gateway stopped")
+
+
+async def _until_way_in(connected: wiring.Connected, settings: Settings, host: str, attach: AttachRole) -> None:
+    """Waits for the first token: who keeps a gateway alive and probes it would start it again and again."""
+    from noetl_stream.gateway.access.guard import until_way_in
+    from noetl_stream.telemetry.status import NotYetRunning
+
+    def wait(why: str) -> None:
+        log.warning("%s: waiting for one", why)
+        attach(NotYetRunning(GATEWAY, why), connected.opened)
+
+    tokens, provider = connected.store.tokens, settings.oidc is not None
+    await until_way_in(host, tokens, connected.clock, provider=provider, waits=wait)
 
 
 def _stop(gateway: Gateway) -> None:

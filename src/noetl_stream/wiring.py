@@ -26,6 +26,7 @@ from noetl_stream.sealing.keys import KEY_HINT, KeyRing, key_ring
 from noetl_stream.sealing.objects import DerivedKeys
 from noetl_stream.settings.environment import (
     ACCESS_KEY_VARIABLE,
+    DEFAULT_WORKER_DRAIN_S,
     NATS_URL_VARIABLE,
     POSTGRES_VARIABLE,
     SERVER_KEY_VARIABLE,
@@ -521,8 +522,15 @@ def worker_status(worker: Worker, connected: NatsPorts) -> Role:
     return WorkerStatus(worker, lambda: connected.nats.is_connected)
 
 
-def make_worker(connected: NatsPorts | Connected, endpoint: Endpoint, *, pool: str, slots: int) -> HostedWorker:
-    """A worker with all tool kinds installed here."""
+def make_worker(
+    connected: NatsPorts | Connected,
+    endpoint: Endpoint,
+    *,
+    pool: str,
+    slots: int,
+    drain_s: float = DEFAULT_WORKER_DRAIN_S,
+) -> HostedWorker:
+    """A worker with all tool kinds installed here. ``drain_s``: how long running tasks may finish when it stops."""
     from noetl_stream.tools.registry import create_tools
     from noetl_stream.worker.playbooks import PlanClient
     from noetl_stream.worker.secrets.keychain import find_stored
@@ -546,6 +554,7 @@ def make_worker(connected: NatsPorts | Connected, endpoint: Endpoint, *, pool: s
         credentials=endpoint.credentials,
         secrets=find_stored,
         keychain_folders=endpoint.tools.keychain_folders,
+        grace_s=drain_s,
     )
     return HostedWorker(worker, tools, plans, hide_in_logs(worker.keychain.redactor))
 

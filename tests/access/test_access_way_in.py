@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from ipaddress import ip_network
 from pathlib import Path
@@ -12,10 +13,11 @@ from noetl_stream.adapters.clock import ManualClock
 from noetl_stream.adapters.memory.access import MemoryTokens
 from noetl_stream.client.access import DirectAccess
 from noetl_stream.errors import UsageError
-from noetl_stream.gateway.access.guard import require_way_in
+from noetl_stream.gateway.access.guard import WAY_IN_AGAIN_S, require_way_in, until_way_in
 from noetl_stream.ports.operations.access import NewToken
 from noetl_stream.settings.environment import Settings
 from noetl_stream.settings.oidc import OIDC_VARIABLES, OidcSettings
+from noetl_stream.testing.waiting import TIMEOUT_S, until
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1", "localhost", "0.0.0.0", ""])
@@ -52,6 +54,21 @@ async def test_only_a_token_of_an_admin_that_holds_lets_it_start(
     assert await starts()
     await keeper.revoke_token(admin.id, "ann")
     assert not await starts()
+
+
+async def test_a_gateway_that_is_probed_waits_for_the_first_token(
+    keeper: DirectAccess, tokens: MemoryTokens, clock: ManualClock
+) -> None:
+    told: list[str] = []
+    waiting = asyncio.create_task(until_way_in("0.0.0.0", tokens, clock, provider=False, waits=told.append))
+    for _ in range(3):
+        await until(lambda: clock.sleepers == 1)
+        clock.advance(WAY_IN_AGAIN_S)
+    assert told == ["nobody could use a gateway on 0.0.0.0: there is no admin token"]
+    await until(lambda: clock.sleepers == 1)
+    await keeper.create_token(NewToken("admin", "admin"), "ann")
+    clock.advance(WAY_IN_AGAIN_S)
+    await asyncio.wait_for(waiting, TIMEOUT_S)
 
 
 PROVIDER = {"NOETL_OIDC_ISSUER": "https://issuer.example", "NOETL_OIDC_AUDIENCE": "noetl"}

@@ -8,6 +8,8 @@ from collections.abc import AsyncIterator
 import pytest
 
 from nats_process import NatsCluster
+from noetl_stream.adapters.clock import SystemClock
+from noetl_stream.adapters.nats.blobs import NatsBlobs
 from noetl_stream.adapters.nats.command_queue import NatsCommandQueue
 from noetl_stream.adapters.nats.connection import NatsConnection
 from noetl_stream.adapters.nats.streams import ensure_streams
@@ -45,3 +47,14 @@ async def test_many_commands_of_one_partition_pass_a_cluster(clustered: NatsConn
     assert await queue.issue([command("late")], fences) == {partition_of("run-1")}
     assert await queue.issue([command("next")], newer) == set()
     assert await queue.present() == {one.command_id for one in commands} | {"next"}
+
+
+async def test_a_value_that_many_put_at_once_is_stored_once(clustered: NatsConnection) -> None:
+    """While the followers do not have the first put, the leader refuses the others without a decision."""
+    clock = SystemClock()
+    stores = [await NatsBlobs.open(clustered, clock) for _ in range(4)]
+    for number in range(5):
+        await asyncio.gather(*(blobs.put(f"key-{number}", b"value") for blobs in stores for _ in range(8)))
+        assert await stores[0].get(f"key-{number}") == b"value"
+    for blobs in stores:
+        await blobs.close()

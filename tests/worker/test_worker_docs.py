@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 from noetl_stream.model.limits import DEFAULT_LIMITS
+from noetl_stream.settings.environment import DEFAULT_WORKER_DRAIN_S
 from noetl_stream.worker import limits
 
 PAGE = " ".join((Path(__file__).parents[2] / "docs" / "explanation" / "worker.md").read_text().split())
@@ -19,7 +20,7 @@ SAID = {
     f"(up to {limits.MAX_STOPPED_REMEMBERED:,})": "stopped commands",
     f"unreachable for {limits.CONTACT_LOST_AFTER_S:g} s": "contact",
     f"up to {limits.MAX_RUNNING_SHOWN} of its running commands": "presence",
-    f"gives running commands {limits.GRACE_S:g} s to finish": "draining",
+    f"gives running commands {DEFAULT_WORKER_DRAIN_S} s (`NOETL_WORKER_DRAIN_S`) to finish": "draining",
 }
 
 

@@ -42,10 +42,6 @@ connection_log = log.getChild("connection")
 BACKLOG: Final = 128
 """Connections that the system holds until they are accepted."""
 
-DRAIN_S: Final = 10.0
-"""How long requests under way may take once the gateway stops."""
-
-
 BY_ADDRESS: Final = Network()
 """Called by IP addresses and ``localhost`` alone, behind no proxy."""
 
@@ -66,6 +62,7 @@ class GatewayPorts(NamedTuple):
 class Gateway:
     def __init__(self, ports: GatewayPorts, limits: GatewayLimits, network: Network = BY_ADDRESS) -> None:
         self._ending = asyncio.Event()
+        self._drain_s = limits.drain_s
         metrics = Metrics()
         self.connections = HttpConnections(limits, metrics, connection_log, network.trusts)
         self.pressure = pressure = Pressure(limits, ports.operations.cluster, ports.clock, metrics)
@@ -109,7 +106,7 @@ class Gateway:
         Raises:
             UsageError: it cannot listen there.
         """
-        runner = web.AppRunner(self._application, shutdown_timeout=DRAIN_S)
+        runner = web.AppRunner(self._application, shutdown_timeout=self._drain_s)
         await runner.setup()
         assert runner.server is not None
         tasks = [asyncio.create_task(lasting()) for lasting in self._lasting]

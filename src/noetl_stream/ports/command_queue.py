@@ -78,7 +78,9 @@ class CommandSource(Protocol):
         """The size of the deliveries that are neither acknowledged nor returned."""
         ...
 
-    async def close(self) -> None: ...
+    async def close(self) -> None:
+        """Returns what was delivered and not taken by :meth:`next`."""
+        ...
 
 
 class CommandQueue(Protocol):

@@ -78,6 +78,8 @@ EMBEDDED_CLUSTER = "noetl-embedded"
 
 DEFAULT_SLOTS = 64
 MAX_SLOTS = 10_000
+DEFAULT_WORKER_DRAIN_S = 30
+MAX_DRAIN_S = 3600
 MAX_DUCKDB_THREADS = 1_024
 POOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 """A pool is a token of a NATS subject and part of a consumer's name."""
@@ -136,6 +138,7 @@ class GatewayLimits(NamedTuple):
     max_body_bytes: int = 4 * 1024 * 1024
     max_playbook_bytes: int = 1024 * 1024
     audit_days: int = 90
+    drain_s: int = 10
 
     def body(self, size: Literal["json", "playbook"]) -> tuple[str, int]:
         """The variable that limits bodies of this kind, and its value in bytes."""
@@ -315,6 +318,7 @@ class Settings:
         home_folder: The absolute path of the embedded servers' folder; ``None`` if unknown. Use :attr:`home`.
         pool: The worker pool that ``worker`` serves.
         slots: Tasks that a worker runs at the same time.
+        worker_drain_s: How long a worker that stops lets running tasks finish, in seconds.
         log_level: ``debug``, ``info``, ``warning`` or ``error``.
         log_format: ``text`` or ``json``, with one line per record.
         status_address: Where a server, worker or gateway answers probes and scrapes; ``None`` for nowhere.
@@ -352,6 +356,9 @@ class Settings:
     home_folder: Path | None = _setting("NOETL_HOME", DEFAULT_HOME, _read_home)
     pool: str = _setting("NOETL_POOL", DEFAULT_POOL, _read_pool)
     slots: int = _setting("NOETL_SLOTS", str(DEFAULT_SLOTS), _number(DEFAULT_SLOTS, MAX_SLOTS))
+    worker_drain_s: int = _setting(
+        "NOETL_WORKER_DRAIN_S", str(DEFAULT_WORKER_DRAIN_S), _number(DEFAULT_WORKER_DRAIN_S, MAX_DRAIN_S)
+    )
     log_level: str = _setting("NOETL_LOG_LEVEL", "info", _choice(LOG_LEVELS, "info"))
     log_format: LogFormat = _setting("NOETL_LOG_FORMAT", "text", _choice(LOG_FORMATS, "text"))
     status_address: StatusAddress | None = _setting(STATUS_VARIABLE, "none", read_status_address)
@@ -405,6 +412,7 @@ class Settings:
     gateway_max_body_bytes: int = _gateway_limit("max_body_bytes")
     gateway_max_playbook_bytes: int = _gateway_limit("max_playbook_bytes")
     gateway_audit_days: int = _gateway_limit("audit_days", 30, 400)
+    gateway_drain_s: int = _gateway_limit("drain_s", 1, MAX_DRAIN_S)
     gateway_hosts: frozenset[str] = _setting("NOETL_GATEWAY_HOSTS", "none", read_hosts)
     gateway_proxies: tuple[IpNetwork, ...] = _setting("NOETL_GATEWAY_TRUSTED_PROXIES", "none", read_networks)
     oidc: OidcSettings | None = _setting("NOETL_OIDC_<NAME>", "none", _read_oidc)

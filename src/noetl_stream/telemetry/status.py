@@ -36,17 +36,17 @@ MAX_HEADERS: Final = 64
 BACKLOG: Final = 32
 
 
-class _Starting:
-    """A role that does not run yet."""
+class NotYetRunning:
+    """A role that does not run yet, and why."""
 
-    def __init__(self, role: str) -> None:
-        self._role = role
+    def __init__(self, role: str, why: str = "it is not connected yet") -> None:
+        self._role, self._why = role, why
 
     def dead(self) -> Sequence[str]:
         return ()
 
     async def missing(self) -> Sequence[str]:
-        return (f"the {self._role} is starting: it is not connected yet",)
+        return (f"the {self._role} is starting: {self._why}",)
 
     async def readings(self) -> Sequence[Reading]:
         return ()
@@ -57,7 +57,7 @@ class StatusAnswers:
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._role: Role = _Starting(name)
+        self._role: Role = NotYetRunning(name)
         self._parts: Sequence[Measured] = ()
         self._scrapes: SharedLoads[str, Sequence[Reading]] = SharedLoads()
 

@@ -67,9 +67,6 @@ PREVIEW_CHARACTERS: Final = 200
 MAX_MESSAGE_CHARACTERS: Final = 4_000
 MAX_OUTPUT_CHARACTERS: Final = 16_000
 
-GRACE_S: Final = 30.0
-"""How long running steps may take to finish once the worker drains."""
-
 LAST_REPORTS_S: Final = 5.0
 """How long the reports of runs stopped at the end of the grace period may take."""
 

@@ -21,6 +21,7 @@ from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.command_queue import CommandQueue, CommandSource, Delivery
 from noetl_stream.ports.event_log import EventLog
 from noetl_stream.ports.task_logs import TaskLogs
+from noetl_stream.settings.environment import DEFAULT_WORKER_DRAIN_S
 from noetl_stream.tools.contract import Tool
 from noetl_stream.tools.registry import KindOff
 from noetl_stream.worker import limits
@@ -77,7 +78,7 @@ class Worker:
         credentials: Mapping[str, str] | None = None,
         secrets: FindStored | None = None,
         keychain_folders: Sequence[Path] = (),
-        grace_s: float = limits.GRACE_S,
+        grace_s: float = DEFAULT_WORKER_DRAIN_S,
         ack_wait_s: float = limits.ACK_WAIT_S,
     ) -> None:
         self.pool = pool

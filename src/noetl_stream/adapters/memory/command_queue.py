@@ -90,6 +90,8 @@ class MemoryCommandSource:
 
     async def close(self) -> None:
         self._queue.forget_source(self)
+        while not self._ready.empty():
+            self._ready.get_nowait().nak()
 
     def put(self, delivery: MemoryDelivery) -> None:
         self.credit -= 1

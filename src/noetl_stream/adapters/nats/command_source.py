@@ -139,7 +139,10 @@ class NatsCommandSource:
         if self._restarting is not None:
             await end_tasks([self._restarting])
         if self._subscription is not None:
-            await self._subscription.close()
+            # What NATS has sent before it hears of the end would be lost until its lease expires.
+            await (self._subscription.drain() if self._connection.is_connected else self._subscription.close())
+        while self._ready:
+            self._ready.popleft().nak()
         await self._lease_connection.close()
 
     def answer(self, reply: str, word: bytes, size: int) -> None:

@@ -22,6 +22,9 @@ from noetl_stream.ports.clock import Clock
 CALLER: Final = web.RequestKey("caller", Caller)
 """The caller: handlers read ``request[CALLER].principal`` for ``by``."""
 
+WAY_IN_AGAIN_S: Final = 1.0
+"""How often a gateway that waits for the first token looks for it."""
+
 LOOKED_AT_EVERY_S: Final = 5.0
 """How often at most the token of a stream is checked again."""
 
@@ -139,6 +142,21 @@ class AccessGuard:
         self._attempts.right(address, shown)
         request[ADMISSION] = Admission(self._authenticator, credentials, self._clock)
         return caller
+
+
+async def until_way_in(
+    host: str, tokens: Tokens, clock: Clock, *, provider: bool, waits: Callable[[str], object]
+) -> None:
+    """Waits until somebody can use a gateway. ``waits`` is told what for, if it has to wait."""
+    is_told = False
+    while True:
+        try:
+            return await require_way_in(host, tokens, clock.now_ms(), provider=provider)
+        except UsageError as error:
+            if not is_told:
+                waits(error.message)
+                is_told = True
+        await clock.sleep(WAY_IN_AGAIN_S)
 
 
 async def require_way_in(host: str, tokens: Tokens, now_ms: int, *, provider: bool) -> None:

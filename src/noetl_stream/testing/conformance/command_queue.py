@@ -121,6 +121,15 @@ class CommandQueueConformance:
         await one.close()
         await other.close()
 
+    async def test_a_source_that_closes_returns_what_it_has_not_given_out(self, queue: CommandQueue) -> None:
+        """Others get it at once, not when its lease expires, also what was under way."""
+        closing, other = await source_of(queue, "default"), await source_of(queue, "default")
+        closing.request(20)
+        await issue(queue, *(command(f"c{n}") for n in range(20)))
+        await closing.close()
+        assert {delivery.num_delivered for delivery in await take(other, 20)} <= {1, 2}
+        await other.close()
+
     async def test_a_command_issued_twice_is_queued_once(self, queue: CommandQueue, source: CommandSource) -> None:
         await issue(queue, command("c1"), command("c1"))
         await issue(queue, command("c1"))

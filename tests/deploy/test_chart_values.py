@@ -1,0 +1,113 @@
+"""The chart renders for every example, and its schema refuses what nothing would read."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helm import CHART, EXAMPLES, objects, refusal, render, run_helm
+
+from noetl_stream.settings.environment import Settings
+
+pytestmark = pytest.mark.xdist_group("helm")
+
+SCHEMA: dict[str, Any] = json.loads((CHART / "values.schema.json").read_text())
+VARIABLES = {field.metadata["variable"] for field in Settings.__dataclass_fields__.values()}
+
+
+@pytest.mark.parametrize("values", EXAMPLES, ids=lambda path: path.stem)
+def test_helm_finds_nothing_wrong_with_an_example(values: Path) -> None:
+    done = run_helm("lint", "--strict", CHART, "-f", values)
+    assert "0 chart(s) failed" in done.stdout, done.stdout
+
+
+def test_there_is_an_example_for_each_size() -> None:
+    assert [path.stem for path in EXAMPLES] == ["air-gapped", "edge", "kind", "production", "small"]
+
+
+WRONG = (
+    ("server.replica=3", "additional properties 'replica' not allowed"),
+    ('server.replicas="3"', "at '/server/replicas': got string, want integer"),
+    ('image.tag="latest"', "at '/image/tag': 'not' failed"),
+    ('image.digest="sha256:12"', "at '/image/digest'"),
+    ("nats.replicas=2", "at '/nats/replicas': value must be one of 1, 3, 5"),
+    ('nats.url="nats://user:password@nats:4222"', "at '/nats/url'"),
+    ('nats.monitoringAddress="http://nats:8222"', "at '/nats/monitoringAddress'"),
+    ('log.level="loud"', "at '/log/level': value must be one of 'debug', 'info', 'warning', 'error'"),
+    ("pools.GPU={}", "invalid propertyName 'GPU'"),
+    ('pools.gpu={"slots": 0}', "at '/pools/gpu/slots': minimum: got 0, want 1"),
+    ('pools.gpu={"isolation": "none"}', "at '/pools/gpu/isolation': value must be one of"),
+    ('pools.gpu={"autoscaling": {"by": "keda", "minReplicas": 0}}', "minReplicas': minimum: got 0, want 1"),
+    ('pools.gpu={"settings": {"NOETL_SLOT": "4"}}', "invalid propertyName 'NOETL_SLOT'"),
+    ('pools.gpu={"settings": {"NOETL_POSTGRES_DSN": "x"}}', "invalid propertyName 'NOETL_POSTGRES_DSN'"),
+    ('server.settings={"NOETL_SERVER_KEY": "in plain text"}', "invalid propertyName 'NOETL_SERVER_KEY'"),
+    ('server.secretSettings={"NOETL_CREDENTIAL_KEY": {"secret": "a", "key": "b"}}', "'not' failed"),
+    ('server.secretSettings={"NOETL_CREDENTIAL_A": "in plain text"}', "got string, want object"),
+    ('gateway.settings={"NOETL_GATEWAY_MAX_WAITS": 10}', "got number, want string"),
+    ('gateway.ingress={"enabled": true}', "at '/gateway/ingress/hosts': minItems: got 0, want 1"),
+    ('networkPolicy.nats=[{"podSelectors": {}}]', "additional properties 'podSelectors' not allowed"),
+    ('image.repository=""', "image.repository is needed: where you pushed the image of deploy/Dockerfile"),
+    ('pools.gpu={"autoscaling": {"by": "keda"}}', "nats.monitoringAddress is needed for pools that KEDA scales"),
+)
+
+
+@pytest.mark.parametrize(("value", "said"), WRONG, ids=[value for value, _ in WRONG])
+def test_a_wrong_value_is_refused_in_words(value: str, said: str) -> None:
+    assert said in refusal([value])
+
+
+def test_every_value_is_in_the_schema_and_the_other_way_round() -> None:
+    """A value that is only in the schema would have no effect, and one that is only in the file could not be set."""
+    (defaults,) = objects((CHART / "values.yaml").read_text())
+    assert unknown(defaults, SCHEMA) == []
+
+
+def unknown(values: dict[str, Any], schema: dict[str, Any], at: str = "") -> list[str]:
+    """Paths that are on one side only. Maps of the operator's own keys are not followed."""
+    schema = resolved(schema)
+    properties = schema.get("properties")
+    if properties is None:
+        return []
+    known = {name for name in properties if name != "global"}
+    differing = [f"{at}/{name}" for name in known ^ values.keys() if not is_optional(f"{at}/{name}")]
+    for name in known & values.keys():
+        if isinstance(values[name], dict):
+            differing += unknown(values[name], properties[name], f"{at}/{name}")
+    return differing
+
+
+def is_optional(path: str) -> bool:
+    return re.search(r"/image/(tag|digest)$|/resources/", path) is not None
+
+
+def resolved(schema: dict[str, Any]) -> dict[str, Any]:
+    while "$ref" in schema:
+        schema = SCHEMA["definitions"][schema["$ref"].rpartition("/")[2]]
+    return schema
+
+
+def setting_patterns() -> set[str]:
+    """The names of settings that the schema lets through, as in ``NOETL_LIMIT_[A-Z0-9_]+``."""
+    found = re.findall(r'"pattern": "\^\((NOETL[^"]*)\)\$"', json.dumps(SCHEMA))
+    return {name for pattern in found for name in pattern.split("|")}
+
+
+def test_every_setting_of_the_schema_is_one_of_the_program() -> None:
+    families = {name.replace("<NAME>", "[A-Z0-9_]+").replace("<KIND>", "[A-Z0-9_]+") for name in VARIABLES}
+    allowed = families | {"NOETL_GATEWAY_[A-Z0-9_]+"}
+    assert setting_patterns() <= allowed
+
+
+def test_the_version_of_the_chart_is_that_of_the_program() -> None:
+    version = re.search(r'^version = "(.+)"$', (CHART.parents[1] / "pyproject.toml").read_text(), re.M)
+    assert version is not None
+    chart = (CHART / "Chart.yaml").read_text()
+    assert f"\nversion: {version[1]}\n" in chart
+    assert f"\nappVersion: {version[1]}\n" in chart
+
+
+def test_the_defaults_render_with_an_image_alone() -> None:
+    assert len(render(settings=('image.repository="registry.example.com/noetl-stream"',))) > 10

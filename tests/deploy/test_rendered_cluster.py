@@ -1,0 +1,209 @@
+"""A cluster without Kubernetes: the rendered objects as processes, changed and broken under load."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import subprocess
+import sys
+import time
+from base64 import b64encode
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import msgspec
+import pytest
+from helm import CHART, render
+from rendered_cluster import RenderedCluster
+from rendered_pod import Site
+from rolling_load import EFFECTS, ENDED, Ledger, Load, playbook
+
+from homes import folder_for_home
+from nats_process import NatsCluster
+from noetl_stream.adapters.gateway.executions import MAX_WAIT_S
+from noetl_stream.adapters.nats.connection import NatsConnection
+from noetl_stream.adapters.nats.streams import stream_api
+from noetl_stream.local.stack import EmbeddedStack
+from noetl_stream.ports.operations.executions import Start
+from noetl_stream.ports.permissions import ADMIN
+from noetl_stream.ports.subjects import EVENTS
+
+pytestmark = [pytest.mark.xdist_group("own_stacks"), pytest.mark.verify]
+
+PROGRAM = Path(sys.executable).with_name("noetl-stream")
+MORE = 30
+"""So many executions end after each change."""
+
+
+class TimedLoad(Load):
+    """Also knows how long the slowest start and the slowest execution took since :meth:`slowest` was asked."""
+
+    def __init__(self, url: str, token: str, source: str) -> None:
+        super().__init__(url, token, source)
+        self._starts: list[float] = []
+        self._executions_s: list[float] = []
+
+    async def _start_and_wait(self) -> None:
+        while not self._finishing:
+            began = time.monotonic()
+            found = await self._executions.start(Start(playbook=self._source, workload={}, ctx={}), "")
+            self._starts.append(time.monotonic() - began)
+            while found.status not in ENDED:
+                found = await self._executions.wait(found.execution_id, MAX_WAIT_S)
+            self._executions_s.append(time.monotonic() - began)
+            self.ended[found.execution_id] = found.status
+            self._progress.set()
+
+    def slowest(self) -> tuple[float, float]:
+        """Of the starts and of the executions, in seconds."""
+        found = max(self._starts, default=0.0), max(self._executions_s, default=0.0)
+        self._starts.clear()
+        self._executions_s.clear()
+        return found
+
+
+class Clustered(NatsCluster):
+    """Three nats-servers with the accounts of an installation. One can be killed and started again."""
+
+    def __init__(self, folder: Path, accounts: str) -> None:
+        super().__init__(folder)
+        for server in self.servers.values():
+            server.conf.write_text(server.conf.read_text() + accounts)
+
+    def restart(self, name: str) -> None:
+        self.servers[name].start("--name", name)
+
+
+@pytest.fixture
+def embedded() -> Iterator[EmbeddedStack]:
+    """For its Postgres alone."""
+    with folder_for_home("rendered") as folder, EmbeddedStack.join(folder / "home") as stack:
+        yield stack
+
+
+@pytest.fixture
+def seeds(tmp_path: Path) -> dict[str, str]:
+    """What `nats accounts` writes: the files with seeds, and ``accounts``."""
+    words = [str(PROGRAM), "nats", "accounts", "--pool", "default"]
+    printed = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+    files = {file.name: file.read_text().strip() for file in (tmp_path / "nats-seeds").iterdir()}
+    return {"accounts": printed, **files}
+
+
+@pytest.fixture
+def nats(tmp_path: Path, seeds: dict[str, str]) -> Iterator[Clustered]:
+    folder = tmp_path / "nats"
+    folder.mkdir()
+    cluster = Clustered(folder, seeds["accounts"])
+    cluster.start()
+    yield cluster
+    cluster.end()
+
+
+@pytest.fixture
+def site(tmp_path: Path, embedded: EmbeddedStack, seeds: dict[str, str]) -> Site:
+    """The Secrets that docs/how-to/run-on-kubernetes.md has the operator make."""
+    dsns = embedded.address.dsns
+    users = {"owner": "noetl", "server": "noetl_server", "gateway": "noetl_gateway"}
+    values = {
+        **{("noetl-nats-seeds", name): seed for name, seed in seeds.items()},
+        **{("noetl-postgres", key): dsns[user] for key, user in users.items()},
+        **{
+            ("noetl-keys", key): b64encode(secrets.token_bytes(32)).decode()
+            for key in ("server", "access", "credential")
+        },
+    }
+    folder = tmp_path / "pods"
+    folder.mkdir()
+    return Site(PROGRAM, values, folder)
+
+
+async def leader_of(nats: Clustered, stream: str, seed: str) -> str:
+    """The name of the nats-server that leads a stream."""
+    connection = await NatsConnection.open(nats.url, name="tests", nkey=seed, identity=ADMIN)
+    try:
+        answer = await stream_api(connection, stream, f"STREAM.INFO.{stream}")
+    finally:
+        await connection.close()
+    return str(msgspec.json.decode(answer)["cluster"]["leader"])
+
+
+@asynccontextmanager
+async def under_load(cluster: RenderedCluster) -> AsyncIterator[TimedLoad]:
+    """A new installation that clients use. At the end, everything that was started has ended as it should."""
+    await cluster.migrate()
+    async with cluster.installed(), Ledger().open() as ledger:
+        token = await cluster.exec("noetl-gateway", "token", "create", "load", "--role", "admin")
+        await cluster.until_ready()
+        load = TimedLoad(cluster.service.url, token.strip(), playbook(ledger))
+        async with load.running():
+            yield load
+    assert Counter(load.ended.values()) == {"completed": len(load.ended)}
+    assert ledger.effects == {(execution, effect): 1 for execution in load.ended for effect in EFFECTS}
+
+
+class Table:
+    """Prints what was seen, a row for each change."""
+
+    def __init__(self, load: TimedLoad) -> None:
+        self._load = load
+        print("\n| change | executions | took | slowest request | slowest execution |\n| --- | --- | --- | --- | --- |")
+
+    @asynccontextmanager
+    async def change(self, what: str) -> AsyncIterator[None]:
+        self._load.slowest()
+        before, began = len(self._load.ended), time.monotonic()
+        yield
+        took = time.monotonic() - began
+        await self._load.more(MORE)
+        start, execution = self._load.slowest()
+        print(f"| {what} | {len(self._load.ended) - before} | {took:.0f} s | {start:.2f} s | {execution:.2f} s |")
+
+
+async def test_a_rendered_cluster_is_changed_and_broken_under_load(
+    nats: Clustered, site: Site, seeds: dict[str, str]
+) -> None:
+    settings = (
+        f'nats.url="{nats.url}"',
+        'poolDefaults.settings={"NOETL_EGRESS_ALLOW": "127.0.0.0/8"}',
+        "poolDefaults.replicas=4",
+        "server.replicas=3",
+    )
+    found = render(CHART / "values" / "small.yaml", settings=settings)
+    cluster = RenderedCluster(found, site)
+    servers, gateways = cluster.deployments["noetl-server"], cluster.deployments["noetl-gateway"]
+    workers = cluster.deployments["noetl-worker-default"]
+    async with under_load(cluster) as load:
+        await load.more(MORE)
+        table = Table(load)
+        async with table.change("nothing"):
+            pass
+        for what, deployment in {"servers": servers, "workers": workers, "gateways": gateways}.items():
+            async with table.change(f"upgrade of {what}"):
+                await deployment.roll()
+        async with table.change("migration, and upgrade of all at the same time"):
+            await cluster.migrate()
+            await asyncio.gather(*(one.roll() for one in cluster.deployments.values()))
+        async with table.change("one more server, gateway and two workers"):
+            await asyncio.gather(
+                *(one.scale(one.wanted + 1) for one in (servers, gateways)), workers.scale(workers.wanted + 2)
+            )
+        async with table.change("as before, and one server less"):
+            await asyncio.gather(servers.scale(servers.wanted - 2), gateways.scale(2), workers.scale(4))
+        async with table.change("drain of a machine"):
+            await servers.scale(3)
+            await cluster.drain("node-a")
+        async with table.change("kill of the NATS leader of EVENTS"):
+            leader = await leader_of(nats, EVENTS, seeds["admin.nk"])
+            await asyncio.to_thread(nats.servers[leader].kill)
+            await load.more(MORE)
+            await asyncio.to_thread(nats.restart, leader)
+        async with table.change("kill of a server and a worker"):
+            for deployment in (servers, workers):
+                lost = deployment.running.pop()
+                await lost.kill()
+                await deployment.add()
+    assert [ended for ended in cluster.ended if ended.code != 0 or ended.killed] == []
+    assert cluster.unlive == []
