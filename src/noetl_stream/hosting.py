@@ -8,7 +8,7 @@ import signal
 import socket
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec  # XX dataclass
 
@@ -20,12 +20,13 @@ from noetl_stream.errors import NotReady
 from noetl_stream.local.processes import LOOPBACK
 from noetl_stream.local.stack import EmbeddedStack
 from noetl_stream.model.limits import operator_limits
-from noetl_stream.ports.permissions import ADMIN, GATEWAY, SERVER, worker_identity
+from noetl_stream.ports.permissions import ADMIN, GATEWAY, SERVER, WORKER, worker_identity
 from noetl_stream.settings.environment import Settings
 
 if TYPE_CHECKING:
     from noetl_stream.adapters.nats.connection import NatsConnection
     from noetl_stream.server.server import Server
+    from noetl_stream.telemetry.measures import Measured, Role
 
 log = logging.getLogger(__name__)
 
@@ -220,22 +221,51 @@ def _check_open(nats: NatsConnection) -> None:
         raise nats.unreachable("the connection was closed")
 
 
+class Attach(Protocol):
+    """Lets probes and scrapes ask a role that runs, and those of its parts that measure something."""
+
+    def __call__(self, role: Role, *parts: Measured) -> None: ...
+
+
+@asynccontextmanager
+async def status_of(settings: Settings, role: str) -> AsyncIterator[Attach]:
+    """Answers at the status address, if there is one: the role is not ready until it is attached.
+
+    Raises:
+        UsageError: it cannot listen there.
+    """
+    if settings.status_address is None:
+        yield lambda role, *parts: None
+        return
+    from noetl_stream.telemetry.status import open_status  # needs HTTP and Prometheus
+
+    async with open_status(*settings.status_address, role) as status:
+        yield status.attach
+
+
 async def host_server(stack: StackAccess) -> None:
     """Connects, runs a server until a signal, and closes."""
-    async with connected_to(stack, "noetl-server", SERVER, nats_wait_s=wiring.ROLE_WAIT_S) as connected:
+    async with (
+        status_of(stack.settings, SERVER) as attach,
+        connected_to(stack, "noetl-server", SERVER, nats_wait_s=wiring.ROLE_WAIT_S) as connected,
+    ):
         await warn_of_excess_rights(connected, SERVER)
         server = wiring.make_server(connected, stack.endpoint_of(SERVER))
+        attach(wiring.server_status(server, connected), connected.opened)
         await run_server(server, connected.nats, asyncio.Event())
 
 
 async def host_worker(stack: StackAccess, pool: str, slots: int) -> None:
     """Connects to NATS, runs a worker until a signal, and closes."""
     endpoint = stack.endpoint_of(worker_identity(pool))
-    ports = await wiring.connect_to_nats(endpoint, name="noetl-worker", nats_wait_s=wiring.ROLE_WAIT_S)
-    try:
-        await run_worker(wiring.make_worker(ports, endpoint, pool=pool, slots=slots), ports.nats)
-    finally:
-        await ports.close()
+    async with status_of(stack.settings, WORKER) as attach:
+        ports = await wiring.connect_to_nats(endpoint, name="noetl-worker", nats_wait_s=wiring.ROLE_WAIT_S)
+        try:
+            hosted = wiring.make_worker(ports, endpoint, pool=pool, slots=slots)
+            attach(wiring.worker_status(hosted.worker, ports), ports)
+            await run_worker(hosted, ports.nats)
+        finally:
+            await ports.close()
 
 
 async def warn_of_excess_rights(connected: wiring.Connected, identity: str) -> None:

@@ -23,6 +23,7 @@ from noetl_stream.local.home import PRIVATE_FILE_MODE, prepare_home
 from noetl_stream.local.stack import is_running
 from noetl_stream.settings.egress import ALLOW_VARIABLE, DENY_VARIABLE
 from noetl_stream.settings.environment import Settings, identity_environment, inherited_environment, set_environment
+from noetl_stream.settings.status import STATUS_VARIABLE
 
 log = logging.getLogger(__name__)
 
@@ -171,6 +172,7 @@ class Supervised:
         stack = self._stack if isinstance(self._stack, StackAccess) else await asyncio.shield(self._stack)
         environment = self._environment(stack)
         environment |= self._egress(stack, environment)
+        environment[STATUS_VARIABLE] = ""  # several children cannot have one address
         assert process.stdin is not None
         with contextlib.suppress(ConnectionError):  # it has ended already
             process.stdin.write(msgspec.json.encode(environment) + b"\n")

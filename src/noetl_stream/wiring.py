@@ -56,6 +56,7 @@ if TYPE_CHECKING:  # each command imports what it uses: one that reads Postgres 
     from noetl_stream.ports.operations.playbooks import Playbooks
     from noetl_stream.server.recovery import Restored
     from noetl_stream.server.server import Server
+    from noetl_stream.telemetry.measures import Reading, Role
     from noetl_stream.tools.contract import Tool
     from noetl_stream.tools.registry import ToolClass
     from noetl_stream.worker.playbooks import PlanClient
@@ -76,6 +77,12 @@ class NatsPorts(msgspec.Struct, frozen=True):
     bus: NatsBus
     blobs: NatsBlobs
     clock: SystemClock
+
+    def readings(self) -> Sequence[Reading]:
+        """What the connection measures."""
+        from noetl_stream.adapters.nats.readings import nats_readings
+
+        return nats_readings(self.nats, self.log, self.queue, self.blobs)
 
     async def close(self) -> None:
         """Closes everything, in reverse order of opening."""
@@ -403,6 +410,13 @@ def _needed(ring: KeyRing | None, variable: str) -> KeyRing:
     return ring
 
 
+def server_status(server: Server, connected: Connected) -> Role:
+    """What a server tells probes and Prometheus."""
+    from noetl_stream.server.status import ServerStatus
+
+    return ServerStatus(server, lambda: connected.is_connected)
+
+
 def make_server(connected: OperatorPorts, endpoint: Endpoint) -> Server:
     from noetl_stream.adapters.evaluation.pool import EvaluationPool
     from noetl_stream.server.capabilities import Capabilities
@@ -474,6 +488,13 @@ class HostedWorker(msgspec.Struct, frozen=True):
         await self.plans.close()
         await asyncio.gather(*(tool.close() for tool in self.tools.values()))
         self.show_in_logs()
+
+
+def worker_status(worker: Worker, connected: NatsPorts) -> Role:
+    """What a worker tells probes and Prometheus."""
+    from noetl_stream.worker.status import WorkerStatus
+
+    return WorkerStatus(worker, lambda: connected.nats.is_connected)
 
 
 def make_worker(connected: NatsPorts | Connected, endpoint: Endpoint, *, pool: str, slots: int) -> HostedWorker:

@@ -18,6 +18,7 @@ from noetl_stream.cli.base.target import Target, target_options
 from noetl_stream.errors import UsageError
 from noetl_stream.settings.children import ISOLATIONS, Isolation
 from noetl_stream.settings.environment import Settings, drop_engine_variables
+from noetl_stream.settings.status import StatusAddress, read_status_address
 from noetl_stream.telemetry.logs import configure
 
 log = logging.getLogger(__name__)
@@ -56,6 +57,18 @@ isolation_option = click.option(
 )
 
 
+def _read_status_address(context: click.Context, option: click.Parameter, given: str | None) -> StatusAddress | None:
+    return None if given is None else read_status_address("--status-address", {"--status-address": given})
+
+
+status_option = click.option(
+    "--status-address",
+    callback=_read_status_address,
+    metavar="HOST:PORT",
+    help="Address for probes and Prometheus: /livez, /readyz, /metrics. [default: NOETL_STATUS_ADDRESS, else none]",
+)
+
+
 @click.command()
 @click.option("--workers", type=click.IntRange(0, 64), default=1, show_default=True, help="Number of workers.")
 @click.option("--servers", type=click.IntRange(0, 16), default=1, show_default=True, help="Number of servers.")
@@ -90,9 +103,10 @@ def dev(
 
 
 @click.command()
+@status_option
 @end_with_parent_option
 @home_option
-def server(home: Path | None) -> None:
+def server(status_address: StatusAddress | None, home: Path | None) -> None:
     """Run a server: it folds events, evaluates admission and routing, and publishes commands.
 
     Any number of servers can run on one NATS and Postgres. They share the partitions; when a server dies, the others
@@ -101,7 +115,7 @@ def server(home: Path | None) -> None:
     """
     from noetl_stream.hosting import host_server, open_stack
 
-    with open_stack(_logged(home)) as stack:
+    with open_stack(_logged(home, status_address=status_address)) as stack:
         run_async(host_server(stack))
 
 
@@ -109,6 +123,7 @@ def server(home: Path | None) -> None:
 @click.option("--pool", default=None, help="Pool to take commands from. [default: NOETL_POOL, else default]")
 @slots_option
 @isolation_option
+@status_option
 @end_with_parent_option
 @home_option
 @click.pass_context
@@ -117,6 +132,7 @@ def worker(
     pool: str | None,
     slots: int | None,
     isolation: Isolation | Literal["show"] | None,
+    status_address: StatusAddress | None,
     home: Path | None,
 ) -> None:
     """Run a worker, or list the running workers.
@@ -126,7 +142,7 @@ def worker(
     worker is killed, its commands go to another one as soon as their lease expires (30 s).
     """
     if ctx.invoked_subcommand is not None:
-        if any((pool, slots, isolation, home)):
+        if any((pool, slots, isolation, status_address, home)):
             hint = f"put it behind: noetl-stream worker {ctx.invoked_subcommand} …"
             raise UsageError("options before the subcommand are for running a worker", hint=hint)
         return
@@ -136,7 +152,7 @@ def worker(
     if isolation == SHOW:
         _show_isolation(settings_for(home))
         return
-    settings = _logged(home, "worker")
+    settings = _logged(home, "worker", status_address)
     if isolation is not None:
         settings = replace(settings, isolation=isolation)
     log_isolation(settings.children)
@@ -159,9 +175,12 @@ def list_workers(output: str, target: Target) -> None:
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option("--port", type=click.IntRange(0, 65535), default=8080, show_default=True, help="0 picks a free port.")
 @click.option("--socket", "descriptor", type=click.IntRange(3), default=None, hidden=True)
+@status_option
 @end_with_parent_option
 @home_option
-def gateway(host: str, port: int, descriptor: int | None, home: Path | None) -> None:
+def gateway(
+    host: str, port: int, descriptor: int | None, status_address: StatusAddress | None, home: Path | None
+) -> None:
     """Run a gateway: all operations over HTTP, described by /openapi.json.
 
     Callers need a token. With the embedded stack one is made, in gateway.token of its home, and commands with --url use
@@ -170,7 +189,7 @@ def gateway(host: str, port: int, descriptor: int | None, home: Path | None) -> 
     """
     from noetl_stream.hosting import host_gateway, open_stack
 
-    settings = _logged(home)
+    settings = _logged(home, status_address=status_address)
     accepting = None if descriptor is None else socket.socket(fileno=descriptor)
     with open_stack(settings) as stack:
         run_async(host_gateway(stack, settings, (host, port), accepting, say))
@@ -238,7 +257,7 @@ def _show_isolation(settings: Settings) -> None:
     print_table(("isolation", "holds", "note"), rows)
 
 
-def _logged(home: Path | None, role: str = "") -> Settings:
+def _logged(home: Path | None, role: str = "", status_address: StatusAddress | None = None) -> Settings:
     """The settings of a process, whose logging they configure.
 
     Its environment keeps no secrets of the engine, and other processes can no longer look into it.
@@ -247,6 +266,8 @@ def _logged(home: Path | None, role: str = "") -> Settings:
 
     hide_process()
     settings = settings_for(home)
+    if status_address is not None:
+        settings = replace(settings, status_address=status_address)
     configure(settings.log_level, settings.log_format)
     superfluous = drop_engine_variables()
     if superfluous and role == "worker":

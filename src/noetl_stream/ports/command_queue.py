@@ -53,9 +53,15 @@ class Delivery(Protocol):
 
 
 class CommandSource(Protocol):
-    """Deliveries of one pool. ``connected_ms`` is when this source's connection began, by the server's own time."""
+    """Deliveries of one pool.
+
+    Attributes:
+        connected_ms: When this source's connection began, by the server's own time.
+        max_held_bytes: The most that :attr:`held_bytes` may be.
+    """
 
     connected_ms: int
+    max_held_bytes: int
 
     def request(self, count: int) -> None:
         """Adds credit for ``count`` more deliveries."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Collection, Mapping, Sequence
+from typing import Final
 
 from noetl_stream.engine.effects import answer_claim
 from noetl_stream.engine.state import Execution
@@ -16,6 +18,11 @@ from noetl_stream.ports.store import ExecutionRow, PartitionAdvance, Tick, Timer
 from noetl_stream.server.parts import ServerParts
 from noetl_stream.server.tick import NO_LABELS, PendingTick, execution_row
 
+log = logging.getLogger(__name__)
+
+SHOWN_CHARACTERS: Final = 500
+"""How much of an error is logged."""
+
 
 class Committer:
     """Writes ticks; once they are committed, publishes and notifies. ``ticks`` counts ticks with events."""
@@ -27,6 +34,8 @@ class Committer:
         self._executions = parts.executions
         self._ownership = parts.ownership
         self._publications = parts.publications
+        self._clock = parts.ports.clock
+        self._counts = parts.counts
         self.ticks = 0
 
     async def commit(self, tick: PendingTick, moved: Mapping[int, tuple[int, int]]) -> None:
@@ -43,6 +52,8 @@ class Committer:
         decided = tick.journal_records(ticks, epochs, self._ownership.owner)
         if decided or tick.commands:
             self._publications.publish(ticks, decided, tick.commands, self._ownership.fences)
+            self._counts.issued += len(tick.commands)
+            self._counts.reissued += sum(command.issue > 1 for command in tick.commands)
         self._notify(tick)
         await asyncio.sleep(0)  # sends all this before the server looks for the next tick
 
@@ -69,10 +80,12 @@ class Committer:
             snapshots=self._executions.snapshots_due(state for state, _, _ in tick.touched.values()),
             feed=tick.feed_rows(ticks),
         )
+        began_s = self._clock.monotonic_s()
         try:
             await self._store.commit(written)
         except PayloadRefused as error:
             raise TickRefused(error.message) from error
+        self._counts.committed(written, self._clock.monotonic_s() - began_s)
         self._ownership.committed(advances, bool(tick.segments))
         self.ticks += bool(tick.segments)
         return advances
@@ -124,7 +137,9 @@ class Committer:
         if tick.withdrawn:
             self._publications.withdraw(tick.withdrawn)
         for execution_id, (state, _, _) in tick.touched.items():
+            self._counts.started += tick.segments[execution_id].first_position == 1
             if state.ended:
+                self._note_end(state)
                 self._executions.end(execution_id)
                 continue
             self._executions.grow(execution_id, tick.segments[execution_id].size)
@@ -132,3 +147,13 @@ class Committer:
                 self._parts.inputs.track(state)
         if tick.inbox:
             self._parts.inbox.notify(tick.inbox)
+
+    def _note_end(self, state: Execution) -> None:
+        self._counts.ended[state.status] += 1
+        if state.status != "failed":
+            return
+        error = state.outcome.error if state.outcome is not None else None
+        about = {"execution": state.execution_id, "path": state.path, "version": state.version}
+        if error is not None:
+            about |= {"kind": error.kind, "reason": error.message[:SHOWN_CHARACTERS]}
+        log.warning("execution failed", extra=about)

@@ -81,6 +81,7 @@ class PartitionAssignment:
         """Releases these leases once everything published for them is acknowledged."""
         await self._parts.publications.drain(self._parts.times.lease_s / 3)
         await self._parts.ownership.release(partitions, self._committer.published(partitions))
+        self._parts.counts.released += len(partitions)
         await self.forget(partitions)
 
     async def forget(self, partitions: Collection[int]) -> None:
@@ -109,6 +110,7 @@ class PartitionAssignment:
         refused = self._parts.publications.fenced_off
         lost = await self._parts.ownership.fence_again(refused)
         if lost:
+            self._parts.counts.lost += len(lost)
             log.warning("the queue is fenced by another server: %d partitions are lost", len(lost))
             await self.forget(lost)
         if not refused.isdisjoint(self._parts.ownership.ids):
@@ -206,7 +208,8 @@ class Housekeeping:
     async def run(self, now_s: float) -> None:
         """Runs the jobs due at ``now_s`` of the monotonic clock."""
         if lost := self._leases.take_lost():
-            log.warning("%d partitions are lost or given back", len(lost))
+            self._parts.counts.lost += len(lost)
+            log.warning("%d partitions are lost or given back", len(lost), extra={"partitions": sorted(lost)})
             await self._assignment.forget(lost)
         if now_s - self._ran_s < self._times.housekeeping_s:
             return
@@ -231,8 +234,10 @@ class Housekeeping:
         share = self._parts.ownership.fair_share(now_s)
         extra = len(self._parts.ownership) - share
         if extra > 0:
-            await self._assignment.release(sorted(self._parts.ownership.ids)[-extra:])
-            log.info("released %d partitions, %d left", extra, len(self._parts.ownership))
+            released = sorted(self._parts.ownership.ids)[-extra:]
+            await self._assignment.release(released)
+            about = {"partitions": released}
+            log.info("released %d partitions, %d left", extra, len(self._parts.ownership), extra=about)
             return
         if now_s < self._looks_again_s:
             return
@@ -240,7 +245,9 @@ class Housekeeping:
         if not taken:
             self._looks_again_s = now_s + LOOK_AFTER * self._leases.round_trips.longest_s
         else:
-            log.info("took over %d partitions, %d now", len(taken), len(self._parts.ownership))
+            self._parts.counts.taken_over += len(taken)
+            about = {"partitions": sorted(lease.id for lease in taken)}
+            log.info("took over %d partitions, %d now", len(taken), len(self._parts.ownership), extra=about)
             await self._assignment.adopt(taken)
 
     async def _reconcile(self, now_s: float) -> None:

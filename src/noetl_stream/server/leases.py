@@ -53,10 +53,15 @@ class RoundTrips:
     @property
     def longest_s(self) -> float:
         """That to the slowest store; 0 before the first measurement."""
-        return max(map(median, self._taken.values()), default=0.0)
+        return max(self.medians_s.values(), default=0.0)
+
+    @property
+    def medians_s(self) -> dict[str, float]:
+        """By store."""
+        return {store: median(taken) for store, taken in self._taken.items()}
 
     def __str__(self) -> str:
-        return ", ".join(f"{store} {median(taken) * 1000:.0f} ms" for store, taken in self._taken.items())
+        return ", ".join(f"{store} {taken_s * 1000:.0f} ms" for store, taken_s in self.medians_s.items())
 
 
 class PartitionLeaseKeeper:
@@ -87,6 +92,11 @@ class PartitionLeaseKeeper:
     def lease_s(self) -> float:
         """How long a lease lasts."""
         return min(max(self._parts.times.lease_s, ROUND_TRIPS * self.round_trips.longest_s), LONGEST_LEASE_S)
+
+    @property
+    def is_late(self) -> bool:
+        """Whether no lease was renewed for as long as one lasts."""
+        return self._clock.monotonic_s() - self._renewed_s > self.lease_s
 
     async def open(self) -> None:
         """Measures for the first time.

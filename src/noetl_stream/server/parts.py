@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from noetl_stream.model.messages import MemoryUse
 from noetl_stream.ports.blobs import Blobs
 from noetl_stream.ports.bus import Bus
 from noetl_stream.ports.catalog import Catalog
@@ -14,6 +15,7 @@ from noetl_stream.ports.event_log import EventLog
 from noetl_stream.ports.signed_requests import RequestSigner
 from noetl_stream.ports.store import Store
 from noetl_stream.server.capabilities import Capabilities
+from noetl_stream.server.counts import ServerCounts
 from noetl_stream.server.credentials import SecretsResponder
 from noetl_stream.server.execution_cache import ExecutionCache
 from noetl_stream.server.formats import Formats
@@ -21,7 +23,7 @@ from noetl_stream.server.inbox import Inbox
 from noetl_stream.server.inputs import ServerInputs
 from noetl_stream.server.partitions import PartitionOwnership
 from noetl_stream.server.plan_cache import PlanCache
-from noetl_stream.server.publications import Publications
+from noetl_stream.server.publications import MAX_UNACKNOWLEDGED_BYTES, Publications
 from noetl_stream.server.reader import PartitionReader
 from noetl_stream.server.snapshots import SNAPSHOT_EVERY, Snapshots
 from noetl_stream.server.upkeep import Upkeep
@@ -99,6 +101,7 @@ class ServerParts:
         self.ports = ports
         self.plans = plans
         self.times = times
+        self.counts = ServerCounts()
         self.reader = PartitionReader(ports.log, ports.clock)
         self.inputs = ServerInputs(ports.store, ports.blobs, ports.evaluator, ports.clock, plans, self.reader.nudge)
         self.snapshots = Snapshots(ports.store, plans, states.snapshot_every)
@@ -108,6 +111,22 @@ class ServerParts:
         self.publications = Publications(ports.log, ports.queue, ports.clock)
         self.ownership = PartitionOwnership(owner, ports.store, ports.log, ports.queue)
         self.inbox = Inbox(ports.store, ports.bus, lambda id: self.ownership.get(id) is not None, self.reader.nudge)
+
+    def memory_use(self) -> MemoryUse:
+        """What it holds in memory of what is bounded."""
+        return MemoryUse(
+            "server",
+            self.owner,
+            {
+                "states": self.executions.size,
+                "unread": self.reader.held_bytes,
+                "unacknowledged": self.publications.held_bytes,
+            },
+            {"states": self.executions.max_bytes, "unacknowledged": MAX_UNACKNOWLEDGED_BYTES},
+            evictions=self.executions.evictions,
+            snapshots_written=self.snapshots.written,
+            snapshots_thrown_away=self.snapshots.thrown_away,
+        )
 
     def _cursor_of(self, partition: int) -> int:
         lease = self.ownership.get(partition)

@@ -149,6 +149,7 @@ class Quarantine:
             raise
 
     def _quarantine(self, fold: Fold, execution_id: str, reason: str) -> None:
+        self._parts.counts.quarantined += 1
         log.error("quarantined: %s", reason, extra={"execution": execution_id})
         fold.own_input(execution_id, RecordedFact(ExecutionQuarantined(reason), at_ms=self._parts.inputs.now_ms()))
 

@@ -18,7 +18,6 @@ from noetl_stream.ports import subjects
 from noetl_stream.ports.bus import Bus, Handler, Subscription
 from noetl_stream.server.command_questions import CommandQuestions
 from noetl_stream.server.parts import ServerParts
-from noetl_stream.server.publications import MAX_UNACKNOWLEDGED_BYTES
 
 log = logging.getLogger(__name__)
 
@@ -126,20 +125,7 @@ class RequestResponder:
         return {"server": self._owner}
 
     async def _memory(self, names: list[str], body: bytes) -> MemoryUse:
-        parts = self._parts
-        return MemoryUse(
-            "server",
-            self._owner,
-            {
-                "states": parts.executions.size,
-                "unread": parts.reader.held_bytes,
-                "unacknowledged": parts.publications.held_bytes,
-            },
-            {"states": parts.executions.max_bytes, "unacknowledged": MAX_UNACKNOWLEDGED_BYTES},
-            evictions=parts.executions.evictions,
-            snapshots_written=parts.snapshots.written,
-            snapshots_thrown_away=parts.snapshots.thrown_away,
-        )
+        return self._parts.memory_use()
 
     async def _queue(self, names: list[str], body: bytes) -> dict[str, Any]:
         await self._ports.queue.add_pool(names[0])

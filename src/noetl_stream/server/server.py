@@ -66,11 +66,19 @@ log = logging.getLogger(__name__)
 UPKEEP: Final = 0
 """The owner of this partition does what one server does for all."""
 
+SLOW_TURN_S: Final = 1.0
+"""A turn that took longer is logged."""
+
 _execution_of: Final = attrgetter("execution_id")
 
 
 class Server(ServerParts):
-    """Owns partitions and folds their executions. All state changes happen in one task."""
+    """Owns partitions and folds their executions. All state changes happen in one task.
+
+    Attributes:
+        lasting: What runs beside the loop as long as it does, by name; empty before that.
+        turned_s: When the loop began its last turn, by the monotonic clock.
+    """
 
     def __init__(
         self,
@@ -99,10 +107,16 @@ class Server(ServerParts):
         self._own_inputs: InputKind[OwnInput] = InputKind(self._fold_ready, itemgetter(0), quarantine.refuse_own)
         self._owed = InputKind(self._fold_missing, _execution_of, quarantine.refuse_own)
         self._stopping = asyncio.Event()
+        self.lasting: dict[str, asyncio.Future[None]] = {}
+        self.turned_s = 0.0
 
     def stop(self) -> None:
         """Ends :meth:`run` after the current tick; leases are released."""
         self._stopping.set()
+
+    @property
+    def is_stopping(self) -> bool:
+        return self._stopping.is_set()
 
     async def run(self) -> None:
         """Runs until :meth:`stop`.
@@ -120,15 +134,13 @@ class Server(ServerParts):
         presence, _, _ = await asyncio.gather(
             self.ports.bus.listen(subjects.SERVERS, self._on_presence), self.inbox.open(), self.responder.open()
         )
-        lasting: list[asyncio.Future[None]] = []
         if self.ports.upkeep is not None:
             upkeep = self.ports.upkeep.run(self.times.feed_keep_s, lambda: self.ownership.get(UPKEEP) is not None)
-            lasting.append(asyncio.ensure_future(upkeep))
+            self.lasting["upkeep of the stores"] = asyncio.ensure_future(upkeep)
         refusals = self.ports.secrets.refusals if self.ports.secrets is not None else None
         if refusals is not None:
-            lasting.append(asyncio.ensure_future(refusals.record_left_out()))
-        keeping = asyncio.ensure_future(self.leases.run())
-        lasting.append(keeping)
+            self.lasting["audit of refusals"] = asyncio.ensure_future(refusals.record_left_out())
+        self.lasting["leases"] = keeping = asyncio.ensure_future(self.leases.run())
         in_order = False
         try:
             while not self._stopping.is_set():
@@ -140,7 +152,7 @@ class Server(ServerParts):
             in_order = True
             raise
         finally:
-            await end_tasks(lasting)
+            await end_tasks(self.lasting.values())
             await self.responder.close()
             if refusals is not None:
                 await refusals.finish_sample()
@@ -156,18 +168,22 @@ class Server(ServerParts):
     async def _turn(self) -> None:
         clock = self.ports.clock
         try:
-            await self.housekeeping.run(clock.monotonic_s())
+            self.turned_s = clock.monotonic_s()
+            await self.housekeeping.run(self.turned_s)
             if self.ownership.condemned:
                 await self.quarantine.set_condemned_aside()
             if self.publications.is_full:
                 await self.publications.drain(self.times.housekeeping_s)
                 return
             messages = await self.reader.take(self.inputs.next_in_s(self.times.housekeeping_s))
+            began_s, ticks = clock.monotonic_s(), self.committer.ticks
             if messages:
                 await self._fold_messages(messages)
             await self._fold_inbox()
             await self._fold_inputs()
             await self._issue_missing()
+            if self.committer.ticks > ticks:
+                self._measure(clock.monotonic_s() - began_s, len(messages))
             self.ownership.turn_ended()
             self.executions.trim()
         except NewerFormat as error:
@@ -186,11 +202,19 @@ class Server(ServerParts):
             await clock.sleep(self.times.retry_s)
             await self._reload()
 
+    def _measure(self, took_s: float, messages: int) -> None:
+        """Counts a turn that committed something."""
+        self.counts.turns.add(took_s)
+        if took_s >= SLOW_TURN_S:
+            about = {"seconds": round(took_s, 3), "messages": messages, "behind": self.reader.held_bytes}
+            log.warning("slow tick: folding, committing and publishing took %.1f s", took_s, extra=about)
+
     async def _fold_messages(self, messages: Sequence[ReportedMessage]) -> None:
         """Folds messages from EVENTS."""
         own = [message for message in messages if self._is_next(message)]
         now = own[: self._loaded_at_once(own)] if self.executions.evicted else own
         if now:
+            self.counts.inputs["events"] += len(now)
             self.reader.put_back([*await self.quarantine.fold(now, self._messages), *own[len(now) :]])
 
     def _loaded_at_once(self, messages: Sequence[ReportedMessage]) -> int:
@@ -292,6 +316,7 @@ class Server(ServerParts):
     async def _fold_inbox(self) -> None:
         """Folds messages between executions (PROTOCOL §1 *Inbox*)."""
         items = await self.inbox.take(self.ownership.ids)
+        self.counts.inputs["inbox"] += len(items)
         if items and await self.quarantine.fold(items, self._inbox_items):
             self.inbox.expect_messages()
             self.reader.nudge()
@@ -321,6 +346,7 @@ class Server(ServerParts):
         """Folds timers that are due and results that were loaded."""
         ready = await self.inputs.ready(self.executions)
         if ready:
+            self.counts.inputs["own"] += len(ready)
             self.inputs.put_back(await self.quarantine.fold(ready, self._own_inputs))
 
     async def _fold_ready(self, ready: Sequence[OwnInput]) -> Sequence[OwnInput]:
@@ -347,6 +373,7 @@ class Server(ServerParts):
         for owed in missing:
             fold.issue_again(owed.execution_id, owed.command_id, "absent from the queue")
         if fold.tick.segments:
+            self.counts.reconciled += len(fold.tick.commands)
             log.info("reissued %d commands", len(fold.tick.commands))
             await self._commit(fold, self.committer.cursors(fold.tick.partitions))
         return ()

@@ -41,6 +41,7 @@ from noetl_stream.settings.retention import (
     read_retention,
 )
 from noetl_stream.settings.secret_files import FILE_SUFFIX, with_files
+from noetl_stream.settings.status import STATUS_VARIABLE, StatusAddress, read_status_address
 from noetl_stream.settings.tools import (
     DEFAULT_DUCKDB_MAX_MEMORY,
     DEFAULT_DUCKDB_MAX_THREADS,
@@ -316,6 +317,7 @@ class Settings:
         slots: Tasks that a worker runs at the same time.
         log_level: ``debug``, ``info``, ``warning`` or ``error``.
         log_format: ``text`` or ``json``, with one line per record.
+        status_address: Where a server, worker or gateway answers probes and scrapes; ``None`` for nowhere.
         credentials: DSNs or JSON text by lower-case name (LANGUAGE §11).
         credential_key: The key that encrypts stored credentials, or ``None`` for the embedded stack's own.
         credential_old_keys: Keys that only decrypt, until everything is rotated.
@@ -352,6 +354,7 @@ class Settings:
     slots: int = _setting("NOETL_SLOTS", str(DEFAULT_SLOTS), _number(DEFAULT_SLOTS, MAX_SLOTS))
     log_level: str = _setting("NOETL_LOG_LEVEL", "info", _choice(LOG_LEVELS, "info"))
     log_format: LogFormat = _setting("NOETL_LOG_FORMAT", "text", _choice(LOG_FORMATS, "text"))
+    status_address: StatusAddress | None = _setting(STATUS_VARIABLE, "none", read_status_address)
     credentials: Mapping[str, str] = _setting(CREDENTIAL_VARIABLE, "none", _read_credentials, is_secret=True)
     credential_key: str | None = _setting(KEY_VARIABLE, "the embedded stack's own", _read_key, is_secret=True)
     credential_old_keys: tuple[str, ...] = _setting(OLD_KEYS_VARIABLE, "none", _read_old_keys, is_secret=True)

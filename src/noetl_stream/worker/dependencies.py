@@ -12,6 +12,7 @@ from noetl_stream.ports.clock import Clock
 from noetl_stream.tools.contract import Tool
 from noetl_stream.worker.command.reporter import Channel
 from noetl_stream.worker.command.results import Pages
+from noetl_stream.worker.counts import WorkerCounts
 from noetl_stream.worker.nonces import Nonces
 from noetl_stream.worker.playbooks import PlanClient
 from noetl_stream.worker.schemas import Schemas
@@ -34,3 +35,4 @@ class Dependencies:
     keychain: Keychain
     pages: Pages = field(default_factory=Pages)
     schemas: Schemas = field(default_factory=Schemas)
+    counts: WorkerCounts = field(default_factory=WorkerCounts)

@@ -40,6 +40,11 @@ class LeaseKeeper:
     def start(self) -> None:
         self._thread.start()
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether its thread has ended by itself, and no lease is renewed any more."""
+        return self._thread.ident is not None and not self._thread.is_alive() and not self._closing.is_set()
+
     def close(self) -> None:
         """Ends the thread; no lease is renewed any more."""
         self._closing.set()
@@ -60,13 +65,18 @@ class LeaseKeeper:
 
 
 class BrokerLiveness:
-    """The last proof that NATS answers: an acknowledged report, or a round trip if there is none."""
+    """The last proof that NATS answers: an acknowledged report, or a round trip if there is none.
+
+    Attributes:
+        losses: How often there was none for too long.
+    """
 
     def __init__(self, queue: CommandQueue, pool: str, clock: Clock) -> None:
         self._queue = queue
         self._pool = pool
         self._clock = clock
         self._last_s = clock.monotonic_s()
+        self.losses = 0
 
     def touch(self) -> None:
         """Records that NATS has just answered."""
@@ -89,6 +99,7 @@ class BrokerLiveness:
                 continue
             if self.age_s >= limits.CONTACT_LOST_AFTER_S:
                 if not is_lost:
+                    self.losses += 1
                     log.error("no contact with NATS for %.0f s: stopping all runs, their leases expire", self.age_s)
                 is_lost = True
                 lost()

@@ -13,7 +13,7 @@ import noetl_stream
 from noetl_stream.concurrency import end_tasks, first_done
 from noetl_stream.errors import NotReady, PayloadRefused, StoreMissing
 from noetl_stream.model import codec
-from noetl_stream.model.messages import FORMAT, WorkerPresence
+from noetl_stream.model.messages import FORMAT, MemoryUse, WorkerPresence
 from noetl_stream.ports import subjects
 from noetl_stream.ports.blobs import Blobs
 from noetl_stream.ports.bus import Bus, Handler, Subscription
@@ -27,6 +27,7 @@ from noetl_stream.worker.cancellation import Cancellations
 from noetl_stream.worker.command.reporter import Channel, Flusher
 from noetl_stream.worker.command.run import CommandRun
 from noetl_stream.worker.command.unreadable import UnreadableCommands
+from noetl_stream.worker.counts import WorkerCounts
 from noetl_stream.worker.dependencies import Dependencies
 from noetl_stream.worker.lease import BrokerLiveness, LeaseKeeper
 from noetl_stream.worker.nonces import Nonces
@@ -72,8 +73,8 @@ class Worker:
         grace_s: float = limits.GRACE_S,
         ack_wait_s: float = limits.ACK_WAIT_S,
     ) -> None:
-        self._pool = pool
-        self._slots = slots
+        self.pool = pool
+        self.slots = slots
         self._queue = queue
         self._bus = bus
         self._clock = clock
@@ -125,6 +126,54 @@ class Worker:
         finally:
             await self.close()
 
+    @property
+    def counts(self) -> WorkerCounts:
+        return self._dependencies.counts
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it takes commands, or has."""
+        return self._puller is not None
+
+    @property
+    def is_draining(self) -> bool:
+        return self._draining.is_set()
+
+    @property
+    def running(self) -> int:
+        """How many commands run here."""
+        return len(self._runs)
+
+    @property
+    def silent_s(self) -> float:
+        """How long ago NATS has last answered."""
+        return self._liveness.age_s
+
+    @property
+    def contact_losses(self) -> int:
+        """How often NATS was out of reach for so long that all runs were stopped."""
+        return self._liveness.losses
+
+    @property
+    def reports_retrying(self) -> int:
+        return self._channel.retrying
+
+    @property
+    def renews_leases(self) -> bool:
+        """Whether the thread that does has not ended by itself."""
+        return not self._leases.has_ended
+
+    @property
+    def tools(self) -> Mapping[str, Tool]:
+        return self._dependencies.tools
+
+    def memory_use(self) -> MemoryUse:
+        """What it holds in memory of what is bounded."""
+        if self._source is None:
+            return MemoryUse("worker", self._dependencies.worker, {})
+        held, most = {"commands": self._source.held_bytes}, {"commands": self._source.max_held_bytes}
+        return MemoryUse("worker", self._dependencies.worker, held, most)
+
     def drain(self) -> None:
         """Stops fetching commands; :meth:`run` returns when running commands have ended or the grace is over."""
         self._draining.set()
@@ -159,11 +208,11 @@ class Worker:
         return task
 
     async def _open(self) -> tuple[CommandSource, Puller]:
-        clock, pool = self._clock, self._pool
+        clock, pool = self._clock, self.pool
         await self._listen(subjects.STOP, self._cancellations.on_stop)
         self._source = await persist(clock, f"open pool {pool}", self._open_source)
         self._leases.start()
-        self._puller = Puller(self._source, self._slots, self._channel, self._start)
+        self._puller = Puller(self._source, self.slots, self._channel, self._start)
         self._channel.on_recovered = self._puller.top_up
         await self._listen(f"{subjects.ASK_WORKERS}.{pool}", self._answer_presence)
         return self._source, self._puller
@@ -171,7 +220,7 @@ class Worker:
     async def _open_source(self) -> CommandSource:
         """The pool's commands. A stream that is missing when a worker starts is the operator's to make."""
         try:
-            return await self._queue.open_source(self._pool)
+            return await self._queue.open_source(self.pool)
         except StoreMissing as error:
             raise NotReady(error.message, hint=error.hint) from error
 
@@ -185,8 +234,8 @@ class Worker:
             return
         presence = WorkerPresence(
             name=self._dependencies.worker,
-            pool=self._pool,
-            slots=self._slots,
+            pool=self.pool,
+            slots=self.slots,
             busy=len(self._runs),
             since_ms=self._since_ms,
             kinds=sorted(kind for kind, tool in self._dependencies.tools.items() if not isinstance(tool, KindOff)),
@@ -257,8 +306,10 @@ class Worker:
             log.exception("command %s is returned to the queue: this worker has a defect", run.run.command_id)
             disposal = "return_later"
         if disposal == "done":
+            self.counts.commands["done"] += 1
             run.delivery.ack()
         else:
+            self.counts.commands["returned"] += 1
             run.delivery.nak(limits.RETURN_DELAY_S if disposal == "return_later" else 0.0)
 
     def _ended(self, task: asyncio.Task[None]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
 from collections import deque
 from collections.abc import Awaitable, Collection, Mapping, Sequence
@@ -69,6 +70,7 @@ class MemoryCommandSource:
 
     def __init__(self, queue: MemoryCommandQueue, pool: str, connected_ms: int) -> None:
         self.connected_ms = connected_ms
+        self.max_held_bytes = sys.maxsize
         self.pool = pool
         self.credit = 0
         self._queue = queue

@@ -50,13 +50,18 @@ class _Meta(msgspec.Struct):
 
 
 class NatsBlobs:
-    """:class:`~noetl_stream.ports.blobs.Blobs` over the bucket ``noetl-results``; the port documents each method."""
+    """:class:`~noetl_stream.ports.blobs.Blobs` over the bucket ``noetl-results``; the port documents each method.
+
+    Attributes:
+        written_bytes, read_bytes: The size of all values put and read here.
+    """
 
     def __init__(self, connection: NatsConnection, clock: Clock, outbox: Outbox, timeout_s: float) -> None:
         self._connection = connection
         self._clock = clock
         self._outbox = outbox
         self._timeout_s = timeout_s
+        self.written_bytes = self.read_bytes = 0
 
     @classmethod
     async def open(
@@ -75,6 +80,11 @@ class NatsBlobs:
         outbox = await Outbox.open(connection, resend_after_s=acknowledge_within_s)
         return cls(connection, clock, outbox, timeout_s)
 
+    @property
+    def retries(self) -> int:
+        """How many messages were sent again."""
+        return self._outbox.retries
+
     async def put(self, key: str, data: bytes) -> None:
         """Stores the value completely or not at all.
 
@@ -86,6 +96,7 @@ class NatsBlobs:
                 while await self._find(key) is None:
                     with contextlib.suppress(OutcomeUnknown):
                         await self._put_new(key, data)
+                        self.written_bytes += len(data)
                         return
         except TimeoutError:
             raise self._connection.unreachable(f"storing {key} took longer than {self._timeout_s:g} s") from None
@@ -93,9 +104,11 @@ class NatsBlobs:
     async def get(self, key: str) -> bytes:
         try:
             async with asyncio.timeout(self._timeout_s):
-                return await self._get(key)
+                data = await self._get(key)
         except TimeoutError:
             raise self._connection.unreachable(f"reading {key} took longer than {self._timeout_s:g} s") from None
+        self.read_bytes += len(data)
+        return data
 
     async def delete(self, key: str) -> None:
         """Deletes the meta message first, so that no damaged value is visible."""

@@ -68,6 +68,11 @@ class NatsCommandQueue:
         """
         return cls(connection, await Outbox.open(connection, resend_after_s=acknowledge_within_s), ack_wait_s)
 
+    @property
+    def retries(self) -> int:
+        """How many messages were sent again."""
+        return self._outbox.retries
+
     def issue(self, commands: Sequence[QueuedCommand], fences: Mapping[int, int]) -> Awaitable[Collection[int]]:
         """A copy already in the queue, of any issue, counts as acknowledged."""
         batch = _Issue(self._outbox, self._turns, self._connection)

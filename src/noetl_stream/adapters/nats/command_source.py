@@ -83,6 +83,7 @@ class NatsCommandSource:
 
     def __init__(self, connection: NatsConnection, pool: str) -> None:
         self.connected_ms = 0
+        self.max_held_bytes = MAX_HELD_BYTES
         self._connection = connection
         self._pool = pool
         self._consumer = consumer_of(pool)

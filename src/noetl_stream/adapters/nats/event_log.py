@@ -48,6 +48,11 @@ class NatsEventLog:
         outbox = await Outbox.open(connection, resend_after_s=acknowledge_within_s, leader_wait_s=leader_wait_s)
         return cls(connection, clock, outbox, heartbeat_s)
 
+    @property
+    def retries(self) -> int:
+        """How many messages were sent again."""
+        return self._outbox.retries
+
     async def publish_request(self, execution_id: str, message_id: str, body: bytes) -> int:
         """Also raises Unreachable if the stream is full or missing, with that reason."""
         return (await self._publish(subjects.requested(execution_id), message_id, body)).seq

@@ -76,10 +76,15 @@ class PublishOwner(Protocol):
 
 
 class Outbox:
-    """The messages of one connection that await acknowledgement, in the order of sending."""
+    """The messages of one connection that await acknowledgement, in the order of sending.
+
+    Attributes:
+        retries: How many were sent again.
+    """
 
     def __init__(self, connection: NatsConnection, resend_after_s: float, leader_wait_s: float) -> None:
         self.leader_wait_s = leader_wait_s
+        self.retries = 0
         self._connection = connection
         self._resend_after_s = resend_after_s
         self.loop = asyncio.get_running_loop()
@@ -139,6 +144,10 @@ class Outbox:
         if self._connection.is_connected:
             self._connection.wire.send(sent.subject, sent.body, f"{self._inbox}.{number}", sent.headers)
 
+    def _send_again(self, number: int, sent: PendingPublish) -> None:
+        self.retries += 1
+        self._send(number, sent)
+
     def _receive(self, subject: bytes, reply: bytes, headers: bytes, body: bytes) -> None:
         number = int(subject[self._prefix_length :])
         sent = self._waiting.get(number)
@@ -165,7 +174,7 @@ class Outbox:
             if sent.due_s > now_s:
                 continue
             if sent.owner.overdue(sent, f"no acknowledgement within {self._resend_after_s:g} s"):
-                self._send(number, sent)
+                self._send_again(number, sent)
             else:
                 del self._waiting[number]
         self._look_handle = self.loop.call_later(LOOK_EVERY_S, self._look) if self._waiting else None
@@ -188,7 +197,7 @@ class Outbox:
 
     def _on_restored(self) -> None:
         for number, sent in self._waiting.items():
-            self._send(number, sent)
+            self._send_again(number, sent)
 
     def _abandon(self) -> None:
         waiting, self._waiting = self._waiting, {}

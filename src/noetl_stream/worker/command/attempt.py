@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -34,6 +34,9 @@ from noetl_stream.worker.schemas import SchemaUnusable
 from noetl_stream.worker.secrets.run_secrets import RunSecrets, SecretNeeded, TaskSecrets
 
 log = logging.getLogger(__name__)
+
+SHOWN_CHARACTERS: Final = 500
+"""How much of an error is logged."""
 
 
 class Attempts:
@@ -83,7 +86,22 @@ class Attempts:
             outcome = await self._failed(failure)
         else:
             outcome = await self._done(task, result)
-        return self._with_meta(outcome, progress, began_ms, clock.monotonic_s() - began_s)
+        took_s = clock.monotonic_s() - began_s
+        self._note_end(task, progress.attempt, outcome, took_s)
+        return self._with_meta(outcome, progress, began_ms, took_s)
+
+    def _note_end(self, task: TaskPlan, attempt: int, outcome: Outcome, took_s: float) -> None:
+        self._dependencies.counts.task_ended(task.kind, outcome.status, attempt, took_s)
+        if outcome.error is not None:
+            about = {
+                "execution": self._command.execution_id,
+                "step": self._command.step,
+                "task": task.label,
+                "attempt": attempt,
+                "kind": outcome.error.kind,
+                "reason": outcome.error.message[:SHOWN_CHARACTERS],
+            }
+            log.warning("task failed", extra=about)
 
     async def _wait(self, task: TaskPlan, inputs: Mapping[str, Any], path: Path) -> Wait:
         """What the pipeline of iteration ``path`` has to wait for.

@@ -1,0 +1,62 @@
+"""What a server has done since it started: plain numbers, which its tasks count and :mod:`status` reads."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from noetl_stream.ports.store import Tick
+from noetl_stream.telemetry.measures import Durations
+
+
+@dataclass(slots=True)
+class ServerCounts:
+    """
+    Attributes:
+        inputs: What was folded, by where it came from: ``events``, ``inbox``, ``own`` (timers, results, evaluations).
+        turns: Turns of the loop that committed something.
+        commits: Transactions.
+        rows: Those written, by table.
+        dead_letters: By source.
+        started: Executions that began.
+        ended: Those that ended, by status.
+        quarantined: Those that were set aside.
+        issued: Commands published.
+        reissued: Those of them that had been published before.
+        reconciled: Those of them that the queue had lost.
+        taken_over, lost, released: Partitions.
+    """
+
+    inputs: Counter[str] = field(default_factory=Counter)
+    turns: Durations = field(default_factory=Durations)
+    commits: Durations = field(default_factory=Durations)
+    rows: Counter[str] = field(default_factory=Counter)
+    dead_letters: Counter[str] = field(default_factory=Counter)
+    started: int = 0
+    ended: Counter[str] = field(default_factory=Counter)
+    quarantined: int = 0
+    issued: int = 0
+    reissued: int = 0
+    reconciled: int = 0
+    taken_over: int = 0
+    lost: int = 0
+    released: int = 0
+
+    def committed(self, tick: Tick, took_s: float) -> None:
+        """Counts a transaction."""
+        self.commits.add(took_s)
+        for table, rows in (
+            ("event", tick.entries),
+            ("execution", tick.executions),
+            ("request", tick.requests),
+            ("timer", tick.timers),
+            ("inbox", tick.inbox),
+            ("feed", tick.feed),
+            ("snapshot", tick.snapshots),
+            ("dead_letter", tick.dead_letters),
+            ("stale_report", tick.stale_reports),
+        ):
+            if rows:
+                self.rows[table] += len(rows)
+        for letter in tick.dead_letters:
+            self.dead_letters[letter.source] += 1

@@ -1,0 +1,112 @@
+"""What a server tells probes and Prometheus."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final
+
+from noetl_stream.server.server import Server
+from noetl_stream.telemetry.measures import Metric, Reading, memory_readings
+
+STUCK_S: Final = 900.0
+"""The longest turn of a server that lives: one that takes over a partition may read EVENTS for minutes."""
+
+INPUTS: Final = Metric("counter", "noetl_server_inputs", "Inputs folded, by where they came from.", ("source",))
+TICKS: Final = Metric("counter", "noetl_server_ticks", "Ticks committed: transactions that added to a journal.")
+TURNS: Final = Metric(
+    "histogram",
+    "noetl_server_turn_duration_seconds",
+    "Turns of the loop that committed something: folding, committing, publishing.",
+)
+COMMITS: Final = Metric("histogram", "noetl_server_commit_duration_seconds", "Transactions of the loop in Postgres.")
+ROWS: Final = Metric("counter", "noetl_server_rows_written", "Rows written, by table.", ("table",))
+DEAD_LETTERS: Final = Metric("counter", "noetl_server_dead_letters", "Messages set aside, by source.", ("source",))
+STARTED: Final = Metric("counter", "noetl_server_executions_started", "Executions that began.")
+ENDED: Final = Metric("counter", "noetl_server_executions_ended", "Executions that ended, by status.", ("status",))
+QUARANTINED: Final = Metric("counter", "noetl_server_executions_quarantined", "Executions that were set aside.")
+ISSUED: Final = Metric("counter", "noetl_server_commands_issued", "Commands published.")
+REISSUED: Final = Metric("counter", "noetl_server_commands_reissued", "Commands published that had been before.")
+RECONCILED: Final = Metric(
+    "counter", "noetl_server_commands_reconciled", "Commands issued again because the queue had lost them."
+)
+OWNED: Final = Metric("gauge", "noetl_server_partitions", "Partitions that this server owns.")
+TAKEN_OVER: Final = Metric("counter", "noetl_server_partitions_taken_over", "Partitions taken over.")
+LOST: Final = Metric("counter", "noetl_server_partitions_lost", "Partitions whose lease was lost or given back.")
+RELEASED: Final = Metric("counter", "noetl_server_partitions_released", "Partitions released to other servers.")
+STATES: Final = Metric("gauge", "noetl_server_states", "Executions whose state is in memory.")
+EVICTED: Final = Metric("counter", "noetl_server_states_evicted", "States evicted from memory.")
+SNAPSHOTS: Final = Metric("counter", "noetl_server_snapshots_written", "Snapshots written.")
+THROWN_AWAY: Final = Metric("counter", "noetl_server_snapshots_thrown_away", "Snapshots that could not be used.")
+TIMERS: Final = Metric("gauge", "noetl_server_timers", "Timers that this server will fire.")
+ROUND_TRIP: Final = Metric(
+    "gauge", "noetl_server_round_trip_seconds", "The median of the last round trips, by store.", ("store",)
+)
+
+
+class ServerStatus:
+    """The :class:`~noetl_stream.telemetry.measures.Role` of a server.
+
+    Args:
+        is_connected: Whether it reaches NATS.
+    """
+
+    def __init__(self, server: Server, is_connected: Callable[[], bool]) -> None:
+        self._server = server
+        self._is_connected = is_connected
+
+    def dead(self) -> Sequence[str]:
+        return [*self._reasons_of_death()]
+
+    def _reasons_of_death(self) -> Iterator[str]:
+        server = self._server
+        if not server.lasting or server.is_stopping:
+            return
+        yield from (f"its task {name!r} has ended" for name, task in server.lasting.items() if task.done())
+        silent_s = server.ports.clock.monotonic_s() - server.turned_s
+        if silent_s > STUCK_S and not server.leases.is_restoring:
+            yield f"its loop has not turned for {silent_s:.0f} s"
+
+    async def missing(self) -> Sequence[str]:
+        return [*self._reasons_to_wait()]
+
+    def _reasons_to_wait(self) -> Iterator[str]:
+        server = self._server
+        if server.is_stopping:
+            yield "it is stopping"
+        elif not server.lasting:
+            yield "it is starting: it looks at its stores"
+        else:
+            if not self._is_connected():
+                yield "it has lost the connection to NATS"
+            if server.leases.is_late:
+                yield "its leases cannot be renewed: Postgres or EVENTS does not answer"
+            if server.leases.is_restoring:
+                yield "it is reading its partitions again, after a store was away"
+
+    async def readings(self) -> Sequence[Reading]:
+        server, counts = self._server, self._server.counts
+        return [
+            INPUTS.each(counts.inputs),
+            TICKS.read(server.committer.ticks),
+            TURNS.read(counts.turns),
+            COMMITS.read(counts.commits),
+            ROWS.each(counts.rows),
+            DEAD_LETTERS.each(counts.dead_letters),
+            STARTED.read(counts.started),
+            ENDED.each(counts.ended),
+            QUARANTINED.read(counts.quarantined),
+            ISSUED.read(counts.issued),
+            REISSUED.read(counts.reissued),
+            RECONCILED.read(counts.reconciled),
+            OWNED.read(len(server.ownership)),
+            TAKEN_OVER.read(counts.taken_over),
+            LOST.read(counts.lost),
+            RELEASED.read(counts.released),
+            STATES.read(len(server.executions)),
+            EVICTED.read(server.executions.evictions),
+            SNAPSHOTS.read(server.snapshots.written),
+            THROWN_AWAY.read(server.snapshots.thrown_away),
+            TIMERS.read(len(server.inputs)),
+            ROUND_TRIP.each(server.leases.round_trips.medians_s),
+            *memory_readings([server.memory_use()]),
+        ]

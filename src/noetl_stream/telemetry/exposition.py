@@ -1,0 +1,55 @@
+"""Readings in the text of Prometheus or OpenMetrics, whichever the scraper accepts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate
+from typing import Any, Final, cast
+
+from prometheus_client import CollectorRegistry, ProcessCollector
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.metrics_core import Metric as Family
+from prometheus_client.registry import Collector
+
+from noetl_stream.telemetry.measures import BOUNDS_S, Durations, Reading
+
+FAMILIES: Final[Mapping[str, Any]] = {
+    "counter": CounterMetricFamily,
+    "gauge": GaugeMetricFamily,
+    "histogram": HistogramMetricFamily,
+}
+SHOWN_BOUNDS: Final = (*map(str, map(float, BOUNDS_S)), "+Inf")
+
+
+def exposition(readings: Sequence[Reading], accept: str) -> tuple[bytes, str]:
+    """The readings, and what this process uses of its machine, as text; and its content type.
+
+    Args:
+        accept: The header of that name.
+    """
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_Collected(readings))
+    ProcessCollector(registry=registry)
+    encode, content_type = choose_encoder(accept)
+    return encode(registry), content_type
+
+
+class _Collected(Collector):
+    def __init__(self, readings: Iterable[Reading]) -> None:
+        self._readings = readings
+
+    def collect(self) -> Iterator[Family]:
+        return map(_family, self._readings)
+
+
+def _family(reading: Reading) -> Family:
+    metric = reading.metric
+    family: Any = FAMILIES[metric.kind](metric.name, metric.help, labels=metric.labels)
+    for labels, value in reading.values.items():
+        if isinstance(value, Durations):
+            buckets = [*zip(SHOWN_BOUNDS, accumulate(value.counts), strict=True)]
+            family.add_metric(labels, buckets, value.sum_s)
+        else:
+            family.add_metric(labels, value)
+    return cast(Family, family)

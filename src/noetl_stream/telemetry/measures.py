@@ -1,0 +1,107 @@
+"""What a role measures of itself: plain numbers that its tasks count, read when somebody asks.
+
+Names follow Prometheus: ``noetl_<role>_<what>_<unit>``, base units, no ids as labels.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from typing import Final, Literal, NamedTuple, Protocol, TypeAlias, runtime_checkable
+
+from noetl_stream.model.messages import MemoryUse
+
+BOUNDS_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
+"""The upper bounds of the buckets of a histogram, in seconds."""
+
+
+class Durations:
+    """A histogram of seconds. ``counts`` has one bucket for each of :data:`BOUNDS_S`, and one above them."""
+
+    __slots__ = ("counts", "sum_s")
+
+    def __init__(self) -> None:
+        self.counts = [0] * (len(BOUNDS_S) + 1)
+        self.sum_s = 0.0
+
+    def add(self, seconds: float) -> None:
+        self.counts[bisect_left(BOUNDS_S, seconds)] += 1
+        self.sum_s += seconds
+
+
+Labels: TypeAlias = tuple[str, ...]
+Value: TypeAlias = float | Durations
+
+
+class Metric(NamedTuple):
+    """
+    Attributes:
+        name: Of a counter without the ``_total`` that is shown.
+        help: What it counts or shows, in a sentence.
+        labels: Their names.
+    """
+
+    kind: Literal["counter", "gauge", "histogram"]
+    name: str
+    help: str
+    labels: Labels = ()
+
+    def read(self, value: Value, *labels: str) -> Reading:
+        """Its only value, with those of its labels."""
+        return Reading(self, {labels: value})
+
+    def each(self, values: Mapping[str, Value] | Mapping[Labels, Value]) -> Reading:
+        """Its values by the values of its labels; of a single label by text."""
+        return Reading(self, {(key,) if isinstance(key, str) else key: value for key, value in values.items()})
+
+
+class Reading(NamedTuple):
+    """What a metric shows now, by the values of its labels."""
+
+    metric: Metric
+    values: Mapping[Labels, Value]
+
+
+@runtime_checkable
+class Measured(Protocol):
+    """A part that says what it measures."""
+
+    def readings(self) -> Sequence[Reading]: ...
+
+
+class Role(Protocol):
+    """What probes and scrapes ask of a role."""
+
+    def dead(self) -> Sequence[str]:
+        """Why this process should be replaced, a sentence each; empty while it lives. A store that is away is no
+        reason.
+        """
+        ...
+
+    async def missing(self) -> Sequence[str]:
+        """Why it takes no work now, a sentence each; empty if it is ready. Does not raise."""
+        ...
+
+    async def readings(self) -> Sequence[Reading]:
+        """Everything it measures. Does not raise."""
+        ...
+
+
+MEMORY: Final = Metric(
+    "gauge", "noetl_memory_bytes", "What a process holds in memory of what is bounded.", ("role", "what")
+)
+MEMORY_LIMIT: Final = Metric(
+    "gauge", "noetl_memory_limit_bytes", "How much of it a process holds at most.", ("role", "what")
+)
+
+
+def memory_readings(uses: Sequence[MemoryUse]) -> Sequence[Reading]:
+    """What processes hold: of each role the largest, since the bounds are those of one process."""
+    held: dict[Labels, float] = {}
+    limits: dict[Labels, float] = {}
+    for use in uses:
+        for found, given in ((held, use.held), (limits, use.limits)):
+            for what, size in given.items():
+                key = use.role, what
+                found[key] = max(size, found.get(key, 0))
+    return MEMORY.each(held), MEMORY_LIMIT.each(limits)

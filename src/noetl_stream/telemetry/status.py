@@ -1,0 +1,180 @@
+"""The status address of a role: ``/livez``, ``/readyz`` and ``/metrics``, for probes and Prometheus.
+
+Law: it answers as long as the role's loop turns. A connection serves one request, is closed after
+:data:`LONGEST_S` in any case, and there are :data:`MAX_CONNECTIONS` at most.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, Final, cast
+
+from aiohttp import web
+
+import noetl_stream
+from noetl_stream.concurrency import SharedLoads
+from noetl_stream.errors import UsageError
+from noetl_stream.telemetry.exposition import exposition
+from noetl_stream.telemetry.measures import Measured, Metric, Reading, Role
+
+log = logging.getLogger(__name__)
+
+BUILD: Final = Metric(
+    "gauge", "noetl_build_info", "1, with the role of the process and its version.", ("role", "version")
+)
+
+MAX_CONNECTIONS: Final = 32
+LONGEST_S: Final = 10.0
+"""How long a connection may last: a head that does not come, an answer that is not read, a scrape that hangs."""
+
+MAX_LINE_BYTES: Final = 8190
+MAX_HEADERS: Final = 64
+BACKLOG: Final = 32
+
+
+class Starting:
+    """A role that does not run yet."""
+
+    def __init__(self, role: str) -> None:
+        self._role = role
+
+    def dead(self) -> Sequence[str]:
+        return ()
+
+    async def missing(self) -> Sequence[str]:
+        return (f"the {self._role} is starting: it is not connected yet",)
+
+    async def readings(self) -> Sequence[Reading]:
+        return ()
+
+
+class Status:
+    """What is answered for a role: :class:`Starting` until :meth:`attach`."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._role: Role = Starting(name)
+        self._parts: Sequence[Measured] = ()
+        self._scrapes: SharedLoads[str, Sequence[Reading]] = SharedLoads()
+
+    def attach(self, role: Role, *parts: Measured) -> None:
+        """From now on ``role`` is asked; its metrics are followed by those of ``parts``."""
+        self._role, self._parts = role, parts
+
+    async def answer(self, request: web.BaseRequest) -> web.Response:
+        if request.method not in ("GET", "HEAD"):
+            return _closing(web.Response(status=405, text="GET only\n", headers={"Allow": "GET, HEAD"}))
+        match request.path:
+            case "/livez":
+                reasons = self._role.dead()
+                return _documented({"status": "dead" if reasons else "alive", "reasons": [*reasons]}, not reasons)
+            case "/readyz":
+                missing = [*self._role.dead(), *await self._role.missing()]
+                return _documented({"ready": not missing, "missing": missing}, not missing)
+            case "/metrics":
+                readings = await self._scrapes.get("", self._read)
+                body, media = exposition(readings, request.headers.get("Accept", ""))
+                return _closing(web.Response(body=body, headers={"Content-Type": media}))
+        return _closing(web.Response(status=404, text="there are /livez, /readyz and /metrics\n"))
+
+    async def _read(self) -> Sequence[Reading]:
+        build = BUILD.read(1, self._name, noetl_stream.__version__)
+        return [build, *await self._role.readings(), *(one for part in self._parts for one in part.readings())]
+
+
+@asynccontextmanager
+async def open_status(host: str, port: int, role: str) -> AsyncIterator[Status]:
+    """Answers at this address until the end of the block.
+
+    Args:
+        port: 0 for any free port.
+        role: The name of the role.
+
+    Raises:
+        UsageError: it cannot listen there.
+    """
+    status = Status(role)
+    manager = web.Server(status.answer)
+    connections: set[StatusConnection] = set()
+    loop = asyncio.get_running_loop()
+    try:
+        server = await loop.create_server(lambda: StatusConnection(manager, connections), host, port, backlog=BACKLOG)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        hint = "choose another --status-address"
+        raise UsageError(f"cannot listen on {host}:{port}: {reason}", hint=hint) from None
+    try:
+        at, number = server.sockets[0].getsockname()[:2]
+        log.info("status at http://%s:%d", f"[{at}]" if ":" in at else at, number)
+        yield status
+    finally:
+        server.close()
+        await manager.shutdown()
+
+
+class StatusConnection(web.RequestHandler):
+    """A connection for one request.
+
+    Args:
+        connections: Those that are open.
+    """
+
+    __slots__ = ("_connections", "_end")
+
+    def __init__(self, manager: web.Server, connections: set[StatusConnection]) -> None:
+        super().__init__(
+            manager,
+            loop=asyncio.get_running_loop(),
+            logger=log,
+            access_log=cast(logging.Logger, None),  # aiohttp takes it for "none", and its annotation does not
+            max_line_size=MAX_LINE_BYTES,
+            max_field_size=MAX_LINE_BYTES,
+            max_headers=MAX_HEADERS,
+            auto_decompress=False,
+            lingering_time=0,
+        )
+        self._connections = connections
+        self._end: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        if len(self._connections) >= MAX_CONNECTIONS:
+            cast(asyncio.Transport, transport).abort()
+            return
+        self._connections.add(self)
+        self._end = asyncio.get_running_loop().call_later(LONGEST_S, cast(asyncio.Transport, transport).abort)
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        self._connections.discard(self)
+        if self._end is not None:
+            self._end.cancel()
+        super().connection_lost(exc)
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        """Answers what is not a request, and a defect, which alone is logged."""
+        if status >= 500:
+            log.error("%s failed", request.path, exc_info=exc)
+        if request.writer.output_size > 0:
+            raise ConnectionError("an answer has begun already")
+        text = "this is not an HTTP request\n" if status == 400 else "this role cannot say\n"
+        return _closing(web.Response(status=status, text=text))
+
+
+def _documented(document: dict[str, Any], good: bool) -> web.Response:
+    text = json.dumps(document, ensure_ascii=False) + "\n"
+    return _closing(web.Response(status=200 if good else 503, text=text, content_type="application/json"))
+
+
+def _closing(response: web.Response) -> web.Response:
+    response.force_close()
+    return response

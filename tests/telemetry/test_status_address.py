@@ -1,0 +1,207 @@
+"""The status address: what probes and scrapers get, and its bounds."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Sequence
+
+import pytest
+from aiohttp import ClientError, ClientSession
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics
+from prometheus_client.parser import text_string_to_metric_families as prometheus
+
+from noetl_stream.errors import UsageError
+from noetl_stream.local.processes import choose_port
+from noetl_stream.settings.status import StatusAddress, read_status_address
+from noetl_stream.telemetry import status
+from noetl_stream.telemetry.measures import Durations, Metric, Reading
+from noetl_stream.telemetry.status import Status, open_status
+
+TASKS = Metric("histogram", "noetl_test_task_duration_seconds", "Tasks.", ("kind",))
+DONE = Metric("counter", "noetl_test_done", "Done.")
+
+
+class Puppet:
+    """A role that says what the test wants."""
+
+    def __init__(self) -> None:
+        self.reasons: list[str] = []
+        self.lacks: list[str] = []
+        self.durations = Durations()
+        self.gate: asyncio.Event | None = None
+
+    def dead(self) -> Sequence[str]:
+        return self.reasons
+
+    async def missing(self) -> Sequence[str]:
+        return self.lacks
+
+    async def readings(self) -> Sequence[Reading]:
+        if self.gate is not None:
+            await self.gate.wait()
+        return [DONE.read(3), TASKS.each({"python": self.durations})]
+
+
+@contextlib.asynccontextmanager
+async def opened() -> AsyncIterator[tuple[Status, ClientSession, int]]:
+    port = choose_port()
+    async with (
+        open_status("127.0.0.1", port, "worker") as answering,
+        ClientSession(f"http://127.0.0.1:{port}") as client,
+    ):
+        yield answering, client, port
+
+
+async def until_answered(client: ClientSession) -> int:
+    """The status of /livez, once there is room for another connection."""
+    async with asyncio.timeout(20):
+        while True:
+            with contextlib.suppress(ClientError):
+                async with client.get("/livez") as alive:
+                    return alive.status
+
+
+async def test_a_role_that_starts_lives_and_is_not_ready_and_says_why() -> None:
+    async with opened() as (_, client, _):
+        async with client.get("/livez") as alive:
+            assert (alive.status, await alive.json()) == (200, {"status": "alive", "reasons": []})
+        async with client.get("/readyz") as ready:
+            assert ready.status == 503
+            assert (await ready.json())["missing"] == ["the worker is starting: it is not connected yet"]
+        async with client.get("/metrics") as measured:
+            assert 'noetl_build_info{role="worker",version="' in await measured.text()
+
+
+async def test_a_role_that_runs_is_asked_each_time() -> None:
+    async with opened() as (answering, client, _):
+        role = Puppet()
+        answering.attach(role)
+        async with client.get("/readyz") as ready:
+            assert (ready.status, await ready.json()) == (200, {"ready": True, "missing": []})
+        role.lacks = ["it has lost the connection to NATS"]
+        async with client.get("/readyz") as ready, client.get("/livez") as alive:
+            assert (ready.status, alive.status) == (503, 200)
+            assert (await ready.json())["missing"] == role.lacks
+        role.reasons = ["its task 'leases' has ended"]
+        async with client.get("/readyz") as ready, client.get("/livez") as alive:
+            assert (ready.status, alive.status) == (503, 503)
+            assert await alive.json() == {"status": "dead", "reasons": role.reasons}
+
+
+async def test_metrics_come_as_prometheus_text_and_as_openmetrics() -> None:
+    async with opened() as (answering, client, _):
+        role = Puppet()
+        for seconds in (0.001, 0.3, 1000):
+            role.durations.add(seconds)
+        answering.attach(role)
+        async with client.get("/metrics") as measured:
+            assert measured.headers["Content-Type"].startswith("text/plain; version=0.0.4")
+            text = {family.name: family for family in prometheus(await measured.text())}
+        accept = {"Accept": "application/openmetrics-text; version=1.0.0"}
+        async with client.get("/metrics", headers=accept) as measured:
+            assert measured.headers["Content-Type"].startswith("application/openmetrics-text; version=1.0.0")
+            open_text = {family.name: family for family in openmetrics(await measured.text())}
+    for families in (text, open_text):
+        assert [sample.value for sample in families["noetl_test_done"].samples] == [3]
+        found = {sample.labels.get("le", sample.name): sample.value for sample in families[TASKS.name].samples}
+        assert (found["0.001"], found["0.25"], found["0.5"], found["300.0"], found["+Inf"]) == (1, 1, 2, 2, 3)
+        assert found[f"{TASKS.name}_sum"] == pytest.approx(1000.301)
+        assert families["process_resident_memory_bytes"].samples
+
+
+async def test_there_is_nothing_else_and_nothing_to_send() -> None:
+    async with opened() as (_, client, _):
+        async with client.get("/") as nothing, client.post("/livez", data=b"x" * 100_000) as sent:
+            assert (nothing.status, sent.status) == (404, 405)
+        async with client.head("/livez") as head:
+            assert (head.status, await head.read()) == (200, b"")
+
+
+async def test_a_scrape_that_hangs_is_shared_by_all_that_ask_meanwhile() -> None:
+    async with opened() as (answering, client, _):
+        role = Puppet()
+        role.gate = asyncio.Event()
+        answering.attach(role)
+        asking = [asyncio.create_task(client.get("/metrics")) for _ in range(3)]
+        async with client.get("/livez") as alive:
+            assert alive.status == 200
+        role.gate.set()
+        assert [answer.status for answer in await asyncio.gather(*asking)] == [200, 200, 200]
+
+
+async def test_what_is_not_http_is_answered_once_and_not_logged(caplog: pytest.LogCaptureFixture) -> None:
+    async with opened() as (_, _, port):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"\x16\x03\x01 what\r\n\r\n")
+        assert (await reader.read()).startswith(b"HTTP/1.0 400")
+        writer.close()
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"GET /livez HTTP/1.1\r\n" + b"X-Many: 1\r\n" * (status.MAX_HEADERS + 10) + b"\r\n")
+        assert (await reader.read()).split(b" ")[1] == b"400"
+        writer.close()
+    assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
+
+
+async def test_a_connection_serves_one_request_and_ends_in_any_case(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(status, "LONGEST_S", 0.05)
+    async with opened() as (_, _, port):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n" * 2)
+        assert (await reader.read()).count(b"HTTP/1.1 200") == 1
+        silent, _ = await asyncio.open_connection("127.0.0.1", port)
+        with contextlib.suppress(ConnectionResetError):
+            assert await silent.read() == b""
+
+
+async def test_there_are_so_many_connections_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(status, "MAX_CONNECTIONS", 2)
+    async with opened() as (_, client, port):
+        kept = [await asyncio.open_connection("127.0.0.1", port) for _ in range(2)]
+        refused, _ = await asyncio.open_connection("127.0.0.1", port)
+        with contextlib.suppress(ConnectionResetError):
+            assert await refused.read() == b""
+        kept[0][1].close()
+        assert await until_answered(client) == 200
+
+
+async def test_an_address_in_use_is_refused_by_name() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(UsageError, match=rf"cannot listen on 127\.0\.0\.1:{port}: .*in use"):
+            async with open_status("127.0.0.1", port, "server"):
+                pass
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        ("0.0.0.0:9464", StatusAddress("0.0.0.0", 9464)),
+        ("[::1]:0", StatusAddress("::1", 0)),
+        ("status.internal:80", StatusAddress("status.internal", 80)),
+    ],
+)
+def test_an_address_has_a_host_and_a_port(text: str, address: StatusAddress) -> None:
+    assert read_status_address("NOETL_STATUS_ADDRESS", {"NOETL_STATUS_ADDRESS": text}) == address
+
+
+@pytest.mark.parametrize("text", ["9464", ":9464", "::1:9464", "host:65536", "http://host:1", "host:port", "host:1\n"])
+def test_what_is_no_address_is_refused_by_name(text: str) -> None:
+    with pytest.raises(UsageError, match="invalid NOETL_STATUS_ADDRESS"):
+        read_status_address("NOETL_STATUS_ADDRESS", {"NOETL_STATUS_ADDRESS": text})
+
+
+def test_nothing_of_it_is_loaded_where_it_is_off() -> None:
+    program = (
+        "import sys; from noetl_stream import hosting, wiring; from noetl_stream.cli import processes;"
+        "import noetl_stream.server.status, noetl_stream.worker.status;"
+        "print([name for name in ('aiohttp', 'prometheus_client') if name in sys.modules])"
+    )
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert found.stdout == "[]\n"
