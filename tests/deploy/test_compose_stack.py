@@ -88,7 +88,7 @@ workflow:
   - step: look
     tool:
       kind: python
-      args: {ran: "{{ run.stdout }}"}
+      args: {ran: "{{ run.stdout | trim }}"}
       code: |
         import os, socket
         result = {"uid": os.getuid(), "ran": ran}
