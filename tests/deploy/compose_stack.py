@@ -69,11 +69,14 @@ class ComposeStack:
     def _has_plugin(self) -> bool:
         return subprocess.run(["docker", "compose", "version"], capture_output=True).returncode == 0
 
-    def start(self) -> None:
+    def prepare(self) -> None:
+        """Makes the secrets, the schema, the streams and :attr:`token`. NATS and Postgres are up then."""
         prepare = self.folder / "deploy" / "compose" / "prepare"
         subprocess.run([prepare], env=self.engine.environment(self._given), check=True)
         created = self.compose("run", "--rm", "gateway", "token", "create", "tests", "--role", "admin")
         self.token = created.split()[-1]
+
+    def start(self) -> None:
         self.compose("up", "-d")
         until(self.is_healthy, "healthy")
 
@@ -114,7 +117,9 @@ class ComposeStack:
 
 
 @contextmanager
-def compose_stack(engine: Engine, images: Images, folder: Path, project: str) -> Iterator[ComposeStack]:
+def compose_stack(
+    engine: Engine, images: Images, folder: Path, project: str, *, with_roles: bool = True
+) -> Iterator[ComposeStack]:
     """A stack that is up and healthy, and removed at the end."""
     (folder / "deploy").mkdir()
     shutil.copy(ROOT / "nats.conf", folder)
@@ -123,7 +128,9 @@ def compose_stack(engine: Engine, images: Images, folder: Path, project: str) ->
     shutil.copytree(ROOT / "deploy" / "compose", folder / "deploy" / "compose", ignore=unwanted)
     stack = ComposeStack(engine, folder, project, images, images.stream)
     try:
-        stack.start()
+        stack.prepare()
+        if with_roles:
+            stack.start()
         yield stack
     finally:
         print(stack.logs())

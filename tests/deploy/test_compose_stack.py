@@ -191,6 +191,7 @@ async def test_a_part_that_is_cut_off_comes_back_and_nothing_is_lost(
             await load.more()  # the others of its kind do the work
         await asyncio.to_thread(stack.connect, part, network)
         await load.more()
+    assert part in stack.containers(service)  # the same one
 
 
 @pytest.mark.parametrize("role", ROLES)
