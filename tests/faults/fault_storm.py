@@ -37,7 +37,7 @@ RECOVERED_WITHIN_S: Final = 40.0
 """How long after a fault a worker's lease may end, and its command run again."""
 
 CALM_WITHIN_S: Final = 240.0
-DISK_GB: Final = 4
+DISK_GB: Final = 16
 
 
 class Stroke(NamedTuple):
