@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec  # XX dataclass
 
-from noetl_stream import wiring
+from noetl_stream import __version__, wiring
 from noetl_stream.adapters.postgres.migrate import schema_digest
 from noetl_stream.concurrency import end_tasks, first_done
 from noetl_stream.endpoint import Endpoint
@@ -182,6 +182,20 @@ def on_termination(act: Callable[[], object]) -> None:
             loop.add_signal_handler(number, act)
 
 
+def say_start(role: str, settings: Settings, endpoint: Endpoint, **more: object) -> None:
+    """Logs what runs here, and with which settings."""
+    from noetl_stream.adapters.nats.connection import redacted  # roles alone need it
+
+    about = {
+        "version": __version__,
+        "nats": redacted(endpoint.nats_url),
+        "home": str(settings.home) if settings.nats_url is None else None,
+        "status_address": settings.status_address and "{}:{}".format(*settings.status_address),
+        **more,
+    }
+    log.info("%s starts", role, extra={name: value for name, value in about.items() if value is not None})
+
+
 async def run_server(server: Server, nats: NatsConnection, ending: asyncio.Event) -> None:
     """Runs a server until ``ending``, a signal, or the end of its connection; then it releases its partitions.
 
@@ -192,9 +206,11 @@ async def run_server(server: Server, nats: NatsConnection, ending: asyncio.Event
     nats.on_ended(ending.set)
     running = asyncio.create_task(server.run())
     await first_done([running], ending.wait())
+    log.info("server stops", extra={"partitions": len(server.ownership)})
     server.stop()
     await running
     _check_open(nats)
+    log.info("server stopped")
 
 
 async def run_worker(hosted: wiring.HostedWorker, nats: NatsConnection) -> None:
@@ -208,11 +224,13 @@ async def run_worker(hosted: wiring.HostedWorker, nats: NatsConnection) -> None:
     nats.on_ended(ending.set)
     running = asyncio.create_task(hosted.worker.run())
     await first_done([running], ending.wait())
+    log.info("worker drains", extra={"running": hosted.worker.running})
     hosted.worker.drain()
     await asyncio.wait([running])
     await hosted.close()
     await running
     _check_open(nats)
+    log.info("worker stopped")
 
 
 def _check_open(nats: NatsConnection) -> None:
@@ -245,19 +263,22 @@ async def status_of(settings: Settings, role: str) -> AsyncIterator[Attach]:
 
 async def host_server(stack: StackAccess) -> None:
     """Connects, runs a server until a signal, and closes."""
+    endpoint = stack.endpoint_of(SERVER)
+    say_start(SERVER, stack.settings, endpoint, max_state_bytes=endpoint.max_state_bytes)
     async with (
         status_of(stack.settings, SERVER) as attach,
         connected_to(stack, "noetl-server", SERVER, nats_wait_s=wiring.ROLE_WAIT_S) as connected,
     ):
         await warn_of_excess_rights(connected, SERVER)
-        server = wiring.make_server(connected, stack.endpoint_of(SERVER))
+        server = wiring.make_server(connected, endpoint)
         attach(wiring.server_status(server, connected), connected.opened)
         await run_server(server, connected.nats, asyncio.Event())
 
 
 async def host_worker(stack: StackAccess, pool: str, slots: int) -> None:
     """Connects to NATS, runs a worker until a signal, and closes."""
-    endpoint = stack.endpoint_of(worker_identity(pool))
+    endpoint, isolation = stack.endpoint_of(worker_identity(pool)), stack.settings.isolation
+    say_start(WORKER, stack.settings, endpoint, pool=pool, slots=slots, isolation=isolation)
     async with status_of(stack.settings, WORKER) as attach:
         ports = await wiring.connect_to_nats(endpoint, name="noetl-worker", nats_wait_s=wiring.ROLE_WAIT_S)
         try:
@@ -298,10 +319,15 @@ async def host_gateway(
         echo: Shows the link with which a browser signs in, if the stack is embedded.
     """
     host, port = listening_on
-    async with connected_to(stack, "noetl-gateway", nats_wait_s=wiring.ROLE_WAIT_S) as connected:
+    say_start(GATEWAY, settings, stack.endpoint)
+    async with (
+        status_of(settings, GATEWAY) as attach,
+        connected_to(stack, "noetl-gateway", nats_wait_s=wiring.ROLE_WAIT_S) as connected,
+    ):
         await warn_of_excess_rights(connected, GATEWAY)
         token = await local_token(stack, connected)
         async with wiring.open_gateway(connected, stack.endpoint, settings, host) as gateway:
+            attach(gateway.status, connected.opened)
             on_termination(gateway.stop)
             connected.nats.on_ended(gateway.stop)
             listening: asyncio.Future[str] = asyncio.get_running_loop().create_future()
@@ -311,6 +337,7 @@ async def host_gateway(
             finally:
                 await end_tasks([inviting])
         _check_open(connected.nats)
+        log.info("gateway stopped")
 
 
 async def local_token(stack: StackAccess, connected: wiring.Connected) -> str | None:

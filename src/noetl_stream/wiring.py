@@ -547,6 +547,7 @@ async def open_gateway(
     """
     from noetl_stream.adapters.oidc import OidcProvider, ProviderKeys
     from noetl_stream.client.cluster import DirectReadiness
+    from noetl_stream.client.living import DirectLiving
     from noetl_stream.client.memory import DirectMemory
     from noetl_stream.gateway.access.authentication import Authentication
     from noetl_stream.gateway.access.network import Network
@@ -563,6 +564,7 @@ async def open_gateway(
         idempotency=store.idempotency,
         readiness=DirectReadiness(log, store, connected.bus),
         memory=DirectMemory(connected.queue, connected.bus),
+        living=DirectLiving(store, clock),
         authenticator=Authentication(store.tokens, store.sessions, clock, provider),
         sessions=store.sessions,
         audit=store.audit,

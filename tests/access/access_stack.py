@@ -97,6 +97,7 @@ class Stack:
             idempotency=MemoryIdempotency(self.clock),
             readiness=_Refusing(),
             memory=_Refusing(),
+            living=_Refusing(),
             authenticator=authenticator,
             sessions=self.sessions,
             audit=self.audit,
@@ -119,6 +120,9 @@ class _Refusing:
 
     async def missing(self) -> list[str]:
         return []
+
+    async def count(self) -> None:
+        return None
 
     async def uses(self) -> list[MemoryUse]:
         return []

@@ -9,10 +9,14 @@ import msgspec
 import pytest
 from nats_proxy import LossyProxy
 
+from measured import samples_of
 from nats_process import NatsServer
 from noetl_stream.adapters.clock import SystemClock
+from noetl_stream.adapters.nats.blobs import NatsBlobs
+from noetl_stream.adapters.nats.command_queue import NatsCommandQueue
 from noetl_stream.adapters.nats.connection import NatsConnection
 from noetl_stream.adapters.nats.event_log import NatsEventLog
+from noetl_stream.adapters.nats.readings import nats_readings
 from noetl_stream.adapters.nats.streams import ensure_streams
 from noetl_stream.errors import OutcomeUnknown, PayloadRefused, Unreachable, UsageError
 from noetl_stream.model.ids import partition_of
@@ -156,6 +160,33 @@ async def test_decided_records_published_while_the_server_is_away_are_stored_in_
         answer = msgspec.json.decode(await own_connection.api(f"STREAM.MSG.GET.{EVENTS}", {"seq": sequence}))
         stored.append(msgspec.convert(answer["message"]["data"], bytes))
     assert stored == [b"%d" % n for n in range(50)]
+
+
+async def test_what_a_connection_goes_through_is_measured(own_nats: NatsServer, own_connection: NatsConnection) -> None:
+    clock = SystemClock()
+    log = await NatsEventLog.open(own_connection, clock)
+    queue, blobs = await NatsCommandQueue.open(own_connection), await NatsBlobs.open(own_connection, clock)
+
+    def measured() -> dict[str, float]:
+        return samples_of(nats_readings(own_connection, log, queue, blobs))
+
+    assert measured()["noetl_nats_connected"] == 1
+    await blobs.put("a-key", b"x" * 300_000)
+    assert await blobs.get("a-key") == b"x" * 300_000
+    assert measured()["noetl_objects_written_bytes_total"] == measured()["noetl_objects_read_bytes_total"] == 300_000
+    lost = asyncio.Event()
+    own_connection.on_lost(lost.set)
+    own_nats.kill()
+    await lost.wait()
+    assert measured()["noetl_nats_connected"] == 0
+    publishing = asyncio.ensure_future(log.publish_decided([decided("run-1", "0.1.1.a.0", b"1")]))
+    own_nats.start()
+    async with asyncio.timeout(TIMEOUT_S):
+        await publishing
+    after = measured()
+    assert (after["noetl_nats_connected"], after["noetl_nats_reconnects_total"]) == (1, 1)
+    assert after["noetl_nats_publish_retries_total EVENTS"] >= 1
+    assert after["noetl_nats_publish_retries_total COMMANDS"] == 0
 
 
 async def test_a_message_larger_than_the_server_takes_is_refused(connection: NatsConnection) -> None:

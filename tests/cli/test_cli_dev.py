@@ -22,7 +22,8 @@ class Dev:
 
     def __init__(self, home: Path) -> None:
         self.home = home
-        self.process = start("dev", "--home", home)
+        # Its children answer at no status address: they cannot share one. At this one none could.
+        self.process = start("dev", "--home", home, NOETL_STATUS_ADDRESS="nowhere.invalid:9464")
         self.printed = [self.next_line() for _ in range(5)]
         self._logged: queue.Queue[str] = queue.Queue()
         self._listening = threading.Thread(target=self._listen, daemon=True)

@@ -30,6 +30,7 @@ from noetl_stream.client.executions.prepare import PlaybookChecker
 from noetl_stream.client.executions.redacted import UsedSecrets
 from noetl_stream.client.executions.submit import Requests
 from noetl_stream.client.feed.live import LiveFeed
+from noetl_stream.client.living import DirectLiving
 from noetl_stream.client.memory import DirectMemory
 from noetl_stream.client.playbooks import DirectPlaybooks, PlaybookPorts
 from noetl_stream.errors import PayloadRefused
@@ -137,6 +138,7 @@ class GatewayStage:
             idempotency=self.idempotency,
             readiness=DirectReadiness(log, self.store, bus),
             memory=DirectMemory(self.broker.command_queue, bus),
+            living=DirectLiving(self.store, self.clock, kept_s=0.0),
             authenticator=Authentication(self.tokens, self.sessions, self.clock),
             sessions=self.sessions,
             audit=self.audit,

@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from urllib.request import urlopen
 
@@ -81,9 +82,7 @@ def gateway(shared_home: Path) -> Iterator[str]:
     command = [*NOETL, "gateway", "--port", "0", "--home", str(shared_home)]
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None
-    line = process.stderr.readline()
-    address = re.search(r"listening on (\S+)", line)
-    assert address is not None, line
+    (address,) = islice(filter(None, (re.search(r"listening on (\S+)", line) for line in process.stderr)), 1)
     yield address[1]
     process.send_signal(signal.SIGTERM)
     assert process.wait(PATIENCE_S) == 0, process.stderr.read()

@@ -14,7 +14,12 @@ from openapi_checks import Described
 from noetl_stream.errors import NoetlError, OutcomeUnknown, StreamLost, TooBusy, Unreachable
 from noetl_stream.gateway.http.problems import KINDS, problem_of
 from noetl_stream.ports.operations.access import NewToken
-from noetl_stream.ports.operations.cluster import PartitionDocument, RunningCommandDocument, WorkerDocument
+from noetl_stream.ports.operations.cluster import (
+    PartitionDocument,
+    PoolDocument,
+    RunningCommandDocument,
+    WorkerDocument,
+)
 from noetl_stream.settings.environment import GatewayLimits
 
 JSON = {"Content-Type": "application/json"}
@@ -128,6 +133,9 @@ class LaggingCluster:
         self.looks += 1
         return [PartitionDocument(number, None, 1, False, 0, behind) for number, behind in enumerate((3, 4))]
 
+    async def pools(self) -> list[PoolDocument]:
+        return []
+
 
 async def test_new_work_is_not_taken_while_the_servers_are_far_behind() -> None:
     stage = GatewayStage(GatewayLimits(max_behind=6))
@@ -141,7 +149,10 @@ async def test_new_work_is_not_taken_while_the_servers_are_far_behind() -> None:
         assert (await problem(stage, "POST", "/api/v1/executions/x/cancel"))[:2] == (404, "not-found")
         for _ in range(5):
             assert (await stage.client.get("/api/v1/executions")).status == 200
-        assert b"noetl_gateway_events_behind 7.0" in await (await stage.client.get("/metrics")).read()
+        measured = await (await stage.client.get("/metrics")).text()
+        assert "noetl_gateway_events_behind 7.0" in measured
+        assert 'noetl_partition_lag{partition="1"} 4.0' in measured
+        assert "noetl_partitions_unowned 2.0" in measured
         assert behind.looks == 1, "once a second, not once a request"
 
 

@@ -227,13 +227,13 @@ async def test_a_quarantined_execution_is_shown_and_resumed_and_goes_on() -> Non
         async with situations.execution("quarantined") as execution_id:
             listed = await api.call("listExecutions", query={"status": "quarantined"})
             assert [one["execution_id"] for one in listed.body["items"]] == [execution_id]
-            assert "noetl_gateway_executions_quarantined 1.0" in (await api.call("metrics")).body
+            assert 'noetl_executions{status="quarantined"} 1.0' in (await api.call("metrics")).body
             why = (await api.call("explainExecution", execution_id=execution_id)).body
             assert "cannot hold" in str(why) and "quarantined" in str(why)
             letters = (await api.call("listDeadLetters")).body["items"]
             assert [letter["execution_id"] for letter in letters] == [execution_id]
             assert (await api.call("resumeExecution", execution_id=execution_id)).status == 202
-        assert "noetl_gateway_executions_quarantined 0.0" in (await api.call("metrics")).body
+        assert 'noetl_executions{status="quarantined"} 0.0' in (await api.call("metrics")).body
         signalled = await api.call("sendSignal", execution_id=execution_id, name="another", body={"payload": 1})
         assert signalled.status == 202
         await stage.until(lambda: situations.has_status(execution_id, "completed"))

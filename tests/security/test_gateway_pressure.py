@@ -83,7 +83,7 @@ async def connection(stage: GatewayStage, text: bytes) -> Connected:
 async def metric(stage: GatewayStage, name: str) -> float:
     """The sum over all labels."""
     async with stage.client.get("/metrics", headers=AS_ADMIN) as answer:
-        found = re.findall(rf"^noetl_gateway_{name}(?:\{{.*\}})? (\S+)$", await answer.text(), re.MULTILINE)
+        found = re.findall(rf"^{name}(?:\{{.*\}})? (\S+)$", await answer.text(), re.MULTILINE)
     return sum(map(float, found))
 
 
@@ -103,13 +103,15 @@ async def audited(stage: GatewayStage) -> list[AuditEntry]:
 async def test_a_flood_of_unauthenticated_calls_leaves_a_few_entries_and_their_number(guessing: bool) -> None:
     calls = 500
     async with closed_gateway() as stage:
-        assert await metric(stage, "refusals_left_out_total") == 0, "a token that was right before stays so"
+        assert await metric(stage, "noetl_gateway_refusals_left_out_total") == 0, (
+            "a token that was right before stays so"
+        )
         for number in range(calls):
             guess = {"Authorization": f"Bearer noetl_{number:016x}_{number:064x}"}
             async with stage.client.get("/api/v1/executions", headers=guess if guessing else {}) as answer:
                 assert answer.status in (401, 429)
         assert len(await audited(stage)) == ENTRIES_OF_ONE
-        assert await metric(stage, "refusals_left_out_total") == calls - ENTRIES_OF_ONE
+        assert await metric(stage, "noetl_gateway_refusals_left_out_total") == calls - ENTRIES_OF_ONE
     entries = await audited(stage)  # what was left out is recorded at the latest when the gateway stops
     assert len(entries) == ENTRIES_OF_ONE + 1
     assert sum(1 + entry.answer.left_out for entry in entries if entry.answer) == calls
@@ -286,7 +288,7 @@ async def test_all_requests_together_hold_no_more_than_the_gateway_may() -> None
         async with stage.client.get("/api/v1/executions", headers=callers[2]) as answer:
             assert answer.status == 200, "it has no body"
         async with stage.client.get("/metrics", headers=callers[2]) as answer:
-            assert "noetl_gateway_held_bytes 2.097152e+06" in await answer.text()
+            assert 'noetl_memory_bytes{role="gateway",what="requests"} 2.097152e+06' in await answer.text()
         for task in sending:
             task.cancel()
         await stage.until(lambda: held.now == 0)
@@ -340,7 +342,7 @@ async def test_a_request_that_never_begins_or_ends_is_closed(text: bytes, monkey
             patched.setattr(connections, "HEAD_S", 0.01)
             begun = [await connection(stage, text) for _ in range(50)]
             assert [await read_to_the_end(reader) for reader, _ in begun] == [b""] * len(begun)
-        assert await metric(stage, "connections_closed_total") == len(begun)
+        assert await metric(stage, "noetl_gateway_connections_closed_total") == len(begun)
 
 
 async def test_the_second_request_of_a_connection_has_no_more_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -362,7 +364,7 @@ async def test_silent_connections_keep_nobody_out() -> None:
             assert answer.status == 200
         ended = [await read_to_the_end(reader) for reader, _ in silent[:21]]
         assert ended == [b""] * 21
-        assert await metric(stage, "connections") == 10
+        assert await metric(stage, "noetl_gateway_connections") == 10
 
 
 async def test_a_connection_for_which_none_gives_way_is_refused() -> None:

@@ -92,6 +92,7 @@ ALLOWED: Final[Mapping[str, tuple[str, ...]]] = {
     "resting_executions": EVERYONE,
     "snapshots": EVERYONE,
     "stuck": EVERYONE,
+    "living_by_status": EVERYONE,
     "timers": EVERYONE,
     "timers_in": EVERYONE,
     # Deleting executions, settling dead letters.

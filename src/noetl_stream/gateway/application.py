@@ -22,7 +22,8 @@ from noetl_stream.gateway.resources import (
     tokens,
 )
 from noetl_stream.gateway.resources.system import system_routes
-from noetl_stream.ports.gateway import Memory, Readiness
+from noetl_stream.gateway.status import GatewayStatus
+from noetl_stream.ports.gateway import Readiness
 
 NOUNS: Final = (executions, interventions, ctx, playbooks, credentials, cluster, streams, tokens, session)
 
@@ -30,9 +31,9 @@ RESOURCES: Final[tuple[AnyRoute, ...]] = tuple(route for noun in NOUNS for route
 """What is served under ``/api``."""
 
 
-def make_application(serving: Serving, readiness: Readiness, memory: Memory) -> web.Application:
+def make_application(serving: Serving, readiness: Readiness, status: GatewayStatus) -> web.Application:
     document: dict[str, Any] = {}
-    table = (*RESOURCES, *system_routes(readiness, memory, serving.metrics, document))
+    table = (*RESOURCES, *system_routes(readiness, status, document))
     document.update(openapi_of(table, __version__))
     application = web.Application(middlewares=[serving.problems])
     for route in table:

@@ -26,9 +26,10 @@ from noetl_stream.gateway.http.idempotency import IdempotentCalls
 from noetl_stream.gateway.http.pressure import Pressure
 from noetl_stream.gateway.http.serving import Serving
 from noetl_stream.gateway.metrics import Metrics
+from noetl_stream.gateway.status import GatewayStatus, SystemNumbers
 from noetl_stream.ports.access import Audit, Authenticator, Sessions
 from noetl_stream.ports.clock import Clock
-from noetl_stream.ports.gateway import Idempotency, Memory, Readiness
+from noetl_stream.ports.gateway import Idempotency, LivingExecutions, Memory, Readiness
 from noetl_stream.ports.operations import Operations
 from noetl_stream.sealing.keys import KeyRing
 from noetl_stream.settings.environment import GatewayLimits
@@ -54,6 +55,7 @@ class GatewayPorts(NamedTuple):
     idempotency: Idempotency
     readiness: Readiness
     memory: Memory
+    living: LivingExecutions
     authenticator: Authenticator
     sessions: Sessions
     audit: Audit
@@ -84,11 +86,15 @@ class Gateway:
             limits=limits,
             clock=ports.clock,
         )
-        self._application = make_application(serving, ports.readiness, ports.memory)
+        system = SystemNumbers(ports.operations.cluster, ports.living, ports.memory, pressure)
+        self.status = GatewayStatus(metrics, pressure, system, ports.readiness, self._ending.is_set)
+        self._application = make_application(serving, ports.readiness, self.status)
         self._lasting = (pressure.watch, once.forget_old, auditor.refusals.record_left_out, auditor.trim)
 
     def stop(self) -> None:
         """Begins an orderly stop: no new requests, waits end early."""
+        if not self._ending.is_set():
+            log.info("gateway stops", extra={"requests": self.pressure.requests.under_way})
         self._ending.set()
         self.connections.end()
 

@@ -1,110 +1,80 @@
-"""What ``/metrics`` tells Prometheus of this gateway."""
+"""What a gateway counts of itself."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from noetl_stream.telemetry.measures import Durations, Metric, Reading
 
-from noetl_stream.model.messages import MemoryUse
-
-MEDIA: Final = "text/plain; version=0.0.4; charset=utf-8"
 UNKNOWN_ROUTE: Final = "none"
 """Requests for what there is not are counted as one: anybody can invent addresses."""
 
-BUCKETS_S: Final = (0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0)
-
-MOST_QUARANTINED: Final = 100
+REQUESTS: Final = Metric(
+    "counter", "noetl_gateway_requests", "Requests answered, by route and status.", ("route", "status")
+)
+DURATIONS: Final = Metric(
+    "histogram",
+    "noetl_gateway_request_duration_seconds",
+    "From the first byte of a request to its answer, by route.",
+    ("route",),
+)
+CLOSED: Final = Metric(
+    "counter",
+    "noetl_gateway_connections_closed",
+    "Connections that the gateway closed or refused: late-head, slow-reader, gave-way, refused.",
+    ("reason",),
+)
+LEFT_OUT: Final = Metric(
+    "counter",
+    "noetl_gateway_refusals_left_out",
+    "Refusals that the audit counts in the left_out of another entry.",
+)
+CONNECTIONS: Final = Metric("gauge", "noetl_gateway_connections", "Open connections.")
+IN_FLIGHT: Final = Metric("gauge", "noetl_gateway_requests_in_flight", "Requests under way.")
+WAITS: Final = Metric("gauge", "noetl_gateway_waits", "Requests that wait for the end of an execution.")
+STREAMS: Final = Metric("gauge", "noetl_gateway_open_streams", "Event streams that are open.")
+LARGE_BODIES: Final = Metric("gauge", "noetl_gateway_large_bodies", "Requests under way with a large body.")
+CHECKS: Final = Metric("gauge", "noetl_gateway_checks", "Playbooks that are being checked or registered.")
+BEHIND: Final = Metric("gauge", "noetl_gateway_events_behind", "Messages of EVENTS that no server has folded yet.")
 
 
 class Metrics:
-    """In a registry of its own: two gateways in one process do not meet."""
+    """Counts, and reads what others count."""
 
     def __init__(self) -> None:
-        self._registry = CollectorRegistry()
-        self._requests = Counter(
-            "noetl_gateway_requests", "Requests answered.", ["route", "status"], registry=self._registry
-        )
-        self._seconds = Histogram(
-            "noetl_gateway_request_seconds",
-            "From the first byte of a request to its answer.",
-            ["route"],
-            buckets=BUCKETS_S,
-            registry=self._registry,
-        )
-        self._closed = Counter(
-            "noetl_gateway_connections_closed",
-            "Connections that the gateway closed or refused: late-head, slow-reader, gave-way, refused.",
-            ["why"],
-            registry=self._registry,
-        )
-        self._unrecorded = Counter(
-            "noetl_gateway_refusals_left_out",
-            "Refusals that the audit counts in another entry's left_out.",
-            registry=self._registry,
-        )
+        self._requests: Counter[tuple[str, ...]] = Counter()
+        self._durations: dict[str, Durations] = {}
+        self._closed: Counter[str] = Counter()
+        self._left_out = 0
+        self._watched: list[tuple[Metric, Callable[[], float]]] = []
 
-        self._quarantined = Gauge(
-            "noetl_gateway_executions_quarantined",
-            f"Executions that are quarantined, counted up to {MOST_QUARANTINED}.",
-            registry=self._registry,
-        )
-
-        self._held = Gauge(
-            "noetl_memory_bytes",
-            "What servers and workers hold in memory of what is bounded.",
-            ["role", "process", "what"],
-            registry=self._registry,
-        )
-        self._held_limits = Gauge(
-            "noetl_memory_limit_bytes",
-            "How much of it they hold at most.",
-            ["role", "process", "what"],
-            registry=self._registry,
-        )
-        self._states = Gauge(
-            "noetl_server_states",
-            "Of each server since it started: states evicted, snapshots written, snapshots thrown away.",
-            ["process", "what"],
-            registry=self._registry,
-        )
-
-    def memory(self, uses: Sequence[MemoryUse]) -> None:
-        """Shows what these processes hold, and no others."""
-        for gauge in (self._held, self._held_limits, self._states):
-            gauge.clear()
-        for use in uses:
-            for what, held in use.held.items():
-                self._held.labels(use.role, use.process, what).set(held)
-            for what, limit in use.limits.items():
-                self._held_limits.labels(use.role, use.process, what).set(limit)
-            if use.role == "server":
-                self._states.labels(use.process, "evicted").set(use.evictions)
-                self._states.labels(use.process, "snapshots_written").set(use.snapshots_written)
-                self._states.labels(use.process, "snapshots_thrown_away").set(use.snapshots_thrown_away)
-
-    def watch(self, name: str, words: str, read: Callable[[], float]) -> None:
-        """Shows a number that is read whenever somebody asks, as ``noetl_gateway_<name>``."""
-        Gauge(f"noetl_gateway_{name}", words, registry=self._registry).set_function(read)
+    def watch(self, metric: Metric, read: Callable[[], float]) -> None:
+        """Shows a number that is read whenever somebody asks."""
+        self._watched.append((metric, read))
 
     def answered(self, operation: str, status: int, seconds: float) -> None:
         """Counts a request. ``operation`` is the route's, or :data:`UNKNOWN_ROUTE`."""
-        self._requests.labels(operation, str(status)).inc()
-        self._seconds.labels(operation).observe(seconds)
+        self._requests[operation, str(status)] += 1
+        durations = self._durations.get(operation)
+        if durations is None:
+            durations = self._durations[operation] = Durations()
+        durations.add(seconds)
 
-    def closed(self, why: str) -> None:
+    def closed(self, reason: str) -> None:
         """Counts a connection that the gateway closed or refused."""
-        self._closed.labels(why).inc()
+        self._closed[reason] += 1
 
     def left_out(self) -> None:
         """Counts a refusal that gets no entry of its own in the audit."""
-        self._unrecorded.inc()
+        self._left_out += 1
 
-    def quarantined(self, count: float) -> None:
-        """Shows how many executions are quarantined; NaN if that is unknown."""
-        self._quarantined.set(count)
-
-    def text(self) -> bytes:
-        """Everything, in Prometheus' text form."""
-        return generate_latest(self._registry)
+    def readings(self) -> Sequence[Reading]:
+        return [
+            REQUESTS.each(self._requests),
+            DURATIONS.each(self._durations),
+            CLOSED.each(self._closed),
+            LEFT_OUT.read(self._left_out),
+            *(metric.read(read()) for metric, read in self._watched),
+        ]

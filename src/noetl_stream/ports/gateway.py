@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple, Protocol
 
 from noetl_stream.model.messages import MemoryUse
+from noetl_stream.model.status import ExecutionStatus
 from noetl_stream.ports.operations.executions import RequestIds
 
 
@@ -51,6 +53,19 @@ class Idempotency(Protocol):
 class Memory(Protocol):
     async def uses(self) -> list[MemoryUse]:
         """What each server and worker that answers in time holds in memory. Does not raise."""
+        ...
+
+
+class Living(NamedTuple):
+    """Executions that have not ended: how many by status, and how many of them are stuck, counted up to a bound."""
+
+    by_status: Mapping[ExecutionStatus, int]
+    stuck: int
+
+
+class LivingExecutions(Protocol):
+    async def count(self) -> Living | None:
+        """As of a few seconds ago; ``None`` while Postgres does not answer. Does not raise."""
         ...
 
 

@@ -480,6 +480,10 @@ class Store(Protocol):
         """The timers of an execution, ordered by due time."""
         ...
 
+    async def living_by_status(self) -> dict[ExecutionStatus, int]:
+        """How many executions have not ended, by status; without those that no execution has."""
+        ...
+
     async def stuck(self, limit: int) -> list[str]:
         """Executions that have not ended but wait for nothing: no command, timer, message, child, reference or pause
         (PROTOCOL §1). Empty unless there is a defect.

@@ -5,8 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
+from noetl_stream.model.status import ENDED
 from noetl_stream.ports.store import Tick
 from noetl_stream.telemetry.measures import Durations
+
+
+def _zero(*labels: str) -> Counter[str]:
+    return Counter(dict.fromkeys(labels, 0))
 
 
 @dataclass(slots=True)
@@ -27,13 +32,13 @@ class ServerCounts:
         taken_over, lost, released: Partitions.
     """
 
-    inputs: Counter[str] = field(default_factory=Counter)
+    inputs: Counter[str] = field(default_factory=lambda: _zero("events", "inbox", "own"))
     turns: Durations = field(default_factory=Durations)
     commits: Durations = field(default_factory=Durations)
     rows: Counter[str] = field(default_factory=Counter)
-    dead_letters: Counter[str] = field(default_factory=Counter)
+    dead_letters: Counter[str] = field(default_factory=lambda: _zero("events", "inbox", "command"))
     started: int = 0
-    ended: Counter[str] = field(default_factory=Counter)
+    ended: Counter[str] = field(default_factory=lambda: _zero(*ENDED))
     quarantined: int = 0
     issued: int = 0
     reissued: int = 0

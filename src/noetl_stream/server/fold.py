@@ -347,6 +347,7 @@ class Fold:
         return True
 
     def _record_stale(self, message: ReportedMessage, identity: str, reason: str) -> None:
+        log.info("report refused: %s", reason, extra={"execution": message.execution_id, "report": identity})
         row = StaleReportRow(
             execution_id=message.execution_id,
             report_id=identity,

@@ -154,6 +154,9 @@ class PartitionAssignment:
             try:
                 await restore()
                 self._leases.is_restoring = False
+                log.info(
+                    "the stores answer: partitions are read again", extra={"partitions": len(self._parts.ownership)}
+                )
                 return
             except NewerFormat as error:
                 self.leave(error)

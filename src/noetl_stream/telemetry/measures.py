@@ -11,6 +11,9 @@ from typing import Final, Literal, NamedTuple, Protocol, TypeAlias, runtime_chec
 
 from noetl_stream.model.messages import MemoryUse
 
+MEDIA: Final = "text/plain; version=0.0.4; charset=utf-8"
+"""What readings are to a scraper that accepts anything."""
+
 BOUNDS_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 """The upper bounds of the buckets of a histogram, in seconds."""
 

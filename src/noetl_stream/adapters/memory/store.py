@@ -19,6 +19,7 @@ from noetl_stream.errors import Fenced, JournalConflict, PayloadRefused, Request
 from noetl_stream.model import codec
 from noetl_stream.model.ids import PARTITIONS
 from noetl_stream.model.paths import covers
+from noetl_stream.model.status import ExecutionStatus
 from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.dead_letters import DeadLetter
 from noetl_stream.ports.journal import page_of, results_of
@@ -414,6 +415,9 @@ class MemoryStore:
     async def timers_in(self, partitions: Collection[int]) -> list[TimerRow]:
         found = [row for row in self.tables.timers.values() if row.partition in partitions]
         return sorted(found, key=lambda row: (row.due_ms, row.timer_id))
+
+    async def living_by_status(self) -> dict[ExecutionStatus, int]:
+        return Counter(row.status for row in self.tables.executions.values() if row.finished_ms is None)
 
     async def stuck(self, limit: int) -> list[str]:
         timers = {execution_id for execution_id, _ in self.tables.timers}

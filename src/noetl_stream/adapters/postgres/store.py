@@ -26,6 +26,7 @@ from noetl_stream.model import codec
 from noetl_stream.model.composite import holding
 from noetl_stream.model.ids import PARTITIONS
 from noetl_stream.model.search_terms import error_terms, label_terms
+from noetl_stream.model.status import ExecutionStatus
 from noetl_stream.ports.dead_letters import DeadLetter, DeadLetterRow
 from noetl_stream.ports.journal import events_of, last_position, page_of, results_of
 from noetl_stream.ports.store import (
@@ -246,6 +247,9 @@ class PostgresStore(Listing):
     async def timers_in(self, partitions: Collection[int]) -> list[TimerRow]:
         rows = await self._database.fetch("timers_in", partition_ids=list(partitions))
         return [row_of(TimerRow, row) for row in rows]
+
+    async def living_by_status(self) -> dict[ExecutionStatus, int]:
+        return {row[0]: row[1] for row in await self._database.fetch("living_by_status")}
 
     async def stuck(self, limit: int) -> list[str]:
         return [row[0] for row in await self._database.fetch("stuck", limit=limit)]

@@ -22,7 +22,7 @@ from aiohttp.http_exceptions import LineTooLong
 from noetl_stream.errors import NoetlError, TooBusy
 from noetl_stream.gateway.http import problems
 from noetl_stream.gateway.http.problems import HttpProblem, problem_of
-from noetl_stream.gateway.metrics import UNKNOWN_ROUTE, Metrics
+from noetl_stream.gateway.metrics import CONNECTIONS, UNKNOWN_ROUTE, Metrics
 from noetl_stream.model import codec
 from noetl_stream.settings.environment import GatewayLimits
 
@@ -83,7 +83,7 @@ class HttpConnections:
         self._idle: dict[HttpConnection, None] = {}
         self._ended = False
         self.closed = 0
-        metrics.watch("connections", "Open connections.", lambda: len(self._open))
+        metrics.watch(CONNECTIONS, lambda: len(self._open))
 
     def make(self, server: web.Server) -> HttpConnection:
         """A protocol for the next connection."""

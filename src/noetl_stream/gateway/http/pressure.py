@@ -8,18 +8,18 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Final
 
 from noetl_stream.errors import NoetlError, TooBusy
 from noetl_stream.gateway.http.buckets import LeakyBuckets
 from noetl_stream.gateway.http.problems import HttpProblem
-from noetl_stream.gateway.metrics import Metrics
+from noetl_stream.gateway.metrics import BEHIND, CHECKS, IN_FLIGHT, LARGE_BODIES, STREAMS, WAITS, Metrics
 from noetl_stream.model.roles import Role
 from noetl_stream.ports.access import Caller
 from noetl_stream.ports.clock import Clock
-from noetl_stream.ports.operations.cluster import Cluster
+from noetl_stream.ports.operations.cluster import Cluster, PartitionDocument
 from noetl_stream.settings.environment import GATEWAY_PREFIX, GatewayLimits
 
 log = logging.getLogger(__name__)
@@ -146,6 +146,7 @@ class Pressure:
         checks: Playbooks that are checked or registered, each of which may take the processor for seconds.
         held: What all of them hold in memory.
         behind: Messages of EVENTS that are not folded yet, as of the last poll.
+        partitions: Of each how many, as of then; empty before the first.
     """
 
     def __init__(self, limits: GatewayLimits, cluster: Cluster, clock: Clock, metrics: Metrics) -> None:
@@ -160,14 +161,13 @@ class Pressure:
         self.held = HeldBytes(limits.max_held_bytes)
         self._viewer_changes = LeakyBuckets(clock, VIEWER_CHANGES_AT_ONCE, VIEWER_CHANGES_PER_S)
         self.behind = 0
-        metrics.watch("requests_in_flight", "Requests under way.", lambda: self.requests.under_way)
-        metrics.watch("waits", "Requests that wait for the end of an execution.", lambda: self.waits.under_way)
-        metrics.watch("open_streams", "Event streams that are open.", lambda: self.streams.under_way)
-        metrics.watch("large_bodies", "Requests with a large body.", lambda: self.large_bodies.under_way)
-        metrics.watch("checks", "Playbooks that are checked or registered.", lambda: self.checks.under_way)
-        metrics.watch("held_bytes", "Bytes that requests hold: bodies, and what streams write.", lambda: self.held.now)
-        metrics.watch("held_bytes_limit", "How many they may hold.", lambda: self.held.limit)
-        metrics.watch("events_behind", "Messages of EVENTS that no server has folded yet.", lambda: self.behind)
+        self.partitions: Sequence[PartitionDocument] = ()
+        metrics.watch(IN_FLIGHT, lambda: self.requests.under_way)
+        metrics.watch(WAITS, lambda: self.waits.under_way)
+        metrics.watch(STREAMS, lambda: self.streams.under_way)
+        metrics.watch(LARGE_BODIES, lambda: self.large_bodies.under_way)
+        metrics.watch(CHECKS, lambda: self.checks.under_way)
+        metrics.watch(BEHIND, lambda: self.behind)
 
     def admit_change(self, caller: Caller) -> None:
         """Raises :class:`~noetl_stream.errors.TooBusy` if a viewer changes too much, which can only be its sessions."""
@@ -190,7 +190,8 @@ class Pressure:
         """Polls how far behind the servers are; never returns. While that is unknown, the last value counts."""
         while True:
             try:
-                self.behind = sum(row.behind for row in await self._cluster.partitions())
+                self.partitions = await self._cluster.partitions()
+                self.behind = sum(row.behind for row in self.partitions)
             except NoetlError as error:
                 log.debug("cannot see how far behind the servers are: %s", error)
             await self._clock.sleep(POLL_S)

@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Annotated, Any, Final
 
 from pydantic import Field
 
-from noetl_stream.errors import NoetlError, NotFound
+from noetl_stream.errors import NotFound
 from noetl_stream.gateway.http.parameters import InPath, Nothing, Parameters
 from noetl_stream.gateway.http.problems import KINDS, page_of
 from noetl_stream.gateway.http.routes import Answer, Call, Reply, Routes
-from noetl_stream.gateway.metrics import MEDIA, MOST_QUARANTINED, Metrics
 from noetl_stream.gateway.resources.session import CallerDocument, caller_document
-from noetl_stream.ports.gateway import Memory, Readiness
-from noetl_stream.ports.operations import Operations
+from noetl_stream.gateway.status import GatewayStatus
+from noetl_stream.ports.gateway import Readiness
 from noetl_stream.ports.operations.documents import Document, OpenDocument
-from noetl_stream.ports.operations.executions import ExecutionFilter
 from noetl_stream.ports.operations.http import API
 from noetl_stream.ports.operations.problems import TYPE_PREFIX
+from noetl_stream.telemetry.measures import MEDIA
 
 HTML: Final = "text/html"
-
-COUNT_S: Final = 2.0
-"""How long metrics wait for a number that only Postgres knows."""
 
 
 class Liveness(Document, frozen=True):
@@ -52,7 +47,7 @@ MEASURED: Final = {200: Answer("Prometheus' text form", media=MEDIA)}
 READY: Final = {200: Answer("Ready", ReadinessReport), 503: Answer("Something is missing", ReadinessReport)}
 
 
-def system_routes(readiness: Readiness, memory: Memory, metrics: Metrics, document: dict[str, Any]) -> Routes:
+def system_routes(readiness: Readiness, status: GatewayStatus, document: dict[str, Any]) -> Routes:
     """
     Args:
         document: The OpenAPI document. Filled once the whole table is known: it describes itself too.
@@ -73,10 +68,10 @@ def system_routes(readiness: Readiness, memory: Memory, metrics: Metrics, docume
     @routes("GET", "/metrics", "metrics", "viewer", MEASURED, uncounted=True)
     async def measured(call: Call[Nothing, None]) -> Reply:
         """Metrics for Prometheus."""
-        quarantined, uses = await asyncio.gather(_quarantined(call.operations), memory.uses())
-        metrics.quarantined(quarantined)
-        metrics.memory(uses)
-        return Reply(metrics.text(), media=MEDIA)
+        from noetl_stream.telemetry.exposition import exposition  # loaded where somebody scrapes
+
+        text, media = exposition(await status.shown_to(call.caller), "")
+        return Reply(text, media=media)
 
     @routes("GET", "/openapi.json", "openapi", "viewer", {200: Answer("OpenAPI 3.1", Described)})
     async def described(call: Call[Nothing, None]) -> Reply:
@@ -97,12 +92,3 @@ def system_routes(readiness: Readiness, memory: Memory, metrics: Metrics, docume
         return Reply(page_of(kind).encode(), media=f"{HTML}; charset=utf-8")
 
     return routes
-
-
-async def _quarantined(operations: Operations) -> float:
-    """How many executions are quarantined, up to :data:`MOST_QUARANTINED`; NaN if Postgres does not say."""
-    page = operations.executions.page(ExecutionFilter(status=("quarantined",)), MOST_QUARANTINED, None)
-    try:
-        return len((await asyncio.wait_for(page, COUNT_S)).items)
-    except (NoetlError, TimeoutError):
-        return float("nan")

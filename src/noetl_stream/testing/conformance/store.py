@@ -409,6 +409,16 @@ class WaitingConformance:
         await committed(store, executions=executions, timers=[timer], inbox=[message])
         assert await store.stuck(10) == ["stuck"]
 
+    async def test_living_executions_are_counted_by_status(self, store: Store) -> None:
+        executions = [
+            execution_row("first"),
+            execution_row("second"),
+            execution_row("paused", status="paused"),
+            execution_row("ended", status="completed", finished_ms=1),
+        ]
+        await committed(store, executions=executions)
+        assert await store.living_by_status() == {"running": 2, "paused": 1}
+
     async def test_the_time_is_in_milliseconds_and_advances(self, store: Store) -> None:
         assert 0 <= await store.now_ms() <= await store.now_ms()
 

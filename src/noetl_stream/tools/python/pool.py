@@ -54,7 +54,12 @@ class PythonAnswer(NamedTuple):
 
 
 class ChildPool:
-    """Up to ``max_children`` processes with one job each; further jobs wait in order of arrival."""
+    """Up to ``max_children`` processes with one job each; further jobs wait in order of arrival.
+
+    Attributes:
+        started: How many were started.
+        killed: How many of them died or were killed during a job.
+    """
 
     def __init__(self, launcher: Launcher, *, max_children: int) -> None:
         self._launcher = launcher
@@ -63,6 +68,11 @@ class ChildPool:
         self._idle: list[Child] = []
         self._busy: set[Child] = set()
         self._ending: set[asyncio.Task[int]] = set()
+        self.started = self.killed = 0
+
+    def __len__(self) -> int:
+        """How many live."""
+        return len(self._idle) + len(self._busy)
 
     async def run(self, job: PythonJob) -> PythonAnswer:
         """Runs one job. Cancelling it kills the child and everything it started.
@@ -78,6 +88,7 @@ class ChildPool:
             try:
                 answer = await child.run(job)
             except BaseException:
+                self.killed += 1
                 self._end(child)
                 raise
             finally:
@@ -122,9 +133,11 @@ class ChildPool:
             self._end(child)
 
     async def _start(self, domain: str | None) -> Child:
-        if len(self._idle) + len(self._busy) >= self._max_children:
+        if len(self) >= self._max_children:
             self._end(self._idle.pop(0))  # the one that was unused for longest
-        return await Child.start(self._launcher, domain)
+        child = await Child.start(self._launcher, domain)
+        self.started += 1
+        return child
 
     def _end(self, child: Child) -> None:
         child.kill()

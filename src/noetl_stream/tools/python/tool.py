@@ -14,6 +14,7 @@ from pydantic import BeforeValidator, Field, model_validator
 from noetl_stream.playbook.kinds.spec import CodeProblem, KindSpec
 from noetl_stream.settings.children import ChildSettings
 from noetl_stream.settings.tools import ToolSettings
+from noetl_stream.telemetry.measures import Metric, Reading
 from noetl_stream.tools.children.launcher import ENVIRONMENT, Launcher
 from noetl_stream.tools.contract import ToolCall, ToolFailure, ToolResult
 from noetl_stream.tools.inputs import Inputs, Knobs, invalid_input, validated
@@ -24,6 +25,12 @@ from noetl_stream.tools.python.source import syntax_error
 MIN_CHILDREN: Final = 4
 """Least number of child processes that a worker may start; more if it has more processors."""
 MAX_RESULT_BYTES: Final = 16 * 1024 * 1024
+
+LIVING: Final = Metric("gauge", "noetl_worker_python_children", "Processes that live for python tasks.")
+STARTED: Final = Metric("counter", "noetl_worker_python_children_started", "Such processes that were started.")
+KILLED: Final = Metric(
+    "counter", "noetl_worker_python_children_killed", "Such processes that died or were killed while they ran a task."
+)
 
 _SCOPE: Final = ("workload", "ctx", "iter")
 _RESERVED: Final = frozenset({*_SCOPE, "args", "execution_id"})
@@ -125,6 +132,10 @@ class PythonTool:
     def configured(cls, settings: ToolSettings) -> PythonTool:
         """The tool with the operator's settings."""
         return cls(settings.children)
+
+    def readings(self) -> Sequence[Reading]:
+        """What it measures: see :class:`~noetl_stream.telemetry.measures.Measured`."""
+        return LIVING.read(len(self._pool)), STARTED.read(self._pool.started), KILLED.read(self._pool.killed)
 
     async def run(self, call: ToolCall) -> ToolResult:
         """Returns the code's result (see :func:`~noetl_stream.tools.python.job.run_job`) and its captured output.

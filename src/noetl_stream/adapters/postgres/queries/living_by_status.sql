@@ -1,0 +1,4 @@
+select status, count(*)
+from noetl.execution
+where finished_ms is null
+group by status

@@ -1,0 +1,109 @@
+"""What a gateway tells probes and Prometheus at its status address."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+
+import pytest
+from gateway_playbooks import APPROVAL
+from gateway_stage import GatewayStage
+from openapi_checks import Described
+
+from measured import samples_in, samples_of, unmoved
+from noetl_stream.errors import Unreachable
+from noetl_stream.gateway.gateway import Gateway
+from noetl_stream.model.ids import PARTITIONS
+from noetl_stream.model.status import LIVE
+from noetl_stream.ports.access import Caller
+
+
+async def measured(gateway: Gateway) -> dict[str, float]:
+    return samples_of(await gateway.status.readings())
+
+
+async def test_a_gateway_is_ready_while_all_answer_and_until_it_stops(
+    stage: GatewayStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    status = stage.gateway.status
+    assert (await status.missing(), status.dead()) == ([], ())
+
+    async def away() -> None:
+        raise Unreachable("the database is away")
+
+    monkeypatch.setattr(stage.store, "verify", away)
+    assert (await status.missing(), status.dead()) == (["Postgres does not answer"], ())
+    stage.gateway.stop()
+    assert await status.missing() == ("it is stopping",)
+
+
+async def test_requests_are_measured(stage: GatewayStage, api: Described) -> None:
+    before = await measured(stage.gateway)
+    assert (await api.call("ready")).status == 200
+    async with stage.client.get("/nowhere") as nothing:
+        assert nothing.status == 404
+    grown = ("noetl_gateway_requests_total ready 200", "noetl_gateway_request_duration_seconds_count ready")
+    assert unmoved(before, await measured(stage.gateway), *grown, "noetl_gateway_requests_total none 404") == []
+
+
+async def test_what_is_under_way_is_measured(stage: GatewayStage) -> None:
+    pressure, caller = stage.gateway.pressure, Caller("token:ann", "admin")
+    gates = {
+        "noetl_gateway_requests_in_flight": pressure.requests,
+        "noetl_gateway_waits": pressure.waits,
+        "noetl_gateway_open_streams": pressure.streams,
+        "noetl_gateway_large_bodies": pressure.large_bodies,
+        "noetl_gateway_checks": pressure.checks,
+    }
+    at_rest = await measured(stage.gateway)
+    with ExitStack() as entered:
+        for gate in gates.values():
+            entered.enter_context(gate.entered(caller, "10.0.0.1"))
+        entered.enter_context(pressure.held.counted(1000))
+        busy = await measured(stage.gateway)
+    assert {name: busy[name] - at_rest[name] for name in gates} == dict.fromkeys(gates, 1)
+    assert busy["noetl_memory_bytes gateway requests"] - at_rest["noetl_memory_bytes gateway requests"] == 1000
+
+
+async def test_what_the_whole_system_does_is_measured_by_every_gateway(stage: GatewayStage, api: Described) -> None:
+    started = await api.call("startExecution", body={"playbook": APPROVAL, "workload": {"amount": 250}})
+    await stage.until(lambda: bool(stage.gateway.pressure.partitions))
+
+    async def is_waiting() -> bool:
+        return (await measured(stage.gateway))["noetl_executions waiting"] == 1
+
+    await stage.until(is_waiting)
+    seen = await measured(stage.gateway)
+    assert {status: seen[f"noetl_executions {status}"] for status in LIVE} == dict.fromkeys(LIVE, 0) | {"waiting": 1}
+    assert {seen[f"noetl_partition_lag {partition}"] for partition in range(PARTITIONS)} == {0}
+    assert (seen["noetl_partitions_unowned"], seen["noetl_executions_stuck"]) == (0, 0)
+    assert (seen["noetl_pool_workers default"], seen["noetl_pool_slots default"]) == (1, 8)
+    assert started.status == 202
+
+
+async def test_what_cannot_be_found_out_is_left_out(stage: GatewayStage, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def away(*_: object) -> None:
+        raise Unreachable("away")
+
+    monkeypatch.setattr(stage.store, "living_by_status", away)
+    monkeypatch.setattr(stage.broker.command_queue, "pools", away)
+    seen = await measured(stage.gateway)
+    assert "noetl_gateway_connections" in seen
+    assert not [name for name in seen if name.startswith(("noetl_executions", "noetl_pool"))]
+
+
+async def test_a_caller_with_paths_sees_nothing_of_the_whole_system(stage: GatewayStage) -> None:
+    one = Caller("token:team", "viewer", ("team",))
+    seen = samples_of(await stage.gateway.status.shown_to(one))
+    assert "noetl_gateway_connections" in seen and "noetl_memory_bytes server states" in seen
+    assert not [name for name in seen if name.startswith(("noetl_executions", "noetl_pool", "noetl_partition"))]
+
+
+async def test_metrics_of_a_token_are_those_of_the_status_address_and_what_others_hold(stage: GatewayStage) -> None:
+    async with stage.client.get("/livez") as alive:
+        assert alive.status == 200
+    async with stage.client.get("/metrics") as answer:
+        assert answer.headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
+        shown = samples_in(await answer.text())
+    own = await measured(stage.gateway)
+    assert {name.partition(" ")[0] for name in own} <= {name.partition(" ")[0] for name in shown}
+    assert "noetl_memory_bytes server states" in shown and "noetl_memory_bytes server states" not in own

@@ -1,0 +1,216 @@
+"""What a server tells probes and Prometheus, and which lines it logs."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+from server_stage import ONE_STEP, Stage
+from waiting_stage import EXECUTION, GATE, before_and_after, is_waiting, rest
+
+from measured import samples_of, unmoved
+from noetl_stream.errors import PayloadRefused
+from noetl_stream.model.events import CtxPatched
+from noetl_stream.model.ids import PARTITIONS
+from noetl_stream.server import server as server_module
+from noetl_stream.server.parts import StateBounds
+from noetl_stream.server.server import Server
+from noetl_stream.server.status import STUCK_S, ServerStatus
+from noetl_stream.testing.entries import events_in
+from noetl_stream.testing.simulation.work import playbook
+
+FAILS = playbook("fails", [{"step": "only", "tool": {"kind": "noop", "args": {"x": "{{ 1 / 0 }}"}}}])
+
+
+def status_of(server: Server) -> ServerStatus:
+    return ServerStatus(server, lambda: True)
+
+
+async def measured(server: Server) -> dict[str, float]:
+    return samples_of(await status_of(server).readings())
+
+
+async def test_a_server_is_ready_once_it_folds_and_until_it_stops(stage: Stage) -> None:
+    status = status_of(server := stage.new_server())
+    assert (await status.missing(), status.dead()) == (["it is starting: it looks at its stores"], [])
+    running = asyncio.create_task(server.run())
+    await stage.until(lambda: len(server.ownership) == PARTITIONS)
+    assert (await status.missing(), status.dead()) == ([], [])
+    server.stop()
+    assert (await status.missing(), status.dead()) == (["it is stopping"], [])
+    await running
+    assert status.dead() == []
+
+
+async def test_a_server_without_its_stores_is_not_ready_and_lives(
+    stage: Stage, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    server = await stage.server()
+    status = status_of(server)
+    stage.store.away = True
+    await stage.pass_time(2 * STUCK_S)
+    lacks = await status.missing()
+    assert any("leases cannot be renewed" in one for one in lacks) and status.dead() == []
+    stage.store.away = False
+    await stage.until(lambda: len(server.ownership) == PARTITIONS)
+    await stage.pass_time(10)
+    assert await status.missing() == []
+    assert any("stores unreachable" in one.message for one in caplog.records)
+    assert any("the stores answer" in one.message for one in caplog.records)
+
+
+async def test_a_server_that_has_lost_nats_is_not_ready(stage: Stage) -> None:
+    status = ServerStatus(await stage.server(), lambda: False)
+    assert await status.missing() == ["it has lost the connection to NATS"]
+    assert status.dead() == []
+
+
+async def test_a_server_whose_loop_hangs_or_whose_tasks_end_is_dead(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = await stage.server()
+    status = status_of(server)
+    server.lasting["upkeep of the stores"] = ended = asyncio.get_running_loop().create_future()
+    ended.set_result(None)
+    assert status.dead() == ["its task 'upkeep of the stores' has ended"]
+    del server.lasting["upkeep of the stores"]
+
+    async def hang(*_: Any) -> Any:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(server.housekeeping, "run", hang)
+    await stage.pass_time(STUCK_S + 1)
+    assert [one.partition(" for ")[0] for one in status.dead()] == ["its loop has not turned"]
+
+
+async def test_what_a_server_does_is_measured(stage: Stage) -> None:
+    server = await stage.server(reconcile_s=2.0)
+    before = await measured(server)
+    assert before["noetl_server_executions_ended_total failed"] == 0, "a rate is known from the first failure on"
+    await stage.request(EXECUTION, "request-1", ONE_STEP)
+    await stage.until(lambda: server.counts.issued)
+    assert (await measured(server))["noetl_server_states"] == 1
+    (command_id,) = await stage.broker.command_queue.present()
+    stage.broker.command_queue.lose(command_id)
+    await stage.until(lambda: server.counts.reconciled)
+    stage.start_worker()
+    await stage.ended(EXECUTION)
+    await stage.request("execution-2", "request-2", FAILS)
+    await stage.ended("execution-2")
+    await stage.request("execution-3", "request-3", before_and_after(rest(1)))
+    await stage.ended("execution-3")
+    stage.broker.event_log.store_stray(next(iter(server.ownership.ids)), "not.one!", b"\x00\xff")
+    await stage.until(lambda: server.counts.dead_letters["events"])
+    still = unmoved(
+        before,
+        await measured(server),
+        "noetl_server_inputs_total events",
+        "noetl_server_inputs_total own",
+        "noetl_server_ticks_total",
+        "noetl_server_turn_duration_seconds_count",
+        "noetl_server_commit_duration_seconds_count",
+        "noetl_server_rows_written_total event",
+        "noetl_server_rows_written_total execution",
+        "noetl_server_rows_written_total feed",
+        "noetl_server_rows_written_total dead_letter",
+        "noetl_server_dead_letters_total events",
+        "noetl_server_executions_started_total",
+        "noetl_server_executions_ended_total completed",
+        "noetl_server_executions_ended_total failed",
+        "noetl_server_commands_issued_total",
+        "noetl_server_commands_reissued_total",
+        "noetl_server_commands_reconciled_total",
+    )
+    assert still == []
+
+
+async def test_partitions_that_come_and_go_are_measured(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    first = await stage.server()
+    assert (await measured(first))["noetl_server_partitions_taken_over_total"] == PARTITIONS
+    assert (await measured(first))["noetl_server_partitions"] == PARTITIONS
+    assert (await measured(first))["noetl_server_round_trip_seconds Postgres"] >= 0
+    await stage.server_beside(first)
+    assert (await measured(first))["noetl_server_partitions_released_total"] == PARTITIONS / 2
+    stage.expire(*first.ownership.ids)
+    await stage.store.real.take_over("stranger", 60.0, 2)
+    await stage.until(lambda: first.counts.lost)
+    assert (await measured(first))["noetl_server_partitions_lost_total"] == 2
+    shown = [(one.message.split(" ")[0], getattr(one, "partitions", None)) for one in caplog.records]
+    assert ("took", list(range(PARTITIONS))) in shown
+    assert ("released", list(range(PARTITIONS // 2, PARTITIONS))) in shown
+
+
+async def test_states_in_memory_are_measured(stage: Stage) -> None:
+    stage.states = StateBounds(max_bytes=1, snapshot_every=4)
+    server = await stage.server()
+    stage.start_worker()
+    before = await measured(server)
+    await stage.request(EXECUTION, "request-1", GATE)
+    await stage.until(lambda: EXECUTION in stage.tables.executions)
+    for number in range(8):
+        await stage.ask(EXECUTION, CtxPatched(f"patch-{number}", patch={"n": number}))
+    await is_waiting(stage, EXECUTION)
+    await stage.until(lambda: server.executions.evictions)
+    for key, row in stage.tables.snapshots.items():
+        stage.tables.snapshots[key] = replace(row, body=b"{}")
+    await stage.ask(EXECUTION, CtxPatched("last", patch={"n": 9}))
+    assert (
+        unmoved(
+            before,
+            await measured(server),
+            "noetl_server_states_evicted_total",
+            "noetl_server_snapshots_written_total",
+            "noetl_server_snapshots_thrown_away_total",
+            "noetl_server_timers",
+            "noetl_memory_bytes server states",
+        )
+        == []
+    )
+
+
+async def test_a_failed_execution_has_one_line_with_its_reason(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
+    await stage.server()
+    stage.start_worker()
+    execution_id = await stage.submit(FAILS)
+    assert await stage.submit(ONE_STEP)
+    await stage.ended(execution_id)
+    (line,) = [one for one in caplog.records if one.message == "execution failed"]
+    fields = vars(line)
+    assert (fields["execution"], fields["path"], fields["kind"]) == (
+        execution_id,
+        "simulation/fails",
+        "expression_error",
+    )
+    assert "division by zero" in fields["reason"]
+    (line,) = [one for one in caplog.records if one.message == "task failed"]
+    fields = vars(line)
+    assert (fields["execution"], fields["step"], fields["attempt"]) == (execution_id, "only", 1)
+    assert (fields["kind"], "division by zero" in fields["reason"]) == ("expression_error", True)
+
+
+async def test_an_execution_that_is_set_aside_is_measured(stage: Stage) -> None:
+    def refuse(tick: Any) -> PayloadRefused | None:
+        return PayloadRefused("too wide") if (EXECUTION, "step.done") in events_in(tick) else None
+
+    server = await stage.server()
+    stage.store.before_commit = refuse
+    stage.start_worker()
+    await stage.request(EXECUTION, "request-1", ONE_STEP)
+    await stage.until(lambda: server.counts.quarantined)
+    assert (await measured(server))["noetl_server_executions_quarantined_total"] == 1
+
+
+async def test_a_slow_tick_is_logged(
+    stage: Stage, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server_module, "SLOW_TURN_S", 0.0)
+    await stage.server()
+    await stage.request(EXECUTION, "request-1", ONE_STEP)
+    await stage.until(lambda: any(one.message.startswith("slow tick") for one in caplog.records))
+    line = next(one for one in caplog.records if one.message.startswith("slow tick"))
+    assert vars(line).keys() >= {"seconds", "messages", "behind"}
