@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AsyncExitStack, ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
 from noetl_stream import wiring
@@ -65,7 +65,6 @@ async def host_in_background(settings: Settings) -> None:
             wiring.load("server")
             stack = await ended(joining)
             opened.set_result(stack)
-            await prepare_embedded(stack)
             await _serve(stack, worker)
         finally:
             await worker.stop()
@@ -73,8 +72,10 @@ async def host_in_background(settings: Settings) -> None:
 
 
 async def _serve(stack: StackAccess, worker: Supervised) -> None:
-    """Runs the server until it and the worker are no longer needed."""
-    async with connected_to(stack, "noetl-background", SERVER) as connected:
+    """Prepares the stack, and runs the server until it and the worker are no longer needed."""
+    async with AsyncExitStack() as closing:
+        connecting = closing.enter_async_context(connected_to(stack, "noetl-background", SERVER))
+        connected, _ = await asyncio.gather(connecting, prepare_embedded(stack))  # connecting needs no schema
         server = wiring.make_server(connected, stack.endpoint_of(SERVER))
         ending = asyncio.Event()
         watch = asyncio.create_task(_Watch(server, worker, connected, stack).until_idle())

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Protocol
 
-import msgspec  # XX dataclass
+import msgspec
 
 from noetl_stream import __version__, wiring
 from noetl_stream.adapters.postgres.migrate import schema_digest

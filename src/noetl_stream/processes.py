@@ -1,4 +1,4 @@
-"""Child processes of this program: detached for ``run``, supervised for ``dev``."""
+"""Child processes of this program that end with it."""
 
 from __future__ import annotations
 
@@ -7,22 +7,17 @@ import contextlib
 import logging
 import os
 import signal
-import subprocess
 import sys
 import threading
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Final
 
 import msgspec
 
-from noetl_stream.errors import LocalStackError
 from noetl_stream.hosting import StackAccess
-from noetl_stream.local.diagnosis import system_errors_explained
-from noetl_stream.local.home import PRIVATE_FILE_MODE, prepare_home
-from noetl_stream.local.stack import is_running
+from noetl_stream.local.background import command_line
 from noetl_stream.settings.egress import ALLOW_VARIABLE, DENY_VARIABLE
-from noetl_stream.settings.environment import Settings, identity_environment, inherited_environment, set_environment
+from noetl_stream.settings.environment import identity_environment, inherited_environment, set_environment
 from noetl_stream.settings.status import STATUS_VARIABLE
 
 log = logging.getLogger(__name__)
@@ -30,70 +25,6 @@ log = logging.getLogger(__name__)
 RESTART_S = 1.0
 PIPE_BYTES: Final = 64 * 1024
 STOP_S = 20.0
-
-
-def command_line(*arguments: str) -> list[str]:
-    """The command line of this program with other arguments."""
-    return [sys.executable, "-m", "noetl_stream.cli.main", *arguments]
-
-
-class Background:
-    """The server and worker that ``run`` starts if none is running. They outlive it and end by themselves.
-
-    With own servers, it needs the keys of a server: an operator without them waits for a server that others run.
-    """
-
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
-        self._process: subprocess.Popen[bytes] | None = None
-        self._waits = settings.nats_url is not None and not settings.server_keys
-        self._has_said = False
-
-    def start(self) -> None:
-        """Starts them, unless this process already has and they still run.
-
-        Raises:
-            LocalStackError: They cannot be started, or ended with an error.
-        """
-        if self._waits:
-            if not self._has_said:
-                log.warning("no server answers: waiting until one is started with `noetl-stream server`")
-            self._has_said = True
-            return
-        code = self._process.poll() if self._process is not None else 0
-        if code is None:
-            return
-        home = self._home()
-        output = home / "background.log" if home is not None else Path(os.devnull)
-        if code > 0:
-            hint = f"see {output}" if home is not None else "run `noetl-stream server` to see why"
-            raise LocalStackError(f"the background server exited with code {code}", hint=hint)
-        try:
-            with os.fdopen(os.open(output, os.O_WRONLY | os.O_APPEND | os.O_CREAT, PRIVATE_FILE_MODE), "ab") as sink:
-                self._process = subprocess.Popen(
-                    command_line("background", *(() if home is None else ("--home", str(home)))),
-                    stdin=subprocess.DEVNULL,
-                    stdout=sink,
-                    stderr=sink,
-                    start_new_session=True,
-                )
-        except OSError as error:
-            raise LocalStackError(f"cannot start the background server: {error.strerror}") from None
-
-    def start_with_stack(self) -> None:
-        """:meth:`start`, if the embedded stack has yet to be started: they load in the meantime."""
-        if self._settings.nats_url is None:
-            with system_errors_explained(self._settings.home):
-                runs = is_running(self._settings.home)
-            if not runs:
-                self.start()
-
-    def _home(self) -> Path | None:
-        """The home of the embedded stack, which exists from then on; ``None`` for own servers."""
-        if self._settings.nats_url is not None:
-            return None
-        with system_errors_explained(self._settings.home):
-            return prepare_home(self._settings.home).root
 
 
 def end_with_parent() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import socket
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 from cli_program import PATIENCE_S, all_gone, noetl, only_json, processes_of, start
 from noetl_stream.errors import Unreachable
 from noetl_stream.hosting import connected_to, open_stack, ports_of_command, prepare_once
+from noetl_stream.local.background import WAITING
 from noetl_stream.model.ids import PARTITIONS
 from noetl_stream.ports.permissions import ADMIN
 from noetl_stream.settings.environment import Settings
@@ -35,6 +37,31 @@ def test_a_run_on_a_new_home_leaves_nothing_running(fresh_home: Path, one_step: 
     again = noetl("run", one_step, "--home", fresh_home, "--timeout", "40", "-o", "json")
     assert again.returncode == 0, again.stderr
     assert all_gone(processes_of(fresh_home))
+
+
+def test_a_server_loads_while_a_playbook_is_checked_and_ends_when_that_is_refused(
+    fresh_home: Path, tmp_path: Path
+) -> None:
+    playbook = tmp_path / "refused.yaml"
+    os.mkfifo(playbook)
+    run = start("run", playbook, "--home", fresh_home)
+    with playbook.open("w") as writer:  # once the run reads it
+        loading = [process for process in processes_of(fresh_home) if WAITING in process.cmdline()]
+        writer.write("kind: Playbook\n")
+    _, errors = run.communicate(timeout=PATIENCE_S)
+    assert run.returncode == 2, errors
+    assert len(loading) == 1
+    assert all_gone(loading)
+    assert not fresh_home.exists()
+
+
+def test_a_log_that_cannot_be_written_is_named(fresh_home: Path, one_step: Path) -> None:
+    (fresh_home / "background.log").mkdir(parents=True)
+    found = noetl("run", one_step, "--home", fresh_home)
+    assert found.returncode != 0
+    assert found.stderr == (
+        f"noetl-stream: cannot start the background server: {fresh_home / 'background.log'}: Is a directory\n"
+    )
 
 
 @pytest.mark.verify

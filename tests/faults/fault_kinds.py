@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import os
 import shutil
 import signal
@@ -261,7 +262,11 @@ def _fill(filler: Path) -> None:
     free = os.statvfs(filler.parent)
     size = free.f_bavail * free.f_frsize - KEPT_FREE_BYTES
     with filler.open("wb") as file:
-        os.posix_fallocate(file.fileno(), 0, max(size, 1))
+        try:
+            os.posix_fallocate(file.fileno(), 0, max(size, 1))
+        except OSError as error:
+            if error.errno != errno.ENOSPC:  # others have written meanwhile: it is full
+                raise
 
 
 def small_disk(folder: Path, size_gb: int) -> bool:

@@ -46,7 +46,6 @@ ALLOWED: Final[Mapping[str, tuple[str, ...]]] = {
     "migration_table_exists": EVERYONE,
     "partition_count": EVERYONE,
     "record_grants": OWNER,
-    "record_migration": OWNER,
     # Folding.
     "appear": (SERVER,),
     "commit": (SERVER,),

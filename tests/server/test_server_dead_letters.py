@@ -214,10 +214,10 @@ async def test_a_fact_with_invalid_json_inside_is_refused(stage: Stage, raw: byt
 
 async def test_a_step_whose_reports_can_never_be_folded_fails_after_as_many_issues_as_deliveries(stage: Stage) -> None:
     most = DEFAULT_LIMITS.max_deliveries
-    worker, command, delivery = await begun(stage, ONE_STEP)
-    await stage.broker.event_log.publish_request(EXECUTION, "bad-1", b"garbage")
-    delivery.ack()
-    for issue in range(2, most + 1):
+    await stage.server()
+    await stage.request(EXECUTION, "request-1", ONE_STEP)
+    worker = await stage.manual_worker()
+    for issue in range(1, most + 1):
         command, delivery = await worker.take()
         assert command.issue == issue
         run = worker.run_of(command, delivery)
@@ -230,7 +230,7 @@ async def test_a_step_whose_reports_can_never_be_folded_fails_after_as_many_issu
     *garbage, given_up = await letters(stage)
     assert [letter.body for letter in garbage] == [b"garbage"] * most
     assert (given_up.source, given_up.id) == ("command", f"command-{command.command_id}-{most}")
-    assert f"issued {most} times" in given_up.reason
+    assert f"taken up {most} times" in given_up.reason
     assert codec.decode_command(given_up.body).command_id == command.command_id
     assert given_up.partition == partition_of(EXECUTION)
 
@@ -252,6 +252,19 @@ async def test_a_command_that_is_lost_before_a_worker_takes_it_is_issued_more_of
     assert (await stage.ended(EXECUTION)).status == "completed"
     assert len(await stage.issues(EXECUTION)) == DEFAULT_LIMITS.max_issues
     assert await letters(stage) == []
+
+
+async def test_issues_that_were_lost_do_not_count_as_deliveries(stage: Stage) -> None:
+    await stage.server(reconcile_s=1.0)
+    await stage.request(EXECUTION, "request-1", ONE_STEP)
+    await lose_commands(stage, DEFAULT_LIMITS.max_deliveries - 1)
+    worker = await stage.manual_worker()
+    command, delivery = await worker.take()
+    await worker.report(command, worker.run_of(command, delivery), 0, 0, StepClaimed())
+    delivery.ack()
+    stage.start_worker()
+    assert (await stage.ended(EXECUTION)).status == "completed"
+    assert command.issue == DEFAULT_LIMITS.max_deliveries
 
 
 async def test_a_step_whose_command_the_queue_always_loses_fails_at_a_named_limit(stage: Stage) -> None:

@@ -41,9 +41,10 @@ async def test_nothing_more_is_folded_while_too_much_is_unacknowledged(
     held: list[Any] = []
     publish = log.publish_decided
 
-    def refuse(messages: Any) -> Any:
+    async def refuse(messages: Any) -> int:
         held.append(messages)
-        return stage.clock.sleep(30)  # EVENTS is full, until someone makes room
+        await stage.clock.sleep(30)  # EVENTS is full, until someone makes room
+        return 0
 
     log.publish_decided = refuse
     await stage.request("execution-1", "request-1", ONE_STEP)

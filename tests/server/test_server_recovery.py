@@ -5,7 +5,7 @@ publishes (PROTOCOL §1 *Journal*, §5 *Postgres behind JetStream*, §7).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 import pytest
 from server_stage import ONE_STEP, Stage
@@ -17,6 +17,7 @@ from noetl_stream.model.events import CtxPatched
 from noetl_stream.model.ids import PARTITIONS, partition_of
 from noetl_stream.ports.event_log import DecidedMessage
 from noetl_stream.ports.store import Tick
+from noetl_stream.server import recovery
 from noetl_stream.server.lost_stream import MARGIN_MS
 from noetl_stream.server.rebuild import rebuild
 from noetl_stream.server.server import Server
@@ -116,12 +117,36 @@ async def test_what_is_stored_while_a_postgres_catches_up_is_folded(stage: Stage
     assert (await stage.ended(BESIDE)).status == "completed"
 
 
+async def test_a_server_that_dies_as_it_catches_up_leaves_the_rest_to_the_next(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recovery, "TICK_BYTES", 0)
+    empty = stage.store.real.dump()
+    for execution_id in [EXECUTION, BESIDE]:
+        await stage.request(execution_id, execution_id, ONE_STEP)
+    _, host, _ = stage.start_server()
+    await stage.until(lambda: len(stage.tables.executions) == 2)
+    await stage.pass_time(2)
+    host.kill()
+    put_back(stage, empty)
+    _, second, _ = stage.start_server()
+    stage.store.after_commit = lambda tick: second.kill() if tick.entries else None
+    await stage.until(lambda: stage.tables.executions)
+    stage.store.after_commit = lambda tick: None
+    stage.expire(*range(PARTITIONS))
+    await stage.server()
+    await stage.pass_time(5)
+    assert await stage.rebuilt_differences() == []
+    decided = [one.message_id for one in stage.broker.event_log.stored if not one.is_input]
+    assert [one.endswith(".again") for one in decided] == [False, False, True, True], "nothing is decided anew"
+
+
 def lose_records(stage: Stage, monkeypatch: pytest.MonkeyPatch, after_position: int) -> None:
     """From now on servers believe that records are stored which are not: those that begin after this position."""
     log = stage.broker.event_log
     publish = log.publish_decided
 
-    def publish_some(messages: Sequence[DecidedMessage]) -> Awaitable[None]:
+    def publish_some(messages: Sequence[DecidedMessage]) -> Awaitable[int]:
         return publish([one for one in messages if codec.decode_record(one.body).first_position <= after_position])
 
     monkeypatch.setattr(log, "publish_decided", publish_some)
@@ -132,11 +157,31 @@ def lose_executions(stage: Stage, monkeypatch: pytest.MonkeyPatch, lost: set[str
     log = stage.broker.event_log
     publish = log.publish_decided
 
-    def publish_some(messages: Sequence[DecidedMessage]) -> Awaitable[None]:
+    def publish_some(messages: Sequence[DecidedMessage]) -> Awaitable[int]:
         publish([one for one in messages if one.execution_id not in lost])
         return asyncio.get_running_loop().create_future()
 
     monkeypatch.setattr(log, "publish_decided", publish_some)
+
+
+def hold_first_records(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """The first records are not stored before the function that is returned is called."""
+    log = stage.broker.event_log
+    publish = log.publish_decided
+    held: list[Sequence[DecidedMessage]] = []
+    stored: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+
+    def hold(messages: Sequence[DecidedMessage]) -> Awaitable[int]:
+        held.append(messages)
+        monkeypatch.setattr(log, "publish_decided", publish)
+        return stored
+
+    def release() -> None:
+        publish(held[0])
+        stored.set_result(log.end)
+
+    monkeypatch.setattr(log, "publish_decided", hold)
+    return release
 
 
 async def stopped(stage: Stage, server: Server) -> None:
@@ -159,6 +204,28 @@ async def test_what_its_owner_has_not_published_the_next_owner_publishes(
     await stage.server()
     await stage.pass_time(5)
     assert [record.execution for record in stage.records()] == [EXECUTION]
+    assert await stage.rebuilt_differences() == []
+
+
+async def test_a_lost_record_that_was_stored_after_one_of_a_later_tick_is_published_again(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, host, _ = stage.start_server()
+    stage.start_worker()
+    release = hold_first_records(stage, monkeypatch)
+    await stage.request(EXECUTION, "request-1", ONE_STEP)
+    await stage.ended(EXECUTION)
+    log = stage.broker.event_log
+    log.deaf = True  # cursors do not move on
+    release()
+    await stage.pass_time(1.6)
+    host.kill()
+    assert (stage.records()[0].first_position > 1, stage.records()[-1].first_position) == (True, 1)
+    log.lose_tail(1)
+    log.deaf = False
+    stage.expire(*range(PARTITIONS))
+    await stage.server()
+    await stage.pass_time(5)
     assert await stage.rebuilt_differences() == []
 
 

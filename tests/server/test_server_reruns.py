@@ -18,10 +18,10 @@ from noetl_stream.model.events import (
     ExecutionStarted,
     Rerun,
 )
-from noetl_stream.model.ids import digest_of
+from noetl_stream.model.ids import PARTITIONS, digest_of, partition_of
 from noetl_stream.model.messages import Request
 from noetl_stream.ports.store import ObjectUseRow
-from noetl_stream.server.inputs import ORIGINALS_AT_ONCE
+from noetl_stream.server.originals import AT_ONCE
 from noetl_stream.testing.entries import names_in
 from noetl_stream.testing.keys import SIGNER
 from noetl_stream.testing.simulation.host import FaultInjector, SimulatedHost
@@ -135,7 +135,7 @@ async def test_many_retries_hold_few_journals_in_memory_at_once(stage: Stage) ->
         await stage.broker.event_log.publish_request(name, name, SIGNER.encode(Request(name, "r", fact)))
     for name in names:
         assert (await stage.ended(name)).status == "completed"
-    assert 1 < injector.most <= ORIGINALS_AT_ONCE
+    assert 1 < injector.most <= AT_ONCE
 
 
 async def test_a_rerun_from_a_step_takes_other_args(failed: Stage) -> None:
@@ -224,6 +224,28 @@ async def test_one_that_is_being_deleted_cannot_be_run_again(failed: Stage) -> N
     await failed.ended(AGAIN)
     found = await answer(failed)
     assert found is not None and (found["code"], "is being deleted" in found["error"]) == ("unknown_execution", True)
+
+
+async def test_one_whose_partition_has_yet_to_catch_up_with_events_is_not_refused(stage: Stage) -> None:
+    """Postgres was put back, and another server takes over the original's partition later than the rerun's."""
+    older = stage.store.real.dump()
+    _, host, _ = stage.start_server()
+    stage.start_worker()
+    await begin(stage)
+    await stage.pass_time(2)
+    host.kill()
+    stage.store.real.put_back(older)
+    late = partition_of(EXECUTION)
+    await stage.store.real.take_over("stranger", 60.0, PARTITIONS)
+    stage.expire(*(partition for partition in range(PARTITIONS) if partition != late))
+    await stage.server()
+    await ask(stage, Rerun(EXECUTION), {"fails": 0})
+    await looks(stage)
+    await stage.pass_time(30)
+    assert await answer(stage) is None
+    stage.expire(late)
+    assert (await stage.ended(AGAIN)).status == "completed"
+    assert (times_run(stage, "first"), times_run(stage, "second")) == (1, 1)
 
 
 async def test_one_that_has_not_ended_cannot_be_run_again(stage: Stage) -> None:

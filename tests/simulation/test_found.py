@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from noetl_stream.testing.simulation.simulation import simulate
-from noetl_stream.testing.simulation.story import Story
+from noetl_stream.testing.simulation.story import Planned, Story
+from noetl_stream.testing.simulation.work import JOBS
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -37,3 +38,25 @@ def test_a_partition_whose_records_are_trimmed_hides_no_lost_record_of_others() 
 def test_what_is_trimmed_while_postgres_catches_up_hides_nothing() -> None:
     """The checkpoint of a journal that lacked what EVENTS held replaced it; what came meanwhile was passed over."""
     assert not simulate(13, ("postgres put back",)).problems
+
+
+def test_a_record_that_is_lost_after_one_of_a_later_tick_is_published_again() -> None:
+    """The last record of the partition was there, and only that was compared."""
+    assert not simulate(1079, ("records late", "folded tail lost", "readers break")).problems
+
+
+def test_a_rerun_waits_for_a_postgres_that_has_yet_to_catch_up() -> None:
+    """Its original was in the partition of another server, which took it over later: it was refused as unknown."""
+    story = Story(
+        seed=330095,
+        servers=3,
+        workers=2,
+        faults=("postgres put back",),
+        executions=(Planned(next(job for job in JOBS if job.retried is not None), 4.762264598307903),),
+    )
+    assert not simulate(story).problems
+
+
+def test_a_command_whose_inner_loop_has_ended_is_still_under_way() -> None:
+    """It ran twice because its lease was ended, and that was not held for the reason."""
+    assert not simulate(503049).problems

@@ -9,7 +9,7 @@ from typing import Any
 import asyncpg
 import pytest
 
-from noetl_stream.adapters.postgres.migrate import known_migrations, migrate
+from noetl_stream.adapters.postgres.migrate import known_migrations, migrate, record_migration
 from noetl_stream.adapters.postgres.statements import statement
 from noetl_stream.adapters.postgres.store import PostgresStore
 from noetl_stream.errors import NotReady, Unreachable
@@ -172,8 +172,7 @@ async def test_the_audit_keeps_its_entries_when_it_is_partitioned(empty_dsn: str
         if migration.name == "0016_audit":
             break
         await empty_database.execute(migration.text)
-        record = statement("record_migration")
-        await empty_database.execute(record.text, *record.arguments(migration._asdict()))
+        await empty_database.execute(record_migration(migration))
     now_ms = await empty_database.fetchval("select (extract(epoch from now()) * 1000)::bigint")
     for at_ms in (now_ms - 401 * DAY_MS, now_ms - 399 * DAY_MS, now_ms):
         await empty_database.execute(

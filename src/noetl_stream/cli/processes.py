@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import socket
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Final, Literal
@@ -16,6 +17,7 @@ from noetl_stream.cli.base.process import run_async, settings_for
 from noetl_stream.cli.base.session import with_session
 from noetl_stream.cli.base.target import Target, target_options
 from noetl_stream.errors import UsageError
+from noetl_stream.local.background import WAITING
 from noetl_stream.settings.children import ISOLATIONS, Isolation
 from noetl_stream.settings.environment import Settings, drop_engine_variables
 from noetl_stream.settings.status import StatusAddress, read_status_address
@@ -37,6 +39,23 @@ def _end_with_parent(context: click.Context, option: click.Parameter, given: boo
 
 end_with_parent_option = click.option(
     "--end-with-parent", is_flag=True, hidden=True, expose_value=False, callback=_end_with_parent
+)
+
+
+def _begin_when_told(_context: click.Context, _option: click.Parameter, given: bool) -> None:
+    if given:
+        from noetl_stream.local.background import await_start
+
+        with suppress(Exception):  # what fails to load fails again once there is a log
+            import noetl_stream.background  # noqa: F401  while a command checks its playbook
+            from noetl_stream.wiring import load
+
+            load("server")
+        await_start()
+
+
+begin_when_told_option = click.option(
+    WAITING, is_flag=True, hidden=True, expose_value=False, is_eager=True, callback=_begin_when_told
 )
 slots_option = click.option(
     "--slots",
@@ -196,6 +215,7 @@ def gateway(
 
 
 @click.command(hidden=True)
+@begin_when_told_option
 @home_option
 def background(home: Path | None) -> None:
     """Run a server and a worker until no command and no execution needs them."""

@@ -132,7 +132,8 @@ class LoopState(msgspec.Struct, frozen=True, gc=False):
 
 
 class Assignment(msgspec.Struct, frozen=True, gc=False):
-    """A command that is owed or suspended. ``run`` is the run it is bound to, ``next_number`` that run's next event.
+    """A command that is owed or suspended. ``run`` is the run it is bound to, ``next_number`` that run's next event,
+    ``taken`` how many of its issues workers have taken up.
 
     ``progress`` holds the pipelines that have begun, by the iteration's path key; ``cancelling`` is why the server
     cancels it, and ``discards_patches`` whether its patches are still applied. ``segment`` counts suspensions.
@@ -147,6 +148,7 @@ class Assignment(msgspec.Struct, frozen=True, gc=False):
     issue: int = 1
     run: RunId | None = None
     next_number: int = 0
+    taken: int = 0
     cancelling: str = ""
     discards_patches: bool = False
     progress: dict[str, Progress] = {}

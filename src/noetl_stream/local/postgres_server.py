@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-import msgspec  # XX dataclass
+import msgspec
 
 from noetl_stream.errors import LocalStackError
 from noetl_stream.local import processes

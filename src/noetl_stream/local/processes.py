@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import msgspec  # XX dataclass
+import msgspec
 
 from noetl_stream.errors import LocalStackError
 from noetl_stream.local.home import PRIVATE_FILE_MODE

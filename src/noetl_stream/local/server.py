@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
-import msgspec  # XX dataclass
+import msgspec
 
 from noetl_stream.errors import LocalStackError
 from noetl_stream.local import processes

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, Self
@@ -179,19 +179,15 @@ class EmbeddedStack:
         secrets = load_or_create_secrets(self._home, self._postgres.data, self._pool)
         self._refuse_older_servers(secrets)
         old_ports = read_ports(self._home)
-        started: list[str] = []
-        starting: list[StartingServer] = []
-        for each in self._servers:
-            running = each.find()
-            if running is not None:
-                starting.append(StartingServer(each, running, each.log.stat().st_size if each.log.exists() else 0))
-                continue
-            if each.name in self._running:
-                reap(self._running[each.name].pid)
-            launched = server.start(each, old_ports.get(each.name), secrets)
-            starting.append(launched)
-            self._running[each.name] = launched.running
-            started.append(each.name)
+        found = [(each, each.find()) for each in self._servers]
+        starting = [
+            StartingServer(each, running, each.log.stat().st_size if each.log.exists() else 0)
+            for each, running in found
+            if running is not None
+        ]
+        down = [each for each, running in found if running is None]
+        if down:
+            starting += self._start(down, old_ports, secrets)
         for one in starting:
             self._running[one.server.name] = server.wait_until_ready(one, secrets)
             self._notice_port_change(one.server, old_ports.get(one.server.name))
@@ -199,9 +195,25 @@ class EmbeddedStack:
             save_passwords(self._home, secrets.passwords)
         self._nats.update(secrets, self._running[self._nats.name])
         self.address = self._address(secrets)
-        if started or old_ports != {name: running.port for name, running in self._running.items()}:
+        if down or old_ports != {name: running.port for name, running in self._running.items()}:
             self._write_record()
-        return started
+        return [each.name for each in down]
+
+    def _start(
+        self, down: Sequence[LocalServer], old_ports: Mapping[str, int], secrets: Secrets
+    ) -> Sequence[StartingServer]:
+        """Starts servers side by side: NATS starts while Postgres makes its folder."""
+        from concurrent.futures import ThreadPoolExecutor  # most commands start nothing
+
+        def start(each: LocalServer) -> StartingServer:
+            if each.name in self._running:
+                reap(self._running[each.name].pid)
+            launched = server.start(each, old_ports.get(each.name), secrets)
+            self._running[each.name] = launched.running
+            return launched
+
+        with ThreadPoolExecutor(len(down)) as threads:
+            return list(threads.map(start, down))
 
     def _notice_port_change(self, each: LocalServer, old: int | None) -> None:
         port = self._running[each.name].port

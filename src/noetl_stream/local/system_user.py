@@ -15,7 +15,7 @@ import stat
 import subprocess
 from pathlib import Path
 
-import msgspec  # XX dataclass
+import msgspec
 
 from noetl_stream.errors import LocalStackError
 

@@ -74,11 +74,13 @@ class EventLog(Protocol):
         """Stores a dead letter's request or report once more; else like :meth:`publish_request`."""
         ...
 
-    def publish_decided(self, messages: Sequence[DecidedMessage]) -> Awaitable[None]:
-        """Sends now, in order; the awaitable ends when all are acknowledged, resending until then."""
+    def publish_decided(self, messages: Sequence[DecidedMessage]) -> Awaitable[int]:
+        """Sends now, in order; the awaitable ends when all are acknowledged, resending until then, with the highest of
+        their sequences, 0 without messages.
+        """
         ...
 
-    def publish_checkpoints(self, messages: Sequence[DecidedMessage]) -> Awaitable[None]:
+    def publish_checkpoints(self, messages: Sequence[DecidedMessage]) -> Awaitable[int]:
         """Like :meth:`publish_decided`, of checkpoint records: nobody hears of them."""
         ...
 

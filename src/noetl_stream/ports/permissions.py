@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Final, NamedTuple
 
-import msgspec  # XX dataclass
+import msgspec
 
 from noetl_stream.errors import UsageError
 from noetl_stream.model.ids import is_valid_id

@@ -422,10 +422,6 @@ class Store(Protocol):
         """Deletes all snapshots of an execution."""
         ...
 
-    async def entries(self, execution_id: str, first: int) -> list[StoredEntry]:
-        """The entries of its journal from this position on."""
-        ...
-
     async def grown(self, ticks: Mapping[int, int]) -> dict[str, int]:
         """Executions to whose journals ticks above these have added, by partition, and the first position added.
 

@@ -60,7 +60,7 @@ class Committer:
     async def write(self, tick: PendingTick, moved: Mapping[int, tuple[int, int]]) -> Sequence[PartitionAdvance]:
         """Commits a tick of which nothing is published, or by the caller. Errors: as of :meth:`commit`."""
         self._publications.settle()
-        advances = self._ownership.advance(moved, self.published(moved))
+        advances = self._ownership.advance(moved, self._published({id: place[0] for id, place in moved.items()}))
         ticks = {advance.id: advance.tick + 1 for advance in advances}
         written = Tick(
             owner=self._ownership.owner,
@@ -98,7 +98,7 @@ class Committer:
         times = dict(zip(highs, found, strict=True))
         for lease in self._ownership:
             high = through.get(lease.id, 0)
-            published = self._publications.published_tick(lease.id, lease.published_tick)
+            published = self._publications.published_tick(lease.id, lease.last_seq, lease.published_tick)
             if high > lease.last_seq:
                 moved[lease.id] = (high, times[high] or 0)
             elif published != lease.published_tick:
@@ -111,11 +111,17 @@ class Committer:
         return {lease.id: (lease.last_seq, lease.last_ms) for lease in self._ownership if lease.id in partitions}
 
     def published(self, partitions: Collection[int]) -> dict[int, int]:
-        """``published_tick`` of each."""
+        """``published_tick`` of each, as its cursor stands."""
+        leases = {partition: self._ownership.get(partition) for partition in partitions}
+        return self._published({id: lease.last_seq if lease is not None else 0 for id, lease in leases.items()})
+
+    def _published(self, through: Mapping[int, int]) -> dict[int, int]:
+        """``published_tick`` of each partition with this cursor."""
         found = {}
-        for partition in partitions:
+        for partition, sequence in through.items():
             lease = self._ownership.get(partition)
-            found[partition] = self._publications.published_tick(partition, lease.published_tick if lease else 0)
+            recorded = lease.published_tick if lease is not None else 0
+            found[partition] = self._publications.published_tick(partition, sequence, recorded)
         return found
 
     def _row(self, state: Execution, partition: int, at_ms: int) -> ExecutionRow:

@@ -453,13 +453,14 @@ _FAILURES = (StepFailed, LoopIterationFailed)
 
 def _issued_too_often(assignment: Assignment, limits: Limits, reason: str) -> ErrorInfo | None:
     """The error that ends a command instead of another issue: it must not be issued for ever."""
-    issue, taken = assignment.issue, assignment.run.issue if assignment.run is not None else 0
-    if issue == taken and issue >= limits.max_deliveries:  # workers run and acknowledge it, its end is never folded
+    lost = assignment.issue - (assignment.run.issue if assignment.run is not None else 0)
+    if not lost and assignment.taken >= limits.max_deliveries:  # workers acknowledge it, its end is never folded
         most = f"limits.max_deliveries is {limits.max_deliveries}"
-        return ErrorInfo("lease_exhausted", f"issued {issue} times without an end ({most}); last: {reason}")
-    if issue - taken >= limits.max_issues:
+        text = f"taken up {assignment.taken} times without an end ({most}); last: {reason}"
+        return ErrorInfo("lease_exhausted", text)
+    if lost >= limits.max_issues:
         most = f"limits.max_issues is {limits.max_issues}"
-        text = f"issued {issue - taken} times, and lost before a worker took it ({most}); last: {reason}"
+        text = f"issued {lost} times, and lost before a worker took it ({most}); last: {reason}"
         return ErrorInfo("command_lost", text)
     return None
 

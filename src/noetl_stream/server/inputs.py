@@ -11,13 +11,12 @@ import asyncio
 import heapq
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from typing import Final, TypeVar
+from typing import TypeVar
 
 from noetl_stream.concurrency import end_tasks
 from noetl_stream.engine.advance import InvalidPlan
 from noetl_stream.engine.choices import Answers, decode_answers
 from noetl_stream.engine.decide.evaluation import questions_of
-from noetl_stream.engine.rerun import JournalSummary, reuse
 from noetl_stream.engine.state import Execution, RecordedFact
 from noetl_stream.errors import BlobMissing, EvaluationEnded, PayloadRefused, Unreachable
 from noetl_stream.model import codec
@@ -25,20 +24,18 @@ from noetl_stream.model.events import (
     EvaluationFailed,
     EvaluationFinished,
     ExecutionRequested,
-    Fact,
     ReferenceLost,
     ReferenceResolved,
-    RerunRefused,
     TimerFired,
 )
 from noetl_stream.model.outcome import PLAYBOOK, Reference
-from noetl_stream.playbook.plan import Plan
 from noetl_stream.ports.blobs import Blobs, checksum_of, gather_iterations, read_object
 from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.evaluator import Evaluator
 from noetl_stream.ports.store import Store, TimerRow
 from noetl_stream.server.execution_cache import ExecutionCache
-from noetl_stream.server.plan_cache import KnownPlaybook, PlanCache
+from noetl_stream.server.originals import Originals
+from noetl_stream.server.plan_cache import PlanCache
 
 log = logging.getLogger(__name__)
 
@@ -49,9 +46,6 @@ LOAD_AGAIN_S = 1.0
 
 FEW = 1024
 """Up to this many stale timers are not worth removing."""
-
-ORIGINALS_AT_ONCE: Final = 4
-"""How many whole journals are in memory at once: one client command may retry a thousand executions."""
 
 _Value = TypeVar("_Value")
 
@@ -69,6 +63,8 @@ class ServerInputs:
         evaluator: Evaluator,
         clock: Clock,
         plans: PlanCache,
+        originals: Originals,
+        *,
         nudge: Callable[[], None],
     ) -> None:
         self._store = store
@@ -77,7 +73,7 @@ class ServerInputs:
         self._clock = clock
         self._plans = plans
         self._nudge = nudge
-        self._originals = asyncio.Semaphore(ORIGINALS_AT_ONCE)
+        self._originals = originals
         self._due: list[tuple[int, str, str]] = []
         self._tracked: dict[tuple[str, str], int] = {}
         self._prune_above = FEW
@@ -253,12 +249,8 @@ class ServerInputs:
         self._nudge()
 
     async def _fetch_original(self, execution_id: str, rerun: ExecutionRequested) -> None:
-        async def reused() -> tuple[Sequence[Fact], KnownPlaybook]:
-            async with self._originals:
-                known = await self._plans.load(rerun.digest)
-                return await self._reused(execution_id, rerun, known.plan), known
-
-        facts, known = await self._until_reached(f"the original of {execution_id}", reused)
+        what = f"the original of {execution_id}"
+        facts, known = await self._until_reached(what, lambda: self._originals.inputs_of(execution_id, rerun))
         at_ms = self.now_ms()
         self._loaded += [(execution_id, RecordedFact(fact, at_ms=at_ms, value=known)) for fact in facts]
         self._nudge()
@@ -277,25 +269,3 @@ class ServerInputs:
             except Unreachable as error:
                 log.warning("cannot read %s, will retry: %s", what, error)
                 await self._clock.sleep(LOAD_AGAIN_S)
-
-    async def _reused(self, execution_id: str, request: ExecutionRequested, plan: Plan | InvalidPlan) -> Sequence[Fact]:
-        """The inputs that start a rerun (LANGUAGE §9 *Rerun*): see :func:`~noetl_stream.engine.rerun.reuse`.
-
-        Raises:
-            Unreachable: a store is unreachable.
-            NotReady: the original was written by a newer version.
-        """
-        assert request.rerun is not None
-        original = request.rerun.of
-        row = await self._store.execution(original)
-        if row is None:
-            return (RerunRefused("unknown_execution", f"execution {original} does not exist"),)
-        if row.finished_ms is None:
-            text = f"execution {original} has not ended: its status is {row.status}"
-            return (RerunRefused("not_ended", text),)
-        if isinstance(plan, InvalidPlan):
-            return (RerunRefused("invalid_playbook", plan.reason),)
-        journal = await self._store.journal(original)
-        if len(journal) != row.position:
-            return (RerunRefused("unknown_execution", f"execution {original} is being deleted"),)
-        return await asyncio.to_thread(lambda: reuse(plan, execution_id, request, JournalSummary(original, journal)))

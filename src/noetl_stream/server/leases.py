@@ -193,10 +193,9 @@ class PartitionLeaseKeeper:
 
     async def _give_back(self, held: Sequence[tuple[int, int]]) -> None:
         self._silences = 0
-        ticks = [self._parts.publications.published_tick(id, 0) for id, _ in held]
 
         async def give_back() -> bool:
-            await self._store.give_back(self._parts.owner, held, ticks)
+            await self._store.give_back(self._parts.owner, held, [0] * len(held))  # published_tick stays as it is
             return True
 
         reason = "no answer in time"

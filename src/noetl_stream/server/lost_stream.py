@@ -7,7 +7,7 @@ numbers. It must not be too high, or messages would be passed over. So it is set
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Final, NamedTuple
 
 from noetl_stream.errors import Conflict, StreamLost
@@ -56,18 +56,24 @@ async def lost_cursors(log: EventLog, cursors: Iterable[Cursor], extent: StreamE
 
 async def repairs_of(log: EventLog, lost: Sequence[Cursor], extent: StreamExtent) -> list[Repair]:
     """Sets each cursor that is lost back to the last message that its partition is sure to have folded, and says which
-    records are lost with those above it. Errors: as of :func:`lost_cursors`.
+    records may be lost with those above it. Records that are under way at once are stored in any order: a tick is sure
+    to be recorded if one as late has a record that was stored a minute before whatever may be lost. Errors: as of
+    :func:`lost_cursors`.
     """
-    kept: dict[tuple[int, int], tuple[int, int]] = {}
+    kept: dict[tuple[int, int], tuple[int, int, int]] = {}
     for cursor in lost:
         place = (cursor.last_seq, cursor.last_ms)
         if place not in kept:
             high, before_ms = min(extent.last, cursor.last_seq), cursor.last_ms - MARGIN_MS
-            kept[place] = await newest_before(log, extent.first, high, before_ms)
+            last_seq, last_ms = await newest_before(log, extent.first, high, before_ms)
+            next_ms = await log.stored_at(last_seq + 1)
+            held_ms = next_ms if next_ms is not None and next_ms <= cursor.last_ms else last_ms
+            recorded_through, _ = await newest_before(log, extent.first, last_seq, held_ms - MARGIN_MS)
+            kept[place] = last_seq, last_ms, recorded_through
 
     async def repair(cursor: Cursor) -> Repair:
-        last_seq, last_ms = kept[cursor.last_seq, cursor.last_ms]
-        recorded = await _last_record_through(log, cursor.partition, last_seq)
+        last_seq, last_ms, recorded_through = kept[cursor.last_seq, cursor.last_ms]
+        recorded = await _last_record_through(log, cursor.partition, recorded_through)
         published_tick = min(cursor.published_tick, recorded.tick if recorded is not None else 0)
         return Repair(cursor.partition, cursor.last_seq, last_seq, last_ms, published_tick)
 
@@ -111,14 +117,16 @@ async def reconcile_cursors(log: EventLog, cursors: Cursors) -> list[Repair]:
     return repairs
 
 
-async def behind_events(log: EventLog, store: Store) -> list[tuple[PartitionView, int]]:
-    """The partitions of which EVENTS holds a record of a tick that Postgres has not committed, each with that tick.
-    Servers may run meanwhile. Errors: as of :func:`last_record`.
+async def behind_events(
+    log: EventLog, store: Store, partitions: Collection[int] = range(PARTITIONS)
+) -> list[tuple[PartitionView, int]]:
+    """Those of the partitions of which EVENTS holds a record of a tick that Postgres has not committed, each with that
+    tick. Servers may run meanwhile. Errors: as of :func:`last_record`.
     """
     # A record is published after its commit, so Postgres must be as far as the records that are read before it.
-    records = await asyncio.gather(*(last_record(log, partition) for partition in range(PARTITIONS)))
-    ticks = [record.tick if record is not None else 0 for record in records]
-    return [(view, ticks[view.id]) for view in await store.read_partitions() if ticks[view.id] > view.tick]
+    records = await asyncio.gather(*(last_record(log, partition) for partition in partitions))
+    ticks = {id: record.tick for id, record in zip(partitions, records, strict=True) if record is not None}
+    return [(view, ticks[view.id]) for view in await store.read_partitions(ticks) if ticks[view.id] > view.tick]
 
 
 async def last_record(log: EventLog, partition: int) -> JournalRecord | None:

@@ -21,6 +21,7 @@ from noetl_stream.server.execution_cache import ExecutionCache
 from noetl_stream.server.formats import Formats
 from noetl_stream.server.inbox import Inbox
 from noetl_stream.server.inputs import ServerInputs
+from noetl_stream.server.originals import Originals
 from noetl_stream.server.partitions import PartitionOwnership
 from noetl_stream.server.plan_cache import PlanCache
 from noetl_stream.server.publications import MAX_UNACKNOWLEDGED_BYTES, Publications
@@ -103,7 +104,10 @@ class ServerParts:
         self.times = times
         self.counts = ServerCounts()
         self.reader = PartitionReader(ports.log, ports.clock)
-        self.inputs = ServerInputs(ports.store, ports.blobs, ports.evaluator, ports.clock, plans, self.reader.nudge)
+        originals = Originals(ports.store, ports.log, plans)
+        self.inputs = ServerInputs(
+            ports.store, ports.blobs, ports.evaluator, ports.clock, plans, originals, nudge=self.reader.nudge
+        )
         self.snapshots = Snapshots(ports.store, plans, states.snapshot_every)
         self.executions = ExecutionCache(
             ports.store, self.snapshots, self._cursor_of, self.inputs.track, states.max_bytes

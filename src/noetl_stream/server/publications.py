@@ -1,4 +1,6 @@
-"""Publications: committed messages on their way to JetStream. *Published means PubAcked* (PROTOCOL §2)."""
+"""Publications: committed messages on their way to JetStream. *Published means PubAcked* (PROTOCOL §2), and stored at
+or below the cursor: where the message at the cursor is there, the records are too, in whatever order they were stored.
+"""
 
 from __future__ import annotations
 
@@ -21,12 +23,22 @@ MAX_UNACKNOWLEDGED_BYTES = 64 * 1024 * 1024
 
 
 class _Sent(NamedTuple):
-    """What was sent after one commit: the tick of each partition, bytes, and what ends with the acknowledgements."""
+    """What was sent after one commit: the tick of each partition, bytes, and what ends with the acknowledgements.
+
+    Attributes:
+        stored: Ends with the highest sequence of the records.
+        issued: Ends with the partitions of which the queue refuses commands.
+    """
 
     ticks: Mapping[int, int]
     commands: Sequence[QueuedCommand]
     size: int
-    waits: Sequence[asyncio.Future[Collection[int] | None]]
+    stored: asyncio.Future[int] | None
+    issued: asyncio.Future[Collection[int]] | None
+
+    @property
+    def waits(self) -> Sequence[asyncio.Future[Any]]:
+        return [wait for wait in (self.stored, self.issued) if wait is not None]
 
     @property
     def executions(self) -> set[str]:
@@ -38,8 +50,16 @@ class _Sent(NamedTuple):
         return all(wait.done() for wait in self.waits)
 
 
+class _Acknowledged(NamedTuple):
+    """Everything up to this tick of a partition is stored at or below this sequence."""
+
+    tick: int
+    sequence: int
+
+
 class Publications:
-    """Publishes in commit order and tracks, per partition, up to which tick everything is acknowledged.
+    """Publishes in commit order and tracks, per partition, up to which tick everything is acknowledged, and where it is
+    stored.
 
     Attributes:
         fenced_off: The partitions of which the queue has refused commands, because it holds another fence.
@@ -51,6 +71,7 @@ class Publications:
         self._clock = clock
         self._under_way: deque[_Sent] = deque()
         self._unacknowledged_bytes = 0
+        self._acknowledged: dict[int, deque[_Acknowledged]] = {}
         self._published: dict[int, int] = {}
         self.fenced_off: set[int] = set()
         self._withdrawals: set[asyncio.Future[None]] = set()
@@ -68,14 +89,11 @@ class Publications:
             ticks: The committed tick of each partition.
             fences: The fence of each partition, which its commands name.
         """
-        waits: list[asyncio.Future[Any]] = []
-        if decided:
-            waits.append(asyncio.ensure_future(self._log.publish_decided(decided)))
-        if commands:
-            waits.append(asyncio.ensure_future(self._queue.issue(commands, dict(fences))))
+        stored = asyncio.ensure_future(self._log.publish_decided(decided)) if decided else None
+        issued = asyncio.ensure_future(self._queue.issue(commands, dict(fences))) if commands else None
         size = sum(len(record.body) for record in decided) + sum(len(command.body) for command in commands)
         self._unacknowledged_bytes += size
-        self._under_way.append(_Sent(ticks, commands, size, waits))
+        self._under_way.append(_Sent(ticks, commands, size, stored, issued))
 
     @property
     def held_bytes(self) -> int:
@@ -97,9 +115,7 @@ class Publications:
         self._withdrawals.add(task)
         task.add_done_callback(self._withdrawals.discard)
 
-    async def _withdraw(
-        self, commands: Collection[tuple[str, str]], waits: Collection[asyncio.Future[Collection[int] | None]]
-    ) -> None:
+    async def _withdraw(self, commands: Collection[tuple[str, str]], waits: Collection[asyncio.Future[Any]]) -> None:
         if waits:
             await asyncio.wait(waits)
         try:
@@ -111,23 +127,35 @@ class Publications:
         """Records acknowledgements, in order."""
         while self._under_way and self._under_way[0].is_acknowledged:
             sent = self._under_way.popleft()
-            for wait in sent.waits:
-                self.fenced_off.update(wait.result() or ())
+            self.fenced_off.update(sent.issued.result() if sent.issued is not None else ())
             self._unacknowledged_bytes -= sent.size
-            self._published.update(sent.ticks)
+            last = sent.stored.result() if sent.stored is not None else 0
+            for partition, tick in sent.ticks.items():
+                self._note(partition, tick, last)
 
-    def published_tick(self, partition: int, otherwise: int) -> int:
-        """The last tick of ``partition`` known to be published.
+    def _note(self, partition: int, tick: int, last: int) -> None:
+        earlier = self._acknowledged.setdefault(partition, deque())
+        sequence = max(last, earlier[-1].sequence) if earlier else last
+        if earlier and earlier[-1].sequence == sequence:
+            earlier.pop()
+        earlier.append(_Acknowledged(tick, sequence))
+
+    def published_tick(self, partition: int, through: int, otherwise: int) -> int:
+        """The last tick of ``partition`` up to which everything is known to be stored at or below this sequence.
 
         Args:
             otherwise: The tick in its row, which is later if another server owned the partition in between.
         """
+        acknowledged = self._acknowledged.get(partition)
+        while acknowledged and acknowledged[0].sequence <= through:
+            self._published[partition] = acknowledged.popleft().tick
         return max(self._published.get(partition, otherwise), otherwise)
 
     def forget(self, partitions: Collection[int]) -> None:
         """Forgets what was published for these partitions: EVENTS has lost some of it."""
         for partition in partitions:
             self._published.pop(partition, None)
+            self._acknowledged.pop(partition, None)
         self._under_way = deque(
             sent._replace(ticks={id: tick for id, tick in sent.ticks.items() if id not in partitions})
             for sent in self._under_way

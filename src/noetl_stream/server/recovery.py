@@ -19,7 +19,7 @@ from noetl_stream.model.status import Rejection
 from noetl_stream.playbook.plan import Plan
 from noetl_stream.ports.cursors import Repair
 from noetl_stream.ports.event_log import DecidedMessage
-from noetl_stream.ports.store import PartitionLease
+from noetl_stream.ports.store import PartitionLease, StoredEntry
 from noetl_stream.server.commit import Committer
 from noetl_stream.server.execution_cache import CachedExecution
 from noetl_stream.server.fold import IN_NO_JOURNAL
@@ -33,7 +33,10 @@ from noetl_stream.server.tick import Input, PendingTick, refused
 log = logging.getLogger(__name__)
 
 TICK_BYTES: Final = 2 * 1024 * 1024
-"""A tick of what is restored ends with the entry that exceeds this."""
+"""A tick of what is restored ends with the entry that exceeds this, while enough ticks are left."""
+
+JOURNALS_AT_ONCE: Final = 50
+"""How many executions' entries are read at once, to be published again."""
 
 UNKNOWN_ANSWER: Final = Rejection(
     "answer_lost", "the request changed nothing; its answer was lost with the state of Postgres that held it"
@@ -94,23 +97,32 @@ class Recovery:
         owed = {lease.id: lease for lease in leases if recorded[lease.id] < lease.tick}
         grown = await self._store.grown({id: recorded[id] for id in owed}) if owed else {}
         await self._lower({id: recorded[id] for id in map(partition_of, grown)})
-        for execution_id, first in grown.items():
+        ids = list(grown)
+        for at in range(0, len(ids), JOURNALS_AT_ONCE):
             self._leases.note_contact()
-            lease = owed[partition_of(execution_id)]
-            rows = await self._store.entries(execution_id, first)
-            stamp = Stamp(lease.id, lease.tick, lease.epoch, self._parts.owner, self._parts.formats.writes, again=True)
-            parts = (part for row in rows for part in in_full(row))
-            self._publish({}, list(messages_of(execution_id, parts, lease.last_seq, stamp)))
+            journals = await self._store.journals({id: grown[id] - 1 for id in ids[at : at + JOURNALS_AT_ONCE]})
+            for execution_id, rows in journals.items():
+                lease = owed[partition_of(execution_id)]
+                self._publish({lease.id: recorded[lease.id]}, self._records_again(lease, execution_id, rows))
             while self._parts.publications.is_full:
                 await self._parts.publications.drain(self._parts.times.housekeeping_s)
         if grown:
-            log.warning("publishing records of %d executions again: EVENTS may lack them", len(grown))
+            log.info("publishing records of %d executions again: EVENTS may lack them", len(grown))
             self._publish({id: lease.tick for id, lease in owed.items()}, ())
+
+    def _records_again(
+        self, lease: PartitionLease, execution_id: str, rows: Sequence[StoredEntry]
+    ) -> Sequence[DecidedMessage]:
+        stamp = Stamp(lease.id, lease.tick, lease.epoch, self._parts.owner, self._parts.formats.writes, again=True)
+        parts = (part for row in rows for part in in_full(row))
+        return list(messages_of(execution_id, parts, lease.last_seq, stamp))
 
     async def _recorded_ticks(
         self, leases: Collection[PartitionLease], last: Mapping[int, JournalRecord | None]
     ) -> dict[int, int]:
-        """Per partition, the tick up to which EVENTS has the records: all that is published, unless a tail is lost."""
+        """Per partition, the tick up to which EVENTS has the records: all that is published, unless some are lost that
+        were stored below the cursor.
+        """
         published = self._committer.published({lease.id for lease in leases})
         ticks = {id: record.tick if record is not None else 0 for id, record in last.items()}
         if bare := [id for id, tick in published.items() if tick and last[id] is None]:
@@ -127,6 +139,7 @@ class Recovery:
         published = self._committer.published(recorded)
         lowered = {id: tick for id, tick in recorded.items() if tick < published[id]}
         if lowered:
+            log.warning("EVENTS may have lost records of %d partitions that were stored", len(lowered))
             self._parts.publications.forget(lowered)
             self._parts.ownership.lower_published(lowered)
             await self._committer.write(PendingTick(), self._committer.cursors(lowered))
@@ -138,7 +151,7 @@ class Recovery:
         messages = await read_partition(self._log, lease.id, lease.last_seq)
         recorded = RecordedPartition(messages, lease.tick)
         is_owed = bool(await self._store.grown({lease.id: lease.published_tick}))
-        restoring = _Restoring(self._parts, self._committer, lease.id)
+        restoring = _Restoring(self._parts, self._committer, lease.id, recorded.tick - lease.tick)
         for execution_id, execution in recorded.executions.items():
             self._leases.note_contact()
             await restoring.restore(execution_id, execution)
@@ -164,14 +177,19 @@ class Recovery:
 
 
 class _Restoring:
-    """Writes the entries of one partition's executions as they stand, in ticks of its owner."""
+    """Writes the entries of one partition's executions as they stand, in ticks of its owner.
 
-    def __init__(self, parts: ServerParts, committer: Committer, partition: int) -> None:
+    Args:
+        ticks: How many ticks it may take: before the last, the partition is still behind EVENTS for a successor.
+    """
+
+    def __init__(self, parts: ServerParts, committer: Committer, partition: int, ticks: int) -> None:
         self._executions = parts.executions
         self._plans = parts.plans
         self._store = parts.ports.store
         self._committer = committer
         self._partition = partition
+        self._ticks_left = ticks
         self._tick = PendingTick()
         self._bytes = 0
         self.restored = Restored()
@@ -189,7 +207,7 @@ class _Restoring:
             if cached is None or not self._add(cached, execution_id, entry):
                 break
             count += 1
-            if self._bytes > TICK_BYTES:
+            if self._bytes > TICK_BYTES and self._ticks_left > 1:
                 await self.flush()
         requests = [body for body in recorded.passed_over() if isinstance(body.fact, ClientRequest)]
         self._answer_passed_over(requests)
@@ -202,6 +220,7 @@ class _Restoring:
         tick.requests = [row for row in tick.requests if (row.execution_id, row.request_id) not in known]
         if tick.segments or tick.requests:
             await self._committer.write(tick, self._committer.cursors({self._partition}))
+            self._ticks_left -= 1
         for execution_id, (state, _, _) in tick.touched.items():
             if state.ended:
                 self._executions.end(execution_id)

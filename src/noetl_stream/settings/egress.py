@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
-import msgspec  # XX dataclass
+import msgspec
 
 from noetl_stream.errors import UsageError
 

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-import msgspec  # XX dataclass, field
+import msgspec
 
 from noetl_stream.errors import UsageError
 from noetl_stream.model.paths import are_segments

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
-import msgspec  # XX dataclass, field
+import msgspec
 
 from noetl_stream.errors import UsageError
 from noetl_stream.settings.children import ChildSettings

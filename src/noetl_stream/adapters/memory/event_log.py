@@ -120,17 +120,19 @@ class MemoryEventLog:
     async def publish_again(self, execution_id: str, message_id: str, body: bytes) -> int:
         return self._store_input(subjects.requeued(execution_id), execution_id, message_id, body)
 
-    def publish_decided(self, messages: Sequence[DecidedMessage]) -> Awaitable[None]:
+    def publish_decided(self, messages: Sequence[DecidedMessage]) -> Awaitable[int]:
         return self._publish_held(subjects.decided, messages)
 
-    def publish_checkpoints(self, messages: Sequence[DecidedMessage]) -> Awaitable[None]:
+    def publish_checkpoints(self, messages: Sequence[DecidedMessage]) -> Awaitable[int]:
         return self._publish_held(subjects.checkpoint, messages)
 
-    def _publish_held(self, named: Callable[[int, str], str], messages: Sequence[DecidedMessage]) -> Awaitable[None]:
-        def store() -> None:
+    def _publish_held(self, named: Callable[[int, str], str], messages: Sequence[DecidedMessage]) -> Awaitable[int]:
+        def store() -> int:
+            last = 0
             for partition, execution_id, message_id, body in messages:
                 subject = named(partition, execution_id)
-                self._store(subject, partition, execution_id, message_id, body, is_input=False)
+                last = max(last, self._store(subject, partition, execution_id, message_id, body, is_input=False))
+            return last
 
         return self._line.hold(store)
 

@@ -340,9 +340,6 @@ class MemoryStore:
         for _, row in sorted(self.tables.journals.get(execution_id, {}).items()):
             yield _columns(StoredEntry, row, name=None, cause=None)
 
-    async def entries(self, execution_id: str, first: int) -> list[StoredEntry]:
-        return [entry for entry in self._entries(execution_id) if entry.position >= first]
-
     async def grown(self, ticks: Mapping[int, int]) -> dict[str, int]:
         found: dict[str, int] = {}
         for partition, seen in ticks.items():

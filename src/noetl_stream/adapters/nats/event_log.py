@@ -8,7 +8,15 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 
 from noetl_stream.adapters.nats.connection import NatsConnection
 from noetl_stream.adapters.nats.event_reader import HEARTBEAT_S, NatsEventReader
-from noetl_stream.adapters.nats.outbox import LEADER_WAIT_S, MESSAGE_ID, RESEND_AFTER_S, HeldBatch, Outbox, publish_once
+from noetl_stream.adapters.nats.outbox import (
+    LEADER_WAIT_S,
+    MESSAGE_ID,
+    RESEND_AFTER_S,
+    HeldBatch,
+    Outbox,
+    PendingPublish,
+    publish_once,
+)
 from noetl_stream.adapters.nats.protocol import PublishAck, milliseconds
 from noetl_stream.adapters.nats.streams import stored_message, stream_api, stream_info, verify_stream
 from noetl_stream.errors import UsageError
@@ -70,14 +78,14 @@ class NatsEventLog:
             await self._connection.wait_connected(RESEND_AFTER_S)
         return await publish_once(self._outbox, subject, body, {MESSAGE_ID: message_id})
 
-    def publish_decided(self, messages: Sequence[DecidedMessage]) -> Awaitable[None]:
+    def publish_decided(self, messages: Sequence[DecidedMessage]) -> Awaitable[int]:
         return self._publish_held(subjects.decided, messages)
 
-    def publish_checkpoints(self, messages: Sequence[DecidedMessage]) -> Awaitable[None]:
+    def publish_checkpoints(self, messages: Sequence[DecidedMessage]) -> Awaitable[int]:
         return self._publish_held(subjects.checkpoint, messages)
 
-    def _publish_held(self, named: Callable[[int, str], str], messages: Sequence[DecidedMessage]) -> Awaitable[None]:
-        batch = HeldBatch(self._outbox, None)
+    def _publish_held(self, named: Callable[[int, str], str], messages: Sequence[DecidedMessage]) -> Awaitable[int]:
+        batch = _Records(self._outbox, 0)
         for partition, execution_id, message_id, body in messages:
             batch.put(named(partition, execution_id), body, message_id)
         return batch.seal()
@@ -158,3 +166,11 @@ class NatsEventLog:
     async def close(self) -> None:
         """Closes the publishing side; the connection stays."""
         await self._outbox.close()
+
+
+class _Records(HeldBatch[int]):
+    """Journal records being published; the result is the highest of their sequences."""
+
+    def acknowledged(self, sent: PendingPublish, ack: PublishAck) -> None:
+        self._result = max(self._result, ack.seq)
+        super().acknowledged(sent, ack)

@@ -135,14 +135,18 @@ async def _migrate(connection: Connection, address: str, roles: bool) -> list[st
     if rows and not all(migration.expands for migration in pending):
         await _require_no_server(connection, address)
     for migration in pending:
-        async with connection.transaction():
-            if migration is not pending[-1]:  # the last one syncs them all to disk
-                await connection.execute("set local synchronous_commit = off")
-            await connection.execute(migration.text)
-            record = statement("record_migration")
-            await connection.execute(record.text, *record.arguments(migration._asdict()))
+        # The last one syncs them all to disk.
+        unsynced = "" if migration is pending[-1] else "set local synchronous_commit = off;\n"
+        # Statements that are sent together are one transaction.
+        await connection.execute(f"{unsynced}{migration.text};\n{record_migration(migration)}")
     await give_grants(connection)
     return [migration.name for migration in pending]
+
+
+def record_migration(migration: Migration) -> str:
+    """The statement that notes it as applied."""
+    values = f"{migration.number}, '{migration.name}', '{migration.checksum}'"
+    return f"insert into noetl.migration (number, name, checksum) values ({values})"  # noqa: S608  of our own files
 
 
 async def _require_no_server(connection: Connection, address: str) -> None:

@@ -206,10 +206,6 @@ class PostgresStore(Listing):
             journals[execution_id].append(StoredEntry._make(entry))
         return journals
 
-    async def entries(self, execution_id: str, first: int) -> list[StoredEntry]:
-        rows = await self._database.fetch("journal", execution_id=execution_id, after=first - 1, limit=None)
-        return [entry for row in rows if (entry := StoredEntry._make(row)).position >= first]
-
     async def grown(self, ticks: Mapping[int, int]) -> dict[str, int]:
         rows = await self._database.fetch("grown", partition_ids=list(ticks), ticks=list(ticks.values()))
         return {row[0]: row[1] for row in rows}

@@ -12,6 +12,7 @@ from noetl_stream.ports.operations.documents import DocumentPage
 
 if TYPE_CHECKING:  # a gateway needs no store: do not wait for its libraries
     from noetl_stream.client.executions.prepare import CheckedText
+    from noetl_stream.local.background import Background
     from noetl_stream.ports.operations import Operations
     from noetl_stream.settings.environment import Settings
 
@@ -44,28 +45,33 @@ def with_session(
     work: Work[Value],
     *,
     publishes: bool = False,
-    serves: bool = False,
+    background: Background | None = None,
     checked: Sequence[CheckedText] = (),
 ) -> Value:
     """Does ``work`` on the target that the options, the environment or the contexts file select.
 
     Args:
         publishes: Whether it sends requests to executions, or follows them, which needs the streams.
-        serves: Whether it needs a server at once, which is then started together with the embedded stack.
+        background: Starts the server of a stack where none answers; one that has loaded, together with the stack.
         checked: Playbooks that were checked here already.
     """
     settings = settings_for(target.home)
     gateway = gateway_of(target, settings)
     if gateway is not None:
         return run_async(_over_http(gateway, _option(target), work))
-    return _directly(settings, work, publishes=publishes, serves=serves, checked=checked)
+    return _directly(settings, work, publishes=publishes, background=background, checked=checked)
 
 
 def _directly(
-    settings: Settings, work: Work[Value], *, publishes: bool, serves: bool, checked: Sequence[CheckedText]
+    settings: Settings,
+    work: Work[Value],
+    *,
+    publishes: bool,
+    background: Background | None,
+    checked: Sequence[CheckedText],
 ) -> Value:
     from noetl_stream.hosting import open_stack, ports_of_command
-    from noetl_stream.processes import Background
+    from noetl_stream.local.background import Background
     from noetl_stream.wiring import DirectOperations, make_client
 
     async def connected_work() -> Value:
@@ -73,7 +79,7 @@ def _directly(
 
             async def ensure_server() -> None:
                 if ports.is_connected and not await make_client(ports).alive():
-                    background.start()
+                    server.start()
 
             operations = DirectOperations(
                 ports, stack.endpoint, unanswered=ensure_server, checked=checked, audited=True
@@ -81,9 +87,8 @@ def _directly(
             place = f" --home {stack.embedded.address.home}" if stack.embedded is not None else ""
             return await work(Session(operations, principal(), ensure_server, place, keeps_ids=True))
 
-    background = Background(settings)
-    if serves:
-        background.start_with_stack()
+    server = background or Background(settings)
+    server.start_loaded()
     with open_stack(settings) as stack:
         return run_async(connected_work())
 

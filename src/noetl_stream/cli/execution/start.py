@@ -39,6 +39,7 @@ from noetl_stream.cli.playbook.source import (
     read_text,
 )
 from noetl_stream.errors import NoetlError, NotFound, PlaybookRefused, UsageError
+from noetl_stream.local.background import Background
 from noetl_stream.playbook.diagnostics import Diagnostic
 from noetl_stream.ports.operations.documents import plain
 from noetl_stream.ports.operations.executions import ExecutionDocument, RequestIds, Start
@@ -93,15 +94,17 @@ def run(
       130  interrupted
     """
     given, settings, check = file_or_address(playbook), settings_for(target.home), None
-    if isinstance(given, Path) and gateway_of(target, settings) is None:
-        check = check_file(given, settings)  # before anything is started for it
+    background = Background(settings)
+    if gateway_of(target, settings) is None:
+        background.load()
+        check = check_file(given, settings) if isinstance(given, Path) else None  # before anything is changed for it
     wanted = wanted_of(playbook)._replace(workload=workload_of(workload_file, sets, strings))
 
     async def work(session: Session) -> ExecutionDocument | ExitCode:
         return await run_in(session, wanted, playbook, timeout_s=timeout_s, output=output)
 
     checked = () if check is None else (check.playbook,)
-    ended = with_session(target, work, publishes=True, serves=True, checked=checked)
+    ended = with_session(target, work, publishes=True, background=background, checked=checked)
     if check is not None:
         check.remember()
     if isinstance(ended, ExitCode):

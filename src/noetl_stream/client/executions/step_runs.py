@@ -10,7 +10,7 @@ from heapq import nsmallest
 from operator import attrgetter
 from typing import Any, Final
 
-import msgspec  # XX dataclass, field
+import msgspec
 
 from noetl_stream.client.paging import page_of
 from noetl_stream.lru import LruCache

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 
-import msgspec  # XX dataclass
+import msgspec
 
 from noetl_stream.client.executions.follow import Follower
 from noetl_stream.concurrency import first_done

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from itertools import islice
 from typing import Any, Final
 
-import msgspec  # XX dataclass
+import msgspec
 
 from noetl_stream.client.feed.sources import FeedPage, FeedSource, Place, Places
 from noetl_stream.concurrency import result_until

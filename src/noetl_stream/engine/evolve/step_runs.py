@@ -195,7 +195,10 @@ def classify(state: Execution | None, recorded: RecordedFact) -> Classification:
 
 def bind(assignment: Assignment, recorded: RecordedFact) -> Assignment:
     """The assignment after taking this event of ``recorded.run`` (classified as ``next``)."""
-    return replace(assignment, run=recorded.run, next_number=recorded.number + recorded.fact.width)
+    run, next_number = recorded.run, recorded.number + recorded.fact.width
+    if run is None or (assignment.run is not None and assignment.run.issue == run.issue):
+        return replace(assignment, run=run, next_number=next_number)
+    return replace(assignment, run=run, next_number=next_number, taken=assignment.taken + 1)
 
 
 RULES: Final[Rules] = {

@@ -23,7 +23,7 @@ def suspend(state: Execution, assignment: Assignment, fact: events.StepSuspended
         return drop_assignment(state, assignment)
     command_id = assignment.command_id
     waits = {path_key(wait.path): _noted(wait, assignment, state.at_ms) for wait in fact.waits}
-    suspended = replace(assignment, waits=waits, answers={}, paused=fact.paused, run=None, next_number=0)
+    suspended = replace(assignment, waits=waits, answers={}, paused=fact.paused, run=None, next_number=0, taken=0)
     state = replace(
         state,
         assignments=without(state.assignments, command_id),

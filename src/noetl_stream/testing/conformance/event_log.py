@@ -134,8 +134,14 @@ class EventLogConformance:
         assert await event_log.next_decided(3, 0) is None
 
     async def test_publishing_no_records_ends_at_once(self, event_log: EventLog) -> None:
-        await asyncio.wait_for(event_log.publish_decided([]), TIMEOUT_S)
+        assert await asyncio.wait_for(event_log.publish_decided([]), TIMEOUT_S) == 0
         assert await event_log.last_sequence() == 0
+
+    async def test_who_publishes_records_learns_up_to_where_they_are_stored(self, event_log: EventLog) -> None:
+        first, second = decided("run-1", "0.1.1.a.0"), decided("run-2", "0.1.1.a.1")
+        assert await event_log.publish_decided([first, second]) == 2
+        await event_log.publish_request("run-1", "request-1", b"{}")
+        assert await event_log.publish_decided([first]) == 1, "it was stored before"
 
     async def test_a_journal_record_is_published_live(self, event_log: EventLog, bus: Bus) -> None:
         heard = RecordingHandler()

@@ -92,7 +92,11 @@ class FeedConformance:
         assert await store.grown({0: 0}) == {"a": 1, "b": 1}
         assert await store.grown({0: 1, 1: 0}) == {"a": 3, "b": 1}
         assert await store.grown({0: 2}) == await store.grown({}) == {}
-        assert [entry.position for entry in await store.entries("a", 2)] == [2, 3]
+        journals = await store.journals({"a": 1, "b": 0})
+        assert {id: [entry.position for entry in entries] for id, entries in journals.items()} == {
+            "a": [2, 3],
+            "b": [1],
+        }
 
     async def test_the_last_tick_before_a_time_is_known_also_where_the_feed_is_trimmed(
         self, feed: FeedStore, store: Store

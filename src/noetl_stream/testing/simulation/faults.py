@@ -47,6 +47,9 @@ SERVED_BY_LOG: Final = ("log.", "queue.")
 
 LATENCIES_S = (0.0, 0.0, 0.0, 0.001, 0.003, 0.02)
 READING_S = (0.0, 0.0, 0.001, 0.02, 0.4)
+READS: Final = ("log.next_batch.done", "queue.present")
+"""Calls that take as long as a read: they return many messages."""
+
 LATEST_S = 6.0
 """How late records and commands are at most."""
 
@@ -128,7 +131,7 @@ class FaultPlan(FaultInjector):
         self._scheduled.clear()
 
     async def inject(self, host: SimulatedHost, point: str) -> None:
-        latency_s = self.random.choice(READING_S if point == "log.next_batch.done" else LATENCIES_S)
+        latency_s = self.random.choice(READING_S if point in READS else LATENCIES_S)
         if latency_s:
             await self.world.clock.sleep(latency_s)
         if self.is_fair:

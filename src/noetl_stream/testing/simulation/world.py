@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Coroutine, Iterator
+from collections.abc import Coroutine, Iterator, Sequence
 from typing import Any
 
 from noetl_stream.adapters.memory.broker import MemoryBroker
@@ -34,8 +34,9 @@ from noetl_stream.testing.simulation.work import REGISTERED, Effect, WorkTool
 from noetl_stream.tools.contract import Tool
 from noetl_stream.tools.pipeline import NoopTool
 
-ENDS_OF_STEPS = (events.StepDone, events.StepFailed, events.LoopDone, events.LoopPagedOut, events.StepSuspended)
-ENDS_OF_ITERATIONS = (events.LoopIterationDone, events.LoopIterationFailed)
+ENDS = (events.StepDone, events.StepFailed, events.StepSuspended)
+ENDS_OF_LOOPS = (events.LoopDone, events.LoopPagedOut)
+ENDS_OF_ITERATIONS = (events.LoopIterationDone, events.LoopIterationFailed, events.LoopPagedOut)
 KINDS = {"work": WorkTool.spec, "noop": NoopTool.spec}
 SLOTS = 3
 STOLEN_S = 1.0
@@ -160,13 +161,8 @@ class SimulatedWorld:
     def under_way(self) -> set[str]:
         """The commands in the queue whose end is not in the log."""
         queued = self.broker.command_queue.queued
-        iterations = {key for key, body in queued.items() if codec.decode_command(body).path}
         last = {report.command_id: _last_fact(report) for report in self.reports()}
-        return {
-            key
-            for key in queued
-            if not isinstance(last.get(key), ENDS_OF_STEPS + (ENDS_OF_ITERATIONS if key in iterations else ()))
-        }
+        return {key for key, body in queued.items() if not _is_end(last.get(key), codec.decode_command(body).path)}
 
     def thaw(self, host: SimulatedHost) -> None:
         """Thaws a host, which now runs what it received while frozen."""
@@ -246,6 +242,13 @@ class SimulatedWorld:
         for host in servers:
             host.kill()
         return len(servers)
+
+
+def _is_end(fact: Fact | None, path: Sequence[int]) -> bool:
+    """Whether a command ends with this fact: one of its inner loops, or of their iterations, may end before."""
+    if isinstance(fact, ENDS_OF_ITERATIONS if path else ENDS_OF_LOOPS):
+        return tuple(fact.path) == tuple(path)
+    return isinstance(fact, ENDS)
 
 
 def _last_fact(report: Report) -> Fact:

@@ -1,1 +1,0 @@
-insert into noetl.migration (number, name, checksum) values (:number, :name, :checksum)
