@@ -25,6 +25,7 @@ from noetl_stream.settings.environment import Settings
 
 if TYPE_CHECKING:
     from noetl_stream.adapters.nats.connection import NatsConnection
+    from noetl_stream.gateway.gateway import Gateway
     from noetl_stream.server.server import Server
     from noetl_stream.telemetry.measures import Measured, Role
 
@@ -186,7 +187,7 @@ def on_termination(act: Callable[[], object]) -> None:
 
 
 def say_start(role: str, settings: Settings, endpoint: Endpoint, **more: object) -> None:
-    """Logs what runs here, and with which settings."""
+    """Logs what runs here, and with which settings; once it does, so that a user's mistake is one line alone."""
     from noetl_stream.adapters.nats.connection import redacted  # roles alone need it
 
     about = {
@@ -208,8 +209,8 @@ async def run_server(server: Server, nats: NatsConnection, ending: asyncio.Event
     on_termination(ending.set)
     nats.on_ended(ending.set)
     running = asyncio.create_task(server.run())
-    await first_done([running], ending.wait())
-    log.info("server stops", extra={"partitions": len(server.ownership)})
+    if not await first_done([running], ending.wait()):
+        log.info("server stops", extra={"partitions": len(server.ownership)})
     await end_server(server, running)
     _check_open(nats)
     log.info("server stopped")
@@ -232,8 +233,11 @@ async def end_server(server: Server, running: asyncio.Task[None]) -> None:
     return await end_tasks([running])
 
 
-async def run_worker(hosted: wiring.HostedWorker, nats: NatsConnection) -> None:
+async def run_worker(hosted: wiring.HostedWorker, nats: NatsConnection, opened: Callable[[], object]) -> None:
     """Runs a worker until a signal, or the end of its connection; then it drains.
+
+    Args:
+        opened: Called when it takes commands.
 
     Raises:
         NoetlError: The error that ended it.
@@ -241,9 +245,13 @@ async def run_worker(hosted: wiring.HostedWorker, nats: NatsConnection) -> None:
     ending = asyncio.Event()
     on_termination(ending.set)
     nats.on_ended(ending.set)
-    running = asyncio.create_task(hosted.worker.run())
-    await first_done([running], ending.wait())
-    log.info("worker drains", extra={"running": hosted.worker.running})
+    running, ended = asyncio.create_task(hosted.worker.run()), asyncio.create_task(ending.wait())
+    if not await first_done([running, ended], hosted.worker.opened.wait()):
+        opened()
+    await asyncio.wait([running, ended], return_when=asyncio.FIRST_COMPLETED)
+    ended.cancel()
+    if not running.done():
+        log.info("worker drains", extra={"running": hosted.worker.running})
     hosted.worker.drain()
     await asyncio.wait([running])
     await hosted.close()
@@ -258,14 +266,14 @@ def _check_open(nats: NatsConnection) -> None:
         raise nats.unreachable("the connection was closed")
 
 
-class Attach(Protocol):
+class AttachRole(Protocol):
     """Lets probes and scrapes ask a role that runs, and those of its parts that measure something."""
 
     def __call__(self, role: Role, *parts: Measured) -> None: ...
 
 
 @asynccontextmanager
-async def status_of(settings: Settings, role: str) -> AsyncIterator[Attach]:
+async def status_of(settings: Settings, role: str) -> AsyncIterator[AttachRole]:
     """Answers at the status address, if there is one: the role is not ready until it is attached.
 
     Raises:
@@ -283,7 +291,6 @@ async def status_of(settings: Settings, role: str) -> AsyncIterator[Attach]:
 async def host_server(stack: StackAccess) -> None:
     """Connects, runs a server until a signal, and closes."""
     endpoint = stack.endpoint_of(SERVER)
-    say_start(SERVER, stack.settings, endpoint, max_state_bytes=endpoint.max_state_bytes)
     async with (
         status_of(stack.settings, SERVER) as attach,
         connected_to(stack, "noetl-server", SERVER, nats_wait_s=wiring.ROLE_WAIT_S) as connected,
@@ -291,19 +298,20 @@ async def host_server(stack: StackAccess) -> None:
         await warn_of_excess_rights(connected, SERVER)
         server = wiring.make_server(connected, endpoint)
         attach(wiring.server_status(server, connected), connected.opened)
+        say_start(SERVER, stack.settings, endpoint, max_state_bytes=endpoint.max_state_bytes)
         await run_server(server, connected.nats, asyncio.Event())
 
 
 async def host_worker(stack: StackAccess, pool: str, slots: int) -> None:
     """Connects to NATS, runs a worker until a signal, and closes."""
-    endpoint, isolation = stack.endpoint_of(worker_identity(pool)), stack.settings.isolation
-    say_start(WORKER, stack.settings, endpoint, pool=pool, slots=slots, isolation=isolation)
-    async with status_of(stack.settings, WORKER) as attach:
+    endpoint, settings = stack.endpoint_of(worker_identity(pool)), stack.settings
+    about = {"pool": pool, "slots": slots, "isolation": settings.isolation}
+    async with status_of(settings, WORKER) as attach:
         ports = await wiring.connect_to_nats(endpoint, name="noetl-worker", nats_wait_s=wiring.ROLE_WAIT_S)
         try:
             hosted = wiring.make_worker(ports, endpoint, pool=pool, slots=slots)
             attach(wiring.worker_status(hosted.worker, ports), ports)
-            await run_worker(hosted, ports.nats)
+            await run_worker(hosted, ports.nats, lambda: say_start(WORKER, settings, endpoint, **about))
         finally:
             await ports.close()
 
@@ -338,7 +346,6 @@ async def host_gateway(
         echo: Shows the link with which a browser signs in, if the stack is embedded.
     """
     host, port = listening_on
-    say_start(GATEWAY, settings, stack.endpoint)
     async with (
         status_of(settings, GATEWAY) as attach,
         connected_to(stack, "noetl-gateway", nats_wait_s=wiring.ROLE_WAIT_S) as connected,
@@ -347,7 +354,7 @@ async def host_gateway(
         token = await local_token(stack, connected)
         async with wiring.open_gateway(connected, stack.endpoint, settings, host) as gateway:
             attach(gateway.status, connected.opened)
-            on_termination(gateway.stop)
+            on_termination(lambda: _stop(gateway))
             connected.nats.on_ended(gateway.stop)
             listening: asyncio.Future[str] = asyncio.get_running_loop().create_future()
             inviting = asyncio.create_task(_invite(stack, connected, listening, token, echo))
@@ -357,6 +364,11 @@ async def host_gateway(
                 await end_tasks([inviting])
         _check_open(connected.nats)
         log.info("gateway stopped")
+
+
+def _stop(gateway: Gateway) -> None:
+    log.info("gateway stops", extra={"requests": gateway.pressure.requests.under_way})
+    gateway.stop()
 
 
 async def local_token(stack: StackAccess, connected: wiring.Connected) -> str | None:
@@ -375,8 +387,9 @@ async def _invite(
     token: str | None,
     echo: Callable[[str], object],
 ) -> None:
-    """Lets commands find the gateway, and shows the link for browsers; until it is cancelled."""
+    """Says that it listens, lets commands find it, and shows the link for browsers; until it is cancelled."""
     url = await listening
+    say_start(GATEWAY, stack.settings, stack.endpoint)
     if stack.embedded is None or token is None:
         return
     from noetl_stream.adapters.gateway.sign_in import sign_in_link  # only gateways need an HTTP client

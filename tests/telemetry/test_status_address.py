@@ -11,16 +11,19 @@ import sys
 from collections.abc import AsyncIterator, Sequence
 
 import pytest
-from aiohttp import ClientError, ClientSession
+from aiohttp import ClientConnectorError, ClientSession
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics
 from prometheus_client.parser import text_string_to_metric_families as prometheus
 
+from noetl_stream.concurrency import end_tasks
 from noetl_stream.errors import UsageError
+from noetl_stream.hosting import StackAccess, host_worker
 from noetl_stream.local.processes import choose_port
+from noetl_stream.settings.environment import Settings
 from noetl_stream.settings.status import StatusAddress, read_status_address
 from noetl_stream.telemetry import status
 from noetl_stream.telemetry.measures import Durations, Metric, Reading
-from noetl_stream.telemetry.status import Status, open_status
+from noetl_stream.telemetry.status import StatusAnswers, open_status
 
 TASKS = Metric("histogram", "noetl_test_task_duration_seconds", "Tasks.", ("kind",))
 DONE = Metric("counter", "noetl_test_done", "Done.")
@@ -48,22 +51,13 @@ class Puppet:
 
 
 @contextlib.asynccontextmanager
-async def opened() -> AsyncIterator[tuple[Status, ClientSession, int]]:
+async def opened() -> AsyncIterator[tuple[StatusAnswers, ClientSession, int]]:
     port = choose_port()
     async with (
         open_status("127.0.0.1", port, "worker") as answering,
         ClientSession(f"http://127.0.0.1:{port}") as client,
     ):
         yield answering, client, port
-
-
-async def until_answered(client: ClientSession) -> int:
-    """The status of /livez, once there is room for another connection."""
-    async with asyncio.timeout(20):
-        while True:
-            with contextlib.suppress(ClientError):
-                async with client.get("/livez") as alive:
-                    return alive.status
 
 
 async def test_a_role_that_starts_lives_and_is_not_ready_and_says_why() -> None:
@@ -75,6 +69,24 @@ async def test_a_role_that_starts_lives_and_is_not_ready_and_says_why() -> None:
             assert (await ready.json())["missing"] == ["the worker is starting: it is not connected yet"]
         async with client.get("/metrics") as measured:
             assert 'noetl_build_info{role="worker",version="' in await measured.text()
+
+
+async def test_a_process_answers_before_it_is_connected() -> None:
+    address = StatusAddress("127.0.0.1", choose_port())
+    settings = Settings(nats_url=f"nats://127.0.0.1:{choose_port()}", status_address=address)
+    hosting = asyncio.create_task(host_worker(StackAccess(settings, None), "default", 1))
+    async with ClientSession(f"http://127.0.0.1:{address.port}") as client:
+        assert await answered(client, "/readyz") == 503
+        assert await answered(client, "/livez") == 200
+    await end_tasks([hosting])
+
+
+async def answered(client: ClientSession, path: str) -> int:
+    """The status of the answer, once somebody listens."""
+    while True:
+        with contextlib.suppress(ClientConnectorError):
+            async with client.get(path) as answer:
+                return answer.status
 
 
 async def test_a_role_that_runs_is_asked_each_time() -> None:
@@ -158,15 +170,17 @@ async def test_a_connection_serves_one_request_and_ends_in_any_case(monkeypatch:
             assert await silent.read() == b""
 
 
-async def test_there_are_so_many_connections_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_oldest_of_too_many_connections_gives_way_to_a_probe(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(status, "MAX_CONNECTIONS", 2)
     async with opened() as (_, client, port):
-        kept = [await asyncio.open_connection("127.0.0.1", port) for _ in range(2)]
-        refused, _ = await asyncio.open_connection("127.0.0.1", port)
+        oldest, _ = await asyncio.open_connection("127.0.0.1", port)
+        kept, writer = await asyncio.open_connection("127.0.0.1", port)
+        async with client.get("/livez") as alive:
+            assert alive.status == 200
         with contextlib.suppress(ConnectionResetError):
-            assert await refused.read() == b""
-        kept[0][1].close()
-        assert await until_answered(client) == 200
+            assert await oldest.read() == b""
+        writer.write(b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert b"200 OK" in await kept.read()
 
 
 async def test_an_address_in_use_is_refused_by_name() -> None:

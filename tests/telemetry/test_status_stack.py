@@ -50,7 +50,6 @@ class Watched:
 
     process: subprocess.Popen[str]
     lines: SimpleQueue[str] = field(default_factory=SimpleQueue)
-    records: list[dict[str, Any]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         Thread(target=self._read, daemon=True).start()
@@ -66,7 +65,6 @@ class Watched:
         """The next record with such a message."""
         while True:
             record: dict[str, Any] = json.loads(self.lines.get(timeout=PATIENCE_S))
-            self.records.append(record)
             if message in record["message"]:
                 return record
 
@@ -118,10 +116,10 @@ async def test_each_role_lives_and_becomes_ready(roles: dict[str, Watched]) -> N
         await role.is_ready()
         assert role.get("/livez") == (200, '{"status": "alive", "reasons": []}\n')
         assert [key for key in role.metrics() if key.startswith(f"noetl_build_info {name} ")]
-        start = role.records[0]
-        assert (start["message"], start["level"]) == (f"{name} starts", "info")
+        start = role.until(f"{name} starts")
+        assert start["level"] == "info"
         assert re.fullmatch(r"nats://127\.0\.0\.1:\d+", start["nats"])
-    assert roles["worker"].records[0]["pool"] == POOL
+        assert start.get("pool") == (POOL if name == "worker" else None)
     assert "took over" in roles["server"].until("took over")["message"]
 
 

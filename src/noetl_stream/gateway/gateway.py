@@ -93,8 +93,6 @@ class Gateway:
 
     def stop(self) -> None:
         """Begins an orderly stop: no new requests, waits end early."""
-        if not self._ending.is_set():
-            log.info("gateway stops", extra={"requests": self.pressure.requests.under_way})
         self._ending.set()
         self.connections.end()
 

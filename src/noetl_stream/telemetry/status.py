@@ -1,7 +1,7 @@
 """The status address of a role: ``/livez``, ``/readyz`` and ``/metrics``, for probes and Prometheus.
 
-Law: it answers as long as the role's loop turns. A connection serves one request, is closed after
-:data:`LONGEST_S` in any case, and there are :data:`MAX_CONNECTIONS` at most.
+Law: it answers as long as the role's loop turns. A connection serves one request and is closed after :data:`LONGEST_S`
+in any case. There are :data:`MAX_CONNECTIONS` at most: the oldest gives way to a new one, so that probes get through.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ MAX_HEADERS: Final = 64
 BACKLOG: Final = 32
 
 
-class Starting:
+class _Starting:
     """A role that does not run yet."""
 
     def __init__(self, role: str) -> None:
@@ -52,12 +52,12 @@ class Starting:
         return ()
 
 
-class Status:
-    """What is answered for a role: :class:`Starting` until :meth:`attach`."""
+class StatusAnswers:
+    """What is answered for a role: not ready until :meth:`attach`."""
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._role: Role = Starting(name)
+        self._role: Role = _Starting(name)
         self._parts: Sequence[Measured] = ()
         self._scrapes: SharedLoads[str, Sequence[Reading]] = SharedLoads()
 
@@ -87,7 +87,7 @@ class Status:
 
 
 @asynccontextmanager
-async def open_status(host: str, port: int, role: str) -> AsyncIterator[Status]:
+async def open_status(host: str, port: int, role: str) -> AsyncIterator[StatusAnswers]:
     """Answers at this address until the end of the block.
 
     Args:
@@ -97,9 +97,9 @@ async def open_status(host: str, port: int, role: str) -> AsyncIterator[Status]:
     Raises:
         UsageError: it cannot listen there.
     """
-    status = Status(role)
+    status = StatusAnswers(role)
     manager = web.Server(status.answer)
-    connections: set[StatusConnection] = set()
+    connections: dict[StatusConnection, None] = {}
     loop = asyncio.get_running_loop()
     try:
         server = await loop.create_server(lambda: StatusConnection(manager, connections), host, port, backlog=BACKLOG)
@@ -120,12 +120,12 @@ class StatusConnection(web.RequestHandler):
     """A connection for one request.
 
     Args:
-        connections: Those that are open.
+        connections: Those that are open, the oldest first.
     """
 
     __slots__ = ("_connections", "_end")
 
-    def __init__(self, manager: web.Server, connections: set[StatusConnection]) -> None:
+    def __init__(self, manager: web.Server, connections: dict[StatusConnection, None]) -> None:
         super().__init__(
             manager,
             loop=asyncio.get_running_loop(),
@@ -143,13 +143,18 @@ class StatusConnection(web.RequestHandler):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
         if len(self._connections) >= MAX_CONNECTIONS:
-            cast(asyncio.Transport, transport).abort()
-            return
-        self._connections.add(self)
-        self._end = asyncio.get_running_loop().call_later(LONGEST_S, cast(asyncio.Transport, transport).abort)
+            next(iter(self._connections)).end()
+        self._connections[self] = None
+        self._end = asyncio.get_running_loop().call_later(LONGEST_S, self.end)
+
+    def end(self) -> None:
+        """Closes it at once."""
+        self._connections.pop(self, None)
+        if self.transport is not None:
+            self.transport.abort()
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        self._connections.discard(self)
+        self._connections.pop(self, None)
         if self._end is not None:
             self._end.cancel()
         super().connection_lost(exc)

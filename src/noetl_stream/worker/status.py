@@ -45,7 +45,7 @@ class WorkerStatus:
         worker = self._worker
         if worker.is_draining:
             yield "it drains: it finishes what it runs, and takes no more"
-        elif not worker.is_open:
+        elif not worker.opened.is_set():
             yield f"it is starting: no server has made the queue of pool {worker.pool!r} yet, or NATS does not answer"
         elif not self._is_connected():
             yield "it has lost the connection to NATS"

@@ -52,6 +52,9 @@ class Worker:
         keychain_folders: Where entries of kind ``file`` may be read.
         grace_s: How long running commands may take to finish after :meth:`drain`; the rest is returned.
         ack_wait_s: How long a lease of the queue lasts. It is renewed three times within that.
+
+    Attributes:
+        opened: Set when it takes commands.
     """
 
     def __init__(
@@ -97,6 +100,7 @@ class Worker:
             keychain=self.keychain,
         )
         self._loop = asyncio.get_running_loop()
+        self.opened = asyncio.Event()
         self._draining = asyncio.Event()
         self._runs: dict[asyncio.Task[None], CommandRun] = {}
         self._cancellations = Cancellations(self._runs.values())
@@ -129,11 +133,6 @@ class Worker:
     @property
     def counts(self) -> WorkerCounts:
         return self._dependencies.counts
-
-    @property
-    def is_open(self) -> bool:
-        """Whether it takes commands, or has."""
-        return self._puller is not None
 
     @property
     def is_draining(self) -> bool:
@@ -215,6 +214,7 @@ class Worker:
         self._puller = Puller(self._source, self.slots, self._channel, self._start)
         self._channel.on_recovered = self._puller.top_up
         await self._listen(f"{subjects.ASK_WORKERS}.{pool}", self._answer_presence)
+        self.opened.set()
         return self._source, self._puller
 
     async def _open_source(self) -> CommandSource:
