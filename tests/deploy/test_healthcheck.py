@@ -10,15 +10,22 @@ from pathlib import Path
 import pytest
 
 from noetl_stream.local.processes import choose_port
-from noetl_stream.telemetry.status import Starting, open_status
+from noetl_stream.telemetry.measures import Reading
+from noetl_stream.telemetry.status import open_status
 
 SCRIPT = Path(__file__).resolve().parents[2] / "deploy" / "healthcheck.py"
 
 
-class Ready(Starting):
+class Ready:
     """A role that lacks nothing."""
 
+    def dead(self) -> Sequence[str]:
+        return ()
+
     async def missing(self) -> Sequence[str]:
+        return ()
+
+    async def readings(self) -> Sequence[Reading]:
         return ()
 
 
@@ -40,7 +47,7 @@ async def test_a_role_is_healthy_once_it_is_ready(host: str) -> None:
     async with open_status(host, port, "server") as status:
         code, printed = await checked(f"{host}:{port}")
         assert (code, "the server is starting" in printed) == (1, True)
-        status.attach(Ready("server"))
+        status.attach(Ready())
         code, printed = await checked(f"{host}:{port}")
         assert (code, '"ready":true' in printed.replace(" ", "")) == (0, True)
 
