@@ -2,8 +2,9 @@
 
     python benchmarks/image_start.py IMAGE [rounds]
 
-Needs a container engine and the image (docs/how-to/run-in-containers.md). There is no NATS: what is measured is the
-start of the process. On a busy machine it flatters the container, whose processes have a share of the CPU of their own.
+Needs a container engine and the image (docs/how-to/run-in-containers.md); the process has the same packages, and should
+have the same interpreter. There is no NATS: what is measured is the start. On a busy machine it flatters the container,
+whose processes have a share of the CPU of their own.
 """
 
 from __future__ import annotations
@@ -11,10 +12,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
 import time
 import uuid
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from statistics import median
 from typing import Final
 from urllib.request import urlopen
@@ -42,11 +45,12 @@ def until_alive(port: int) -> None:
     raise SystemExit("the server does not answer")
 
 
-def bare() -> float:
+def bare(packages: Path) -> float:
     given, port = settings()
     began = time.perf_counter()
     command = [sys.executable, "-m", "noetl_stream.cli.main", "server"]
-    with subprocess.Popen(command, env={**os.environ, **given}, stderr=subprocess.DEVNULL) as process:
+    environment = {**os.environ, **given, "PYTHONPATH": str(packages)}
+    with subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL) as process:
         until_alive(port)
         took = time.perf_counter() - began
         process.kill()
@@ -65,6 +69,20 @@ def contained(image: str) -> float:
     return took
 
 
+@contextmanager
+def packages_of(image: str) -> Iterator[Path]:
+    """A copy of what the image has installed."""
+    name = f"noetl-{uuid.uuid4().hex[:8]}"
+    run(["docker", "create", "--name", name, image])
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            run(["docker", "cp", "--quiet", f"{name}:/opt/noetl-stream/lib", folder])
+            (packages,) = Path(folder).glob("lib/python*/site-packages")
+            yield packages
+    finally:
+        run(["docker", "rm", name])
+
+
 def variables(given: Mapping[str, str]) -> list[str]:
     return [word for name, value in given.items() for word in ("--env", f"{name}={value}")]
 
@@ -74,8 +92,10 @@ def run(command: list[str]) -> None:
 
 
 def main(image: str, rounds: int = ROUNDS) -> None:
-    contained(image)  # the first start reads the image from disk
-    taken = [(bare(), contained(image)) for _ in range(rounds)]
+    with packages_of(image) as packages:
+        bare(packages)  # the first starts read from disk
+        contained(image)
+        taken = [(bare(packages), contained(image)) for _ in range(rounds)]
     for name, chosen in (("median", median), ("best", min)):
         alone, inside = (chosen(times) for times in zip(*taken, strict=True))
         print(f"{name} of {rounds} in turns: process {alone:.2f} s, container {inside:.2f} s: {inside / alone:.2f} x")
