@@ -5,6 +5,9 @@
 OLD and NEW are checkouts with an environment in ``.venv``. Each pair runs ``noetl-stream bench`` once in each; their
 order alternates, so that a drift of the machine's speed affects both alike. Prints the medians, and of the ratio
 NEW / OLD the median and the range without the lowest and highest pair.
+
+While others load the machine, run it before them (Linux, as root): ``chrt -r 1 python benchmarks/compare.py ...``. Then
+four pairs show what ten do on a quiet one; others wait some 15 seconds.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ import logging
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 from nats_proxy import LossyProxy
 
 from measured import samples_of
@@ -233,7 +234,7 @@ async def test_a_message_id_cannot_smuggle_commands_in(connection: NatsConnectio
 async def test_subjects_hold_partition_and_execution(connection: NatsConnection) -> None:
     log = await NatsEventLog.open(connection, SystemClock())
     await log.publish_request("run-1", "request-1", b"{}")
-    await log.publish_decided([decided("run-1", "0.1.1.a.0")._replace(partition=31)])
+    await log.publish_decided([replace(decided("run-1", "0.1.1.a.0"), partition=31)])
     assert await stored_subjects(connection) == {
         f"noetl.events.{partition_of('run-1')}.run-1.requested": 1,
         "noetl.events.31.run-1.decided": 1,

@@ -151,7 +151,7 @@ def test_a_journal_that_holds_all_items_replays_to_the_same_state() -> None:
     state: Execution | None = None
     for recorded, _ in scenario.journal:
         for fact in as_before(recorded.fact):
-            state = evolve(state, recorded._replace(fact=fact), scenario.execution_id)
+            state = evolve(state, replace(recorded, fact=fact), scenario.execution_id)
     assert state is not None
     assert state.runs == scenario.execution.runs and state.assignments == scenario.execution.assignments
 

@@ -138,10 +138,10 @@ def test_a_stale_fact_returns_the_same_value(make: Callable[[], Scenario]) -> No
         if run is None:
             continue
         stale = [
-            recorded._replace(run=run._replace(nonce="another")),
-            recorded._replace(run=run._replace(issue=run.issue + 1), number=9),
-            recorded._replace(number=recorded.number + 2),
-            recorded._replace(run=RunId("another", run.issue, run.num_delivered, run.nonce)),
+            replace(recorded, run=run._replace(nonce="another")),
+            replace(recorded, run=run._replace(issue=run.issue + 1), number=9),
+            replace(recorded, number=recorded.number + 2),
+            replace(recorded, run=RunId("another", run.issue, run.num_delivered, run.nonce)),
         ]
         if state is not None and run.command_id in state.assignments:
             for one in stale:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from engine_scenarios import limits, started
+from msgspec.structs import replace
 
 from noetl_stream.engine.evolve.step_runs import classify
 from noetl_stream.engine.state import RecordedFact
@@ -269,7 +270,7 @@ def test_a_segment_is_a_command_of_its_own_and_older_reports_are_unknown() -> No
     assert resumed.suspended == first.command_id != resumed.command_id
     old = scenario.inputs[1]
     assert old.run is not None and old.run.command_id == first.command_id
-    for late in (old._replace(number=9), RecordedFact(StepDone(first.step_run_id), old.run, 5)):
+    for late in (replace(old, number=9), RecordedFact(StepDone(first.step_run_id), old.run, 5)):
         assert classify(scenario.state, late) == "unknown"
         assert not scenario.feed(late).taken
 

@@ -24,7 +24,7 @@ from nats.aio.client import Client
 from noetl_stream.errors import LocalStackError, UsageError
 from noetl_stream.local import EmbeddedStack
 from noetl_stream.local.home import FileLock, prepare_home
-from noetl_stream.local.nats_server import NatsServer
+from noetl_stream.local.nats_server import NatsServer, go_variables
 from noetl_stream.local.postgres_server import PostgresServer
 from noetl_stream.local.processes import is_alive, wait_until_ended
 from noetl_stream.local.secrets import load_or_create_secrets
@@ -414,9 +414,15 @@ def test_a_pid_file_whose_pid_is_another_process_by_now_does_not_stop_postgres(o
 
 def test_servers_are_detached_from_the_terminal_and_environment_of_their_starter(home: Path) -> None:
     with EmbeddedStack.join(home) as stack:
-        for pid in stack.pids().values():
+        for name, pid in stack.pids().items():
             assert os.getsid(pid) == pid
-            assert psutil.Process(pid).environ() == {"LC_ALL": "C", "TZ": "UTC"}
+            own = go_variables(os.cpu_count() or 1) if name == "nats" else {}
+            assert psutil.Process(pid).environ() == {"LC_ALL": "C", "TZ": "UTC", **own}
+
+
+@pytest.mark.parametrize(("cores", "variables"), [(1, {"GOMAXPROCS": "1"}), (2, {"GOMAXPROCS": "1"}), (3, {})])
+def test_nats_uses_one_core_of_a_machine_that_has_at_most_two(cores: int, variables: dict[str, str]) -> None:
+    assert go_variables(cores) == variables
 
 
 def test_only_the_owner_can_read_files_in_a_home(home: Path) -> None:

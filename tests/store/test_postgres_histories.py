@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import asyncpg
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from noetl_stream.adapters.postgres.migrate import known_migrations, migrate
 from noetl_stream.adapters.postgres.statements import statement
@@ -134,7 +135,7 @@ async def test_the_same_inputs_lead_to_the_same_decisions(histories: list[Histor
                 assert includes(codec.encode(decided.popleft()), event.data), where
                 continue
             assert not decided, f"{where}: {decided[0]} was not decided before it"
-            advanced = advance(plan, state, fact._replace(step_run_id=event.step_run_id), row.execution_id)
+            advanced = advance(plan, state, replace(fact, step_run_id=event.step_run_id), row.execution_id)
             state, decided = advanced.state, deque(_parts(row.execution_id, advanced.journal))
         assert not decided, f"{row.path}: {decided[0]} was not decided"
 

@@ -13,6 +13,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
+import msgspec
+
 from noetl_stream.engine.choices import EvaluationNeeded
 from noetl_stream.engine.decide import Rules, executions, routing, suspensions, tokens
 from noetl_stream.engine.decide.executions import is_redundant, refuse, rejection_of, while_unloaded
@@ -36,7 +38,7 @@ _BEGINS_TO_WAIT: Final = (events.TokenHeld, events.NextResting)
 """While one is pending, what was tried does not include it: its guards were evaluated before the last facts."""
 
 
-class Advanced(NamedTuple):
+class Advanced(msgspec.Struct, frozen=True, gc=False):
     """The result of one input.
 
     Attributes:

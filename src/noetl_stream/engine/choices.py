@@ -77,7 +77,7 @@ class Rendering(NamedTuple):
     label: str
 
 
-class Choice(NamedTuple):
+class Choice(msgspec.Struct, frozen=True, gc=False):
     """Options in order. ``first``: only the first that holds is chosen.
 
     ``waits``: a guard that reads a key of ``ctx`` that is not there does not hold yet (LANGUAGE §4).

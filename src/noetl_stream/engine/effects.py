@@ -6,7 +6,7 @@ The engine returns them; the server collects them in the tick and acts once it i
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -24,51 +24,51 @@ from noetl_stream.playbook.check.reads import union_of
 from noetl_stream.playbook.plan import Plan
 
 
-class IssueCommand(NamedTuple):
+class IssueCommand(msgspec.Struct, frozen=True, gc=False):
     command: StepCommand
 
 
-class WithdrawCommand(NamedTuple):
+class WithdrawCommand(msgspec.Struct, frozen=True, gc=False):
     """Remove a command no worker has started from the queue."""
 
     command_id: str
 
 
-class StopWorkers(NamedTuple):
+class StopWorkers(msgspec.Struct, frozen=True, gc=False):
     stop: Stop
 
 
-class SendMessage(NamedTuple):
+class SendMessage(msgspec.Struct, frozen=True, gc=False):
     """Send to another execution through the inbox. ``position`` is that of the decision that sends it."""
 
     position: int
     message: InboxMessage
 
 
-class SetTimer(NamedTuple):
+class SetTimer(msgspec.Struct, frozen=True, gc=False):
     """Set or move a timer."""
 
     timer_id: str
     timer: Timer
 
 
-class DropTimer(NamedTuple):
+class DropTimer(msgspec.Struct, frozen=True, gc=False):
     timer_id: str
 
 
-class AddTerms(NamedTuple):
+class AddTerms(msgspec.Struct, frozen=True, gc=False):
     """Make the execution searchable by these terms (:mod:`noetl_stream.model.search_terms`)."""
 
     terms: frozenset[str]
 
 
-class UseObject(NamedTuple):
+class UseObject(msgspec.Struct, frozen=True, gc=False):
     """Record that the journal references a result stored by another execution."""
 
     reference: Reference
 
 
-class AnswerStart(NamedTuple):
+class AnswerStart(msgspec.Struct, frozen=True, gc=False):
     """Tell the client that the execution has started, unless there are ``diagnostics``."""
 
     diagnostics: Sequence[dict[str, Any]]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import msgspec
 
@@ -21,7 +21,7 @@ EVALUATION: Final = "evaluation"
 """What an execution looks into while its templates are evaluated by another process."""
 
 
-class RecordedFact(NamedTuple):
+class RecordedFact(msgspec.Struct, frozen=True, gc=False):
     """A fact as it was recorded: with the run and number of a worker's event, else ``None``.
 
     ``at_ms`` is the fact's time (PROTOCOL §2 *Decide*). ``value`` is the value loaded for ``reference.resolved``; a

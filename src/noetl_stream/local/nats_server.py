@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 import secrets as randomness
 import signal
@@ -17,6 +18,7 @@ from noetl_stream.local.binaries import NATS_WHEEL, find_nats_server
 from noetl_stream.local.diagnosis import explain_output, read_tail
 from noetl_stream.local.home import Home, write_private
 from noetl_stream.local.processes import (
+    CLEAN_ENVIRONMENT,
     LOOPBACK,
     POLL_S,
     ProcessIdentity,
@@ -37,6 +39,10 @@ ANSWER_WAIT_S = 1.0
 GREETING_BYTES = 8192
 RELOAD_WAIT_S = 15.0
 RELOADED = "Reloaded server configuration"
+FEW_CORES: Final = 2
+"""On so few, NATS takes one and leaves the rest to servers and workers: its threads wake each other for nothing, which
+costs it a tenth of its CPU, and the others their turn (docs/explanation/performance.md §11)."""
+
 RELOADS = 2
 """At the first, nats-server 2.15 leaves the imports of a new account without effect."""
 
@@ -120,7 +126,8 @@ class NatsServer:
     def launch(self, port: int, keep_open: int) -> Running:
         command = [str(find_nats_server()), "-c", str(self._configuration), "-a", LOOPBACK, "-p", str(port)]
         command += ["-P", str(self._pid_file)]
-        return Running(pid=launch(command, self.log, keep_open, user=None), port=port)
+        variables = CLEAN_ENVIRONMENT | go_variables(os.cpu_count() or 1)
+        return Running(pid=launch(command, self.log, keep_open, variables=variables), port=port)
 
     def is_ready(self, running: Running) -> bool:
         """Whether the server greets clients, which it does only once JetStream has recovered its streams.
@@ -157,6 +164,11 @@ class NatsServer:
             accounts=nats_accounts({identity: public_nkey(seed) for identity, seed in secrets.seeds.items()}),
             store=_quoted(self._store),
         )
+
+
+def go_variables(cores: int) -> dict[str, str]:
+    """The environment of NATS on a machine with so many cores: how many of them Go uses at once, all unless set."""
+    return {"GOMAXPROCS": "1"} if cores <= FEW_CORES else {}
 
 
 def _greeting(port: int) -> dict[str, Any] | None:

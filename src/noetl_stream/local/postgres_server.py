@@ -101,7 +101,7 @@ class PostgresServer:
         # On the command line, so that editing postgresql.conf cannot expose the server to a network.
         command += ["-c", f"listen_addresses={processes.LOOPBACK}", "-c", "unix_socket_directories="]
         command += ["-c", f"cluster_name={EMBEDDED_CLUSTER}"]
-        return processes.Running(pid=processes.launch(command, self.log, keep_open, postgres_user()), port=port)
+        return processes.Running(pid=processes.launch(command, self.log, keep_open, user=postgres_user()), port=port)
 
     def is_ready(self, running: processes.Running) -> bool:
         lines = self._pid_file_lines()

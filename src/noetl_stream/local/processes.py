@@ -9,9 +9,9 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -30,7 +30,7 @@ the server's port, which would block its restart."""
 
 PORT_TRIES = 200
 
-CLEAN_ENVIRONMENT = {"LC_ALL": "C", "TZ": "UTC"}
+CLEAN_ENVIRONMENT: Final = {"LC_ALL": "C", "TZ": "UTC"}
 """Messages in English, for :mod:`diagnosis`, without the secrets in the caller's environment."""
 
 
@@ -41,23 +41,34 @@ class Running(msgspec.Struct, frozen=True):
     port: int
 
 
-def detached(keep_open: int, user: SystemUser | None) -> dict[str, Any]:
+def detached(
+    keep_open: int, user: SystemUser | None, variables: Mapping[str, str] = CLEAN_ENVIRONMENT
+) -> dict[str, Any]:
     """Arguments of :mod:`subprocess` for a process in its own session, so that our Ctrl-C does not reach it.
 
     Args:
         keep_open: A lock's descriptor that the process inherits.
         user: The system user to run as, or ``None`` for the current user.
+        variables: Its environment.
     """
     identity = {} if user is None else {"user": user.uid, "group": user.gid, "extra_groups": []}
     session = {"pass_fds": (keep_open,), "start_new_session": True, "cwd": "/", "umask": 0o077}
-    return {**session, "env": CLEAN_ENVIRONMENT, **identity}
+    return {**session, "env": variables, **identity}
 
 
-def launch(command: Sequence[str], log: Path, keep_open: int, user: SystemUser | None) -> int:
+def launch(
+    command: Sequence[str],
+    log: Path,
+    keep_open: int,
+    *,
+    user: SystemUser | None = None,
+    variables: Mapping[str, str] = CLEAN_ENVIRONMENT,
+) -> int:
     """Starts a server, :func:`detached`, and returns its pid.
 
     Args:
         log: The file to append the server's output to.
+        variables: Its environment.
 
     Raises:
         LocalStackError: The program cannot be started.
@@ -69,7 +80,7 @@ def launch(command: Sequence[str], log: Path, keep_open: int, user: SystemUser |
             stdin=subprocess.DEVNULL,
             stdout=log_descriptor,
             stderr=log_descriptor,
-            **detached(keep_open, user),
+            **detached(keep_open, user, variables),
         )
     except OSError as error:
         raise LocalStackError(f"cannot start {command[0]}: {error.strerror}") from error

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Awaitable, Collection, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
+import msgspec
 
-class QueuedCommand(NamedTuple):
+
+class QueuedCommand(msgspec.Struct, frozen=True, gc=False):
     """A command to store. Its Msg-Id is ``command_id.issue``; its subject is unique by ``command_id``."""
 
     pool: str

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Collection, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import Protocol
+
+import msgspec
 
 
-class ReportedMessage(NamedTuple):
+class ReportedMessage(msgspec.Struct, frozen=True, gc=False):
     """A stored input. ``at_ms`` is the log's own stored time; ``subject`` says who sent it
     (:func:`~noetl_stream.ports.subjects.sender_of`).
     """
@@ -19,7 +21,7 @@ class ReportedMessage(NamedTuple):
     subject: str
 
 
-class DecidedMessage(NamedTuple):
+class DecidedMessage(msgspec.Struct, frozen=True, gc=False):
     """A journal record to store. ``message_id`` is unique for its content (``partition.tick.epoch.owner.n``)."""
 
     partition: int

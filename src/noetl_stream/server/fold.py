@@ -10,6 +10,8 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from msgspec.structs import replace
+
 from noetl_stream.engine.advance import Advanced, InvalidPlan, NotTaken, advance
 from noetl_stream.engine.effects import QUARANTINED, AnswerStart, build_command
 from noetl_stream.engine.evolve.worker_facts import malformed
@@ -400,7 +402,7 @@ class Fold:
             shares_budget: Whether a fact of the same report precedes it.
         """
         at_ms = max(cached.at_ms, given.recorded.at_ms)
-        recorded = given.recorded if given.source != "server" else given.recorded._replace(at_ms=at_ms)
+        recorded = given.recorded if given.source != "server" else replace(given.recorded, at_ms=at_ms)
         position = 1 if cached.state is None else cached.state.position + 1
         spent = cached.state.budget.spent if shares_budget and cached.state is not None else 0
         before = cached.state

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Final, NamedTuple, cast
+from typing import Final, cast
 
 import msgspec
 
@@ -20,7 +20,7 @@ Part = tuple[int, RecordEntry]
 """An entry, or a part of one, with its position."""
 
 
-class Stamp(NamedTuple):
+class Stamp(msgspec.Struct, frozen=True, gc=False):
     """The tick that records are published for, and their format.
 
     ``again``: published before, or by an owner that ended before it did.

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple, TypeVar, assert_never
+from typing import Any, Final, TypeVar, assert_never
 
 import msgspec
 
@@ -67,7 +67,7 @@ NO_LABELS: Mapping[str, Any] = MappingProxyType({})
 EMPTY: Final = b"{}"
 
 
-class Input(NamedTuple):
+class Input(msgspec.Struct, frozen=True, gc=False):
     """One fact on its way into the journal.
 
     Attributes:
@@ -98,8 +98,7 @@ class Input(NamedTuple):
         return cls(recorded, "server", codec.encode(recorded.fact))
 
 
-@dataclass(slots=True)
-class PendingEntry:
+class PendingEntry(msgspec.Struct, gc=False):
     """An entry of a journal in the making: the facts of one message, and what follows from the last of them.
 
     ``decided_at`` is the position of the first decision.
@@ -145,15 +144,14 @@ class PendingEntry:
         return parts_of(self.position, entry, self.decided_at)
 
 
-@dataclass(slots=True)
-class JournalSegment:
+class JournalSegment(msgspec.Struct, gc=False):
     """What one execution adds to its journal in this tick, about ``size`` bytes of memory."""
 
     partition: int
     through: int
     last_position: int = 0
     size: int = 0
-    entries: list[PendingEntry] = field(default_factory=list)
+    entries: list[PendingEntry] = []
 
     @property
     def first_position(self) -> int:

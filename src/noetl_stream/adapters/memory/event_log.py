@@ -129,9 +129,10 @@ class MemoryEventLog:
     def _publish_held(self, named: Callable[[int, str], str], messages: Sequence[DecidedMessage]) -> Awaitable[int]:
         def store() -> int:
             last = 0
-            for partition, execution_id, message_id, body in messages:
-                subject = named(partition, execution_id)
-                last = max(last, self._store(subject, partition, execution_id, message_id, body, is_input=False))
+            for one in messages:
+                subject = named(one.partition, one.execution_id)
+                stored = self._store(subject, one.partition, one.execution_id, one.message_id, one.body, is_input=False)
+                last = max(last, stored)
             return last
 
         return self._line.hold(store)

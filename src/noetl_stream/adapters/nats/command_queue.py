@@ -194,12 +194,12 @@ class _Issue(HeldBatch[set[int]]):
         self._lookups: set[asyncio.Task[None]] = set()
 
     def add(self, command: QueuedCommand, partition: int, fence: int) -> None:
-        pool, execution_id, command_id, issue, body = command
-        message_id = f"{command_id}.{issue}"
-        self._issues[message_id] = issue
+        message_id = f"{command.command_id}.{command.issue}"
+        self._issues[message_id] = command.issue
         self._missing += 1
         headers = {MESSAGE_ID: message_id, **fence_headers(partition, fence)}
-        self._turns.put(command_subject(pool, execution_id, command_id), body, headers, self)
+        subject = command_subject(command.pool, command.execution_id, command.command_id)
+        self._turns.put(subject, command.body, headers, self)
 
     def acknowledged(self, sent: PendingPublish, ack: PublishAck) -> None:
         self._turns.ended(sent)

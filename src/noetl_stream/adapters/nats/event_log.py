@@ -86,8 +86,8 @@ class NatsEventLog:
 
     def _publish_held(self, named: Callable[[int, str], str], messages: Sequence[DecidedMessage]) -> Awaitable[int]:
         batch = _Records(self._outbox, 0)
-        for partition, execution_id, message_id, body in messages:
-            batch.put(named(partition, execution_id), body, message_id)
+        for one in messages:
+            batch.put(named(one.partition, one.execution_id), one.body, one.message_id)
         return batch.seal()
 
     async def open_reader(self, partitions: Collection[int], after: int, records: bool = False) -> NatsEventReader:

@@ -47,7 +47,7 @@ def parse_status(headers: bytes) -> Status | None:
     return Status(int(words[1]), words[2] if len(words) > 2 else "", fields)
 
 
-class MessageMetadata(NamedTuple):
+class MessageMetadata(msgspec.Struct, frozen=True, gc=False):
     """The metadata in the reply subject of a consumer's message. ``stored_ms`` is the stream's own time."""
 
     num_delivered: int

@@ -13,6 +13,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection
 
+from msgspec.structs import replace
+
 from noetl_stream.errors import UsageError
 from noetl_stream.model.ids import PARTITIONS, partition_of
 from noetl_stream.ports.command_queue import CommandQueue, CommandSource, Delivery, QueuedCommand, QueuedPool
@@ -230,6 +232,6 @@ class CommandQueueConformance:
         assert await queue.pools() == [QueuedPool("default", 0, 0, 0), QueuedPool("small", 1, 0, 0)]
 
     async def test_an_id_that_is_not_valid_in_a_subject_is_refused(self, queue: CommandQueue) -> None:
-        for bad in (command("a b"), command("c1", pool="x.y"), command("c1")._replace(execution_id="*")):
+        for bad in (command("a b"), command("c1", pool="x.y"), replace(command("c1"), execution_id="*")):
             await expect_error(UsageError, issue(queue, bad))
         assert await queue.present() == set()

@@ -14,6 +14,8 @@ from __future__ import annotations
 
 import asyncio
 
+from msgspec.structs import replace
+
 from noetl_stream.errors import ReaderBroken, UsageError
 from noetl_stream.model.ids import PARTITIONS, partition_of
 from noetl_stream.ports.bus import Bus
@@ -248,7 +250,7 @@ class EventLogConformance:
     async def test_checkpoints_are_stored_and_are_neither_inputs_nor_records(self, event_log: EventLog) -> None:
         await event_log.publish_decided([decided(execution_in(1), "1.1.1.a.0")])
         record = await event_log.last_decided(1)
-        await event_log.publish_checkpoints([decided(execution_in(1), "checkpoint.a")._replace(body=b'"checkpoint"')])
+        await event_log.publish_checkpoints([replace(decided(execution_in(1), "checkpoint.a"), body=b'"checkpoint"')])
         assert await event_log.last_sequence() == 2
         assert await event_log.last_decided(1) == record
         assert await event_log.beyond({1: 0}) == {1: 0}

@@ -66,7 +66,7 @@ def _by_parts(before: Execution | None, recorded: RecordedFact, advanced: Advanc
     assert after is not None
     state, number = before, recorded.number
     for part in expanded(after.execution_id, recorded.fact):
-        state = evolve(state, recorded._replace(fact=part, number=number), after.execution_id)
+        state = evolve(state, replace(recorded, fact=part, number=number), after.execution_id)
         number += 1
     for part in (part for fact in advanced.journal for part in expanded(after.execution_id, fact)):
         state = evolve(state, RecordedFact(part), after.execution_id)

@@ -246,7 +246,7 @@ class Scenario:
 
     def _fold(self, recorded: RecordedFact) -> Advanced:
         before = self.state
-        recorded = recorded._replace(at_ms=max(recorded.at_ms, self.now_ms))
+        recorded = replace(recorded, at_ms=max(recorded.at_ms, self.now_ms))
         advanced = advance(self.plan, before, recorded, self.execution_id)
         check_invariants(self.plan, before, recorded, advanced, position=len(self.journal))
         self.inputs.append(recorded)

@@ -86,8 +86,8 @@ class _CheckingFaultPlan(FaultPlan):
             _, _, message_id, body = arguments
             self._check_content(message_id, body)
         elif point == "log.publish_decided":
-            for _, _, message_id, body in arguments[0]:
-                self._check_content(message_id, body)
+            for record in arguments[0]:
+                self._check_content(record.message_id, record.body)
 
     def _check_content(self, message_id: str, body: bytes) -> None:
         """One Msg-Id, one content (PROTOCOL §1 *Identity*)."""
