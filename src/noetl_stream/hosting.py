@@ -216,24 +216,9 @@ async def run_server(server: Server, nats: NatsConnection, ending: asyncio.Event
     log.info("server stopped")
 
 
-async def end_server(server: Server, running: asyncio.Task[None]) -> None:
-    """Lets a server finish its tick and release its partitions, within :data:`STOP_S`.
-
-    A store that does not answer, as across a cut network, would hold it for a minute. Giving up loses nothing: to the
-    others it is as if it had been killed.
-
-    Raises:
-        NoetlError: The error that ended it.
-    """
-    server.stop()
-    await asyncio.wait([running], timeout=STOP_S)
-    if running.done():
-        return await running
-    log.warning("a store has not answered for %g s: the server ends, and its leases expire", STOP_S)
-    return await end_tasks([running])
-
-
-async def run_worker(hosted: wiring.HostedWorker, nats: NatsConnection, opened: Callable[[], object]) -> None:
+async def run_worker(
+    hosted: wiring.HostedWorker, nats: NatsConnection, opened: Callable[[], object] = lambda: None
+) -> None:
     """Runs a worker until a signal, or the end of its connection; then it drains.
 
     Args:
@@ -258,6 +243,23 @@ async def run_worker(hosted: wiring.HostedWorker, nats: NatsConnection, opened: 
     await running
     _check_open(nats)
     log.info("worker stopped")
+
+
+async def end_server(server: Server, running: asyncio.Task[None]) -> None:
+    """Lets a server finish its tick and release its partitions, within :data:`STOP_S`.
+
+    A store that does not answer, as across a cut network, would hold it for a minute. Giving up loses nothing: to the
+    others it is as if it had been killed.
+
+    Raises:
+        NoetlError: The error that ended it.
+    """
+    server.stop()
+    await asyncio.wait([running], timeout=STOP_S)
+    if running.done():
+        return await running
+    log.warning("a store has not answered for %g s: the server ends, and its leases expire", STOP_S)
+    return await end_tasks([running])
 
 
 def _check_open(nats: NatsConnection) -> None:
