@@ -103,6 +103,8 @@ def _own_engine() -> Iterator[Engine]:
     finally:
         process.send_signal(signal.SIGTERM)
         process.wait(STARTED_WITHIN_S)
+        # It leaves the network namespace of the host mounted there.
+        subprocess.run(["umount", folder / "exec" / "netns" / "default"], capture_output=True)
         shutil.rmtree(folder, ignore_errors=True)
 
 
