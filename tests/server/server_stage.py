@@ -306,11 +306,14 @@ class ManualWorker:
 
 
 class Interrupted:
-    """A store that can be unreachable, whose commits can fail. ``stuck``: executions that ever waited for nothing."""
+    """A store that can be unreachable or silent, whose commits can fail. ``stuck``: executions that ever waited for
+    nothing.
+    """
 
     def __init__(self, real: MemoryStore) -> None:
         self.real = real
         self.away = False
+        self.silent = False
         self.stuck: set[str] = set()
         self.before_commit: Callable[[Any], NoetlError | None] = lambda tick: None
         self.after_commit: Callable[[Any], NoetlError | None] = lambda tick: None
@@ -322,6 +325,8 @@ class Interrupted:
 
         async def call(*arguments: Any) -> Any:
             await asyncio.sleep(0)
+            if self.silent:
+                await asyncio.Event().wait()
             if self.away:
                 raise Unreachable("the store is away")
             if name != "commit":

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 from server_stage import Stage
 
+from noetl_stream import hosting
 from noetl_stream.background import can_exit
 from noetl_stream.ports import subjects
 
@@ -27,3 +30,20 @@ async def test_a_server_that_stays_answers_everything_again(stage: Stage) -> Non
         assert not await can_exit(server, lambda: True)
     known = await stage.broker.bus.ask(subjects.ask_request("execution-1", "request-1"), b"", 1)
     assert known == b'{"known":false}'
+
+
+async def test_a_server_whose_store_is_silent_ends_without_it(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    server, _, running = stage.start_server()
+    await stage.until(lambda: len(server.ownership) > 0)
+    stage.store.silent = True
+    monkeypatch.setattr(hosting, "STOP_S", 0.01)
+    async with asyncio.timeout(20):
+        await hosting.end_server(server, running)
+    assert running.cancelled()
+
+
+async def test_a_server_whose_store_answers_releases_what_it_owns(stage: Stage) -> None:
+    server, _, running = stage.start_server()
+    await stage.until(lambda: len(server.ownership) > 0)
+    await hosting.end_server(server, running)
+    assert set(await stage.owners()) == {None}

@@ -44,6 +44,7 @@ from noetl_stream.settings.retention import (
     read_logs_bytes,
     read_retention,
 )
+from noetl_stream.settings.secret_files import FILE_SUFFIX, with_files
 from noetl_stream.settings.status import STATUS_VARIABLE, StatusAddress, read_status_address
 from noetl_stream.settings.tools import (
     DEFAULT_DUCKDB_MAX_MEMORY,
@@ -100,7 +101,10 @@ ENGINE_VARIABLES = frozenset(
     {NATS_URL_VARIABLE, NKEY_VARIABLE, POSTGRES_VARIABLE, SERVER_KEY_VARIABLE, ACCESS_KEY_VARIABLE, TOKEN_VARIABLE}
     | set(KEY_VARIABLES)
 )
-"""Addresses that hold passwords, identities and keys of the engine: each process gets only its own."""
+"""Addresses that hold passwords, identities and keys of the engine: each process gets only its own.
+
+Each may be in a file instead, which the variable of this name with ``_FILE`` names.
+"""
 
 WORKER_VARIABLES = frozenset({NATS_URL_VARIABLE, NKEY_VARIABLE})
 
@@ -429,7 +433,8 @@ class Settings:
         Raises:
             UsageError: A value is invalid. The message names the variable and never shows an address or credential.
         """
-        given = {name: value for name, value in (os.environ if environ is None else environ).items() if value}
+        held = {name: value for name, value in (os.environ if environ is None else environ).items() if value}
+        given = with_files(held, ENGINE_VARIABLES)
         read = {field.name: field.metadata["read"](field.metadata["variable"], given) for field in fields(cls)}
         settings = cls(**read)
         _check_renamed(given)
@@ -540,11 +545,11 @@ def drop_engine_variables() -> list[str]:
     for name in found:
         del os.environ[name]
     erase_variables(found)
-    return [name for name in found if name in ENGINE_VARIABLES - WORKER_VARIABLES]
+    return [name for name in found if name.removesuffix(FILE_SUFFIX) in ENGINE_VARIABLES - WORKER_VARIABLES]
 
 
 def _is_for_the_engine(name: str) -> bool:
-    return name in ENGINE_VARIABLES or name.startswith(CREDENTIAL_PREFIX)
+    return name.removesuffix(FILE_SUFFIX) in ENGINE_VARIABLES or name.startswith(CREDENTIAL_PREFIX)
 
 
 def inherited_environment() -> dict[str, str]:

