@@ -41,7 +41,7 @@ RELOAD_WAIT_S = 15.0
 RELOADED = "Reloaded server configuration"
 FEW_CORES: Final = 2
 """On so few, NATS takes one and leaves the rest to servers and workers: its threads wake each other for nothing, which
-costs it a tenth of its CPU, and the others their turn (docs/explanation/performance.md §11)."""
+costs it a tenth of its CPU, and the others their turn."""
 
 RELOADS = 2
 """At the first, nats-server 2.15 leaves the imports of a new account without effect."""
