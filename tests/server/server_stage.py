@@ -58,6 +58,7 @@ from noetl_stream.worker.asker import Asker
 KINDS = {"work": WorkTool.spec, "noop": NoopTool.spec}
 ONE_STEP = playbook("one", [{"step": "only", "tool": work("done", 0.2)}])
 PATIENCE_S = 60.0
+ASKED_S = 600.0
 
 
 class Stage:
@@ -178,7 +179,9 @@ class Stage:
     async def ask(self, execution_id: str, fact: InterventionFact) -> dict[str, Any] | str:
         """Sends a request to an execution until it is answered. Returns the answer, or why it was refused."""
         broker = self.broker
+        until_s = self.clock.monotonic_s() + ASKED_S
         while True:
+            assert self.clock.monotonic_s() < until_s, "no server answers"
             try:
                 answer = await ask_of(self.requests, broker.bus, self.clock, execution_id, fact)
                 return dict(plain(answer))

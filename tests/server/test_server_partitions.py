@@ -139,14 +139,15 @@ async def test_a_takeover_reads_journals_in_portions(stage: Stage, monkeypatch: 
     monkeypatch.setattr(snapshots, "EXECUTIONS_AT_ONCE", 3)
     first = await stage.server()
     executions = [await stage.submit(ONE_STEP) for _ in range(10)]
+    await stage.pass_time(5)  # all records are published, so the next owner does not read them
     first.stop()
     await stage.running[0]
     portions: list[int] = []
     read = stage.store.real.journals
 
-    async def journals(after: Mapping[str, int], limit: int) -> Any:
+    async def journals(after: Mapping[str, int], *limit: int) -> Any:
         portions.append(len(after))
-        return await read(after, limit)
+        return await read(after, *limit)
 
     monkeypatch.setattr(stage.store.real, "journals", journals)
     second = await stage.server()

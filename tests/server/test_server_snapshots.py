@@ -38,6 +38,7 @@ async def long_one(stage: Stage) -> Server:
     await stage.request(EXECUTION, "request-1", GATE)
     await stage.until(lambda: EXECUTION in stage.tables.executions)
     await grow(stage, 2 * EVERY)
+    await stage.pass_time(5)  # all records are published, so the next owner does not read them
     return server
 
 
@@ -50,9 +51,9 @@ async def reads(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     found: list[int] = []
     read = stage.store.real.journals
 
-    async def journals(after: Any, limit: int) -> Any:
+    async def journals(after: Any, *limit: int) -> Any:
         found.extend(after.values())
-        return await read(after, limit)
+        return await read(after, *limit)
 
     monkeypatch.setattr(stage.store.real, "journals", journals)
     return found

@@ -82,14 +82,15 @@ async def test_a_takeover_reads_no_journal_of_what_only_waits(stage: Stage, monk
     for one in (timed, paused):
         await is_waiting(stage, one)
     await stage.ask(paused, PauseRequested("pause-1"))
+    await stage.pass_time(5)  # all records are published, so the next owner does not read them
     first.stop()
     await stage.running[0]
     read: list[str] = []
     journals = stage.store.real.journals
 
-    async def reading(after: Any, limit: int) -> Any:
+    async def reading(after: Any, *limit: int) -> Any:
         read.extend(after)
-        return await journals(after, limit)
+        return await journals(after, *limit)
 
     monkeypatch.setattr(stage.store.real, "journals", reading)
     second = await stage.server()
