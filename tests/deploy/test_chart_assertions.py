@@ -212,7 +212,7 @@ def test_every_command_is_one_of_the_program(example: tuple[Rendered, ...]) -> N
 
 
 def test_every_variable_is_a_setting_of_the_program(example: tuple[Rendered, ...]) -> None:
-    known = {field.metadata["variable"] for field in Settings.__dataclass_fields__.values()}
+    known = {one.name for one in Settings.variables().values()}
     families = (CREDENTIAL_PREFIX, LIMIT_PREFIX, "NOETL_OIDC_", "NOETL_TOOL_")
     of_python = {"SSL_CERT_FILE"}
     for pod in pods(example):
@@ -260,9 +260,9 @@ def test_each_role_has_the_nats_identity_and_the_database_user_of_its_role(examp
 
 def test_no_secret_stands_in_plain_text(example: tuple[Rendered, ...]) -> None:
     secret = {
-        field.metadata["variable"]
-        for name, field in Settings.__dataclass_fields__.items()
-        if not field.repr and name != "nats_url"  # who connects is said by a seed
+        one.name
+        for field, one in Settings.variables().items()
+        if one.is_secret and field != "nats_url"  # who connects is said by a seed
     }
     for pod in pods(example):
         plain = {name for name, one in pod.environment.items() if "value" in one}

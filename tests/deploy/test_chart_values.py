@@ -15,7 +15,7 @@ from noetl_stream.settings.environment import Settings
 pytestmark = pytest.mark.xdist_group("helm")
 
 SCHEMA: dict[str, Any] = json.loads((CHART / "values.schema.json").read_text())
-VARIABLES = {field.metadata["variable"] for field in Settings.__dataclass_fields__.values()}
+VARIABLES = {one.name for one in Settings.variables().values()}
 
 
 @pytest.mark.parametrize("values", EXAMPLES, ids=lambda path: path.stem)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,7 @@ SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
 OUR_SERVICES = ("migrate", "server", "gateway", "worker")
 STOP_WITHIN_S = max(DRAIN_S, GRACE_S)
 
-SETTINGS = {field.metadata["variable"] for field in fields(Settings)}
+SETTINGS = {one.name for one in Settings.variables().values()}
 SETTINGS |= {f"{variable}_FILE" for variable in ENGINE_VARIABLES}
 
 KEYS = {

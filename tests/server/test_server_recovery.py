@@ -53,6 +53,28 @@ async def expect_end(stage: Stage, job: Job) -> None:
     assert await stage.store.real.stuck(10) == []
 
 
+async def store_unreadable_records(stage: Stage, times: int) -> None:
+    partition = partition_of(EXECUTION)
+    stray = [DecidedMessage(partition, EXECUTION, f"stray-{number}", b'"no record"') for number in range(times)]
+    await stage.broker.event_log.publish_decided(stray)
+
+
+async def test_records_that_cannot_be_read_stop_no_owner(stage: Stage) -> None:
+    await begun(stage, JOBS[0])
+    await store_unreadable_records(stage, 200)
+    stage.expire(*range(PARTITIONS))
+    await expect_end(stage, JOBS[0])
+
+
+async def test_a_postgres_that_is_put_back_catches_up_beside_records_that_cannot_be_read(stage: Stage) -> None:
+    await begun(stage, JOBS[0])
+    dump = stage.store.real.dump()
+    await stage.pass_time(1.0)
+    await store_unreadable_records(stage, 200)
+    put_back(stage, dump)
+    await expect_end(stage, JOBS[0])
+
+
 @pytest.mark.parametrize("job", ACCEPTED, ids=lambda job: job.name)
 async def test_a_postgres_that_is_put_back_catches_up_and_every_kind_of_work_ends(stage: Stage, job: Job) -> None:
     await begun(stage, job)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 import socket
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Final, Literal
 
 import click
+from msgspec.structs import replace
 
 from noetl_stream.cli.base.options import form_option, home_option, output_option
 from noetl_stream.cli.base.output import columns_of, print_documents, print_json, print_table, say

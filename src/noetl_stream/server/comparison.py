@@ -18,7 +18,6 @@ async def disagreements(log: EventLog, store: Store, cursors: Cursors) -> list[s
     Raises:
         NotReady: the stream does not exist.
         Unreachable: a store is away.
-        PayloadRefused: a journal record in EVENTS cannot be read.
     """
     found = [
         f"partition {view.id}: Postgres has committed {view.tick} ticks, and EVENTS holds a record of tick {tick}: "

@@ -11,15 +11,18 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import Final, NamedTuple
 
 from noetl_stream.errors import Conflict, StreamLost
-from noetl_stream.model import codec
 from noetl_stream.model.ids import PARTITIONS
 from noetl_stream.model.messages import JournalRecord
 from noetl_stream.ports.cursors import Cursor, Cursors, Repair
 from noetl_stream.ports.event_log import EventLog
 from noetl_stream.ports.store import PartitionView, Store
+from noetl_stream.server.records import read_record
 
 MARGIN_MS: Final = 60_000
 """By how much the clocks of two leaders of the stream may differ."""
+
+FIRST_PIECE: Final = 64
+"""So many messages are searched first, back from a record that cannot be read."""
 
 
 class StreamExtent(NamedTuple):
@@ -130,27 +133,42 @@ async def behind_events(
 
 
 async def last_record(log: EventLog, partition: int) -> JournalRecord | None:
-    """The newest journal record of the partition.
-
-    Raises:
-        PayloadRefused: it cannot be read.
-    """
+    """The newest journal record of the partition that can be read."""
     body = await log.last_decided(partition)
-    return codec.decode_record(body) if body is not None else None
+    if body is None or (record := read_record(body)) is not None:
+        return None if body is None else record
+    return await _newest_readable(log, partition, await log.last_sequence())
 
 
 async def _last_record_through(log: EventLog, partition: int, last: int) -> JournalRecord | None:
-    """The newest journal record of the partition at or below the sequence ``last``."""
+    """The newest journal record of the partition, at or below the sequence ``last``, that can be read."""
     low, high = 1, last
-    newest: bytes | None = None
+    newest: tuple[int, bytes] | None = None
     while low <= high:
         middle = (low + high + 1) // 2
         found = await log.next_decided(partition, middle - 1)
         if found is not None and found[0] <= last:
-            newest, low = found[1], found[0] + 1
+            newest, low = found, found[0] + 1
         else:
             high = middle - 1
-    return codec.decode_record(newest) if newest is not None else None
+    if newest is None or (record := read_record(newest[1])) is not None:
+        return None if newest is None else record
+    return await _newest_readable(log, partition, newest[0])
+
+
+async def _newest_readable(log: EventLog, partition: int, last: int) -> JournalRecord | None:
+    """The newest record at or below ``last`` that can be read, looked for in ever longer pieces of the stream."""
+    piece = FIRST_PIECE
+    while last > 0:
+        record, sequence = None, max(0, last - piece)
+        first = sequence
+        while (found := await log.next_decided(partition, sequence)) is not None and found[0] <= last:
+            sequence = found[0]
+            record = read_record(found[1]) or record
+        if record is not None:
+            return record
+        last, piece = first, 2 * piece
+    return None
 
 
 async def accept_head(extent: StreamExtent, cursors: Cursors) -> None:

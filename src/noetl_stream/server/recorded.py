@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
+import msgspec
+
 from noetl_stream.engine.state import RecordedFact
 from noetl_stream.errors import NotReady, PayloadRefused
 from noetl_stream.model import codec
@@ -25,6 +27,7 @@ from noetl_stream.model.messages import (
 )
 from noetl_stream.ports.event_log import EventLog, ReportedMessage
 from noetl_stream.ports.subjects import sender_of
+from noetl_stream.server.records import read_record
 from noetl_stream.server.tick import Input
 
 READ_AT_ONCE: Final = 512
@@ -68,11 +71,7 @@ class RecordedExecution:
         self._records.append(record)
 
     def entries(self, after: int) -> Iterator[RecordedEntry]:
-        """The entries of the journal above this position, in order, up to the first hole.
-
-        Raises:
-            PayloadRefused: a record cannot be read.
-        """
+        """The entries of the journal above this position, in order, up to the first hole."""
         found, ends = self._by_position()
         position = after + 1
         while (entry := found.get(position)) is not None and entry.inputs:
@@ -110,7 +109,7 @@ class RecordedExecution:
                 found = {at: entry for at, entry in found.items() if at < position}
                 ends = [end for end in ends if end[0] < position]
             for raw in record.entries:
-                entry = self._resolved(codec.decode_entry(raw), record.through)
+                entry = self._resolved(raw, record.through)
                 if entry is None:
                     break
                 found[position] = entry
@@ -120,8 +119,14 @@ class RecordedExecution:
             reached = position
         return found, ends
 
-    def _resolved(self, entry: FullEntry, through: int) -> RecordedEntry | None:
-        """The entry with its inputs; ``None`` if they are in a message that is not among :attr:`inputs`."""
+    def _resolved(self, raw: msgspec.Raw, through: int) -> RecordedEntry | None:
+        """The entry with its inputs; ``None`` if they are in a message not among :attr:`inputs`, or cannot be read."""
+        try:
+            return self._read(codec.decode_entry(raw), through)
+        except (PayloadRefused, ValueError):
+            return None
+
+    def _read(self, entry: FullEntry, through: int) -> RecordedEntry | None:
         decisions = [fact for fact, _ in codec.decode_facts(entry.decisions)]
         if entry.facts != NOTHING:
             return RecordedEntry(list(_inputs_in_full(entry)), decisions)
@@ -152,7 +157,6 @@ class RecordedPartition:
 
         Raises:
             NotReady: a newer server has written some.
-            PayloadRefused: a record cannot be read.
         """
         self.executions: dict[str, RecordedExecution] = {}
         self.tick = self.epoch = 0
@@ -169,7 +173,9 @@ class RecordedPartition:
         return min([*left, *self._unread], default=None)
 
     def _add_record(self, message: ReportedMessage, after_tick: int) -> None:
-        record = codec.decode_record(message.body)
+        record = read_record(message.body)
+        if record is None:  # if an owner wrote it, the journal has a hole there
+            return
         if record.format > FORMAT:
             raise NotReady(f"EVENTS holds a journal record of format {record.format}", hint="upgrade this server")
         self.tick, self.epoch = max(self.tick, record.tick), max(self.epoch, record.epoch)

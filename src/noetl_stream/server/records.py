@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator
 from typing import Final, cast
 
 import msgspec
 
+from noetl_stream.errors import PayloadRefused
 from noetl_stream.model import codec
 from noetl_stream.model.events import Source
 from noetl_stream.model.messages import FORMAT, NOTHING, FullEntry, JournalRecord, RecordEntry
 from noetl_stream.ports.event_log import DecidedMessage
 from noetl_stream.ports.store import StoredEntry
+
+log = logging.getLogger(__name__)
 
 MAX_RECORD_BYTES: Final = 512 * 1024
 """Larger journal records are split; a single entry may be larger, up to a few limits of an execution."""
@@ -112,3 +116,12 @@ def _cut_facts(facts: bytes) -> list[tuple[int, msgspec.Raw]]:
         pieces[-1] = (width + fact.width, piece)
         size += len(raw)
     return [(width, msgspec.Raw(codec.encode_facts(piece))) for width, piece in pieces]
+
+
+def read_record(body: bytes) -> JournalRecord | None:
+    """The record; ``None`` if it cannot be read: no owner wrote it, and it must stop none."""
+    try:
+        return codec.decode_record(body)
+    except PayloadRefused as refused:
+        log.warning("a journal record in EVENTS is passed over: %s", refused)
+        return None

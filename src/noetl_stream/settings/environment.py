@@ -6,11 +6,12 @@ import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, fields
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, Self
 from urllib.parse import urlsplit
+
+import msgspec
 
 from noetl_stream.errors import UsageError
 from noetl_stream.sealing.keys import read_key
@@ -158,13 +159,23 @@ Read = Callable[[str, Given], Any]
 """Reads a setting, given its variable."""
 
 
-def _setting(variable: str, default: str, read: Read, *, is_secret: bool = False) -> Any:
-    """A field of :class:`Settings`: its variable, its default in words, and how it is read.
+class Variable(msgspec.Struct, frozen=True):
+    """The variable of a setting, its default in words, and how it is read. Called, it gives the default.
 
-    Both are in ``docs/reference/settings.md``; a test compares them.
+    ``docs/reference/settings.md`` has names and defaults; a test compares them.
     """
-    metadata = {"variable": variable, "default": default, "read": read}
-    return field(default_factory=lambda: read(variable, {}), repr=not is_secret, metadata=metadata)
+
+    name: str
+    default: str
+    read: Read
+    is_secret: bool
+
+    def __call__(self) -> Any:
+        return self.read(self.name, {})
+
+
+def _setting(variable: str, default: str, read: Read, *, is_secret: bool = False) -> Any:
+    return msgspec.field(default_factory=Variable(variable, default, read, is_secret))
 
 
 def _gateway_limit(name: str, least: int = 1, most: int = MAX_GATEWAY_LIMIT) -> Any:
@@ -311,8 +322,7 @@ def _read_oidc(_variable: str, given: Given) -> OidcSettings | None:
     return read_oidc(given)
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """The validated settings.
 
     Attributes:
@@ -427,6 +437,15 @@ class Settings:
     no_color: bool = _setting("NO_COLOR", "colours on a terminal", _is_set)
 
     @classmethod
+    def variables(cls) -> dict[str, Variable]:
+        """The variable of each field."""
+        return {name: one.factory for name, one in zip(cls.__struct_fields__, cls.__struct_defaults__, strict=True)}
+
+    def __repr__(self) -> str:
+        shown = (f"{name}={getattr(self, name)!r}" for name, one in self.variables().items() if not one.is_secret)
+        return f"Settings({', '.join(shown)})"
+
+    @classmethod
     def from_environment(cls, environ: Mapping[str, str] | None = None) -> Self:
         """Reads ``environ``, by default that of the process. An empty variable counts as unset.
 
@@ -435,8 +454,7 @@ class Settings:
         """
         held = {name: value for name, value in (os.environ if environ is None else environ).items() if value}
         given = with_files(held, ENGINE_VARIABLES)
-        read = {field.name: field.metadata["read"](field.metadata["variable"], given) for field in fields(cls)}
-        settings = cls(**read)
+        settings = cls(**{field: one.read(one.name, given) for field, one in cls.variables().items()})
         _check_renamed(given)
         if settings.postgres_dsn is not None and settings.nats_url is None:
             hint = "set both for your own servers, or neither"

@@ -19,6 +19,10 @@ COMMANDS: Final = Metric(
     "counter", "noetl_worker_commands", "Commands that were done, or returned to the queue.", ("result",)
 )
 RETRYING: Final = Metric("gauge", "noetl_worker_reports_retrying", "Reports that NATS has not taken at first.")
+LOG_BYTES: Final = Metric("counter", "noetl_worker_log_bytes", "Bytes of logs of tasks that were published.")
+LOG_LINES_DROPPED: Final = Metric(
+    "counter", "noetl_worker_log_lines_dropped", "Lines of logs of tasks that were dropped at a limit."
+)
 CONTACT_LOST: Final = Metric(
     "counter", "noetl_worker_contact_losses", "How often NATS was away for so long that all runs were stopped."
 )
@@ -62,6 +66,8 @@ class WorkerStatus:
             COMMANDS.each(counts.commands),
             RETRYING.read(worker.reports_retrying),
             CONTACT_LOST.read(worker.contact_losses),
+            LOG_BYTES.read(worker.logs.bytes_published),
+            LOG_LINES_DROPPED.read(worker.logs.lines_dropped),
             *memory_readings([worker.memory_use()]),
             *(reading for tool in worker.tools.values() if isinstance(tool, Measured) for reading in tool.readings()),
         ]

@@ -11,9 +11,10 @@ import signal
 import sys
 import time
 from collections.abc import Coroutine
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
+
+from msgspec.structs import replace
 
 from noetl_stream.concurrency import end_tasks
 from noetl_stream.model.ids import uuid7
