@@ -11,10 +11,12 @@ import pytest
 from keychain_stage import Vault
 from worker_stage import EXECUTION, Endless, Stage
 
+from measured import samples_of
 from noetl_stream.model import codec
 from noetl_stream.model.task_log import LogLine, LogStream
 from noetl_stream.tools.contract import ToolCall, ToolFailure
 from noetl_stream.worker import limits
+from noetl_stream.worker.status import WorkerStatus
 from noetl_stream.worker.worker import Worker
 
 ONE = """
@@ -274,6 +276,8 @@ async def test_lines_that_are_not_stored_are_counted(stage: Stage) -> None:
 
     worker = await run(stage, ONE, Writing(b"one\ntwo\n"), task_logs=Refusing())
     assert (worker.logs.lines_dropped, worker.logs.bytes_published) == (4, 0)
+    shown = samples_of(await WorkerStatus(worker, lambda: True).readings())
+    assert shown["noetl_worker_log_lines_dropped_total"] == 4
 
 
 async def test_a_draining_worker_leaves_no_line_behind(stage: Stage) -> None:
@@ -283,4 +287,5 @@ async def test_a_draining_worker_leaves_no_line_behind(stage: Stage) -> None:
     act.release.set()
     await stage.until(lambda: stage.workers[0][1].done())
     assert await texts(stage, "stdout") == ["last words"]
-    assert worker.logs.bytes_published > 0
+    shown = samples_of(await WorkerStatus(worker, lambda: True).readings())
+    assert shown["noetl_worker_log_bytes_total"] == worker.logs.bytes_published > 0
