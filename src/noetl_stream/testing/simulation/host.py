@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection
+from functools import partial
 from typing import Any, TypeVar, cast
 
 from noetl_stream.adapters.memory.broker import MemoryBroker
@@ -155,8 +156,8 @@ class _HostPort:
     def __getattr__(self, name: str) -> Any:
         real = getattr(self._real, name)
 
-        def call(*arguments: Any) -> Awaitable[Any]:
-            work = self._host.around(f"{self._name}.{name}", real, arguments)
+        def call(*arguments: Any, **options: Any) -> Awaitable[Any]:
+            work = self._host.around(f"{self._name}.{name}", partial(real, **options), arguments)
             return asyncio.ensure_future(work) if name in SENT_AT_ONCE else work
 
         return call if callable(real) else real

@@ -160,7 +160,8 @@ async def _run(story: Story, faults: _CheckingFaultPlan) -> SimulationReport:
     await _wait_until_quiescent(world, clients)
     problems = [*faults.problems, *await quarantine_problems(faults)]
     if faults.poison is not None:
-        await world.clients.release(faults.poison)
+        async with asyncio.timeout(LONGEST_S):
+            await world.clients.release(faults.poison)
         await _wait_until_quiescent(world, clients)
     await world.clock.sleep(LATEST_S if "records late" in story.faults else POLL_S)  # until the last record is stored
     problems += await final_problems(faults)
