@@ -30,7 +30,16 @@ FOLDER: Final = Path(__file__).parent
 QUIET_S: Final = 2.0
 """How long nothing may happen until what is left alive counts as waiting."""
 
-LEFT_OUT: Final = ("api_token", "audit", "browser_session", "idempotency", "meta", "partition", "sign_in_code")
+LEFT_OUT: Final = (
+    "api_token",
+    "audit",
+    "browser_session",
+    "idempotency",
+    "meta",
+    "partition",
+    "server",
+    "sign_in_code",
+)
 """What the names of tables begin with that hold no executions."""
 
 JOURNALS: Final = """
@@ -156,7 +165,10 @@ async def rows(home: Path) -> dict[str, list[str]]:
     found = {}
     database = await asyncpg.connect(dsn(home))
     try:
-        tables = await database.fetch("select tablename from pg_tables where schemaname = 'noetl' order by 1")
+        tables = await database.fetch(
+            "select relname::text from pg_class where relnamespace = 'noetl'::regnamespace and relkind in ('r', 'p') "
+            "and not relispartition order by 1"
+        )
         for (table,) in tables:
             if not table.startswith(LEFT_OUT):
                 lines = await database.fetch(f"select row_to_json(one)::text from noetl.{table} one")
