@@ -159,7 +159,7 @@ Read = Callable[[str, Given], Any]
 """Reads a setting, given its variable."""
 
 
-class Variable(msgspec.Struct, frozen=True):
+class EnvironmentVariable(msgspec.Struct, frozen=True):
     """The variable of a setting, its default in words, and how it is read. Called, it gives the default.
 
     ``docs/reference/settings.md`` has names and defaults; a test compares them.
@@ -175,7 +175,7 @@ class Variable(msgspec.Struct, frozen=True):
 
 
 def _setting(variable: str, default: str, read: Read, *, is_secret: bool = False) -> Any:
-    return msgspec.field(default_factory=Variable(variable, default, read, is_secret))
+    return msgspec.field(default_factory=EnvironmentVariable(variable, default, read, is_secret))
 
 
 def _gateway_limit(name: str, least: int = 1, most: int = MAX_GATEWAY_LIMIT) -> Any:
@@ -437,7 +437,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     no_color: bool = _setting("NO_COLOR", "colours on a terminal", _is_set)
 
     @classmethod
-    def variables(cls) -> dict[str, Variable]:
+    def variables(cls) -> dict[str, EnvironmentVariable]:
         """The variable of each field."""
         return {name: one.factory for name, one in zip(cls.__struct_fields__, cls.__struct_defaults__, strict=True)}
 
