@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from noetl_stream import wiring
 from noetl_stream.concurrency import end_tasks, ended
+from noetl_stream.endpoint import process_prefix
 from noetl_stream.errors import Unreachable
 from noetl_stream.hosting import StackAccess, connected_to, open_stack, prepare_embedded, run_server
 from noetl_stream.local.diagnosis import system_errors_explained
@@ -132,7 +133,7 @@ class _Watch:
         """Whether our worker runs a command."""
         if self._worker.pid is None:
             return False
-        own = wiring.process_prefix("worker", self._worker.pid)
+        own = process_prefix("worker", self._worker.pid)
         async with connected_to(self._stack, "noetl-background") as operator:  # servers ask workers nothing
             workers = await wiring.DirectOperations(operator, self._stack.endpoint).cluster.workers()
         return any(worker.busy for worker in workers if worker.name.startswith(own))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import socket
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Self
@@ -57,3 +59,14 @@ class Endpoint(Unprinted, frozen=True):
             return replace(self, identity=identity, credentials={}, server_keys=())
         without_keys = replace(self, identity=identity, credential_keys=(), server_keys=(), access_keys=())
         return replace(without_keys, credentials={}) if identity == ADMIN else replace(without_keys, postgres_dsn=None)
+
+
+def process_name(role: str) -> str:
+    """A unique process name: role, host, pid and four random bytes (PROTOCOL §1 *Partition row*)."""
+    return process_prefix(role, os.getpid()) + os.urandom(4).hex()
+
+
+def process_prefix(role: str, pid: int) -> str:
+    """What the names of a process's servers and workers begin with."""
+    host = "".join(c if c.isalnum() else "-" for c in socket.gethostname())[:24]
+    return f"{role}-{host}-{pid}-"

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import cache, cached_property, partial
@@ -18,7 +16,7 @@ from noetl_stream.adapters.postgres.migrate import migrate
 from noetl_stream.adapters.postgres.store import PostgresStore
 from noetl_stream.client.executions.submit import Client, Requests
 from noetl_stream.concurrency import Deferred
-from noetl_stream.endpoint import Endpoint
+from noetl_stream.endpoint import Endpoint, process_name
 from noetl_stream.errors import UsageError
 from noetl_stream.ports.sealed_blobs import SealedBlobs
 from noetl_stream.ports.signed_requests import RequestSigner
@@ -294,17 +292,6 @@ async def compare_stores(endpoint: Endpoint) -> list[str]:
         return await disagreements(connected.log, connected.store, connected.store.cursors)
     finally:
         await connected.close()
-
-
-def process_name(role: str) -> str:
-    """A unique process name: role, host, pid and four random bytes (PROTOCOL §1 *Partition row*)."""
-    return process_prefix(role, os.getpid()) + os.urandom(4).hex()
-
-
-def process_prefix(role: str, pid: int) -> str:
-    """What the names of a process's servers and workers begin with."""
-    host = "".join(c if c.isalnum() else "-" for c in socket.gethostname())[:24]
-    return f"{role}-{host}-{pid}-"
 
 
 @cache

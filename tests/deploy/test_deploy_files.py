@@ -11,9 +11,7 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 
-from noetl_stream.gateway.gateway import DRAIN_S
 from noetl_stream.settings.environment import ENGINE_VARIABLES, Settings
-from noetl_stream.worker.limits import GRACE_S
 
 ROOT = Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "deploy"
@@ -21,7 +19,7 @@ UNITS = sorted((DEPLOY / "systemd").glob("*.service"))
 COMPOSE: dict[str, Any] = YAML(typ="safe").load(DEPLOY / "compose.yaml")
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
 OUR_SERVICES = ("migrate", "server", "gateway", "worker")
-STOP_WITHIN_S = max(DRAIN_S, GRACE_S)
+STOP_WITHIN_S = max(Settings().gateway_drain_s, Settings().worker_drain_s)
 
 SETTINGS = {one.name for one in Settings.variables().values()}
 SETTINGS |= {f"{variable}_FILE" for variable in ENGINE_VARIABLES}

@@ -47,7 +47,7 @@ from noetl_stream.ports.store import Tick
 from noetl_stream.sealing.keys import key_ring, new_key
 from noetl_stream.server.parts import ServerPorts
 from noetl_stream.server.server import Server
-from noetl_stream.settings.environment import GatewayLimits
+from noetl_stream.settings.gateway import GatewayLimits
 from noetl_stream.testing.entries import events_in
 from noetl_stream.testing.keys import CAPABILITIES, OBJECT_KEYS, SIGNER
 from noetl_stream.testing.simulation.roles import check_once

@@ -16,7 +16,7 @@ from noetl_stream.errors import NoetlError, Unreachable
 from noetl_stream.ports.access import AuditEntry
 from noetl_stream.ports.operations import Operations
 from noetl_stream.ports.operations.executions import Start
-from noetl_stream.settings.environment import GatewayLimits
+from noetl_stream.settings.gateway import GatewayLimits
 
 ANN = "ann"
 AUDITED = ("deleteExecution", "deletePlaybook", "putCredential", "deleteCredential", "rotateCredentials")

@@ -32,7 +32,7 @@ from noetl_stream.ports.operations.executions import ExecutionFilter, Executions
 from noetl_stream.ports.operations.feed import Feed
 from noetl_stream.ports.operations.playbooks import Playbooks
 from noetl_stream.ports.operations.problems import PROBLEMS
-from noetl_stream.settings.environment import GatewayLimits
+from noetl_stream.settings.gateway import GatewayLimits
 
 WAIT_S = 20.0
 PORTS = {

@@ -39,7 +39,7 @@ from noetl_stream.ports.operations.access import NewToken
 from noetl_stream.ports.operations.documents import plain
 from noetl_stream.ports.operations.executions import ExecutionFilter, Start
 from noetl_stream.ports.operations.problems import PROBLEMS
-from noetl_stream.settings.environment import GatewayLimits
+from noetl_stream.settings.gateway import GatewayLimits
 
 TOKEN = "noetl_0123456789abcdef_" + "0" * 64
 

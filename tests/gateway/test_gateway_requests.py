@@ -20,7 +20,7 @@ from noetl_stream.ports.operations.cluster import (
     RunningCommandDocument,
     WorkerDocument,
 )
-from noetl_stream.settings.environment import GatewayLimits
+from noetl_stream.settings.gateway import GatewayLimits
 
 JSON = {"Content-Type": "application/json"}
 

@@ -14,7 +14,7 @@ from openapi_checks import Described
 from noetl_stream.gateway.access.authentication import CACHED_S
 from noetl_stream.gateway.access.sessions import CODE_MS, SESSION_MS
 from noetl_stream.ports.access import MAX_CODES, MAX_SESSIONS
-from noetl_stream.settings.environment import GatewayLimits
+from noetl_stream.settings.gateway import GatewayLimits
 from noetl_stream.testing.waiting import until_it_is
 
 

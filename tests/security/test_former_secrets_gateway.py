@@ -15,7 +15,7 @@ from noetl_stream.client.credentials import DirectCredentials
 from noetl_stream.client.executions.redacted import RedactedExecutions, UsedSecrets
 from noetl_stream.client.feed.live import LiveFeed
 from noetl_stream.sealing.keys import KeyRing, new_key, read_key
-from noetl_stream.settings.environment import GatewayLimits
+from noetl_stream.settings.gateway import GatewayLimits
 
 SECRET = "hunter2 hunter2"
 ECHO = """

@@ -43,7 +43,7 @@ from noetl_stream.ports.operations.access import NewToken
 from noetl_stream.ports.operations.executions import ResultDocument
 from noetl_stream.ports.operations.playbooks import CheckedDocument
 from noetl_stream.ports.refusals import CALLERS_COUNTED, ENTRIES_IN_ALL, ENTRIES_OF_ONE, Refusal, RefusalSample
-from noetl_stream.settings.environment import GatewayLimits
+from noetl_stream.settings.gateway import GatewayLimits
 
 Connected = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 

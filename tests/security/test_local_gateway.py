@@ -25,7 +25,7 @@ from noetl_stream.gateway.access.sessions import CODE_MS
 from noetl_stream.gateway.gateway import BY_ADDRESS
 from noetl_stream.local.gateway import ensure_token
 from noetl_stream.ports.access import TOKEN_TEXT, StoredCode, hash_of
-from noetl_stream.settings.environment import GatewayLimits
+from noetl_stream.settings.gateway import GatewayLimits
 
 SHELL = """
 apiVersion: noetl.io/v2

@@ -32,7 +32,7 @@ from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.gateway import Idempotency, LivingExecutions, Memory, Readiness
 from noetl_stream.ports.operations import Operations
 from noetl_stream.sealing.keys import KeyRing
-from noetl_stream.settings.environment import GatewayLimits
+from noetl_stream.settings.gateway import GatewayLimits
 
 log = logging.getLogger(__name__)
 

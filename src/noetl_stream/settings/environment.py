@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Literal, NamedTuple, Self
+from typing import Any, Literal, Self
 from urllib.parse import urlsplit
 
 import msgspec
@@ -26,7 +26,7 @@ from noetl_stream.settings.egress import (
     read_denied,
     servers_of,
 )
-from noetl_stream.settings.gateway import IpNetwork, read_hosts, read_networks
+from noetl_stream.settings.gateway import GATEWAY_PREFIX, GatewayLimits, IpNetwork, read_hosts, read_networks
 from noetl_stream.settings.initial_environment import erase_variables
 from noetl_stream.settings.oidc import OidcSettings, read_oidc
 from noetl_stream.settings.retention import (
@@ -124,32 +124,7 @@ DEFAULT_STATE_BYTES = 512 * 1024 * 1024
 MIN_STATE_BYTES = 1024 * 1024
 MAX_STATE_BYTES = 2**40
 
-GATEWAY_PREFIX = "NOETL_GATEWAY_"
 MAX_GATEWAY_LIMIT = 2**31 - 1
-
-
-class GatewayLimits(NamedTuple):
-    """Capacity limits of a gateway. Errors name the variable; ``docs/reference/settings.md`` documents each."""
-
-    max_requests: int = 1000
-    max_waits: int = 1000
-    max_streams: int = 1000
-    max_large_bodies: int = 64
-    max_checks: int = 16
-    max_connections: int = 4000
-    max_connections_per_address: int = 1000
-    max_behind: int = 100_000
-    max_held_bytes: int = 256 * 1024 * 1024
-    max_body_bytes: int = 4 * 1024 * 1024
-    max_playbook_bytes: int = 1024 * 1024
-    audit_days: int = 90
-    drain_s: int = 10
-
-    def body(self, size: Literal["json", "playbook"]) -> tuple[str, int]:
-        """The variable that limits bodies of this kind, and its value in bytes."""
-        if size == "json":
-            return f"{GATEWAY_PREFIX}MAX_BODY_BYTES", self.max_body_bytes
-        return f"{GATEWAY_PREFIX}MAX_PLAYBOOK_BYTES", self.max_playbook_bytes
 
 
 Given = Mapping[str, str]

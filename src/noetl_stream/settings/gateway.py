@@ -1,17 +1,43 @@
-"""Settings of a gateway: the names it is called by, and the proxies in front of it."""
+"""Settings of a gateway: what it holds at most, the names it is called by, and the proxies in front of it."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
 from ipaddress import IPv4Network, IPv6Network, ip_network
-from typing import Final, TypeAlias
+from typing import Final, Literal, NamedTuple, TypeAlias
 
 from noetl_stream.errors import UsageError
+
+GATEWAY_PREFIX: Final = "NOETL_GATEWAY_"
 
 IpNetwork: TypeAlias = IPv4Network | IPv6Network
 
 HOST_NAME: Final = re.compile(r"(?=.{1,253}$)[a-z0-9_]([a-z0-9_-]{0,62})(\.[a-z0-9_]([a-z0-9_-]{0,62}))*")
+
+
+class GatewayLimits(NamedTuple):
+    """Capacity limits of a gateway. Errors name the variable; ``docs/reference/settings.md`` documents each."""
+
+    max_requests: int = 1000
+    max_waits: int = 1000
+    max_streams: int = 1000
+    max_large_bodies: int = 64
+    max_checks: int = 16
+    max_connections: int = 4000
+    max_connections_per_address: int = 1000
+    max_behind: int = 100_000
+    max_held_bytes: int = 256 * 1024 * 1024
+    max_body_bytes: int = 4 * 1024 * 1024
+    max_playbook_bytes: int = 1024 * 1024
+    audit_days: int = 90
+    drain_s: int = 10
+
+    def body(self, size: Literal["json", "playbook"]) -> tuple[str, int]:
+        """The variable that limits bodies of this kind, and its value in bytes."""
+        if size == "json":
+            return f"{GATEWAY_PREFIX}MAX_BODY_BYTES", self.max_body_bytes
+        return f"{GATEWAY_PREFIX}MAX_PLAYBOOK_BYTES", self.max_playbook_bytes
 
 
 def read_hosts(variable: str, given: Mapping[str, str]) -> frozenset[str]:

@@ -16,7 +16,7 @@ from noetl_stream.errors import PayloadRefused
 from noetl_stream.gateway.http.problems import MAX_FAULTS, HttpProblem
 from noetl_stream.model import codec
 from noetl_stream.ports.operations.problems import FaultDocument
-from noetl_stream.settings.environment import GatewayLimits
+from noetl_stream.settings.gateway import GatewayLimits
 
 Sent = TypeVar("Sent")
 Model = TypeVar("Model", bound=BaseModel)

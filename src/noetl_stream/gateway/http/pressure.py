@@ -20,7 +20,7 @@ from noetl_stream.model.roles import Role
 from noetl_stream.ports.access import Caller
 from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.operations.cluster import Cluster, PartitionDocument
-from noetl_stream.settings.environment import GATEWAY_PREFIX, GatewayLimits
+from noetl_stream.settings.gateway import GATEWAY_PREFIX, GatewayLimits
 
 log = logging.getLogger(__name__)
 

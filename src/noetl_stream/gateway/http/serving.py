@@ -32,7 +32,7 @@ from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.gateway import KeptAnswer
 from noetl_stream.ports.operations import Operations
 from noetl_stream.ports.operations.executions import RequestIds
-from noetl_stream.settings.environment import GatewayLimits
+from noetl_stream.settings.gateway import GatewayLimits
 
 log = logging.getLogger(__name__)
 
