@@ -111,13 +111,15 @@ class Sampler:
         finally:
             await database.close()
         async with self._faults.admin() as nats:
-            streams = [codec.decode_json(await nats.api(f"STREAM.INFO.{name}"))["state"] for name in (EVENTS, COMMANDS)]
+            events = codec.decode_json(await nats.api(f"STREAM.INFO.{EVENTS}"))["state"]
+            served = {"subjects_filter": "noetl.commands.default.>"}  # hostile servers write to pools without workers
+            queue = codec.decode_json(await nats.api(f"STREAM.INFO.{COMMANDS}", served))["state"]
         return {
             "Postgres sessions": sessions,
-            "commands in the queue": streams[1]["messages"],
+            "commands in the queue": len(queue.get("subjects") or ()),
             "timers": timers,
             "inbox": inbox,
-            "EVENTS, for an execution": streams[0]["bytes"] / 1024 / max(executions, 1),
+            "EVENTS, for an execution": events["bytes"] / 1024 / max(executions, 1),
             "journals, for an execution": journals / 1024 / max(executions, 1),
         }
 

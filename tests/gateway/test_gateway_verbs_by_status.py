@@ -131,7 +131,7 @@ class Executions:
         async def begun() -> bool:
             listed = await self._api.call("listExecutions", query={"status": "pending"})
             found.extend(one["execution_id"] for one in listed.body["items"])
-            return bool(found)
+            return bool(found) and len(reads) > 1
 
         await self._stage.until(begun)
         store.journal = read  # type: ignore[method-assign]
