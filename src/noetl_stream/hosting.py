@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
-from noetl_stream import __version__, wiring
+from noetl_stream import wiring
 from noetl_stream.adapters.postgres.migrate import schema_digest
 from noetl_stream.concurrency import end_tasks, first_done
 from noetl_stream.endpoint import Endpoint
@@ -188,7 +188,8 @@ def on_termination(act: Callable[[], object]) -> None:
 
 def say_start(role: str, settings: Settings, endpoint: Endpoint, **more: object) -> None:
     """Logs what runs here, and with which settings; once it does, so that a user's mistake is one line alone."""
-    from noetl_stream.adapters.nats.connection import redacted  # roles alone need it
+    from noetl_stream import __version__  # roles alone need these
+    from noetl_stream.adapters.nats.connection import redacted
 
     about = {
         "version": __version__,

@@ -13,7 +13,7 @@ from manifests import roles
 pytestmark = pytest.mark.xdist_group("helm")
 
 PAGE = (ROOT / "docs" / "how-to" / "run-on-kubernetes.md").read_text()
-BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```", PAGE, re.M | re.S)
+BLOCKS = re.findall(r"^```([\w ]+)\n(.*?)^```", PAGE, re.M | re.S)
 COMMANDS = [
     shlex.split(line)
     for language, block in BLOCKS
@@ -62,7 +62,7 @@ def test_the_page_has_every_example() -> None:
 
 
 def test_values_of_the_page_are_accepted(tmp_path: Path) -> None:
-    (values,) = (block for language, block in BLOCKS if language == "yaml")
+    (values,) = (block for language, block in BLOCKS if language == "yaml values")
     file = tmp_path / "values.yaml"
     file.write_text(values)
     assert run_helm("template", "noetl", CHART, "-f", CHART / "values" / "kind.yaml", "-f", file).returncode == 0

@@ -173,7 +173,9 @@ async def test_states_in_memory_are_measured(stage: Stage) -> None:
     )
 
 
-async def test_a_failed_execution_has_one_line_with_its_reason(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_failed_execution_has_one_line_with_the_kind_of_its_error(
+    stage: Stage, caplog: pytest.LogCaptureFixture
+) -> None:
     await stage.server()
     stage.start_worker()
     execution_id = await stage.submit(FAILS)
@@ -186,11 +188,11 @@ async def test_a_failed_execution_has_one_line_with_its_reason(stage: Stage, cap
         "simulation/fails",
         "expression_error",
     )
-    assert "division by zero" in fields["reason"]
     (line,) = [one for one in caplog.records if one.message == "task failed"]
     fields = vars(line)
     assert (fields["execution"], fields["step"], fields["attempt"]) == (execution_id, "only", 1)
-    assert (fields["kind"], "division by zero" in fields["reason"]) == ("expression_error", True)
+    assert fields["kind"] == "expression_error"
+    assert not any("division by zero" in str(vars(one)) for one in caplog.records), "a message may hold a secret"
 
 
 async def test_an_execution_that_is_set_aside_is_measured(stage: Stage) -> None:

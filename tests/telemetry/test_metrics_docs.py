@@ -8,12 +8,10 @@ from pathlib import Path
 
 import noetl_stream
 from noetl_stream.client.living import MOST_STUCK
-from noetl_stream.server import commit
 from noetl_stream.server.server import SLOW_TURN_S
 from noetl_stream.server.status import STUCK_S
 from noetl_stream.telemetry import status
 from noetl_stream.telemetry.measures import Metric
-from noetl_stream.worker.command import attempt
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "reference" / "metrics.md").read_text()
@@ -72,11 +70,6 @@ def test_the_lines_of_the_log_that_the_page_lists_are_written_somewhere() -> Non
     for message in messages:
         pieces = [piece for piece in re.split(r"…|\bN\b", message) if len(piece) > 3]
         assert pieces and all(piece.strip() in code for piece in pieces), message
-
-
-def test_an_error_that_is_logged_is_cut_as_the_page_says() -> None:
-    assert f"up to {commit.SHOWN_CHARACTERS} characters" in PAGE
-    assert attempt.SHOWN_CHARACTERS == commit.SHOWN_CHARACTERS
 
 
 def test_the_bounds_of_the_address_are_those_of_the_page() -> None:

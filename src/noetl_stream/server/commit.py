@@ -20,9 +20,6 @@ from noetl_stream.server.tick import NO_LABELS, PendingTick, execution_row
 
 log = logging.getLogger(__name__)
 
-SHOWN_CHARACTERS: Final = 500
-"""How much of an error is logged."""
-
 
 class Committer:
     """Writes ticks; once they are committed, publishes and notifies. ``ticks`` counts ticks with events."""
@@ -160,6 +157,6 @@ class Committer:
             return
         error = state.outcome.error if state.outcome is not None else None
         about = {"execution": state.execution_id, "path": state.path, "version": state.version}
-        if error is not None:
-            about |= {"kind": error.kind, "reason": error.message[:SHOWN_CHARACTERS]}
+        if error is not None:  # not its message: only readers who may see the execution are shown what it holds
+            about |= {"kind": error.kind, "code": error.code, "task": error.task}
         log.warning("execution failed", extra=about)

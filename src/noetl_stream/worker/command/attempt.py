@@ -36,9 +36,6 @@ from noetl_stream.worker.task_logs.step_log import StepLog, TaskLog
 
 log = logging.getLogger(__name__)
 
-SHOWN_CHARACTERS: Final = 500
-"""How much of an error is logged."""
-
 
 class Attempts:
     """Runs tasks of one step run, one attempt per call. ``log`` is that of the run."""
@@ -117,7 +114,7 @@ class Attempts:
                 "task": task.label,
                 "attempt": attempt,
                 "kind": outcome.error.kind,
-                "reason": outcome.error.message[:SHOWN_CHARACTERS],
+                "code": outcome.error.code,
             }
             log.warning("task failed", extra=about)
 
