@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Collection, Mapping, Sequence
-from typing import Final
 
 from noetl_stream.engine.effects import answer_claim
 from noetl_stream.engine.state import Execution
