@@ -58,7 +58,8 @@ async def test_a_worker_returns_what_it_has_not_finished_in_its_time(
     execution = started.stdout.strip()
 
     def is_running() -> bool:
-        found = json.loads(noetl("worker", "list", "-o", "json", "--home", shared_home).stdout)
+        listed = noetl("worker", "list", "-o", "json", "--home", shared_home)
+        found = json.loads(listed.stdout) if listed.returncode == 0 else []  # a busy machine may not answer in time
         return any(one["pool"] == "drained" and one["busy"] == 1 for one in found)
 
     await until(is_running, PATIENCE_S)
