@@ -11,7 +11,7 @@ MINUTES ?= 30
 # Container images often set it, and then every process compiles all that it imports, for half a second.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test verify simulate hostile faults soak upgrade bench check docs wheel sbom lock clean
+.PHONY: help demo test containers verify simulate hostile faults soak upgrade bench check docs page wheel sbom lock clean
 
 help:  ## Show these targets
 	@sed -n 's/^\([a-z]*\):.*## /\1: /p' Makefile
@@ -21,6 +21,9 @@ demo: .venv/runtime  ## Run the demonstration: real servers, real data, injected
 
 test: .venv/ready  ## Run the tests; under 8 minutes on two cores
 	$(PYTEST)
+
+containers: .venv/ready  ## Build the image and run deploy/compose.yaml, where root can start a container engine
+	$(BIN)/python -m pytest -n 0 -q -m containers tests/deploy
 
 verify: .venv/ready  ## Run all tests, the random ones with EFFORT times the cases; takes hours
 	$(BIN)/python scripts/verify.py --effort $(EFFORT)
@@ -48,6 +51,10 @@ check: .venv/ready  ## Check format, style, types and imports
 
 docs: .venv/ready  ## Build the documentation site into build/docs/site
 	$(BIN)/python scripts/build_site.py build/docs
+
+page: .venv/ready  ## Build the page from web/ into the package; needs Node 20.19 or newer
+	$(BIN)/python scripts/page_types.py
+	cd web && npm ci --no-audit --no-fund && npm run check && npm test && npm run build
 
 LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --no-annotate --generate-hashes \
 	--custom-compile-command "make lock"
@@ -77,6 +84,7 @@ lock: .venv/ready  ## Lock the newest versions that pyproject.toml allows
 
 .venv/ready: pyproject.toml requirements-dev.lock $(wildcard plugins/*/pyproject.toml)
 	@python=$$(scripts/find-python) && "$$python" scripts/environment.py development
+	@$(BIN)/python tests/deploy/helm.py
 	@touch .venv/runtime $@
 
 clean:  ## Remove the environment, the wheels, the site and the data of the demonstration

@@ -222,7 +222,7 @@ def replayed(playbook: str, executions: int, units: int) -> Work:
     """What a takeover does: their states from their journals."""
     journals: dict[str, list[StoredEntry]] = {}
     for row in (row for written in rehearse(playbook, executions).written for row in written.entries):
-        values: dict[str, Any] = {name: getattr(row, name, None) for name in StoredEntry._fields}
+        values: dict[str, Any] = {name: getattr(row, name, None) for name in StoredEntry.__struct_fields__}
         entry = StoredEntry(**values)
         journals.setdefault(row.execution_id, []).append(entry)
     return Work(lambda: [replay_entries(one, journal) for one, journal in journals.items()], executions * units)

@@ -25,7 +25,8 @@ from bench_stack import running, until
 from noetl_stream.client.executions.submit import Submission
 from noetl_stream.hosting import connected_to, open_stack, prepare_embedded
 from noetl_stream.settings.environment import Settings
-from noetl_stream.wiring import Connected, make_client
+from noetl_stream.wiring.operations import make_client
+from noetl_stream.wiring.stores import Connected
 
 ROUNDS: Final = 3
 ITEM_BYTES: Final = 1_000

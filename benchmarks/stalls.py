@@ -20,14 +20,14 @@ from pathlib import Path
 from statistics import quantiles
 from typing import Final
 
-from noetl_stream import wiring
 from noetl_stream.hosting import connected_to, open_stack, prepare_embedded
 from noetl_stream.ports.permissions import SERVER
 from noetl_stream.settings.environment import Settings
+from noetl_stream.wiring.roles import make_server
 
 RUNS: Final = 30
 BEAT_S: Final = 0.001
-PROGRAM: Final = (sys.executable, "-m", "noetl_stream.cli.main")
+PROGRAM: Final = (sys.executable, "-m", "noetl_stream")
 
 HEAD: Final = "apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: {name: stalls, path: benchmarks/stalls}\nworkflow:\n"
 ROWS: Final = """- step: start
@@ -65,7 +65,7 @@ async def measure(home: Path, playbooks: Path) -> None:
     with open_stack(Settings(home_folder=home)) as stack:
         await prepare_embedded(stack)
         async with connected_to(stack, "noetl-stalls", SERVER) as connected:
-            server = wiring.make_server(connected, stack.endpoint_of(SERVER))
+            server = make_server(connected, stack.endpoint_of(SERVER))
             serving = asyncio.create_task(server.run())
             worker = await asyncio.create_subprocess_exec(*PROGRAM, "worker", "--home", str(home))
             for name, source in PLAYBOOKS.items():

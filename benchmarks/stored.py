@@ -39,7 +39,8 @@ from noetl_stream.model.ids import uuid7
 from noetl_stream.model.messages import Request
 from noetl_stream.ports.permissions import ADMIN, SERVER
 from noetl_stream.settings.environment import Settings
-from noetl_stream.wiring import Connected, make_client
+from noetl_stream.wiring.operations import make_client
+from noetl_stream.wiring.stores import Connected
 
 EXECUTIONS: Final = 1_000
 STEPS: Final = 3

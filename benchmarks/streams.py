@@ -30,7 +30,8 @@ from noetl_stream.local.processes import choose_port
 from noetl_stream.model.ids import uuid7
 from noetl_stream.ports.operations.executions import RequestIds, Start
 from noetl_stream.settings.environment import Settings
-from noetl_stream.wiring import Connected, DirectOperations
+from noetl_stream.wiring.operations import DirectOperations
+from noetl_stream.wiring.stores import Connected
 
 AT_ONCE = 100
 SLOW_S = 5.0

@@ -25,7 +25,8 @@ from noetl_stream.model.ids import PARTITIONS
 from noetl_stream.ports.store import Store
 from noetl_stream.server.parts import ServerTimes
 from noetl_stream.settings.environment import Settings
-from noetl_stream.wiring import Connected, make_client
+from noetl_stream.wiring.operations import make_client
+from noetl_stream.wiring.stores import Connected
 
 EXECUTIONS = 64
 

@@ -34,7 +34,8 @@ from noetl_stream.playbook.compile.compiler import compile_playbook
 from noetl_stream.processes import Supervised
 from noetl_stream.settings.environment import Settings
 from noetl_stream.tools.registry import kinds_of
-from noetl_stream.wiring import Connected, installed_kinds, make_client
+from noetl_stream.wiring.operations import installed_kinds, make_client
+from noetl_stream.wiring.stores import Connected
 
 RUNS = 200
 AT_ONCE = 500

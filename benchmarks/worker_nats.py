@@ -26,7 +26,7 @@ from noetl_stream.adapters.nats.command_queue import NatsCommandQueue
 from noetl_stream.adapters.nats.connection import NatsConnection
 from noetl_stream.adapters.nats.event_log import NatsEventLog
 from noetl_stream.adapters.nats.streams import ensure_streams
-from noetl_stream.cli.main import GC_THRESHOLDS
+from noetl_stream.cli.base.process import GC_THRESHOLDS
 from noetl_stream.playbook.compile.compiler import compile_playbook
 from noetl_stream.tools.pipeline import NoopTool
 from noetl_stream.worker.worker import Worker

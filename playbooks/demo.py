@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-NOETL = [sys.executable, "-m", "noetl_stream.cli.main"]
+NOETL = [sys.executable, "-m", "noetl_stream"]
 PLAYBOOK = HERE / "paginate_to_postgres.yaml"
 
 

@@ -20,6 +20,9 @@ from pathlib import Path, PurePosixPath
 
 ROOT = Path(__file__).resolve().parents[1]
 SECTIONS = ("tutorials", "how-to", "reference", "explanation")
+IMAGES = "images"
+"""The folder of ``docs/`` with pictures that pages show."""
+
 SOURCE = PurePosixPath("source")
 """The folder of the site with the files of the repository that pages link to."""
 
@@ -78,6 +81,8 @@ def build(root: Path, folder: Path) -> Path:
         copy = folder / "pages" / page.path
         copy.parent.mkdir(parents=True, exist_ok=True)
         copy.write_text(FENCE.sub(r"```\1", with_sources(root, folder / "pages", page)), encoding="utf-8")
+    if (docs / IMAGES).is_dir():
+        shutil.copytree(docs / IMAGES, folder / "pages" / IMAGES)
     for picture in docs.rglob("*.svg"):
         shutil.copyfile(picture, folder / "pages" / picture.relative_to(docs))
     config = (docs / "zensical.toml").read_text(encoding="utf-8")

@@ -11,7 +11,7 @@ from typing import Any
 
 import psutil
 
-NOETL = (sys.executable, "-m", "noetl_stream.cli.main")
+NOETL = (sys.executable, "-m", "noetl_stream")
 PATIENCE_S = 60.0
 
 HEAD = "apiVersion: noetl.io/v2\nkind: Playbook\n"

@@ -24,7 +24,7 @@ from noetl_stream.model.events import ClientFact
 from noetl_stream.model.ids import PARTITIONS, partition_of
 from noetl_stream.model.messages import CatalogQuestion, Go, JournalRecord, Report, ShownCommand, StepCommand, Stop
 from noetl_stream.ports.event_log import ReportedMessage
-from noetl_stream.ports.permissions import POOL, TABLE
+from noetl_stream.ports.permissions import ADMIN, POOL, TABLE
 from noetl_stream.sealing.signing import Signer
 
 INPUTS: Final = 0.7
@@ -34,6 +34,7 @@ OTHERS: Final = tuple(
     (row.subject.replace(POOL, "default"), role)
     for row in TABLE
     for role in row.publish
+    if role != ADMIN  # an operator's hand, not a process
     if row.subject.endswith("decided") or not row.subject.startswith(("$JS.API", "noetl.events."))
 )
 """Each subject pattern that carries no input, with a role that may publish it."""

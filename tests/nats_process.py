@@ -85,9 +85,13 @@ class NatsServer:
 
 
 class NatsCluster:
-    """Three nats-servers that hold every stream with three replicas."""
+    """Three nats-servers that hold every stream with three replicas. Each has the tag ``eu``.
 
-    def __init__(self, folder: Path) -> None:
+    Args:
+        more: Ends their configuration, as with accounts.
+    """
+
+    def __init__(self, folder: Path, more: str = "") -> None:
         ports = [free_port() for _ in range(3)]
         routes = ", ".join(f"nats://127.0.0.1:{port}" for port in ports)
         self.servers: dict[str, NatsServer] = {}
@@ -95,7 +99,7 @@ class NatsCluster:
             own = folder / f"n{number}"
             own.mkdir()
             cluster = f'cluster {{ name: "noetl", listen: "127.0.0.1:{port}", routes: [{routes}] }}\n'
-            self.servers[own.name] = NatsServer(own, cluster)
+            self.servers[own.name] = NatsServer(own, cluster + 'server_tags: ["eu"]\n' + more)
 
     @property
     def url(self) -> str:

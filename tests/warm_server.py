@@ -22,7 +22,7 @@ from typing import Any
 import noetl_stream
 
 LOADED_PACKAGES = ("cli", "client", "engine", "local", "tools")
-LOADED_MODULES = ("noetl_stream.hosting", "noetl_stream.wiring", "uvloop")
+LOADED_MODULES = ("noetl_stream.hosting", "noetl_stream.wiring.roles", "uvloop")
 """What is imported before any command, among it what most commands import only once they need it."""
 
 

@@ -8,18 +8,20 @@ from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack, ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
-from noetl_stream import wiring
 from noetl_stream.concurrency import end_tasks, ended
 from noetl_stream.endpoint import process_prefix
 from noetl_stream.errors import Unreachable
-from noetl_stream.hosting import StackAccess, connected_to, open_stack, prepare_embedded, run_server
+from noetl_stream.hosting import StackAccess, connected_to, load, open_stack, prepare_embedded, run_server
 from noetl_stream.local.diagnosis import system_errors_explained
 from noetl_stream.local.home import FileLock, prepare_home
 from noetl_stream.local.stack import EmbeddedStack
-from noetl_stream.model.ids import PARTITIONS
+from noetl_stream.model.ids import partition_count
 from noetl_stream.ports.permissions import SERVER, worker_identity
 from noetl_stream.processes import Supervised
 from noetl_stream.settings.environment import Settings
+from noetl_stream.wiring.operations import DirectOperations
+from noetl_stream.wiring.roles import make_server
+from noetl_stream.wiring.stores import Connected
 
 if TYPE_CHECKING:
     from noetl_stream.server.server import Server
@@ -63,7 +65,7 @@ async def host_in_background(settings: Settings) -> None:
         try:
             joining = asyncio.create_task(asyncio.to_thread(closing.enter_context, open_stack(settings)))
             await asyncio.sleep(0)  # the worker and the stack first
-            wiring.load("server")
+            load("server")
             stack = await ended(joining)
             opened.set_result(stack)
             await _serve(stack, worker)
@@ -77,7 +79,7 @@ async def _serve(stack: StackAccess, worker: Supervised) -> None:
     async with AsyncExitStack() as closing:
         connecting = closing.enter_async_context(connected_to(stack, "noetl-background", SERVER))
         connected, _ = await asyncio.gather(connecting, prepare_embedded(stack))  # connecting needs no schema
-        server = wiring.make_server(connected, stack.endpoint_of(SERVER))
+        server = make_server(connected, stack.endpoint_of(SERVER))
         ending = asyncio.Event()
         watch = asyncio.create_task(_Watch(server, worker, connected, stack).until_idle())
         watch.add_done_callback(lambda _: ending.set())
@@ -90,7 +92,7 @@ async def _serve(stack: StackAccess, worker: Supervised) -> None:
 class _Watch:
     """Finds out when the background process is no longer needed."""
 
-    def __init__(self, server: Server, worker: Supervised, connected: wiring.Connected, stack: StackAccess) -> None:
+    def __init__(self, server: Server, worker: Supervised, connected: Connected, stack: StackAccess) -> None:
         self._server = server
         self._worker = worker
         self._connected = connected
@@ -112,7 +114,7 @@ class _Watch:
                 if await asyncio.to_thread(embedded.has_other_users):
                     continue
             try:
-                live = await self._connected.store.live_executions(range(PARTITIONS))
+                live = await self._connected.store.live_executions(range(partition_count()))
             except Unreachable as error:
                 log.warning("%s: waiting", error)
                 continue
@@ -127,7 +129,7 @@ class _Watch:
 
     def _others_serve(self) -> bool:
         """Whether other servers share the partitions with this one."""
-        return self._server.ownership.fair_share(self._connected.clock.monotonic_s()) < PARTITIONS
+        return self._server.ownership.fair_share(self._connected.clock.monotonic_s()) < partition_count()
 
     async def _is_busy(self) -> bool:
         """Whether our worker runs a command."""
@@ -135,7 +137,7 @@ class _Watch:
             return False
         own = process_prefix("worker", self._worker.pid)
         async with connected_to(self._stack, "noetl-background") as operator:  # servers ask workers nothing
-            workers = await wiring.DirectOperations(operator, self._stack.endpoint).cluster.workers()
+            workers = await DirectOperations(operator, self._stack.endpoint).cluster.workers()
         return any(worker.busy for worker in workers if worker.name.startswith(own))
 
 

@@ -20,7 +20,8 @@ from noetl_stream.model.ids import uuid7
 from noetl_stream.model.messages import FORMAT, Request
 from noetl_stream.ports.permissions import SERVER, worker_identity
 from noetl_stream.processes import Supervised
-from noetl_stream.wiring import Connected, make_client
+from noetl_stream.wiring.operations import make_client
+from noetl_stream.wiring.stores import Connected
 
 ALIVE_POLL_S = 0.05
 

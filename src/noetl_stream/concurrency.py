@@ -146,6 +146,10 @@ class Deferred(Generic[Opened]):
         """Stands for the attribute ``name``, of which only coroutine methods can be called."""
         return _Part(self, name)
 
+    def whole(self) -> Any:
+        """Stands for it all, of which only coroutine methods can be called."""
+        return _Part(self, "")
+
     async def get(self) -> Opened:
         """It, opened. Errors are those of opening."""
         return self._opened or await self._loads.get("", self._load)
@@ -168,6 +172,8 @@ class _Part:
 
     def __getattr__(self, method: str) -> Callable[..., Coroutine[Any, Any, Any]]:
         async def call(*words: Any, **named: Any) -> Any:
-            return await getattr(getattr(await self._whole.get(), self._name), method)(*words, **named)
+            opened = await self._whole.get()
+            part = getattr(opened, self._name) if self._name else opened
+            return await getattr(part, method)(*words, **named)
 
         return call

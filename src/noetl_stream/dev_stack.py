@@ -27,7 +27,8 @@ from noetl_stream.local.processes import LOOPBACK, listen
 from noetl_stream.ports.permissions import GATEWAY, SERVER, worker_identity
 from noetl_stream.processes import Supervised
 from noetl_stream.settings.environment import Settings
-from noetl_stream.wiring import check_way_in, make_client
+from noetl_stream.wiring.operations import make_client
+from noetl_stream.wiring.roles import check_way_in
 
 log = logging.getLogger(__name__)
 

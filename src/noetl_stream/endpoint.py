@@ -16,7 +16,9 @@ from noetl_stream.ports.permissions import ADMIN, GATEWAY, SERVER
 from noetl_stream.sealing.keys import Unprinted
 from noetl_stream.settings.environment import DEFAULT_STATE_BYTES
 from noetl_stream.settings.retention import RetentionSettings
+from noetl_stream.settings.streams import Spread
 from noetl_stream.settings.tools import ToolSettings
+from noetl_stream.settings.traces import TraceSettings
 
 
 class Endpoint(Unprinted, frozen=True):
@@ -24,6 +26,7 @@ class Endpoint(Unprinted, frozen=True):
 
     Attributes:
         postgres_dsn: ``None`` for a worker.
+        postgres_read_dsn: A replica to read executions from, if there is one. Gateways and the command line only.
         credentials: By lower-case name: those a server offers to playbooks, or a worker's own.
         credential_keys: Encrypt stored credentials, the current key first; empty if not configured.
         tools: What the tools of a worker here may do.
@@ -35,6 +38,8 @@ class Endpoint(Unprinted, frozen=True):
         grants_file: What the playbooks of a server here may use, by path; ``None``: everything.
         retention: What a server here keeps of finished executions and of EVENTS, and LOGS of lines.
         max_state_bytes: Memory that a server here uses for the states of living executions.
+        traces: Where spans of a server or worker here go; ``None`` for nowhere.
+        spread: How `stream ensure` spreads the streams over a NATS cluster.
     """
 
     nats_url: str
@@ -50,14 +55,18 @@ class Endpoint(Unprinted, frozen=True):
     grants_file: Path | None = None
     retention: RetentionSettings = RetentionSettings()
     max_state_bytes: int = DEFAULT_STATE_BYTES
+    traces: TraceSettings | None = None
+    spread: Spread = Spread()
+    postgres_read_dsn: str | None = None
 
     def only_for(self, identity: str) -> Self:
         """The part of this that a process with the identity may hold."""
-        if identity == SERVER:
-            return replace(self, identity=identity)
         if identity == GATEWAY:
             return replace(self, identity=identity, credentials={}, server_keys=())
-        without_keys = replace(self, identity=identity, credential_keys=(), server_keys=(), access_keys=())
+        with_keys = replace(self, identity=identity, postgres_read_dsn=None)
+        if identity == SERVER:
+            return with_keys
+        without_keys = replace(with_keys, credential_keys=(), server_keys=(), access_keys=())
         return replace(without_keys, credentials={}) if identity == ADMIN else replace(without_keys, postgres_dsn=None)
 
 

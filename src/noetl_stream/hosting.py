@@ -6,22 +6,35 @@ import asyncio
 import logging
 import signal
 import socket
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from typing import TYPE_CHECKING, Protocol
+from importlib import import_module
+from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
 
-from noetl_stream import wiring
 from noetl_stream.adapters.postgres.migrate import schema_digest
 from noetl_stream.concurrency import end_tasks, first_done
 from noetl_stream.endpoint import Endpoint
 from noetl_stream.errors import NotReady
 from noetl_stream.local.processes import LOOPBACK
 from noetl_stream.local.stack import EmbeddedStack
+from noetl_stream.model.ids import use_partitions
 from noetl_stream.model.limits import operator_limits
 from noetl_stream.ports.permissions import ADMIN, GATEWAY, SERVER, WORKER, worker_identity
 from noetl_stream.settings.environment import Settings
+from noetl_stream.wiring.roles import HostedWorker, make_server, make_worker, open_gateway, server_status, worker_status
+from noetl_stream.wiring.stores import (
+    COMMAND_WAIT_S,
+    ROLE_WAIT_S,
+    Connected,
+    OperatorPorts,
+    connect,
+    connect_to_nats,
+    connected_when_used,
+    ensure_all_streams,
+    migrate_schema,
+)
 
 if TYPE_CHECKING:
     from noetl_stream.adapters.nats.connection import NatsConnection
@@ -38,6 +51,13 @@ STOP_S = 20.0
 
 POSTGRES_USER = {ADMIN: "noetl", SERVER: "noetl_server", GATEWAY: "noetl_gateway"}
 """The embedded Postgres user of each identity. With own servers, the role that it should be a member of."""
+
+
+LOADED: Final[Mapping[str, Sequence[str]]] = {
+    "server": ("adapters.nats.event_log", "adapters.evaluation.pool", "server.server"),
+    "worker": ("adapters.nats.event_log", "worker.worker"),
+}
+"""What the server and the worker of :mod:`noetl_stream.wiring` import."""
 
 
 class StackAccess(msgspec.Struct):
@@ -68,6 +88,7 @@ def open_stack(settings: Settings, pool: str | None = None) -> Iterator[StackAcc
     Raises:
         LocalStackError, UsageError: With a one-line message.
     """
+    use_partitions(settings.partitions)
     if settings.nats_url is not None:
         yield StackAccess(settings, None)
         return
@@ -93,6 +114,9 @@ def own_endpoint(settings: Settings, identity: str) -> Endpoint:
         grants_file=settings.grants_file,
         retention=settings.retention,
         max_state_bytes=settings.server_max_state_bytes,
+        traces=settings.traces,
+        spread=settings.spread,
+        postgres_read_dsn=settings.postgres_read_dsn,
     )
     return everything.only_for(identity)
 
@@ -116,6 +140,7 @@ def embedded_endpoint(stack: EmbeddedStack, settings: Settings, identity: str) -
         grants_file=settings.grants_file,
         retention=settings.retention,
         max_state_bytes=settings.server_max_state_bytes,
+        traces=settings.traces,
     )
     return everything.only_for(identity)
 
@@ -128,7 +153,7 @@ async def prepare_embedded(stack: StackAccess) -> None:
     """Creates or upgrades the embedded stack's schema and streams. The user's own need explicit commands."""
     if stack.embedded is not None:
         admin = stack.endpoint_of(ADMIN)
-        await asyncio.gather(wiring.migrate_schema(admin), wiring.ensure_all_streams(admin))
+        await asyncio.gather(migrate_schema(admin), ensure_all_streams(admin))
         stack.embedded.note_prepared(schema_digest())
 
 
@@ -139,7 +164,7 @@ async def prepare_once(stack: StackAccess) -> None:
 
 
 @asynccontextmanager
-async def ports_of_command(stack: StackAccess, name: str, *, publishes: bool) -> AsyncIterator[wiring.OperatorPorts]:
+async def ports_of_command(stack: StackAccess, name: str, *, publishes: bool) -> AsyncIterator[OperatorPorts]:
     """The ports of a command, on a stack that is prepared: an embedded one once, for all commands of a version.
 
     Args:
@@ -150,7 +175,7 @@ async def ports_of_command(stack: StackAccess, name: str, *, publishes: bool) ->
         Unreachable: Postgres or NATS does not answer.
     """
     await prepare_once(stack)
-    opening = connected_to(stack, name) if publishes else wiring.connected_when_used(stack.endpoint, name=name)
+    opening = connected_to(stack, name) if publishes else connected_when_used(stack.endpoint, name=name)
     async with opening as ports:
         try:
             await _verify(ports, publishes)
@@ -160,7 +185,7 @@ async def ports_of_command(stack: StackAccess, name: str, *, publishes: bool) ->
         yield ports
 
 
-async def _verify(ports: wiring.OperatorPorts, publishes: bool) -> None:
+async def _verify(ports: OperatorPorts, publishes: bool) -> None:
     await ports.store.verify()
     if publishes:
         await ports.log.verify()
@@ -168,14 +193,25 @@ async def _verify(ports: wiring.OperatorPorts, publishes: bool) -> None:
 
 @asynccontextmanager
 async def connected_to(
-    stack: StackAccess, name: str, identity: str = GATEWAY, *, nats_wait_s: float = wiring.COMMAND_WAIT_S
-) -> AsyncIterator[wiring.Connected]:
+    stack: StackAccess, name: str, identity: str = GATEWAY, *, nats_wait_s: float = COMMAND_WAIT_S
+) -> AsyncIterator[Connected]:
     """Connects to the stack with an identity. Closed at the end of the block."""
-    connected = await wiring.connect(stack.endpoint_of(identity), name=name, nats_wait_s=nats_wait_s)
+    connected = await connect(stack.endpoint_of(identity), name=name, nats_wait_s=nats_wait_s)
     try:
         yield connected
     finally:
         await connected.close()
+
+
+def load(role: str) -> None:
+    """Imports what a role needs, for a process that cannot connect yet. Does nothing for others than those above."""
+    if role not in LOADED:
+        return
+    from noetl_stream.tools.registry import installed_tools
+
+    for module in LOADED[role]:
+        import_module(f"noetl_stream.{module}")
+    installed_tools()  # :func:`installed_kinds` reports those that are unusable, once logging is set up
 
 
 def on_termination(act: Callable[[], object]) -> None:
@@ -217,9 +253,7 @@ async def run_server(server: Server, nats: NatsConnection, ending: asyncio.Event
     log.info("server stopped")
 
 
-async def run_worker(
-    hosted: wiring.HostedWorker, nats: NatsConnection, opened: Callable[[], object] = lambda: None
-) -> None:
+async def run_worker(hosted: HostedWorker, nats: NatsConnection, opened: Callable[[], object] = lambda: None) -> None:
     """Runs a worker until a signal, or the end of its connection; then it drains.
 
     Args:
@@ -296,11 +330,11 @@ async def host_server(stack: StackAccess) -> None:
     endpoint = stack.endpoint_of(SERVER)
     async with (
         status_of(stack.settings, SERVER) as attach,
-        connected_to(stack, "noetl-server", SERVER, nats_wait_s=wiring.ROLE_WAIT_S) as connected,
+        connected_to(stack, "noetl-server", SERVER, nats_wait_s=ROLE_WAIT_S) as connected,
     ):
         await warn_of_excess_rights(connected, SERVER)
-        server = wiring.make_server(connected, endpoint)
-        attach(wiring.server_status(server, connected), connected.opened)
+        server = make_server(connected, endpoint)
+        attach(server_status(server, connected), connected.opened)
         say_start(SERVER, stack.settings, endpoint, max_state_bytes=endpoint.max_state_bytes)
         await run_server(server, connected.nats, asyncio.Event())
 
@@ -310,17 +344,17 @@ async def host_worker(stack: StackAccess, pool: str, slots: int) -> None:
     endpoint, settings = stack.endpoint_of(worker_identity(pool)), stack.settings
     about = {"pool": pool, "slots": slots, "isolation": settings.isolation}
     async with status_of(settings, WORKER) as attach:
-        ports = await wiring.connect_to_nats(endpoint, name="noetl-worker", nats_wait_s=wiring.ROLE_WAIT_S)
+        ports = await connect_to_nats(endpoint, name="noetl-worker", nats_wait_s=ROLE_WAIT_S)
         try:
             drain_s = settings.worker_drain_s
-            hosted = wiring.make_worker(ports, endpoint, pool=pool, slots=slots, drain_s=drain_s)
-            attach(wiring.worker_status(hosted.worker, ports), ports)
+            hosted = make_worker(ports, endpoint, pool=pool, slots=slots, drain_s=drain_s)
+            attach(worker_status(hosted.worker, ports), ports)
             await run_worker(hosted, ports.nats, lambda: say_start(WORKER, settings, endpoint, **about))
         finally:
             await ports.close()
 
 
-async def warn_of_excess_rights(connected: wiring.Connected, identity: str) -> None:
+async def warn_of_excess_rights(connected: Connected, identity: str) -> None:
     """Warns if the Postgres user of this process may do more than its role needs.
 
     Raises:
@@ -329,7 +363,7 @@ async def warn_of_excess_rights(connected: wiring.Connected, identity: str) -> N
     await connected.store.verify()
     await connected.log.verify()
     role = POSTGRES_USER[identity]
-    excess = await connected.store.excess_rights(role)
+    excess = await connected.store.diagnosis.excess_rights(role)
     if excess:
         reasons = "; ".join(excess)
         log.warning("the Postgres user of this %s %s: use a member of the role %s", identity, reasons, role)
@@ -352,13 +386,13 @@ async def host_gateway(
     host, port = listening_on
     async with (
         status_of(settings, GATEWAY) as attach,
-        connected_to(stack, "noetl-gateway", nats_wait_s=wiring.ROLE_WAIT_S) as connected,
+        connected_to(stack, "noetl-gateway", nats_wait_s=ROLE_WAIT_S) as connected,
     ):
         await warn_of_excess_rights(connected, GATEWAY)
         token = await local_token(stack, connected)
         if settings.status_address is not None:
             await _until_way_in(connected, settings, host, attach)
-        async with wiring.open_gateway(connected, stack.endpoint, settings, host) as gateway:
+        async with open_gateway(connected, stack.endpoint, settings, host) as gateway:
             attach(gateway.status, connected.opened)
             on_termination(lambda: _stop(gateway))
             connected.nats.on_ended(gateway.stop)
@@ -372,7 +406,7 @@ async def host_gateway(
         log.info("gateway stopped")
 
 
-async def _until_way_in(connected: wiring.Connected, settings: Settings, host: str, attach: AttachRole) -> None:
+async def _until_way_in(connected: Connected, settings: Settings, host: str, attach: AttachRole) -> None:
     """Waits for the first token: who keeps a gateway alive and probes it would start it again and again."""
     from noetl_stream.gateway.access.guard import until_way_in
     from noetl_stream.telemetry.status import NotYetRunning
@@ -390,7 +424,7 @@ def _stop(gateway: Gateway) -> None:
     gateway.stop()
 
 
-async def local_token(stack: StackAccess, connected: wiring.Connected) -> str | None:
+async def local_token(stack: StackAccess, connected: Connected) -> str | None:
     """The token of the embedded stack's gateways; ``None`` for a stack of the user's own."""
     if stack.embedded is None:
         return None
@@ -401,7 +435,7 @@ async def local_token(stack: StackAccess, connected: wiring.Connected) -> str | 
 
 async def _invite(
     stack: StackAccess,
-    connected: wiring.Connected,
+    connected: Connected,
     listening: asyncio.Future[str],
     token: str | None,
     echo: Callable[[str], object],

@@ -103,6 +103,8 @@ class Supervised:
         stack = self._stack if isinstance(self._stack, StackAccess) else await asyncio.shield(self._stack)
         environment = self._environment(stack)
         environment |= self._egress(stack, environment)
+        if stack.settings.traces is not None:
+            environment |= stack.settings.traces.variables()
         environment[STATUS_VARIABLE] = ""  # several children cannot have one address
         assert process.stdin is not None
         with contextlib.suppress(ConnectionError):  # it has ended already

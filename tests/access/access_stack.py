@@ -9,6 +9,7 @@ from typing import Any
 
 from aiohttp import ClientSession
 
+from doctor_in_memory import doctor_ports
 from noetl_stream.adapters.clock import ManualClock
 from noetl_stream.adapters.memory.access import (
     MemoryAudit,
@@ -23,6 +24,7 @@ from noetl_stream.adapters.memory.store import MemoryFeed, MemoryStore
 from noetl_stream.client.access import DirectAccess
 from noetl_stream.client.cluster import ClusterPorts, DirectCluster
 from noetl_stream.client.credentials import DirectCredentials
+from noetl_stream.client.doctor.doctor import DirectDiagnosis
 from noetl_stream.client.executions.direct import DirectExecutions, ExecutionPorts
 from noetl_stream.client.executions.logs import ExecutionLogs
 from noetl_stream.client.executions.prepare import PlaybookChecker
@@ -30,6 +32,7 @@ from noetl_stream.client.executions.redacted import UsedSecrets
 from noetl_stream.client.executions.submit import Requests
 from noetl_stream.client.feed.live import LiveFeed
 from noetl_stream.client.playbooks import DirectPlaybooks, PlaybookPorts
+from noetl_stream.client.views.direct import DirectViews
 from noetl_stream.gateway.gateway import Gateway, GatewayPorts
 from noetl_stream.model.limits import DEFAULT_LIMITS
 from noetl_stream.model.messages import MemoryUse
@@ -79,6 +82,8 @@ class Stack:
             DirectCredentials(MemoryCredentials(clock), None),
             cluster,
             self.keeper,
+            DirectDiagnosis(doctor_ports(broker, self._store, clock, self.tokens)),
+            DirectViews(self._store, checking, secrets),
         )
 
     async def add_executions(self, **paths: str) -> None:

@@ -46,6 +46,12 @@ GET /api/v1/executions/{execution_id}/events/stream
 GET /api/v1/executions/{execution_id}/logs
 GET /api/v1/executions/{execution_id}/logs/stream
 GET /api/v1/executions/{execution_id}/why
+GET /api/v1/executions/{execution_id}/state
+GET /api/v1/executions/{execution_id}/graph
+GET /api/v1/executions/{execution_id}/ctx/changes
+GET /api/v1/executions/{execution_id}/timeline
+GET /api/v1/executions/{execution_id}/steps/{step_run_id}/strip
+GET /api/v1/executions/{execution_id}/steps/{step_run_id}/iterations/summaries
 GET /api/v1/executions/{execution_id}/ctx
 GET /api/v1/events/stream
 GET /api/v1/playbooks
@@ -87,6 +93,7 @@ DELETE /api/v1/executions/{execution_id}
 POST /api/v1/credentials/rotate
 PUT /api/v1/credentials/{name}
 DELETE /api/v1/credentials/{name}
+GET /api/v1/doctor
 GET /api/v1/dead-letters
 GET /api/v1/dead-letters/{letter_id}
 POST /api/v1/dead-letters/{letter_id}/requeue

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from access_stack import Stack, playbook
+from msgspec.structs import replace
 
 from noetl_stream.adapters.clock import ManualClock
 from noetl_stream.errors import Forbidden, NoetlError, NotFound, PlaybookRefused
@@ -15,9 +16,12 @@ from noetl_stream.model.envelope import envelope
 from noetl_stream.model.events import CancelRequested
 from noetl_stream.ports.operations import Operations
 from noetl_stream.ports.operations.documents import DocumentPage
+from noetl_stream.ports.operations.events import EventFilter
 from noetl_stream.ports.operations.executions import ExecutionFilter, Executions, RerunOptions, Start
 from noetl_stream.ports.operations.feed import FeedEvent
 from noetl_stream.ports.operations.logs import FROM_THE_START, LogFilter
+from noetl_stream.ports.operations.timelines import IterationRange, TimeRange
+from noetl_stream.ports.operations.views import Views
 
 PATHS = ("team/a",)
 EVERYTHING = ExecutionFilter()
@@ -60,12 +64,20 @@ BY_ID: dict[str, Callable[[Operations, str], Awaitable[object]]] = {
     "rerun": lambda operations, one: operations.executions.rerun(one, RerunOptions(), "token:ci"),
     "why": lambda operations, one: operations.executions.why(one),
     "delete": lambda operations, one: operations.executions.delete(one, "token:ci"),
+    "views.state": lambda operations, one: operations.views.state(one, None),
+    "views.graph": lambda operations, one: operations.views.graph(one),
+    "views.timeline": lambda operations, one: operations.views.timeline(one, TimeRange()),
+    "views.strip": lambda operations, one: operations.views.strip(one, "s", IterationRange(), 10),
+    "views.iterations": lambda operations, one: operations.views.iterations(one, "s", IterationRange(), 10),
+    "views.changes": lambda operations, one: operations.views.changes(one, None, 10, None),
+    "views.events": lambda operations, one: operations.views.events(one, EventFilter(), 10),
     "feed": lambda operations, one: operations.feed.execution(one, 0),
 }
 
 
 def test_every_verb_of_an_execution_is_tried_here(scoped: Operations) -> None:
     verbs = {name for name in vars(Executions) if not name.startswith("_")}
+    verbs |= {f"views.{name}" for name in vars(Views) if not name.startswith("_")}
     assert verbs - {"start", "page"} == BY_ID.keys() - {"feed"}
 
 
@@ -227,7 +239,7 @@ class FourEvents:
 
 
 async def test_the_whole_feed_leaves_out_what_is_elsewhere(stack: Stack) -> None:
-    scoped = Scopes()(stack.operations._replace(feed=FourEvents()), PATHS)
+    scoped = Scopes()(replace(stack.operations, feed=FourEvents()), PATHS)
     heard = await anext(await scoped.feed.everything(None))
     assert [(one.id, one.path) for one in heard if one.event] == [("0", "team/a/x"), ("2", "team/a")]
     assert (heard[-1].id, heard[-1].event, heard[-1].path) == ("3", None, "")  # only where to go on

@@ -6,6 +6,7 @@ import asyncio
 from typing import get_args
 
 import pytest
+from msgspec.structs import replace
 
 from noetl_stream.adapters.clock import ManualClock, SystemClock
 from noetl_stream.adapters.memory.access import MemoryAudit, MemorySessions, MemoryTokens
@@ -73,7 +74,7 @@ def bearer(token: str) -> str:
 async def test_a_token_is_shown_once_and_only_its_hash_is_kept(
     keeper: DirectAccess, tokens: MemoryTokens, clock: ManualClock
 ) -> None:
-    shown = await keeper.create_token(OPERATOR._replace(expires_ms=clock.now_ms() + 1000), "ann")
+    shown = await keeper.create_token(replace(OPERATOR, expires_ms=clock.now_ms() + 1000), "ann")
     assert shown.secret is not None
     spelt = TOKEN_TEXT.fullmatch(shown.secret)
     assert spelt is not None

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,12 +16,21 @@ from nats_process import NatsCluster
 from noetl_stream.adapters.clock import SystemClock
 from noetl_stream.adapters.nats.blobs import NatsBlobs
 from noetl_stream.adapters.nats.command_queue import NatsCommandQueue
+from noetl_stream.adapters.nats.command_source import NatsCommandSource
 from noetl_stream.adapters.nats.connection import NatsConnection
-from noetl_stream.adapters.nats.streams import ensure_streams
-from noetl_stream.errors import NoetlError
+from noetl_stream.adapters.nats.event_log import NatsEventLog
+from noetl_stream.adapters.nats.streams import ensure_streams, list_streams, stream_api
+from noetl_stream.errors import NoetlError, NotReady, OutcomeUnknown
+from noetl_stream.local.secrets import new_seed, public_nkey
+from noetl_stream.model.codec import decode_json
 from noetl_stream.model.ids import partition_of
+from noetl_stream.ports.nats_accounts import nats_accounts
+from noetl_stream.ports.permissions import ADMIN, GATEWAY, SERVER
+from noetl_stream.ports.subjects import EVENTS
 from noetl_stream.testing.conformance.command_queue import command
-from noetl_stream.testing.waiting import until_it_is
+from noetl_stream.testing.waiting import until, until_it_is
+
+log = logging.getLogger(__name__)
 
 
 @pytest.fixture
@@ -49,6 +63,29 @@ async def test_many_commands_of_one_partition_pass_a_cluster(clustered: NatsConn
     assert await queue.present() == {one.command_id for one in commands} | {"next"}
 
 
+async def test_a_request_that_is_published_again_while_the_first_is_on_its_way_is_stored_once(
+    clustered: NatsConnection, cluster: NatsCluster
+) -> None:
+    stream = decode_json(await stream_api(clustered, EVENTS, f"STREAM.INFO.{EVENTS}"))
+    leader = stream["cluster"]["leader"]
+    connection = await NatsConnection.open(cluster.servers[leader].url, name="tests")
+    event_log = await NatsEventLog.open(connection, SystemClock(), acknowledge_within_s=0.3)
+    followers = [server for name, server in cluster.servers.items() if name != leader]
+    for server in followers:
+        server.pause()
+    try:
+        with pytest.raises(OutcomeUnknown):
+            await event_log.publish_request("run-1", "request-1", b"{}")
+        again = asyncio.create_task(event_log.publish_request("run-1", "request-1", b"{}"))
+        await until(lambda: again.done() or event_log.retries > 0)
+    finally:
+        for server in followers:
+            server.resume()
+    assert await again == stream["state"]["last_seq"] + 1
+    await event_log.close()
+    await connection.close()
+
+
 async def test_a_value_that_many_put_at_once_is_stored_once(clustered: NatsConnection) -> None:
     """While the followers do not have the first put, the leader refuses the others without a decision."""
     clock = SystemClock()
@@ -58,3 +95,97 @@ async def test_a_value_that_many_put_at_once_is_stored_once(clustered: NatsConne
         assert await stores[0].get(f"key-{number}") == b"value"
     for blobs in stores:
         await blobs.close()
+
+
+async def test_streams_get_their_copies_while_they_are_used(cluster: NatsCluster) -> None:
+    connection = await NatsConnection.open(cluster.url, name="tests")
+
+    async def made(**spread: Any) -> Sequence[str]:
+        """What was changed, once the cluster has elected its leader and has moved no stream."""
+        while True:
+            try:
+                return await ensure_streams(connection, **spread)
+            except NotReady as error:
+                if "being moved" not in str(error):
+                    raise
+            except NoetlError as error:
+                log.info("%s", error)
+
+    assert len(await made()) == 4
+    assert {(one.replicas, *one.current) for one in await list_streams(connection)} == {(1,)}
+    queue = await NatsCommandQueue.open(connection)
+    fences = await queue.fence("one", {partition_of("run-1"): 1})
+    assert await queue.issue([command("before")], fences) == set()
+    changed = await made(replicas=3)
+    assert "changed stream COMMANDS: num_replicas" in changed
+    assert await queue.issue([command("after")], fences) == set()
+
+    async def copies() -> set[tuple[int, int]]:
+        return {(one.replicas, len(one.current)) for one in await list_streams(connection)}
+
+    await until_it_is({(3, 2)}, copies)
+    assert await made(replicas=3) == []
+    assert await made() == [], "copies are not taken away"
+    assert await queue.present() == {"before", "after"}
+    with pytest.raises(NotReady, match="EVENTS needs 5 nats-servers with JetStream in one cluster"):
+        await made(replicas=5)
+    with pytest.raises(NotReady, match="EVENTS needs 3 nats-servers with JetStream with the tags us"):
+        await made(replicas=3, tags=["us"])
+    assert len(await made(replicas=3, tags=["eu"])) == 4
+    assert {(one.replicas, *one.tags) for one in await list_streams(connection)} == {(3, "eu")}
+    await queue.close()
+    await connection.close()
+
+
+async def test_one_nats_server_alone_holds_one_copy(own_nats_connection: NatsConnection) -> None:
+    with pytest.raises(NotReady, match=r"EVENTS needs 3 nats-servers .*start them, or ask for fewer replicas"):
+        await ensure_streams(own_nats_connection, replicas=3)
+
+
+@pytest.fixture
+def seeds() -> dict[str, str]:
+    return {identity: new_seed() for identity in (ADMIN, SERVER, GATEWAY, "worker-default")}
+
+
+async def test_what_is_sent_to_a_worker_that_stops_goes_to_another_one(tmp_path: Path, seeds: dict[str, str]) -> None:
+    """One is connected to each nats-server, so that JetStream hears of at least two from other servers. Leases do not
+    end in this test.
+    """
+    accounts = nats_accounts({identity: public_nkey(seed) for identity, seed in seeds.items()})
+    servers = NatsCluster(tmp_path, accounts)
+    servers.start()
+
+    async def opened(identity: str, url: str = servers.url) -> NatsConnection:
+        return await NatsConnection.open(url, name=identity, nkey=seeds[identity], identity=identity)
+
+    async with AsyncExitStack() as closing:
+        closing.callback(servers.end)
+        admin, server = await opened(ADMIN), await opened(SERVER)
+        workers = [await opened("worker-default", one.url) for one in servers.servers.values()]
+        for one in (admin, server, *workers):
+            closing.push_async_callback(one.close)
+
+        async def is_made() -> bool:
+            with contextlib.suppress(NoetlError):
+                await ensure_streams(admin, replicas=3)
+                return True
+            return False
+
+        await until_it_is(True, is_made)
+        queue = await NatsCommandQueue.open(server, ack_wait_s=3600)
+        closing.push_async_callback(queue.close)
+        await queue.add_pool("default")
+        sources = [await NatsCommandSource.open(one, "default") for one in (*workers, workers[0])]
+        for source in sources:
+            closing.push_async_callback(source.close)
+        *stopping, staying = sources
+        for source in stopping:
+            source.request(5)
+        await asyncio.gather(*(one.flush() for one in workers))
+        ending = asyncio.gather(*(source.give_back() for source in stopping))
+        fences = await queue.fence("one", {partition_of("run-1"): 1})
+        assert await queue.issue([command(f"c{number}") for number in range(10)], fences) == set()
+        staying.request(10)
+        found = {(await staying.next()).subject for _ in range(10)}
+        assert len(found) == 10
+        await ending

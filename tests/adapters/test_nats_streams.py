@@ -92,7 +92,7 @@ async def test_a_missing_stream_is_not_ready_and_says_how_to_fix_it(connection: 
 
 async def test_a_stream_of_another_partition_count_is_refused_and_not_changed(connection: NatsConnection) -> None:
     for attempt in (ensure_streams(connection, partitions=64), verify_stream(connection, EVENTS, 64)):
-        with pytest.raises(NotReady, match="created for 32 partitions, this version uses 64"):
+        with pytest.raises(NotReady, match="is for 32 partitions, this process uses 64"):
             await attempt
     assert (await config_of(connection, EVENTS))["metadata"]["noetl_partitions"] == "32"  # type: ignore[index]
 

@@ -56,7 +56,7 @@ def test_the_short_help_loads_no_library_that_costs_time() -> None:
 def test_a_run_and_a_server_load_no_library_of_a_tool_they_do_not_use(modules: str) -> None:
     program = f"import sys, noetl_stream.{modules}\nprint(sorted(sys.modules))"
     found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
-    for costly in ("duckdb", "aiohttp", "jsonschema_rs"):
+    for costly in ("duckdb", "aiohttp", "jsonschema_rs", "nats.js.api"):
         assert f"'{costly}'" not in found.stdout, costly
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from cli_program import HEAD, ONE_STEP
 from noetl_stream.cli.playbook import checked
 from noetl_stream.cli.playbook.checked import check_file
 from noetl_stream.client.executions.prepare import CheckedText
+from noetl_stream.local.home import Home
 from noetl_stream.settings.environment import Settings
 
 WITH_A_WARNING = (
@@ -50,6 +52,12 @@ def check(file: Path, settings: Settings) -> CheckedText:
     found = check_file(file, settings)
     found.remember()
     return found.playbook
+
+
+def test_what_is_remembered_has_the_form_that_earlier_releases_read(playbook: Write, settings: Settings) -> None:
+    found = check(playbook(ONE_STEP), settings)
+    [kept] = json.loads(Home(settings.home).checked.read_text()).values()
+    assert kept == [found.digest, found.path, found.workload]
 
 
 def test_a_text_that_was_checked_is_not_compiled_again(

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
+from msgspec.structs import replace
 
 from noetl_stream.cli.base.target import (
     Context,
@@ -130,7 +131,7 @@ STACK = {"NOETL_NATS_URL": "nats://x", "NOETL_POSTGRES_DSN": "postgresql://x"}
         (BY_URL, URL | CONTEXT | STACK, "one", "http://url"),
         (BY_CONTEXT, URL | STACK, "one", "http://two"),
         (BY_HOME, URL | CONTEXT, "one", None),
-        (BY_HOME._replace(url="http://url"), CONTEXT, "one", "http://url"),
+        (replace(BY_HOME, url="http://url"), CONTEXT, "one", "http://url"),
         (Target(context="direct"), URL, "one", None),
         (HERE, URL | CONTEXT | STACK, "one", "http://variable"),
         (HERE, CONTEXT | STACK, "one", "http://two"),
@@ -206,7 +207,7 @@ def test_a_token_that_others_may_read_or_write_is_refused(ann: Person, home: Pat
         gateway_of(Target(url="http://127.0.0.1:8080"), ann.settings(NOETL_HOME=str(home)))
 
 
-@pytest.mark.parametrize("target", [BY_HOME._replace(context="two"), BY_URL._replace(context="two")])
+@pytest.mark.parametrize("target", [replace(BY_HOME, context="two"), replace(BY_URL, context="two")])
 def test_two_options_that_say_where_are_a_usage_error(ann: Person, target: Target) -> None:
     with pytest.raises(UsageError, match="cannot be combined"):
         gateway_of(target, ann.settings())

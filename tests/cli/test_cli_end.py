@@ -5,14 +5,32 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
+from cli_program import NOETL
+
 ROLE = """
-import asyncio, duckdb
-from noetl_stream.cli.base.process import run_async
-run_async(asyncio.sleep(0, None))
-print("ended")
+import asyncio, sys
+from noetl_stream import __main__
+from noetl_stream.cli import main
+def role():
+    import duckdb
+    from noetl_stream.cli.base.process import run_role
+    run_role(asyncio.sleep(0))
+    sys.stdout.write("ended")
+    sys.exit(3)
+main.main = role
+__main__.program()
 """
 
 
-def test_a_role_that_has_imported_duckdb_ends_without_a_word() -> None:
-    ended = subprocess.run([sys.executable, "-c", ROLE], capture_output=True, text=True, check=True)
-    assert (ended.stdout, ended.stderr) == ("ended\n", "")
+def test_a_role_that_has_imported_duckdb_ends_with_its_output_and_its_code_and_nothing_else() -> None:
+    ended = subprocess.run([sys.executable, "-c", ROLE], capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (3, "ended", "")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has such a device")
+def test_an_output_without_space_is_said_without_a_traceback() -> None:
+    with open("/dev/full", "w") as full:  # noqa: PTH123
+        ended = subprocess.run([*NOETL, "version"], stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert (ended.returncode, ended.stderr) == (1, "noetl-stream: No space left on device\n")

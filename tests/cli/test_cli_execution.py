@@ -57,6 +57,24 @@ def test_get_describes_one_execution(shared_home: Path, ended: Any) -> None:
     assert "hello" in text
 
 
+def test_get_describes_what_was_at_a_position(shared_home: Path, ended: Any) -> None:
+    one = ended["execution_id"]
+    events = only_json(noetl("execution", "events", one, "--name", "step.done", "--home", shared_home, "-o", "json"))
+    assert [event["name"] for event in events] == ["step.done"]
+    before = ["execution", "get", one, "--at", str(events[0]["position"] - 1), "--home", shared_home]
+    state = only_json(noetl(*before, "-o", "json"))
+    assert (state["status"], [token["place"] for token in state["tokens"]]) == ("running", ["running"])
+    assert "running" in noetl(*before).stdout
+    late = noetl("execution", "get", one, "--at", "99999", "--home", shared_home)
+    assert "has no position 99999" in one_clear_line(late)
+
+
+def test_an_archive_has_no_positions(shared_home: Path, ended: Any, tmp_path: Path) -> None:
+    archive = ["--archive", tmp_path, "--home", shared_home]
+    for options in (["get", ended["execution_id"], "--at", "1"], ["events", ended["execution_id"], "--step", "greet"]):
+        assert "cannot be used with --archive" in one_clear_line(noetl("execution", *options, *archive))
+
+
 def test_events_are_the_journal_by_position(shared_home: Path, ended: Any) -> None:
     target = [ended["execution_id"], "--home", shared_home]
     journal = only_json(noetl("execution", "events", *target, "-o", "json"))
@@ -92,3 +110,21 @@ def test_a_benchmark_wants_a_stack_of_its_own(shared_home: Path) -> None:
     found = noetl("bench", "--home", shared_home)
     assert found.returncode == 2
     assert "a server is already running here" in one_clear_line(found)
+
+
+def test_a_start_joins_the_trace_that_an_option_or_the_environment_names(shared_home: Path, one_step: Path) -> None:
+    given, around = (f"00-{digit * 32}-{'2' * 16}-01" for digit in "13")
+    for options, environment, trace_id in (
+        (("--traceparent", given), {"TRACEPARENT": around}, "1" * 32),
+        ((), {"TRACEPARENT": around}, "3" * 32),
+    ):
+        words = ("execution", "start", one_step, *options, "--home", shared_home, "-o", "json")
+        assert only_json(noetl(*words, **environment))["trace_id"] == trace_id
+    own = only_json(noetl("execution", "start", one_step, "--home", shared_home, "-o", "json", TRACEPARENT="junk"))
+    assert len(own["trace_id"]) == 32
+
+
+def test_an_option_that_is_no_traceparent_is_a_usage_error(one_step: Path) -> None:
+    found = noetl("execution", "start", one_step, "--traceparent", "00-1-2-01")
+    assert found.returncode == 2
+    assert "--traceparent '00-1-2-01' is not a W3C traceparent" in one_clear_line(found)

@@ -19,6 +19,7 @@ from cli_program import all_gone, one_clear_line, only_json
 from noetl_stream.sealing.keys import new_key
 from warm_program import noetl
 
+STREAMS = ("EVENTS", "COMMANDS", "OBJ_noetl-results", "LOGS")
 ROOT = Path(__file__).parents[2]
 
 pytestmark = pytest.mark.xdist_group("own_stacks")
@@ -85,6 +86,12 @@ def test_two_addresses_two_keys_and_two_commands_are_all_it_needs(
     assert ensured.returncode == 0, ensured.stderr
     assert "EVENTS" in ensured.stdout
     assert noetl("stream", "ensure", **own).stdout == "the streams are up to date\n"
+    listed = only_json(noetl("stream", "list", "-o", "json", **own))
+    assert {(row["stream"], row["replicas"]) for row in listed} == {(name, 1) for name in STREAMS}
+    for more in (("--replicas", "3"), ("--placement-tags", "a b")):
+        assert noetl("stream", "ensure", *more, **own).returncode != 0
+    small = noetl("stream", "ensure", NOETL_STREAM_REPLICAS="3", **own)
+    assert "EVENTS needs 3 nats-servers" in one_clear_line(small)
 
     found = cli_program.noetl("run", one_step, "--timeout", "40", "-o", "json", **own)
     assert found.returncode == 0, found.stderr

@@ -20,6 +20,7 @@ from noetl_stream.client.executions.prepare import PlaybookChecker
 from noetl_stream.client.executions.redacted import UsedSecrets
 from noetl_stream.client.executions.submit import Requests
 from noetl_stream.client.playbooks import DirectPlaybooks, PlaybookPorts
+from noetl_stream.client.views.direct import DirectViews
 from noetl_stream.model.events import InterventionFact
 from noetl_stream.model.ids import uuid7
 from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
@@ -50,6 +51,7 @@ class ClientStage:
         self.catalog = MemoryCatalog(self.store)
         self.effects: Counter[Effect] = Counter()
         broker, checking = self.broker, PlaybookChecker(lambda: KINDS, limits)
+        self.checking = checking
         self.cluster_ports = ClusterPorts(
             broker.event_log, broker.command_queue, broker.bus, self.store, self.store.dead_letters, self.clock
         )
@@ -59,6 +61,8 @@ class ClientStage:
         self.fresh_executions = partial(DirectExecutions, ports, checking, self.cluster)
         self.executions = self.fresh_executions()
         self.playbooks = DirectPlaybooks(PlaybookPorts(self.store, self.catalog, self.clock), checking)
+        self.fresh_views = partial(DirectViews, self.store, checking, NO_SECRETS)
+        self.views = self.fresh_views()
         self._limits = limits
         self._running: list[asyncio.Task[None]] = []
 

@@ -98,7 +98,7 @@ class World:
             for row, (_, _, last) in zip(tick.executions, entries, strict=True)
         ]
         await self.store.commit(replace(tick, entries=events, executions=rows, feed=tick.feed if by else []))
-        self._leases[partition] = lease._replace(tick=lease.tick + 1)
+        self._leases[partition] = replace(lease, tick=lease.tick + 1)
         if not quietly:
             for name in executions:
                 self.bus.send(subjects.decided(partition, name), b"")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from client_stage import BY, ClientStage
 
 from noetl_stream.adapters.memory.access import MemoryCredentials
@@ -9,8 +11,11 @@ from noetl_stream.adapters.memory.store import MemoryFeed
 from noetl_stream.client.cluster import DirectCluster
 from noetl_stream.client.executions.redacted import RedactedExecutions, UsedSecrets
 from noetl_stream.client.feed.live import LiveFeed
+from noetl_stream.client.views.direct import RedactedViews
 from noetl_stream.model import codec
+from noetl_stream.ports.operations.events import EventFilter
 from noetl_stream.ports.operations.executions import ExecutionFilter, Start
+from noetl_stream.ports.operations.timelines import TimeRange
 from noetl_stream.sealing.keys import KeyRing, new_key, read_key
 from noetl_stream.testing.simulation.work import playbook, work
 
@@ -34,6 +39,7 @@ class Showing:
         self.keys = keys
         self.secrets = UsedSecrets(self.credentials, keys)
         self.executions = RedactedExecutions(stage.executions, self.secrets)
+        self.views: Any = RedactedViews(stage.views, self.secrets)
         self.cluster = DirectCluster(stage.cluster_ports, self.secrets)
         self.feed = LiveFeed(store, MemoryFeed(store, stage.clock), stage.broker.bus, stage.clock, self.secrets)
 
@@ -58,6 +64,11 @@ class Showing:
             await one.ctx(execution_id),
             await one.why(execution_id),
             await one.page(ExecutionFilter(), 10, None),
+            await self.views.state(execution_id, None),
+            await self.views.graph(execution_id),
+            await self.views.changes(execution_id, None, 100, None),
+            await self.views.timeline(execution_id, TimeRange()),
+            await self.views.events(execution_id, EventFilter(), 100),
         ]
         followed = [event.json async for batch in await self.feed.execution(execution_id, 0) for event in batch]
         return " ".join([codec.encode(shown).decode(), *followed])

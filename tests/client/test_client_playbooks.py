@@ -96,10 +96,11 @@ async def test_plan_and_graph_are_those_of_the_text(stage: ClientStage) -> None:
     await register(stage, FLOW)
     plan = await stage.playbooks.plan("simulation/flow", "1")
     assert [step["step"] for step in plan["steps"]] == ["start", "end"]
-    assert plain(await stage.playbooks.graph("simulation/flow", None)) == {
-        "steps": ["start", "end"],
-        "arcs": [{"from": "start", "to": "end", "when": "{{ ctx.go }}"}],
-    }
+    graph = plain(await stage.playbooks.graph("simulation/flow", None))
+    assert (graph["path"], graph["digest"], graph["steps"]) == ("simulation/flow", plan["digest"], ["start", "end"])
+    [arc] = graph["arcs"]
+    expected = {"from": "start", "to": "end", "when": "{{ ctx.go }}", "kind": "guarded", "is_else": False, "index": 0}
+    assert arc == {**expected, "line": arc["line"]}
 
 
 async def test_a_deleted_playbook_is_not_found_and_executions_keep_their_text(stage: ClientStage) -> None:

@@ -11,8 +11,11 @@ from shown_stage import SECRET, Showing
 
 from noetl_stream.client.credentials import DirectCredentials
 from noetl_stream.model.events import CtxPatched
+from noetl_stream.ports.operations.documents import document_of, plain
+from noetl_stream.ports.operations.events import EventFilter
 from noetl_stream.ports.operations.executions import ExecutionFilter, Start
 from noetl_stream.ports.operations.feed import LAST_EVENT
+from noetl_stream.ports.operations.timelines import TimeRange
 from noetl_stream.testing.simulation.work import playbook
 
 WAITS = playbook("waits", [{"step": "ear", "tool": {"name": "hear", "kind": "wait", "signal": "go", "timeout_s": 60}}])
@@ -45,6 +48,8 @@ async def test_a_patch_is_hidden_in_ctx_and_its_history(showing: Showing) -> Non
     await showing.stage.ask(started.execution_id, CtxPatched, patch={"note": SECRET})
     ctx = await showing.executions.ctx(started.execution_id)
     assert ctx.ctx == {"note": "***"}
+    [change] = (await showing.views.changes(started.execution_id, "note", 10, None)).items
+    assert (change.had, change.after) == (False, "***")
 
 
 @pytest.mark.parametrize("body", [SECRET.encode(), f"\xff {SECRET}".encode("latin-1")], ids=["text", "base64"])
@@ -71,6 +76,24 @@ async def test_a_word_of_the_engine_stays_where_the_engine_says_it(showing: Show
     assert (await showing.executions.get(execution_id)).status == "completed"
     [*_, last] = [event async for batch in await showing.feed.execution(execution_id, 0) for event in batch]
     assert (last.name, last.event and last.event.source) == (LAST_EVENT, "server")
+
+
+async def test_views_stay_readable_when_a_secret_is_a_word_of_the_engine(showing: Showing) -> None:
+    execution_id = await showing.run()
+    for word in ("running", "step", "always"):
+        await DirectCredentials(showing.credentials, showing.keys).put(word, word, "ann")
+        await showing.give(execution_id, word)
+    events = await showing.stage.executions.events(execution_id, 0, 100)
+    [claimed] = [event.position for event in events if event.name == "step.started"]
+    state = await showing.views.state(execution_id, claimed)
+    assert [token.place for token in state.tokens] == ["running"]
+    for shown in (
+        state,
+        await showing.views.graph(execution_id),
+        await showing.views.timeline(execution_id, TimeRange()),
+        await showing.views.events(execution_id, EventFilter(), 100),
+    ):
+        assert document_of(plain(shown), type(shown)) == shown
 
 
 async def test_the_id_of_an_execution_is_no_secret(showing: Showing) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from container_engine import ROOT, Engine, Images
+from container_engine import ROOT, Engine, Images, compose_program
 
 from noetl_stream.local.processes import choose_port
 
@@ -53,10 +53,9 @@ class ComposeStack:
         return {**images, "NOETL_PORT": str(self.port)}
 
     def compose(self, *words: str) -> str:
-        program = ["docker", "compose"] if self._has_plugin() else ["docker-compose"]
         file = str(self.folder / "deploy" / "compose.yaml")
         ran = subprocess.run(
-            [*program, "-p", self.project, "-f", file, *words],
+            [*compose_program(), "-p", self.project, "-f", file, *words],
             env=self.engine.environment(self._given),
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -65,9 +64,6 @@ class ComposeStack:
         )
         assert ran.returncode == 0, f"compose {' '.join(words)}: {ran.stdout[-2000:]}{ran.stderr[-2000:]}"
         return ran.stdout
-
-    def _has_plugin(self) -> bool:
-        return subprocess.run(["docker", "compose", "version"], capture_output=True).returncode == 0
 
     def prepare(self) -> None:
         """Makes the secrets, the schema, the streams and :attr:`token`. NATS and Postgres are up then."""

@@ -4,8 +4,8 @@ from pathlib import Path
 import pytest
 from helm import EXAMPLES, PRODUCTION, Rendered, render
 
-# The load and the ledger of rolling upgrades serve here, too.
-sys.path[:0] = [str(Path(__file__).resolve().parents[1] / "releases")]
+# The load and the ledger of rolling upgrades serve here, too, and what follows pages of the documents.
+sys.path[:0] = [str(Path(__file__).resolve().parents[1] / folder) for folder in ("releases", "journeys")]
 
 
 @pytest.fixture(params=EXAMPLES, ids=lambda path: path.stem)

@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -59,6 +60,19 @@ class Engine:
         return bool(self.docker("images", "--quiet", image).strip())
 
 
+@cache
+def compose_program() -> tuple[str, ...]:
+    """
+    Raises:
+        NoEngine: There is none.
+    """
+    if subprocess.run(["docker", "compose", "version"], capture_output=True).returncode == 0:
+        return ("docker", "compose")
+    if shutil.which("docker-compose") is None:
+        raise NoEngine("no docker-compose (Debian: apt-get install docker-compose)")
+    return ("docker-compose",)
+
+
 @contextmanager
 def some_engine() -> Iterator[Engine]:
     """The engine that answers, or one of our own.
@@ -68,6 +82,7 @@ def some_engine() -> Iterator[Engine]:
     """
     if shutil.which("docker") is None:
         raise NoEngine("no docker command (Debian: apt-get install docker.io docker-compose debootstrap)")
+    compose_program()
     given = Engine(os.environ.get("DOCKER_HOST", "unix:///var/run/docker.sock"))
     if given.answers():
         yield given
@@ -123,7 +138,7 @@ def build_images(engine: Engine) -> Images:
     """Builds all of them.
 
     Raises:
-        NoEngine: There is no debootstrap to make their base.
+        NoEngine: There is no debootstrap to make their base, or a container does not run or finds no package index.
     """
     images = Images(*(f"noetl-test/{name}" for name in ("stream", "nats", "postgres", "base", "build-base")))
     if not engine.has(images.base):
@@ -135,18 +150,34 @@ def build_images(engine: Engine) -> Images:
         # The index of packages is the one that pip on this machine is configured for.
         shutil.copy(CERTIFICATES, folder / "certificates")
         shutil.copy(PIP_CONFIGURATION if PIP_CONFIGURATION.exists() else os.devnull, folder / "pip.conf")
-        for image in (images.nats, images.postgres, images.build_base):
+        for image in (images.build_base, images.nats, images.postgres):
             file = folder / f"{image.rpartition('/')[2]}.Dockerfile"
             engine.docker("build", "-q", "-t", image, "--build-arg", f"BASE={images.base}", "-f", file, folder)
+            if image == images.build_base:
+                _try_package_index(engine, images)
     build_stream(engine, images, images.stream)
     return images
 
 
+def _try_package_index(engine: Engine, images: Images) -> None:
+    """Shows that a container runs at all, too: the first build runs nothing."""
+    download = ("python3", "-m", "pip", "download", "--quiet", "--no-deps", "--dest", "/tmp", "hatchling")
+    try:
+        engine.docker("run", "--rm", "--network", "host", images.build_base, *download)
+    except AssertionError as why:
+        raise NoEngine(str(why)) from why
+
+
 def build_stream(engine: Engine, images: Images, tag: str, *options: str) -> None:
     """Builds the image of noetl-stream as a user would, but from our bases."""
-    bases = ("--build-arg", f"BASE={images.base}", "--build-arg", f"BUILD_BASE={images.build_base}")
     file = ROOT / "deploy" / "Dockerfile"
-    engine.docker("build", "-q", "--network", "host", "-f", file, "-t", tag, *bases, *options, ROOT)
+    engine.docker("build", "-q", "-f", file, "-t", tag, *build_options(images), *options, ROOT)
+
+
+def build_options(images: Images) -> tuple[str, ...]:
+    """What has the image of noetl-stream built from our bases."""
+    bases = (f"BASE={images.base}", f"BUILD_BASE={images.build_base}")
+    return ("--network", "host", *(word for base in bases for word in ("--build-arg", base)))
 
 
 def _base_tar() -> Path:

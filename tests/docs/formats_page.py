@@ -59,7 +59,9 @@ def blocks() -> dict[str, str]:
 
 def snapshot(rows: Sequence[EntryRow]) -> str:
     """The state after these entries, which is short enough to be shown: most snapshots are of longer journals."""
-    entries = [StoredEntry(**{name: getattr(row, name, None) for name in StoredEntry._fields}) for row in rows]
+    entries = [
+        StoredEntry(**{name: getattr(row, name, None) for name in StoredEntry.__struct_fields__}) for row in rows
+    ]
     state = replay_entries(rows[0].execution_id, entries)
     assert state is not None
     body = encode_state(state)

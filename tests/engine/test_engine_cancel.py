@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from engine_scenarios import limits, started
+from msgspec.structs import replace
 
 from noetl_stream.engine.replay import replay
 from noetl_stream.engine.state import RecordedFact
@@ -169,7 +170,7 @@ def test_patches_of_a_history_without_that_event_are_applied_as_they_were() -> N
     scenario.cancel()
     run.answer()
     rows = [
-        row._replace(data=row.data.replace(b',"discards_patches":true', b""))
+        replace(row, data=row.data.replace(b',"discards_patches":true', b""))
         for row in scenario.rows()
         if row.name != "ctx.patch_discarded"
     ]

@@ -25,6 +25,7 @@ from hostile_storm import Storm
 from nats_process import NatsCluster
 from noetl_stream.adapters.nats.connection import NatsConnection
 from noetl_stream.errors import NoetlError
+from noetl_stream.maintenance import reconcile_stream
 from noetl_stream.model import codec
 from noetl_stream.model.ids import PARTITIONS, digest_of
 from noetl_stream.ports.permissions import ADMIN, SERVER, worker_identity
@@ -32,7 +33,7 @@ from noetl_stream.ports.subjects import COMMANDS, EVENTS, RESULTS
 from noetl_stream.sealing.keys import key_ring
 from noetl_stream.sealing.signing import Signer
 from noetl_stream.settings.environment import ACCESS_KEY_VARIABLE
-from noetl_stream.wiring import connect_to_nats, ensure_all_streams, reconcile_stream
+from noetl_stream.wiring.stores import connect_to_nats, ensure_all_streams
 from slow_line import SlowLine
 
 HOSTILE_AT_ONCE: Final = 40

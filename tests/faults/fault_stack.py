@@ -18,6 +18,7 @@ from cli_program import NOETL, environment
 from noetl_stream.adapters.clock import SystemClock
 from noetl_stream.adapters.gateway.connection import GatewayConnection
 from noetl_stream.concurrency import end_tasks
+from noetl_stream.endpoint import Endpoint
 from noetl_stream.errors import NoetlError
 from noetl_stream.hosting import StackAccess, embedded_endpoint, prepare_embedded
 from noetl_stream.local.gateway import ensure_token
@@ -27,7 +28,7 @@ from noetl_stream.ports.operations.executions import AcceptedDocument, Execution
 from noetl_stream.ports.permissions import ADMIN, GATEWAY, SERVER, worker_identity
 from noetl_stream.settings.egress import ALLOW_VARIABLE
 from noetl_stream.settings.environment import Settings, identity_environment
-from noetl_stream.wiring import Connected, Endpoint, connect, ensure_all_streams
+from noetl_stream.wiring.stores import Connected, connect, ensure_all_streams
 from slow_line import SlowLine
 
 IDENTITIES = {"server": SERVER, "worker": worker_identity("default"), "gateway": GATEWAY}

@@ -8,8 +8,10 @@ from contextlib import asynccontextmanager, contextmanager
 from types import MappingProxyType
 from typing import Any
 
+import msgspec
 from aiohttp import ClientSession
 
+from doctor_in_memory import doctor_ports
 from noetl_stream.adapters.clock import SystemClock
 from noetl_stream.adapters.memory.access import (
     MemoryAudit,
@@ -25,6 +27,7 @@ from noetl_stream.adapters.memory.store import MemoryFeed, MemoryStore
 from noetl_stream.client.access import DirectAccess, Recorded, unrecorded
 from noetl_stream.client.cluster import ClusterPorts, DirectCluster, DirectReadiness
 from noetl_stream.client.credentials import DirectCredentials
+from noetl_stream.client.doctor.doctor import DirectDiagnosis
 from noetl_stream.client.executions.direct import DirectExecutions, ExecutionPorts
 from noetl_stream.client.executions.logs import ExecutionLogs
 from noetl_stream.client.executions.prepare import PlaybookChecker
@@ -34,6 +37,7 @@ from noetl_stream.client.feed.live import LiveFeed
 from noetl_stream.client.living import DirectLiving
 from noetl_stream.client.memory import DirectMemory
 from noetl_stream.client.playbooks import DirectPlaybooks, PlaybookPorts
+from noetl_stream.client.views.direct import DirectViews
 from noetl_stream.errors import PayloadRefused
 from noetl_stream.gateway.access.authentication import Authentication
 from noetl_stream.gateway.access.network import Network
@@ -124,12 +128,14 @@ class GatewayStage:
             DirectCredentials(MemoryCredentials(clock), keys, recorded),
             cluster,
             DirectAccess(self.tokens, self.audit, clock),
+            DirectDiagnosis(doctor_ports(broker, store, clock, self.tokens)),
+            DirectViews(store, checking, secrets),
         )
 
     def replace(self, **verbs: Any) -> None:
         """From now on these verbs of the executions are the test's."""
         executions: Any = _Replaced(self.operations.executions, verbs)
-        self.operations = self.operations._replace(executions=executions)
+        self.operations = msgspec.structs.replace(self.operations, executions=executions)
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[GatewayStage]:

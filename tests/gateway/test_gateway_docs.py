@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "reference" / "http.md").read_text()
 GUIDES = ROOT / "docs" / "how-to"
 SHOWN = "http://127.0.0.1:8080"
-NOETL = (sys.executable, "-m", "noetl_stream.cli.main")
+NOETL = (sys.executable, "-m", "noetl_stream")
 PATIENCE_S = 60
 
 

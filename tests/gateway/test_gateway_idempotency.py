@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from gateway_playbooks import HELD
 from gateway_stage import GatewayStage
+from msgspec.structs import replace
 from openapi_checks import Described
 
 from noetl_stream.errors import Conflict, Unreachable
@@ -66,7 +67,7 @@ async def test_a_call_that_must_not_be_repeated_is_waited_for() -> None:
 
     real: Any = stage.operations.access
     slow: Any = Slow()
-    stage.operations = stage.operations._replace(access=slow)
+    stage.operations = replace(stage.operations, access=slow)
     async with stage.open():
         api = await Described.read(stage.client)
         calls = (api.call("createToken", headers=KEY, body={"name": "ci", "role": "viewer"}) for _ in range(3))

@@ -138,7 +138,8 @@ async def test_the_catalog_is_filled_shown_and_emptied(api: Described) -> None:
     assert (await api.call("getPlaybook", query={"version": "1.0"}, **path)).body["source"] == LOOP
     assert (await api.call("getSource", **path)).body == LOOP
     assert (await api.call("getPlan", **path)).body["path"] == "tests/loop"
-    assert (await api.call("getGraph", **path)).body == {"steps": ["start"], "arcs": []}
+    graph = (await api.call("getGraph", **path)).body
+    assert (graph["steps"], graph["arcs"], [node["step"] for node in graph["nodes"]]) == (["start"], [], ["start"])
     assert [one["known_as"] for one in (await api.call("listVersions", **path)).body["items"]] == ["1.0"]
     assert (await api.call("deletePlaybook", **path)).status == 204
     assert (await api.call("getPlaybook", **path)).status == 404
@@ -163,6 +164,11 @@ async def test_credentials_are_kept_and_never_shown(api: Described) -> None:
     assert (await api.call("rotateCredentials")).body == {"rotated": [], "problems": []}
     assert (await api.call("deleteCredential", name="shop")).status == 204
     assert (await api.call("getCredential", name="shop")).status == 404
+
+
+async def test_the_doctor_is_asked(api: Described) -> None:
+    checks = (await api.call("examine")).body["items"]
+    assert {"check": "servers", "verdict": "ok", "says": "1 server: server-1", "mend": ""} in checks
 
 
 async def test_workers_pools_and_partitions_are_shown(api: Described) -> None:
@@ -220,3 +226,16 @@ def test_every_operation_is_called_by_some_test() -> None:
     sources = "".join(path.read_text() for folder in ("gateway", "access") for path in (tests / folder).glob("*.py"))
     called = {route.operation for route in RESOURCES if f'"{route.operation}"' in sources}
     assert {route.operation for route in RESOURCES if not route.streams} <= called
+
+
+async def test_a_start_joins_the_trace_of_its_caller_or_has_one_of_its_own(api: Described) -> None:
+    trace_id = "4bf92f3577b34da6a3ce929d0e0e4736"
+    found = []
+    for traceparent in (f"00-{trace_id}-00f067aa0ba902b7-01", "no traceparent", f"00-{'0' * 32}-00f067aa0ba902b7-01"):
+        started = await api.call("startExecution", body={"playbook": FAILS}, headers={"traceparent": traceparent})
+        found.append((started.status, started.body["trace_id"]))
+    (joined, *others) = found
+    assert joined == (202, trace_id)
+    for status, own in others:
+        assert status == 202
+        assert re.fullmatch("[0-9a-f]{32}", own) and set(own) != {"0"}

@@ -27,11 +27,13 @@ from noetl_stream.ports.operations import OperationParts, Operations
 from noetl_stream.ports.operations.access import Access, NewToken
 from noetl_stream.ports.operations.cluster import Cluster
 from noetl_stream.ports.operations.credentials import CredentialStore
+from noetl_stream.ports.operations.diagnosis import Diagnosis
 from noetl_stream.ports.operations.documents import DocumentPage, plain
 from noetl_stream.ports.operations.executions import ExecutionFilter, Executions, RequestIds, RerunOptions, Start
 from noetl_stream.ports.operations.feed import Feed
 from noetl_stream.ports.operations.playbooks import Playbooks
 from noetl_stream.ports.operations.problems import PROBLEMS
+from noetl_stream.ports.operations.views import Views
 from noetl_stream.settings.gateway import GatewayLimits
 
 WAIT_S = 20.0
@@ -42,6 +44,8 @@ PORTS = {
     "credentials": CredentialStore,
     "cluster": Cluster,
     "access": Access,
+    "diagnosis": Diagnosis,
+    "views": Views,
 }
 NAMES = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}|[0-9a-f]{12,64}|noetl_\w+")
 TIME = re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+\+00:00")
@@ -97,7 +101,7 @@ async def test_every_verb_can_be_asked_of_a_gateway(stage: GatewayStage) -> None
     """A verb has an address on its port, or a method of its own over HTTP."""
     async with remote_operations(stage) as operations:
         verbs = [(noun, verb) for noun, port in PORTS.items() for verb in vars(port) if not verb.startswith("_")]
-        assert list(PORTS) == list(OperationParts._fields) and len(verbs) > 30
+        assert list(PORTS) == list(OperationParts.__struct_fields__) and len(verbs) > 30
         assert [(noun, verb) for noun, verb in verbs if not hasattr(getattr(operations, noun), verb)] == []
 
 

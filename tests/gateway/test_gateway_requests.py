@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from gateway_playbooks import HELD
 from gateway_stage import GatewayStage
+from msgspec.structs import replace
 from openapi_checks import Described
 
 from noetl_stream.errors import NoetlError, OutcomeUnknown, StreamLost, TooBusy, Unreachable
@@ -140,7 +141,7 @@ class LaggingCluster:
 async def test_new_work_is_not_taken_while_the_servers_are_far_behind() -> None:
     stage = GatewayStage(GatewayLimits(max_behind=6))
     behind: Any = LaggingCluster()
-    stage.operations = stage.operations._replace(cluster=behind)
+    stage.operations = replace(stage.operations, cluster=behind)
     async with stage.open():
         await stage.until(lambda: stage.gateway.pressure.behind == 7)
         status, kind, document = await problem(stage, "POST", "/api/v1/executions", data="{}", headers=JSON)
@@ -242,7 +243,7 @@ async def test_a_token_with_paths_sees_nothing_that_has_no_path() -> None:
             return []
 
     busy: Any = Busy()
-    stage.operations = stage.operations._replace(cluster=busy)
+    stage.operations = replace(stage.operations, cluster=busy)
     token = {"Authorization": f"Bearer {made.secret}"}
     async with stage.open():
         for method, path in (("GET", "/dead-letters"), ("GET", "/dead-letters/x"), ("DELETE", "/dead-letters/x")):

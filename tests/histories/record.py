@@ -44,13 +44,14 @@ LEFT_OUT: Final = (
 
 JOURNALS: Final = """
 import asyncio, json, sys
+from msgspec.structs import asdict
 from noetl_stream.adapters.postgres.store import PostgresStore
 
 async def main(dsn, *execution_ids):
     store = await PostgresStore.open(dsn, name="record")
     for one in execution_ids:
         for event in await store.journal(one):
-            print(json.dumps({"execution_id": one, **event._asdict(), "data": json.loads(event.data)}))
+            print(json.dumps({"execution_id": one, **asdict(event), "data": json.loads(event.data)}))
     await store.close()
 
 asyncio.run(main(*sys.argv[1:]))

@@ -10,7 +10,8 @@ from noetl_stream.concurrency import set_within
 from noetl_stream.model import codec
 from noetl_stream.ports.journal import events_of
 from noetl_stream.ports.store import Store, StoredEvent
-from noetl_stream.wiring import Connected, make_client
+from noetl_stream.wiring.operations import make_client
+from noetl_stream.wiring.stores import Connected
 
 STEPS = 5
 PATIENCE_S = 120.0

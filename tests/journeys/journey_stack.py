@@ -23,7 +23,7 @@ from noetl_stream.ports.permissions import GATEWAY
 from noetl_stream.settings.environment import Settings
 
 ROOT = Path(__file__).resolve().parents[2]
-NOETL = (sys.executable, "-m", "noetl_stream.cli.main")
+NOETL = (sys.executable, "-m", "noetl_stream")
 
 
 @dataclass
@@ -47,7 +47,7 @@ class LiveStack:
                 arguments = child.cmdline()
             except psutil.NoSuchProcess:
                 continue
-            if "noetl_stream.cli.main" in arguments and role in arguments:
+            if "noetl_stream" in arguments and role in arguments:
                 found.append(child.pid)
         return found
 

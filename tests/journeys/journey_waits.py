@@ -19,7 +19,8 @@ from noetl_stream.client.executions.submit import Submission
 from noetl_stream.errors import NoetlError
 from noetl_stream.model import codec
 from noetl_stream.ports.store import ExecutionRow, Store, StoredEvent
-from noetl_stream.wiring import Connected, connect, make_client
+from noetl_stream.wiring.operations import make_client
+from noetl_stream.wiring.stores import Connected, connect
 
 PATIENCE_S = 150.0
 POLL_S = 0.1

@@ -26,7 +26,8 @@ from noetl_stream.local.stack import EmbeddedStack, StackAddress
 from noetl_stream.ports.operations.executions import ExecutionDocument
 from noetl_stream.ports.permissions import GATEWAY
 from noetl_stream.settings.environment import Settings
-from noetl_stream.wiring import Connected, connect, make_client
+from noetl_stream.wiring.operations import make_client
+from noetl_stream.wiring.stores import Connected, connect
 
 sys.path.insert(0, str(ROOT / "playbooks"))
 from airports_api import AirportsApi

@@ -22,7 +22,7 @@ from noetl_stream.local.stack import EmbeddedStack
 from noetl_stream.ports.permissions import SERVER, inbox_prefix
 from noetl_stream.ports.subjects import COMMANDS, EVENTS
 from noetl_stream.settings.environment import Settings
-from noetl_stream.wiring import connect
+from noetl_stream.wiring.stores import connect
 from warm_program import noetl
 
 pytestmark = pytest.mark.xdist_group("stack")

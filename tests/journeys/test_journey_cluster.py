@@ -22,7 +22,9 @@ from noetl_stream.ports.permissions import GATEWAY, SERVER
 from noetl_stream.ports.subjects import command_subject
 from noetl_stream.settings.environment import Settings
 from noetl_stream.testing.waiting import TIMEOUT_S, until_it_is
-from noetl_stream.wiring import Connected, DirectOperations, connect, make_worker
+from noetl_stream.wiring.operations import DirectOperations
+from noetl_stream.wiring.roles import make_worker
+from noetl_stream.wiring.stores import Connected, connect
 
 pytestmark = pytest.mark.xdist_group("stack")
 

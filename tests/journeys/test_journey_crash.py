@@ -17,7 +17,7 @@ from noetl_stream.client.executions.step_runs import summarize
 from noetl_stream.model import codec
 from noetl_stream.model.events import TaskProcessed
 from noetl_stream.ports.store import StoredEvent
-from noetl_stream.wiring import connect
+from noetl_stream.wiring.stores import connect
 
 sys.path.insert(0, str(ROOT / "playbooks"))
 from airports_api import AirportsApi

@@ -24,7 +24,7 @@ from noetl_stream.local.stack import EmbeddedStack
 from noetl_stream.ports.permissions import GATEWAY, SERVER, worker_identity
 from noetl_stream.settings.environment import Settings, identity_environment
 from noetl_stream.testing.waiting import until_it_is
-from noetl_stream.wiring import Connected, connect
+from noetl_stream.wiring.stores import Connected, connect
 from slow_line import slow_line
 
 pytestmark = pytest.mark.xdist_group("journeys")

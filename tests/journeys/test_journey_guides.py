@@ -21,8 +21,11 @@ pytestmark = [
 GUIDES = ROOT / "docs" / "how-to"
 TUTORIALS = ROOT / "docs" / "tutorials"
 TESTED_ELSEWHERE = {
+    "run-in-containers.md": "deploy/test_compose_page.py",
     "use-http.md": "gateway/test_gateway_docs.py",
+    "run-with-systemd.md": "deploy/test_systemd_units.py",
     "own-servers.md": "journeys/test_journey_tutorials.py",
+    "move-to-another-cluster.md": "journeys/test_journey_move.py",
     "write-a-tool-kind.md": "journeys/test_journey_tool_kind.py",
 }
 """They need what a stack of one's own does not have."""

@@ -29,7 +29,8 @@ from noetl_stream.ports.permissions import SERVER
 from noetl_stream.sealing.keys import key_ring
 from noetl_stream.sealing.signing import Signer
 from noetl_stream.settings.environment import ACCESS_KEY_VARIABLE, Settings
-from noetl_stream.wiring import Connected, connect, make_client
+from noetl_stream.wiring.operations import make_client
+from noetl_stream.wiring.stores import Connected, connect
 
 pytestmark = [pytest.mark.verify, pytest.mark.xdist_group("journeys")]
 

@@ -13,7 +13,7 @@ from noetl_stream.model.events import CtxPatched
 from noetl_stream.model.ids import uuid7
 from noetl_stream.ports.operations.executions import ExecutionFilter, RerunOptions, Start
 from noetl_stream.settings.environment import Settings
-from noetl_stream.wiring import DirectOperations
+from noetl_stream.wiring.operations import DirectOperations
 
 pytestmark = pytest.mark.xdist_group("stack")
 

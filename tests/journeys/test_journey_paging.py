@@ -17,7 +17,8 @@ from noetl_stream.local.stack import EmbeddedStack
 from noetl_stream.model.limits import Limits
 from noetl_stream.ports.permissions import GATEWAY
 from noetl_stream.settings.environment import Settings
-from noetl_stream.wiring import connect, make_client
+from noetl_stream.wiring.operations import make_client
+from noetl_stream.wiring.stores import connect
 
 pytestmark = pytest.mark.xdist_group("stack")
 

@@ -15,7 +15,8 @@ from noetl_stream.ports.operations import Operations
 from noetl_stream.ports.operations.executions import ExecutionDocument, RerunOptions, Start
 from noetl_stream.ports.permissions import GATEWAY
 from noetl_stream.settings.environment import Settings
-from noetl_stream.wiring import DirectOperations, connect
+from noetl_stream.wiring.operations import DirectOperations
+from noetl_stream.wiring.stores import connect
 
 pytestmark = pytest.mark.xdist_group("stack")
 

@@ -9,7 +9,7 @@ import pytest
 from journey_chain import STEPS, chain, check_completed, submit_and_end
 from journey_stack import LiveStack
 
-from noetl_stream.wiring import connect
+from noetl_stream.wiring.stores import connect
 
 pytestmark = pytest.mark.xdist_group("journeys")
 

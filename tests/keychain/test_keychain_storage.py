@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from noetl_stream.adapters.clock import ManualClock
 from noetl_stream.adapters.memory.access import MemoryCredentials
@@ -70,7 +71,7 @@ async def test_a_writer_that_comes_second_writes_the_version_after(keeper: Direc
         async def put(self, new: NewCredential) -> bool:
             if self.raced:
                 self.raced -= 1
-                await super().put(new._replace(sealed=b"theirs"))
+                await super().put(replace(new, sealed=b"theirs"))
             return await super().put(new)
 
     store = Raced(ManualClock())

@@ -31,7 +31,8 @@ from noetl_stream.settings.environment import Settings
 from noetl_stream.testing.keys import ACCESS_KEYS
 from noetl_stream.testing.scenario.scenario import Scenario
 from noetl_stream.tools.pipeline import NoopTool
-from noetl_stream.wiring import OperatorPorts, make_server
+from noetl_stream.wiring.roles import make_server
+from noetl_stream.wiring.stores import OperatorPorts
 from noetl_stream.worker.asker import Asker
 from noetl_stream.worker.playbooks import PlanClient
 
@@ -143,7 +144,7 @@ async def test_the_limits_of_a_place_are_those_of_its_server() -> None:
     store.catalog, store.credentials, store.feed = MemoryCatalog(store), MemoryCredentials(broker.clock), None
     store.audit, store.retention = MemoryAudit(), MemoryRetention(store)
     ports: Any = {"log": broker.event_log, "queue": broker.command_queue, "bus": broker.bus, "blobs": broker.blobs}
-    ports |= {"store": store, "clock": broker.clock, "task_logs": broker.task_logs}
+    ports |= {"store": store, "clock": broker.clock, "task_logs": broker.task_logs, "diagnosis": None, "replica": None}
     connected = OperatorPorts(**ports, access_keys=ACCESS_KEYS)
     endpoint = Endpoint("", "", {}, limits=Limits(max_step_runs=5), server_keys=(new_key(),))
     server = make_server(connected, endpoint)

@@ -6,13 +6,18 @@ import pytest
 
 from noetl_stream.errors import UsageError
 from noetl_stream.settings.environment import Settings
-from noetl_stream.settings.retention import RetentionSettings, kept_s
+from noetl_stream.settings.retention import RetentionRule, RetentionSettings
 
 DAY_S = 86_400.0
 
 
 def settings(**variables: str) -> RetentionSettings:
     return Settings.from_environment({f"NOETL_{name}": value for name, value in variables.items()}).retention
+
+
+def kept_s(rules: tuple[RetentionRule, ...], path: str, status: str) -> float | None:
+    """How long the first rule for it keeps it; ``None``: for ever."""
+    return next((rule.keep_s for rule in rules if rule.is_for(path, status)), None)
 
 
 def test_by_default_executions_stay_and_events_keeps_a_day_or_256_mib() -> None:

@@ -43,7 +43,7 @@ def test_the_wheel_names_its_version_licence_commands_and_tools(contents: dict[s
     assert f"\nVersion: {PROJECT['version']}\n" in contents[f"{info}/METADATA"].decode()
     assert f"{info}/licenses/LICENSE" in contents
     entry_points = contents[f"{info}/entry_points.txt"].decode()
-    assert "noetl-stream = noetl_stream.cli.main:main" in entry_points
+    assert "noetl-stream = noetl_stream.__main__:program" in entry_points
     assert "[noetl_stream.tools]" in entry_points
 
 

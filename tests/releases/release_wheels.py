@@ -73,7 +73,7 @@ def _installed(wheel: Path, folder: Path) -> tuple[str, ...]:
     python = environment / "bin" / "python"
     install = [sys.executable, "-m", "uv", "pip", "install", "--quiet", "--offline", "--no-deps"]
     subprocess.run([*install, "--python", str(python), str(wheel)], check=True, timeout=120)
-    return str(python), "-P", "-m", "noetl_stream.cli.main"
+    return (str(environment / "bin" / "noetl-stream"),)
 
 
 def _git(*arguments: str) -> bytes:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncIterator
+from typing import cast
 
 import pytest
 from gateway_stage import GatewayStage
+from msgspec.structs import replace
 
 from noetl_stream.adapters.clock import SystemClock
 from noetl_stream.adapters.memory.access import MemoryCredentials
@@ -14,6 +16,8 @@ from noetl_stream.adapters.memory.store import MemoryFeed
 from noetl_stream.client.credentials import DirectCredentials
 from noetl_stream.client.executions.redacted import RedactedExecutions, UsedSecrets
 from noetl_stream.client.feed.live import LiveFeed
+from noetl_stream.client.views.direct import RedactedViews
+from noetl_stream.ports.operations.views import Views
 from noetl_stream.sealing.keys import KeyRing, new_key, read_key
 from noetl_stream.settings.gateway import GatewayLimits
 
@@ -39,8 +43,10 @@ async def stage(credentials: MemoryCredentials) -> AsyncIterator[GatewayStage]:
     made = GatewayStage(GatewayLimits())
     keys = KeyRing(read_key(new_key(), "a test"))
     secrets = UsedSecrets(credentials, keys)
-    made.operations = made.operations._replace(
+    made.operations = replace(
+        made.operations,
         executions=RedactedExecutions(made.operations.executions, secrets),
+        views=cast(Views, RedactedViews(made.operations.views, secrets)),
         feed=LiveFeed(made.store, MemoryFeed(made.store, made.clock), made.broker.bus, made.clock, secrets),
         credentials=DirectCredentials(credentials, keys),
     )
@@ -50,7 +56,24 @@ async def stage(credentials: MemoryCredentials) -> AsyncIterator[GatewayStage]:
 
 async def everything_of(stage: GatewayStage, execution_id: str) -> str:
     one = f"/api/v1/executions/{execution_id}"
-    paths = [one, *(f"{one}/{part}" for part in ("result", "steps", "events", "ctx", "why", "events/stream"))]
+    paths = [
+        one,
+        *(
+            f"{one}/{part}"
+            for part in (
+                "result",
+                "steps",
+                "events",
+                "ctx",
+                "why",
+                "state",
+                "graph",
+                "timeline",
+                "ctx/changes",
+                "events/stream",
+            )
+        ),
+    ]
     shown = []
     for path in (*paths, "/api/v1/executions"):
         async with stage.client.get(path) as answer:

@@ -16,6 +16,7 @@ import pytest
 from aiohttp import ClientSession, TCPConnector
 from gateway_playbooks import HELD
 from gateway_stage import AS_ADMIN, GatewayStage
+from msgspec.structs import replace
 from pydantic import BaseModel, FailFast
 from yarl import URL
 
@@ -220,7 +221,7 @@ async def test_checks_of_one_viewer_leave_room_for_those_of_an_author() -> None:
             return CheckedDocument(ok=True, path=None, version=None, digest=None, diagnostics=[])
 
     slow: Any = Slow()
-    stage.operations = stage.operations._replace(playbooks=slow)
+    stage.operations = replace(stage.operations, playbooks=slow)
     async with stage.open():
         viewer, author = await token(stage, "ann", "viewer"), await token(stage, "bob", "author")
 

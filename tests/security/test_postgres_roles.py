@@ -42,10 +42,17 @@ ALLOWED: Final[Mapping[str, tuple[str, ...]]] = {
     "applied_migrations": EVERYONE,
     "existing_roles": EVERYONE,
     "excess_rights": EVERYONE,
+    "diagnosis": EVERYONE,
+    "live_servers": (SERVER, GATEWAY),
     "living_owners": EVERYONE,
     "migration_table_exists": EVERYONE,
     "partition_count": EVERYONE,
     "record_grants": OWNER,
+    "working_backends": EVERYONE,
+    "executions_after": PEOPLE,
+    "move_executions": OWNER,
+    "drop_partitions": OWNER,
+    "make_partitions": OWNER,
     # Folding.
     "appear": (SERVER,),
     "commit": (SERVER,),
@@ -105,11 +112,17 @@ ALLOWED: Final[Mapping[str, tuple[str, ...]]] = {
     # Retention: EVENTS is trimmed, months of the journal are made and dropped.
     "drop_empty_months": (SERVER,),
     "events_floor": EVERYONE,
+    "journal_bytes": EVERYONE,
     "living_since": EVERYONE,
     "make_months": (SERVER,),
     "months": (SERVER, READER),
     "move_events_floor": (SERVER,),
     "started_between": EVERYONE,
+    # Backups.
+    "begin_generation": OWNER,
+    "generation": EVERYONE,
+    "sequences": EVERYONE,
+    "tables": EVERYONE,
     # The catalog.
     "catalog_delete": (GATEWAY,),
     "catalog_deleted": PEOPLE,
@@ -120,8 +133,8 @@ ALLOWED: Final[Mapping[str, tuple[str, ...]]] = {
     "catalog_versions": EVERYONE,
     # Credentials: a server decrypts them for workers, a gateway stores and rotates them.
     "credential": (SERVER, GATEWAY),
-    "credentials_used": (GATEWAY,),
-    "former_credentials": (GATEWAY,),
+    "credentials_used": (SERVER, GATEWAY),  # a server hides them in what it archives
+    "former_credentials": (SERVER, GATEWAY),
     "record_credential_use": (SERVER,),
     "record_given_value": (SERVER,),
     "delete_credential": (GATEWAY,),
@@ -385,7 +398,7 @@ async def test_more_rights_than_a_role_needs_are_told(postgres: str, dsn: str, c
     async def excess(user: str) -> list[str]:
         store = await PostgresStore.open(dsn_of(postgres, user), name="excess")
         try:
-            return await store.excess_rights(SERVER)
+            return await store.diagnosis.excess_rights(SERVER)
         finally:
             await store.close()
 

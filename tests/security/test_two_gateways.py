@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from gateway_playbooks import HELD
 from gateway_stage import GatewayStage
+from msgspec.structs import replace
 from openapi_checks import Described
 
 from noetl_stream.client.access import unrecorded
@@ -42,7 +43,7 @@ async def gateways() -> AsyncIterator[tuple[GatewayStage, GatewayStage]]:
     """Two gateways over one store, the first with :class:`Interrupted` operations."""
     one, other = GatewayStage(GatewayLimits()), GatewayStage(GatewayLimits())
     interrupted: Any = Interrupted(one.operations.access)
-    one.operations = one.operations._replace(access=interrupted)
+    one.operations = replace(one.operations, access=interrupted)
     other.tokens, other.idempotency = one.tokens, one.idempotency
     other.operations = other.operations_within(unrecorded)
     async with AsyncExitStack() as opening:

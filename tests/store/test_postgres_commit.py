@@ -11,6 +11,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import asyncpg
 import pytest
+from msgspec.structs import replace
 
 from noetl_stream.adapters.postgres.store import PostgresStore
 from noetl_stream.errors import Fenced, OutcomeUnknown, PayloadRefused, Unreachable
@@ -197,7 +198,7 @@ async def test_a_commit_with_a_lost_answer_is_kept(dsn: str, watcher: Any, event
         (lease,) = await taken(store)
         prepares = tick_of("one", [lease], entries=[entry_row("b", position) for position, _ in enumerate(events)])
         await store.commit(prepares)
-        tick = tick_of("one", [lease._replace(tick=1)], entries=events)
+        tick = tick_of("one", [replace(lease, tick=1)], entries=events)
         dropper.order = order
         commit = asyncio.create_task(expect_error(OutcomeUnknown, store.commit(tick)))
         await until(watcher, "tick = 2 from noetl.partition where id = 0")

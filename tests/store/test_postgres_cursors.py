@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from noetl_stream.adapters.postgres.store import PostgresStore
 from noetl_stream.ports.cursors import Cursor, Repair
 from noetl_stream.testing.conformance.store_rows import committed, lease_of, taken
@@ -15,7 +17,7 @@ async def test_a_cursor_is_repaired_by_the_owner_of_its_partition_or_where_there
     lost = Repair(0, 1, 0, 0, published_tick=0)
     assert await cursors.repair([lost]) == set()
     assert await cursors.repair([lost], "two") == set()
-    assert await cursors.repair([lost._replace(folded=7)], "one") == set()
+    assert await cursors.repair([replace(lost, folded=7)], "one") == set()
     assert await cursors.repair([lost], "one") == {0}
     assert (await cursors.all())[0] == Cursor(0, 0, 0)
     (again,) = await taken(store, "two")

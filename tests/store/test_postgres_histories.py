@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import asyncpg
 import msgspec
 import pytest
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from noetl_stream.adapters.postgres.migrate import known_migrations, migrate
 from noetl_stream.adapters.postgres.statements import statement
@@ -105,7 +105,7 @@ async def read(store: PostgresStore, execution_id: str) -> History:
 
 async def test_every_journal_is_read_as_its_release_read_it(histories: list[History], release: str) -> None:
     again = [
-        {"execution_id": row.execution_id, **event._asdict(), "data": json.loads(event.data)}
+        {"execution_id": row.execution_id, **asdict(event), "data": json.loads(event.data)}
         for _, row, journal in histories
         for event in journal
     ]

@@ -128,14 +128,15 @@ class _Wider(TermRow, frozen=True, kw_only=True):
 
 
 def test_a_column_more_is_written_by_its_row_type_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(statements, "ROW_TYPES", {**statements.ROW_TYPES, "terms": _Wider})
+    row_types = {**statements.sequences(), "terms": _Wider}
+    monkeypatch.setattr(statements, "sequences", lambda: row_types)
     found = compiled.__wrapped__(query_text("commit"))
     assert "insert into noetl.execution_term (term, execution_id, weight, note)" in found.text
     inserted = re.search(r"written_terms as \(.*?unnest\((.*?)\) as t", found.text, re.DOTALL)
     assert inserted is not None
     assert re.findall(r"::(\w+)", inserted[1]) == ["text", "text", "bigint", "json"]
     wider: list[Row] = [_Wider(term="t", execution_id="e", weight=3)]
-    arguments: list[Any] = found.arguments(dict.fromkeys(statements.SEQUENCES, ()) | _REST | {"terms": wider})
+    arguments: list[Any] = found.arguments(dict.fromkeys(row_types, ()) | _REST | {"terms": wider})
     numbers = [int(number) for number in re.findall(r"\$(\d+)", inserted[1])]
     assert [arguments[number - 1] for number in numbers] == [("t",), ("e",), (3,), (None,)]
 

@@ -213,7 +213,7 @@ def test_what_is_no_address_is_refused_by_name(text: str) -> None:
 
 def test_nothing_of_it_is_loaded_where_it_is_off() -> None:
     program = (
-        "import sys; from noetl_stream import hosting, wiring; from noetl_stream.cli import processes;"
+        "import sys; import noetl_stream.hosting, noetl_stream.wiring.roles; from noetl_stream.cli import processes;"
         "import noetl_stream.server.status, noetl_stream.worker.status;"
         "print([name for name in ('aiohttp', 'prometheus_client') if name in sys.modules])"
     )

@@ -410,3 +410,19 @@ def unused_port() -> int:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
         return port
+
+
+async def test_a_request_is_part_of_the_executions_trace_unless_it_names_another(api: Api, make_call: Any) -> None:
+    tool = HttpTool(Egress(egress_rules("loopback")))
+    parent, own = f"00-{'1' * 32}-{'2' * 16}-01", f"00-{'3' * 32}-{'4' * 16}-01"
+    seen = []
+    for headers, traceparent in (
+        ({}, parent),
+        ({"Traceparent": own}, parent),
+        ({"traceparent": None}, parent),
+        ({}, ""),
+    ):
+        call = make_call({"url": f"{api.url}/echo", "headers": headers}, traceparent=traceparent)
+        seen.append((await tool.run(call)).result["data"]["headers"].get("traceparent"))
+    await tool.close()
+    assert seen == [parent, own, None, None]

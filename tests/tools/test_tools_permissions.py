@@ -219,7 +219,7 @@ workflow:
     command = [
         sys.executable,
         "-m",
-        "noetl_stream.cli.main",
+        "noetl_stream",
         "run",
         str(playbook),
         "--home",

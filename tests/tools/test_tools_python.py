@@ -296,3 +296,12 @@ async def test_an_exception_message_may_contain_surrogates(run: Runner) -> None:
     assert failure.error.kind == "exception"
     assert "half \\ud83d of a sign" in failure.error.message
     assert "half \\ud83d of a sign" in failure.helper["traceback"]
+
+
+async def test_code_knows_the_trace_of_its_own_task_alone(run: Runner, make_call: Any) -> None:
+    code = "import os; return os.environ.get('TRACEPARENT')"
+    seen = [
+        (await run.tool.run(make_call({"code": code}, traceparent=one))).result
+        for one in ("00-1-2-01", "", "00-3-4-01")
+    ]
+    assert seen == ["00-1-2-01", None, "00-3-4-01"]

@@ -206,3 +206,12 @@ async def test_wrong_inputs_are_refused(make_call: Any, inputs: dict[str, Any], 
     failed = await failure(ShellTool().run(make_call(inputs)))
     assert failed.error.kind == "invalid_input"
     assert message in failed.error.message
+
+
+async def test_a_command_knows_the_trace_it_belongs_to(make_call: Any, tool: ShellTool) -> None:
+    seen = []
+    for env in ({}, {"TRACEPARENT": "own"}):
+        call = make_call({"command": "echo $TRACEPARENT", "env": env}, traceparent="00-1-2-01")
+        seen.append((await tool.run(call)).result["stdout"])
+    await tool.close()
+    assert seen == ["00-1-2-01\n", "own\n"]

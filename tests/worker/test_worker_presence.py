@@ -19,7 +19,14 @@ async def test_every_worker_answers_for_itself(stage: Stage) -> None:
     one, other = await stage.presences()
     version = noetl_stream.__version__
     assert one == WorkerPresence(
-        name="worker-1", pool="default", slots=4, busy=0, since_ms=started_ms, kinds=["noop", "puppet"], version=version
+        name="worker-1",
+        pool="default",
+        slots=4,
+        busy=0,
+        since_ms=started_ms,
+        kinds=["noop", "puppet"],
+        version=version,
+        at_ms=started_ms + 5_000,
     )
     assert (other.name, other.pool, other.slots, other.since_ms) == ("worker-2", "gpu", 7, started_ms + 5_000)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import click
+from msgspec.structs import replace
 
 from noetl_stream.cli.base.exit_codes import ExitCode
 from noetl_stream.cli.base.options import form_option, home_option, limit_option
@@ -12,8 +13,16 @@ from noetl_stream.cli.base.output import columns_of, print_document, print_docum
 from noetl_stream.cli.base.process import run_async, settings_for
 from noetl_stream.cli.base.session import Session, collect, with_session
 from noetl_stream.cli.base.target import Target, target_options
+from noetl_stream.model.ids import MOST_PARTITIONS
 from noetl_stream.ports.operations.cluster import DeadLetterDocument
 from noetl_stream.ports.permissions import ADMIN, SERVER
+from noetl_stream.settings.streams import (
+    MAX_REPLICAS,
+    PLACEMENT_VARIABLE,
+    REPLICAS_VARIABLE,
+    Spread,
+    read_tags,
+)
 
 
 @click.group()
@@ -123,7 +132,7 @@ def migrate(roles: bool, home: Path | None) -> None:
     user that may create roles.
     """
     from noetl_stream.hosting import open_stack
-    from noetl_stream.wiring import migrate_schema
+    from noetl_stream.wiring.stores import migrate_schema
 
     with open_stack(settings_for(home)) as stack:
         applied = run_async(migrate_schema(stack.endpoint_of(ADMIN), roles=roles))
@@ -143,7 +152,7 @@ def verify(ctx: click.Context, home: Path | None) -> None:
     wait for nothing. Servers may run meanwhile.
     """
     from noetl_stream.hosting import open_stack
-    from noetl_stream.wiring import compare_stores
+    from noetl_stream.maintenance import compare_stores
 
     with open_stack(settings_for(home)) as stack:
         found = run_async(compare_stores(stack.endpoint_of(ADMIN)))
@@ -155,6 +164,26 @@ def verify(ctx: click.Context, home: Path | None) -> None:
 
 
 @database.command()
+@click.argument("count", type=click.IntRange(1, MOST_PARTITIONS))
+@home_option
+def repartition(count: int, home: Path | None) -> None:
+    """Change the number of partitions, which bounds the number of servers. Stop all processes first.
+
+    Nothing may wait in a pool or be unfolded; executions may wait for anything else. EVENTS begins anew. Afterwards,
+    set NOETL_PARTITIONS to COUNT for every process.
+    """
+    from noetl_stream.hosting import open_stack
+    from noetl_stream.maintenance import repartition as change
+
+    with open_stack(settings_for(home)) as stack:
+        moved = run_async(change(stack.endpoint_of(ADMIN), count))
+    if moved is None:
+        say(f"the stores have {count} partitions")
+    else:
+        say(f"moved {moved} executions to {count} partitions: set NOETL_PARTITIONS={count} for every process")
+
+
+@database.command()
 @home_option
 def rebuild(home: Path | None) -> None:
     """Fill an empty Postgres from EVENTS. Migrate it first, and stop the servers.
@@ -163,7 +192,7 @@ def rebuild(home: Path | None) -> None:
     settings of a server. What EVENTS does not hold is lost: catalog, credentials, tokens, audit, dead letters.
     """
     from noetl_stream.hosting import open_stack
-    from noetl_stream.wiring import rebuild_database
+    from noetl_stream.maintenance import rebuild_database
 
     with open_stack(settings_for(home)) as stack:
         restored = run_async(rebuild_database(stack.endpoint_of(SERVER)))
@@ -176,22 +205,63 @@ def stream() -> None:
 
 
 @stream.command()
-@click.option("--replicas", type=click.IntRange(1, 5), default=1, show_default=True, help="Copies in a NATS cluster.")
+@click.option(
+    "--replicas", type=click.IntRange(1, MAX_REPLICAS), help=f"Copies in a cluster, instead of {REPLICAS_VARIABLE}."
+)
+@click.option(
+    "--placement-tags",
+    metavar="TAG,...",
+    help=f"Keep the copies on nats-servers with these server_tags, instead of {PLACEMENT_VARIABLE}.",
+)
 @home_option
-def ensure(replicas: int, home: Path | None) -> None:
+def ensure(replicas: int | None, placement_tags: str | None, home: Path | None) -> None:
     """Create or update the streams EVENTS, COMMANDS and LOGS and the object store. Never deletes a stream.
 
-    `run` and `dev` do this for the embedded NATS. For your own, you choose when.
+    `run` and `dev` do this for the embedded NATS. For your own, you choose when. Servers may run meanwhile. Copies are
+    added, and moved where the tags are; none is taken away.
     """
     from noetl_stream.hosting import open_stack
-    from noetl_stream.wiring import ensure_all_streams
+    from noetl_stream.wiring.stores import ensure_all_streams
 
     with open_stack(settings_for(home)) as stack:
-        done = run_async(ensure_all_streams(stack.endpoint_of(ADMIN), replicas=replicas))
+        endpoint = stack.endpoint_of(ADMIN)
+        spread = Spread(
+            replicas or endpoint.spread.replicas,
+            endpoint.spread.tags
+            if placement_tags is None
+            else read_tags("--placement-tags", {"--placement-tags": placement_tags}),
+        )
+        done = run_async(ensure_all_streams(replace(endpoint, spread=spread)))
     for line in done:
         say(line)
     if not done:
         say("the streams are up to date")
+
+
+@stream.command("list")
+@form_option()
+@home_option
+def list_all_streams(output: str, home: Path | None) -> None:
+    """List the streams, and in a NATS cluster where their copies are.
+
+    CURRENT names the nats-servers whose copies have everything besides the leader's, BEHIND those that do not.
+    """
+    from noetl_stream.hosting import open_stack
+    from noetl_stream.wiring.stores import list_streams
+
+    with open_stack(settings_for(home)) as stack:
+        found = run_async(list_streams(stack.endpoint_of(ADMIN)))
+    columns = columns_of(
+        "stream",
+        "messages",
+        "bytes",
+        "replicas",
+        "leader",
+        current=lambda one: ", ".join(one.current),
+        behind=lambda one: ", ".join(one.behind),
+        tags=lambda one: ", ".join(one.tags),
+    )
+    print_documents(found, output, columns, "stream")
 
 
 @stream.command()
@@ -204,7 +274,7 @@ def reconcile(home: Path | None) -> None:
     read again from the newest one that is sure to be folded.
     """
     from noetl_stream.hosting import open_stack
-    from noetl_stream.wiring import reconcile_stream
+    from noetl_stream.maintenance import reconcile_stream
 
     with open_stack(settings_for(home)) as stack:
         repairs = run_async(reconcile_stream(stack.endpoint_of(ADMIN)))

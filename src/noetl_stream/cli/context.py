@@ -6,6 +6,7 @@ import sys
 from typing import Any
 
 import click
+from msgspec.structs import replace
 
 from noetl_stream.cli.base.options import form_option
 from noetl_stream.cli.base.output import columns_of, print_document, print_documents, print_members, say
@@ -82,7 +83,7 @@ def use(name: str) -> None:
     file, known = _known()
     if name != DIRECT:
         known.find(name)
-    write_contexts(file, known._replace(current=name))
+    write_contexts(file, replace(known, current=name))
     say(f"the current context is now {name}", err=True)
 
 

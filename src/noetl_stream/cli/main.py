@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import gc
+import errno
 import io
 import os
 import signal
@@ -38,6 +38,7 @@ COMMANDS: Final = {
     "server": Listed("processes", "Run a server."),
     "worker": Listed("processes", "Run a worker, or list the running workers."),
     "gateway": Listed("processes", "Run a gateway: all operations over HTTP."),
+    "doctor": Listed("doctor", "Find what is wrong with a running system."),
     "pool": Listed("cluster", "List worker pools with their queued and running commands."),
     "partition": Listed("cluster", "List partitions with their servers and backlog."),
     "dead-letter": Listed("cluster", "List, show, requeue and discard undeliverable messages."),
@@ -48,17 +49,14 @@ COMMANDS: Final = {
     "context": Listed("context", "Name gateways, and choose which one commands use."),
     "database": Listed("cluster", "Prepare the Postgres database."),
     "stream": Listed("cluster", "Prepare the JetStream streams."),
+    "backup": Listed("backup", "Back up, check and restore the database and its objects."),
+    "retention": Listed("retention", "Show and delete what nobody wants kept any longer."),
     "nats": Listed("nats", "Prepare the accounts of your own NATS."),
     "bench": Listed("processes", "Measure performance on this machine."),
     "completion": Listed("program", "Print a script for completion in bash, zsh or fish."),
     "version": Listed("program", "Print the versions of noetl-stream and its dependencies."),
 }
 HIDDEN_COMMANDS: Final = {"background": Listed("processes", "")}
-
-
-GC_THRESHOLDS: Final = (20_000, 10, 10)
-"""Messages and states make many containers and hardly any cycles: looking for those as often as Python does by default
-(after 700) takes 6 % of a server's CPU and 20 % of a worker's."""
 
 
 class TopLevel(LazyGroup):
@@ -117,7 +115,6 @@ def _complain(text: str) -> None:
 def main(arguments: list[str] | None = None) -> None:
     """Runs the command line and exits. Usage errors never show a traceback."""
     _open_standard_streams()
-    gc.set_threshold(*GC_THRESHOLDS)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that commands clean up
     try:
         code: Any = noetl_stream.main(arguments, prog_name="noetl-stream", standalone_mode=False)
@@ -139,8 +136,9 @@ def main(arguments: list[str] | None = None) -> None:
         code = ExitCode.INTERRUPTED
     except BrokenPipeError:
         code = ExitCode.FAILED
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        _complain(f"noetl-stream: {error.strerror}")
+        code = ExitCode.FAILED
     sys.exit(int(code) if isinstance(code, int) else 0)
-
-
-if __name__ == "__main__":
-    main()

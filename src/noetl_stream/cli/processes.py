@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from noetl_stream.cli.base.options import form_option, home_option, output_option
 from noetl_stream.cli.base.output import columns_of, print_documents, print_json, print_table, say
-from noetl_stream.cli.base.process import run_async, settings_for
+from noetl_stream.cli.base.process import run_role, settings_for
 from noetl_stream.cli.base.session import with_session
 from noetl_stream.cli.base.target import Target, target_options
 from noetl_stream.errors import UsageError
@@ -30,8 +30,8 @@ SHOW: Final = "show"
 
 def _end_with_parent(context: click.Context, option: click.Parameter, given: bool) -> None:
     if given:
+        from noetl_stream.hosting import load
         from noetl_stream.processes import end_with_parent
-        from noetl_stream.wiring import load
 
         load(str(context.command.name))  # while the parent waits for its stack
         end_with_parent()
@@ -48,7 +48,7 @@ def _begin_when_told(_context: click.Context, _option: click.Parameter, given: b
 
         with suppress(Exception):  # what fails to load fails again once there is a log
             import noetl_stream.background  # noqa: F401  while a command checks its playbook
-            from noetl_stream.wiring import load
+            from noetl_stream.hosting import load
 
             load("server")
         await_start()
@@ -118,7 +118,7 @@ def dev(
         gateway_port=None if no_gateway else gateway_port or 0,
         echo=say,
     )
-    run_async(work)
+    run_role(work)
 
 
 @click.command()
@@ -135,7 +135,7 @@ def server(status_address: StatusAddress | None, home: Path | None) -> None:
     from noetl_stream.hosting import host_server, open_stack
 
     with open_stack(_logged(home, status_address=status_address)) as stack:
-        run_async(host_server(stack))
+        run_role(host_server(stack))
 
 
 @click.group(invoke_without_command=True)
@@ -177,7 +177,7 @@ def worker(
     log_isolation(settings.children)
     pool, slots = pool or settings.pool, slots or settings.slots
     with open_stack(settings, pool) as stack:
-        run_async(host_worker(stack, pool, slots))
+        run_role(host_worker(stack, pool, slots))
 
 
 @worker.command("list")
@@ -211,7 +211,7 @@ def gateway(
     settings = _logged(home, status_address=status_address)
     accepting = None if descriptor is None else socket.socket(fileno=descriptor)
     with open_stack(settings) as stack:
-        run_async(host_gateway(stack, settings, (host, port), accepting, say))
+        run_role(host_gateway(stack, settings, (host, port), accepting, say))
 
 
 @click.command(hidden=True)
@@ -225,7 +225,7 @@ def background(home: Path | None) -> None:
     with background_lock(settings) as alone:
         if not alone:
             return
-        run_async(host_in_background(settings))
+        run_role(host_in_background(settings))
 
 
 @click.command()
@@ -257,7 +257,7 @@ def bench(output: str, home: Path | None, **load: int) -> None:
             return await Bench(stack, connected, Load(**load)).run()
 
     with open_stack(settings_for(home)) as stack:
-        figures = run_async(measure())
+        figures = run_role(measure())
     if output == "json":
         print_json(figures.to_json())
         return

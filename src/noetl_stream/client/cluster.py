@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import logging
 from collections.abc import Awaitable, Collection
-from typing import Final, NamedTuple
+from typing import Final
 
+import msgspec
 from msgspec.structs import asdict
 
+from noetl_stream.client.answers import workers_of
 from noetl_stream.client.executions.redacted import UsedSecrets
 from noetl_stream.client.paging import page_of, page_size, read_cursor
 from noetl_stream.concurrency import SharedLoads
-from noetl_stream.errors import Conflict, NoetlError, NotFound, NotReady, PayloadRefused
+from noetl_stream.errors import Conflict, NoetlError, NotFound, NotReady
 from noetl_stream.model import codec
 from noetl_stream.model.envelope import iso, iso_or_none
 from noetl_stream.model.ids import is_valid_id
@@ -35,16 +36,11 @@ from noetl_stream.ports.operations.cluster import (
 )
 from noetl_stream.ports.store import Store
 
-log = logging.getLogger(__name__)
-
-WORKERS_WAIT_S: Final = 0.3
-"""How long answers are collected. A worker that takes longer is missing from the list."""
-
 PROBE_S: Final = 5.0
 """How long each part of the stack may take to answer a readiness probe."""
 
 
-class ClusterPorts(NamedTuple):
+class ClusterPorts(msgspec.Struct, frozen=True):
     log: EventLog
     queue: CommandQueue
     bus: Bus
@@ -65,11 +61,11 @@ class DirectCluster:
         self._secrets = secrets
 
     async def workers(self) -> list[WorkerDocument]:
-        return [_worker_document(worker) for worker in await self._ask_workers(await self._ports.queue.pools())]
+        return [_worker_document(worker) for worker in await self._workers_of(await self._ports.queue.pools())]
 
     async def pools(self) -> list[PoolDocument]:
         queued = await self._ports.queue.pools()
-        workers = await self._ask_workers(queued)
+        workers = await self._workers_of(queued)
         counts = {pool.pool: pool for pool in queued}
         documents: list[PoolDocument] = []
         for name in sorted({*counts, *(worker.pool for worker in workers)}):
@@ -139,21 +135,8 @@ class DirectCluster:
         if not await self._ports.dead_letters.discard(letter_id, by, self._ports.clock.now_ms()):
             raise _settled(await self._letter(letter_id))
 
-    async def _ask_workers(self, pools: Collection[QueuedPool]) -> list[WorkerPresence]:
-        """The workers that answer in time, by pool and name. One that names another pool than it was asked for is none
-        of that pool.
-        """
-        asked = await asyncio.gather(*(self._ask_pool(pool.pool) for pool in pools))
-        return sorted((worker for found in asked for worker in found), key=lambda worker: (worker.pool, worker.name))
-
-    async def _ask_pool(self, pool: str) -> list[WorkerPresence]:
-        found = []
-        for answer in await self._ports.bus.ask_all(f"{subjects.ASK_WORKERS}.{pool}", b"", WORKERS_WAIT_S):
-            try:
-                found.append(codec.decode_presence(answer))
-            except PayloadRefused as error:
-                log.warning("cannot read the answer of a worker: %s", error)
-        return [worker for worker in found if worker.pool == pool]
+    async def _workers_of(self, pools: Collection[QueuedPool]) -> list[WorkerPresence]:
+        return await workers_of(self._ports.bus, [pool.pool for pool in pools])
 
     async def _letter(self, letter_id: str) -> DeadLetter:
         letter = await self._ports.dead_letters.get(letter_id)

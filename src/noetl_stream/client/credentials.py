@@ -87,11 +87,12 @@ class DirectCredentials:
         async with self._recorded("rotateCredentials", "", by):
             keys = self._require_keys()
             rotated = RotatedDocument([], [])
-            for info, sealed in await self._credentials.read_all():
+            for stored in await self._credentials.read_all():
+                info = stored.info
                 if info.key_id == keys.current.id:
                     continue
                 try:
-                    plain = decrypt(keys, info.name, info.version, SealedEnvelope(info.key_id, sealed))
+                    plain = decrypt(keys, info.name, info.version, SealedEnvelope(info.key_id, stored.sealed))
                 except CannotDecrypt as problem:
                     rotated.problems.append(str(problem))
                     continue

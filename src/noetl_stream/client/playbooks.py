@@ -31,10 +31,9 @@ from noetl_stream.ports.catalog import (
     read_address,
 )
 from noetl_stream.ports.clock import Clock
+from noetl_stream.ports.operations.graphs import GraphDocument
 from noetl_stream.ports.operations.playbooks import (
-    ArcDocument,
     CheckedDocument,
-    GraphDocument,
     PlaybookDocument,
     PlaybookPage,
     PlaybookWithSourceDocument,
@@ -136,15 +135,13 @@ class DirectPlaybooks:
 
         return compiled_view(await self._plan(path, version))
 
-    async def graph(self, path: str, version: str | None) -> GraphDocument:
+    async def graph(self, path: str, version: str | None, digest: str | None = None) -> GraphDocument:
         """Raises: as :meth:`plan`."""
-        steps = (await self._plan(path, version)).steps.values()
-        arcs = [
-            ArcDocument(step.name, arc.step, None if arc.guard is None else arc.guard.source)
-            for step in steps
-            for arc in step.arcs
-        ]
-        return GraphDocument([step.name for step in steps], arcs)
+        from noetl_stream.client.graphs import graph_document
+
+        return graph_document(
+            await (self._plan(path, version) if digest is None else self._text(path, version, digest))
+        )
 
     async def delete(self, path: str, version: str | None, by: str) -> None:
         async with self._recorded("deletePlaybook", path, by):
@@ -173,6 +170,14 @@ class DirectPlaybooks:
     async def _plan(self, path: str, version: str | None) -> Plan:
         entry = await find_entry(self._catalog, _address(path, version), PLAYBOOK)
         return await self._checking.plan(await self._source(entry), f"{entry.path}@{entry.known_as}")
+
+    async def _text(self, path: str, version: str | None, digest: str) -> Plan:
+        if version is not None:
+            raise UsageError("give a version or a digest, not both")
+        row = await self._store.playbook(digest)
+        if row is None or row.path != _address(path, None).path:
+            raise NotFound(f"no text of {path} has the digest {digest}")
+        return await self._checking.plan(row.source, path)
 
     async def _source(self, entry: CatalogEntry) -> str:
         row = await self._store.playbook(entry.digest)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from noetl_stream.engine.scope import admission_scope, arc_scope
 from noetl_stream.engine.state import Execution, Timer, WaitingToken
@@ -20,8 +20,10 @@ from noetl_stream.ports.operations.executions import (
     TimerDocument,
     WaitingOnDocument,
 )
-from noetl_stream.template import ExpressionError, Guard, OverBudget, ReferenceNeeded, Scope, holds
-from noetl_stream.template.runtime.evaluation import NoValue, value_at
+from noetl_stream.template import ExpressionError, OverBudget, ReferenceNeeded, Scope
+
+if TYPE_CHECKING:
+    from noetl_stream.template import Guard
 
 VALUE_BYTES: Final = 4 * 1024
 """A guard's value is shown up to this size, as JSON."""
@@ -94,6 +96,8 @@ def guard_document(guard: Guard, scope: Scope, *, to: str | None = None) -> Guar
     """A guard with its current values; ``holds`` is ``None`` if it cannot be evaluated, or only by loading a result, or
     at too high a cost.
     """
+    from noetl_stream.template.runtime.evaluation import NoValue, value_at  # needs Jinja, as most answers do not
+
     values: dict[str, Any] = {}
     missing: list[str] = []
     for path in sorted(guard.paths):
@@ -122,6 +126,8 @@ def _shown(value: Any, scope: Scope) -> Any:
 
 
 def _holds(guard: Guard, scope: Scope) -> bool | None:
+    from noetl_stream.template import holds
+
     try:
         return holds(guard, scope)
     except (ReferenceNeeded, ExpressionError, OverBudget):

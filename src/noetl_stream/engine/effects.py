@@ -220,6 +220,7 @@ def child_message(state: Execution, fact: events.Fact, position: int) -> InboxMe
             principal=state.principal,
             trace_id=trace_id,
             parent=caller,
+            caller_span=state.caller_span,
         )
         return InboxMessage(fact.execution_id, request, FORMAT)
     if isinstance(fact, events.ChildOrdered):
@@ -279,6 +280,7 @@ def build_command(plan: Plan, state: Execution, assignment: Assignment) -> StepC
         principal=state.principal,
         segment=assignment.segment,
         resume=build_continuation(state, assignment) if assignment.segment else None,
+        caller_span=state.caller_span,
         format=FORMAT,
     )
     return command if run.loop is None else _in_loop(command, run.loop, assignment)

@@ -7,10 +7,11 @@ shell loads the value and calls again.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import replace
 
+from noetl_stream import template  # whose functions need Jinja, which loads when a policy is evaluated
 from noetl_stream.engine.evolve.ctx import check_shared, reduce_all
 from noetl_stream.errors import PayloadRefused
 from noetl_stream.model import codec
@@ -21,7 +22,10 @@ from noetl_stream.model.messages import Progress
 from noetl_stream.model.outcome import ErrorInfo, Outcome
 from noetl_stream.playbook.plan import Backoff, RulePlan, SharedPlan, StepPlan, TaskPlan
 from noetl_stream.playbook.vocabulary.names import result_name
-from noetl_stream.template import ExpressionError, Scope, Template, holds, render, render_number
+from noetl_stream.template import ExpressionError, Scope
+
+if TYPE_CHECKING:
+    from noetl_stream.template import Template
 
 DEFAULT_RULE: Final = -1
 """The ``rule`` of a decision that no rule of the policy made."""
@@ -101,7 +105,7 @@ def _judge(task: TaskPlan, ran: TaskProcessed, scope: Scope, seed: str) -> TaskP
             if exhausted is not None:
                 continue
         else:
-            value = holds(rule.guard, scope)
+            value = template.holds(rule.guard, scope)
             ran.guards.append(EvaluatedGuard(rule.guard.source, value, index))
             if not value:
                 continue
@@ -135,21 +139,21 @@ def _apply(task: TaskPlan, rule: RulePlan, index: int, ran: TaskProcessed, scope
 
 
 def _rendered(templates: Mapping[str, Template], scope: Scope) -> dict[str, Any]:
-    return {key: render(template, scope) for key, template in templates.items()}
+    return {key: template.render(one, scope) for key, one in templates.items()}
 
 
 def _contributions(plans: Mapping[str, SharedPlan], scope: Scope) -> dict[str, SharedValue]:
     """What the rule shares, checked here: a value of the wrong type fails its task, never the fold."""
     shared = {}
     for key, plan in plans.items():
-        value = None if plan.value is None else render(plan.value, scope)
+        value = None if plan.value is None else template.render(plan.value, scope)
         shared[key] = SharedValue(plan.op, value)
         check_shared(shared[key])
     return shared
 
 
 def _delay_s(rule: RulePlan, ran: TaskProcessed, scope: Scope, seed: str) -> float:
-    base_s = DEFAULT_DELAY_S if rule.delay_s is None else render_number(rule.delay_s, scope)
+    base_s = DEFAULT_DELAY_S if rule.delay_s is None else template.render_number(rule.delay_s, scope)
     if isinstance(base_s, bool) or not isinstance(base_s, int | float) or not 0 <= base_s < float("inf"):
         raise ExpressionError(f"delay is {base_s!r}, not a number of seconds")
     after_s = ran.outcome.error.retry_after_s if ran.outcome.error else None

@@ -136,7 +136,8 @@ def _choose(plan: Plan, rerun: Rerun, original: JournalSummary, lineage: _Lineag
     if rerun.step is None:
         return _choose_failed(rerun, original, lineage)
     if rerun.step not in plan.steps:
-        raise _Refused(*no_step(plan, rerun.step))
+        missing = no_step(plan, rerun.step)
+        raise _Refused(missing.code, missing.text)
     for step_run_id, token in reversed(lineage.runs.items()):
         if token.step == rerun.step:
             return _StartingPoint(token, step_run_id)

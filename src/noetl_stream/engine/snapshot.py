@@ -23,7 +23,7 @@ from noetl_stream.model import codec
 from noetl_stream.model.events import Path, SharedValue
 from noetl_stream.model.outcome import Outcome, Payload, StepValue
 
-SNAPSHOT_FORMAT: Final = 1
+SNAPSHOT_FORMAT: Final = 2
 """Raise it whenever a state says something else, or says it otherwise: snapshots of other formats are not read."""
 
 MAX_SNAPSHOT_BYTES: Final = 16 * 1024 * 1024

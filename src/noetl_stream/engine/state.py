@@ -265,6 +265,7 @@ class Execution(msgspec.Struct, frozen=True, gc=False):
     rerun_of: str = ""
     request: events.ExecutionRequested | None = None
     reused_pages: int = 0
+    caller_span: str = ""
 
     @property
     def ended(self) -> bool:

@@ -10,10 +10,12 @@ from noetl_stream import __version__
 from noetl_stream.gateway.http.openapi import openapi_of
 from noetl_stream.gateway.http.routes import AnyRoute
 from noetl_stream.gateway.http.serving import Serving
+from noetl_stream.gateway.page_files import ASSET, VIEWS, read_page
 from noetl_stream.gateway.resources import (
     cluster,
     credentials,
     ctx,
+    diagnosis,
     executions,
     interventions,
     logs,
@@ -21,12 +23,26 @@ from noetl_stream.gateway.resources import (
     session,
     streams,
     tokens,
+    views,
 )
 from noetl_stream.gateway.resources.system import system_routes
 from noetl_stream.gateway.status import GatewayStatus
 from noetl_stream.ports.gateway import Readiness
 
-NOUNS: Final = (executions, interventions, ctx, playbooks, credentials, cluster, streams, logs, tokens, session)
+NOUNS: Final = (
+    executions,
+    views,
+    interventions,
+    ctx,
+    playbooks,
+    credentials,
+    cluster,
+    diagnosis,
+    streams,
+    logs,
+    tokens,
+    session,
+)
 
 RESOURCES: Final[tuple[AnyRoute, ...]] = tuple(route for noun in NOUNS for route in noun.routes)
 """What is served under ``/api``."""
@@ -39,4 +55,7 @@ def make_application(serving: Serving, readiness: Readiness, status: GatewayStat
     application = web.Application(middlewares=[serving.problems])
     for route in table:
         application.router.add_route(route.method, route.path, serving.handler(route))
+    page = read_page()
+    application.router.add_get(VIEWS, serving.page_handler(page.index))
+    application.router.add_get(ASSET, serving.page_handler(page.asset))
     return application

@@ -26,7 +26,7 @@ PATH_BYTES: Final = 64 * 1024
 
 def command_line(*arguments: str) -> list[str]:
     """The command line of this program with other arguments."""
-    return [sys.executable, "-m", "noetl_stream.cli.main", *arguments]
+    return [sys.executable, "-m", "noetl_stream", *arguments]
 
 
 class Background:

@@ -14,6 +14,7 @@ MAX_CHARS: Final[Mapping[str, int]] = {
     "principal": MAX_PATH_CHARS,
     "reason": 4096,
     "correlation_id": 1024,
+    "caller_span": 32,
     "signal": 256,
     "step": 256,
     "step_run_id": 128,

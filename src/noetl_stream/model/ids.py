@@ -17,7 +17,9 @@ ID_PATTERN: Final = re.compile(r"[A-Za-z0-9_-]{1,64}\Z")
 """The form of any id that becomes part of a NATS subject (PROTOCOL §1)."""
 
 PARTITIONS: Final = 32
-"""P: the number of partitions of EVENTS. Stored in the stream's metadata and in Postgres."""
+"""P of a new system: the number of partitions of EVENTS. It is stored in the stream's metadata and in Postgres."""
+
+MOST_PARTITIONS: Final = 1024
 
 _FNV_OFFSET: Final = 0x811C9DC5
 _FNV_PRIME: Final = 0x01000193
@@ -40,9 +42,27 @@ def checked_id(text: str) -> str:
     return text
 
 
+class _Process:
+    partitions = PARTITIONS
+
+
+def partition_count() -> int:
+    """P of the system that this process works in."""
+    return _Process.partitions
+
+
+def use_partitions(count: int) -> None:
+    """Sets P for this process, which does so before anything else: its ids and subjects follow from it. The stores
+    refuse a process that has another P than they.
+    """
+    _Process.partitions = count
+    partition_of.cache_clear()
+
+
 @lru_cache(maxsize=16_384)
-def partition_of(execution_id: str, partitions: int = PARTITIONS) -> int:
-    """FNV-1a-32 of the id, modulo the number of partitions (DESIGN §1)."""
+def partition_of(execution_id: str, partitions: int | None = None) -> int:
+    """FNV-1a-32 of the id, modulo the number of partitions (DESIGN §1); by default :func:`partition_count`."""
+    partitions = partitions or _Process.partitions
     # Low bits depend on low bits alone, and small integers cost half.
     mask = _MASK_32 if partitions & (partitions - 1) else partitions - 1
     value = _FNV_OFFSET

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -16,7 +16,7 @@ VARIABLE_PREFIX: Final = "NOETL_LIMIT_"
 """``NOETL_LIMIT_MAX_CTX_BYTES`` sets ``limits.max_ctx_bytes`` for every execution of a server."""
 
 
-class LimitProblem(NamedTuple):
+class LimitProblem(msgspec.Struct, frozen=True, gc=False):
     """Why a playbook cannot set a limit to the value it asks for.
 
     Attributes:
@@ -30,7 +30,7 @@ class LimitProblem(NamedTuple):
     hint: str | None
 
 
-class Lowered(NamedTuple):
+class Lowered(msgspec.Struct, frozen=True, gc=False):
     """The limits of a playbook, and the rejected ones: those keep the operator's value."""
 
     limits: Limits

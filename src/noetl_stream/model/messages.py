@@ -206,7 +206,7 @@ class StepCommand(msgspec.Struct, frozen=True, omit_defaults=True):
     not in ``path``, of which ``max_in_flight`` may run at once; ``pages`` their places if they were paged out.
     ``paging``: do not run that level, but page its items out.
     ``schemas`` are the digests, by address, of the schemas in the catalog that its tasks name.
-    ``principal`` is who started the execution, or the outermost one around it.
+    ``principal`` is who started the execution, or the outermost one around it; ``caller_span`` is the caller's.
     ``segment`` counts suspensions; from the first on ``resume`` says where to continue (LANGUAGE §8).
     ``capability`` proves to servers that a worker was given this command, ``object_keys`` are the keys, current first,
     of the executions whose objects it may read; its results are sealed with those of its own (PROTOCOL §7). Both are
@@ -242,6 +242,7 @@ class StepCommand(msgspec.Struct, frozen=True, omit_defaults=True):
     resume: Go | None = None
     capability: str = ""
     object_keys: dict[str, Sequence[Key]] = {}
+    caller_span: str = ""
     format: int = OLDEST_FORMAT
 
 
@@ -344,7 +345,8 @@ class WorkerPresence(msgspec.Struct, frozen=True, omit_defaults=True):
     """A live worker. ``busy`` of its ``slots`` hold a command; ``since_ms`` is when it started, by its own clock.
 
     ``kinds`` are its tool kinds. A ``draining`` worker takes no new commands. ``running`` names the commands it has
-    held longest, up to a fixed number. ``held_bytes`` is the size of all that it holds.
+    held longest, up to a fixed number. ``held_bytes`` is the size of all that it holds. ``at_ms`` is when it answered,
+    by its own clock; 0 from a worker that does not say it.
     """
 
     name: str
@@ -357,12 +359,14 @@ class WorkerPresence(msgspec.Struct, frozen=True, omit_defaults=True):
     draining: bool = False
     running: list[RunningCommand] = []
     held_bytes: int = 0
+    at_ms: int = 0
 
 
 class MemoryUse(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a process holds in memory of what is bounded, in bytes, by what it is; ``limits`` are the bounds.
 
     ``evictions``: how many states it has evicted. ``snapshots_written``, ``snapshots_thrown_away``: so many so far.
+    ``at_ms`` is when it answered, by its own clock; 0 from a process that does not say it.
     """
 
     role: str
@@ -372,6 +376,7 @@ class MemoryUse(msgspec.Struct, frozen=True, omit_defaults=True):
     evictions: int = 0
     snapshots_written: int = 0
     snapshots_thrown_away: int = 0
+    at_ms: int = 0
 
 
 class SecretQuestion(msgspec.Struct, frozen=True):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Final, Literal, NamedTuple
+from typing import Final, Literal
+
+import msgspec
 
 EndStatus = Literal["completed", "failed", "cancelled"]
 FoldedStatus = Literal["pending", "running", EndStatus]
@@ -37,7 +39,7 @@ RejectionCode = Literal[
 ]
 
 
-class Rejection(NamedTuple):
+class Rejection(msgspec.Struct, frozen=True, gc=False):
     """Why a request is rejected; ``text`` is for people."""
 
     code: RejectionCode

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from hashlib import sha256
-from typing import Final, NamedTuple, Protocol
+from typing import Final, Protocol
+
+import msgspec
 
 from noetl_stream.model.roles import Role
 
 
-class Caller(NamedTuple):
+class Caller(msgspec.Struct, frozen=True, gc=False):
     """The caller of an operation.
 
     Attributes:
@@ -43,7 +45,7 @@ LOCAL_NAME: Final = "local"
 """The name of the token that an embedded stack makes for itself."""
 
 
-class CallCredentials(NamedTuple):
+class CallCredentials(msgspec.Struct, frozen=True, gc=False):
     """What a call shows of its caller.
 
     Attributes:
@@ -75,7 +77,7 @@ class IdentityProvider(Protocol):
         ...
 
 
-class StoredToken(NamedTuple):
+class StoredToken(msgspec.Struct, frozen=True, gc=False):
     """An API token as it is stored. Times are ms since the epoch.
 
     Attributes:
@@ -134,7 +136,7 @@ SESSION_TEXT: Final = re.compile(r"[0-9a-f]{64}")
 """The text of a code, of a session cookie and of a CSRF token: 256 random bits."""
 
 
-class StoredCode(NamedTuple):
+class StoredCode(msgspec.Struct, frozen=True, gc=False):
     """A code that opens one browser session of a token. Times are ms since the epoch."""
 
     code_hash: bytes
@@ -143,7 +145,7 @@ class StoredCode(NamedTuple):
     expires_ms: int
 
 
-class StoredSession(NamedTuple):
+class StoredSession(msgspec.Struct, frozen=True, gc=False):
     """A browser session of a token. Times are ms since the epoch.
 
     Attributes:
@@ -196,7 +198,7 @@ def audit_text(text: str) -> str:
     return "".join(character if character.isprintable() else "?" for character in text[:MAX_AUDIT_CHARACTERS])
 
 
-class AuditedCall(NamedTuple):
+class AuditedCall(msgspec.Struct, frozen=True, gc=False):
     """A call as received, without secrets and without its body.
 
     Attributes:
@@ -218,7 +220,7 @@ class AuditedCall(NamedTuple):
     idempotency_key: str
 
 
-class AuditedAnswer(NamedTuple):
+class AuditedAnswer(msgspec.Struct, frozen=True, gc=False):
     """The answer to a call.
 
     Attributes:
@@ -234,7 +236,7 @@ class AuditedAnswer(NamedTuple):
     left_out: int = 0
 
 
-class AuditEntry(NamedTuple):
+class AuditEntry(msgspec.Struct, frozen=True, gc=False):
     """One call. Without an ``answer`` it is in progress, or the gateway died during it."""
 
     number: int

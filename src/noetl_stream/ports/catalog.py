@@ -9,6 +9,9 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
+import msgspec
+from msgspec.structs import replace
+
 from noetl_stream.errors import NotFound, UsageError
 from noetl_stream.playbook.diagnostics import listed, nearest
 
@@ -34,7 +37,7 @@ class VersionAmbiguous(UsageError):
     """The text after the ``@`` is the version of one entry and the revision of another."""
 
 
-class CatalogEntry(NamedTuple):
+class CatalogEntry(msgspec.Struct, frozen=True, gc=False):
     """A registered playbook, or another document (LANGUAGE §15).
 
     Attributes:
@@ -135,7 +138,7 @@ def registered_entry(wanted: CatalogEntry, existing: Sequence[CatalogEntry], del
     else:
         same = next((entry for entry in existing if entry.version == wanted.version), None)
     if same is None:
-        return wanted._replace(revision=max(latest.revision if latest else 0, deleted) + 1)
+        return replace(wanted, revision=max(latest.revision if latest else 0, deleted) + 1)
     if same.digest != wanted.digest:
         raise VersionTaken(
             f"{wanted.path}@{wanted.version} is registered with a different text ({same.digest[:12]})",

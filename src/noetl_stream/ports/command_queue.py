@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Collection, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import msgspec
 
@@ -18,7 +18,7 @@ class QueuedCommand(msgspec.Struct, frozen=True, gc=False):
     body: bytes
 
 
-class QueuedPool(NamedTuple):
+class QueuedPool(msgspec.Struct, frozen=True, gc=False):
     """The commands of a pool: ``queued`` wait for a worker, ``given`` are leased to one, dead or alive. ``again``
     counts the given ones that were delivered before.
     """
@@ -78,8 +78,14 @@ class CommandSource(Protocol):
         """The size of the deliveries that are neither acknowledged nor returned."""
         ...
 
+    async def give_back(self) -> None:
+        """Requests nothing more, and returns to the queue what was delivered and not taken by :meth:`next`, and what
+        still comes on earlier requests. Ends when nothing more can come. What was taken can be renewed and answered.
+        """
+        ...
+
     async def close(self) -> None:
-        """Returns what was delivered and not taken by :meth:`next`."""
+        """Ends at once, and returns what was delivered and not taken by :meth:`next`."""
         ...
 
 

@@ -6,6 +6,8 @@ import re
 from collections.abc import Collection, Mapping
 from typing import Final, NamedTuple, Protocol
 
+import msgspec
+
 from noetl_stream.model.redaction import MAX_SECRETS_HIDDEN
 
 CREDENTIAL_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
@@ -19,7 +21,7 @@ MAX_GIVEN_BYTES: Final = 256 * 1024
 """How many values from one giver are kept for an execution, and their size together, encrypted."""
 
 
-class CredentialInfo(NamedTuple):
+class CredentialInfo(msgspec.Struct, frozen=True, gc=False):
     """The public part of a credential. ``version`` counts its values from 1; times are ms since the epoch."""
 
     name: str
@@ -32,7 +34,7 @@ class CredentialInfo(NamedTuple):
     updated_ms: int
 
 
-class StoredCredential(NamedTuple):
+class StoredCredential(msgspec.Struct, frozen=True, gc=False):
     """A credential with its encrypted value, in the form :mod:`noetl_stream.sealing.keys` reads."""
 
     info: CredentialInfo
@@ -73,7 +75,7 @@ class FormerCredential(NamedTuple):
     value: SealedValue
 
 
-class NewCredential(NamedTuple):
+class NewCredential(msgspec.Struct, frozen=True, gc=False):
     """A value to store. ``version`` is the one it was encrypted as: the stored one plus 1, or 1 for a new name."""
 
     name: str

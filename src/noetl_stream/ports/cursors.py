@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import Protocol
+
+import msgspec
 
 
-class Cursor(NamedTuple):
+class Cursor(msgspec.Struct, frozen=True, gc=False):
     """The sequence of the last folded message of a partition, 0 for none, and its stored time in ms."""
 
     partition: int
@@ -15,7 +17,7 @@ class Cursor(NamedTuple):
     published_tick: int = 0
 
 
-class Repair(NamedTuple):
+class Repair(msgspec.Struct, frozen=True, gc=False):
     """A new place in EVENTS for a partition that was folded up to the sequence ``folded``.
 
     ``tick`` and ``epoch`` are the highest that EVENTS has heard of: those of the partition become no less. Ticks above

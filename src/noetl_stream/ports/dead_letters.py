@@ -6,8 +6,9 @@ record who settled them, how, and when.
 
 from __future__ import annotations
 
-from typing import Final, Literal, NamedTuple, Protocol
+from typing import Final, Literal, Protocol
 
+import msgspec
 from msgspec.structs import replace
 
 from noetl_stream.ports.rows import Row
@@ -47,7 +48,7 @@ class DeadLetterRow(Row, frozen=True, kw_only=True):
     source_seq: int | None = None
 
 
-class DeadLetter(NamedTuple):
+class DeadLetter(msgspec.Struct, frozen=True, gc=False):
     """A stored letter. ``number`` orders letters by when they were written."""
 
     number: int

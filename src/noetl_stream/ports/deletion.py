@@ -33,8 +33,7 @@ async def delete_execution(
     Raises:
         Conflict: others need its journal, or may need its result.
     """
-    await _refuse_if_called(store, execution_id)
-    await _keys_used_elsewhere(store, execution_id)
+    await require_deletable(store, execution_id)
     await store.begin_deleting(execution_id)
     kept = await _keys_used_elsewhere(store, execution_id)
     async for piece in pieces(store, execution_id):
@@ -42,6 +41,12 @@ async def delete_execution(
     await delete_objects([use.key for use in await store.objects_kept_for(execution_id)])
     await delete_objects([logs_key(execution_id)])
     await store.delete_execution(execution_id, keep_journal=keep_journal)
+
+
+async def require_deletable(store: Store, execution_id: str) -> None:
+    """Raises :class:`~noetl_stream.errors.Conflict` if others need its journal, or may need its result."""
+    await _refuse_if_called(store, execution_id)
+    await _keys_used_elsewhere(store, execution_id)
 
 
 def keys_of(execution_id: str, journal: Iterable[StoredEvent]) -> set[str]:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple, Protocol
+from typing import Protocol
+
+import msgspec
 
 from noetl_stream.model.messages import MemoryUse
 from noetl_stream.model.status import ExecutionStatus
 from noetl_stream.ports.operations.executions import RequestIds
 
 
-class KeptAnswer(NamedTuple):
+class KeptAnswer(msgspec.Struct, frozen=True, gc=False):
     """A stored HTTP answer, returned to repeated calls."""
 
     status: int
@@ -18,7 +20,7 @@ class KeptAnswer(NamedTuple):
     body: bytes
 
 
-class ClaimedKey(NamedTuple):
+class ClaimedKey(msgspec.Struct, frozen=True, gc=False):
     """The record of a key.
 
     Attributes:
@@ -56,7 +58,7 @@ class Memory(Protocol):
         ...
 
 
-class Living(NamedTuple):
+class Living(msgspec.Struct, frozen=True, gc=False):
     """Executions that have not ended: how many by status, and how many of them are stuck, counted up to a bound."""
 
     by_status: Mapping[ExecutionStatus, int]

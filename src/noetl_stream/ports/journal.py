@@ -28,7 +28,7 @@ def events_of(execution_id: str, entries: Iterable[StoredEntry]) -> Iterator[Sto
         if entry.name is None:
             yield from _events(execution_id, entry)
         else:
-            yield StoredEvent(**{name: getattr(entry, name) for name in StoredEvent._fields})
+            yield StoredEvent(**{name: getattr(entry, name) for name in StoredEvent.__struct_fields__})
 
 
 def page_of(

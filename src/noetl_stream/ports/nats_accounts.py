@@ -9,7 +9,9 @@ is exported and imported.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 from noetl_stream.errors import UsageError
 from noetl_stream.ports.permissions import (
@@ -35,7 +37,7 @@ UNNAMED_ACCOUNT: Final = "$G"
 _ANSWERS_WAIT: Final = "2m"
 
 
-class _Share(NamedTuple):
+class _Share(msgspec.Struct, frozen=True, gc=False):
     """A subject that one account exports and another imports. ``service``: messages go to the exporting account."""
 
     exporter: str

@@ -7,7 +7,7 @@ An identity is ``admin``, ``server``, ``gateway`` or ``worker-<pool>``. :data:`T
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 
@@ -45,7 +45,7 @@ class Permissions(msgspec.Struct, frozen=True):
         return ("publish", self.publish), ("subscribe", self.subscribe)
 
 
-class SubjectRights(NamedTuple):
+class SubjectRights(msgspec.Struct, frozen=True, gc=False):
     """A subject pattern and the roles that may publish and subscribe it.
 
     Attributes:
@@ -91,16 +91,17 @@ TABLE: Final[tuple[SubjectRights, ...]] = (
     SubjectRights("noetl.ask.result.{pool}", publish=(WORKER,), subscribe=(SERVER,)),
     SubjectRights("noetl.ask.secret.{pool}", publish=(WORKER,), subscribe=(SERVER,)),
     SubjectRights("noetl.ask.hide.{pool}", publish=(WORKER,), subscribe=(SERVER,)),
-    # Objects. They are sealed with a key of their execution; deleting them is a purge.
-    SubjectRights(f"$O.{RESULTS_BUCKET}.C.*", publish=(SERVER, GATEWAY, WORKER)),
-    SubjectRights(f"$O.{RESULTS_BUCKET}.M.*", publish=(SERVER, GATEWAY, WORKER)),
-    _api(f"STREAM.MSG.GET.{RESULTS}", SERVER, GATEWAY, WORKER),
+    # Objects. They are sealed with a key of their execution; deleting them is a purge. An admin backs them up.
+    SubjectRights(f"$O.{RESULTS_BUCKET}.C.*", publish=(ADMIN, SERVER, GATEWAY, WORKER)),
+    SubjectRights(f"$O.{RESULTS_BUCKET}.M.*", publish=(ADMIN, SERVER, GATEWAY, WORKER)),
+    _api(f"STREAM.INFO.{RESULTS}", GATEWAY),
+    _api(f"STREAM.MSG.GET.{RESULTS}", ADMIN, SERVER, GATEWAY, WORKER),
     _api(f"STREAM.PURGE.{RESULTS}", SERVER),
     # The event log: servers read and trim it, gateways count what is not folded yet.
     _api(f"STREAM.INFO.{EVENTS}", SERVER, GATEWAY),
-    _api(f"STREAM.PURGE.{EVENTS}", SERVER),
+    _api(f"STREAM.PURGE.{EVENTS}", ADMIN, SERVER),
     _api(f"STREAM.MSG.GET.{EVENTS}", ADMIN, SERVER),
-    _api(f"DIRECT.GET.{EVENTS}", GATEWAY),
+    _api(f"DIRECT.GET.{EVENTS}", ADMIN, GATEWAY),
     _api(f"CONSUMER.CREATE.{EVENTS}.*", SERVER),
     _api(f"CONSUMER.MSG.NEXT.{EVENTS}.*", SERVER),
     _api(f"CONSUMER.DELETE.{EVENTS}.*", SERVER),
@@ -115,8 +116,11 @@ TABLE: Final[tuple[SubjectRights, ...]] = (
     SubjectRights(f"$JS.ACK.{COMMANDS}.pool-{POOL}.>", publish=(WORKER,)),
     # What tasks write: workers publish it, gateways read it, servers delete it with its execution.
     SubjectRights("noetl.logs.{pool}.*.*", publish=(WORKER,)),
+    _api(f"STREAM.INFO.{LOGS}", GATEWAY),
     _api(f"DIRECT.GET.{LOGS}", GATEWAY, streamed=True),
     _api(f"STREAM.PURGE.{LOGS}", SERVER),
+    # How much of the disk the streams may take, for `doctor`.
+    _api("INFO", GATEWAY),
     # Deployment: `stream ensure` makes and changes the streams.
     *(
         _api(f"STREAM.{verb}.{stream}", ADMIN)

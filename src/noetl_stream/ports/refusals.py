@@ -7,6 +7,8 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
+from msgspec.structs import replace
+
 from noetl_stream.errors import NoetlError
 from noetl_stream.ports.access import Audit, AuditedAnswer, AuditedCall
 from noetl_stream.ports.clock import Clock
@@ -57,8 +59,8 @@ class RefusalSample:
         for caller, (refusal, count) in self._left_out.items():
             attempt = refusal.attempt
             if caller == OTHERS:
-                attempt = attempt._replace(principal="", role="", remote="")
-            found.append(Refusal(caller, attempt, refusal.answer._replace(left_out=count - 1)))
+                attempt = replace(attempt, principal="", role="", remote="")
+            found.append(Refusal(caller, attempt, replace(refusal.answer, left_out=count - 1)))
         return found
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from collections.abc import Sequence
+from typing import Protocol
+
+import msgspec
 
 from noetl_stream.model.status import ExecutionStatus
 
 
-class LivingExecution(NamedTuple):
+class LivingExecution(msgspec.Struct, frozen=True, gc=False):
     """An execution that has not ended; ``journal_bytes`` is the size of its journal, roughly."""
 
     execution_id: str
@@ -15,7 +18,7 @@ class LivingExecution(NamedTuple):
     journal_bytes: int
 
 
-class StartedExecution(NamedTuple):
+class StartedExecution(msgspec.Struct, frozen=True, gc=False):
     """An execution as rules of retention see it."""
 
     execution_id: str
@@ -24,7 +27,7 @@ class StartedExecution(NamedTuple):
     finished_ms: int | None
 
 
-class Month(NamedTuple):
+class Month(msgspec.Struct, frozen=True, gc=False):
     """A partition of the journal: the executions with ids from ``from_id`` on and below ``to_id``."""
 
     name: str
@@ -43,6 +46,10 @@ class RetentionStore(Protocol):
         """The first executions above the id ``after`` and below ``before``, by id, which begins with the time."""
         ...
 
+    async def journal_bytes(self, execution_ids: Sequence[str]) -> int:
+        """The size of the journals of these executions together, roughly."""
+        ...
+
     async def months(self) -> list[Month]:
         """The partitions of the journal, oldest first."""
         ...
@@ -53,4 +60,15 @@ class RetentionStore(Protocol):
 
     async def drop_empty_months(self) -> list[str]:
         """Drops the partitions of past months in which no execution is left, with what is in them; returns them."""
+        ...
+
+
+class Archiver(Protocol):
+    async def keep(self, execution_ids: Sequence[str]) -> set[str]:
+        """Archives these ended executions; returns those that are in the archive then, synced and read back.
+
+        Raises:
+            Unreachable: a store is away.
+            UsageError: the archive cannot be written.
+        """
         ...

@@ -16,7 +16,7 @@ LONGEST_LEASE_S: Final = 60.0
 """No server asks for a longer lease. One that ends later than twice this was written by a broken clock."""
 
 
-class PartitionLease(NamedTuple):
+class PartitionLease(msgspec.Struct, frozen=True, gc=False):
     """A partition as its owner knows it. ``last_seq`` is the cursor in EVENTS, ``last_ms`` its stored time.
 
     ``suspect`` is the execution that was folded alone at the last crash that found one, ``suspicions`` how many crashes
@@ -144,7 +144,7 @@ class InboxRow(Row, frozen=True, kw_only=True):
     body: Json
 
 
-class InboxItem(NamedTuple):
+class InboxItem(msgspec.Struct, frozen=True, gc=False):
     """An inbox row as read; ``seq`` identifies it and orders the messages of one sending partition."""
 
     seq: int
@@ -227,7 +227,7 @@ class Tick(msgspec.Struct, frozen=True, kw_only=True):
     feed: Sequence[FeedRow] = ()
 
 
-class ListingFilter(NamedTuple):
+class ListingFilter(msgspec.Struct, frozen=True, gc=False):
     """The executions to list: those that match all of these.
 
     Attributes:
@@ -245,7 +245,7 @@ class ListingFilter(NamedTuple):
     started_before_ms: int | None = None
 
 
-class ListedExecution(NamedTuple):
+class ListedExecution(msgspec.Struct, frozen=True, gc=False):
     """An execution in a list: its :class:`ExecutionRow` without columns that may be large."""
 
     execution_id: str
@@ -260,7 +260,7 @@ class ListedExecution(NamedTuple):
     labels: bytes
 
 
-class StoredEntry(NamedTuple):
+class StoredEntry(msgspec.Struct, frozen=True, gc=False):
     """An entry as it was stored. Those of format 1 have one fact each, with its ``name`` and ``cause``."""
 
     position: int
@@ -275,7 +275,7 @@ class StoredEntry(NamedTuple):
     cause: int | None = None
 
 
-class StoredEvent(NamedTuple):
+class StoredEvent(msgspec.Struct, frozen=True, gc=False):
     """An event of the journal, as people and replay read it: a fact, or one that a composite fact stands for.
 
     ``cause`` is the position of the input a decision follows from; ``None`` for an input.
@@ -292,7 +292,7 @@ class StoredEvent(NamedTuple):
     cause: int | None = None
 
 
-class PartitionView(NamedTuple):
+class PartitionView(msgspec.Struct, frozen=True, gc=False):
     id: int
     epoch: int
     owner: str | None
@@ -302,7 +302,7 @@ class PartitionView(NamedTuple):
     live: bool
 
 
-class KnownServer(NamedTuple):
+class KnownServer(msgspec.Struct, frozen=True, gc=False):
     """A server that there is, or was. ``reads`` is the newest format it reads; it is ``live`` until its lease ends."""
 
     name: str
@@ -526,7 +526,7 @@ class Store(Protocol):
     async def close(self) -> None: ...
 
 
-class FedEvent(NamedTuple):
+class FedEvent(msgspec.Struct, frozen=True, gc=False):
     """An event of a tick. ``number`` counts the events of that tick in its partition, from 0, deleted ones too.
 
     ``digest`` and ``path`` are the playbook's. ``event`` is ``None`` in the single row of a tick whose
@@ -543,7 +543,7 @@ class FedEvent(NamedTuple):
     event: StoredEvent | None = None
 
 
-class FeedFloor(NamedTuple):
+class FeedFloor(msgspec.Struct, frozen=True, gc=False):
     """Where the whole feed begins.
 
     Attributes:

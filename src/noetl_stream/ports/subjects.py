@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Final, Literal, NamedTuple, cast
+from typing import Final, Literal, cast
+
+import msgspec
 
 from noetl_stream.model.ids import RunId, checked_id, partition_of
 
@@ -89,7 +91,7 @@ ALL_DECIDED: Final = "noetl.events.*.*.decided"
 InputKind = Literal["requested", "reported", "requeued"]
 
 
-class Sender(NamedTuple):
+class Sender(msgspec.Struct, frozen=True, gc=False):
     """Who may have sent an input, as its subject says and permissions enforce (PROTOCOL §7 *Who says it*).
 
     Attributes:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import Protocol
+
+import msgspec
 
 MAX_LOG_MESSAGE_BYTES = 64 * 1024
 """The largest message that LOGS takes: a batch with its headers."""
 
 
-class StoredBatch(NamedTuple):
+class StoredBatch(msgspec.Struct, frozen=True, gc=False):
     """An encoded :class:`~noetl_stream.model.task_log.LogBatch`. Workers of ``pool`` have published it."""
 
     sequence: int

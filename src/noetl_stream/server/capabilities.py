@@ -4,6 +4,8 @@ and checked whenever a worker shows it; that a server is one of this installatio
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
 
 from noetl_stream.model import codec
@@ -12,6 +14,8 @@ from noetl_stream.model.messages import Report, ShownCommand, StepCommand, refer
 from noetl_stream.sealing.keys import KeyRing
 from noetl_stream.sealing.objects import DerivedKeys
 from noetl_stream.sealing.signing import SEPARATOR, Signer
+
+LEFT: Final = "left"
 
 
 class Capabilities:
@@ -49,6 +53,15 @@ class Capabilities:
         """The name of the server that is alive; ``None`` if none of this installation says so."""
         server, _, signature = presence.decode(errors="replace").rpartition(" ")
         return server if self._servers.holds(signature, server) else None
+
+    def farewell(self, server: str) -> bytes:
+        """What tells the other servers that this one has released its leases and ends. Older ones do not know it."""
+        return f"{server} {self._servers.sign(server, LEFT)}".encode()
+
+    def server_left(self, farewell: bytes) -> str | None:
+        """The name of the server that has ended; ``None`` if none of this installation says so."""
+        server, _, signature = farewell.decode(errors="replace").rpartition(" ")
+        return server if self._servers.holds(signature, server, LEFT) else None
 
     def pin(self, execution_id: str, digest: str, path: str) -> str:
         """Allows the execution to call this playbook."""

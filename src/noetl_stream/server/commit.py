@@ -32,6 +32,7 @@ class Committer:
         self._publications = parts.publications
         self._clock = parts.ports.clock
         self._counts = parts.counts
+        self._traces = parts.traces
         self.ticks = 0
 
     async def commit(self, tick: PendingTick, moved: Mapping[int, tuple[int, int]]) -> None:
@@ -51,6 +52,8 @@ class Committer:
             self._counts.issued += len(tick.commands)
             self._counts.reissued += sum(command.issue > 1 for command in tick.commands)
         self._notify(tick)
+        if self._traces is not None:
+            self._traces.committed(tick)
         await asyncio.sleep(0)  # sends all this before the server looks for the next tick
 
     async def write(self, tick: PendingTick, moved: Mapping[int, tuple[int, int]]) -> Sequence[PartitionAdvance]:

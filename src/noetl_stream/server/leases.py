@@ -119,6 +119,12 @@ class PartitionLeaseKeeper:
         finally:
             await end_tasks(tasks)
 
+    async def leave(self) -> None:
+        """Tells the others that this server has released its leases and ends."""
+        self._parts.ports.bus.send(subjects.SERVERS, self._parts.ports.capabilities.farewell(self._parts.owner))
+        with contextlib.suppress(NoetlError):  # then it counts until its time is over
+            await self._store.appear(self._parts.owner, __version__, self._parts.formats.reads, 0)
+
     def note_contact(self) -> None:
         """Notes that the server's loop is reading EVENTS, though not with a reader of its partitions."""
         self._heard_s = self._clock.monotonic_s()

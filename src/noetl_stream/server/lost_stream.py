@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import Final, NamedTuple
 
 from noetl_stream.errors import Conflict, StreamLost
-from noetl_stream.model.ids import PARTITIONS
+from noetl_stream.model.ids import partition_count
 from noetl_stream.model.messages import JournalRecord
 from noetl_stream.ports.cursors import Cursor, Cursors, Repair
 from noetl_stream.ports.event_log import EventLog
@@ -51,10 +51,14 @@ async def lost_cursors(log: EventLog, cursors: Iterable[Cursor], extent: StreamE
         NotReady: the stream does not exist.
         Unreachable: a store is away.
     """
-    places = {cursor[1:3] for cursor in cursors if cursor.last_seq}
+    places = {_place(cursor) for cursor in cursors if cursor.last_seq}
     held = await asyncio.gather(*(extent.still_holds(log, *place) for place in places))
     lost = {place for place, is_held in zip(places, held, strict=True) if not is_held}
-    return [cursor for cursor in cursors if cursor[1:3] in lost]
+    return [cursor for cursor in cursors if _place(cursor) in lost]
+
+
+def _place(cursor: Cursor) -> tuple[int, int]:
+    return cursor.last_seq, cursor.last_ms
 
 
 async def repairs_of(log: EventLog, lost: Sequence[Cursor], extent: StreamExtent) -> list[Repair]:
@@ -89,7 +93,7 @@ async def refuse_stream_of_others(log: EventLog, store: Store) -> None:
         StreamLost: EVENTS has journal records, and the newest of each partition are all of executions that this
             Postgres does not know. A stream made anew has none.
     """
-    records = await asyncio.gather(*(last_record(log, partition) for partition in range(PARTITIONS)))
+    records = await asyncio.gather(*(last_record(log, partition) for partition in range(partition_count())))
     known = {record.execution for record in records if record is not None}
     if known and not await store.executions(known):
         raise StreamLost(
@@ -121,11 +125,12 @@ async def reconcile_cursors(log: EventLog, cursors: Cursors) -> list[Repair]:
 
 
 async def behind_events(
-    log: EventLog, store: Store, partitions: Collection[int] = range(PARTITIONS)
+    log: EventLog, store: Store, partitions: Collection[int] | None = None
 ) -> list[tuple[PartitionView, int]]:
-    """Those of the partitions of which EVENTS holds a record of a tick that Postgres has not committed, each with that
-    tick. Servers may run meanwhile. Errors: as of :func:`last_record`.
+    """Those of the partitions, by default of all, of which EVENTS holds a record of a tick that Postgres has not
+    committed, each with that tick. Servers may run meanwhile. Errors: as of :func:`last_record`.
     """
+    partitions = range(partition_count()) if partitions is None else partitions
     # A record is published after its commit, so Postgres must be as far as the records that are read before it.
     records = await asyncio.gather(*(last_record(log, partition) for partition in partitions))
     ticks = {id: record.tick for id, record in zip(partitions, records, strict=True) if record is not None}

@@ -8,8 +8,10 @@ import logging
 from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
+from msgspec.structs import replace
+
 from noetl_stream.errors import Fenced, StreamLost
-from noetl_stream.model.ids import PARTITIONS, partition_of
+from noetl_stream.model.ids import partition_count, partition_of
 from noetl_stream.ports.command_queue import CommandQueue
 from noetl_stream.ports.cursors import Cursor
 from noetl_stream.ports.dead_letters import storable_text
@@ -83,11 +85,15 @@ class PartitionOwnership:
         """Records that a server, this one or another, is alive."""
         self._peers[owner] = now_s
 
+    def record_departure(self, owner: str) -> None:
+        """Records that a server has ended, so that nobody waits for its silence to share out what it has released."""
+        self._peers.pop(owner, None)
+
     def fair_share(self, now_s: float) -> int:
         """How many partitions each live server should own, rounded up."""
         self._peers[self.owner] = now_s
         self._peers = {name: at_s for name, at_s in self._peers.items() if now_s - at_s < ALIVE_S}
-        return -(-PARTITIONS // sum(now_s - at_s < PRESENCE_S for at_s in self._peers.values()))
+        return -(-partition_count() // sum(now_s - at_s < PRESENCE_S for at_s in self._peers.values()))
 
     async def take(self, limit: int, lease_s: float, now_s: float) -> Sequence[PartitionLease]:
         """Takes over up to ``limit`` free partitions. What a frozen owner holds locked is free soon afterwards.
@@ -207,14 +213,15 @@ class PartitionOwnership:
     def lower_published(self, ticks: Mapping[int, int]) -> None:
         """Notes that EVENTS has records of these partitions only up to these ticks; their next tick commits it."""
         for partition, tick in ticks.items():
-            self._owned[partition] = self._owned[partition]._replace(published_tick=tick)
+            self._owned[partition] = replace(self._owned[partition], published_tick=tick)
 
     def committed(self, advances: Sequence[PartitionAdvance], has_events: bool) -> None:
         """Records that the tick with this fence is committed."""
         if self.unsound:
             self._note_soundness(advances, has_events)
         for advance in advances:
-            self._owned[advance.id] = self._owned[advance.id]._replace(
+            self._owned[advance.id] = replace(
+                self._owned[advance.id],
                 tick=advance.tick + 1,
                 last_seq=advance.last_seq,
                 last_ms=advance.last_ms,

@@ -15,6 +15,7 @@ from noetl_stream.ports.event_log import EventLog
 from noetl_stream.ports.signed_requests import RequestSigner
 from noetl_stream.ports.store import Store
 from noetl_stream.ports.task_logs import TaskLogs
+from noetl_stream.ports.traces import Tracing
 from noetl_stream.server.capabilities import Capabilities
 from noetl_stream.server.counts import ServerCounts
 from noetl_stream.server.credentials import SecretsResponder
@@ -28,6 +29,7 @@ from noetl_stream.server.plan_cache import PlanCache
 from noetl_stream.server.publications import MAX_UNACKNOWLEDGED_BYTES, Publications
 from noetl_stream.server.reader import PartitionReader
 from noetl_stream.server.snapshots import SNAPSHOT_EVERY, Snapshots
+from noetl_stream.server.traces import ServerTraces
 from noetl_stream.server.upkeep import Upkeep
 from noetl_stream.settings.environment import DEFAULT_STATE_BYTES
 from noetl_stream.settings.grants import GrantsFile
@@ -36,7 +38,7 @@ from noetl_stream.settings.grants import GrantsFile
 @dataclass(frozen=True, slots=True)
 class ServerPorts:
     """The server's dependencies. Without ``secrets`` it sends no credentials, without ``grants`` every playbook may use
-    everything, and without ``upkeep`` the stores grow.
+    everything, without ``upkeep`` the stores grow, and without ``tracing`` it makes no spans.
     """
 
     log: EventLog
@@ -50,6 +52,7 @@ class ServerPorts:
     evaluator: Evaluator
     capabilities: Capabilities
     signer: RequestSigner
+    tracing: Tracing | None = None
     secrets: SecretsResponder | None = None
     grants: GrantsFile | None = None
     upkeep: Upkeep | None = None
@@ -118,6 +121,8 @@ class ServerParts:
         self.ownership = PartitionOwnership(owner, ports.store, ports.log, ports.queue)
         self.inbox = Inbox(ports.store, ports.bus, lambda id: self.ownership.get(id) is not None, self.reader.nudge)
 
+        self.traces = None if ports.tracing is None else ServerTraces(ports.tracing, ports.store)
+
     def memory_use(self) -> MemoryUse:
         """What it holds in memory of what is bounded."""
         return MemoryUse(
@@ -132,6 +137,7 @@ class ServerParts:
             evictions=self.executions.evictions,
             snapshots_written=self.snapshots.written,
             snapshots_thrown_away=self.snapshots.thrown_away,
+            at_ms=self.ports.clock.now_ms(),
         )
 
     def _cursor_of(self, partition: int) -> int:

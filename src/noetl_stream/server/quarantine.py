@@ -48,11 +48,14 @@ class InputKind(NamedTuple, Generic[_Input]):
     Attributes:
         fold: Folds and commits some; returns those left to a later tick.
         execution_of: The execution an input is for.
+        partition_of: Whose cursor it moves: of a message, the partition that its subject names, which may be another
+            than that of its execution. Such a message is refused, and its execution is no suspect.
         refuse: Adds to a fold what is kept of an input that cannot be folded.
     """
 
     fold: Callable[[Sequence[_Input]], Awaitable[Sequence[_Input]]]
     execution_of: Callable[[_Input], str]
+    partition_of: Callable[[_Input], int]
     refuse: Callable[[Fold, _Input, str], Awaitable[dict[int, tuple[int, int]]]]
 
 
@@ -72,8 +75,8 @@ class Quarantine:
         ownership = self._parts.ownership
         if not ownership.unsound:
             return await self._in_halves(inputs, kind)
-        alone = [one for one in inputs if ownership.is_careful(partition_of(kind.execution_of(one)))]
-        together = [one for one in inputs if not ownership.is_careful(partition_of(kind.execution_of(one)))]
+        alone = [one for one in inputs if ownership.is_careful(kind.partition_of(one))]
+        together = [one for one in inputs if not ownership.is_careful(kind.partition_of(one))]
         if together and (rest := await self._in_halves(together, kind)):
             return [*rest, *alone]
         return await self._with_care(alone, kind)
@@ -85,12 +88,15 @@ class Quarantine:
         for number, one in enumerate(inputs, start=1):
             execution_id = kind.execution_of(one)
             rest: Sequence[_Input] = ()
-            async with ownership.folding_alone(execution_id):
-                if ownership.is_condemned(execution_id):
-                    await self._refuse(one, kind, SUSPECTED)
-                    ownership.acquit(execution_id)
-                else:
-                    rest = await self._in_halves([one], kind)
+            if _is_misdirected(one, kind):
+                rest = await self._in_halves([one], kind)
+            else:
+                async with ownership.folding_alone(execution_id):
+                    if ownership.is_condemned(execution_id):
+                        await self._refuse(one, kind, SUSPECTED)
+                        ownership.acquit(execution_id)
+                    else:
+                        rest = await self._in_halves([one], kind)
             if rest or clock.monotonic_s() >= until_s:
                 return [*rest, *inputs[number:]]
         return ()
@@ -141,7 +147,8 @@ class Quarantine:
         reason = storable_text(reason)
         fold = Fold(self._parts.executions, self._parts.ports.capabilities, self._parts.formats)
         moved = await kind.refuse(fold, one, reason)
-        self._quarantine(fold, execution_id, reason)
+        if not _is_misdirected(one, kind):
+            self._quarantine(fold, execution_id, reason)
         try:
             await self._committer.commit(fold.tick, moved)
         except NoetlError as error:
@@ -183,3 +190,7 @@ class Quarantine:
     async def refuse_own(self, fold: Fold, one: OwnInput | OwedCommand, reason: str) -> dict[int, tuple[int, int]]:
         """Keeps nothing: the state still waits for a timer or a result, and finds it again when it is resumed."""
         return self._committer.cursors({partition_of(one[0])})
+
+
+def _is_misdirected(one: _Input, kind: InputKind[_Input]) -> bool:
+    return kind.partition_of(one) != partition_of(kind.execution_of(one))

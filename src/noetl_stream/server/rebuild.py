@@ -8,7 +8,7 @@ from typing import Final
 
 from noetl_stream.concurrency import end_tasks
 from noetl_stream.errors import Conflict
-from noetl_stream.model.ids import PARTITIONS
+from noetl_stream.model.ids import partition_count
 from noetl_stream.ports.cursors import Repair
 from noetl_stream.ports.store import PartitionLease
 from noetl_stream.server.lost_stream import last_record
@@ -54,12 +54,12 @@ async def _take_all(server: Server) -> Sequence[PartitionLease]:
     store, ownership, log = server.ports.store, server.ownership, server.ports.log
     if await store.owner_count():
         raise Conflict("servers own partitions", hint="stop the servers and repeat")
-    records = [record for id in range(PARTITIONS) if (record := await last_record(log, id)) is not None]
+    records = [record for id in range(partition_count()) if (record := await last_record(log, id)) is not None]
     known = [Repair(one.partition, 0, 0, 0, published_tick=0, epoch=one.epoch) for one in records]
     await store.cursors.repair(known)
     for _ in range(ATTEMPTS):
-        missing = PARTITIONS - len(ownership)
+        missing = partition_count() - len(ownership)
         await ownership.take(missing, server.leases.lease_s, server.ports.clock.monotonic_s())
-        if len(ownership) == PARTITIONS:
+        if len(ownership) == partition_count():
             return list(ownership)
     raise Conflict(f"cannot take {missing} partitions", hint="stop the servers and repeat")

@@ -27,6 +27,7 @@ from noetl_stream.errors import (
     Unreachable,
 )
 from noetl_stream.model.events import ExecutionRequested
+from noetl_stream.model.ids import partition_of
 from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
 from noetl_stream.model.messages import Request
 from noetl_stream.playbook.compile.compiler import Checker, check_again
@@ -70,6 +71,7 @@ SLOW_TURN_S: Final = 1.0
 """A turn that took longer is logged."""
 
 _execution_of: Final = attrgetter("execution_id")
+_partition_of: Final = attrgetter("partition")
 
 
 class Server(ServerParts):
@@ -102,10 +104,14 @@ class Server(ServerParts):
         self.assignment = PartitionAssignment(self, self.committer, self.leases, self.recovery)
         self.housekeeping = Housekeeping(self, self.committer, self.leases, self.assignment, self.reconciler)
         self.quarantine = quarantine = Quarantine(self, self.committer)
-        self._messages = InputKind(self._fold_reported, _execution_of, quarantine.refuse_message)
-        self._inbox_items = InputKind(self._fold_items, _execution_of, quarantine.refuse_inbox)
-        self._own_inputs: InputKind[OwnInput] = InputKind(self._fold_ready, itemgetter(0), quarantine.refuse_own)
-        self._owed = InputKind(self._fold_missing, _execution_of, quarantine.refuse_own)
+        self._messages = InputKind(self._fold_reported, _execution_of, _partition_of, quarantine.refuse_message)
+        self._inbox_items = InputKind(self._fold_items, _execution_of, _partition_of, quarantine.refuse_inbox)
+        self._own_inputs: InputKind[OwnInput] = InputKind(
+            self._fold_ready, itemgetter(0), lambda one: partition_of(one[0]), quarantine.refuse_own
+        )
+        self._owed = InputKind(
+            self._fold_missing, _execution_of, lambda one: partition_of(one.execution_id), quarantine.refuse_own
+        )
         self._stopping = asyncio.Event()
         self.lasting: dict[str, asyncio.Future[None]] = {}
         self.turned_s = 0.0
@@ -140,6 +146,8 @@ class Server(ServerParts):
         refusals = self.ports.secrets.refusals if self.ports.secrets is not None else None
         if refusals is not None:
             self.lasting["audit of refusals"] = asyncio.ensure_future(refusals.record_left_out())
+        if self.traces is not None:
+            self.lasting["spans"] = asyncio.ensure_future(self.traces.run())
         self.lasting["leases"] = keeping = asyncio.ensure_future(self.leases.run())
         in_order = False
         try:
@@ -164,6 +172,9 @@ class Server(ServerParts):
             await self.ports.evaluator.close()
             if in_order:
                 await self.assignment.release_all()
+                await self.leases.leave()
+            if self.traces is not None:  # last: a collector that is away keeps no partition from others
+                await self.traces.close()
 
     async def _turn(self) -> None:
         clock = self.ports.clock
@@ -403,3 +414,5 @@ class Server(ServerParts):
         server = self.ports.capabilities.server_in(body)
         if server is not None:
             self.ownership.record_presence(server, self.ports.clock.monotonic_s())
+        elif (gone := self.ports.capabilities.server_left(body)) is not None:
+            self.ownership.record_departure(gone)

@@ -109,4 +109,5 @@ class ServerStatus:
             TIMERS.read(len(server.inputs)),
             ROUND_TRIP.each(server.leases.round_trips.medians_s),
             *memory_readings([server.memory_use()]),
+            *(server.traces.tracing.readings() if server.traces is not None else ()),
         ]

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 from urllib.parse import urlsplit
 
 import msgspec
@@ -31,7 +31,7 @@ Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
-class Destination(NamedTuple):
+class Destination(msgspec.Struct, frozen=True, gc=False):
     """A network, or a host by name whatever its address; on one port, or on all."""
 
     where: Network | str
@@ -62,7 +62,7 @@ class EgressRules(msgspec.Struct, frozen=True):
     socket_folders: tuple[Path, ...] = ()
 
 
-class Allowed(NamedTuple):
+class Allowed(msgspec.Struct, frozen=True, gc=False):
     """``NOETL_EGRESS_ALLOW``, read."""
 
     targets: tuple[Destination, ...] = ()
@@ -98,8 +98,8 @@ def read_denied(variable: str, given: Mapping[str, str]) -> tuple[Destination, .
 
 def egress_rules(allow: str) -> EgressRules:
     """The rules of ``NOETL_EGRESS_ALLOW`` alone."""
-    targets, folders = read_allowed(allow)
-    return EgressRules(targets, socket_folders=folders)
+    allowed = read_allowed(allow)
+    return EgressRules(allowed.targets, socket_folders=allowed.socket_folders)
 
 
 def servers_of(nats_url: str) -> tuple[Destination, ...]:

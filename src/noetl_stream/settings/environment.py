@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal, Self
-from urllib.parse import urlsplit
 
 import msgspec
 
 from noetl_stream.errors import UsageError
+from noetl_stream.model.ids import MOST_PARTITIONS, PARTITIONS
 from noetl_stream.sealing.keys import read_key
 from noetl_stream.settings.children import CHILD_USERS, ISOLATIONS, ChildSettings, ChildUser, Isolation
 from noetl_stream.settings.egress import (
@@ -29,7 +29,9 @@ from noetl_stream.settings.egress import (
 from noetl_stream.settings.gateway import GATEWAY_PREFIX, GatewayLimits, IpNetwork, read_hosts, read_networks
 from noetl_stream.settings.initial_environment import erase_variables
 from noetl_stream.settings.oidc import OidcSettings, read_oidc
+from noetl_stream.settings.postgres import POSTGRES_VARIABLE, READ_VARIABLE, read_address, read_primary
 from noetl_stream.settings.retention import (
+    ARCHIVE_VARIABLE,
     DEFAULT_EVENTS_MAX_AGE,
     DEFAULT_EVENTS_MAX_BYTES,
     EVENTS_MAX_AGE_VARIABLE,
@@ -39,6 +41,7 @@ from noetl_stream.settings.retention import (
     RETENTION_VARIABLE,
     RetentionRule,
     RetentionSettings,
+    read_archive,
     read_events_age,
     read_events_bytes,
     read_logs_age,
@@ -47,6 +50,7 @@ from noetl_stream.settings.retention import (
 )
 from noetl_stream.settings.secret_files import FILE_SUFFIX, with_files
 from noetl_stream.settings.status import STATUS_VARIABLE, StatusAddress, read_status_address
+from noetl_stream.settings.streams import MAX_REPLICAS, PLACEMENT_VARIABLE, REPLICAS_VARIABLE, Spread, read_tags
 from noetl_stream.settings.tools import (
     DEFAULT_DUCKDB_MAX_MEMORY,
     DEFAULT_DUCKDB_MAX_THREADS,
@@ -61,13 +65,14 @@ from noetl_stream.settings.tools import (
     read_own,
     read_size,
 )
+from noetl_stream.settings.traces import HEADERS_VARIABLES, TRACES_VARIABLE, TraceSettings, read_traces
+from noetl_stream.settings.variables import EnvironmentVariable, Given, address, choice, is_set, number, parsed, setting
 
 LogFormat = Literal["text", "json"]
 
 LOG_LEVELS = ("debug", "info", "warning", "error")
 LOG_FORMATS: tuple[LogFormat, ...] = ("text", "json")
 NATS_SCHEMES = ("nats", "tls", "ws", "wss")
-POSTGRES_SCHEMES = ("postgres", "postgresql")
 GATEWAY_SCHEMES = ("http", "https")
 
 DEFAULT_HOME = "~/.noetl"
@@ -95,11 +100,18 @@ KEY_VARIABLES = (KEY_VARIABLE, OLD_KEYS_VARIABLE)
 
 NATS_URL_VARIABLE = "NOETL_NATS_URL"
 NKEY_VARIABLE = "NOETL_NATS_NKEY"
-POSTGRES_VARIABLE = "NOETL_POSTGRES_DSN"
 SERVER_KEY_VARIABLE = "NOETL_SERVER_KEY"
 ACCESS_KEY_VARIABLE = "NOETL_ACCESS_KEY"
 ENGINE_VARIABLES = frozenset(
-    {NATS_URL_VARIABLE, NKEY_VARIABLE, POSTGRES_VARIABLE, SERVER_KEY_VARIABLE, ACCESS_KEY_VARIABLE, TOKEN_VARIABLE}
+    {
+        NATS_URL_VARIABLE,
+        NKEY_VARIABLE,
+        POSTGRES_VARIABLE,
+        READ_VARIABLE,
+        SERVER_KEY_VARIABLE,
+        ACCESS_KEY_VARIABLE,
+        TOKEN_VARIABLE,
+    }
     | set(KEY_VARIABLES)
 )
 """Addresses that hold passwords, identities and keys of the engine: each process gets only its own.
@@ -127,75 +139,14 @@ MAX_STATE_BYTES = 2**40
 MAX_GATEWAY_LIMIT = 2**31 - 1
 
 
-Given = Mapping[str, str]
-"""The variables that are set and not empty."""
-
-Read = Callable[[str, Given], Any]
-"""Reads a setting, given its variable."""
-
-
-class EnvironmentVariable(msgspec.Struct, frozen=True):
-    """The variable of a setting, its default in words, and how it is read. Called, it gives the default.
-
-    ``docs/reference/settings.md`` has names and defaults; a test compares them.
-    """
-
-    name: str
-    default: str
-    read: Read
-    is_secret: bool
-
-    def __call__(self) -> Any:
-        return self.read(self.name, {})
-
-
-def _setting(variable: str, default: str, read: Read, *, is_secret: bool = False) -> Any:
-    return msgspec.field(default_factory=EnvironmentVariable(variable, default, read, is_secret))
-
-
 def _gateway_limit(name: str, least: int = 1, most: int = MAX_GATEWAY_LIMIT) -> Any:
-    default = GatewayLimits._field_defaults[name]
-    return _setting(GATEWAY_PREFIX + name.upper(), str(default), _number(default, most, least))
+    default: int = getattr(GatewayLimits(), name)
+    return setting(GATEWAY_PREFIX + name.upper(), str(default), number(default, most, least))
 
 
 def _child_limit(name: str) -> Any:
     default: int = getattr(ChildSettings(), name)
-    return _setting(CHILD_PREFIX + name.upper(), str(default), _number(default, MAX_CHILD_LIMIT))
-
-
-def _parsed(parse: Callable[[str], Any]) -> Read:
-    return lambda variable, given: parse(given[variable]) if variable in given else None
-
-
-def _number(default: int, most: int, least: int = 1) -> Read:
-    def read(variable: str, given: Given) -> int:
-        value = given.get(variable, str(default))
-        if not (value.isascii() and value.isdigit() and least <= int(value) <= most):
-            raise UsageError(f"invalid {variable} {value!r}", hint=f"use a whole number from {least} to {most}")
-        return int(value)
-
-    return read
-
-
-def _choice(choices: tuple[str, ...], default: str | None) -> Read:
-    def read(variable: str, given: Given) -> str | None:
-        value = given.get(variable, default)
-        if value is not None and value.lower() not in choices:
-            raise UsageError(f"invalid {variable} {value!r}", hint=f"use one of {', '.join(choices)}")
-        return value and value.lower()
-
-    return read
-
-
-def _address(schemes: tuple[str, ...]) -> Read:
-    def read(variable: str, given: Given) -> str | None:
-        value = given.get(variable)
-        parts = [] if value is None else value.split(",") if schemes is NATS_SCHEMES else [value]
-        if any(urlsplit(part.strip()).scheme not in schemes for part in parts):
-            raise UsageError(f"invalid address in {variable}", hint=f"it must start with {schemes[0]}://")
-        return value
-
-    return read
+    return setting(CHILD_PREFIX + name.upper(), str(default), number(default, MAX_CHILD_LIMIT))
 
 
 def _check_renamed(given: Given) -> None:
@@ -246,10 +197,6 @@ def _read_pool(variable: str, given: Given) -> str:
     if POOL_NAME.fullmatch(value) is None:
         raise UsageError(f"invalid {variable} {value!r}", hint="use 1 to 64 letters, digits, _ and -")
     return value
-
-
-def _is_set(variable: str, given: Given) -> bool:
-    return variable in given
 
 
 def _read_limits(_variable: str, given: Given) -> Mapping[str, str]:
@@ -304,13 +251,16 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         nats_url: One or more ``nats://`` addresses, comma-separated, or ``None`` for the embedded NATS.
         nats_nkey: The seed of this process's NATS user, or ``None`` if the address says who it is.
         postgres_dsn: A ``postgresql://`` address, or ``None``. Only with ``nats_url``; workers need none.
+        postgres_read_dsn: The ``postgresql://`` address of a replica to read from, or ``None``.
         home_folder: The absolute path of the embedded servers' folder; ``None`` if unknown. Use :attr:`home`.
         pool: The worker pool that ``worker`` serves.
         slots: Tasks that a worker runs at the same time.
+        partitions: P of the stores.
         worker_drain_s: How long a worker that stops lets running tasks finish, in seconds.
         log_level: ``debug``, ``info``, ``warning`` or ``error``.
         log_format: ``text`` or ``json``, with one line per record.
         status_address: Where a server, worker or gateway answers probes and scrapes; ``None`` for nowhere.
+        traces: Where spans of a server or worker go; ``None`` for nowhere.
         credentials: DSNs or JSON text by lower-case name (LANGUAGE §11).
         credential_key: The key that encrypts stored credentials, or ``None`` for the embedded stack's own.
         credential_old_keys: Keys that only decrypt, until everything is rotated.
@@ -318,7 +268,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         access_keys: Keys that sign requests and seal objects, the current one first. For servers, gateways and the
             command line.
         grants_file: What playbooks may use, by path; ``None``: everything.
-        retention_rules, events_max_bytes, …, logs_max_age_s: Use :attr:`retention`.
+        retention_rules, archive, events_max_bytes, …, logs_max_age_s: Use :attr:`retention`.
+        stream_replicas, stream_placement_tags: Use :attr:`spread`.
         egress_allow: What tasks may connect to besides the public internet; ``None`` for the default of the stack.
         egress_deny: What tasks may not connect to, whatever else allows it.
         kinds_off: The kinds whose tasks must not run.
@@ -337,57 +288,63 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         no_color: Whether to omit colors from output (https://no-color.org).
     """
 
-    nats_url: str | None = _setting(NATS_URL_VARIABLE, "the embedded NATS", _address(NATS_SCHEMES), is_secret=True)
-    nats_nkey: str | None = _setting(NKEY_VARIABLE, "none", _read_seed, is_secret=True)
-    postgres_dsn: str | None = _setting(
-        POSTGRES_VARIABLE, "the embedded Postgres", _address(POSTGRES_SCHEMES), is_secret=True
+    nats_url: str | None = setting(
+        NATS_URL_VARIABLE, "the embedded NATS", address(NATS_SCHEMES, several=True), is_secret=True
     )
-    home_folder: Path | None = _setting("NOETL_HOME", DEFAULT_HOME, _read_home)
-    pool: str = _setting("NOETL_POOL", DEFAULT_POOL, _read_pool)
-    slots: int = _setting("NOETL_SLOTS", str(DEFAULT_SLOTS), _number(DEFAULT_SLOTS, MAX_SLOTS))
-    worker_drain_s: int = _setting(
-        "NOETL_WORKER_DRAIN_S", str(DEFAULT_WORKER_DRAIN_S), _number(DEFAULT_WORKER_DRAIN_S, MAX_DRAIN_S)
+    nats_nkey: str | None = setting(NKEY_VARIABLE, "none", _read_seed, is_secret=True)
+    postgres_dsn: str | None = setting(POSTGRES_VARIABLE, "the embedded Postgres", read_primary, is_secret=True)
+    postgres_read_dsn: str | None = setting(READ_VARIABLE, "none", read_address, is_secret=True)
+    home_folder: Path | None = setting("NOETL_HOME", DEFAULT_HOME, _read_home)
+    pool: str = setting("NOETL_POOL", DEFAULT_POOL, _read_pool)
+    slots: int = setting("NOETL_SLOTS", str(DEFAULT_SLOTS), number(DEFAULT_SLOTS, MAX_SLOTS))
+    partitions: int = setting("NOETL_PARTITIONS", str(PARTITIONS), number(PARTITIONS, MOST_PARTITIONS))
+    worker_drain_s: int = setting(
+        "NOETL_WORKER_DRAIN_S", str(DEFAULT_WORKER_DRAIN_S), number(DEFAULT_WORKER_DRAIN_S, MAX_DRAIN_S)
     )
-    log_level: str = _setting("NOETL_LOG_LEVEL", "info", _choice(LOG_LEVELS, "info"))
-    log_format: LogFormat = _setting("NOETL_LOG_FORMAT", "text", _choice(LOG_FORMATS, "text"))
-    status_address: StatusAddress | None = _setting(STATUS_VARIABLE, "none", read_status_address)
-    credentials: Mapping[str, str] = _setting(CREDENTIAL_VARIABLE, "none", _read_credentials, is_secret=True)
-    credential_key: str | None = _setting(KEY_VARIABLE, "the embedded stack's own", _read_key, is_secret=True)
-    credential_old_keys: tuple[str, ...] = _setting(OLD_KEYS_VARIABLE, "none", _read_old_keys, is_secret=True)
-    server_keys: tuple[str, ...] = _setting(SERVER_KEY_VARIABLE, "the embedded stack's own", _read_keys, is_secret=True)
-    access_keys: tuple[str, ...] = _setting(ACCESS_KEY_VARIABLE, "the embedded stack's own", _read_keys, is_secret=True)
-    grants_file: Path | None = _setting("NOETL_GRANTS", "none", _parsed(Path))
-    retention_rules: tuple[RetentionRule, ...] = _setting(RETENTION_VARIABLE, "none", read_retention)
-    events_max_bytes: int = _setting(EVENTS_MAX_BYTES_VARIABLE, DEFAULT_EVENTS_MAX_BYTES, read_events_bytes)
-    events_max_age_s: float = _setting(EVENTS_MAX_AGE_VARIABLE, DEFAULT_EVENTS_MAX_AGE, read_events_age)
-    logs_max_bytes: int | None = _setting(LOGS_MAX_BYTES_VARIABLE, "1GiB for a new stream", read_logs_bytes)
-    logs_max_age_s: float | None = _setting(LOGS_MAX_AGE_VARIABLE, "7d for a new stream", read_logs_age)
-    egress_allow: Allowed | None = _setting(
-        ALLOW_VARIABLE, "loopback with the embedded stack, else none", _parsed(read_allowed)
+    log_level: str = setting("NOETL_LOG_LEVEL", "info", choice(LOG_LEVELS, "info"))
+    log_format: LogFormat = setting("NOETL_LOG_FORMAT", "text", choice(LOG_FORMATS, "text"))
+    status_address: StatusAddress | None = setting(STATUS_VARIABLE, "none", read_status_address)
+    traces: TraceSettings | None = setting(TRACES_VARIABLE, "none", read_traces, is_secret=True)
+    credentials: Mapping[str, str] = setting(CREDENTIAL_VARIABLE, "none", _read_credentials, is_secret=True)
+    credential_key: str | None = setting(KEY_VARIABLE, "the embedded stack's own", _read_key, is_secret=True)
+    credential_old_keys: tuple[str, ...] = setting(OLD_KEYS_VARIABLE, "none", _read_old_keys, is_secret=True)
+    server_keys: tuple[str, ...] = setting(SERVER_KEY_VARIABLE, "the embedded stack's own", _read_keys, is_secret=True)
+    access_keys: tuple[str, ...] = setting(ACCESS_KEY_VARIABLE, "the embedded stack's own", _read_keys, is_secret=True)
+    grants_file: Path | None = setting("NOETL_GRANTS", "none", parsed(Path))
+    retention_rules: tuple[RetentionRule, ...] = setting(RETENTION_VARIABLE, "none", read_retention)
+    archive: Path | None = setting(ARCHIVE_VARIABLE, "none", read_archive)
+    events_max_bytes: int = setting(EVENTS_MAX_BYTES_VARIABLE, DEFAULT_EVENTS_MAX_BYTES, read_events_bytes)
+    events_max_age_s: float = setting(EVENTS_MAX_AGE_VARIABLE, DEFAULT_EVENTS_MAX_AGE, read_events_age)
+    logs_max_bytes: int | None = setting(LOGS_MAX_BYTES_VARIABLE, "1GiB for a new stream", read_logs_bytes)
+    logs_max_age_s: float | None = setting(LOGS_MAX_AGE_VARIABLE, "7d for a new stream", read_logs_age)
+    stream_replicas: int = setting(REPLICAS_VARIABLE, "1", number(1, MAX_REPLICAS))
+    stream_placement_tags: tuple[str, ...] = setting(PLACEMENT_VARIABLE, "none", read_tags)
+    egress_allow: Allowed | None = setting(
+        ALLOW_VARIABLE, "loopback with the embedded stack, else none", parsed(read_allowed)
     )
-    egress_deny: tuple[Destination, ...] = _setting(DENY_VARIABLE, "none", read_denied)
-    kinds_off: frozenset[str] = _setting(KINDS_OFF_VARIABLE, "none", read_kinds)
-    tools_own: Mapping[str, Mapping[str, Any]] = _setting(OWN_VARIABLE, "none", read_own, is_secret=True)
-    duckdb_folders: tuple[Path, ...] = _setting("NOETL_DUCKDB_PATHS", "none", read_folders)
-    duckdb_max_memory_bytes: int = _setting(DUCKDB_MAX_MEMORY_VARIABLE, DEFAULT_DUCKDB_MAX_MEMORY, read_size)
-    duckdb_max_threads: int = _setting(
+    egress_deny: tuple[Destination, ...] = setting(DENY_VARIABLE, "none", read_denied)
+    kinds_off: frozenset[str] = setting(KINDS_OFF_VARIABLE, "none", read_kinds)
+    tools_own: Mapping[str, Mapping[str, Any]] = setting(OWN_VARIABLE, "none", read_own, is_secret=True)
+    duckdb_folders: tuple[Path, ...] = setting("NOETL_DUCKDB_PATHS", "none", read_folders)
+    duckdb_max_memory_bytes: int = setting(DUCKDB_MAX_MEMORY_VARIABLE, DEFAULT_DUCKDB_MAX_MEMORY, read_size)
+    duckdb_max_threads: int = setting(
         DUCKDB_MAX_THREADS_VARIABLE,
         str(DEFAULT_DUCKDB_MAX_THREADS),
-        _number(DEFAULT_DUCKDB_MAX_THREADS, MAX_DUCKDB_THREADS),
+        number(DEFAULT_DUCKDB_MAX_THREADS, MAX_DUCKDB_THREADS),
     )
-    keychain_folders: tuple[Path, ...] = _setting(KEYCHAIN_FOLDERS_VARIABLE, "none", _read_folders_apart)
-    isolation: Isolation = _setting("NOETL_ISOLATION", "shared", _choice(ISOLATIONS, "shared"))
-    child_user: ChildUser = _setting("NOETL_CHILD_USER", "own", _choice(CHILD_USERS, "own"))
-    child_paths: tuple[Path, ...] = _setting("NOETL_CHILD_PATHS", "none", _read_folders_apart)
+    keychain_folders: tuple[Path, ...] = setting(KEYCHAIN_FOLDERS_VARIABLE, "none", _read_folders_apart)
+    isolation: Isolation = setting("NOETL_ISOLATION", "shared", choice(ISOLATIONS, "shared"))
+    child_user: ChildUser = setting("NOETL_CHILD_USER", "own", choice(CHILD_USERS, "own"))
+    child_paths: tuple[Path, ...] = setting("NOETL_CHILD_PATHS", "none", _read_folders_apart)
     child_memory_bytes: int = _child_limit("memory_bytes")
     child_cpu_s: int = _child_limit("cpu_s")
     child_processes: int = _child_limit("processes")
     child_files: int = _child_limit("files")
-    limits: Mapping[str, str] = _setting(LIMIT_VARIABLE, "see limits.md", _read_limits)
-    server_max_state_bytes: int = _setting(
+    limits: Mapping[str, str] = setting(LIMIT_VARIABLE, "see limits.md", _read_limits)
+    server_max_state_bytes: int = setting(
         "NOETL_SERVER_MAX_STATE_BYTES",
         str(DEFAULT_STATE_BYTES),
-        _number(DEFAULT_STATE_BYTES, MAX_STATE_BYTES, MIN_STATE_BYTES),
+        number(DEFAULT_STATE_BYTES, MAX_STATE_BYTES, MIN_STATE_BYTES),
     )
     gateway_max_requests: int = _gateway_limit("max_requests")
     gateway_max_waits: int = _gateway_limit("max_waits")
@@ -402,14 +359,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     gateway_max_playbook_bytes: int = _gateway_limit("max_playbook_bytes")
     gateway_audit_days: int = _gateway_limit("audit_days", 30, 400)
     gateway_drain_s: int = _gateway_limit("drain_s", 1, MAX_DRAIN_S)
-    gateway_hosts: frozenset[str] = _setting("NOETL_GATEWAY_HOSTS", "none", read_hosts)
-    gateway_proxies: tuple[IpNetwork, ...] = _setting("NOETL_GATEWAY_TRUSTED_PROXIES", "none", read_networks)
-    oidc: OidcSettings | None = _setting("NOETL_OIDC_<NAME>", "none", _read_oidc)
-    url: str | None = _setting("NOETL_URL", "none", _address(GATEWAY_SCHEMES))
-    token: str | None = _setting(TOKEN_VARIABLE, "none", _parsed(str), is_secret=True)
-    context: str | None = _setting("NOETL_CONTEXT", "the current one", _parsed(str))
-    config_folder: Path | None = _setting("XDG_CONFIG_HOME", DEFAULT_CONFIG, _parsed(Path))
-    no_color: bool = _setting("NO_COLOR", "colours on a terminal", _is_set)
+    gateway_hosts: frozenset[str] = setting("NOETL_GATEWAY_HOSTS", "none", read_hosts)
+    gateway_proxies: tuple[IpNetwork, ...] = setting("NOETL_GATEWAY_TRUSTED_PROXIES", "none", read_networks)
+    oidc: OidcSettings | None = setting("NOETL_OIDC_<NAME>", "none", _read_oidc)
+    url: str | None = setting("NOETL_URL", "none", address(GATEWAY_SCHEMES))
+    token: str | None = setting(TOKEN_VARIABLE, "none", parsed(str), is_secret=True)
+    context: str | None = setting("NOETL_CONTEXT", "the current one", parsed(str))
+    config_folder: Path | None = setting("XDG_CONFIG_HOME", DEFAULT_CONFIG, parsed(Path))
+    no_color: bool = setting("NO_COLOR", "colours on a terminal", is_set)
 
     @classmethod
     def variables(cls) -> dict[str, EnvironmentVariable]:
@@ -431,6 +388,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         given = with_files(held, ENGINE_VARIABLES)
         settings = cls(**{field: one.read(one.name, given) for field, one in cls.variables().items()})
         _check_renamed(given)
+        if settings.postgres_read_dsn is not None and settings.postgres_dsn is None:
+            raise UsageError(f"{READ_VARIABLE} is set, but {POSTGRES_VARIABLE} is not", hint="set both, or neither")
         if settings.postgres_dsn is not None and settings.nats_url is None:
             hint = "set both for your own servers, or neither"
             raise UsageError(f"{POSTGRES_VARIABLE} is set, but {NATS_URL_VARIABLE} is not", hint=hint)
@@ -441,6 +400,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         """What servers and streams keep."""
         return RetentionSettings(
             self.retention_rules,
+            self.archive,
             self.events_max_bytes,
             self.events_max_age_s,
             self.logs_max_bytes,
@@ -448,8 +408,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     @property
+    def spread(self) -> Spread:
+        """How streams are spread over a NATS cluster of the user's own."""
+        return Spread(self.stream_replicas, self.stream_placement_tags)
+
+    @property
     def gateway_limits(self) -> GatewayLimits:
-        return GatewayLimits(*(getattr(self, f"gateway_{name}") for name in GatewayLimits._fields))
+        return GatewayLimits(*(getattr(self, f"gateway_{name}") for name in GatewayLimits.__struct_fields__))
 
     @property
     def home(self) -> Path:
@@ -521,6 +486,11 @@ def kinds_off() -> frozenset[str]:
     return read_kinds(KINDS_OFF_VARIABLE, os.environ)
 
 
+def callers_traceparent() -> str:
+    """The trace that whoever runs this command is in (W3C), as a job of a CI system or a task of a playbook says it."""
+    return os.environ.get("TRACEPARENT", "")
+
+
 def environment_variable(name: str) -> str | None:
     """An environment variable named by a playbook's keychain (``kind: env``, LANGUAGE §11) or by a context."""
     return os.environ.get(name)
@@ -542,7 +512,8 @@ def drop_engine_variables() -> list[str]:
 
 
 def _is_for_the_engine(name: str) -> bool:
-    return name.removesuffix(FILE_SUFFIX) in ENGINE_VARIABLES or name.startswith(CREDENTIAL_PREFIX)
+    is_key = name.removesuffix(FILE_SUFFIX) in ENGINE_VARIABLES or name in HEADERS_VARIABLES
+    return is_key or name.startswith(CREDENTIAL_PREFIX)
 
 
 def inherited_environment() -> dict[str, str]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
 
 import msgspec
 
@@ -14,6 +15,7 @@ from noetl_stream.model.status import ENDED
 from noetl_stream.settings.tools import size_bytes
 
 RETENTION_VARIABLE: Final = "NOETL_RETENTION"
+ARCHIVE_VARIABLE: Final = "NOETL_ARCHIVE"
 EVENTS_MAX_BYTES_VARIABLE: Final = "NOETL_EVENTS_MAX_BYTES"
 EVENTS_MAX_AGE_VARIABLE: Final = "NOETL_EVENTS_MAX_AGE"
 LOGS_MAX_BYTES_VARIABLE: Final = "NOETL_LOGS_MAX_BYTES"
@@ -29,19 +31,28 @@ LEAST_STREAM_AGE_S: Final = 600.0
 LEAST_STREAM_BYTES: Final = 1024 * 1024
 MAX_RULES: Final = 100
 
+_NEWEST: Final = re.compile(r"newest +([1-9][0-9]{0,5})")
 _AGE: Final = re.compile(r"([0-9]{1,6})([mhdw])")
 _SECONDS: Final = {"m": 60.0, "h": 3_600.0, "d": 86_400.0, "w": 604_800.0}
 
 
-class RetentionRule(NamedTuple):
+class RetentionRule(msgspec.Struct, frozen=True, gc=False):
     """How long executions of playbooks at or below ``path``, which ended with ``status``, are kept after their end.
 
-    Without a path or status it is for all; without ``keep_s`` they are kept for ever.
+    Without a path or status it is for all. With ``newest``, so many of them are kept, and all for ``keep_s``; without
+    either, they are kept for ever.
     """
 
     path: str
     status: str
     keep_s: float | None
+    newest: int | None = None
+
+    def __str__(self) -> str:
+        """As it is written."""
+        status = f":{self.status}" if self.status else ""
+        which = f"{self.path}{status}=" if self.path or status else ""
+        return which + (f"newest {self.newest}" if self.newest is not None else _age_text(self.keep_s))
 
     def is_for(self, path: str, status: str) -> bool:
         return self.status in ("", status) and (not self.path or covers((self.path,), path))
@@ -51,32 +62,42 @@ class RetentionSettings(msgspec.Struct, frozen=True):
     """
     Attributes:
         rules: Of these, the first that is for an execution says how long it is kept. None: for ever.
+        archive: The folder that executions are archived in before they are deleted; ``None``: they are not.
         events_max_bytes, events_max_age_s: Above one of these, EVENTS is trimmed to half of it.
         logs_max_bytes, logs_max_age_s: Above one of these, LOGS loses its oldest lines. ``None``: as the stream is.
     """
 
     rules: tuple[RetentionRule, ...] = ()
+    archive: Path | None = None
     events_max_bytes: int = 256 * 1024 * 1024
     events_max_age_s: float = 86_400.0
     logs_max_bytes: int | None = None
     logs_max_age_s: float | None = None
 
 
-def kept_s(rules: Sequence[RetentionRule], path: str, status: str) -> float | None:
-    """How long an execution is kept after its end; ``None``: for ever."""
-    return next((rule.keep_s for rule in rules if rule.is_for(path, status)), None)
-
-
 def read_retention(variable: str, given: Mapping[str, str]) -> tuple[RetentionRule, ...]:
-    """Parses ``team/report:failed=90d, :completed=7d, 30d``.
+    """Parses ``team/report:failed=90d, team/audit=newest 100, 30d``.
 
     Raises:
-        UsageError: a rule is not ``[[PATH][:STATUS]=]AGE``.
+        UsageError: a rule is not ``[[PATH][:STATUS]=]AGE``, or ``newest COUNT`` in place of the age.
     """
     texts = [text.strip() for text in given.get(variable, "").split(",") if text.strip()]
     if len(texts) > MAX_RULES:
         raise UsageError(f"{variable} has {len(texts)} rules", hint=f"use at most {MAX_RULES}")
     return tuple(_rule(variable, text) for text in texts)
+
+
+def read_archive(variable: str, given: Mapping[str, str]) -> Path | None:
+    """
+    Raises:
+        UsageError: it is not an absolute path.
+    """
+    if variable not in given:
+        return None
+    folder = Path(given[variable])
+    if not folder.is_absolute():
+        raise UsageError(f"{variable} is not an absolute path: {given[variable]!r}", hint="all servers write there")
+    return folder
 
 
 def read_events_bytes(variable: str, given: Mapping[str, str]) -> int:
@@ -123,12 +144,22 @@ def _stream_age_s(variable: str, text: str) -> float:
 def _rule(variable: str, text: str) -> RetentionRule:
     which, _, age = text.rpartition("=")
     path, colon, status = which.partition(":")
-    keep_s = None if age == NEVER else _age_s(age)
+    count = _NEWEST.fullmatch(age.strip())
+    newest = int(count[1]) if count is not None else None
+    keep_s = LEAST_KEPT_S if newest is not None else None if age == NEVER else _age_s(age)
     if age != NEVER and (keep_s is None or keep_s < LEAST_KEPT_S):
-        raise UsageError(f"invalid age in {variable}: {text!r}", hint="write an age from 1d on, such as 30d, or never")
+        hint = "write an age from 1d on, such as 30d; never; or a number, such as newest 100"
+        raise UsageError(f"invalid age in {variable}: {text!r}", hint=hint)
     if colon and status not in ENDED:
         raise UsageError(f"invalid status in {variable}: {text!r}", hint=f"use one of {', '.join(ENDED)}")
-    return RetentionRule(path.strip("/ "), status, keep_s)
+    return RetentionRule(path.strip("/ "), status, keep_s, newest)
+
+
+def _age_text(age_s: float | None) -> str:
+    if age_s is None:
+        return NEVER
+    unit = next(one for one in ("w", "d", "h", "m") if not age_s % _SECONDS[one])
+    return f"{age_s / _SECONDS[unit]:g}{unit}"
 
 
 def _age_s(text: str) -> float | None:

@@ -11,6 +11,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.registry import Collector
+from prometheus_client.samples import Exemplar
 
 from noetl_stream.telemetry.measures import BOUNDS_S, Durations, Reading
 
@@ -48,8 +49,15 @@ def _family(reading: Reading) -> Family:
     family: Any = FAMILIES[metric.kind](metric.name, metric.help, labels=metric.labels)
     for labels, value in reading.values.items():
         if isinstance(value, Durations):
-            buckets = [*zip(SHOWN_BOUNDS, accumulate(value.counts), strict=True)]
-            family.add_metric(labels, buckets, value.sum_s)
+            family.add_metric(labels, _buckets(value), value.sum_s)
         else:
             family.add_metric(labels, value)
     return cast(Family, family)
+
+
+def _buckets(durations: Durations) -> list[tuple[Any, ...]]:
+    """Bounds and counts; with exemplars, which only OpenMetrics shows."""
+    buckets: list[tuple[Any, ...]] = [*zip(SHOWN_BOUNDS, accumulate(durations.counts), strict=True)]
+    for place, (trace_id, span_id, value_s, at_s) in durations.exemplars.items():
+        buckets[place] += (Exemplar({"trace_id": trace_id, "span_id": span_id}, value_s, at_s),)
+    return buckets

@@ -18,18 +18,35 @@ BOUNDS_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0,
 """The upper bounds of the buckets of a histogram, in seconds."""
 
 
-class Durations:
-    """A histogram of seconds. ``counts`` has one bucket for each of :data:`BOUNDS_S`, and one above them."""
+class Exemplar(NamedTuple):
+    """The span behind one value of a histogram. ``at_s``: since the epoch."""
 
-    __slots__ = ("counts", "sum_s")
+    trace_id: str
+    span_id: str
+    value_s: float
+    at_s: float
+
+
+class Durations:
+    """A histogram of seconds. ``counts`` has one bucket for each of :data:`BOUNDS_S`, and one above them.
+
+    ``exemplars`` has the last one of a bucket, by its index, if there is any.
+    """
+
+    __slots__ = ("counts", "exemplars", "sum_s")
 
     def __init__(self) -> None:
         self.counts = [0] * (len(BOUNDS_S) + 1)
+        self.exemplars: dict[int, Exemplar] = {}
         self.sum_s = 0.0
 
     def add(self, seconds: float) -> None:
         self.counts[bisect_left(BOUNDS_S, seconds)] += 1
         self.sum_s += seconds
+
+    def show(self, exemplar: Exemplar) -> None:
+        """Shows the span of a value that was added."""
+        self.exemplars[bisect_left(BOUNDS_S, exemplar.value_s)] = exemplar
 
 
 Labels: TypeAlias = tuple[str, ...]

@@ -19,6 +19,7 @@ def tool_call(
     credentials: Mapping[str, str | dict[str, Any]] | None = None,
     trust_domain: str = "",
     execution_id: str = "execution-1",
+    traceparent: str = "",
 ) -> ToolCall:
     """The first attempt of a task ``task`` in a step ``step``, as a worker would make it.
 
@@ -43,4 +44,5 @@ def tool_call(
         trust_domain=trust_domain,
         scope=scope if scope is not None else {"workload": {}, "ctx": {}, "iter": {}, "execution_id": "execution-1"},
         credential=credential,
+        traceparent=traceparent,
     )

@@ -23,7 +23,7 @@ def names_in(tick: Tick) -> list[str]:
 
 def stored(row: EntryRow) -> StoredEntry:
     """A row as it is read again."""
-    values: dict[str, Any] = {name: getattr(row, name, None) for name in StoredEntry._fields}
+    values: dict[str, Any] = {name: getattr(row, name, None) for name in StoredEntry.__struct_fields__}
     return StoredEntry(**values)
 
 

@@ -84,6 +84,8 @@ class ToolCall(msgspec.Struct, frozen=True):
         describe_credential: Resolves a credential name to ``{name, version, expires_at}``, without its value.
         is_operators: Whether the operator configured the credential of that name for this installation, rather than
             somebody stored it: such a credential may reach a host on a private network. Raises like ``credential``.
+        traceparent: The W3C header of what it calls: HTTP requests send it, processes have it as ``TRACEPARENT``. Empty
+            if the execution belongs to nobody's trace.
         write: Adds to the log of the attempt, at once and from the event loop alone. Secrets are removed.
     """
 
@@ -101,6 +103,7 @@ class ToolCall(msgspec.Struct, frozen=True):
     describe_credential: Callable[[str], Awaitable[dict[str, Any]]] = describe_name_only
     is_operators: Callable[[str], Awaitable[bool]] = nobodys
     write: Write = unheard
+    traceparent: str = ""
 
 
 class Tool(Protocol):

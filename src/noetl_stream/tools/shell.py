@@ -26,6 +26,7 @@ from noetl_stream.tools.inputs import Inputs, Knobs, invalid_input, validated
 
 MAX_OUTPUT_BYTES: Final = 1024 * 1024
 KEY_VARIABLE: Final = "NOETL_IDEMPOTENCY_KEY"
+TRACE_VARIABLE: Final = "TRACEPARENT"
 _SIGNAL_EXIT_CODE: Final = 128
 """Added to the number of the signal that ended a command, as shells do."""
 _SHOWN_CHARACTERS: Final = 200
@@ -47,7 +48,8 @@ class ShellInputs(Inputs):
     )
     env: dict[str, Word] | None = Field(
         default=None,
-        description="Environment variables, besides `PATH`, `LANG`, `HOME`, `TMPDIR` and `NOETL_IDEMPOTENCY_KEY`.",
+        description="Environment variables, besides `PATH`, `LANG`, `HOME`, `TMPDIR`, `NOETL_IDEMPOTENCY_KEY`, and in "
+        "a trace `TRACEPARENT`.",
     )
     stdin: str | None = Field(default=None, description="Text for standard input. Default: empty.")
 
@@ -97,7 +99,7 @@ class ShellTool:
         """
         inputs = validated(ShellInputs, call.inputs)
         knobs = validated(ShellKnobs, call.knobs)
-        program = _program(inputs, call.idempotency_key)
+        program = _program(inputs, call)
         try:
             result = await self._run(program, inputs.stdin, knobs.max_output_bytes, call.write)
         except OSError as error:
@@ -142,7 +144,7 @@ class ShellTool:
             return _result(exit_code, stdout.output.take(), stderr.output.take())
 
 
-def _program(inputs: ShellInputs, idempotency_key: str) -> ExternalProgram:
+def _program(inputs: ShellInputs, call: ToolCall) -> ExternalProgram:
     """The program to execute.
 
     Raises:
@@ -150,7 +152,9 @@ def _program(inputs: ShellInputs, idempotency_key: str) -> ExternalProgram:
     """
     command = ["/bin/sh", "-c", inputs.command] if isinstance(inputs.command, str) else inputs.command
     words = [str(word) for word in command]
-    environment = {KEY_VARIABLE: idempotency_key} | {name: str(value) for name, value in (inputs.env or {}).items()}
+    told = {KEY_VARIABLE: call.idempotency_key, TRACE_VARIABLE: call.traceparent}
+    given = {name: str(value) for name, value in (inputs.env or {}).items()}
+    environment = {name: value for name, value in told.items() if value} | given
     if any("\0" in text for text in (*words, inputs.cwd or "", *environment, *environment.values())):
         raise invalid_input("command, cwd and env must not contain a NUL character")
     if inputs.cwd is not None and not Path(inputs.cwd).is_dir():

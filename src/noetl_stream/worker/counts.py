@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
-from noetl_stream.telemetry.measures import Durations
+from noetl_stream.telemetry.measures import Durations, Exemplar
 
 
 @dataclass(slots=True)
@@ -29,3 +29,7 @@ class WorkerCounts:
         durations.add(took_s)
         if attempt > 1:
             self.retries[kind] += 1
+
+    def task_traced(self, kind: str, outcome: str, exemplar: Exemplar) -> None:
+        """Shows the span of an attempt that was counted."""
+        self.tasks[kind, outcome].show(exemplar)

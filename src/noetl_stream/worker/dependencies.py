@@ -9,6 +9,7 @@ from noetl_stream.playbook.kinds.spec import Kinds
 from noetl_stream.ports.blobs import Blobs
 from noetl_stream.ports.bus import Bus
 from noetl_stream.ports.clock import Clock
+from noetl_stream.ports.traces import Tracing
 from noetl_stream.tools.contract import Tool
 from noetl_stream.worker.command.reporter import Channel
 from noetl_stream.worker.command.results import Pages
@@ -22,7 +23,9 @@ from noetl_stream.worker.task_logs.publisher import LogPublisher
 
 @dataclass(frozen=True, slots=True)
 class Dependencies:
-    """Ports, tools and names used by every run. ``worker`` is this worker's name as events show it."""
+    """Ports, tools and names used by every run. ``worker`` is this worker's name as events show it, ``tracing``
+    where its spans go.
+    """
 
     worker: str
     channel: Channel
@@ -38,3 +41,4 @@ class Dependencies:
     pages: Pages = field(default_factory=Pages)
     schemas: Schemas = field(default_factory=Schemas)
     counts: WorkerCounts = field(default_factory=WorkerCounts)
+    tracing: Tracing | None = None

@@ -69,5 +69,6 @@ class WorkerStatus:
             LOG_BYTES.read(worker.logs.bytes_published),
             LOG_LINES_DROPPED.read(worker.logs.lines_dropped),
             *memory_readings([worker.memory_use()]),
+            *(worker.tracing.readings() if worker.tracing is not None else ()),
             *(reading for tool in worker.tools.values() if isinstance(tool, Measured) for reading in tool.readings()),
         ]

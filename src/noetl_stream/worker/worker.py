@@ -21,6 +21,7 @@ from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.command_queue import CommandQueue, CommandSource, Delivery
 from noetl_stream.ports.event_log import EventLog
 from noetl_stream.ports.task_logs import TaskLogs
+from noetl_stream.ports.traces import Tracing
 from noetl_stream.settings.environment import DEFAULT_WORKER_DRAIN_S
 from noetl_stream.tools.contract import Tool
 from noetl_stream.tools.registry import KindOff
@@ -59,6 +60,7 @@ class Worker:
     Attributes:
         opened: Set when it takes commands.
         logs: What tasks write; its counters are for monitoring.
+        tracing: Where spans of attempts go; ``None`` for nowhere.
     """
 
     def __init__(
@@ -80,6 +82,7 @@ class Worker:
         keychain_folders: Sequence[Path] = (),
         grace_s: float = DEFAULT_WORKER_DRAIN_S,
         ack_wait_s: float = limits.ACK_WAIT_S,
+        tracing: Tracing | None = None,
     ) -> None:
         self.pool = pool
         self.slots = slots
@@ -105,7 +108,9 @@ class Worker:
             plans=plans,
             keychain=self.keychain,
             log_publisher=self.logs,
+            tracing=tracing,
         )
+        self.tracing = tracing
         self._loop = asyncio.get_running_loop()
         self.opened = asyncio.Event()
         self._draining = asyncio.Event()
@@ -208,6 +213,8 @@ class Worker:
             await self._source.close()
         for subscription in self._subscriptions:
             await subscription.close()
+        if self.tracing is not None:
+            await self.tracing.close()
 
     def _background(self, name: str, work: Coroutine[Any, Any, Value]) -> asyncio.Task[Value]:
         task = asyncio.create_task(work, name=f"worker: {name}")
@@ -251,22 +258,23 @@ class Worker:
             draining=self._draining.is_set(),
             running=[run.shown for run in islice(self._runs.values(), limits.MAX_RUNNING_SHOWN)],
             held_bytes=self._source.held_bytes if self._source is not None else 0,
+            at_ms=self._clock.now_ms(),
         )
         self._bus.send(reply, codec.encode(presence))
 
     async def _finish(self, source: CommandSource) -> None:
-        """Waits for running commands, then returns the rest to the queue.
+        """Waits for running commands, and returns the rest to the queue meanwhile.
 
-        The source is closed first, so that no credit remains with the queue. A closed source may no longer renew leases
-        from another thread, so they are renewed from here too.
+        Leases are renewed from here too, whether or not the thread that does so otherwise has ended.
         """
-        await source.close()
+        returning = self._background("give back", source.give_back())
         self._background("renew leases", self._renew_leases())
         if not await self._all_ended(self._grace_s):
             log.warning("%d commands still running after %.0f s are returned", len(self._runs), self._grace_s)
             for run in tuple(self._runs.values()):
                 run.interrupt("relinquished")
             await self._all_ended(limits.LAST_REPORTS_S)
+        await returning
         await within(self._clock, limits.LAST_REPORTS_S, self._background("drain logs", self.logs.drain()))
 
     async def _all_ended(self, seconds: float) -> bool:

@@ -1,10 +1,10 @@
-# A machine with systemd and noetl-stream.
-ARG STREAM
+# A machine with systemd, on which docs/how-to/run-with-systemd.md was followed: install is its first block.
 ARG BASE
-FROM ${STREAM} AS stream
 FROM ${BASE}
 RUN apt-get -q update && apt-get -qq install --yes --no-install-recommends systemd
-COPY --from=stream /opt/noetl-stream /opt/noetl-stream
+WORKDIR /root/noetl-stream
+COPY . .
+RUN sh -eux install
 COPY boot /usr/local/sbin/
 ENV container=docker
 ENTRYPOINT ["boot"]

@@ -38,6 +38,9 @@ ANSWER_S: Final = 60.0
 PAUSES_S: Final = (0.1, 0.4, 1.0)
 """Before each repetition."""
 
+REPEATED_WITHIN_S: Final = 10.0
+"""For so long, a request that a store of the gateway has not answered is repeated."""
+
 AWAY: Final = frozenset({502, 503, 504})
 """What proxies answer for a gateway that is down."""
 
@@ -129,11 +132,16 @@ class GatewayConnection:
             OutcomeUnknown: it may have been done: the connection broke, and a retry could do it twice.
             UsageError: what answers there is not a gateway.
         """
-        pauses = iter(PAUSES_S)
+        pauses, until_s = iter(PAUSES_S), self.clock.monotonic_s() + REPEATED_WITHIN_S
         while True:
             try:
                 async with self._answer(asked, ANSWER_S + asked.wait_s) as response:
                     return await _document(response, kind)
+            except Unreachable:  # a store of the gateway: it fails over, maybe
+                pause_s = next(pauses, None) if self.clock.monotonic_s() < until_s else None
+                if pause_s is None or not asked.is_repeatable:
+                    raise
+                await self.clock.sleep(pause_s)
             except _Broken as broken:
                 pause_s = next(pauses, None)
                 if pause_s is None or (broken.sent and not asked.is_repeatable):

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any, Final
 from urllib.parse import quote
 
+from msgspec.structs import asdict
+
 from noetl_stream.adapters.gateway.connection import JSON, GatewayRequest
 from noetl_stream.adapters.gateway.verbs import GatewayVerbs
 from noetl_stream.model.envelope import iso
@@ -40,10 +42,12 @@ class GatewayExecutions(GatewayVerbs, port=Executions):
     """
 
     async def start(self, wanted: Start, by: str, ids: RequestIds | None = None) -> ExecutionDocument:
-        given = wanted._asdict()
+        given = asdict(wanted)
         named = {name: given[name] for name in ("path", "version", "digest", "playbook") if given[name] is not None}
         body = {**named, "workload": dict(wanted.workload), "ctx": dict(wanted.ctx)}
         key, headers = _key(ids), _why(wanted)
+        if wanted.traceparent:
+            headers["traceparent"] = wanted.traceparent
         return await self._connection.post(ExecutionDocument, "executions", body=body, key=key, headers=headers)
 
     async def page(self, chosen: ExecutionFilter, limit: int, cursor: str | None) -> ExecutionPage:

@@ -3,20 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final, TypeVar, cast
+from typing import Any, Final, TypeVar, cast
 
 from noetl_stream.adapters.gateway.connection import GatewayConnection, GatewayRequest
 from noetl_stream.adapters.gateway.executions import GatewayExecutions
 from noetl_stream.adapters.gateway.feed import GatewayFeed
 from noetl_stream.adapters.gateway.verbs import GatewayVerbs
 from noetl_stream.errors import OutcomeUnknown
-from noetl_stream.model.envelope import iso
+from noetl_stream.model.envelope import iso, iso_or_none
+from noetl_stream.model.events import Path
 from noetl_stream.ports.operations import OperationParts, Operations
 from noetl_stream.ports.operations.access import Access, NewApiTokenDocument, NewToken
 from noetl_stream.ports.operations.cluster import Cluster
 from noetl_stream.ports.operations.credentials import CredentialStore
+from noetl_stream.ports.operations.diagnosis import Diagnosis
+from noetl_stream.ports.operations.events import EventFilter, EventPage
 from noetl_stream.ports.operations.executions import Executions
 from noetl_stream.ports.operations.playbooks import CheckedDocument, PlaybookPage, Playbooks, RegisteredDocument
+from noetl_stream.ports.operations.timelines import (
+    IterationRange,
+    IterationSummariesDocument,
+    LoopStripDocument,
+    TimelineDocument,
+    TimeRange,
+)
+from noetl_stream.ports.operations.views import Views
 
 Answer = TypeVar("Answer")
 
@@ -31,11 +42,54 @@ def gateway_operations(connection: GatewayConnection) -> Operations:
         credentials=cast(CredentialStore, GatewayCredentials(connection)),
         cluster=cast(Cluster, GatewayCluster(connection)),
         access=cast(Access, GatewayAccess(connection)),
+        diagnosis=cast(Diagnosis, GatewayDiagnosis(connection)),
+        views=cast(Views, GatewayViews(connection)),
     )
+
+
+class GatewayViews(GatewayVerbs, port=Views):
+    """:class:`~noetl_stream.ports.operations.views.Views`."""
+
+    async def timeline(self, execution_id: str, wanted: TimeRange) -> TimelineDocument:
+        times = {"since": iso_or_none(wanted.since_ms), "until": iso_or_none(wanted.until_ms)}
+        query = _given({**times, "width": wanted.width, "step": wanted.step})
+        return await self._connection.get(TimelineDocument, "executions", execution_id, "timeline", query=query)
+
+    async def strip(
+        self, execution_id: str, step_run_id: str, chosen: IterationRange, buckets: int
+    ) -> LoopStripDocument:
+        query = _given({"first": chosen.first, "end": chosen.end, "within": _place(chosen.within), "buckets": buckets})
+        at = ("executions", execution_id, "steps", step_run_id, "strip")
+        return await self._connection.get(LoopStripDocument, *at, query=query)
+
+    async def iterations(
+        self, execution_id: str, step_run_id: str, chosen: IterationRange, limit: int
+    ) -> IterationSummariesDocument:
+        query = _given({**chosen._asdict(), "within": _place(chosen.within), "limit": limit})
+        at = ("executions", execution_id, "steps", step_run_id, "iterations", "summaries")
+        return await self._connection.get(IterationSummariesDocument, *at, query=query)
+
+    async def events(self, execution_id: str, chosen: EventFilter, limit: int) -> EventPage:
+        one: dict[str, Any] = {"after": chosen.after, "before": chosen.before, "step": chosen.step, "task": chosen.task}
+        query = _given({**one, "iteration": _place(chosen.iteration), "text": chosen.text, "limit": limit})
+        query += [("name", name) for name in chosen.names] + [("field", field) for field in chosen.fields]
+        return await self._connection.get(EventPage, "executions", execution_id, "events", query=query)
+
+
+def _given(query: Mapping[str, Any]) -> list[tuple[str, str]]:
+    return [(name, str(value)) for name, value in query.items() if value is not None]
+
+
+def _place(path: Path | None) -> str | None:
+    return ".".join(map(str, path)) if path else None
 
 
 class GatewayCluster(GatewayVerbs, port=Cluster):
     """:class:`~noetl_stream.ports.operations.cluster.Cluster`."""
+
+
+class GatewayDiagnosis(GatewayVerbs, port=Diagnosis):
+    """:class:`~noetl_stream.ports.operations.diagnosis.Diagnosis`."""
 
 
 class GatewayCredentials(GatewayVerbs, port=CredentialStore):

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from operator import itemgetter
 
+from msgspec.structs import asdict, replace
+
 from noetl_stream.ports.access import (
     AUDIT_PERIOD_DAYS,
     MAX_CODES,
@@ -54,13 +56,13 @@ class MemoryTokens:
     async def revoke(self, token_id: str, at_ms: int, by: str) -> bool:
         token = self._tokens.get(token_id)
         if token is not None and token.revoked_ms is None:
-            self._tokens[token_id] = token._replace(revoked_ms=at_ms, revoked_by=by)
+            self._tokens[token_id] = replace(token, revoked_ms=at_ms, revoked_by=by)
         return token is not None
 
     async def use(self, token_id: str, at_ms: int, unless_since_ms: int) -> None:
         token = self._tokens.get(token_id)
         if token is not None and (token.last_used_ms is None or token.last_used_ms < unless_since_ms):
-            self._tokens[token_id] = token._replace(last_used_ms=at_ms)
+            self._tokens[token_id] = replace(token, last_used_ms=at_ms)
 
 
 class MemorySessions:
@@ -80,7 +82,7 @@ class MemorySessions:
         code = self._codes.pop(code_hash, None)
         if code is None or code.expires_ms <= session.created_ms:
             return None
-        self._sessions[session.session_hash] = session._replace(token_id=code.token_id)
+        self._sessions[session.session_hash] = replace(session, token_id=code.token_id)
         own = [one for one in self._sessions.values() if one.token_id == code.token_id]
         for old in own[:-MAX_SESSIONS]:
             del self._sessions[old.session_hash]
@@ -107,7 +109,7 @@ class MemoryAudit:
 
     async def answer(self, number: int, answer: AuditedAnswer) -> None:
         entry = self._entries[number]
-        self._entries[number] = entry._replace(answer=entry.answer or answer)
+        self._entries[number] = replace(entry, answer=entry.answer or answer)
 
     async def add(self, attempt: AuditedCall, answer: AuditedAnswer) -> None:
         await self.answer(await self.begin(attempt), answer)
@@ -142,7 +144,8 @@ class MemoryCredentials:
             return False
         now_ms = self._clock.now_ms()
         created_ms = present.info.created_ms if present else now_ms
-        info = CredentialInfo(*new[:6], created_ms, now_ms)
+        shown = {name: value for name, value in asdict(new).items() if name != "sealed"}
+        info = CredentialInfo(**shown, created_ms=created_ms, updated_ms=now_ms)
         self._keep_former(new.name)
         self._stored[new.name] = StoredCredential(info, new.sealed)
         self._last += 1
@@ -153,21 +156,24 @@ class MemoryCredentials:
         return self._stored.get(name)
 
     async def read_all(self) -> list[StoredCredential]:
-        return sorted(self._stored.values())
+        return self._by_name()
 
     async def reencrypt(self, name: str, version: int, key_id: str, sealed: bytes) -> bool:
         present = self._stored.get(name)
         if present is None or present.info.version != version:
             return False
-        self._stored[name] = StoredCredential(present.info._replace(key_id=key_id), sealed)
+        self._stored[name] = StoredCredential(replace(present.info, key_id=key_id), sealed)
         return True
 
     async def delete(self, name: str) -> bool:
         self._keep_former(name)
         return self._stored.pop(name, None) is not None
 
+    def _by_name(self) -> list[StoredCredential]:
+        return [self._stored[name] for name in sorted(self._stored)]
+
     async def list_all(self) -> list[CredentialInfo]:
-        return [stored.info for stored in sorted(self._stored.values())]
+        return [stored.info for stored in self._by_name()]
 
     async def record_use(self, execution_id: str, read: StoredCredential) -> bool:
         name = read.info.name
@@ -242,7 +248,7 @@ class MemoryIdempotency:
         if claimed is None:
             return answer
         if claimed.answer is None or (claimed.answer.status >= 400 > answer.status):
-            answered = ClaimedKey(claimed.content_hash, claimed.ids._replace(seed=b""), answer)
+            answered = ClaimedKey(claimed.content_hash, replace(claimed.ids, seed=b""), answer)
             self._claimed[key, caller] = (at_ms, answered)
             return answer
         return claimed.answer

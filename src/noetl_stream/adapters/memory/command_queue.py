@@ -88,6 +88,9 @@ class MemoryCommandSource:
     def held_bytes(self) -> int:
         return sum(map(len, self.waiting))
 
+    async def give_back(self) -> None:
+        await self.close()
+
     async def close(self) -> None:
         self._queue.forget_source(self)
         while not self._ready.empty():

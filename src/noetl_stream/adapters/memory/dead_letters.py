@@ -34,7 +34,7 @@ class MemoryDeadLetters:
 
     async def page(self, limit: int, before: int | None) -> list[DeadLetter]:
         waiting = [
-            letter._replace(row=replace(letter.row, body=b""))
+            replace(letter, row=replace(letter.row, body=b""))
             for letter in reversed(self.letters.values())
             if letter.state == "waiting" and (before is None or letter.number < before)
         ]
@@ -47,7 +47,7 @@ class MemoryDeadLetters:
         letter = self._waiting(letter_id)
         if letter is None:
             return False
-        self.letters[letter_id] = letter._replace(state="requeued", settled_ms=at_ms, settled_by=by)
+        self.letters[letter_id] = replace(letter, state="requeued", settled_ms=at_ms, settled_by=by)
         if letter.row.source == "inbox":
             row = letter.row
             self._put_back(
@@ -60,7 +60,7 @@ class MemoryDeadLetters:
         if letter is None:
             return False
         row = replace(letter.row, body=b"")
-        self.letters[letter_id] = letter._replace(row=row, state="discarded", settled_ms=at_ms, settled_by=by)
+        self.letters[letter_id] = replace(letter, row=row, state="discarded", settled_ms=at_ms, settled_by=by)
         return True
 
     def _waiting(self, letter_id: str) -> DeadLetter | None:

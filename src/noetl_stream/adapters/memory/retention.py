@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from noetl_stream.adapters.memory.store import MemoryStore
 from noetl_stream.ports.retention import LivingExecution, Month, StartedExecution
 
@@ -19,7 +21,7 @@ class MemoryRetention:
         rows = [row for _, row in sorted(self._store.tables.executions.items())]
         living = [row for row in rows if row.finished_ms is None and row.started_ms <= started_ms]
         return [
-            LivingExecution(row.execution_id, row.partition, await self._journal_bytes(row.execution_id))
+            LivingExecution(row.execution_id, row.partition, await self.journal_bytes([row.execution_id]))
             for row in living
         ]
 
@@ -40,6 +42,6 @@ class MemoryRetention:
     async def drop_empty_months(self) -> list[str]:
         return []
 
-    async def _journal_bytes(self, execution_id: str) -> int:
-        journals = await self._store.journals({execution_id: 0})
-        return sum(len(entry.data) + len(entry.decisions or b"") for entry in journals[execution_id])
+    async def journal_bytes(self, execution_ids: Sequence[str]) -> int:
+        journals = await self._store.journals(dict.fromkeys(execution_ids, 0))
+        return sum(len(one.data) + len(one.decisions or b"") for entries in journals.values() for one in entries)

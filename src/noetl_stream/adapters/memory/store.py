@@ -229,7 +229,11 @@ class MemoryStore:
     async def appear(self, name: str, version: str, reads: int, live_s: float) -> list[KnownServer]:
         now_s = self._clock.monotonic_s()
         self.tables.servers[name] = (KnownServer(name, version, reads, True), now_s + live_s)
-        return [server._replace(live=until_s > now_s) for server, until_s in self.tables.servers.values()]
+        return self.known_servers()
+
+    def known_servers(self) -> list[KnownServer]:
+        now_s = self._clock.monotonic_s()
+        return [replace(server, live=until_s > now_s) for server, until_s in self.tables.servers.values()]
 
     async def take_over(
         self, owner: str, lease_s: float, limit: int, alive: Collection[str] = (), left: Collection[int] = ()

@@ -126,7 +126,7 @@ class NatsCommandQueue:
         if stored > sum(pool.queued + pool.given for pool in found.values()):
             named = Counter([subject.split(".")[2] async for subject in self._subjects()])
             found |= {pool: QueuedPool(pool, count, 0, 0) for pool, count in named.items() if pool not in found}
-        return sorted(found.values())
+        return [found[pool] for pool in sorted(found)]
 
     async def _consumed(self) -> AsyncIterator[QueuedPool]:
         offset = 0

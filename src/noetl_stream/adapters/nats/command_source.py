@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import threading
 from collections import deque
@@ -15,7 +16,7 @@ from noetl_stream.adapters.nats.protocol import (
     parse_metadata,
     parse_status,
 )
-from noetl_stream.adapters.nats.pull import Pull, counted_bytes
+from noetl_stream.adapters.nats.pull import SHORT_EXPIRES_S, Pull, counted_bytes
 from noetl_stream.adapters.nats.wire import WireSubscription
 from noetl_stream.concurrency import end_tasks
 from noetl_stream.errors import NoetlError
@@ -28,6 +29,10 @@ HEARTBEAT_S = 5.0
 RESTART_WAIT_S = 0.5
 
 OPEN_AGAIN_AFTER_S = 1.0
+
+LAST_ANSWER_S = 1.0
+"""How long the end of a request may be on its way."""
+
 WAITING_LIMIT = 10_000
 
 MAX_HELD_BYTES = 48 * 1024 * 1024
@@ -101,7 +106,7 @@ class NatsCommandSource:
         self._restarting: asyncio.Task[None] | None = None
         self._contact_s = self._loop.time()
         self._watch: asyncio.TimerHandle | None = None
-        self._closed = False
+        self._ending = False
 
     @classmethod
     async def open(cls, connection: NatsConnection, pool: str) -> NatsCommandSource:
@@ -131,19 +136,38 @@ class NatsCommandSource:
             await self._arrived.wait()
         return self._ready.popleft()
 
+    async def give_back(self) -> None:
+        await self._end_asking()
+        pull = self._pull
+        if pull is not None and self._connection.may_miss_its_end:
+            # JetStream cannot be told that a request ends, and would lose what it sends to a closed inbox.
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(pull.expires_s + LAST_ANSWER_S):
+                    while self._pull is not None and pull.credit > 0:
+                        self._arrived.clear()
+                        await self._arrived.wait()
+        await self._unsubscribe()
+
     async def close(self) -> None:
-        self._closed = True
+        await self._end_asking()
+        await self._unsubscribe()
+        await self._lease_connection.close()
+
+    async def _end_asking(self) -> None:
+        self._ending = True
         self._connection.forget(self._restart)
         if self._watch is not None:
             self._watch.cancel()
         if self._restarting is not None:
             await end_tasks([self._restarting])
-        if self._subscription is not None:
-            # What NATS has sent before it hears of the end would be lost until its lease expires.
-            await (self._subscription.drain() if self._connection.is_connected else self._subscription.close())
         while self._ready:
             self._ready.popleft().nak()
-        await self._lease_connection.close()
+
+    async def _unsubscribe(self) -> None:
+        subscription, self._subscription = self._subscription, None
+        if subscription is not None:
+            # What NATS has sent before it hears of the end would be lost until its lease expires.
+            await (subscription.drain() if self._connection.is_connected else subscription.close())
 
     def answer(self, reply: str, word: bytes, size: int) -> None:
         """Answers a delivery at once, which no longer holds its ``size`` bytes."""
@@ -171,12 +195,14 @@ class NatsCommandSource:
         self.connected_ms = server_ms + 1
         self._contact_s = self._loop.time()
         self._pull = Pull(self._connection, COMMANDS, self._consumer, inbox, HEARTBEAT_S)
+        if self._connection.may_miss_its_end:
+            self._pull.expires_s = SHORT_EXPIRES_S
         self._ask()
 
     def _ask(self) -> None:
         self._asking = False
         pull = self._pull
-        if pull is None or self._owed <= pull.credit:
+        if pull is None or self._ending or self._owed <= pull.credit:
             return
         self._lacks_bytes = pull.room(MAX_HELD_BYTES, self._held_bytes) < pull.largest_bytes
         if not self._lacks_bytes:
@@ -192,6 +218,8 @@ class NatsCommandSource:
             if self._pull is not None:
                 self._pull.arrived(counted_bytes(subject, reply, headers, body))
             self._ready.append(NatsDelivery(self, subject, reply, body))
+            if self._ending:
+                self._ready.pop().nak()
             self._arrived.set()
             return
         status = parse_status(headers)
@@ -202,6 +230,7 @@ class NatsCommandSource:
         else:
             log.info("pool %s: %s %s; restarting", self._pool, status.code, status.text)
             self._restart()
+        self._arrived.set()
 
     def _check_contact(self) -> None:
         silent_s = self._loop.time() - self._contact_s
@@ -213,7 +242,7 @@ class NatsCommandSource:
 
     def _restart(self) -> None:
         self._pull = None
-        if self._closed or (self._restarting is not None and not self._restarting.done()):
+        if self._ending or (self._restarting is not None and not self._restarting.done()):
             return
         self._restarting = self._loop.create_task(self._start_until_done())
 

@@ -66,7 +66,7 @@ class NatsConnection:
         self._url = url
         self._name = name
         self._nkey = nkey
-        self._identity = identity
+        self.identity = identity
         self.jetstream = jetstream_prefix(identity) if identity else JETSTREAM
         self._connected = asyncio.Event()
         self._down = asyncio.Event()
@@ -116,7 +116,7 @@ class NatsConnection:
 
     async def sibling(self, name: str) -> NatsConnection:
         """Another connection to the same server, for the calling loop."""
-        return await NatsConnection.open(self._url, name=name, nkey=self._nkey, identity=self._identity)
+        return await NatsConnection.open(self._url, name=name, nkey=self._nkey, identity=self.identity)
 
     @property
     def is_connected(self) -> bool:
@@ -126,6 +126,14 @@ class NatsConnection:
     def may_purge(self) -> bool:
         """Whether this user may purge streams: servers, and whoever has no identity."""
         return self.jetstream == JETSTREAM
+
+    @property
+    def may_miss_its_end(self) -> bool:
+        """Whether JetStream may be on another server of NATS, which goes on sending to an inbox that was closed here:
+        it sees only that a server answers for the account.
+        """
+        found = self.client._server_info  # noqa: SLF001
+        return self.jetstream != JETSTREAM and ("cluster" in found or not found.get("jetstream"))
 
     @property
     def max_payload(self) -> int:
@@ -318,7 +326,7 @@ class NatsConnection:
                 pending_size=PENDING_BYTES,
                 skip_subject_validation=True,
                 nkeys_seed_str=self._nkey,
-                inbox_prefix=inbox_prefix(self._identity) if self._identity else PLAIN_INBOXES,
+                inbox_prefix=inbox_prefix(self.identity) if self.identity else PLAIN_INBOXES,
             )
         )
         refusal = asyncio.ensure_future(self._refused.wait())

@@ -14,6 +14,7 @@ from typing import Generic, Protocol, TypeVar
 
 from noetl_stream.adapters.nats.connection import ApiRefused, NatsConnection
 from noetl_stream.adapters.nats.protocol import (
+    COPY_UNDER_WAY,
     NO_RESPONDERS,
     STORE_REFUSED,
     ApiError,
@@ -212,29 +213,31 @@ log = logging.getLogger(__name__)
 class SinglePublish:
     """One message. ``answer`` ends with the acknowledgement, or with OutcomeUnknown or ApiRefused."""
 
-    __slots__ = ("_is_refused", "_loop", "_until_s", "answer")
+    __slots__ = ("_is_due_again", "_loop", "_until_s", "answer")
 
     def __init__(self, outbox: Outbox) -> None:
         self._loop = outbox.loop
         self._until_s = self._loop.time() + outbox.leader_wait_s
         self.answer: asyncio.Future[PublishAck] = self._loop.create_future()
-        self._is_refused = False
+        self._is_due_again = False
 
     def acknowledged(self, sent: PendingPublish, ack: PublishAck) -> None:
         if not self.answer.done():
             self.answer.set_result(ack)
 
     def refused(self, sent: PendingPublish, error: ApiError) -> bool:
-        self._is_refused = error is _NO_STREAM and self._loop.time() < self._until_s
-        if not self._is_refused:
-            self._fail(ApiRefused(sent.subject, error, hint=hint_for(error)))
-        return self._is_refused
+        is_under_way = error.err_code == COPY_UNDER_WAY
+        self._is_due_again = (error is _NO_STREAM or is_under_way) and self._loop.time() < self._until_s
+        if not self._is_due_again:
+            refusal = ApiRefused(sent.subject, error, hint=hint_for(error))
+            self._fail(_unknown(sent, error.description) if is_under_way else refusal)
+        return self._is_due_again
 
     def overdue(self, sent: PendingPublish, reason: str) -> bool:
-        if self._is_refused:  # and so not stored: due to be sent again
-            self._is_refused = False
+        if self._is_due_again:  # not stored, or under an id that is stored once
+            self._is_due_again = False
             return True
-        self._fail(OutcomeUnknown(f"{sent.subject}: {reason}", hint="publish again under the same message id"))
+        self._fail(_unknown(sent, reason))
         return False
 
     def abandoned(self, error: NoetlError) -> None:
@@ -243,6 +246,10 @@ class SinglePublish:
     def _fail(self, error: NoetlError) -> None:
         if not self.answer.done():
             self.answer.set_exception(error)
+
+
+def _unknown(sent: PendingPublish, reason: str) -> OutcomeUnknown:
+    return OutcomeUnknown(f"{sent.subject}: {reason}", hint="publish again under the same message id")
 
 
 def publish_once(outbox: Outbox, subject: str, body: bytes, headers: Mapping[str, str]) -> asyncio.Future[PublishAck]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import NamedTuple
 
 import msgspec
 
@@ -22,7 +21,7 @@ NANOSECONDS = 1_000_000_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-class Status(NamedTuple):
+class Status(msgspec.Struct, frozen=True, gc=False):
     """A status message: its code, text and header fields."""
 
     code: int
@@ -97,7 +96,14 @@ WRONG_LAST_SEQUENCE = 10071
 CHECK_UNDER_WAY = 10164
 """A leader cannot check a sequence while another message that depends on it is on its way to the followers."""
 
+COPY_UNDER_WAY = 10158
+"""A message with the same id is on its way to the followers; whether it will be stored is not known."""
+
 STORE_REFUSED = 10077
+NO_SERVERS = frozenset({10005, 10074})
+"""There are too few nats-servers for the copies of a stream, or too few with its tags."""
+
+BEING_MOVED = 10226
 JETSTREAM_OFF = frozenset({10039, 10076})
 WITHOUT_LEADER = frozenset({10008})
 """A cluster is electing a leader; ask again."""

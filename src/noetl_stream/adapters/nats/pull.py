@@ -12,6 +12,8 @@ from noetl_stream.adapters.nats.connection import NatsConnection
 from noetl_stream.adapters.nats.protocol import CONFLICT, NANOSECONDS, REQUEST_EXPIRED, USED_UP, Status
 
 EXPIRES_S = 30.0
+SHORT_EXPIRES_S = 10.0
+"""For requests that somebody may have to wait for."""
 
 ENVELOPE_BYTES = 64 * 1024
 """What NATS may count of a message besides ``max_payload``: its subject and the subject that acknowledges it."""
@@ -23,9 +25,11 @@ class Pull:
     Attributes:
         credit: Messages.
         credit_bytes: The most bytes that these may have.
+        expires_s: How long a request lives.
     """
 
     def __init__(self, connection: NatsConnection, stream: str, consumer: str, inbox: str, heartbeat_s: float) -> None:
+        self.expires_s = EXPIRES_S
         self._connection = connection
         self._subject = f"{connection.jetstream}.CONSUMER.MSG.NEXT.{stream}.{consumer}"
         self._reply = f"{inbox}.pull"
@@ -49,7 +53,7 @@ class Pull:
 
     def request(self, count: int, size: int) -> None:
         """Requests up to ``count`` more messages of up to ``size`` bytes together, at least :attr:`largest_bytes`."""
-        self._ask(count, size, EXPIRES_S, self._heartbeat_s)
+        self._ask(count, size, self.expires_s, self._heartbeat_s)
 
     def probe(self, heartbeat_s: float) -> None:
         """Requests one message briefly: the consumer checks at once, and its heartbeat says how far it has read."""

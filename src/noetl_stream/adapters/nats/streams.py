@@ -5,15 +5,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final, NamedTuple
+import contextlib
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
 
 import msgspec
 
 from noetl_stream.adapters.nats.connection import API_TIMEOUT_S, ApiRefused, NatsConnection
-from noetl_stream.adapters.nats.protocol import MESSAGE_NOT_FOUND, NANOSECONDS, STREAM_NOT_FOUND
-from noetl_stream.errors import NotReady, StoreMissing
-from noetl_stream.model.ids import PARTITIONS
+from noetl_stream.adapters.nats.protocol import (
+    BEING_MOVED,
+    MESSAGE_NOT_FOUND,
+    NANOSECONDS,
+    NO_SERVERS,
+    STREAM_NOT_FOUND,
+)
+from noetl_stream.errors import Conflict, NotReady, StoreMissing
+from noetl_stream.model.ids import partition_count
 from noetl_stream.model.messages import FORMAT
 from noetl_stream.ports.subjects import COMMANDS, EVENTS, FENCES, LOGS, RESULTS, RESULTS_BUCKET
 from noetl_stream.ports.task_logs import MAX_LOG_MESSAGE_BYTES
@@ -35,12 +42,47 @@ class _StreamState(msgspec.Struct):
     subjects: dict[str, int] | None = None
 
 
+class _Copy(msgspec.Struct):
+    name: str
+    current: bool = False
+    offline: bool = False
+
+
+class _StreamCluster(msgspec.Struct):
+    leader: str = ""
+    replicas: list[_Copy] | None = None
+
+
 class StreamInfo(msgspec.Struct):
-    """JetStream's answer to ``STREAM.INFO``. ``total`` counts the pages of ``state.subjects``, if requested."""
+    """JetStream's answer to ``STREAM.INFO``. ``total`` counts the pages of ``state.subjects``, if requested;
+    ``cluster`` is missing where one nats-server is alone.
+    """
 
     config: dict[str, Any]
     state: _StreamState
     total: int = 0
+    cluster: _StreamCluster | None = None
+
+
+class StreamDocument(msgspec.Struct, frozen=True):
+    """A stream, and where its copies are.
+
+    Attributes:
+        replicas: How many copies it should have.
+        leader: The nats-server whose copy is written first; empty if there is none at the moment.
+        current: The others whose copies have everything.
+        behind: The others whose copies do not, or that are offline.
+        tags: What the servers have to have among their ``server_tags``.
+    """
+
+    stream: str
+    messages: int
+    bytes: int
+    replicas: int
+    leader: str
+    current: list[str]
+    behind: list[str]
+    tags: list[str]
 
 
 class StreamMessage(msgspec.Struct):
@@ -99,7 +141,7 @@ BOUNDS: Final[Mapping[str, Mapping[str, int]]] = {
 """Settings of new streams that the operator may change later."""
 
 
-class LogsBounds(NamedTuple):
+class LogsBounds(msgspec.Struct, frozen=True, gc=False):
     """How much LOGS keeps; ``None``: as it is, or :data:`BOUNDS` for a new one."""
 
     max_bytes: int | None = None
@@ -119,16 +161,18 @@ AS_IT_IS: Final = LogsBounds()
 async def ensure_streams(
     connection: NatsConnection,
     *,
-    partitions: int = PARTITIONS,
+    partitions: int | None = None,
     replicas: int = 1,
+    tags: Sequence[str] = (),
     storage: str = "file",
     logs: LogsBounds = AS_IT_IS,
 ) -> list[str]:
     """Creates missing streams and corrects settings that differ.
 
     Args:
-        partitions: P. Streams with another P are rejected, not changed.
+        partitions: P, by default that of this process. Streams with another P are rejected, not changed.
         replicas: Copies in a cluster. Raised if lower, never lowered.
+        tags: What each nats-server with a copy has among its ``server_tags``. None: streams stay where they are.
         storage: ``file`` or ``memory``, for new streams.
         logs: How much LOGS keeps.
 
@@ -136,16 +180,17 @@ async def ensure_streams(
         What was created or changed, one line each.
 
     Raises:
-        NotReady: an existing stream cannot be changed as required.
+        NotReady: an existing stream cannot be changed as required, or the cluster is too small.
         Unreachable: NATS does not answer, or refuses.
     """
     changes = []
-    for name, required in wanted_streams(partitions).items():
-        wanted = required | logs.settings if name == LOGS else required
+    placement = {"placement": {"tags": list(tags)}} if tags else {}
+    for name, required in wanted_streams(partitions or partition_count()).items():
+        wanted = required | (logs.settings if name == LOGS else {}) | placement
         present = await _config(connection, name)
         if present is None:
             config = {"name": name, **BOUNDS.get(name, {}), **wanted, "num_replicas": replicas, "storage": storage}
-            await connection.api(f"STREAM.CREATE.{name}", config)
+            await _create(connection, name, config)
             changes.append(f"created stream {name}")
             continue
         _check_partitions(name, present, wanted)
@@ -158,7 +203,31 @@ async def ensure_streams(
     return changes
 
 
-async def verify_stream(connection: NatsConnection, name: str, partitions: int = PARTITIONS) -> None:
+async def list_streams(connection: NatsConnection) -> list[StreamDocument]:
+    """Those that exist. Raises Unreachable if NATS does not answer."""
+    found = []
+    for name in wanted_streams(partition_count()):
+        with contextlib.suppress(StoreMissing):
+            found.append(_document(name, await stream_info(connection, name)))
+    return found
+
+
+def _document(name: str, info: StreamInfo) -> StreamDocument:
+    cluster = info.cluster or _StreamCluster()
+    copies = cluster.replicas or []
+    return StreamDocument(
+        stream=name,
+        messages=info.state.messages,
+        bytes=info.state.bytes,
+        replicas=info.config.get("num_replicas", 1),
+        leader=cluster.leader,
+        current=[copy.name for copy in copies if copy.current and not copy.offline],
+        behind=[copy.name for copy in copies if copy.offline or not copy.current],
+        tags=info.config.get("placement", {}).get("tags") or [],
+    )
+
+
+async def verify_stream(connection: NatsConnection, name: str, partitions: int | None = None) -> None:
     """Checks that the stream has the settings this version needs.
 
     Raises:
@@ -173,7 +242,7 @@ async def verify_stream(connection: NatsConnection, name: str, partitions: int =
     present = await _config(connection, name)
     if present is None:
         raise stream_missing(name)
-    wanted = wanted_streams(partitions)[name]
+    wanted = wanted_streams(partitions or partition_count())[name]
     _check_partitions(name, present, wanted)
     differing = _differing(present, wanted)
     if differing:
@@ -181,6 +250,44 @@ async def verify_stream(connection: NatsConnection, name: str, partitions: int =
             f"stream {name} differs from what this version needs: {', '.join(sorted(differing))}",
             hint="run `noetl-stream stream ensure`",
         )
+
+
+async def verify_empty(connection: NatsConnection, names: Iterable[str]) -> None:
+    """Checks that these streams were just made.
+
+    Raises:
+        Conflict: one holds messages, or has held some.
+        StoreMissing: one does not exist.
+    """
+    for name in names:
+        state = (await stream_info(connection, name)).state
+        if state.last_seq:
+            raise Conflict(
+                f"stream {name} at {connection.shown_url} is not empty: it has had {state.last_seq} messages",
+                hint="stop all servers, delete EVENTS and COMMANDS, and run `noetl-stream stream ensure`; or use a "
+                "new NATS",
+            )
+
+
+async def partitions_of(connection: NatsConnection) -> int | None:
+    """P of EVENTS; ``None`` if it does not exist or does not say."""
+    present = await _config(connection, EVENTS)
+    found = (present or {}).get("metadata", {}).get(_PARTITIONS_KEY)
+    return int(found) if found is not None else None
+
+
+async def set_partitions(connection: NatsConnection, count: int) -> None:
+    """Notes a new P with EVENTS, for :mod:`noetl_stream.maintenance` alone. Errors: as of :func:`ensure_streams`."""
+    present = await _config(connection, EVENTS)
+    if present is None:
+        raise stream_missing(EVENTS)
+    metadata = {**present.get("metadata", {}), _PARTITIONS_KEY: str(count)}
+    await _update(connection, EVENTS, present, {"metadata": metadata})
+
+
+def differing_settings(name: str, present: Mapping[str, Any]) -> list[str]:
+    """The settings of a stream of ours that are not as this version needs them, by name."""
+    return sorted(_differing(present, wanted_streams(partition_count())[name]))
 
 
 def stream_missing(name: str) -> StoreMissing:
@@ -231,16 +338,39 @@ async def _config(connection: NatsConnection, name: str) -> dict[str, Any] | Non
         return None
 
 
+async def _create(connection: NatsConnection, name: str, config: Mapping[str, Any]) -> None:
+    try:
+        await connection.api(f"STREAM.CREATE.{name}", config)
+    except ApiRefused as error:
+        if error.err_code in NO_SERVERS:
+            raise _too_few_servers(name, config, error) from error
+        raise
+
+
 async def _update(
     connection: NatsConnection, name: str, present: Mapping[str, Any], differing: Mapping[str, Any]
 ) -> None:
+    config = {**present, **differing}
     try:
-        await connection.api(f"STREAM.UPDATE.{name}", {**present, **differing})
+        await connection.api(f"STREAM.UPDATE.{name}", config)
     except ApiRefused as error:
+        if error.err_code in NO_SERVERS:
+            raise _too_few_servers(name, config, error) from error
+        if error.err_code == BEING_MOVED:
+            raise NotReady(f"stream {name} is being moved already", hint="run it again when it has ended") from error
         raise NotReady(
             f"stream {name} exists with settings that cannot be changed: {error.description}",
             hint="it may belong to something else: use another NATS account or server",
         ) from error
+
+
+def _too_few_servers(name: str, config: Mapping[str, Any], error: ApiRefused) -> NotReady:
+    copies, tags = config["num_replicas"], config.get("placement", {}).get("tags", [])
+    tagged = f" with the tags {', '.join(tags)}" if tags else ""
+    return NotReady(
+        f"stream {name} needs {copies} nats-servers with JetStream{tagged} in one cluster: {error.description}",
+        hint="start them, or ask for fewer replicas" + (" or other tags" if tags else ""),
+    )
 
 
 def _check_partitions(name: str, present: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
@@ -248,8 +378,8 @@ def _check_partitions(name: str, present: Mapping[str, Any], wanted: Mapping[str
     found = present.get("metadata", {}).get(_PARTITIONS_KEY)
     if expected is not None and found is not None and found != expected:
         raise NotReady(
-            f"stream {name} was created for {found} partitions, this version uses {expected}",
-            hint="the number of partitions of a stream never changes: use another NATS account or server",
+            f"stream {name} is for {found} partitions, this process uses {expected}",
+            hint=f"set NOETL_PARTITIONS={found}; `noetl-stream database repartition` changes the stores",
         )
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
+from msgspec.structs import asdict, replace
+
 from noetl_stream.adapters.postgres.database import Database
 from noetl_stream.model import codec
 from noetl_stream.ports.access import (
@@ -64,13 +66,13 @@ class PostgresSessions:
         await self._database.fetch("add_code", code=code, most=MAX_CODES)
 
     async def redeem(self, code_hash: bytes, session: StoredSession) -> str | None:
-        values = {"code_hash": code_hash, "most": MAX_SESSIONS, **session._asdict()}
+        values = {"code_hash": code_hash, "most": MAX_SESSIONS, **asdict(session)}
         rows = await self._database.fetch("redeem_code", **values)
         return rows[0][0] if rows else None
 
     async def get(self, session_hash: bytes) -> StoredSession | None:
         rows = await self._database.fetch("browser_session", session_hash=session_hash)
-        return StoredSession._make(rows[0]) if rows else None
+        return StoredSession(*rows[0]) if rows else None
 
     async def end(self, session_hash: bytes) -> None:
         await self._database.fetch("end_session", session_hash=session_hash)
@@ -100,15 +102,15 @@ class PostgresAudit:
 
 
 def _token(row: Any) -> StoredToken:
-    token = StoredToken._make(row)
-    return token._replace(paths=tuple(token.paths))
+    token = StoredToken(*row)
+    return replace(token, paths=tuple(token.paths))
 
 
 def _entry(row: Any) -> AuditEntry:
     number, *rest = row
-    length = len(AuditedCall._fields)
-    attempt, answer = AuditedCall._make(rest[:length]), rest[length:]
-    return AuditEntry(number, attempt, None if answer[0] is None else AuditedAnswer._make(answer))
+    length = len(AuditedCall.__struct_fields__)
+    attempt, answer = AuditedCall(*rest[:length]), rest[length:]
+    return AuditEntry(number, attempt, None if answer[0] is None else AuditedAnswer(*answer))
 
 
 class PostgresCredentials:
@@ -168,8 +170,8 @@ def _stored(row: Any) -> StoredCredential:
 
 
 def _info(row: Any) -> CredentialInfo:
-    info = CredentialInfo._make(row)
-    return info._replace(tags=tuple(info.tags))
+    info = CredentialInfo(*row)
+    return replace(info, tags=tuple(info.tags))
 
 
 class PostgresIdempotency:
@@ -179,7 +181,7 @@ class PostgresIdempotency:
         self._database = database
 
     async def claim(self, key: str, caller: str, content_hash: bytes, ids: RequestIds) -> ClaimedKey:
-        values = {"key": key, "caller": caller, "content_hash": content_hash, **ids._asdict()}
+        values = {"key": key, "caller": caller, "content_hash": content_hash, **asdict(ids)}
         # A concurrent claim of the same key is invisible to this statement: it inserts nothing and finds nothing.
         while not (rows := await self._database.fetch("claim_key", **values)):
             pass

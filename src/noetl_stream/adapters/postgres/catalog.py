@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from msgspec.structs import replace
+
 from noetl_stream.adapters.postgres.database import Database
 from noetl_stream.model import codec
 from noetl_stream.ports.catalog import CatalogEntry, entry_named, registered_entry, revision_in
@@ -55,4 +57,4 @@ def _entry(row: Any) -> CatalogEntry:
 
 
 def _row(entry: CatalogEntry) -> CatalogEntry:
-    return entry._replace(labels=codec.encode(entry.labels), tags=codec.encode(entry.tags))  # type: ignore[arg-type]
+    return replace(entry, labels=codec.encode(entry.labels), tags=codec.encode(entry.tags))

@@ -15,7 +15,11 @@ class PostgresCursors:
         self._database = database
 
     async def all(self) -> list[Cursor]:
-        return [Cursor._make(row) for row in await self._database.fetch("cursors")]
+        return [Cursor(*row) for row in await self._database.fetch("cursors")]
+
+    async def partition_count(self) -> int:
+        """P of the database."""
+        return int((await self._database.fetch("partition_count"))[0][0])
 
     async def floor(self) -> int:
         return int((await self._database.fetch("events_floor"))[0][0])

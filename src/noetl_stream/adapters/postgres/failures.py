@@ -88,6 +88,8 @@ def _reason(error: BaseException) -> str:
             return "no answer in time"
         case OSError() if numbers == {str(errno.ECONNREFUSED)}:
             return "connection refused"
+        case asyncpg.TargetServerAttributeNotMatched():
+            return "no host is the primary"
         case FileNotFoundError():
             return "no such socket"
         case socket.gaierror():

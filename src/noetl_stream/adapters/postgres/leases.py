@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Sequence
+from operator import attrgetter
 from typing import Any, Final, TypeVar
 
 import asyncpg
 
-from noetl_stream.adapters.postgres.database import Connection, Database
+from noetl_stream.adapters.postgres.database import Database
 from noetl_stream.adapters.postgres.failures import DRIVER_ERRORS, translated
+from noetl_stream.adapters.postgres.hosts import Connection
 from noetl_stream.adapters.postgres.own_connection import OwnConnection
 from noetl_stream.adapters.postgres.statements import statement
 from noetl_stream.ports.store import LONGEST_LEASE_S, PartitionLease
@@ -46,7 +48,7 @@ class Leases:
             "left": list(left),
         }
         rows = await self._fetch_on(self._ticks, "take_over", values)
-        return sorted(PartitionLease._make(row) for row in rows)
+        return sorted((PartitionLease(*row) for row in rows), key=attrgetter("id"))
 
     async def renew(self, owner: str, epochs: Sequence[tuple[int, int]], lease_s: float) -> set[int]:
         """A tick of the owner holds up only its own partitions, which nobody can take meanwhile."""

@@ -7,7 +7,9 @@ guess: it may be wrong about what is rare. ``benchmarks/listing.py`` measures th
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
+
+import msgspec
 
 from noetl_stream.adapters.postgres.database import Database
 from noetl_stream.adapters.postgres.statements import compiled, query_text
@@ -30,7 +32,7 @@ _HAS_TERM: Final = (
 )
 
 
-class _Range(NamedTuple):
+class _Range(msgspec.Struct, frozen=True, gc=False):
     """The ids from ``lowest`` on and below ``above``."""
 
     above: str
@@ -54,7 +56,7 @@ class Listing:
         )
         values = {**_values(wanted, ids, limit), **others, "term": term}
         rows = await self._database.fetch_statement(compiled(text), values)
-        return [ListedExecution._make(row) for row in rows]
+        return [ListedExecution(*row) for row in rows]
 
     async def _leading_term(self, wanted: ListingFilter, ids: _Range) -> str | None:
         """The term to look up; ``None`` to look up by status and path, or to read all in order."""

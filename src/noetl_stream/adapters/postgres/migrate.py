@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import hashlib
 from functools import cache
+from operator import attrgetter
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
-from noetl_stream.adapters.postgres.database import CLOSE_TIMEOUT_S, Connection, open_connection, shown_address
+import msgspec
+
+from noetl_stream.adapters.postgres.database import CLOSE_TIMEOUT_S, open_connection, shown_address
 from noetl_stream.adapters.postgres.failures import DRIVER_ERRORS, MIGRATE, translated
+from noetl_stream.adapters.postgres.hosts import Connection
 from noetl_stream.adapters.postgres.roles import ROLES, create_roles, give_grants, grants
 from noetl_stream.adapters.postgres.statements import statement
 from noetl_stream.errors import NotReady
@@ -23,7 +27,7 @@ LAST_STOP: Final = 24
 _DROPS: Final = "_drop_"
 
 
-class Migration(NamedTuple):
+class Migration(msgspec.Struct, frozen=True, gc=False):
     """A file of ``migrations/``: ``0001_partition.sql`` is number 1, name ``0001_partition``."""
 
     number: int
@@ -37,7 +41,7 @@ class Migration(NamedTuple):
         return self.number > LAST_STOP and _DROPS not in self.name
 
 
-class AppliedMigration(NamedTuple):
+class AppliedMigration(msgspec.Struct, frozen=True, gc=False):
     """A row of ``noetl.migration``."""
 
     number: int
@@ -55,7 +59,7 @@ def known_migrations() -> tuple[Migration, ...]:
             name = file.name.removesuffix(".sql")
             checksum = hashlib.sha256(text.encode()).hexdigest()
             found.append(Migration(int(name.split("_")[0]), name, text, checksum))
-    return tuple(sorted(found))
+    return tuple(sorted(found, key=attrgetter("number")))
 
 
 def schema_digest() -> str:
@@ -64,12 +68,13 @@ def schema_digest() -> str:
     return hashlib.sha256("\0".join(texts).encode()).hexdigest()
 
 
-async def migrate(dsn: str, *, roles: bool = False) -> list[str]:
+async def migrate(dsn: str, *, roles: bool = False, through: int | None = None) -> list[str]:
     """Brings the schema to this version and returns the names of the migrations it applied. The roles that exist get
     their grants.
 
     Args:
         roles: Whether to create the roles first.
+        through: The last migration to apply; by default all. With it, no grants are given.
 
     Raises:
         Unreachable: no answer, or refused.
@@ -80,7 +85,7 @@ async def migrate(dsn: str, *, roles: bool = False) -> list[str]:
     address = shown_address(dsn)
     connection = await open_connection(dsn, "noetl-stream database migrate")
     try:
-        return await _migrate(connection, address, roles)
+        return await _migrate(connection, address, roles, through)
     except DRIVER_ERRORS as error:
         raise translated(error, address) from error
     finally:
@@ -97,15 +102,15 @@ def pending_migrations(applied: list[AppliedMigration], address: str) -> list[Mi
         NotReady: the schema is newer than this version, or a file was changed after it was applied.
     """
     known = {migration.number: migration for migration in known_migrations()}
-    for number, name, checksum in applied:
-        if number not in known:
+    for one in applied:
+        if one.number not in known:
             raise NotReady(
-                f"the database at {address} has a newer schema than this version knows: {name}",
+                f"the database at {address} has a newer schema than this version knows: {one.name}",
                 hint="use the newer noetl-stream that created it",
             )
-        if known[number].checksum != checksum:
+        if known[one.number].checksum != one.checksum:
             raise NotReady(
-                f"the database at {address} was created by a different {known[number].name}",
+                f"the database at {address} was created by a different {known[one.number].name}",
                 hint="an applied migration must not be changed: use the noetl-stream that created the database",
             )
     done = {migration.number for migration in applied}
@@ -124,14 +129,16 @@ def require_schema(applied: list[AppliedMigration], address: str) -> None:
         raise NotReady(f"the database at {address} has an older schema: {pending[0].name} is missing", hint=MIGRATE)
 
 
-async def _migrate(connection: Connection, address: str, roles: bool) -> list[str]:
+async def _migrate(connection: Connection, address: str, roles: bool, through: int | None) -> list[str]:
     await connection.execute("select pg_advisory_lock($1)", _ADVISORY_LOCK)
     if roles:
         await create_roles(connection)
     if not await connection.fetchval(statement("migration_table_exists").text):
         await connection.execute(statement("create_migration_table").text)
     rows = await connection.fetch(statement("applied_migrations").text)
-    pending = pending_migrations([AppliedMigration._make(row) for row in rows], address)
+    pending = pending_migrations([AppliedMigration(*row) for row in rows], address)
+    if through is not None:
+        pending = [migration for migration in pending if migration.number <= through]
     if rows and not all(migration.expands for migration in pending):
         await _require_no_server(connection, address)
     for migration in pending:
@@ -139,7 +146,8 @@ async def _migrate(connection: Connection, address: str, roles: bool) -> list[st
         unsynced = "" if migration is pending[-1] else "set local synchronous_commit = off;\n"
         # Statements that are sent together are one transaction.
         await connection.execute(f"{unsynced}{migration.text};\n{record_migration(migration)}")
-    await give_grants(connection)
+    if through is None:  # they are for all tables of this version
+        await give_grants(connection)
     return [migration.name for migration in pending]
 
 

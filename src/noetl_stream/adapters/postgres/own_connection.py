@@ -6,8 +6,10 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from noetl_stream.adapters.postgres.database import CLOSE_TIMEOUT_S, Connection, Database
+from noetl_stream.adapters.postgres.database import CLOSE_TIMEOUT_S, Database
 from noetl_stream.adapters.postgres.failures import DRIVER_ERRORS, was_answered
+from noetl_stream.adapters.postgres.hosts import Connection
+from noetl_stream.errors import NotReady
 
 _Answer = TypeVar("_Answer")
 
@@ -38,19 +40,38 @@ class OwnConnection:
         return await self.use(_backend_of) if found is None else found
 
     async def use(self, work: Callable[[Connection], Awaitable[_Answer]]) -> _Answer:
-        """The answer of ``work``. Errors are those of the driver."""
+        """The answer of ``work``. Errors are those of the driver.
+
+        Raises:
+            NotReady: a pooler is between, such as PgBouncer.
+        """
         async with self._alone:
             if self._connection is None or self._connection.is_closed():
-                self._connection = await self._database.connect(self._settings)
+                self._connection = await self._open()
             connection = self._connection
             backend = connection.get_server_pid()
             try:
-                return await work(connection)
+                with self._database.overdue.watching(connection):
+                    return await work(connection)
             except BaseException as error:  # a cancelled call leaves its statement running, too
                 if not was_answered(error):
                     self.discarded.add(backend)
                 connection.terminate()
                 raise
+
+    async def _open(self) -> Connection:
+        connection = await self._database.connect(self._settings)
+        try:
+            if await connection.fetchval("select pg_backend_pid()") == connection.get_server_pid():
+                return connection
+        except BaseException:
+            connection.terminate()
+            raise
+        connection.terminate()
+        raise NotReady(
+            f"a pooler is between this server and Postgres at {self._database.address}",
+            hint="connect servers to Postgres itself: they end transactions by the process ids of Postgres",
+        )
 
     async def close(self) -> None:
         connection, self._connection = self._connection, None

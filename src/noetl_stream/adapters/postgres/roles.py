@@ -14,7 +14,7 @@ from typing import Final
 
 import asyncpg
 
-from noetl_stream.adapters.postgres.database import Connection
+from noetl_stream.adapters.postgres.hosts import Connection
 from noetl_stream.adapters.postgres.statements import statement
 from noetl_stream.errors import NotReady
 

@@ -1,7 +1,7 @@
 """The SQL files of ``queries/``. They name their parameters as psql does; here they are numbered for Postgres.
 
-``:owner`` is one value. A dotted name stands for columns of a row type in :data:`ROW_TYPES`, so that a column is named
-only there:
+``:owner`` is one value. A dotted name stands for columns of a row type, which :data:`SINGLE_ROWS` or
+:func:`sequences` has, so that a column is named only there:
 
 =======================  ===============================================================================
 ``:entries.columns``     ``execution_id, position, …``
@@ -23,9 +23,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache, lru_cache, partial
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, Final, NamedTuple, TypeVar, get_args, get_type_hints
+from typing import Any, Final, TypeVar, get_args, get_type_hints
 
 import asyncpg
+import msgspec
 from msgspec.structs import astuple
 
 from noetl_stream.ports.access import AuditedAnswer, AuditedCall, StoredCode, StoredSession, StoredToken
@@ -33,13 +34,6 @@ from noetl_stream.ports.catalog import CatalogEntry
 from noetl_stream.ports.credentials import NewCredential
 from noetl_stream.ports.rows import Json, Row, column_types, columns
 from noetl_stream.ports.store import InboxItem, ListedExecution, PartitionLease, StoredEntry, Tick
-
-_TICK_ROWS: Final = {name: get_args(hint) for name, hint in get_type_hints(Tick).items()}
-
-SEQUENCES: Final[Mapping[str, type[Any]]] = {
-    name: kinds[0] for name, kinds in _TICK_ROWS.items() if kinds and issubclass(kinds[0], (Row, tuple))
-}
-"""The row types of a tick, by its fields: the source of ``rows``."""
 
 SINGLE_ROWS: Final[Mapping[str, type[Any]]] = {
     "answer": AuditedAnswer,
@@ -55,13 +49,12 @@ SINGLE_ROWS: Final[Mapping[str, type[Any]]] = {
     "token": StoredToken,
 }
 
-ROW_TYPES: Final[Mapping[str, type[Any]]] = {**SEQUENCES, **SINGLE_ROWS}
-
 MAX_COMPILED: Final = 512
 """How many compiled texts are cached; those of execution lists are built from conditions."""
 
 _PART: Final = re.compile(r"^-- part (\w+)(?:: (one|several))?\n", re.MULTILINE)
 _SIZES: Final = {None: None, "one": 1, "several": 2}
+_CHANGES: Final = re.compile(r"\b(?:insert|update|delete)\b|\bnoetl\.\w+\(|\bpg_terminate", re.IGNORECASE)
 _NAME: Final = re.compile(r"(?<![:\w]):([a-z][a-z0-9_]*)(?:\.([a-z_]+))?")
 _SQL_TYPES: Final = {str: "text", int: "bigint", Json: "json", bytes: "bytea"}
 """The types of columns in a sequence. Inserting converts ``bigint`` to the ``integer`` of some columns."""
@@ -70,11 +63,16 @@ _Row = TypeVar("_Row", bound=Row)
 Spread = Callable[[Any], Iterable[Any]]
 
 
-class Statement(NamedTuple):
+class Statement(msgspec.Struct, frozen=True, gc=False):
     """A text for Postgres, with the values its parameters come from."""
 
     text: str
     spreads: tuple[tuple[str, Spread], ...]
+
+    @property
+    def only_reads(self) -> bool:
+        """Whether it surely changes nothing, so that it can be sent again."""
+        return _CHANGES.search(self.text) is None
 
     def arguments(self, values: Mapping[str, Any]) -> list[Any]:
         """The parameters in order; ``values`` may contain others.
@@ -95,6 +93,13 @@ def statement(name: str) -> Statement:
 
 
 @cache
+def sequences() -> Mapping[str, type[Any]]:
+    """The row types of a tick, by its fields: the source of ``rows``."""
+    kinds = {name: get_args(hint) for name, hint in get_type_hints(Tick).items()}
+    return {name: kind[0] for name, kind in kinds.items() if kind and issubclass(kind[0], (Row, tuple))}
+
+
+@cache
 def query_text(name: str) -> str:
     """The text of ``queries/<name>.sql``."""
     return (Path(__file__).with_name("queries") / f"{name}.sql").read_text(encoding="utf-8")
@@ -110,7 +115,7 @@ def compiled(text: str) -> Statement:
     return _Compilation().statement(text)
 
 
-class _Part(NamedTuple):
+class _Part(msgspec.Struct, frozen=True, gc=False):
     """A part of ``commit.sql``: for one row (1) or several (2) of this field of a tick, or for both (``None``)."""
 
     rows: str
@@ -162,7 +167,7 @@ class _Compilation:
         name, part = match.groups()
         if part is None:
             return f"${self._first_number(name, 1, _one)}"
-        row_type = ROW_TYPES.get(name)
+        row_type = SINGLE_ROWS.get(name) or sequences().get(name)
         if row_type is None:
             raise ValueError(f"unknown row type {name}: {match[0]}")
         names = columns(row_type)
@@ -171,9 +176,9 @@ class _Compilation:
         if part == "updates":
             return _updates(names, row_type.written_once)
         parameters = self._parameters(name, row_type)
-        if part == "values" and name not in SEQUENCES:
+        if part == "values" and name in SINGLE_ROWS:
             return ", ".join(parameters)
-        if part == "rows" and name in SEQUENCES:
+        if part == "rows" and name not in SINGLE_ROWS:
             return f"(values ({', '.join(parameters)}))" if name in self._single else f"unnest({', '.join(parameters)})"
         if part not in names:
             raise ValueError(f"{name} has no column {part}: {match[0]}")
@@ -181,7 +186,7 @@ class _Compilation:
 
     def _parameters(self, name: str, row_type: type[Any]) -> list[str]:
         names = columns(row_type)
-        if name in SEQUENCES:
+        if name not in SINGLE_ROWS:
             as_tuple = astuple if issubclass(row_type, Row) else tuple
             is_single = name in self._single
             spread = partial(_only, as_tuple) if is_single else partial(_arrays, len(names), as_tuple)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import starmap
 from typing import Any, Final
+
+from msgspec.structs import replace
 
 from noetl_stream.adapters.postgres.access import (
     PostgresAudit,
@@ -15,6 +18,7 @@ from noetl_stream.adapters.postgres.access import (
 from noetl_stream.adapters.postgres.catalog import PostgresCatalog
 from noetl_stream.adapters.postgres.cursors import PostgresCursors
 from noetl_stream.adapters.postgres.database import Database
+from noetl_stream.adapters.postgres.diagnosis import PostgresDiagnosis
 from noetl_stream.adapters.postgres.leases import Leases
 from noetl_stream.adapters.postgres.listing import Listing
 from noetl_stream.adapters.postgres.migrate import AppliedMigration, require_schema
@@ -24,7 +28,7 @@ from noetl_stream.adapters.postgres.writer import COMMIT_TIMEOUT_S, Writer
 from noetl_stream.errors import Fenced, NotReady
 from noetl_stream.model import codec
 from noetl_stream.model.composite import holding
-from noetl_stream.model.ids import PARTITIONS
+from noetl_stream.model.ids import partition_count
 from noetl_stream.model.search_terms import error_terms, label_terms
 from noetl_stream.model.status import ExecutionStatus
 from noetl_stream.ports.dead_letters import DeadLetter, DeadLetterRow
@@ -71,44 +75,43 @@ class PostgresStore(Listing):
         self.feed = PostgresFeed(database)
         self.cursors = PostgresCursors(database)
         self.retention = PostgresRetention(database)
+        self.diagnosis = PostgresDiagnosis(database)
         self.idempotency = PostgresIdempotency(database)
         self.dead_letters = PostgresDeadLetters(database)
         self._writer = Writer(database, commit_timeout_s=commit_timeout_s)
         self._leases = Leases(database, self._writer.connection)
 
     @classmethod
-    async def open(cls, dsn: str, *, name: str, commit_timeout_s: float = COMMIT_TIMEOUT_S) -> PostgresStore:
+    async def open(
+        cls, dsn: str, *, name: str, commit_timeout_s: float = COMMIT_TIMEOUT_S, patience_s: float = 0.0
+    ) -> PostgresStore:
         """Connects to ``dsn``, a ``postgresql://`` URL. The schema is not checked: call :meth:`verify`.
 
-        ``name`` is shown in ``pg_stat_activity``.
+        ``name`` and ``patience_s`` as of :meth:`~noetl_stream.adapters.postgres.database.Database.open`.
 
         Raises:
             Unreachable: no answer within ten seconds, or refused: wrong password, unknown database.
             NotReady: the server is older than version 14.
             UsageError: ``dsn`` is not a Postgres URL.
         """
-        return cls(await Database.open(dsn, name), commit_timeout_s=commit_timeout_s)
+        return cls(await Database.open(dsn, name, patience_s=patience_s), commit_timeout_s=commit_timeout_s)
 
     async def verify(self) -> None:
         """Raises :class:`~noetl_stream.errors.NotReady` unless schema and number of partitions are this version's."""
         address = self._database.address
         exists = (await self._database.fetch("migration_table_exists"))[0][0]
         rows = await self._database.fetch("applied_migrations") if exists else []
-        require_schema([AppliedMigration._make(row) for row in rows], address)
+        require_schema([AppliedMigration(*row) for row in rows], address)
         partitions = (await self._database.fetch("partition_count"))[0][0]
-        if partitions != PARTITIONS:
+        if partitions != partition_count():
             raise NotReady(
-                f"the database at {address} has {partitions} partitions, this version needs {PARTITIONS}",
-                hint="the number is fixed when a database is created: use the noetl-stream that created it",
+                f"the database at {address} has {partitions} partitions, this process {partition_count()}",
+                hint=f"set NOETL_PARTITIONS={partitions}; `noetl-stream database repartition` changes the stores",
             )
 
     async def durability_warnings(self) -> list[str]:
         rows = await self._database.fetch("unsafe_settings", embedded_cluster=EMBEDDED_CLUSTER)
         return [_durability_warning(name, value) for name, value in rows]
-
-    async def excess_rights(self, role: str) -> list[str]:
-        """What the connected user may do in the schema although members of ``role`` may not; [] if all is well."""
-        return [row[0] for row in await self._database.fetch("excess_rights", role=role)]
 
     async def close(self) -> None:
         await self._leases.close()
@@ -131,7 +134,7 @@ class PostgresStore(Listing):
 
     async def appear(self, name: str, version: str, reads: int, live_s: float) -> list[KnownServer]:
         rows = await self._database.fetch("appear", name=name, version=version, reads=reads, live_s=live_s)
-        return [KnownServer._make(row) for row in rows]
+        return [KnownServer(*row) for row in rows]
 
     async def take_over(
         self, owner: str, lease_s: float, limit: int, alive: Collection[str] = (), left: Collection[int] = ()
@@ -163,7 +166,7 @@ class PostgresStore(Listing):
 
     async def read_partitions(self, ids: Collection[int] | None = None) -> list[PartitionView]:
         rows = await self._database.fetch("read_partitions", ids=None if ids is None else list(ids))
-        return [PartitionView._make(row) for row in rows]
+        return [PartitionView(*row) for row in rows]
 
     async def owner_count(self) -> int:
         return int((await self._database.fetch("owner_count"))[0][0])
@@ -178,7 +181,7 @@ class PostgresStore(Listing):
 
     async def journal(self, execution_id: str, after: int = 0, limit: int | None = None) -> list[StoredEvent]:
         rows = await self._database.fetch("journal", execution_id=execution_id, after=after, limit=_rows_for(limit))
-        return page_of(execution_id, map(StoredEntry._make, rows), after, limit)
+        return page_of(execution_id, starmap(StoredEntry, rows), after, limit)
 
     async def events_named(
         self, execution_id: str, names: Collection[str], after: int = 0, limit: int | None = None
@@ -189,7 +192,7 @@ class PostgresStore(Listing):
             rows = await self._database.fetch(
                 "events_named", execution_id=execution_id, patterns=patterns, after=after, limit=ENTRIES_AT_ONCE
             )
-            entries = [StoredEntry._make(row) for row in rows]
+            entries = [StoredEntry(*row) for row in rows]
             left = None if limit is None else limit - len(found)
             found += page_of(execution_id, entries, after, left, names)
             if len(entries) < ENTRIES_AT_ONCE:
@@ -203,7 +206,7 @@ class PostgresStore(Listing):
             "journals", execution_ids=list(after), positions=list(after.values()), limit=limit
         )
         for execution_id, *entry in rows:
-            journals[execution_id].append(StoredEntry._make(entry))
+            journals[execution_id].append(StoredEntry(*entry))
         return journals
 
     async def grown(self, ticks: Mapping[int, int]) -> dict[str, int]:
@@ -223,11 +226,11 @@ class PostgresStore(Listing):
 
     async def iteration_results(self, execution_id: str, step_run_id: str) -> list[StoredEvent]:
         rows = await self._database.fetch("iteration_results", execution_id=execution_id, step_run_id=step_run_id)
-        return results_of(execution_id, map(StoredEntry._make, rows), step_run_id)
+        return results_of(execution_id, starmap(StoredEntry, rows), step_run_id)
 
     async def inbox(self, partitions: Collection[int], limit: int) -> list[InboxItem]:
         rows = await self._database.fetch("inbox", partition_ids=list(partitions), limit=limit)
-        return [InboxItem._make(row) for row in rows]
+        return [InboxItem(*row) for row in rows]
 
     async def timers(self, execution_id: str) -> list[TimerRow]:
         return [row_of(TimerRow, row) for row in await self._database.fetch("timers", execution_id=execution_id)]
@@ -357,13 +360,13 @@ def _rows_for(limit: int | None) -> int | None:
 
 
 def _fed(row: Any) -> Iterator[FedEvent]:
-    split = len(FedEvent._fields) - 1
-    fed, entry = FedEvent._make((*row[:split], None)), row[split:]
+    split = len(FedEvent.__struct_fields__) - 1
+    fed, entry = FedEvent(*row[:split]), row[split:]
     if entry[0] is None:
         yield fed
         return
-    for number, event in enumerate(events_of(fed.execution_id, (StoredEntry._make(entry),)), fed.number):
-        yield fed._replace(number=number, event=event)
+    for number, event in enumerate(events_of(fed.execution_id, (StoredEntry(*entry),)), fed.number):
+        yield replace(fed, number=number, event=event)
 
 
 def _letter(row: Any) -> DeadLetter:

@@ -9,8 +9,9 @@ from typing import Final
 import asyncpg
 from msgspec.structs import asdict, astuple, replace
 
-from noetl_stream.adapters.postgres.database import Connection, Database
+from noetl_stream.adapters.postgres.database import Database
 from noetl_stream.adapters.postgres.failures import DRIVER_ERRORS, translated, was_answered
+from noetl_stream.adapters.postgres.hosts import Connection
 from noetl_stream.adapters.postgres.own_connection import OwnConnection
 from noetl_stream.adapters.postgres.statements import commit_statement, statement
 from noetl_stream.errors import OutcomeUnknown
@@ -72,7 +73,7 @@ class Writer:
             raise translated(error, self._database.address) from error
         finally:
             connection.terminate()
-        return [PartitionLease._make(row) for row in rows]
+        return [PartitionLease(*row) for row in rows]
 
     async def close(self) -> None:
         await self.connection.close()

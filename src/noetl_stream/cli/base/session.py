@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
+
+import msgspec
+from msgspec.structs import asdict
 
 from noetl_stream.cli.base.process import principal, run_async, settings_for
 from noetl_stream.cli.base.target import GatewayAddress, Target, gateway_of
@@ -22,7 +25,7 @@ Value = TypeVar("Value")
 PAGE: Final = 1000
 
 
-class Session(NamedTuple):
+class Session(msgspec.Struct, frozen=True):
     """Attributes:
     by: Who acts. Empty for a gateway, which knows it by the token.
     ensure_server: Starts a server in the background where none answers; does nothing for a gateway.
@@ -72,7 +75,7 @@ def _directly(
 ) -> Value:
     from noetl_stream.hosting import open_stack, ports_of_command
     from noetl_stream.local.background import Background
-    from noetl_stream.wiring import DirectOperations, make_client
+    from noetl_stream.wiring.operations import DirectOperations, make_client
 
     async def connected_work() -> Value:
         async with ports_of_command(stack, "noetl-cli", publishes=publishes) as ports:
@@ -114,7 +117,7 @@ async def _over_http(gateway: GatewayAddress, place: str, work: Work[Value]) -> 
 
 
 def _option(target: Target) -> str:
-    return "".join(f" --{name} {value}" for name, value in target._asdict().items() if value is not None)
+    return "".join(f" --{name} {value}" for name, value in asdict(target).items() if value is not None)
 
 
 async def collect(

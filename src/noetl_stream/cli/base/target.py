@@ -7,10 +7,12 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 from urllib.parse import urlsplit
 
 import click
+import msgspec
+from msgspec.structs import asdict
 
 from noetl_stream.cli.base.options import bundled, home_option
 from noetl_stream.errors import UsageError
@@ -23,7 +25,7 @@ NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 KEYS: Final = ("url", "token", "token_file", "token_variable")
 
 
-class Target(NamedTuple):
+class Target(msgspec.Struct, frozen=True, gc=False):
     """The options ``--home``, ``--url`` and ``--context``. With a ``url``, ``home`` is where its token is."""
 
     home: Path | None = None
@@ -42,7 +44,7 @@ target_options = bundled(
 )
 
 
-class GatewayAddress(NamedTuple):
+class GatewayAddress(msgspec.Struct, frozen=True, gc=False):
     """A gateway to call. ``name`` is what errors call it."""
 
     url: str
@@ -93,7 +95,7 @@ def _with_token(url: str, token: str | None, settings: Settings, name: str) -> G
     return GatewayAddress(url, token, name)
 
 
-class Context(NamedTuple):
+class Context(msgspec.Struct, frozen=True, gc=False):
     """A gateway. Its token is stored here, in a file or in an environment variable."""
 
     url: str
@@ -127,7 +129,7 @@ class Context(NamedTuple):
         return self.token_file or (f"${self.token_variable}" if self.token_variable else "none")
 
 
-class Contexts(NamedTuple):
+class Contexts(msgspec.Struct, frozen=True, gc=False):
     """The content of ``contexts.yaml``. ``current`` is used when neither options nor environment select one."""
 
     current: str | None
@@ -186,7 +188,7 @@ def write_contexts(file: Path | None, contexts: Contexts) -> None:
     yaml = YAML(typ="safe", pure=True)
     yaml.default_flow_style = False
     named = {
-        name: {key: value for key, value in context._asdict().items() if value is not None}
+        name: {key: value for key, value in asdict(context).items() if value is not None}
         for name, context in contexts.named.items()
     }
     try:

@@ -6,9 +6,10 @@ import asyncio
 import contextlib
 import sys
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import click
+import msgspec
 
 from noetl_stream.cli.base.exit_codes import ExitCode
 from noetl_stream.cli.base.output import DOCUMENTS, print_document, print_documents, say
@@ -41,7 +42,7 @@ class NotDone(Document, frozen=True):
     hint: str | None
 
 
-class Verb(NamedTuple):
+class Verb(msgspec.Struct, frozen=True, gc=False):
     """Attributes:
     name: As in "cancel 3 executions?".
     statuses: Of the executions that it applies to, if the filter has none.

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
-from typing import Final, NamedTuple, NoReturn
+from typing import Final, NoReturn
 
 import click
+import msgspec
 
 from noetl_stream.cli.base.exit_codes import ExitCode
 from noetl_stream.cli.base.options import bundled, form_option
@@ -35,7 +36,7 @@ PATIENCE_S: Final = 60.0
 RETRY_S: Final = 0.2
 
 
-class Following(NamedTuple):
+class Following(msgspec.Struct, frozen=True, gc=False):
     """Whether, and how, to follow an execution."""
 
     wait: bool

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Final
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -12,9 +13,11 @@ from noetl_stream.cli.base.output import columns_of, print_document, print_docum
 from noetl_stream.cli.base.session import PAGE, Session, collect, with_session
 from noetl_stream.cli.base.target import Target, target_options
 from noetl_stream.cli.execution.selection import Filter, filter_options
-from noetl_stream.cli.execution.tables import print_execution, print_executions, print_why
+from noetl_stream.cli.execution.tables import print_execution, print_executions, print_state, print_why
 from noetl_stream.client.paging import cursor_of
-from noetl_stream.model.envelope import EventDocument
+from noetl_stream.errors import UsageError
+from noetl_stream.ports.operations.changes import KeyChangeDocument
+from noetl_stream.ports.operations.events import EventFilter, ListedEventDocument
 from noetl_stream.ports.operations.executions import (
     CtxChangeDocument,
     CtxDocument,
@@ -22,6 +25,9 @@ from noetl_stream.ports.operations.executions import (
     ResultDocument,
     StepRunDocument,
 )
+
+if TYPE_CHECKING:
+    from noetl_stream.adapters.archive import ParquetArchive
 
 MODULES: Final = {
     "start": "execution.start",
@@ -33,6 +39,14 @@ MODULES: Final = {
 """Of the verbs that do more than read."""
 
 execution_id = click.argument("execution_id", metavar="ID")
+
+archive_option = click.option(
+    "--archive",
+    type=click.Path(path_type=Path),
+    default=None,
+    metavar="FOLDER",
+    help="Read it from this archive, which needs no servers.",
+)
 
 
 @click.group(cls=LazyGroup, modules=MODULES)
@@ -50,13 +64,19 @@ def execution() -> None:
 @filter_options
 @limit_option("executions", 20, 1000)
 @click.option("--before", default=None, metavar="ID", help="Show the page after this execution.")
+@archive_option
 @form_option()
 @target_options
-def list_executions(filter: Filter | None, limit: int, before: str | None, output: str, target: Target) -> None:
+def list_executions(
+    filter: Filter | None, limit: int, before: str | None, archive: Path | None, output: str, target: Target
+) -> None:
     """List executions, newest first."""
     chosen = (filter or Filter((), None, (), None, None)).chosen()
-    cursor = None if before is None else cursor_of(before)
-    page = with_session(target, lambda session: session.operations.executions.page(chosen, limit, cursor))
+    if archive is not None:
+        page = _opened(archive).page(chosen, limit, before)
+    else:
+        cursor = None if before is None else cursor_of(before)
+        page = with_session(target, lambda session: session.operations.executions.page(chosen, limit, cursor))
     print_executions(page.items, output)
     if page.next is not None:
         say(f"next page: --before {page.items[-1].execution_id}", err=True)
@@ -64,21 +84,40 @@ def list_executions(filter: Filter | None, limit: int, before: str | None, outpu
 
 @execution.command()
 @execution_id
+@click.option(
+    "--at", type=click.IntRange(1), default=None, metavar="POSITION", help="As it was after the event at this position."
+)
+@archive_option
 @form_option()
 @target_options
-def get(execution_id: str, output: str, target: Target) -> None:
-    """Show an execution: status, steps, waits, ctx, result."""
-    found = with_session(target, lambda session: session.operations.executions.get(execution_id))
+def get(execution_id: str, at: int | None, archive: Path | None, output: str, target: Target) -> None:
+    """Show an execution: status, steps, waits, ctx, result.
+
+    With `--at` where its tokens were, ctx and results then. `execution events` shows positions.
+    """
+    if at is not None:
+        _refuse_archive(archive, "--at")
+        state = with_session(target, lambda session: session.operations.views.state(execution_id, at))
+        print_document(state, output, "execution_id", print_state)
+        return
+    if archive is not None:
+        found = _opened(archive).get(execution_id)
+    else:
+        found = with_session(target, lambda session: session.operations.executions.get(execution_id))
     print_document(found, output, "execution_id", print_execution)
 
 
 @execution.command()
 @execution_id
+@archive_option
 @form_option("text")
 @target_options
-def result(execution_id: str, output: str, target: Target) -> None:
+def result(execution_id: str, archive: Path | None, output: str, target: Target) -> None:
     """Show the whole result, or the error, of an ended execution."""
-    found = with_session(target, lambda session: session.operations.executions.result(execution_id))
+    if archive is not None:
+        found = _opened(archive).result(execution_id)
+    else:
+        found = with_session(target, lambda session: session.operations.executions.result(execution_id))
 
     def show(found: ResultDocument) -> None:
         print_result(found.result)
@@ -119,33 +158,59 @@ def iterations(execution_id: str, step_run_id: str, limit: int | None, output: s
 @execution.command()
 @execution_id
 @click.option("--after", type=click.IntRange(0), default=0, help="Show only events after this position.")
+@click.option("--name", "names", multiple=True, metavar="EVENT", help="Show only events of this name; repeatable.")
+@click.option("--step", default=None, help="Show only events of this step.")
+@click.option("--task", default=None, help="Show only events of this task.")
+@click.option("--text", default=None, help="Show only events whose data contains this text.")
 @limit_option("events")
+@archive_option
 @form_option()
 @target_options
-def events(execution_id: str, after: int, limit: int | None, output: str, target: Target) -> None:
+def events(
+    execution_id: str,
+    after: int,
+    limit: int | None,
+    archive: Path | None,
+    output: str,
+    target: Target,
+    **chosen: Any,
+) -> None:
     """List the events of an execution, oldest first."""
 
-    async def read(session: Session) -> list[EventDocument]:
-        found: list[EventDocument] = []
-        while limit is None or len(found) < limit:
+    async def read(session: Session) -> list[ListedEventDocument]:
+        found: list[ListedEventDocument] = []
+        last: int | None = after
+        while last is not None and (limit is None or len(found) < limit):
             size = min(PAGE, limit - len(found)) if limit is not None else PAGE
-            last = found[-1].position if found else after
-            page = await session.operations.executions.events(execution_id, last, size)
-            found += page
-            if len(page) < size:
-                break
+            page = await session.operations.views.events(execution_id, EventFilter(last, **chosen), size)
+            found += page.items
+            last = page.next
         return found
 
     columns = columns_of("position", "ts", "source", "name", "status", "entity_id")
-    print_documents(with_session(target, read), output, columns, "event_id")
+    if any(chosen.values()):
+        _refuse_archive(archive, "--name, --step, --task and --text")
+    archived = None if archive is None else _opened(archive)
+    found = with_session(target, read) if archived is None else archived.events(execution_id, after, limit)
+    print_documents(found, output, columns, "event_id")
 
 
 @execution.command()
 @execution_id
+@click.option("--key", default=None, help="Show the changes of this key: who, when, from what to what.")
 @form_option()
 @target_options
-def ctx(execution_id: str, output: str, target: Target) -> None:
+def ctx(execution_id: str, key: str | None, output: str, target: Target) -> None:
     """Show ctx and the history of its changes."""
+    if key is not None:
+
+        async def read(session: Session) -> list[KeyChangeDocument]:
+            one_page = session.operations.views.changes
+            return await collect(lambda size, cursor: one_page(execution_id, key, size, cursor))
+
+        columns = columns_of("position", "at", "before", "after", by=_by, reason="reason")
+        print_documents(with_session(target, read), output, columns, "position")
+        return
     found = with_session(target, lambda session: session.operations.executions.ctx(execution_id))
 
     def show(found: CtxDocument) -> None:
@@ -166,6 +231,17 @@ def why(execution_id: str, output: str, target: Target) -> None:
     print_document(found, output, "execution_id", print_why)
 
 
+def _opened(archive: Path) -> ParquetArchive:
+    from noetl_stream.adapters.archive import ParquetArchive  # other commands need no DuckDB
+
+    return ParquetArchive(archive)
+
+
+def _refuse_archive(archive: Path | None, options: str) -> None:
+    if archive is not None:
+        raise UsageError(f"{options} cannot be used with --archive", hint="an archive has whole executions")
+
+
 def _error(found: StepRunDocument | IterationDocument) -> str | None:
     error = found.error
     return None if error is None else f"{error.kind}: {error.message}"
@@ -179,5 +255,5 @@ def _keys(change: CtxChangeDocument) -> str:
     return ", ".join(change.keys)
 
 
-def _by(change: CtxChangeDocument) -> str:
+def _by(change: CtxChangeDocument | KeyChangeDocument) -> str:
     return change.principal or ".".join(filter(None, (change.step, change.task)))

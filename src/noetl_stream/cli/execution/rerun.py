@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import click
+from msgspec.structs import replace
 
 from noetl_stream.cli.base.options import bundled, form_option
 from noetl_stream.cli.base.output import print_document, say
@@ -73,7 +74,7 @@ def rerun(
     step had.
     """
     check_id(execution_id)
-    _run_again(execution_id, changes._replace(step=step, step_run_id=step_run_id), following, output, target)
+    _run_again(execution_id, replace(changes, step=step, step_run_id=step_run_id), following, output, target)
 
 
 @click.command()

@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
-from typing import NamedTuple
 
 import click
+import msgspec
 
 from noetl_stream.cli.base.options import Command, bundled, seconds
 from noetl_stream.cli.base.session import Session, collect
@@ -18,7 +18,7 @@ from noetl_stream.model.status import STATUSES
 from noetl_stream.ports.operations.executions import ExecutionFilter, ListedExecutionDocument
 
 
-class Filter(NamedTuple):
+class Filter(msgspec.Struct, frozen=True, gc=False):
     """The options of a filter."""
 
     status: tuple[str, ...]
@@ -44,7 +44,7 @@ class Filter(NamedTuple):
         return None if self.older_than_s is None else int((time.time() - self.older_than_s) * 1000)
 
 
-class Selection(NamedTuple):
+class Selection(msgspec.Struct, frozen=True, gc=False):
     """Ids, or a filter. ``dry_run``: only show them. ``yes``: do not ask for confirmation."""
 
     ids: tuple[str, ...]
@@ -73,7 +73,7 @@ def _filter(
     status: tuple[str, ...], path: str | None, labels: tuple[str, ...], error: str | None, older_than_s: float | None
 ) -> Filter | None:
     given = Filter(status, path, labels, error, older_than_s)
-    return given if any(one not in (None, ()) for one in given) else None
+    return given if given != Filter((), None, (), None, None) else None
 
 
 filter_options = bundled(

@@ -40,9 +40,11 @@ from noetl_stream.cli.playbook.source import (
 )
 from noetl_stream.errors import NoetlError, NotFound, PlaybookRefused, UsageError
 from noetl_stream.local.background import Background
+from noetl_stream.model.traces import read_traceparent
 from noetl_stream.playbook.diagnostics import Diagnostic
 from noetl_stream.ports.operations.documents import plain
 from noetl_stream.ports.operations.executions import ExecutionDocument, RequestIds, Start
+from noetl_stream.settings.environment import callers_traceparent
 
 KEYS: Final = (
     *("execution_id", "path", "status", "result", "ctx", "duration_s"),
@@ -55,9 +57,28 @@ LOOKUP_S: Final = 0.5
 """How long an interrupted run looks for the execution that it may have started."""
 
 
+def _checked_traceparent(_ctx: click.Context, _parameter: click.Parameter, given: str | None) -> str:
+    """The option, else the variable, which counts only if it is one: nobody gave it for this command."""
+    if given is None:
+        return callers_traceparent()
+    if read_traceparent(given) is None:
+        hint = "it looks like 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+        raise UsageError(f"--traceparent {given!r} is not a W3C traceparent", hint=hint)
+    return given
+
+
+traceparent_option = click.option(
+    "--traceparent",
+    metavar="TEXT",
+    callback=_checked_traceparent,
+    help="Join this trace (W3C). Default: the TRACEPARENT of the environment.",
+)
+
+
 @click.command()
 @click.argument("playbook", metavar="FILE|PATH[@VERSION]")
 @workload_options
+@traceparent_option
 @timeout_option
 @output_option("text", "json")
 @target_options
@@ -68,6 +89,7 @@ def run(
     sets: tuple[str, ...],
     strings: tuple[str, ...],
     workload_file: Path | None,
+    traceparent: str,
     timeout_s: float | None,
     output: str,
     target: Target,
@@ -98,7 +120,7 @@ def run(
     if gateway_of(target, settings) is None:
         background.load()
         check = check_file(given, settings) if isinstance(given, Path) else None  # before anything is changed for it
-    wanted = wanted_of(playbook)._replace(workload=workload_of(workload_file, sets, strings))
+    wanted = replace(wanted_of(playbook), workload=workload_of(workload_file, sets, strings), traceparent=traceparent)
 
     async def work(session: Session) -> ExecutionDocument | ExitCode:
         return await run_in(session, wanted, playbook, timeout_s=timeout_s, output=output)
@@ -124,6 +146,7 @@ def run(
 @workload_options
 @click.option("--ctx", "ctx_sets", multiple=True, metavar="KEY=VALUE", help="Set a key of ctx before the first step.")
 @explained
+@traceparent_option
 @following_options
 @form_option("text")
 @target_options
@@ -136,6 +159,7 @@ def start(
     ctx_sets: tuple[str, ...],
     reason: str,
     correlation_id: str,
+    traceparent: str,
     following: Following,
     output: str,
     target: Target,
@@ -148,11 +172,13 @@ def start(
     \b
     Exit code with --wait or --watch: 0 completed    1 failed or cancelled    124 timeout
     """
-    wanted = wanted_of(playbook, digest)._replace(
+    wanted = replace(
+        wanted_of(playbook, digest),
         workload=workload_of(workload_file, sets, strings),
         ctx=workload_of(None, ctx_sets, (), set_option="--ctx"),
         reason=reason,
         correlation_id=correlation_id,
+        traceparent=traceparent,
     )
 
     async def begin(session: Session) -> ExecutionDocument:

@@ -17,6 +17,7 @@ from noetl_stream.ports.operations.executions import (
     WaitDocument,
     WhyDocument,
 )
+from noetl_stream.ports.operations.views import ExecutionStateDocument
 
 COLUMNS: Final[Columns] = {
     "execution": "execution_id",
@@ -65,6 +66,25 @@ def print_execution(found: ExecutionDocument) -> None:
     if found.result is not None:
         say("result:")
         print_result(found.result)
+
+
+def print_state(found: ExecutionStateDocument) -> None:
+    """Prints a state: its tokens by step and place, then what templates read."""
+    say(f"status: {found.status}, after event {found.position} of {found.last}, {found.at}")
+    if found.error is not None:
+        say(f"error: {_words(found.error)}")
+    print_table(
+        ("step", "place", "count"), [(one.step, *place) for one in found.places for place in one.places.items()]
+    )
+    if found.steps:
+        columns = ("step", "waiting", "running", "done", "failed", "cancelled", "reused")
+        print_table(columns, [astuple(step) for step in found.steps])
+    if found.ctx:
+        say(f"ctx, version {found.ctx_version}:")
+        print_result(found.ctx)
+    if found.results:
+        say("results:")
+        print_result({one.step: one.result if one.error is None else _words(one.error) for one in found.results})
 
 
 def print_warnings(found: ExecutionDocument, *, err: bool) -> None:

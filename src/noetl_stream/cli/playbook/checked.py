@@ -12,7 +12,7 @@ from contextlib import suppress
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 
@@ -32,7 +32,7 @@ CHECKING: Final = ("playbook", "template", "tools")
 """The packages that decide what a check says."""
 
 
-class FileCheck(NamedTuple):
+class FileCheck(msgspec.Struct, frozen=True):
     """A checked file. ``remember`` lets the next `run` skip its check, once the home exists."""
 
     playbook: CheckedText

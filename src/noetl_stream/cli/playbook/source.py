@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 import click
+import msgspec
 from msgspec.structs import replace
 
 from noetl_stream.cli.base.exit_codes import ExitCode
@@ -28,7 +29,7 @@ _FILE_BEGINNINGS: Final = ("/", "./", "../", "~")
 _FILE_ENDINGS: Final = (".yaml", ".yml")
 
 
-class PlaybookText(NamedTuple):
+class PlaybookText(msgspec.Struct, frozen=True, gc=False):
     """The text of a playbook. ``name`` is the file or ``path@version``; ``entry`` is that of the catalog, if any."""
 
     name: str

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
 
 from noetl_stream.client.access import Recorded, unrecorded
 from noetl_stream.client.executions.documents import (
@@ -17,6 +18,7 @@ from noetl_stream.client.executions.documents import (
     loaded_result,
 )
 from noetl_stream.client.executions.follow import until_begun, until_ended
+from noetl_stream.client.executions.known import known_plan, known_row
 from noetl_stream.client.executions.logs import ExecutionLogs
 from noetl_stream.client.executions.notices import Notices, notices_of, read_notices, undeclared_workload
 from noetl_stream.client.executions.objects import delete_by_server
@@ -38,10 +40,11 @@ from noetl_stream.model import codec
 from noetl_stream.model.envelope import EventDocument
 from noetl_stream.model.events import ExecutionRequested, Fact, InterventionFact, RerunRefused
 from noetl_stream.model.events import client as client_events
-from noetl_stream.model.ids import digest_of, is_valid_id, uuid7
+from noetl_stream.model.ids import digest_of, uuid7
 from noetl_stream.model.messages import FORMAT, Request
 from noetl_stream.model.search_terms import label_terms, word_terms
 from noetl_stream.model.status import STATUSES
+from noetl_stream.model.traces import read_traceparent
 from noetl_stream.ports.blobs import Blobs
 from noetl_stream.ports.bus import Bus
 from noetl_stream.ports.catalog import Catalog
@@ -96,7 +99,7 @@ _ERRORS: Final[Mapping[str, type[NoetlError]]] = {
 """By :data:`~noetl_stream.model.status.RejectionCode`; any other code is a UsageError."""
 
 
-class ExecutionPorts(NamedTuple):
+class ExecutionPorts(msgspec.Struct, frozen=True):
     requests: Requests
     bus: Bus
     blobs: Blobs
@@ -145,7 +148,10 @@ class DirectExecutions:
             stored = stored or await self._store.playbook(digest) is not None
         else:
             checked = await self._checking.plan(found.source, found.name)
-        request = self._request(ids, checked, wanted, by, workload=dict(wanted.workload))
+        more: dict[str, Any] = {"workload": dict(wanted.workload)}
+        if (caller := read_traceparent(wanted.traceparent)) is not None:
+            more |= msgspec.structs.asdict(caller)
+        request = self._request(ids, checked, wanted, by, **more)
         await self._submit(request, source=None if stored else found.source)
         return await self._document(request.execution_id, with_waits=not isinstance(checked, CheckedText))
 
@@ -320,19 +326,21 @@ class DirectExecutions:
         **more: Any,
     ) -> Request:
         clock = self._ports.clock
-        execution_id, request_id = ids[:2] if ids else (uuid7(clock.now_ms(), clock.random_bytes(10)) for _ in range(2))
+        ids = ids or RequestIds(self._new_id(), self._new_id())
         fact = ExecutionRequested(
-            request_id,
+            ids.request_id,
             playbook.digest,
             playbook.path,
             ctx=dict(wanted.ctx),
             principal=by,
-            trace_id=clock.random_bytes(16).hex(),
             reason=wanted.reason,
             correlation_id=wanted.correlation_id,
-            **more,
+            **{"trace_id": clock.random_bytes(16).hex(), **more},
         )
-        return Request(execution_id, request_id, fact, format=FORMAT)
+        return Request(ids.execution_id, ids.request_id, fact, format=FORMAT)
+
+    def _new_id(self) -> str:
+        return uuid7(self._ports.clock.now_ms(), self._ports.clock.random_bytes(10))
 
     async def _submit(self, request: Request, source: str | None) -> None:
         """Publishes a request until it is answered; an answered one is not published again."""
@@ -351,10 +359,7 @@ class DirectExecutions:
             await follower.close()
 
     async def _row(self, execution_id: str) -> ExecutionRow:
-        row = await self._store.execution(execution_id) if is_valid_id(execution_id) else None
-        if row is None:
-            raise NotFound(f"execution {execution_id} not found")
-        return row
+        return await known_row(self._store, execution_id)
 
     async def _ended(self, execution_id: str) -> ExecutionRow:
         row = await self._row(execution_id)
@@ -364,14 +369,7 @@ class DirectExecutions:
 
     async def _plan(self, row: ExecutionRow) -> Plan | None:
         """The plan of its playbook; ``None`` if that does not compile here."""
-        known = self._checking.known(row.digest)
-        if known is not None:
-            return known
-        playbook = await self._store.playbook(row.digest)
-        if playbook is not None:
-            with contextlib.suppress(PlaybookRefused):
-                return await self._checking.plan(playbook.source, row.path)
-        return None
+        return await known_plan(self._store, self._checking, row)
 
     async def _notices(self, row: ExecutionRow, journal: Sequence[StoredEvent], *, is_whole: bool) -> Notices | None:
         """Its notices; ``None`` for one with a long journal that has not ended, which callers poll."""

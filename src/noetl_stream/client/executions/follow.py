@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Collection
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
+
+import msgspec
 
 from noetl_stream.concurrency import set_within
 from noetl_stream.model import codec
@@ -27,7 +29,7 @@ _ENDS: Final = (b'"execution.finished"',)
 _BEGINS: Final = (b'"execution.started"', *_ENDS)
 
 
-class ProgressUpdate(NamedTuple):
+class ProgressUpdate(msgspec.Struct, frozen=True, gc=False):
     """A fact, and the step run whose report it came with (``None`` for the server's own facts)."""
 
     fact: Fact

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 from noetl_stream.client.executions.redacted import UsedSecrets, hidden
 from noetl_stream.errors import PayloadRefused
@@ -28,7 +30,7 @@ LINGER_MS: Final = 1_000
 """How long after the end of an execution lines of it may still be on their way."""
 
 
-class LogPlace(NamedTuple):
+class LogPlace(msgspec.Struct, frozen=True, gc=False):
     """After the line ``number`` of the batch ``sequence``; after all of it without a number."""
 
     sequence: int

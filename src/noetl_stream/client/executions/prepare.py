@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
 
 from noetl_stream.errors import NotFound, PlaybookRefused, UsageError
 from noetl_stream.lru import LruCache
@@ -22,7 +24,7 @@ if TYPE_CHECKING:  # who starts what is in the catalog does not wait for the com
 PLANS_KEPT: Final = 256
 
 
-class SubmittedText(NamedTuple):
+class SubmittedText(msgspec.Struct, frozen=True, gc=False):
     """The text of a playbook. ``name`` appears in diagnostics. ``stored``: whether the store has it already."""
 
     name: str
@@ -30,7 +32,7 @@ class SubmittedText(NamedTuple):
     stored: bool
 
 
-class CheckedText(NamedTuple):
+class CheckedText(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """What a request needs of a playbook that was checked before, as it stands in its plan."""
 
     digest: str

@@ -58,7 +58,19 @@ bounds what one worker can make a gateway compute.
 """
 
 ENGINE_FIELDS: Final = frozenset(
-    {"id", "execution_id", "step_run_id", "event_id", "entity_id", "source", "entity", "name", "status", "state"}
+    {
+        "id",
+        "execution_id",
+        "step_run_id",
+        "event_id",
+        "entity_id",
+        "source",
+        "entity",
+        "name",
+        "status",
+        "state",
+        "place",
+    }
 )
 """What the engine has written in them is never hidden: else a secret like ``completed`` would hide the end."""
 

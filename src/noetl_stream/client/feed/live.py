@@ -103,12 +103,13 @@ class LiveFeed:
                     yield [event for _, event in fresh]
                 keeps_up = False
                 continue  # it was overtaken: it reads for itself what it lacks
-            found, after = await source.read(seen)
+            page = await source.read(seen)
+            after = page.seen
             at_end = after == seen
-            some = at_once(found)
-            if len(some) < len(found):  # the rest is read again: many slow readers would hold too much
+            some = at_once(page.found)
+            if len(some) < len(page.found):  # the rest is read again: many slow readers would hold too much
                 after = seen | {place[0]: place[1:] for place, _ in some}
-            del found
+            del page
             seen = after
             if some:
                 yield [event for _, event in some]

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import zip_longest
-from typing import Final, NamedTuple, Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias
+
+import msgspec
 
 from noetl_stream.client.executions.documents import event_document
 from noetl_stream.client.executions.redacted import UsedSecrets, hidden
@@ -25,7 +27,7 @@ Places: TypeAlias = Mapping[int, tuple[int, int]]
 """The place of the last event seen, in each order."""
 
 
-class FeedPage(NamedTuple):
+class FeedPage(msgspec.Struct, frozen=True, gc=False):
     """Some events, and the places after them: unchanged at the end of the feed."""
 
     found: list[tuple[Place, FeedEvent]]
@@ -94,7 +96,7 @@ class EverythingSource:
         found = []
         for fed, following in zip_longest(rows, rows[1:]):
             is_known = (fed.tick, fed.number) <= places[fed.partition]
-            is_last = following is None or following[:2] != fed[:2]
+            is_last = following is None or (following.partition, following.tick) != (fed.partition, fed.tick)
             if is_last or not is_known:
                 places[fed.partition] = (fed.tick, WHOLE_TICK if is_last else fed.number)
             if not is_known and fed.event is not None:

@@ -198,8 +198,8 @@ def _problem_of(plan: Plan, fact: events.ExecutionRequested, workload: Any) -> R
         text = f"the call depth is {parent.depth}; limits.max_call_depth is {limits.max_call_depth}"
         return Rejection("too_large", text)
     if parent.return_step is not None and parent.return_step not in plan.steps:
-        code, text = no_step(plan, parent.return_step)
-        return Rejection(code, f"return_step: {text}")
+        missing = no_step(plan, parent.return_step)
+        return Rejection(missing.code, f"return_step: {missing.text}")
     return None
 
 

@@ -82,6 +82,7 @@ def _begin(recorded: RecordedFact, execution_id: str) -> Execution | None:
         at_ms=recorded.at_ms,
         parent=fact.parent,
         request=fact,
+        caller_span=fact.caller_span,
     )
     if fact.rerun is None:
         return state

@@ -6,6 +6,8 @@ import logging
 from hmac import compare_digest
 from typing import Final, NamedTuple
 
+from msgspec.structs import replace
+
 from noetl_stream.errors import Forbidden, Unauthenticated, Unreachable
 from noetl_stream.lru import LruCache
 from noetl_stream.ports.access import (
@@ -93,7 +95,7 @@ class Authentication:
         token = await self._lookup(session.token_id)
         if token is None:
             raise Unauthenticated("the token of the browser session is gone")
-        return (await self._caller(token))._replace(session=session.session_hash)
+        return replace(await self._caller(token), session=session.session_hash)
 
     async def _caller(self, token: StoredToken) -> Caller:
         now_ms = self._clock.now_ms()
@@ -119,7 +121,7 @@ class Authentication:
             return
         known = self._cached.get(token.id)
         if known is not None:  # set first, so that concurrent calls note it once
-            self._cached.put(token.id, known._replace(token=token._replace(last_used_ms=now_ms)))
+            self._cached.put(token.id, known._replace(token=replace(token, last_used_ms=now_ms)))
         try:
             await self._tokens.use(token.id, now_ms, before_ms)
         except Unreachable as error:

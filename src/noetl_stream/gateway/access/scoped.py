@@ -27,15 +27,16 @@ from noetl_stream.ports.operations.executions import (
     Start,
 )
 from noetl_stream.ports.operations.feed import Feed, FeedEvent, only
+from noetl_stream.ports.operations.graphs import GraphDocument
 from noetl_stream.ports.operations.playbooks import (
     CheckedDocument,
-    GraphDocument,
     PlaybookDocument,
     PlaybookPage,
     Playbooks,
     PlaybookWithSourceDocument,
     RegisteredDocument,
 )
+from noetl_stream.ports.operations.views import Views
 from noetl_stream.sealing.cursors import CursorSealer
 from noetl_stream.sealing.keys import KeyRing, new_key, read_key
 
@@ -83,6 +84,8 @@ class Scopes:
             credentials=operations.credentials,
             cluster=operations.cluster,
             access=operations.access,
+            diagnosis=operations.diagnosis,
+            views=cast(Views, ScopedViews(operations.views, scope)),
         )
 
 
@@ -171,13 +174,30 @@ class ScopedPlaybooks:
         self._scope.require(path)
         return await self._scope.unhinted(self._playbooks.plan(path, version))
 
-    async def graph(self, path: str, version: str | None) -> GraphDocument:
+    async def graph(self, path: str, version: str | None, digest: str | None = None) -> GraphDocument:
         self._scope.require(path)
-        return await self._scope.unhinted(self._playbooks.graph(path, version))
+        return await self._scope.unhinted(self._playbooks.graph(path, version, digest))
 
     async def delete(self, path: str, version: str | None, by: str) -> None:
         self._scope.require(path)
         await self._scope.unhinted(self._playbooks.delete(path, version, by))
+
+
+class ScopedViews:
+    """:class:`~noetl_stream.ports.operations.views.Views`: each verb concerns one execution, its first argument."""
+
+    def __init__(self, views: Views | Executions, scope: _Scope) -> None:
+        self._views = views
+        self._scope = scope
+
+    def __getattr__(self, verb: str) -> Callable[..., Awaitable[Any]]:
+        act = getattr(self._views, verb)
+
+        async def scoped(execution_id: str, *args: Any, **options: Any) -> Any:
+            await self._scope.require_execution(execution_id)
+            return await act(execution_id, *args, **options)
+
+        return scoped
 
 
 class ScopedExecutions:
@@ -207,13 +227,7 @@ class ScopedExecutions:
 
     def __getattr__(self, verb: str) -> Callable[..., Awaitable[Any]]:
         """Any other verb concerns one execution, its first argument: that is checked, whatever the verb."""
-        act = getattr(self._executions, verb)
-
-        async def scoped(execution_id: str, *args: Any, **options: Any) -> Any:
-            await self._scope.require_execution(execution_id)
-            return await act(execution_id, *args, **options)
-
-        return scoped
+        return cast("Callable[..., Awaitable[Any]]", getattr(ScopedViews(self._executions, self._scope), verb))
 
 
 class ScopedFeed:

@@ -14,6 +14,8 @@ from hashlib import sha256
 from typing import Final
 from weakref import WeakValueDictionary
 
+from msgspec.structs import replace
+
 from noetl_stream.errors import NoetlError
 from noetl_stream.gateway.http.problems import HttpProblem
 from noetl_stream.model.ids import uuid7
@@ -80,7 +82,7 @@ class IdempotentCalls:
         if claimed.answer is not None:
             return _replayed(claimed.answer)
         answer = await perform(claimed.ids)
-        kept = answer._replace(body=keep(answer.body))
+        kept = replace(answer, body=keep(answer.body))
         try:
             first = await self._idempotency.finish(key, caller, kept)
         except NoetlError:
@@ -98,4 +100,4 @@ class IdempotentCalls:
 
 
 def _replayed(answer: KeptAnswer) -> KeptAnswer:
-    return answer._replace(headers={**answer.headers, REPLAYED: "true"})
+    return replace(answer, headers={**answer.headers, REPLAYED: "true"})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from datetime import datetime
 from typing import Annotated, Any, ClassVar, Final, Literal, NamedTuple, TypeVar
 from urllib.parse import unquote
 
@@ -106,6 +107,11 @@ def _seconds(text: object) -> object:
     if found is None:
         raise ValueError("must be a duration such as 30s, 500ms or 2m")
     return float(found[1]) * _SECONDS[found[2]]
+
+
+def ms_of(moment: datetime | None) -> int | None:
+    """A time in ms since the epoch."""
+    return None if moment is None else int(moment.timestamp() * 1000)
 
 
 def _unquoted(text: object) -> object:

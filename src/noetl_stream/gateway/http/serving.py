@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from aiohttp import web
 from aiohttp.typedefs import Handler
+from msgspec.structs import replace
 
 from noetl_stream.errors import NoetlError
 from noetl_stream.gateway.access.guard import ADMISSION, CALLER, AccessGuard
@@ -38,6 +39,9 @@ log = logging.getLogger(__name__)
 
 OPERATION: Final = web.RequestKey("operation", str)
 CONTENT_TYPE: Final = "Content-Type"
+PAGE: Final = "page"
+"""What metrics and the audit call a file of the page, which is no operation of the API."""
+
 NOBODY: Final = Caller("", "viewer")
 """The caller of a public route."""
 
@@ -90,6 +94,20 @@ class Serving:
 
         return handle
 
+    def page_handler(self, answer: Handler) -> Handler:
+        """The aiohttp handler of a file of the page: for anybody, counted as a request of the address."""
+
+        async def admitted(request: web.Request) -> web.StreamResponse:
+            address = address_group(client_of(request))
+            with self.pressure.requests.entered(replace(NOBODY, principal=address), address):
+                return await answer(request)
+
+        async def handle(request: web.Request) -> web.StreamResponse:
+            request[OPERATION] = PAGE
+            return await self.guard.handle_public(request, admitted, operation=PAGE, changes=False)
+
+        return handle
+
     @web.middleware
     async def problems(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Turns errors into problems, and counts every answer."""
@@ -125,7 +143,7 @@ class Serving:
         if route.changes:
             self.pressure.admit_change(caller)
         address = address_group(client_of(request))
-        who = caller if caller.principal else caller._replace(principal=address)  # nobody in particular, but from there
+        who = caller if caller.principal else replace(caller, principal=address)  # nobody in particular, but from there
         size = most_bytes(route.body, request, self.limits)
         with self._gate(route, request).entered(who, address), self.pressure.held.reserved(size):
             yield
@@ -182,8 +200,8 @@ class Serving:
 
     async def _written(self, request: web.Request, reply: Reply) -> web.StreamResponse:
         if not isinstance(reply.body, AsyncIterator):
-            status, headers, body = _kept(reply)
-            return web.Response(body=body, status=status, headers=headers)
+            answer = _kept(reply)
+            return web.Response(body=answer.body, status=answer.status, headers=answer.headers)
         response = web.StreamResponse(status=reply.status, headers={**reply.headers, CONTENT_TYPE: reply.media})
         await response.prepare(request)
         async with aclosing(reply.body) as chunks:  # type: ignore[type-var]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Annotated, Any, Final
 
 from pydantic import Field
@@ -12,18 +11,18 @@ from noetl_stream.gateway.http.bodies import Keys, RequestModel
 from noetl_stream.gateway.http.parameters import (
     ExecutionAt,
     Explained,
+    InHeader,
     InPath,
     Label,
-    Limit,
     Moment,
     Paged,
     WaitS,
     labels_in,
+    ms_of,
 )
 from noetl_stream.gateway.http.routes import Answer, Call, Reply, Routes
 from noetl_stream.model.status import ENDED, ExecutionStatus
 from noetl_stream.ports.operations.executions import (
-    EventPage,
     ExecutionDocument,
     ExecutionFilter,
     ExecutionPage,
@@ -54,6 +53,9 @@ class StartRequest(RequestModel):
 
 class Starting(Explained):
     wait: WaitS = 0.0
+    traceparent: Annotated[
+        str, InHeader("traceparent"), Field(description="W3C Trace Context: the execution joins the caller's trace.")
+    ] = ""
 
 
 class ExecutionQuery(ExecutionAt):
@@ -71,11 +73,6 @@ class ExecutionsQuery(Paged):
 
 class StepRunAt(ExecutionAt, Paged):
     step_run_id: Annotated[str, InPath(), Field(max_length=128)]
-
-
-class EventsFrom(ExecutionAt):
-    after: Annotated[int, Field(ge=0, le=2**31 - 1, description="A position.")] = 0
-    limit: Limit = 100
 
 
 def location(execution_id: str) -> dict[str, str]:
@@ -117,7 +114,9 @@ async def start(call: Call[Starting, StartRequest]) -> Reply:
     if call.body.playbook is not None:
         call.require("author", "start a text that is not registered")
     given = call.parameters
-    wanted = Start(**dict(call.body), reason=given.reason, correlation_id=given.correlation_id)
+    wanted = Start(
+        **dict(call.body), reason=given.reason, correlation_id=given.correlation_id, traceparent=given.traceparent
+    )
     started = await call.operations.executions.start(wanted, call.caller.principal, call.ids)
     return await begun(call, started, given.wait)
 
@@ -130,8 +129,8 @@ async def page(call: Call[ExecutionsQuery, None]) -> ExecutionPage:
         status=given.status,
         path=given.path,
         labels=labels_in(given.label),
-        started_from_ms=_ms(given.started_from),
-        started_before_ms=_ms(given.started_before),
+        started_from_ms=ms_of(given.started_from),
+        started_before_ms=ms_of(given.started_before),
         error=given.error,
     )
     return await call.operations.executions.page(chosen, given.limit, given.cursor)
@@ -162,15 +161,6 @@ async def iterations(call: Call[StepRunAt, None]) -> IterationPage:
     return await call.operations.executions.iterations(at.execution_id, at.step_run_id, at.limit, at.cursor)
 
 
-@routes(*address_of(Executions.events), "listEvents", "viewer", {200: Answer("OK", EventPage, ("Link",))})
-async def events(call: Call[EventsFrom, None]) -> Reply:
-    """List its journal, by position."""
-    at = call.parameters
-    found = await call.operations.executions.events(at.execution_id, at.after, at.limit)
-    last = found[-1].position if len(found) == at.limit else None
-    return Reply(EventPage(found, last), headers=call.link_to(after=last))
-
-
 @routes(*address_of(Executions.why), "explainExecution", "viewer")
 async def why(call: Call[ExecutionAt, None]) -> WhyDocument:
     """Explain why it is where it is, and what would move it."""
@@ -181,7 +171,3 @@ async def why(call: Call[ExecutionAt, None]) -> WhyDocument:
 async def delete(call: Call[ExecutionAt, None]) -> None:
     """Delete an ended execution."""
     await call.operations.executions.delete(call.parameters.execution_id, call.caller.principal)
-
-
-def _ms(moment: datetime | None) -> int | None:
-    return None if moment is None else int(moment.timestamp() * 1000)

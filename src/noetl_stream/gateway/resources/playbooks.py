@@ -10,10 +10,10 @@ from pydantic import Field
 from noetl_stream.gateway.http.bodies import YAML, yaml_body
 from noetl_stream.gateway.http.parameters import InPath, Label, Paged, Parameters, labels_in
 from noetl_stream.gateway.http.routes import Answer, Call, Reply, Routes
+from noetl_stream.ports.operations.graphs import GraphDocument
 from noetl_stream.ports.operations.http import API, address_of
 from noetl_stream.ports.operations.playbooks import (
     CheckedDocument,
-    GraphDocument,
     PlanDocument,
     PlaybookPage,
     Playbooks,
@@ -93,10 +93,17 @@ async def plan(call: Call[VersionAt, None]) -> Reply:
     return Reply(await call.operations.playbooks.plan(call.parameters.path, call.parameters.version))
 
 
+class TextAt(VersionAt):
+    digest: Annotated[
+        str | None, Field(pattern="^[0-9a-f]{64}$", description="Of a text of this path, in place of a version.")
+    ] = None
+
+
 @routes(*address_of(Playbooks.graph), "getGraph", "viewer")
-async def graph(call: Call[VersionAt, None]) -> GraphDocument:
+async def graph(call: Call[TextAt, None]) -> GraphDocument:
     """Get its steps and arcs."""
-    return await call.operations.playbooks.graph(call.parameters.path, call.parameters.version)
+    given = call.parameters
+    return await call.operations.playbooks.graph(given.path, given.version, given.digest)
 
 
 @routes(*address_of(Playbooks.versions), "listVersions", "viewer")

@@ -26,6 +26,7 @@ class ExecutionRequested(Fact, frozen=True, tag="execution.requested"):
     """A request to run the playbook with this digest; ``parent`` is set if another execution makes it.
 
     ``rerun``: reuse what another run of the playbook did; ``workload`` then overrides that run's.
+    ``caller_span``: see :class:`noetl_stream.model.traces.Traceparent`; empty if the caller sent none.
     """
 
     kind: ClassVar = Kind("playbook")
@@ -41,6 +42,7 @@ class ExecutionRequested(Fact, frozen=True, tag="execution.requested"):
     rerun: Rerun | None = None
     reason: str = ""
     correlation_id: str = ""
+    caller_span: str = ""
 
 
 class ClientRequest(Fact, frozen=True):

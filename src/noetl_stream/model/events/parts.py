@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal
 
 import msgspec
 
@@ -19,7 +19,7 @@ EventStatus = Literal["in_progress", "success", "error", "paused"]
 Fields = Mapping[str, Any]
 
 
-class Kind(NamedTuple):
+class Kind(msgspec.Struct, frozen=True, gc=False):
     """Properties of all facts of a kind.
 
     Attributes:

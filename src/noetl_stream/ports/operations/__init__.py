@@ -6,15 +6,19 @@ asks a gateway over HTTP. Answers are documents (:mod:`noetl_stream.ports.operat
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Protocol
+
+import msgspec
 
 if TYPE_CHECKING:  # a command imports what it calls
     from noetl_stream.ports.operations.access import Access
     from noetl_stream.ports.operations.cluster import Cluster
     from noetl_stream.ports.operations.credentials import CredentialStore
+    from noetl_stream.ports.operations.diagnosis import Diagnosis
     from noetl_stream.ports.operations.executions import Executions
     from noetl_stream.ports.operations.feed import Feed
     from noetl_stream.ports.operations.playbooks import Playbooks
+    from noetl_stream.ports.operations.views import Views
 
 
 class Operations(Protocol):
@@ -38,8 +42,14 @@ class Operations(Protocol):
     @property
     def access(self) -> Access: ...
 
+    @property
+    def diagnosis(self) -> Diagnosis: ...
 
-class OperationParts(NamedTuple):
+    @property
+    def views(self) -> Views: ...
+
+
+class OperationParts(msgspec.Struct, frozen=True):
     """:class:`Operations` of parts that are there."""
 
     executions: Executions
@@ -48,3 +58,5 @@ class OperationParts(NamedTuple):
     credentials: CredentialStore
     cluster: Cluster
     access: Access
+    diagnosis: Diagnosis
+    views: Views

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from typing import Protocol
+
+import msgspec
 
 from noetl_stream.model.envelope import Time
 from noetl_stream.model.roles import Role
@@ -10,7 +12,7 @@ from noetl_stream.ports.operations.documents import Document, DocumentPage
 from noetl_stream.ports.operations.http import http
 
 
-class NewToken(NamedTuple):
+class NewToken(msgspec.Struct, frozen=True, gc=False):
     """Attributes:
     name: Stands in events and audit as ``token:<name>``; no two that are not revoked have the same.
     paths: Playbook paths that the token may see and touch, with all below them; empty: all. An admin's has none.

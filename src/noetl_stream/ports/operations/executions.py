@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, Protocol
 
 import msgspec
 
@@ -16,7 +16,7 @@ from noetl_stream.ports.operations.http import http
 from noetl_stream.ports.operations.logs import LogFilter, LogPage
 
 
-class RequestIds(NamedTuple):
+class RequestIds(msgspec.Struct, frozen=True, gc=False):
     """Ids of a new execution and of its request, drawn before: asking again with them starts nothing twice.
 
     Attributes:
@@ -28,8 +28,11 @@ class RequestIds(NamedTuple):
     seed: bytes = b""
 
 
-class Start(NamedTuple):
-    """What to run: exactly one of ``playbook`` (its YAML text), ``digest``, and ``path`` with an optional version."""
+class Start(msgspec.Struct, frozen=True, gc=False):
+    """What to run: exactly one of ``playbook`` (its YAML text), ``digest``, and ``path`` with an optional version.
+
+    ``traceparent`` is the W3C header of the caller, whose trace the execution joins; any other text counts as none.
+    """
 
     path: str | None = None
     version: str | None = None
@@ -39,9 +42,10 @@ class Start(NamedTuple):
     ctx: Mapping[str, Any] = {}
     reason: str = ""
     correlation_id: str = ""
+    traceparent: str = ""
 
 
-class RerunOptions(NamedTuple):
+class RerunOptions(msgspec.Struct, frozen=True, gc=False):
     """A new execution from one step of an ended one (LANGUAGE §9).
 
     Attributes:
@@ -59,7 +63,7 @@ class RerunOptions(NamedTuple):
     correlation_id: str = ""
 
 
-class ExecutionFilter(NamedTuple):
+class ExecutionFilter(msgspec.Struct, frozen=True, gc=False):
     """Which executions of a list: all of these hold. Times are ms since the epoch."""
 
     status: Sequence[str] = ()
@@ -297,13 +301,6 @@ class IterationDocument(Document, frozen=True):
 
 class IterationPage(DocumentPage[IterationDocument], frozen=True):
     """By path."""
-
-
-class EventPage(Document, frozen=True):
-    """Entries by position. ``next`` is the ``after`` of the page after this one."""
-
-    items: list[EventDocument]
-    next: int | None
 
 
 class CtxChangeDocument(Document, frozen=True):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from typing import Final, Literal, NamedTuple
+from typing import Final, Literal
+
+import msgspec
 
 from noetl_stream.model.envelope import Time
 from noetl_stream.model.events import Path
@@ -23,7 +25,7 @@ FOLLOW_EVERY_S: Final = 0.5
 MARKS: Final[Mapping[LogStream, str]] = {"stdout": " |", "stderr": " !", "worker": ":"}
 
 
-class LogFilter(NamedTuple):
+class LogFilter(msgspec.Struct, frozen=True, gc=False):
     """Which lines: all of these hold.
 
     Attributes:

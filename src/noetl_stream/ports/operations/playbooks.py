@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-import msgspec
-
 from noetl_stream.model.envelope import Time
 from noetl_stream.playbook.diagnostics import Diagnostic
 from noetl_stream.ports.operations.documents import Document, DocumentPage, OpenDocument
+from noetl_stream.ports.operations.graphs import GraphDocument
 from noetl_stream.ports.operations.http import http
 
 
@@ -72,17 +71,6 @@ class PlanDocument(OpenDocument, frozen=True):
     """What a playbook compiles to: for people; its form may change with a release."""
 
 
-class ArcDocument(Document, frozen=True):
-    source: str = msgspec.field(name="from")
-    to: str
-    when: str | None
-
-
-class GraphDocument(Document, frozen=True):
-    steps: list[str]
-    arcs: list[ArcDocument]
-
-
 class Playbooks(Protocol):
     """A version of a playbook is named by ``metadata.version``, by its revision, or by ``None`` for the latest."""
 
@@ -128,8 +116,12 @@ class Playbooks(Protocol):
         ...
 
     @http("GET", "/playbooks/{path}/graph")
-    async def graph(self, path: str, version: str | None) -> GraphDocument:
-        """Its steps and arcs, in the order they stand in the playbook."""
+    async def graph(self, path: str, version: str | None, digest: str | None = None) -> GraphDocument:
+        """Its steps and arcs, in the order they stand in the playbook.
+
+        Args:
+            digest: Of a text of this path that was registered or run, in place of a version.
+        """
         ...
 
     @http("DELETE", "/playbooks/{path}")

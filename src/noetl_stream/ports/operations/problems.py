@@ -5,7 +5,9 @@ By this table the gateway turns errors into problems, and the command line turns
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 from noetl_stream.errors import (
     Conflict,
@@ -29,7 +31,7 @@ TYPE_PREFIX: Final = "/problems/"
 """A problem's ``type`` is this and the kind's name; the gateway serves a page about it there."""
 
 
-class ProblemKind(NamedTuple):
+class ProblemKind(msgspec.Struct, frozen=True, gc=False):
     """``meaning`` is the ``title``, the same for every problem of the kind; ``words`` say what to do about it."""
 
     name: str

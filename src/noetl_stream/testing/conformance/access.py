@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import asyncio
 
+from msgspec.structs import replace
+
 from noetl_stream.ports.access import (
     AUDIT_PERIOD_DAYS,
     MAX_CODES,
@@ -42,7 +44,7 @@ def stored_token(token_id: str, **changes: object) -> StoredToken:
         created_ms=1_000,
         created_by="ann",
     )
-    return made._replace(**changes)  # type: ignore[arg-type]
+    return replace(made, **changes)
 
 
 def attempted(principal: str = "token:ci", **changes: object) -> AuditedCall:
@@ -58,7 +60,7 @@ def attempted(principal: str = "token:ci", **changes: object) -> AuditedCall:
         remote="127.0.0.1",
         idempotency_key="key-1",
     )
-    return made._replace(**changes)  # type: ignore[arg-type]
+    return replace(made, **changes)
 
 
 class TokensConformance:
@@ -123,7 +125,7 @@ class SessionsConformance:
     async def test_a_code_opens_one_session_of_its_token(self, sessions: Sessions) -> None:
         await sessions.add_code(stored_code("code"))
         assert await sessions.redeem(hash_of("code"), new_session(1)) == "a"
-        assert await sessions.get(hash_of("session 1")) == new_session(1)._replace(token_id="a")
+        assert await sessions.get(hash_of("session 1")) == replace(new_session(1), token_id="a")
         assert await sessions.redeem(hash_of("code"), new_session(2)) is None
         assert await sessions.get(hash_of("session 2")) is None
 
@@ -176,7 +178,7 @@ class AuditConformance:
     async def test_a_refusal_is_written_at_once(self, audit: Audit) -> None:
         await audit.add(attempted("", role=""), AuditedAnswer(401, "this needs a token"))
         (entry,) = await audit.page(10, None, None)
-        assert entry[1:] == (attempted("", role=""), AuditedAnswer(401, "this needs a token"))
+        assert (entry.attempt, entry.answer) == (attempted("", role=""), AuditedAnswer(401, "this needs a token"))
 
     async def test_an_answer_stays(self, audit: Audit) -> None:
         number = await audit.begin(attempted())

@@ -11,7 +11,10 @@ A test class inherits :class:`CatalogConformance`; the module or its ``conftest.
 from __future__ import annotations
 
 import asyncio
+from operator import attrgetter
 from typing import Any
+
+from msgspec.structs import replace
 
 from noetl_stream.model.ids import digest_of
 from noetl_stream.ports.catalog import Catalog, CatalogEntry, KindTaken, VersionAmbiguous, VersionTaken
@@ -35,7 +38,7 @@ def entry_of(source: str, path: str = PATH, version: str | None = None, **change
         registered_ms=1_000,
         registered_by="ada",
     )
-    return entry._replace(**changes)
+    return replace(entry, **changes)
 
 
 async def registered(
@@ -51,7 +54,7 @@ class CatalogConformance:
             "a: 1", version="1.0", description="Reads pages", labels={"tier": 1, "team": "data"}, tags=["etl", "http"]
         )
         kept = await catalog.register(given, "a: 1")
-        assert kept == given._replace(revision=1)
+        assert kept == replace(given, revision=1)
         assert await catalog.resolve(PATH, None) == kept
         assert await catalog.versions(PATH) == [kept]
 
@@ -92,14 +95,16 @@ class CatalogConformance:
         await registered(catalog, "a", "demo/one", "1.0")
         other = await registered(catalog, "b", "demo/two", "1.0")
         assert other.revision == 1
-        assert await registered(catalog, "a", "demo/two") == other._replace(
-            version=None, revision=2, digest=digest_of("a")
+        assert await registered(catalog, "a", "demo/two") == replace(
+            other, version=None, revision=2, digest=digest_of("a")
         )
 
     async def test_many_at_once_get_a_revision_each(self, catalog: Catalog) -> None:
         kept = await asyncio.gather(*(registered(catalog, f"a: {number}") for number in range(8)))
         assert sorted(entry.revision for entry in kept) == list(range(1, 9))
-        assert sorted(await catalog.versions(PATH)) == sorted(kept)
+        assert sorted(await catalog.versions(PATH), key=attrgetter("revision")) == sorted(
+            kept, key=attrgetter("revision")
+        )
 
     async def test_the_same_text_many_times_at_once_is_one_entry(self, catalog: Catalog) -> None:
         for version in (None, "1.0"):
@@ -148,7 +153,7 @@ class CatalogConformance:
     async def test_the_latest_of_each_path_by_path(self, catalog: Catalog) -> None:
         await registered(catalog, "old", "b/two")
         kept = [await registered(catalog, text, path) for path, text in (("b/two", "new"), ("a", "x"), ("b/One", "y"))]
-        assert await catalog.latest("", {}, 10, None) == sorted(kept)
+        assert await catalog.latest("", {}, 10, None) == sorted(kept, key=attrgetter("path"))
         assert [entry.path for entry in await catalog.latest("b/", {}, 10, None)] == ["b/One", "b/two"]
         assert await catalog.latest("b%", {}, 10, None) == []
 

@@ -15,6 +15,8 @@ import asyncio
 import os
 from collections.abc import Awaitable, Callable
 
+from msgspec.structs import astuple, replace
+
 from noetl_stream.ports.credentials import (
     MAX_GIVEN_BYTES,
     MAX_VALUES_GIVEN,
@@ -39,7 +41,7 @@ def new_credential(name: str, version: int = 1, **changes: object) -> NewCredent
         key_id="key-1",
         sealed=b"\0sealed\xff",
     )
-    return made._replace(**changes)  # type: ignore[arg-type]
+    return replace(made, **changes)
 
 
 class CredentialsConformance:
@@ -48,7 +50,7 @@ class CredentialsConformance:
         found = await credentials.get("pg")
         assert found is not None
         info = found.info
-        assert (*info[:6], found.sealed) == new_credential("pg")
+        assert (*astuple(info)[:6], found.sealed) == astuple(new_credential("pg"))
         assert info.created_ms == info.updated_ms
         assert await credentials.list_all() == [info]
 
@@ -64,7 +66,7 @@ class CredentialsConformance:
         assert await credentials.put(second)
         found = await credentials.get("pg")
         assert found is not None and first is not None
-        assert (*found.info[:6], found.sealed) == second
+        assert (*astuple(found.info)[:6], found.sealed) == astuple(second)
         assert found.info.created_ms == first.info.created_ms
 
     async def test_only_the_very_next_version_is_taken(self, credentials: Credentials) -> None:

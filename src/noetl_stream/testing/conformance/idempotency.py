@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import asyncio
 
+from msgspec.structs import replace
+
 from noetl_stream.ports.gateway import ClaimedKey, Idempotency, KeptAnswer
 from noetl_stream.ports.operations.executions import RequestIds
 
@@ -50,7 +52,7 @@ class IdempotencyConformance:
         assert await idempotency.finish("key", "ann", refusal) == ANSWER
 
     async def test_the_seed_is_there_until_the_call_is_answered(self, idempotency: Idempotency) -> None:
-        drawn = FIRST._replace(seed=b"seed")
+        drawn = replace(FIRST, seed=b"seed")
         await idempotency.claim("key", "ann", HASH, drawn)
         assert (await idempotency.claim("key", "ann", HASH, SECOND)).ids == drawn
         await idempotency.finish("key", "ann", ANSWER)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from msgspec.structs import replace
+from msgspec.structs import astuple, replace
 
 from noetl_stream.model import codec
 from noetl_stream.model.composite import StepRan, TaskRan, TokenPassed
@@ -120,7 +120,7 @@ class ReadingConformance:
         assert await listed(store, ListingFilter(["running"], "p"), 9, "02-a") == ["00-a"]
         assert await listed(store, ListingFilter(["failed"])) == []
         newest = (await store.list_executions(ListingFilter(), 1, None))[0]
-        assert newest == ("05-Z", "completed", "q", "1", 1_000, 5, "digest", 1_003, None, b"{}")
+        assert astuple(newest) == ("05-Z", "completed", "q", "1", 1_000, 5, "digest", 1_003, None, b"{}")
 
     async def test_iteration_results_are_those_of_one_step_run(self, store: Store) -> None:
         names = ["step.started", "task.processed", "loop.iteration.done", "loop.iteration.failed", "loop.done"]
@@ -212,7 +212,7 @@ class ListingConformance:
         await committed(store, executions=rows, terms=terms_of(rows, "label:a=1"))
         for others in (ListingFilter(), ListingFilter(("failed", "completed")), ListingFilter(terms=("label:a=1",))):
             for path, expected in {"team/a": "7210", "team/a/x": "721", "team": "7543210", "team/b": ""}.items():
-                assert "".join(await listed(store, others._replace(path=path))) == expected
+                assert "".join(await listed(store, replace(others, path=path))) == expected
         assert await listed(store, ListingFilter(path="team/a"), 2, "7") == ["2", "1"]
 
     async def test_a_time_is_that_of_the_start(self, store: Store) -> None:
@@ -226,9 +226,9 @@ class ListingConformance:
             ListingFilter((), "p"),
             ListingFilter(terms=("label:a=1",)),
         ):
-            begun = others._replace(started_from_ms=AT_MS + 2 * HOUR_MS)
-            ended = others._replace(started_before_ms=AT_MS + 2 * HOUR_MS)
-            both = begun._replace(started_before_ms=AT_MS + 3 * HOUR_MS)
+            begun = replace(others, started_from_ms=AT_MS + 2 * HOUR_MS)
+            ended = replace(others, started_before_ms=AT_MS + 2 * HOUR_MS)
+            both = replace(begun, started_before_ms=AT_MS + 3 * HOUR_MS)
             assert await listed(store, begun) == [ids[3], ids[2], late]
             assert await listed(store, ended) == [ids[1], ids[0]]
             assert await listed(store, both) == [ids[2], late]

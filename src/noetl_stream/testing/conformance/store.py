@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from msgspec.structs import replace
+from msgspec.structs import astuple, replace
 
 from noetl_stream.errors import Fenced, JournalConflict, PayloadRefused
 from noetl_stream.model.ids import PARTITIONS
@@ -77,13 +77,16 @@ class LeaseConformance:
     async def test_a_new_store_has_every_partition_and_no_owner(self, store: Store) -> None:
         views = await store.read_partitions()
         assert [view.id for view in views] == list(range(PARTITIONS))
-        assert {view[1:] for view in views} == {(0, None, 0, 0, 0, False)}
+        assert {astuple(view)[1:] for view in views} == {(0, None, 0, 0, 0, False)}
         assert await store.owner_count() == 0
 
     async def test_the_first_takeover_counts_no_crash(self, store: Store) -> None:
         assert await taken(store, limit=2) == [lease_of(0, epoch=1), lease_of(1, epoch=1)]
         views = await store.read_partitions([1, 2])
-        assert [view[:3] + view[6:] for view in views] == [(1, 1, "one", True), (2, 0, None, False)]
+        assert [(view.id, view.epoch, view.owner, view.live) for view in views] == [
+            (1, 1, "one", True),
+            (2, 0, None, False),
+        ]
 
     async def test_a_living_lease_is_left_alone(self, store: Store) -> None:
         await taken(store, "one", PARTITIONS)
@@ -235,12 +238,12 @@ class CommitConformance:
     async def test_a_tick_is_fenced_by_tick_epoch_and_owner(self, store: Store) -> None:
         (lease,) = await taken(store)
         await store.commit(tick_of("one", [lease]))
-        now = lease._replace(tick=1)
+        now = replace(lease, tick=1)
         for owner, stale in [
             ("one", lease),
-            ("one", now._replace(tick=2)),
-            ("one", now._replace(epoch=0)),
-            ("one", now._replace(epoch=2)),
+            ("one", replace(now, tick=2)),
+            ("one", replace(now, epoch=0)),
+            ("one", replace(now, epoch=2)),
             ("two", now),
         ]:
             await expect_error(Fenced, store.commit(tick_of(owner, [stale])))
@@ -368,7 +371,10 @@ class WaitingConformance:
         rows = [InboxRow(id=f"m{n}", partition=n % 2, execution_id=f"e{n}", body=b'{"n":%d}' % n) for n in range(4)]
         tick = await committed(store, inbox=rows)
         found = await store.inbox([0], 10)
-        assert [(*item[1:3], bytes(item.body)) for item in found] == [(0, "e0", b'{"n":0}'), (0, "e2", b'{"n":2}')]
+        assert [(item.partition, item.execution_id, bytes(item.body)) for item in found] == [
+            (0, "e0", b'{"n":0}'),
+            (0, "e2", b'{"n":2}'),
+        ]
         assert [item.execution_id for item in await store.inbox([0, 1], 3)] == ["e0", "e1", "e2"]
         await store.commit(following(tick, inbox_folded=[found[0].seq]))
         assert [item.execution_id for item in await store.inbox([0], 10)] == ["e2"]

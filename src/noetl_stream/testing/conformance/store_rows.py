@@ -100,7 +100,7 @@ def execution_row(execution_id: str, **changes: object) -> ExecutionRow:
 
 def lease_of(id: int, **others: Any) -> PartitionLease:
     """A partition; numbers that are not said are 0."""
-    return PartitionLease(**{**dict.fromkeys(PartitionLease._fields, 0), "suspect": None, "id": id, **others})
+    return PartitionLease(**{**dict.fromkeys(PartitionLease.__struct_fields__, 0), "suspect": None, "id": id, **others})
 
 
 def tick_of(owner: str, leases: Sequence[PartitionLease], **rows: Any) -> Tick:

@@ -224,7 +224,7 @@ class FaultPlan(FaultInjector):
             "readers break": broker.event_log.break_readers,
             "fences lost": queue.lose_fences,
             "leases end": lambda: self._touching(queue.forget_unacked),
-            "queue restored": lambda: self._touching(broker.restart, queue.forget_deliveries),
+            "queue restored": lambda: self._touching(broker.stop, queue.forget_deliveries, broker.restart),
             "command lost": self._lose_command,
             "postgres put back": lambda: self._touching(lambda: world.put_postgres_back(self.random.uniform(0.2, 4))),
             "tail lost": lambda: self._touching(lambda: world.lose_tail(self.random.uniform(0.5, 5), folded=0)),

@@ -14,6 +14,7 @@ from noetl_stream.playbook.kinds.spec import Kinds, KindSpec
 from noetl_stream.ports.catalog import Catalog
 from noetl_stream.ports.evaluator import Evaluator
 from noetl_stream.ports.sealed_blobs import SealedBlobs
+from noetl_stream.ports.traces import Tracing
 from noetl_stream.server.credentials import SecretsResponder
 from noetl_stream.server.formats import Formats
 from noetl_stream.server.parts import ServerPorts, ServerTimes, StateBounds
@@ -43,6 +44,7 @@ def server_on(
     upkeep: Upkeep | None = None,
     states: StateBounds | None = None,
     formats: Formats | None = None,
+    tracing: Tracing | None = None,
 ) -> Server:
     """A server whose ports are those of ``host``. It evaluates templates in this process by default."""
     ports = ServerPorts(
@@ -60,11 +62,14 @@ def server_on(
         secrets=secrets,
         grants=grants,
         upkeep=upkeep,
+        tracing=tracing,
     )
     return Server(host.name, ports, kinds, times, limits, checker=check_once, states=states, formats=formats)
 
 
-async def run_worker(host: SimulatedHost, tools: Mapping[str, Tool], slots: int) -> None:
+async def run_worker(
+    host: SimulatedHost, tools: Mapping[str, Tool], slots: int, tracing: Tracing | None = None
+) -> None:
     """Runs a worker whose ports are those of ``host``.
 
     Its leases are renewed by simulated time: the worker's own thread renews them by real time, which hardly passes.
@@ -81,6 +86,7 @@ async def run_worker(host: SimulatedHost, tools: Mapping[str, Tool], slots: int)
         clock=host.clock,
         tools=tools,
         plans=PlanClient({kind: tool.spec for kind, tool in tools.items()}, checker=_check_as_servers),
+        tracing=tracing,
     )
     renewing = asyncio.create_task(_renew_leases(host))
     try:

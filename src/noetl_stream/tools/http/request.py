@@ -77,7 +77,9 @@ class HttpRequest:
     body: bytes | None
 
 
-def request_of(inputs: HttpInputs, credential: str | dict[str, Any] | None, idempotency_key: str) -> HttpRequest:
+def request_of(
+    inputs: HttpInputs, credential: str | dict[str, Any] | None, idempotency_key: str, traceparent: str = ""
+) -> HttpRequest:
     """The request for these inputs. All methods except GET and HEAD send ``Idempotency-Key`` (DESIGN §2).
 
     Raises:
@@ -90,6 +92,8 @@ def request_of(inputs: HttpInputs, credential: str | dict[str, Any] | None, idem
         headers["Content-Type"] = content_type
     if inputs.method not in _WITHOUT_KEY and "idempotency-key" not in explicit:
         headers["Idempotency-Key"] = idempotency_key
+    if traceparent and "traceparent" not in map(str.lower, inputs.headers or ()):
+        headers["traceparent"] = traceparent
     secret = _secret_headers(inputs.auth, credential) if inputs.auth is not None and credential is not None else {}
     duplicate = explicit & {name.lower() for name in secret}
     if duplicate:

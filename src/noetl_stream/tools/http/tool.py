@@ -77,7 +77,7 @@ class HttpTool:
         inputs = validated(HttpInputs, call.inputs)
         knobs = validated(HttpKnobs, call.knobs)
         credential = None if inputs.auth is None else await credential_of(call, inputs.auth)
-        request = request_of(inputs, credential, call.idempotency_key)
+        request = request_of(inputs, credential, call.idempotency_key, call.traceparent)
         status, headers, body = await self._exchange(request, knobs, call.timeouts)
         helper = {"status": status, "headers": headers}
         try:

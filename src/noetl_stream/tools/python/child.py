@@ -1,7 +1,8 @@
 """A child process: runs jobs from a socket, one at a time (LANGUAGE §12 *python*). A zygote forks it.
 
 A frame is a big-endian length of four bytes, then JSON of that length. The request is a job with ``max_result_bytes``
-(see :func:`~noetl_stream.tools.python.job.run_job`) and its ``number``, which nobody can guess; the response is
+(see :func:`~noetl_stream.tools.python.job.run_job`), if it belongs to a trace with its ``traceparent``, and its
+``number``, which nobody can guess; the response is
 ``[number, result, null]`` or ``[number, null, {kind, message, exception_type, traceback}]``. The process ends with its
 worker, together with everything it started.
 """
@@ -30,6 +31,7 @@ MAX_OUTPUT_BYTES: Final = 64 * 1024
 """Captured output of one job; the rest is dropped. The worker shows less of it, so that it always marks the cut."""
 MAX_WRITTEN_BYTES: Final = 16 * 1024 * 1024
 """What one job may write at all: what the log of an attempt keeps. The rest is dropped here, which costs no worker."""
+TRACE_VARIABLE: Final = "TRACEPARENT"
 _STANDARD_OUTPUT: Final = 1
 
 
@@ -82,6 +84,10 @@ def serve(channel_fd: int, cpu_s: int) -> None:
 
 def _answer(frame: bytes) -> bytes:
     job = msgspec.json.decode(frame)
+    if (traceparent := job.get("traceparent")) is not None:
+        os.environ[TRACE_VARIABLE] = traceparent
+    else:
+        os.environ.pop(TRACE_VARIABLE, None)  # of the job before
     directory = os.getcwd()  # noqa: PTH109  # as is, not as a Path
     try:
         result = msgspec.json.encode(run_job(job))

@@ -175,7 +175,7 @@ class PythonTool:
 
 
 def _encoded(inputs: PythonInputs, knobs: PythonKnobs, call: ToolCall) -> bytes:
-    job = {
+    job: dict[str, Any] = {
         "code": inputs.code,
         "place": f"{call.step}.{call.task}",
         "args": inputs.args or {},
@@ -185,6 +185,8 @@ def _encoded(inputs: PythonInputs, knobs: PythonKnobs, call: ToolCall) -> bytes:
         "idempotency_key": call.idempotency_key,
         "max_result_bytes": knobs.max_result_bytes,
     }
+    if call.traceparent:
+        job["traceparent"] = call.traceparent
     try:
         return _encoder.encode(job)
     except (TypeError, ValueError, RecursionError) as error:

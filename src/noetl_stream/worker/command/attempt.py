@@ -27,6 +27,7 @@ from noetl_stream.tools.contract import Tool, ToolCall, ToolFailure, ToolResult,
 from noetl_stream.tools.inputs import validated
 from noetl_stream.worker.asker import Asker
 from noetl_stream.worker.command.results import ReferenceUnavailable, RunResults
+from noetl_stream.worker.command.spans import RunTrace
 from noetl_stream.worker.dependencies import Dependencies
 from noetl_stream.worker.limits import MAX_MESSAGE_CHARACTERS, MAX_OUTPUT_CHARACTERS
 from noetl_stream.worker.playbooks import PlanUnknown, PlaybookUnknown, pin_playbook
@@ -48,10 +49,13 @@ class Attempts:
         results: RunResults,
         asker: Asker,
         why_stopped: Callable[[], str],
+        *,
+        trace: RunTrace | None = None,
     ) -> None:
         """
         Args:
             why_stopped: Why the run is interrupted; nothing if it is not.
+            trace: Whose trace it belongs to; ``None`` if nobody asks.
         """
         self._dependencies = dependencies
         self._command = command
@@ -59,6 +63,7 @@ class Attempts:
         self._results = results
         self._asker = asker
         self._why_stopped = why_stopped
+        self._trace = trace
         self._secrets = RunSecrets(dependencies.keychain, scope.keychain, asker)
         self.log = StepLog(dependencies.log_publisher, command, self._secrets)
 
@@ -95,10 +100,14 @@ class Attempts:
                 outcome = await self._done(task, result)
             took_s = clock.monotonic_s() - began_s
             self._note_end(task, progress.attempt, outcome, took_s)
+            if self._trace is not None:
+                self._record_span(action, began_ms, took_s, outcome)
             outcome = self._with_meta(outcome, progress, began_ms, took_s)
             if outcome.error is not None or lines.has_begun:
                 lines.ended(outcome)
         except BaseException:
+            if self._trace is not None:
+                self._record_span(action, began_ms, clock.monotonic_s() - began_s, None)
             lines.stopped(self._why_stopped() or "stopped: its loop goes no further")
             raise
         finally:
@@ -117,6 +126,12 @@ class Attempts:
                 "code": outcome.error.code,
             }
             log.warning("task failed", extra=about)
+
+    def _record_span(self, action: RunTask, began_ms: int, took_s: float, outcome: Outcome | None) -> None:
+        assert self._trace is not None
+        exemplar = self._trace.ended(action, began_ms, took_s, outcome, self._dependencies.worker)
+        if exemplar is not None and outcome is not None:
+            self._dependencies.counts.task_traced(action.task.kind, outcome.status, exemplar)
 
     async def _wait(self, task: TaskPlan, inputs: Mapping[str, Any], path: Path) -> Wait:
         """What the pipeline of iteration ``path`` has to wait for.
@@ -213,6 +228,7 @@ class Attempts:
             describe_credential=secrets.describe,
             is_operators=secrets.is_operators,
             write=write,
+            traceparent=self._trace.traceparent(action) if self._trace is not None else "",
         )
 
     async def _answered(self, task: TaskPlan, answer: Outcome) -> Outcome:

@@ -27,6 +27,7 @@ from noetl_stream.worker.command.attempt import Attempts
 from noetl_stream.worker.command.driver import Driver
 from noetl_stream.worker.command.reporter import Reporter
 from noetl_stream.worker.command.results import RunResults
+from noetl_stream.worker.command.spans import trace_of_run
 from noetl_stream.worker.dependencies import Dependencies
 from noetl_stream.worker.limits import CLAIM_ANSWER_S, LONGEST_PAUSE_S, PLAN_TRIES, UNCLAIMED_S
 from noetl_stream.worker.playbooks import KindMissing, PlanUnknown, PlanUnusable
@@ -223,7 +224,8 @@ class CommandRun:
         )
         if self._is_pausing:
             runner.pause()
-        attempts = Attempts(dependencies, command, runner.scope, results, self._asker, self._why_stopped)
+        trace = trace_of_run(dependencies.tracing, command, self.run)
+        attempts = Attempts(dependencies, command, runner.scope, results, self._asker, self._why_stopped, trace=trace)
         assert self.task is not None
         try:
             await Driver(runner, attempts, results, reporter, dependencies.clock).run(self.task)

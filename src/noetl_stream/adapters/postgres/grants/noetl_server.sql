@@ -13,6 +13,8 @@ grant execute on function
     to noetl_server;
 
 grant select on noetl.migration, noetl.meta, noetl.catalog, noetl.credential, noetl.event_month to noetl_server;
+-- What it archives shows no value that an execution was given.
+grant select on noetl.credential_use, noetl.former_credential to noetl_server;
 grant update (events_floor) on noetl.meta to noetl_server;
 grant select, update (epoch, owner, backend, lease_until, given_back, crashes, folding, suspect, suspicions,
     tick, published_tick, last_seq, last_ms, generation) on noetl.partition to noetl_server;

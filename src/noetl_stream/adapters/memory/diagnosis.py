@@ -1,0 +1,56 @@
+"""What stores in memory say of themselves: there is always room, and one clock."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from noetl_stream.adapters.memory.store import MemoryStore
+from noetl_stream.ports.clock import Clock
+from noetl_stream.ports.diagnosis import DatabaseFacts, NatsFacts, NatsStorage, StreamFacts
+from noetl_stream.ports.store import KnownServer
+
+VERSION: Final = "in memory"
+
+
+class MemoryDatabaseDiagnosis:
+    """:class:`~noetl_stream.ports.diagnosis.DatabaseDiagnosis`."""
+
+    def __init__(self, store: MemoryStore, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+
+    async def facts(self) -> DatabaseFacts:
+        return DatabaseFacts(
+            version=VERSION,
+            user="noetl_gateway",
+            now_ms=self._clock.now_ms(),
+            size_bytes=0,
+            connections=1,
+            max_connections=100,
+            waits_for="",
+            standbys=0,
+            synchronous=0,
+            certificate_ends_ms=None,
+        )
+
+    async def live_servers(self) -> list[KnownServer]:
+        return [server for server in self._store.known_servers() if server.live]
+
+    async def excess_rights(self, role: str) -> list[str]:
+        return []
+
+
+class MemoryNatsDiagnosis:
+    """:class:`~noetl_stream.ports.diagnosis.NatsDiagnosis`."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+
+    async def facts(self) -> NatsFacts:
+        return NatsFacts(VERSION, "gateway", "")
+
+    async def stream(self, name: str) -> StreamFacts:
+        return StreamFacts(name, exists=True, now_ms=self._clock.now_ms())
+
+    async def storage(self) -> NatsStorage:
+        return NatsStorage(0, None)

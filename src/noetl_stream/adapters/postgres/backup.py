@@ -1,0 +1,189 @@
+"""The schema ``noetl`` as a whole, for backups: copied out in one snapshot, loaded in one transaction.
+
+Tables travel in Postgres's text format, which does not depend on its version. Rows of ``migration`` come from the
+migrations themselves, those of ``server`` are about servers that run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterable, AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Final
+
+from noetl_stream.adapters.postgres.database import CLOSE_TIMEOUT_S, open_connection, shown_address
+from noetl_stream.adapters.postgres.failures import DRIVER_ERRORS, translated
+from noetl_stream.adapters.postgres.hosts import Connection
+from noetl_stream.adapters.postgres.migrate import AppliedMigration, known_migrations, migrate, require_schema
+from noetl_stream.adapters.postgres.statements import statement
+from noetl_stream.errors import Conflict, NotReady
+from noetl_stream.ports.backup import DatabaseShape, SequencePosition, Sink, TableShape
+from noetl_stream.ports.retention import Month
+
+NOT_COPIED: Final = ("migration", "server")
+FILLED_BY_MIGRATIONS: Final = ("meta", "partition")
+
+_SCHEMA: Final = "noetl"
+_NO_TIMEOUTS: Final = {"statement_timeout": "0", "lock_timeout": "0", "idle_in_transaction_session_timeout": "0"}
+
+
+class PostgresBackup:
+    """:class:`~noetl_stream.ports.backup.BackupDatabase` of the owner of the schema; the port documents each method."""
+
+    def __init__(self, dsn: str) -> None:
+        self._dsn = dsn
+        self._address = shown_address(dsn)
+
+    @asynccontextmanager
+    async def snapshot(self) -> AsyncIterator[_Snapshot]:
+        async with self._connected("backup create") as connection:
+            require_schema(await _applied(connection), self._address)
+            async with connection.transaction(isolation="repeatable_read", readonly=True):
+                # Before the snapshot, which the first query takes: no month of the journal is dropped from now on.
+                await connection.execute("lock table noetl.event in access share mode")
+                yield _Snapshot(connection, await _shape(connection))
+
+    @asynccontextmanager
+    async def target(self, shape: DatabaseShape) -> AsyncIterator[_Target]:
+        wanted = _known(shape.migrations)
+        async with self._connected("backup restore") as connection:
+            applied = await _applied(connection)
+            if not applied:
+                await migrate(self._dsn, through=wanted)
+            elif len(applied) != wanted:
+                raise NotReady(
+                    f"the database at {self._address} has another schema than the backup: {applied[-1].name}",
+                    hint="restore into a new database, without `noetl-stream database migrate`",
+                )
+            async with connection.transaction():
+                tables = await self._require_empty(connection)
+                await _replace_months(connection, shape.months)
+                yield _Target(connection, tables)
+        await migrate(self._dsn)
+
+    async def _require_empty(self, connection: Connection) -> Sequence[TableShape]:
+        await connection.execute("lock table noetl.partition, noetl.meta, noetl.execution in access exclusive mode")
+        if await connection.fetchval(statement("owner_count").text):
+            raise Conflict(f"servers use the database at {self._address}", hint="stop them, and use a new database")
+        tables = await _tables(connection)
+        for name in (table.name for table in tables):
+            if name in FILLED_BY_MIGRATIONS:
+                await connection.execute(f"delete from {_SCHEMA}.{name}")
+            elif await connection.fetchval(f"select exists (select from {_SCHEMA}.{name})"):
+                raise Conflict(
+                    f"the database at {self._address} is not empty: the table {name} has rows",
+                    hint="restore into a new database",
+                )
+        return tables
+
+    @asynccontextmanager
+    async def _connected(self, command: str) -> AsyncIterator[Connection]:
+        connection = await open_connection(self._dsn, f"noetl-stream {command}", _NO_TIMEOUTS)
+        try:
+            yield connection
+        except DRIVER_ERRORS as error:
+            raise translated(error, self._address) from error
+        finally:
+            try:
+                await connection.close(timeout=CLOSE_TIMEOUT_S)
+            except DRIVER_ERRORS:
+                connection.terminate()
+
+
+class _Snapshot:
+    def __init__(self, connection: Connection, shape: DatabaseShape) -> None:
+        self._connection = connection
+        self.shape = shape
+
+    async def copy(self, table: TableShape, sink: Sink) -> int:
+        query = f"select {_quoted(table.columns)} from {_SCHEMA}.{table.name}"
+        return _count(await self._connection.copy_from_query(query, output=sink, format="text"))
+
+
+class _Target:
+    def __init__(self, connection: Connection, tables: Sequence[TableShape]) -> None:
+        self._connection = connection
+        self._columns = {table.name: table.columns for table in tables}
+
+    async def load(self, table: TableShape, lines: AsyncIterable[bytes]) -> int:
+        if self._columns.get(table.name) != table.columns:
+            raise NotReady(f"the backup has a table that its schema does not have: {table.name}")
+        done = await self._connection.copy_to_table(
+            table.name, schema_name=_SCHEMA, columns=table.columns, source=lines, format="text"
+        )
+        return _count(done)
+
+    async def begin_generation(self, sequences: Mapping[str, SequencePosition]) -> int:
+        for name in await _sequence_names(self._connection):
+            if name in sequences:
+                place = sequences[name]
+                await self._connection.fetchval(
+                    "select setval($1::regclass, $2, $3)", f"{_SCHEMA}.{name}", place.last_value, place.is_called
+                )
+        return int(await self._connection.fetchval(statement("begin_generation").text))
+
+
+async def _applied(connection: Connection) -> list[AppliedMigration]:
+    if not await connection.fetchval(statement("migration_table_exists").text):
+        return []
+    return [AppliedMigration(*row) for row in await connection.fetch(statement("applied_migrations").text)]
+
+
+async def _shape(connection: Connection) -> DatabaseShape:
+    positions = {}
+    for name in await _sequence_names(connection):
+        row = await connection.fetchrow(f"select last_value, is_called from {_SCHEMA}.{name}")
+        assert row is not None
+        positions[name] = SequencePosition(*row)
+    return DatabaseShape(
+        migrations=[(one.name, one.checksum) for one in await _applied(connection)],
+        generation=await connection.fetchval(statement("generation").text),
+        tables=await _tables(connection),
+        sequences=positions,
+        months=[Month(*row) for row in await connection.fetch(statement("months").text)],
+    )
+
+
+async def _tables(connection: Connection) -> list[TableShape]:
+    rows = await connection.fetch(statement("tables").text)
+    return [TableShape(name, tuple(columns)) for name, columns in rows if name not in NOT_COPIED]
+
+
+async def _sequence_names(connection: Connection) -> list[str]:
+    return [row[0] for row in await connection.fetch(statement("sequences").text)]
+
+
+def _known(migrations: Sequence[tuple[str, str]]) -> int:
+    """How many migrations the backup has; raises NotReady unless they are the first of this version's."""
+    known = known_migrations()
+    for place, (name, checksum) in enumerate(migrations):
+        if place >= len(known) or (known[place].name, known[place].checksum) != (name, checksum):
+            raise NotReady(
+                f"the backup has a schema that this version does not know: {name}",
+                hint="restore it with the release that made it, or a later one",
+            )
+    return len(migrations)
+
+
+async def _replace_months(connection: Connection, months: Sequence[Month]) -> None:
+    """Cuts the empty journal into the partitions that the backup has: the months of this year, and of past ones."""
+    for row in await connection.fetch(statement("months").text):
+        await connection.execute(f"drop table {_SCHEMA}.{row[0]}")
+    for month in months:
+        name, lowest, following = await connection.fetchrow(  # type: ignore[misc]
+            "select quote_ident($1), coalesce(quote_literal(nullif($2, '')), 'minvalue'), quote_literal($3)",
+            month.name,
+            month.from_id,
+            month.to_id,
+        )
+        await connection.execute(
+            f"create table {_SCHEMA}.{name} partition of {_SCHEMA}.event for values from ({lowest}) to ({following})"
+        )
+
+
+def _quoted(columns: Sequence[str]) -> str:
+    return ", ".join(f'"{name}"' for name in columns)
+
+
+def _count(done: str) -> int:
+    """The number in Postgres's answer ``COPY 12``."""
+    return int(done.split()[-1])

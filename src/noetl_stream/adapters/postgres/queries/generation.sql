@@ -1,0 +1,1 @@
+select max(generation) from noetl.partition

@@ -1,0 +1,92 @@
+"""Makes a backup while the system runs.
+
+The database is read first, in one snapshot, and then the objects that its rows name. An object is stored before any
+row names it, so all of them exist by then. It is deleted before its rows, but only when its execution is deleted: what
+is missing then belongs to an execution that somebody wanted gone, or was lost before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+from noetl_stream import __version__
+from noetl_stream.backup.folder import BackupReader, BackupWriter, Manifest
+from noetl_stream.backup.names import NamedObjects
+from noetl_stream.errors import BlobMissing
+from noetl_stream.ports.backup import BackupDatabase, DatabaseShape, DatabaseSnapshot
+from noetl_stream.ports.blobs import Blobs
+from noetl_stream.ports.clock import Clock
+
+OBJECTS_AT_ONCE: Final = 16
+
+
+async def create_backup(
+    database: BackupDatabase, blobs: Blobs, clock: Clock, place: Path, name: str | None = None
+) -> BackupReader:
+    """Makes a backup in the folder ``place``. Its name is by default the time.
+
+    Args:
+        blobs: Objects as they are stored.
+
+    Raises:
+        NotReady: the database does not have this version's schema.
+        Unreachable: a store is away.
+        UsageError: the folder cannot be written, or has a backup of this name.
+    """
+    created = datetime.fromtimestamp(clock.now_ms() // 1000, UTC)
+    writer = BackupWriter(place, name or f"{created:%Y-%m-%dT%H-%M-%SZ}")
+    named = NamedObjects()
+    try:
+        async with database.snapshot() as snapshot:
+            shape, rows = snapshot.shape, await _copy_tables(snapshot, writer, named)
+        missing = await _copy_objects(blobs, writer, sorted(named.keys))
+        writer.finish(_manifest(created, shape, rows, writer, missing))
+    except BaseException:
+        writer.abandon()
+        raise
+    return BackupReader(writer.folder)
+
+
+async def _copy_tables(snapshot: DatabaseSnapshot, writer: BackupWriter, named: NamedObjects) -> dict[str, int]:
+    rows = {}
+    for table in snapshot.shape.tables:
+        with writer.table(table) as write:
+            rows[table.name] = await snapshot.copy(table, named.beside(table, write))
+    return rows
+
+
+async def _copy_objects(blobs: Blobs, writer: BackupWriter, keys: list[str]) -> list[str]:
+    """Returns the keys of those that are not there."""
+
+    async def get(key: str) -> bytes | None:
+        try:
+            return await blobs.get(key)
+        except BlobMissing:
+            return None
+
+    missing = []
+    for at in range(0, len(keys), OBJECTS_AT_ONCE):
+        chosen = keys[at : at + OBJECTS_AT_ONCE]
+        for key, data in zip(chosen, await asyncio.gather(*map(get, chosen)), strict=True):
+            if data is None:
+                missing.append(key)
+            else:
+                writer.add_object(key, data)
+    return missing
+
+
+def _manifest(
+    created: datetime, shape: DatabaseShape, rows: dict[str, int], writer: BackupWriter, missing: list[str]
+) -> Manifest:
+    return Manifest(
+        created_at=created.isoformat().replace("+00:00", "Z"),
+        release=__version__,
+        database=shape,
+        rows=rows,
+        objects=writer.objects,
+        object_bytes=writer.object_bytes,
+        missing=missing,
+    )

@@ -1,0 +1,90 @@
+"""Checks backups, and restores one into empty stores (PROTOCOL §7 *Restore is not failover*)."""
+
+from __future__ import annotations
+
+import msgspec
+
+from noetl_stream.backup.folder import BackupReader
+from noetl_stream.backup.names import NamedObjects
+from noetl_stream.errors import Conflict, NotReady, UsageError
+from noetl_stream.ports.backup import BackupDatabase
+from noetl_stream.ports.blobs import Blobs
+
+
+class RestoredBackup(msgspec.Struct, frozen=True, gc=False):
+    """What was restored; ``generation`` is the new one."""
+
+    executions: int
+    entries: int
+    objects: int
+    generation: int
+
+
+def problems_of(backup: BackupReader) -> list[str]:
+    """What is wrong with a backup, a line each: files that are damaged, or do not hold what the manifest says."""
+    damage = backup.damage()
+    if damage:
+        return damage
+    manifest, named, found = backup.manifest, NamedObjects(), []
+    for table in manifest.database.tables:
+        read, rows = named.reader_of(table), 0
+        for piece in backup.pieces(table):
+            rows += piece.count(b"\n")
+            if read is not None:
+                read(piece)
+        if rows != manifest.rows[table.name]:
+            found.append(f"table {table.name}: {rows} rows instead of {manifest.rows[table.name]}")
+    keys = [key for key, _ in backup.objects()]
+    if len(keys) != manifest.objects:
+        found.append(f"{len(keys)} objects instead of {manifest.objects}")
+    lacking = sorted(named.keys - set(keys) - set(manifest.missing))
+    return found + [f"object {key}: named by a row, not in the backup" for key in lacking]
+
+
+async def restore_backup(backup: BackupReader, database: BackupDatabase, blobs: Blobs) -> RestoredBackup:
+    """Restores a whole backup, in a new generation. No server runs, and the streams are empty.
+
+    Objects come first, since rows name them; then all rows in one transaction. An interrupted restore can be repeated.
+
+    Args:
+        blobs: Objects as they are stored.
+
+    Raises:
+        Conflict: the database or the object store holds something else, or servers run.
+        NotReady: the schema of the backup is unknown here, or the database has another one.
+        Unreachable: a store is away.
+        UsageError: the backup is damaged.
+    """
+    _require_whole(backup)
+    manifest, rows = backup.manifest, {}
+    async with database.target(manifest.database) as target:
+        await _put_objects(backup, blobs)
+        for table in manifest.database.tables:
+            rows[table.name] = await target.load(table, backup.lines(table))
+        if rows != manifest.rows:
+            raise NotReady(f"Postgres has taken other rows than {backup.folder} holds; nothing was restored")
+        generation = await target.begin_generation(manifest.database.sequences)
+    return RestoredBackup(rows["execution"], rows["event"], manifest.objects, generation)
+
+
+async def restore_objects(backup: BackupReader, blobs: Blobs) -> int:
+    """Puts the objects of a backup beside those that there are; returns how many it has. Errors: as above."""
+    _require_whole(backup)
+    await _put_objects(backup, blobs)
+    return backup.manifest.objects
+
+
+def _require_whole(backup: BackupReader) -> None:
+    if problems := problems_of(backup):
+        more = f" and {len(problems) - 1} more problems" if len(problems) > 1 else ""
+        raise UsageError(f"{backup.folder} is damaged: {problems[0]}{more}", hint="restore another backup")
+
+
+async def _put_objects(backup: BackupReader, blobs: Blobs) -> None:
+    for key, data in backup.objects():
+        await blobs.put(key, data)
+        if await blobs.get(key) != data:
+            raise Conflict(
+                f"the object store has another value under {key}",
+                hint="restore into streams that were just made by `noetl-stream stream ensure`",
+            )

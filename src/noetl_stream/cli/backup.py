@@ -1,0 +1,151 @@
+"""``noetl-stream backup``: the database and its objects, in a folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+import msgspec
+
+from noetl_stream.backup.folder import BackupReader, find_backups
+from noetl_stream.cli.base.exit_codes import ExitCode
+from noetl_stream.cli.base.options import form_option, home_option
+from noetl_stream.cli.base.output import columns_of, print_document, print_documents, say
+from noetl_stream.cli.base.process import run_async, settings_for
+from noetl_stream.errors import UsageError
+from noetl_stream.model.ids import is_valid_id
+from noetl_stream.ports.permissions import ADMIN
+
+place_argument = click.argument("place", type=click.Path(path_type=Path), metavar="FOLDER")
+backup_argument = click.argument("folder", type=click.Path(path_type=Path), metavar="BACKUP")
+
+
+class BackupDocument(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A backup as commands show it. ``bytes`` is the size of its files, ``missing`` counts objects that were lost."""
+
+    name: str
+    created: str
+    release: str
+    generation: int
+    executions: int
+    entries: int
+    objects: int
+    bytes: int
+    missing: int = 0
+
+
+@click.group()
+def backup() -> None:
+    """Back up, check and restore the database and the objects that it names.
+
+    Keys are in no backup: keep NOETL_SERVER_KEY, NOETL_ACCESS_KEY and NOETL_CREDENTIAL_KEY beside it.
+    """
+
+
+@backup.command()
+@place_argument
+@click.option("--name", default=None, help="Name of the backup's folder. [default: the time]")
+@form_option("text")
+@home_option
+def create(place: Path, name: str | None, output: str, home: Path | None) -> None:
+    """Make a backup in a new folder below FOLDER, while everything runs.
+
+    Run it as the owner of the schema and the NATS identity `admin`, as `database migrate`.
+    """
+    from noetl_stream.hosting import open_stack, prepare_once
+    from noetl_stream.maintenance import create_backup
+
+    if name is not None and not is_valid_id(name):
+        raise UsageError(f"{name!r} is not a valid name", hint="use 1 to 64 letters, digits, '_' and '-'")
+
+    with open_stack(settings_for(home)) as stack:
+
+        async def work() -> BackupReader:
+            await prepare_once(stack)
+            return await create_backup(stack.endpoint_of(ADMIN), place, name)
+
+        made = run_async(work())
+    print_document(_document(made), output, lambda _: made.folder, lambda found: _show(made, found))
+
+
+@backup.command("list")
+@place_argument
+@form_option()
+def list_backups(place: Path, output: str) -> None:
+    """List the backups in FOLDER, oldest first."""
+    finished, unfinished = find_backups(place)
+    columns = columns_of("name", "created", "release", "generation", "executions", "objects", "bytes")
+    print_documents([_document(one) for one in finished], output, columns, "name")
+    for folder in unfinished:
+        say(f"{folder} was not finished: delete it", err=True)
+
+
+@backup.command()
+@backup_argument
+@click.pass_context
+def verify(ctx: click.Context, folder: Path) -> None:
+    """Check that a backup is whole. Exits with 1 if it is not. Needs neither NATS nor Postgres."""
+    from noetl_stream.backup.restore import problems_of
+
+    found = BackupReader(folder)
+    problems = problems_of(found)
+    for line in problems:
+        say(line)
+    if problems:
+        ctx.exit(ExitCode.FAILED)
+    say(f"{folder} is whole: {_counts(_document(found))}")
+
+
+@backup.command()
+@backup_argument
+@click.option("--objects-only", is_flag=True, help="Restore objects that are missing, and nothing else.")
+@home_option
+def restore(folder: Path, objects_only: bool, home: Path | None) -> None:
+    """Restore a backup into an empty database and streams that were just made.
+
+    Stop all servers first, and make sure that nothing of the system that was backed up runs any more.
+    """
+    from noetl_stream.hosting import open_stack
+    from noetl_stream.maintenance import restore_backup, restore_objects
+    from noetl_stream.wiring.stores import ensure_all_streams
+
+    found = BackupReader(folder)
+    with open_stack(settings_for(home)) as stack:
+
+        async def work() -> str:
+            admin = stack.endpoint_of(ADMIN)
+            if stack.embedded is not None:
+                await ensure_all_streams(admin)
+            if objects_only:
+                return f"restored {await restore_objects(admin, found)} objects"
+            restored = await restore_backup(admin, found)
+            counts = f"{restored.executions} executions, {restored.entries} journal entries, {restored.objects} objects"
+            return f"restored {counts}; generation {restored.generation}"
+
+        say(run_async(work()))
+
+
+def _document(made: BackupReader) -> BackupDocument:
+    manifest = made.manifest
+    return BackupDocument(
+        name=made.folder.name,
+        created=manifest.created_at,
+        release=manifest.release,
+        generation=manifest.database.generation,
+        executions=manifest.rows["execution"],
+        entries=manifest.rows["event"],
+        objects=manifest.objects,
+        bytes=made.size,
+        missing=len(manifest.missing),
+    )
+
+
+def _show(made: BackupReader, found: BackupDocument) -> None:
+    say(made.folder)
+    say(_counts(found), err=True)
+    if found.missing:
+        say(f"{found.missing} objects that rows name were not there: manifest.json lists them", err=True)
+
+
+def _counts(found: BackupDocument) -> str:
+    return f"{found.executions} executions, {found.entries} journal entries, {found.objects} objects"

@@ -1,0 +1,1 @@
+"""What is wrong with a running system, and what mends it."""

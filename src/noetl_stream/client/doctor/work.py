@@ -1,0 +1,71 @@
+"""Checks of what the system works on: executions, dead letters, keys."""
+
+from __future__ import annotations
+
+from noetl_stream.client.doctor.finding import Finding, counted, named, ok, warning, wrong
+from noetl_stream.client.doctor.readings import COUNTED, Readings
+from noetl_stream.client.doctor.stores import DAY_MS, SOON_DAYS
+from noetl_stream.sealing.keys import KeyRing
+
+
+async def stuck(read: Readings) -> Finding:
+    """Every execution that has not ended waits for something."""
+    found, living = await read.stuck, sum((await read.living).values())
+    if found:
+        return wrong(
+            f"{counted(found, 'execution', COUNTED)} without anything to wait for: {named(found)}",
+            f"noetl-stream execution why {found[0]}; then cancel it, and report a defect",
+        )
+    return ok(f"{counted(living, 'execution')} not ended, and each waits for something")
+
+
+async def quarantined(read: Readings) -> Finding:
+    """No execution is set aside."""
+    number = (await read.living).get("quarantined", 0)
+    if number:
+        return warning(
+            f"{counted(number, 'execution')} set aside after crashes of servers",
+            "noetl-stream execution list --status quarantined; then resume or cancel each",
+        )
+    return ok("no execution is set aside")
+
+
+async def dead_letters(read: Readings) -> Finding:
+    """No message or command was given up."""
+    found = await read.letters
+    if found:
+        return warning(
+            f"{counted(found, 'message', COUNTED)} could not be delivered",
+            "noetl-stream dead-letter list; then requeue or discard each",
+        )
+    return ok("every message could be delivered")
+
+
+async def keys(read: Readings, ring: KeyRing | None) -> Finding:
+    """Every credential is encrypted with the current key."""
+    stored = await read.credentials
+    if ring is None:
+        if not stored:
+            return ok("no credential is stored")
+        return Finding("skipped", f"this process has no key of the {counted(stored, 'credential')}")
+    unknown = [one.name for one in stored if ring.find(one.key_id) is None]
+    if unknown:
+        return wrong(
+            f"the key of {counted(unknown, 'credential')} is not configured: {named(unknown)}",
+            "add it to NOETL_CREDENTIAL_OLD_KEYS, then: noetl-stream credential rotate",
+        )
+    old = [one.name for one in stored if one.key_id != ring.current.id]
+    if old:
+        return warning(f"{counted(old, 'credential')} under an old key: {named(old)}", "noetl-stream credential rotate")
+    return ok(f"{counted(stored, 'credential')} under the current key")
+
+
+async def tokens(read: Readings, now_ms: int) -> Finding:
+    """No API token ends soon."""
+    held = [token for token in await read.tokens if token.holds(now_ms)]
+    soon = [one.name for one in held if one.expires_ms is not None and one.expires_ms - now_ms < SOON_DAYS * DAY_MS]
+    if soon:
+        return warning(
+            f"within {SOON_DAYS} days end {counted(soon, 'token')}: {named(soon)}", "noetl-stream token create NAME"
+        )
+    return ok(f"{counted(held, 'token')}, and none ends within {SOON_DAYS} days")

@@ -1,0 +1,35 @@
+"""The document of a playbook's graph, of the model that drawings are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from msgspec.structs import asdict
+
+from noetl_stream.playbook.drawing.graph import Graph, graph_of
+from noetl_stream.playbook.plan import Plan
+from noetl_stream.ports.operations.documents import document_of
+from noetl_stream.ports.operations.graphs import ArcDocument, GraphDocument, StepNodeDocument
+
+
+def graph_document(plan: Plan) -> GraphDocument:
+    graph = graph_of(plan)
+    nodes = [document_of(asdict(node), StepNodeDocument) for node in graph.nodes]
+    return GraphDocument([node.step for node in nodes], list(_arcs(plan, graph)), graph.path, graph.digest, nodes)
+
+
+def _arcs(plan: Plan, graph: Graph) -> Iterator[ArcDocument]:
+    edges = iter(graph.edges)
+    for step in plan.steps.values():
+        for index, arc in enumerate(step.arcs):
+            edge = next(edges)
+            is_else = index > 0 and arc.guard is None and step.routing == "exclusive"
+            yield ArcDocument(
+                source=step.name,
+                to=arc.step,
+                when=edge.when,
+                kind=edge.kind,
+                is_else=is_else,
+                index=index,
+                line=arc.line,
+            )

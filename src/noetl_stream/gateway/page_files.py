@@ -1,0 +1,99 @@
+"""The page for people: files that are built from ``web/`` into ``page/`` and served from memory, to anybody.
+
+They hold no data: what the page shows it asks of the API, with the rights of whoever has signed in.
+"""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Iterable
+from hashlib import sha256
+from importlib.resources import files
+from typing import Final, NamedTuple
+
+from aiohttp import web
+
+from noetl_stream.gateway.http.problems import HttpProblem
+
+INDEX: Final = "index.html"
+VIEWS: Final = "/{view:(?:(?:executions|playbooks|system)(?:/.*)?)?}"
+"""The addresses of the page. It finds out by itself what to show there."""
+
+ASSET: Final = "/assets/{name}"
+MEDIA: Final = {
+    ".html": "text/html; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".svg": "image/svg+xml",
+}
+CONTENT_SECURITY_POLICY: Final = "; ".join(
+    (
+        "default-src 'none'",
+        *(f"{kind}-src 'self'" for kind in ("script", "style", "connect", "worker")),
+        "img-src 'self' data:",
+        *(f"{kind} 'none'" for kind in ("base-uri", "form-action", "frame-ancestors")),
+        "require-trusted-types-for 'script'",
+        "trusted-types svelte-trusted-html noetl-worker",
+    )
+)
+HEADERS: Final = {
+    "Content-Security-Policy": CONTENT_SECURITY_POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Vary": "Accept-Encoding",
+}
+FOREVER: Final = "public, max-age=31536000, immutable"
+"""For assets: their names change with what is in them."""
+
+
+class PageFile(NamedTuple):
+    """A file as it is answered: whole, and compressed."""
+
+    media: str
+    body: bytes
+    compressed: bytes
+    etag: str
+
+
+class PageFiles:
+    """The files by name: ``index.html``, and assets."""
+
+    def __init__(self, named: Iterable[tuple[str, bytes]]) -> None:
+        self._files = {name: _page_file(name, body) for name, body in named}
+
+    async def index(self, request: web.Request) -> web.StreamResponse:
+        """The answer at :data:`VIEWS`."""
+        return _answer(self._files[INDEX], request, "no-cache")
+
+    async def asset(self, request: web.Request) -> web.StreamResponse:
+        """The answer at :data:`ASSET`.
+
+        Raises:
+            HttpProblem: there is no such file.
+        """
+        found = self._files.get(request.match_info["name"])
+        if found is None:
+            raise HttpProblem("not-found", "The page has no such file", hint="load the page again")
+        return _answer(found, request, FOREVER)
+
+
+def read_page() -> PageFiles:
+    """The page of this package."""
+    folder = files("noetl_stream.gateway") / "page"
+    found = [*folder.iterdir(), *(folder / "assets").iterdir()]
+    return PageFiles((one.name, one.read_bytes()) for one in found if one.is_file())
+
+
+def _page_file(name: str, body: bytes) -> PageFile:
+    media = MEDIA[name[name.rindex(".") :]]
+    return PageFile(media, body, gzip.compress(body, mtime=0), f'"{sha256(body).hexdigest()[:32]}"')
+
+
+def _answer(file: PageFile, request: web.Request, cache: str) -> web.Response:
+    headers = {**HEADERS, "Content-Type": file.media, "Cache-Control": cache, "ETag": file.etag}
+    if file.etag in request.headers.get("If-None-Match", ""):
+        return web.Response(status=304, headers=headers)
+    if "gzip" not in request.headers.get("Accept-Encoding", ""):
+        return web.Response(body=file.body, headers=headers)
+    return web.Response(body=file.compressed, headers={**headers, "Content-Encoding": "gzip"})

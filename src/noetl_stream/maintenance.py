@@ -1,0 +1,216 @@
+"""What an operator does to the stores of a whole system: repair, compare, back up, retain, examine, repartition."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from noetl_stream.adapters.clock import SystemClock
+from noetl_stream.adapters.postgres.store import PostgresStore
+from noetl_stream.concurrency import Deferred
+from noetl_stream.endpoint import Endpoint
+from noetl_stream.errors import Conflict
+from noetl_stream.ports.subjects import COMMANDS, EVENTS
+from noetl_stream.wiring.operations import credential_keys
+from noetl_stream.wiring.roles import make_retention, make_server
+from noetl_stream.wiring.stores import COMMAND_WAIT_S, connect, connect_to_nats, required_dsn
+
+if TYPE_CHECKING:  # each command imports what it uses
+    from noetl_stream.backup.folder import BackupReader
+    from noetl_stream.backup.restore import RestoredBackup
+    from noetl_stream.ports.cursors import Repair
+    from noetl_stream.ports.operations.diagnosis import CheckDocument
+    from noetl_stream.server.recovery import Restored
+    from noetl_stream.server.retention import RetentionPlan
+    from noetl_stream.wiring.stores import Connected
+
+
+async def reconcile_stream(endpoint: Endpoint) -> list[Repair]:
+    """Repairs the cursors of partitions after EVENTS has lost messages; returns the repairs."""
+    from noetl_stream.server.lost_stream import reconcile_cursors
+
+    connected = await connect(endpoint, name="noetl-reconcile", nats_wait_s=COMMAND_WAIT_S)
+    try:
+        await connected.store.verify()
+        await connected.log.verify()
+        return await reconcile_cursors(connected.log, connected.store.cursors)
+    finally:
+        await connected.close()
+
+
+async def rebuild_database(endpoint: Endpoint) -> Restored:
+    """Fills an empty Postgres from EVENTS; returns what was restored. ``endpoint`` is that of a server."""
+    from noetl_stream.server.rebuild import rebuild
+
+    connected = await connect(endpoint, name="noetl-rebuild", nats_wait_s=COMMAND_WAIT_S)
+    try:
+        return await rebuild(make_server(connected, endpoint))
+    finally:
+        await connected.close()
+
+
+async def compare_stores(endpoint: Endpoint) -> list[str]:
+    """What disagrees between Postgres and EVENTS, a line each."""
+    from noetl_stream.server.comparison import disagreements
+
+    connected = await connect(endpoint, name="noetl-verify", nats_wait_s=COMMAND_WAIT_S)
+    try:
+        await connected.store.verify()
+        await connected.log.verify()
+        return await disagreements(connected.log, connected.store, connected.store.cursors)
+    finally:
+        await connected.close()
+
+
+async def create_backup(endpoint: Endpoint, place: Path, name: str | None) -> BackupReader:
+    """Backs the database and its objects up into a folder below ``place``."""
+    from noetl_stream.adapters.postgres.backup import PostgresBackup
+    from noetl_stream.backup.create import create_backup as create
+
+    dsn = required_dsn(endpoint)
+    ports = await connect_to_nats(endpoint, name="noetl-backup", nats_wait_s=COMMAND_WAIT_S)
+    try:
+        return await create(PostgresBackup(dsn), ports.blobs, ports.clock, place, name)
+    finally:
+        await ports.close()
+
+
+async def restore_backup(endpoint: Endpoint, backup: BackupReader) -> RestoredBackup:
+    """Restores a backup into an empty database and streams that were just made."""
+    from noetl_stream.adapters.nats.streams import verify_empty
+    from noetl_stream.adapters.postgres.backup import PostgresBackup
+    from noetl_stream.backup.restore import restore_backup as restore
+
+    dsn = required_dsn(endpoint)
+    ports = await connect_to_nats(endpoint, name="noetl-restore", nats_wait_s=COMMAND_WAIT_S)
+    try:
+        await verify_empty(ports.nats, (EVENTS, COMMANDS))
+        await ports.blobs.verify()
+        return await restore(backup, PostgresBackup(dsn), ports.blobs)
+    finally:
+        await ports.close()
+
+
+async def restore_objects(endpoint: Endpoint, backup: BackupReader) -> int:
+    """Restores the objects of a backup alone; returns how many it has."""
+    from noetl_stream.backup.restore import restore_objects as restore
+
+    ports = await connect_to_nats(endpoint, name="noetl-restore", nats_wait_s=COMMAND_WAIT_S)
+    try:
+        await ports.blobs.verify()
+        return await restore(backup, ports.blobs)
+    finally:
+        await ports.close()
+
+
+async def plan_retention(endpoint: Endpoint) -> list[RetentionPlan]:
+    """What the rules do not keep, by rule; changes nothing. ``endpoint`` is that of a server."""
+    connected = await connect(endpoint, name="noetl-retention", nats_wait_s=COMMAND_WAIT_S)
+    try:
+        await connected.store.verify()
+        return await make_retention(connected, endpoint).plan()
+    finally:
+        await connected.close()
+
+
+async def apply_retention(endpoint: Endpoint) -> int:
+    """Archives and deletes what the rules do not keep; returns how many executions. As :func:`plan_retention`."""
+    connected = await connect(endpoint, name="noetl-retention", nats_wait_s=COMMAND_WAIT_S)
+    try:
+        await connected.store.verify()
+        return await make_retention(connected, endpoint).delete_old()
+    finally:
+        await connected.close()
+
+
+async def diagnose(endpoint: Endpoint, *, on_demand: bool) -> list[CheckDocument]:
+    """All checks of a system of which any part may be away.
+
+    Args:
+        on_demand: Whether commands start a server there when they need one.
+    """
+    from noetl_stream.client.doctor.doctor import DirectDiagnosis
+    from noetl_stream.client.doctor.readings import DoctorPorts
+
+    name, dsn = "noetl-doctor", required_dsn(endpoint)
+    nats = Deferred(lambda: connect_to_nats(endpoint, name=name, nats_wait_s=COMMAND_WAIT_S))
+    store = Deferred(lambda: PostgresStore.open(dsn, name=name))
+    ports = DoctorPorts(
+        database=store.part("diagnosis"),
+        nats=nats.part("diagnosis"),
+        store=store.whole(),
+        log=nats.part("log"),
+        queue=nats.part("queue"),
+        bus=nats.part("bus"),
+        dead_letters=store.part("dead_letters"),
+        tokens=store.part("tokens"),
+        credentials=store.part("credentials"),
+        clock=SystemClock(),
+        keys=credential_keys(endpoint),
+        on_demand=on_demand,
+    )
+    try:
+        return await DirectDiagnosis(ports).examine()
+    finally:
+        await nats.close()
+        await store.close()
+
+
+async def repartition(endpoint: Endpoint, count: int) -> int | None:
+    """Gives both stores ``count`` partitions. What a crash has left half done is finished by calling it again.
+
+    Everything in EVENTS is folded: its messages go, and servers publish the records of living executions again.
+
+    Returns:
+        How many executions were moved; ``None`` if there was nothing to do.
+
+    Raises:
+        Conflict: servers live, commands wait, or something is not folded.
+        NotReady, Unreachable: a store is not set up, or away.
+    """
+    from noetl_stream.adapters.nats.streams import partitions_of, set_partitions
+    from noetl_stream.adapters.postgres.repartition import repartition as move
+
+    connected = await connect(endpoint, name="noetl-repartition", nats_wait_s=COMMAND_WAIT_S)
+    try:
+        store, log = connected.store, connected.log
+        of_events, of_postgres = await partitions_of(connected.nats), await store.cursors.partition_count()
+        if count == of_events == of_postgres:
+            return None
+        if of_postgres == count:
+            moved = 0
+        elif of_events == count:
+            await _require_empty(store)
+            moved = await move(required_dsn(endpoint), count, last_seq=0)
+        else:
+            await _require_rest(connected)
+            moved = await move(required_dsn(endpoint), count, last_seq=await log.last_sequence())
+        if of_events != count:
+            await log.trim(await store.cursors.floor())
+            await set_partitions(connected.nats, count)
+        return moved
+    finally:
+        await connected.close()
+
+
+async def _require_empty(store: PostgresStore) -> None:
+    """For a database that is to be rebuilt from an EVENTS that has these partitions."""
+    if newest := await store.newest_execution():
+        raise Conflict(
+            f"EVENTS has that many partitions already, and Postgres, which has not, holds execution {newest}",
+            hint="one of them is not of this system: look at NOETL_NATS_URL and NOETL_POSTGRES_DSN",
+        )
+
+
+async def _require_rest(connected: Connected) -> None:
+    """Raises :class:`~noetl_stream.errors.Conflict` unless all is folded, published and acknowledged."""
+    store, hint = connected.store, "start the servers and workers, let them finish, stop the gateways and then these"
+    if living := [server.name for server in await store.diagnosis.live_servers()]:
+        raise Conflict(
+            f"servers live: {', '.join(living)}", hint="stop them and repeat; one that was killed counts for a while"
+        )
+    if commands := await connected.queue.present():
+        raise Conflict(f"{len(commands)} commands wait or run", hint=hint)
+    behind = await connected.log.beyond({view.id: view.last_seq for view in await store.read_partitions()})
+    if inputs := sum(behind.values()):
+        raise Conflict(f"{inputs} messages are not folded", hint=hint)

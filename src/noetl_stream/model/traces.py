@@ -1,0 +1,100 @@
+"""Traces (W3C Trace Context): whose trace an execution belongs to, and the ids of its spans.
+
+The id of a span derives from what it is the span of, so that every process knows it before the span has ended. Only an
+attempt has the nonce of its run in it: two runs of one command may make the same attempt.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from hashlib import blake2b
+from typing import Final, NamedTuple
+
+import msgspec
+
+from noetl_stream.model.events import Path
+from noetl_stream.model.ids import RunId
+
+SPAN_BYTES: Final = 8
+TRACE_BYTES: Final = 16
+
+_TRACEPARENT: Final = re.compile(
+    r"(?!ff)([0-9a-f]{2})-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-([0-9a-f]{2})(-.*)?"
+)
+_TRACE_ID: Final = re.compile(r"(?!0{32})[0-9a-f]{32}")
+_CALLER: Final = re.compile(r"(?!0{16})([0-9a-f]{16})-(0[01])")
+
+
+class Traceparent(msgspec.Struct, frozen=True, gc=False):
+    """What a caller's ``traceparent`` says.
+
+    Attributes:
+        caller_span: The id of the caller's span, ``-``, and ``01`` if it is sampled, else ``00``.
+    """
+
+    trace_id: str
+    caller_span: str
+
+
+class Trace(NamedTuple):
+    """The trace of an execution.
+
+    Attributes:
+        caller: The span of whoever started it, outside noetl-stream; empty if nobody named one.
+        is_callers_sampled: Whether that span is sampled.
+    """
+
+    trace_id: str
+    caller: str = ""
+    is_callers_sampled: bool = False
+
+    @property
+    def forwarded(self) -> str:
+        """The ``traceparent`` of calls in this trace while nobody here records spans; empty without a caller."""
+        return traceparent(self.trace_id, self.caller, sampled=self.is_callers_sampled) if self.caller else ""
+
+
+def read_traceparent(text: str) -> Traceparent | None:
+    """``None`` if this is not a ``traceparent``. Later versions may say more at the end."""
+    found = _TRACEPARENT.fullmatch(text.strip())
+    if found is None or (found[1] == "00" and found[5]):
+        return None
+    return Traceparent(found[2], f"{found[3]}-{int(found[4], 16) & 1:02x}")
+
+
+def traceparent(trace_id: str, span_id: str, *, sampled: bool) -> str:
+    return f"00-{trace_id}-{span_id}-{sampled:02x}"
+
+
+@lru_cache(maxsize=1024)
+def trace_of(execution_id: str, trace_id: str, caller_span: str) -> Trace:
+    """The trace of an execution, by what its events say; a new one for ids that no trace may have."""
+    if _TRACE_ID.fullmatch(trace_id) is None:
+        return Trace(blake2b(execution_id.encode(), digest_size=TRACE_BYTES).hexdigest())
+    found = _CALLER.fullmatch(caller_span)
+    return Trace(trace_id) if found is None else Trace(trace_id, found[1], found[2] == "01")
+
+
+def execution_span(execution_id: str) -> str:
+    return _span("execution", execution_id)
+
+
+def step_span(step_run_id: str) -> str:
+    return _span("step", step_run_id)
+
+
+def task_span(step_run_id: str, path: Path, task: str, visit: int) -> str:
+    """
+    Args:
+        visit: See :func:`noetl_stream.engine.pipeline.visit_of`.
+    """
+    return _span("task", step_run_id, *path, task, visit)
+
+
+def attempt_span(run: RunId, path: Path, task: str, visit: int, attempt: int) -> str:
+    return _span("attempt", str(run), *path, task, visit, attempt)
+
+
+def _span(*cause: str | int) -> str:
+    return blake2b("\x1f".join(map(str, cause)).encode(), digest_size=SPAN_BYTES).hexdigest()

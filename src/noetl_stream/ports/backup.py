@@ -1,0 +1,88 @@
+"""The engine's database as a backup sees it: every table as text, read in one snapshot, loaded in one transaction."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterable, Callable, Coroutine, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import Any, Protocol
+
+import msgspec
+
+from noetl_stream.ports.retention import Month
+
+Sink = Callable[[bytes], Coroutine[Any, Any, None]]
+"""Takes the next bytes of a table: lines of Postgres's text format, cut anywhere."""
+
+
+class TableShape(msgspec.Struct, frozen=True, gc=False):
+    """A table of the schema and its columns, in order."""
+
+    name: str
+    columns: tuple[str, ...]
+
+
+class SequencePosition(msgspec.Struct, frozen=True, gc=False):
+    """Where a sequence stands; ``is_called``: whether it has given ``last_value`` already."""
+
+    last_value: int
+    is_called: bool
+
+
+class DatabaseShape(msgspec.Struct, frozen=True, gc=False):
+    """What a database is apart from its rows.
+
+    Attributes:
+        migrations: Names and checksums of what was applied, in order.
+        generation: The highest of its partitions.
+        months: The partitions of the journal. One without a ``from_id`` begins with the first.
+    """
+
+    migrations: Sequence[tuple[str, str]]
+    generation: int
+    tables: Sequence[TableShape]
+    sequences: Mapping[str, SequencePosition]
+    months: Sequence[Month]
+
+
+class DatabaseSnapshot(Protocol):
+    """A database as of one moment. Any method raises :class:`~noetl_stream.errors.Unreachable` when it is away."""
+
+    shape: DatabaseShape
+
+    async def copy(self, table: TableShape, sink: Sink) -> int:
+        """Writes the rows of a table; returns how many."""
+        ...
+
+
+class DatabaseTarget(Protocol):
+    """An empty database, in a transaction that is committed when its block ends. Errors: as above."""
+
+    async def load(self, table: TableShape, lines: AsyncIterable[bytes]) -> int:
+        """Inserts rows as :meth:`DatabaseSnapshot.copy` has written them; returns how many."""
+        ...
+
+    async def begin_generation(self, sequences: Mapping[str, SequencePosition]) -> int:
+        """Sets the sequences, and all partitions to the start of streams that are empty, in a new generation and owned
+        by nobody; returns the highest generation.
+        """
+        ...
+
+
+class BackupDatabase(Protocol):
+    def snapshot(self) -> AbstractAsyncContextManager[DatabaseSnapshot]:
+        """Reads the database in one transaction, which blocks nobody.
+
+        Raises:
+            NotReady: it does not have this version's schema.
+        """
+        ...
+
+    def target(self, shape: DatabaseShape) -> AbstractAsyncContextManager[DatabaseTarget]:
+        """Makes the schema that a backup has, unless it is there, and begins to load it; in the end, the schema is
+        this version's.
+
+        Raises:
+            Conflict: the database is not empty, or servers use it.
+            NotReady: this version does not know the schema, or the database has another.
+        """
+        ...

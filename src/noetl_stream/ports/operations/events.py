@@ -1,0 +1,84 @@
+"""Events of an execution, chosen: by position, name, step, task, iteration, text; whole or in part."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any, Final, Literal, NamedTuple, get_args
+
+from msgspec import UNSET, UnsetType
+
+from noetl_stream.model.envelope import Time
+from noetl_stream.model.events.parts import Entity, EvaluatedGuard, EventStatus, Path, Source
+from noetl_stream.ports.operations.documents import Document
+
+EventField = Literal[
+    "event_id", "execution_id", "position", "ts", "source", "name", "entity", "entity_id", "status", "step_run_id",
+    "report_id", "cause_id", "trace_id", "actor", "task", "attempt", "iteration", "tokens_consumed", "tokens_produced",
+    "guards", "digest", "data",
+]  # fmt: skip
+"""Those of :class:`~noetl_stream.model.envelope.EventDocument`."""
+
+EVENT_FIELDS: Final[tuple[EventField, ...]] = get_args(EventField)
+
+MAX_TEXT: Final = 256
+"""Characters of a text to search for."""
+
+
+class EventFilter(NamedTuple):
+    """Which events: all of these hold.
+
+    Attributes:
+        after: Those above this position, the first ones; with ``before`` alone the last ones below it.
+        names: Any of these; empty: any name.
+        iteration: Of a loop, with those of the loops within it: ``(2,)`` is 2, 2.0 and 2.1.
+        text: In the ``data`` of the event, as it is shown, in any case.
+        fields: The fields that are shown (:data:`EVENT_FIELDS`); empty: all.
+    """
+
+    after: int = 0
+    before: int | None = None
+    names: Collection[str] = ()
+    step: str | None = None
+    task: str | None = None
+    iteration: Path | None = None
+    text: str | None = None
+    fields: Collection[EventField] = ()
+
+
+class ListedEventDocument(Document, frozen=True):
+    """An event, or those of its fields that were asked for. They are those of
+    :class:`~noetl_stream.model.envelope.EventDocument`.
+    """
+
+    event_id: str | UnsetType = UNSET
+    execution_id: str | UnsetType = UNSET
+    position: int | UnsetType = UNSET
+    ts: Time | UnsetType = UNSET
+    source: Source | UnsetType = UNSET
+    name: str | UnsetType = UNSET
+    entity: Entity | UnsetType = UNSET
+    entity_id: str | UnsetType = UNSET
+    status: EventStatus | UnsetType = UNSET
+    step_run_id: str | UnsetType | None = UNSET
+    report_id: str | UnsetType | None = UNSET
+    cause_id: str | UnsetType | None = UNSET
+    trace_id: str | UnsetType = UNSET
+    actor: str | UnsetType = UNSET
+    task: str | UnsetType | None = UNSET
+    attempt: int | UnsetType | None = UNSET
+    iteration: list[int] | UnsetType | None = UNSET
+    tokens_consumed: list[str] | UnsetType | None = UNSET
+    tokens_produced: list[str] | UnsetType | None = UNSET
+    guards: list[EvaluatedGuard] | UnsetType | None = UNSET
+    digest: str | UnsetType = UNSET
+    data: dict[str, Any] | UnsetType = UNSET
+
+
+class EventPage(Document, frozen=True):
+    """Entries by position. ``next`` is the ``after`` of the page after this one, ``previous`` the ``before`` of the one
+    before it, where the page was asked for by ``before``. A page may be short, or empty, and not the last.
+    """
+
+    items: list[ListedEventDocument]
+    next: int | None
+    previous: int | None = None

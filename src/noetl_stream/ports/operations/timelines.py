@@ -1,0 +1,139 @@
+"""When things happened in an execution, in columns of any width; the iterations of a loop in buckets."""
+
+from __future__ import annotations
+
+from typing import Final, Literal, NamedTuple, get_args
+
+from noetl_stream.model.envelope import Time
+from noetl_stream.model.events import Path
+from noetl_stream.model.outcome import ErrorInfo
+from noetl_stream.ports.operations.documents import Document
+from noetl_stream.ports.operations.graphs import RunCountsDocument
+
+MAX_WIDTH: Final = 2_000
+MAX_BUCKETS: Final = 1_000
+
+SpanStatus = Literal["waiting", "running", "done", "failed", "cancelled", "reused", "skipped"]
+SPAN_STATUSES: Final[tuple[SpanStatus, ...]] = get_args(SpanStatus)
+
+RowKind = Literal[
+    "step", "iterations", "task", "held", "admission", "join", "queued", "signal", "child", "retry", "timer",
+    "suspended", "next", "paused",
+]  # fmt: skip
+"""Of what a row of a timeline is: runs of a step, iterations of its outermost loop, attempts of a task; else a wait, in
+the words of ``why``.
+"""
+
+
+class TimeRange(NamedTuple):
+    """A part of a timeline. Times are ms since the epoch; ``None``: from the beginning, to the last event."""
+
+    since_ms: int | None = None
+    until_ms: int | None = None
+    width: int = 500
+    step: str | None = None
+
+
+class SpanDocument(Document, frozen=True):
+    """``offset_ms`` from the beginning of the range, less than 0 if it began before; ``ms``: how long, null while it
+    goes on. ``position``: the event with which it began.
+    """
+
+    offset_ms: int
+    ms: int | None
+    status: SpanStatus
+    position: int
+    step_run_id: str | None
+
+
+class ActivityDocument(Document, frozen=True):
+    """How many with this status were going on, as ``[column, columns, count]`` wherever it was any."""
+
+    status: SpanStatus
+    columns: list[list[int]]
+
+
+class TimelineRowDocument(Document, frozen=True):
+    """What is of a kind (:data:`RowKind`) at a step, or a task of it: ``count`` of them in the range, as ``spans``
+    where they are few, else as ``activity``. Of iterations there is only ``activity``.
+    """
+
+    kind: str
+    step: str
+    task: str
+    count: int
+    spans: list[SpanDocument] | None
+    activity: list[ActivityDocument] | None
+
+
+class TimelineDocument(Document, frozen=True):
+    """``begun`` and ``last`` are the times of the first and the last event, ``since`` and ``until`` the range in
+    ``width`` columns. ``more`` counts rows that are left out, ``left_out`` attempts and waits of a very long journal.
+    """
+
+    execution_id: str
+    position: int
+    begun: Time
+    last: Time
+    since: Time
+    until: Time
+    width: int
+    rows: list[TimelineRowDocument]
+    more: int
+    left_out: int
+
+
+class IterationRange(NamedTuple):
+    """Iterations of a level of a loop: those from ``first`` to before ``end``; ``None``: to the last.
+
+    Attributes:
+        within: The iteration around the level; ``()``: the outermost level.
+        status: Only iterations with this status.
+    """
+
+    first: int = 0
+    end: int | None = None
+    within: Path = ()
+    status: SpanStatus | None = None
+
+
+class StripCountsDocument(Document, frozen=True):
+    """How many iterations of each bucket have this status."""
+
+    status: SpanStatus
+    counts: list[int]
+
+
+class LoopStripDocument(Document, frozen=True):
+    """The iterations from ``first`` to before ``end`` in buckets of ``size`` each, the last of what is left.
+    ``count`` and ``totals`` are of the whole level. ``strips`` has the statuses that there are.
+    """
+
+    execution_id: str
+    step_run_id: str
+    position: int
+    within: list[int]
+    count: int
+    totals: RunCountsDocument
+    first: int
+    end: int
+    size: int
+    strips: list[StripCountsDocument]
+
+
+class IterationSummaryDocument(Document, frozen=True):
+    """One iteration. ``error`` is shortened, and null for those after the 10,000th that failed."""
+
+    path: list[int]
+    status: SpanStatus
+    started: Time | None
+    duration_s: float | None
+    attempts: int
+    error: ErrorInfo | None
+
+
+class IterationSummariesDocument(Document, frozen=True):
+    """By index. ``next`` is the ``first`` of the page after this one."""
+
+    items: list[IterationSummaryDocument]
+    next: int | None

@@ -1,0 +1,43 @@
+"""How the streams are spread over a NATS cluster."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from noetl_stream.errors import UsageError
+
+REPLICAS_VARIABLE: Final = "NOETL_STREAM_REPLICAS"
+PLACEMENT_VARIABLE: Final = "NOETL_STREAM_PLACEMENT_TAGS"
+
+MAX_REPLICAS: Final = 5
+
+_TAG: Final = re.compile(r"[A-Za-z0-9_:./=-]{1,64}")
+
+
+class Spread(msgspec.Struct, frozen=True):
+    """
+    Attributes:
+        replicas: Copies of each stream. Streams that have more keep them.
+        tags: What each server that holds a copy has among its ``server_tags``; none: streams stay where they are.
+    """
+
+    replicas: int = 1
+    tags: tuple[str, ...] = ()
+
+
+def read_tags(variable: str, given: Mapping[str, str]) -> tuple[str, ...]:
+    """Parses ``region:eu,disk:ssd``.
+
+    Raises:
+        UsageError: a tag has other characters.
+    """
+    tags = tuple(tag.strip() for tag in given.get(variable, "").split(",") if tag.strip())
+    for tag in tags:
+        if _TAG.fullmatch(tag) is None:
+            hint = "write what nats-servers have as server_tags, with commas between: region:eu,disk:ssd"
+            raise UsageError(f"invalid tag {tag!r} in {variable}", hint=hint)
+    return tags

@@ -1,0 +1,71 @@
+"""Where spans go, by the variables of OpenTelemetry: https://opentelemetry.io/docs/specs/otel/protocol/exporter/."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+from urllib.parse import urlsplit
+
+import msgspec
+
+from noetl_stream.errors import UsageError
+
+PREFIX: Final = "OTEL_"
+TRACES_VARIABLE: Final = "OTEL_<NAME>"
+HEADERS_VARIABLES: Final = ("OTEL_EXPORTER_OTLP_TRACES_HEADERS", "OTEL_EXPORTER_OTLP_HEADERS")
+"""These may hold the key of a collector: playbooks must not read them."""
+
+PROTOCOLS: Final = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
+HTTP_PROTOBUF: Final = "http/protobuf"
+QUEUE_VARIABLE: Final = "OTEL_BSP_MAX_QUEUE_SIZE"
+DEFAULT_QUEUE: Final = 2048
+MAX_QUEUE: Final = 1_000_000
+
+
+class TraceSettings(msgspec.Struct, frozen=True, gc=False):
+    """
+    Attributes:
+        endpoint: The URL that spans are posted to.
+        headers: Sent with them, as written: ``key=value,key=value``.
+        max_queue: How many spans of a process wait at most.
+    """
+
+    endpoint: str
+    headers: str
+    max_queue: int
+
+    def variables(self) -> dict[str, str]:
+        """What a child process of the same settings lacks of the environment."""
+        return {HEADERS_VARIABLES[0]: self.headers} if self.headers else {}
+
+
+def read_traces(_variable: str, given: Mapping[str, str]) -> TraceSettings | None:
+    """``None`` without an endpoint, or if another variable switches traces off. The SDK reads the other variables.
+
+    Raises:
+        UsageError: a value is invalid.
+    """
+    endpoint = _endpoint(given)
+    is_off = given.get("OTEL_SDK_DISABLED", "").lower() == "true" or given.get("OTEL_TRACES_EXPORTER") == "none"
+    if endpoint is None or is_off:
+        return None
+    for variable in PROTOCOLS:
+        if given.get(variable, HTTP_PROTOBUF) != HTTP_PROTOBUF:
+            raise UsageError(f"{variable} {given[variable]!r} is not there", hint=f"use {HTTP_PROTOBUF}")
+    queue = given.get(QUEUE_VARIABLE, str(DEFAULT_QUEUE))
+    if not (queue.isascii() and queue.isdigit() and 1 <= int(queue) <= MAX_QUEUE):
+        raise UsageError(f"invalid {QUEUE_VARIABLE} {queue!r}", hint=f"use a whole number from 1 to {MAX_QUEUE}")
+    headers = next((given[name] for name in HEADERS_VARIABLES if name in given), "")
+    return TraceSettings(endpoint, headers, int(queue))
+
+
+def _endpoint(given: Mapping[str, str]) -> str | None:
+    for variable, path in (("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", ""), ("OTEL_EXPORTER_OTLP_ENDPOINT", "/v1/traces")):
+        if (url := given.get(variable)) is None:
+            continue
+        if urlsplit(url).scheme not in ("http", "https"):
+            raise UsageError(
+                f"invalid address in {variable}", hint="use http://HOST:4318, where a collector takes OTLP"
+            )
+        return url.rstrip("/") + path if path else url
+    return None

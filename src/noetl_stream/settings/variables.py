@@ -1,0 +1,77 @@
+"""How a setting is read from its environment variable."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+import msgspec
+
+from noetl_stream.errors import UsageError
+
+Given = Mapping[str, str]
+"""The variables that are set and not empty."""
+
+Read = Callable[[str, Given], Any]
+"""Reads a setting, given its variable."""
+
+
+class EnvironmentVariable(msgspec.Struct, frozen=True):
+    """The variable of a setting, its default in words, and how it is read. Called, it gives the default.
+
+    ``docs/reference/settings.md`` has names and defaults; a test compares them.
+    """
+
+    name: str
+    default: str
+    read: Read
+    is_secret: bool
+
+    def __call__(self) -> Any:
+        return self.read(self.name, {})
+
+
+def setting(variable: str, default: str, read: Read, *, is_secret: bool = False) -> Any:
+    return msgspec.field(default_factory=EnvironmentVariable(variable, default, read, is_secret))
+
+
+def parsed(parse: Callable[[str], Any]) -> Read:
+    return lambda variable, given: parse(given[variable]) if variable in given else None
+
+
+def number(default: int, most: int, least: int = 1) -> Read:
+    def read(variable: str, given: Given) -> int:
+        value = given.get(variable, str(default))
+        if not (value.isascii() and value.isdigit() and least <= int(value) <= most):
+            raise UsageError(f"invalid {variable} {value!r}", hint=f"use a whole number from {least} to {most}")
+        return int(value)
+
+    return read
+
+
+def choice(choices: tuple[str, ...], default: str | None) -> Read:
+    def read(variable: str, given: Given) -> str | None:
+        value = given.get(variable, default)
+        if value is not None and value.lower() not in choices:
+            raise UsageError(f"invalid {variable} {value!r}", hint=f"use one of {', '.join(choices)}")
+        return value and value.lower()
+
+    return read
+
+
+def address(schemes: tuple[str, ...], *, several: bool = False) -> Read:
+    """One that begins with one of these, or ``several`` with commas between."""
+
+    def read(variable: str, given: Given) -> str | None:
+        value = given.get(variable)
+        parts = [] if value is None else value.split(",") if several else [value]
+        if any(urlsplit(part.strip()).scheme not in schemes for part in parts):
+            raise UsageError(f"invalid address in {variable}", hint=f"it must start with {schemes[0]}://")
+        return value
+
+    return read
+
+
+def is_set(variable: str, given: Given) -> bool:
+    return variable in given

@@ -1,0 +1,1 @@
+"""Wiring: the only modules that connect adapters to roles."""

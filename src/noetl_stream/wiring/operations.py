@@ -1,0 +1,192 @@
+"""What commands and gateways do, on connected stores."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from functools import cache, cached_property, partial
+from typing import TYPE_CHECKING, cast
+
+from noetl_stream.adapters.postgres.store import PostgresStore
+from noetl_stream.client.executions.submit import Client
+from noetl_stream.concurrency import Deferred
+from noetl_stream.endpoint import Endpoint
+from noetl_stream.sealing.keys import KeyRing, key_ring
+from noetl_stream.wiring.stores import OperatorPorts
+
+if TYPE_CHECKING:  # each command imports what it uses: one that reads Postgres takes a third of the time
+    from noetl_stream.client.access import Recorded
+    from noetl_stream.client.executions.prepare import CheckedText, PlaybookChecker
+    from noetl_stream.client.executions.redacted import UsedSecrets
+    from noetl_stream.playbook.kinds.spec import Kinds
+    from noetl_stream.ports.operations.access import Access
+    from noetl_stream.ports.operations.cluster import Cluster
+    from noetl_stream.ports.operations.credentials import CredentialStore
+    from noetl_stream.ports.operations.diagnosis import Diagnosis
+    from noetl_stream.ports.operations.executions import Executions
+    from noetl_stream.ports.operations.feed import Feed
+    from noetl_stream.ports.operations.playbooks import Playbooks
+    from noetl_stream.ports.operations.views import Views
+    from noetl_stream.tools.registry import ToolClass
+
+
+@cache
+def installed_kinds() -> Mapping[str, ToolClass]:
+    """The tool kinds installed here, looked up once, so that unusable ones are reported once."""
+    from noetl_stream.tools.registry import load_tools
+
+    return load_tools()
+
+
+def kinds_without(kinds_off: Collection[str] = ()) -> Kinds:
+    from noetl_stream.tools.registry import kinds_of
+
+    return kinds_of(installed_kinds(), kinds_off)
+
+
+def make_client(connected: OperatorPorts) -> Client:
+    return Client(connected.requests, connected.objects, connected.bus)
+
+
+class DirectOperations:
+    """The operations, executed directly on these connections. A part is imported when it is first used.
+
+    Args:
+        unanswered: Called whenever no server has answered a request, so that a command can start one.
+        checked: Playbooks that were checked here already.
+        audited: Whether the audit gets deletions and changes of credentials; a gateway records its calls itself.
+    """
+
+    def __init__(
+        self,
+        connected: OperatorPorts,
+        endpoint: Endpoint,
+        *,
+        unanswered: Callable[[], Awaitable[None]] | None = None,
+        checked: Sequence[CheckedText] = (),
+        audited: bool = False,
+    ) -> None:
+        self._connected, self._endpoint = connected, endpoint
+        self._unanswered, self._checked, self._audited = unanswered, checked, audited
+        self._keys = credential_keys(endpoint)
+        self._over_replica: Executions | None = None
+
+    @cached_property
+    def executions(self) -> Executions:
+        from noetl_stream.client.executions.redacted import RedactedExecutions
+
+        given = self._connected
+        found = self._executions_over(given.store)
+        if given.replica is not None:
+            from noetl_stream.client.executions.replica import ReplicaExecutions
+
+            found = ReplicaExecutions(found, partial(self._replicated, given.replica), given.clock)
+        return RedactedExecutions(found, self._secrets)
+
+    async def _replicated(self, replica: Deferred[PostgresStore]) -> Executions:
+        if self._over_replica is None:
+            self._over_replica = self._executions_over(await replica.get())
+        return self._over_replica
+
+    def _executions_over(self, store: PostgresStore) -> Executions:
+        from noetl_stream.client.executions.direct import DirectExecutions, ExecutionPorts
+        from noetl_stream.client.executions.logs import ExecutionLogs
+
+        given = self._connected
+        logs = ExecutionLogs(given.task_logs, self._secrets, given.clock)
+        ports = ExecutionPorts(
+            requests=given.requests,
+            bus=given.bus,
+            blobs=given.objects,
+            store=store,
+            catalog=store.catalog,
+            clock=given.clock,
+            logs=logs,
+        )
+        return DirectExecutions(ports, self._checking, self.cluster, self._unanswered, self._recorded)
+
+    @cached_property
+    def feed(self) -> Feed:
+        from noetl_stream.client.feed.live import LiveFeed
+
+        given, store = self._connected, self._connected.store
+        return LiveFeed(store, store.feed, given.bus, given.clock, self._secrets)
+
+    @cached_property
+    def playbooks(self) -> Playbooks:
+        from noetl_stream.client.playbooks import DirectPlaybooks, PlaybookPorts
+
+        given, store = self._connected, self._connected.store
+        return DirectPlaybooks(PlaybookPorts(store, store.catalog, given.clock), self._checking, self._recorded)
+
+    @cached_property
+    def credentials(self) -> CredentialStore:
+        from noetl_stream.client.credentials import DirectCredentials
+
+        return DirectCredentials(self._connected.store.credentials, self._keys, self._recorded)
+
+    @cached_property
+    def cluster(self) -> Cluster:
+        from noetl_stream.client.cluster import ClusterPorts, DirectCluster
+
+        given, store = self._connected, self._connected.store
+        ports = ClusterPorts(given.log, given.queue, given.bus, store, store.dead_letters, given.clock)
+        return DirectCluster(ports, self._secrets)
+
+    @cached_property
+    def access(self) -> Access:
+        from noetl_stream.client.access import DirectAccess
+
+        store = self._connected.store
+        return DirectAccess(store.tokens, store.audit, self._connected.clock)
+
+    @cached_property
+    def diagnosis(self) -> Diagnosis:
+        from noetl_stream.client.doctor.doctor import DirectDiagnosis
+        from noetl_stream.client.doctor.readings import DoctorPorts
+
+        given, store = self._connected, self._connected.store
+        ports = DoctorPorts(
+            database=store.diagnosis,
+            nats=given.diagnosis,
+            store=store,
+            log=given.log,
+            queue=given.queue,
+            bus=given.bus,
+            dead_letters=store.dead_letters,
+            tokens=store.tokens,
+            credentials=store.credentials,
+            clock=given.clock,
+            keys=self._keys,
+        )
+        return DirectDiagnosis(ports)
+
+    @cached_property
+    def views(self) -> Views:
+        from noetl_stream.client.views.direct import DirectViews, RedactedViews
+
+        direct = DirectViews(self._connected.store, self._checking, self._secrets)
+        return cast("Views", RedactedViews(direct, self._secrets))
+
+    @cached_property
+    def _checking(self) -> PlaybookChecker:
+        from noetl_stream.client.executions.prepare import PlaybookChecker
+
+        off = self._endpoint.tools.kinds_off
+        return PlaybookChecker(lambda: kinds_without(off), self._endpoint.limits, self._checked)
+
+    @cached_property
+    def _recorded(self) -> Recorded:
+        from noetl_stream.client.access import AuditRecord, unrecorded
+
+        return AuditRecord(self._connected.store.audit, self._connected.clock) if self._audited else unrecorded
+
+    @cached_property
+    def _secrets(self) -> UsedSecrets:
+        from noetl_stream.client.executions.redacted import UsedSecrets
+
+        return UsedSecrets(self._connected.store.credentials, self._keys)
+
+
+def credential_keys(endpoint: Endpoint) -> KeyRing | None:
+    """Those that open credentials; ``None`` if the endpoint has none."""
+    return key_ring(endpoint.credential_keys, "a credential key")

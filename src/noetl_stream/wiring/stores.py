@@ -1,0 +1,292 @@
+"""Connections to NATS and Postgres, and the ports over them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from noetl_stream.adapters.clock import SystemClock
+from noetl_stream.adapters.postgres.migrate import migrate
+from noetl_stream.adapters.postgres.store import PostgresStore
+from noetl_stream.client.executions.submit import Requests
+from noetl_stream.concurrency import Deferred
+from noetl_stream.endpoint import Endpoint
+from noetl_stream.errors import UsageError
+from noetl_stream.ports.permissions import GATEWAY
+from noetl_stream.ports.sealed_blobs import SealedBlobs
+from noetl_stream.ports.signed_requests import RequestSigner
+from noetl_stream.sealing.keys import KEY_HINT, KeyRing, key_ring
+from noetl_stream.sealing.objects import DerivedKeys
+from noetl_stream.settings.environment import (
+    ACCESS_KEY_VARIABLE,
+    NATS_URL_VARIABLE,
+)
+from noetl_stream.settings.postgres import POSTGRES_VARIABLE
+
+if TYPE_CHECKING:  # each command imports what it uses: one that reads Postgres takes a third of the time
+    from noetl_stream.adapters.nats.blobs import NatsBlobs
+    from noetl_stream.adapters.nats.bus import NatsBus
+    from noetl_stream.adapters.nats.command_queue import NatsCommandQueue
+    from noetl_stream.adapters.nats.connection import NatsConnection
+    from noetl_stream.adapters.nats.diagnosis import NatsOwnDiagnosis
+    from noetl_stream.adapters.nats.event_log import NatsEventLog
+    from noetl_stream.adapters.nats.streams import StreamDocument
+    from noetl_stream.adapters.nats.task_logs import NatsTaskLogs
+    from noetl_stream.ports.blobs import Blobs
+    from noetl_stream.ports.bus import Bus
+    from noetl_stream.ports.command_queue import CommandQueue
+    from noetl_stream.ports.diagnosis import NatsDiagnosis
+    from noetl_stream.ports.event_log import EventLog
+    from noetl_stream.ports.task_logs import TaskLogs
+    from noetl_stream.telemetry.measures import Reading
+
+COMMAND_WAIT_S: Final = 2.0
+"""Commands report soon that NATS does not answer; a role, which may be starting beside it, waits longer."""
+
+ROLE_WAIT_S: Final = 5.0
+
+PATIENCE_S: Final = 15.0
+"""How long a request of a gateway waits for a Postgres that fails over."""
+
+
+class NatsPorts(msgspec.Struct, frozen=True):
+    """An open connection to NATS with its ports: all that a worker has."""
+
+    nats: NatsConnection
+    log: NatsEventLog
+    queue: NatsCommandQueue
+    bus: NatsBus
+    blobs: NatsBlobs
+    task_logs: NatsTaskLogs
+    clock: SystemClock
+
+    @property
+    def diagnosis(self) -> NatsOwnDiagnosis:
+        """What NATS says of itself, for `doctor` alone."""
+        from noetl_stream.adapters.nats.diagnosis import NatsOwnDiagnosis
+
+        return NatsOwnDiagnosis(self.nats)
+
+    def readings(self) -> Sequence[Reading]:
+        """What the connection measures."""
+        from noetl_stream.adapters.nats.readings import nats_readings
+
+        return nats_readings(self.nats, self.log, self.queue, self.blobs)
+
+    async def close(self) -> None:
+        """Closes everything, in reverse order of opening."""
+        await self.task_logs.close()
+        await self.blobs.close()
+        await self.queue.close()
+        await self.log.close()
+        await self.nats.close()
+
+
+class OperatorPorts(msgspec.Struct, frozen=True):
+    """The ports of a command: over Postgres, which is connected, and over NATS, which may be when it is first used.
+
+    Attributes:
+        blobs: Objects as they are stored; :attr:`objects` opens and seals them.
+        access_keys: ``None`` if the endpoint has none, as that of an admin.
+        replica: The store to read executions from, if there is one besides; connected when it is first used.
+    """
+
+    log: EventLog
+    queue: CommandQueue
+    bus: Bus
+    blobs: Blobs
+    task_logs: TaskLogs
+    diagnosis: NatsDiagnosis
+    clock: SystemClock
+    store: PostgresStore
+    access_keys: KeyRing | None
+    replica: Deferred[PostgresStore] | None
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether the connection to NATS, if there is one, is not lost at the moment."""
+        return True
+
+    @property
+    def requests(self) -> Requests:
+        """Signed with the access key.
+
+        Raises:
+            UsageError: there is none.
+        """
+        return Requests(self.log, RequestSigner(needed_keys(self.access_keys, ACCESS_KEY_VARIABLE)))
+
+    @property
+    def objects(self) -> SealedBlobs:
+        """The objects of all executions. Raises like :attr:`requests`."""
+        return SealedBlobs(self.blobs, DerivedKeys(needed_keys(self.access_keys, ACCESS_KEY_VARIABLE)))
+
+
+class Connected(OperatorPorts, frozen=True):
+    """Open connections to NATS and Postgres with their ports."""
+
+    opened: NatsPorts
+
+    @property
+    def nats(self) -> NatsConnection:
+        return self.opened.nats
+
+    @property
+    def is_connected(self) -> bool:
+        return self.nats.is_connected
+
+    async def close(self) -> None:
+        """Closes everything, in reverse order of opening."""
+        await self.opened.close()
+        if self.replica is not None:
+            await self.replica.close()
+        await self.store.close()
+
+
+async def connect_to_nats(endpoint: Endpoint, *, name: str, nats_wait_s: float = ROLE_WAIT_S) -> NatsPorts:
+    """Connects to NATS alone. Arguments and errors: as of :func:`connect`."""
+    from noetl_stream.adapters.nats.blobs import NatsBlobs
+    from noetl_stream.adapters.nats.bus import NatsBus
+    from noetl_stream.adapters.nats.command_queue import NatsCommandQueue
+    from noetl_stream.adapters.nats.event_log import NatsEventLog
+    from noetl_stream.adapters.nats.task_logs import NatsTaskLogs
+
+    nats = await _open_nats(endpoint, name, nats_wait_s)
+    clock = SystemClock()
+    log = await NatsEventLog.open(nats, clock)
+    queue = await NatsCommandQueue.open(nats)
+    blobs = await NatsBlobs.open(nats, clock)
+    logs = await NatsTaskLogs.open(nats)
+    return NatsPorts(nats=nats, log=log, queue=queue, bus=NatsBus(nats), blobs=blobs, task_logs=logs, clock=clock)
+
+
+async def connect(endpoint: Endpoint, *, name: str, nats_wait_s: float = ROLE_WAIT_S) -> Connected:
+    """Connects to NATS and Postgres.
+
+    Args:
+        name: The client's name shown by NATS and Postgres.
+        nats_wait_s: How long to retry a NATS that does not answer.
+
+    Raises:
+        Unreachable: one of them does not answer; the message says which.
+        UsageError: NOETL_POSTGRES_DSN is not set.
+    """
+    dsn = required_dsn(endpoint)
+    ports = await connect_to_nats(endpoint, name=name, nats_wait_s=nats_wait_s)
+    try:
+        store = await _open_store(dsn, endpoint, name)
+    except BaseException:
+        await ports.close()
+        raise
+    return Connected(
+        log=ports.log,
+        queue=ports.queue,
+        bus=ports.bus,
+        blobs=ports.blobs,
+        task_logs=ports.task_logs,
+        diagnosis=Deferred(partial(_at_hand, ports)).part("diagnosis"),
+        clock=ports.clock,
+        store=store,
+        access_keys=key_ring(endpoint.access_keys, ACCESS_KEY_VARIABLE),
+        replica=_replica(endpoint, name),
+        opened=ports,
+    )
+
+
+@asynccontextmanager
+async def connected_when_used(endpoint: Endpoint, *, name: str) -> AsyncIterator[OperatorPorts]:
+    """Connects to Postgres, and to NATS when it is first used. Errors: as of :func:`connect`."""
+    store, replica = await _open_store(required_dsn(endpoint), endpoint, name), _replica(endpoint, name)
+    nats = Deferred(lambda: connect_to_nats(endpoint, name=name, nats_wait_s=COMMAND_WAIT_S))
+    try:
+        yield OperatorPorts(
+            log=nats.part("log"),
+            queue=nats.part("queue"),
+            bus=nats.part("bus"),
+            blobs=nats.part("blobs"),
+            task_logs=nats.part("task_logs"),
+            diagnosis=nats.part("diagnosis"),
+            clock=SystemClock(),
+            store=store,
+            access_keys=key_ring(endpoint.access_keys, ACCESS_KEY_VARIABLE),
+            replica=replica,
+        )
+    finally:
+        await nats.close()
+        if replica is not None:
+            await replica.close()
+        await store.close()
+
+
+async def _at_hand(ports: NatsPorts) -> NatsPorts:
+    return ports
+
+
+async def _open_nats(endpoint: Endpoint, name: str, wait_s: float) -> NatsConnection:
+    from noetl_stream.adapters.nats.connection import NatsConnection
+
+    return await NatsConnection.open(
+        endpoint.nats_url,
+        name=name,
+        nkey=endpoint.nats_nkey,
+        identity=endpoint.identity,
+        connect_timeout_s=wait_s,
+    )
+
+
+async def _open_store(dsn: str, endpoint: Endpoint, name: str) -> PostgresStore:
+    """Servers wait for Postgres themselves."""
+    return await PostgresStore.open(dsn, name=name, patience_s=PATIENCE_S if endpoint.identity == GATEWAY else 0.0)
+
+
+def _replica(endpoint: Endpoint, name: str) -> Deferred[PostgresStore] | None:
+    dsn = endpoint.postgres_read_dsn
+    return None if dsn is None else Deferred(lambda: PostgresStore.open(dsn, name=name))
+
+
+def required_dsn(endpoint: Endpoint) -> str:
+    """Raises :class:`~noetl_stream.errors.UsageError` if there is none."""
+    if endpoint.postgres_dsn is None:
+        hint = "set both for your own servers, or neither; only workers need no Postgres"
+        raise UsageError(f"{NATS_URL_VARIABLE} is set, but {POSTGRES_VARIABLE} is not", hint=hint)
+    return endpoint.postgres_dsn
+
+
+async def migrate_schema(endpoint: Endpoint, *, roles: bool = False) -> list[str]:
+    """Creates or upgrades the schema, and with ``roles`` the roles; returns the names of the migrations applied."""
+    return await migrate(required_dsn(endpoint), roles=roles)
+
+
+async def ensure_all_streams(endpoint: Endpoint, *, replicas: int | None = None) -> list[str]:
+    """Creates or updates the streams; returns a line per change. ``replicas`` is by default that of the endpoint."""
+    from noetl_stream.adapters.nats.streams import LogsBounds, ensure_streams
+
+    nats = await _open_nats(endpoint, "noetl-prepare", COMMAND_WAIT_S)
+    try:
+        kept = endpoint.retention
+        logs = LogsBounds(kept.logs_max_bytes, kept.logs_max_age_s)
+        spread = endpoint.spread
+        return await ensure_streams(nats, replicas=replicas or spread.replicas, tags=spread.tags, logs=logs)
+    finally:
+        await nats.close()
+
+
+async def list_streams(endpoint: Endpoint) -> list[StreamDocument]:
+    """The streams that exist, and where their copies are."""
+    from noetl_stream.adapters.nats.streams import list_streams
+
+    nats = await _open_nats(endpoint, "noetl-streams", COMMAND_WAIT_S)
+    try:
+        return await list_streams(nats)
+    finally:
+        await nats.close()
+
+
+def needed_keys(ring: KeyRing | None, variable: str) -> KeyRing:
+    if ring is None:
+        raise UsageError(f"{variable} is not set", hint=f"{KEY_HINT}; docs/how-to/own-servers.md says who needs it")
+    return ring

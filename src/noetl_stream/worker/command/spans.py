@@ -1,0 +1,95 @@
+"""The trace of one run of a command: the spans of its attempts, and the ``traceparent`` of what they call."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from noetl_stream.engine.pipeline import visit_of
+from noetl_stream.engine.runner.outputs import RunTask
+from noetl_stream.model.ids import RunId
+from noetl_stream.model.messages import StepCommand, path_key
+from noetl_stream.model.outcome import Outcome
+from noetl_stream.model.traces import attempt_span, task_span, trace_of, traceparent
+from noetl_stream.ports.traces import Span, Tracing
+from noetl_stream.telemetry.measures import Exemplar
+
+CALLING: Final = frozenset({"http", "postgres", "nats"})
+"""The kinds that call something outside of the worker."""
+
+HELPERS: Final[Mapping[str, tuple[str, str]]] = {
+    "http": ("status", "http.response.status_code"),
+    "postgres": ("sqlstate", "db.response.status_code"),
+}
+"""What is shown of an outcome's helper, by kind: its key, and the attribute."""
+
+
+class RunTrace:
+    """
+    Args:
+        tracing: Where spans go; ``None``: calls belong to the span of whoever started the execution.
+    """
+
+    def __init__(self, tracing: Tracing | None, command: StepCommand, run: RunId) -> None:
+        self._tracing = tracing
+        self._command = command
+        self._run = run
+        self._trace = trace_of(command.execution_id, command.trace_id, command.caller_span)
+        self._is_sampled = tracing is not None and tracing.is_sampled(self._trace)
+
+    def traceparent(self, action: RunTask) -> str:
+        """What an attempt passes on to what it calls; empty if there is nothing to pass on."""
+        if self._tracing is None:
+            return self._trace.forwarded
+        return traceparent(self._trace.trace_id, self._span_of(action), sampled=self._is_sampled)
+
+    def ended(
+        self, action: RunTask, began_ms: int, took_s: float, outcome: Outcome | None, worker: str
+    ) -> Exemplar | None:
+        """Records the span of an attempt, and returns what a histogram shows of it; ``None`` if it is not sampled.
+
+        Args:
+            outcome: ``None`` if it was stopped.
+        """
+        if self._tracing is None or not self._is_sampled:
+            return None
+        task, progress, path, command = action.task, action.progress, action.iteration.path, self._command
+        attributes: dict[str, Any] = {
+            "noetl.execution.id": command.execution_id,
+            "noetl.step": command.step,
+            "noetl.step_run.id": command.step_run_id,
+            "noetl.task": task.name,
+            "noetl.task.kind": task.kind,
+            "noetl.task.attempt": progress.attempt,
+            "noetl.pool": command.pool,
+            "noetl.worker": worker,
+        }
+        if path:
+            attributes["noetl.iteration"] = path_key(path)
+        key, shown_as = HELPERS.get(task.kind, ("", ""))
+        if outcome is not None and outcome.helper.get(key):
+            attributes[shown_as] = outcome.helper[key]
+        error = "cancelled" if outcome is None else outcome.error.kind if outcome.error is not None else ""
+        span = Span(
+            trace_id=self._trace.trace_id,
+            span_id=self._span_of(action),
+            parent_id=task_span(command.step_run_id, path, task.name, visit_of(progress)),
+            name=f"attempt {task.label}",
+            started_ms=began_ms,
+            ended_ms=began_ms + took_s * 1000,
+            attributes=attributes,
+            error=error,
+            is_call=task.kind in CALLING,
+        )
+        self._tracing.record(span)
+        return Exemplar(span.trace_id, span.span_id, took_s, span.ended_ms / 1000)
+
+    def _span_of(self, action: RunTask) -> str:
+        progress = action.progress
+        visit = visit_of(progress)
+        return attempt_span(self._run, action.iteration.path, action.task.name, visit, progress.attempt)
+
+
+def trace_of_run(tracing: Tracing | None, command: StepCommand, run: RunId) -> RunTrace | None:
+    """``None`` if nothing is recorded, and nothing is to be passed on."""
+    return RunTrace(tracing, command, run) if tracing is not None or command.caller_span else None

@@ -1,0 +1,131 @@
+"""What a real NATS says of itself and of the streams."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from nats_process import NatsCluster, NatsServer
+from noetl_stream.adapters.clock import SystemClock
+from noetl_stream.adapters.nats.connection import NatsConnection
+from noetl_stream.adapters.nats.diagnosis import NatsOwnDiagnosis
+from noetl_stream.adapters.nats.streams import ensure_streams
+from noetl_stream.errors import NoetlError
+from noetl_stream.ports.subjects import EVENTS, LOGS
+from noetl_stream.testing.waiting import until_it_is
+
+DAY_MS = 24 * 3_600_000
+
+
+async def test_streams_are_missing_differ_or_are_well(own_nats_connection: NatsConnection) -> None:
+    says, clock = NatsOwnDiagnosis(own_nats_connection), SystemClock()
+    assert not (await says.stream(EVENTS)).exists
+    await ensure_streams(own_nats_connection)
+
+    found = await says.stream(LOGS)
+    assert (found.exists, found.differs, found.max_bytes, found.replicas, found.away) == (True, [], 1 << 30, 1, [])
+    assert found.now_ms is not None and abs(found.now_ms - clock.now_ms()) < 60_000
+
+    await own_nats_connection.api(f"STREAM.UPDATE.{EVENTS}", {**(await config(own_nats_connection)), "discard": "old"})
+    assert (await says.stream(EVENTS)).differs == ["discard"]
+    assert (await says.storage()).max_bytes is None
+    about = await says.facts()
+    assert (about.user, about.cluster, about.certificate_ends_ms) == ("", "", None) and about.version.startswith("2.")
+
+
+async def config(connection: NatsConnection) -> dict[str, object]:
+    from noetl_stream.adapters.nats.streams import stream_info
+
+    return (await stream_info(connection, EVENTS)).config
+
+
+async def test_a_copy_that_is_away_is_named(cluster: NatsCluster) -> None:
+    connection = await NatsConnection.open(cluster.url, name="tests")
+    says = NatsOwnDiagnosis(connection)
+
+    async def is_ready() -> bool:
+        try:
+            async with asyncio.timeout(1):
+                await ensure_streams(connection, replicas=3)
+        except (NoetlError, TimeoutError):
+            return False
+        return True
+
+    async def away() -> list[str]:
+        try:
+            return list((await says.stream(EVENTS)).away)
+        except NoetlError:  # a leader is elected
+            return []
+
+    try:
+        await until_it_is(True, is_ready)
+        assert (await says.facts()).cluster == "noetl"
+        assert (await says.stream(EVENTS)).replicas == 3
+        connected_to = connection.client.connected_url
+        assert connected_to is not None
+        other = next(name for name, one in cluster.servers.items() if one.port != connected_to.port)
+        cluster.servers[other].kill()
+        await until_it_is([other], away)
+    finally:
+        await connection.close()
+
+
+def write_certificate(folder: Path, days: int) -> tuple[Path, Path]:
+    """A certificate for 127.0.0.1 that signs itself, and its key."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "127.0.0.1")])
+    now = datetime.now(UTC)
+    from ipaddress import ip_address
+
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=days))
+        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    certificate, private = folder / "tls.crt", folder / "tls.key"
+    certificate.write_bytes(made.public_bytes(serialization.Encoding.PEM))
+    private.write_bytes(
+        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    )
+    return certificate, private
+
+
+async def test_the_end_of_the_certificate_is_seen_and_moves_with_a_new_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As `docs/how-to/rotate.md` says: a new certificate, and a reload."""
+    certificate, private = write_certificate(tmp_path, 10)
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+    server = NatsServer(tmp_path, f'tls {{ cert_file: "{certificate}", key_file: "{private}" }}\n')
+    server.start()
+    try:
+        assert 9 <= await days_left(server) <= 10
+        write_certificate(tmp_path, 90)
+        server.reload(1)
+        assert 89 <= await days_left(server) <= 90
+    finally:
+        server.end()
+
+
+async def days_left(server: NatsServer) -> int:
+    connection = await NatsConnection.open(server.url.replace("nats:", "tls:"), name="tests")
+    try:
+        ends_ms = (await NatsOwnDiagnosis(connection).facts()).certificate_ends_ms
+    finally:
+        await connection.close()
+    assert ends_ms is not None
+    return (ends_ms - SystemClock().now_ms()) // DAY_MS

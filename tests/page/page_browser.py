@@ -1,0 +1,61 @@
+"""A browser in front of a gateway's page: Debian's Chromium, driven by Playwright."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+CHROMIUM: Final = next((found for name in ("chromium", "chromium-browser") if (found := shutil.which(name))), None)
+AXE: Final = Path(__file__).resolve().parents[2] / "web" / "node_modules" / "axe-core" / "axe.min.js"
+
+needs_browser: Final = pytest.mark.skipif(
+    CHROMIUM is None or find_spec("playwright") is None,
+    reason="NO BROWSER: the page is not tested. Install one: apt-get install chromium",
+)
+
+
+class Visit:
+    """A tab of a browser of its own.
+
+    Attributes:
+        page: Playwright's.
+        complaints: What the browser has said against the page: errors, refusals of the Content-Security-Policy.
+    """
+
+    def __init__(self, page: Any) -> None:
+        self.page = page
+        self.complaints: list[str] = []
+        page.on(
+            "console", lambda said: self.complaints.append(said.text) if said.type in ("error", "warning") else None
+        )
+        page.on("pageerror", lambda error: self.complaints.append(str(error)))
+
+    def forgive(self, words: str) -> None:
+        """Forgets complaints with these words: the test has caused them."""
+        self.complaints = [text for text in self.complaints if words not in text]
+
+
+@asynccontextmanager
+async def visiting(*, dark: bool = False, width: int = 1280, height: int = 800) -> AsyncIterator[Visit]:
+    """A new browser, whose tab is empty."""
+    from playwright.async_api import async_playwright
+
+    async with async_playwright() as playwright:
+        browser = await playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        context = await browser.new_context(
+            viewport={"width": width, "height": height},
+            color_scheme="dark" if dark else "light",
+            timezone_id="Europe/Berlin",
+            locale="en-GB",
+        )
+        context.set_default_timeout(30_000)
+        try:
+            yield Visit(await context.new_page())
+        finally:
+            await browser.close()

@@ -1,0 +1,152 @@
+"""A gateway with something of everything to show, and the screens that show it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from gateway_playbooks import APPROVAL, FAILS, LOOP
+from gateway_stage import GatewayStage
+from page_browser import Visit
+
+from noetl_stream.model import codec
+from noetl_stream.model.task_log import LogBatch, LogLine
+from noetl_stream.ports import subjects
+from noetl_stream.ports.operations.executions import Start
+from noetl_stream.settings.gateway import GatewayLimits
+
+PLAYBOOKS: Final = Path(__file__).resolve().parents[2] / "playbooks"
+NIGHTLY: Final = """\
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata:
+  name: nightly
+  path: team/nightly
+  version: "2.1"
+  description: Yesterday's orders, region by region, into one report.
+  labels: {team: sales, env: prod}
+workload: {regions: [north, south, east, west], day: "2026-11-22"}
+workflow:
+  - step: start
+    next: {spec: {mode: inclusive}, arcs: [{step: fetch_orders}, {step: fetch_rates}]}
+  - step: fetch_orders
+    loop: {in: "{{ workload.regions }}", iterator: region}
+    tool: {kind: noop, args: {region: "{{ iter.region }}", orders: 1240}}
+    next: {arcs: [{step: combine}]}
+  - step: fetch_rates
+    tool: {kind: noop, args: {currency: EUR, rates: {usd: 1.08, gbp: 0.84}}}
+    next: {arcs: [{step: combine}]}
+  - step: combine
+    spec: {join: all}
+    tool: {kind: noop, args: {rows: 4960, total: 81234.5, day: "{{ workload.day }}"}}
+    next:
+      arcs:
+        - {step: alert, when: "{{ event.result.rows == 0 }}"}
+        - {step: publish}
+  - step: alert
+    tool: {kind: noop, args: {sent: true}}
+  - step: publish
+    tool: {kind: noop, args: {report: "s3://reports/2026-11-22.parquet", rows: 4960}}
+"""
+EVIL: Final = '<img src=x onerror="window.evil=1"><script>window.evil=1</script>{{ 7*7 }}'
+HOSTILE: Final = f"""\
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata:
+  name: hostile
+  path: team/hostile
+  description: {EVIL!r}
+  labels: {{note: {EVIL!r}}}
+workload: {{text: {EVIL!r}}}
+workflow:
+  - step: start
+    tool: {{kind: noop, args: {{said: "{{{{ workload.text }}}}", more: {{{EVIL!r}: 1}}}}}}
+    next: {{arcs: [{{step: held}}]}}
+  - step: held
+    desc: {EVIL!r}
+    tool:
+      - {{name: word, kind: wait, signal: go, timeout_s: 3600}}
+"""
+
+
+class Shown(NamedTuple):
+    """Attributes:
+    ids: Executions, by what they show.
+    """
+
+    stage: GatewayStage
+    ids: dict[str, str]
+
+    async def sign_in(self, visit: Visit, path: str = "/") -> None:
+        async with self.stage.client.post("/api/v1/session/codes") as answered:
+            code = (await answered.json())["code"]
+        await visit.page.goto(f"{self.stage.url}{path}#code={code}")
+        await visit.page.get_by_role("button", name="Sign out").wait_for()
+
+    async def open(self, visit: Visit, path: str) -> None:
+        """A screen, once it has settled. Without traffic the server here gives its partitions back now and then."""
+
+        async def is_served() -> bool:
+            return all(one.live for one in await self.stage.operations.cluster.partitions())
+
+        await self.stage.until(is_served)
+        await visit.page.goto(self.stage.url + path)
+        await visit.page.locator("main :is(h1, h2)").first.wait_for(state="attached")
+        await visit.page.wait_for_function("!document.querySelector('main')?.innerText.match(/^\\s*$/)")
+
+    @property
+    def screens(self) -> dict[str, str]:
+        """Addresses, by the names of their screens."""
+        nightly, waiting = f"/executions/{self.ids['nightly']}", f"/executions/{self.ids['approval']}"
+        return {
+            "executions": "/",
+            "waiting": waiting,
+            "steps": nightly,
+            "events": f"{nightly}/events",
+            "context": f"{waiting}/ctx",
+            "result": f"{nightly}/result",
+            "logs": f"{nightly}/logs",
+            "playbooks": "/playbooks",
+            "playbook": "/playbooks/team%2Fnightly",
+            "system": "/system/partitions",
+        }
+
+
+@asynccontextmanager
+async def something_to_show() -> AsyncIterator[Shown]:
+    async with GatewayStage(GatewayLimits()).open() as stage:
+        ids: dict[str, str] = {}
+
+        async def run(name: str, text: str, **workload: Any) -> None:
+            started = await stage.operations.executions.start(Start(playbook=text, workload=workload), "token:local")
+            ids[name] = started.execution_id
+
+            async def is_settled() -> bool:
+                return (await stage.operations.executions.get(started.execution_id)).status not in (
+                    "pending",
+                    "running",
+                )
+
+            await stage.until(is_settled)
+
+        for text in (NIGHTLY, HOSTILE, APPROVAL, (PLAYBOOKS / "approval_by_signal.yaml").read_text()):
+            await stage.operations.playbooks.register(text.encode(), "playbook", "token:local")
+        for _ in range(12):
+            await run("nightly", NIGHTLY)
+        await run("long", LOOP.replace("[1, 2, 3]", str(list(range(200)))))
+        await run("fails", FAILS)
+        await run("small", APPROVAL, amount=20)
+        await run("hostile", HOSTILE)
+        await run("approval", APPROVAL, amount=250, order="1007")
+        for name in ("nightly", "hostile"):
+            text = EVIL if name == "hostile" else "1240 orders of north, none late"
+            lines = [
+                LogLine(1_795_400_000_000 + n * 137, "fetch", f"{n}: {text}", iteration=(n % 4,)) for n in range(40)
+            ]
+            lines.append(LogLine(1_795_400_006_000, "fetch", "the rate of GBP is a day old", "stderr"))
+            batch = codec.encode(LogBatch("fetch_orders", "run-1", "worker-1", lines))
+            subject = subjects.task_logs("default", ids[name], "run-1")
+            stage.broker.task_logs.publish(subject, "1", batch, lambda why: None)
+        yield Shown(stage, ids)

@@ -1,0 +1,185 @@
+"""The page in a real browser, over a whole stack: sign in, find, look, act, sign out; and when the gateway is away."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+from page_browser import Visit, needs_browser, visiting
+
+from proxy import CHUNK_BYTES, Proxy
+from warm_program import noetl
+
+pytestmark = [needs_browser, pytest.mark.xdist_group("stack")]
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def home(shared_home: Path) -> Iterator[Path]:
+    for name in ("approval", "approval_by_signal", "hello"):
+        registered = noetl("playbook", "register", ROOT / "playbooks" / f"{name}.yaml", "--home", shared_home)
+        assert registered.returncode == 0, registered.stderr
+    yield shared_home
+
+
+def link_of(home: Path) -> str:
+    """A link that signs in."""
+    printed = noetl("sign-in", "--home", home)
+    assert printed.returncode == 0, printed.stderr
+    return printed.stdout.strip()
+
+
+class Line(Proxy):
+    """To the gateway; while it is ``broken``, each connection is closed at once."""
+
+    broken = False
+
+    async def _to_server(self, source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
+        await self._carry(source, target)
+
+    async def _to_client(self, source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
+        await self._carry(source, target)
+
+    async def _carry(self, source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
+        if self.broken:
+            raise ConnectionAbortedError
+        while data := await source.read(CHUNK_BYTES):
+            target.write(data)
+            await target.drain()
+        target.close()
+
+
+async def start(visit: Visit, path: str, workload: str) -> None:
+    """By clicks, from the list of playbooks."""
+    page = visit.page
+    await page.get_by_role("link", name="Playbooks", exact=True).click()
+    await page.get_by_label("Find a playbook").fill(path)
+    await page.get_by_role("link", name=path, exact=True).click()
+    await page.get_by_role("button", name="Start", exact=True).click()
+    await page.get_by_label("Workload").fill(workload)
+    await page.get_by_role("dialog").get_by_role("button", name="Start", exact=True).click()
+
+
+async def expect_status(visit: Visit, status: str) -> None:
+    await visit.page.locator(f"header.execution .status.{status}").wait_for()
+
+
+async def test_an_approval_from_start_to_end_by_clicks(home: Path) -> None:
+    async with visiting() as visit:
+        page = visit.page
+        await page.goto(link_of(home))
+        await page.get_by_role("table", name="Executions").wait_for()
+        assert "code" not in page.url
+        await start(visit, "examples/approval", '{"amount": 250}')
+        await expect_status(visit, "waiting")
+        await page.get_by_role("button", name="decide: waiting").wait_for()  # in the graph, with its reason
+        assert "admit" in await page.get_by_label("Why").inner_text()
+        await page.get_by_role("button", name="Set decision").click()
+        await page.get_by_label("Value").fill("approved")
+        await page.get_by_label("Reason").fill("spoke with the customer")
+        await page.get_by_role("dialog").get_by_role("button", name="Set").click()
+        await expect_status(visit, "completed")
+        await page.get_by_role("link", name="Result").click()
+        assert "order:1001" in await page.get_by_label("Result", exact=True).inner_text()
+        await page.get_by_role("link", name="Context").click()
+        assert "spoke with the customer" in await page.get_by_label("Changes").inner_text()
+        await page.get_by_role("link", name="Events").click()
+        await page.get_by_role("button", name="ctx.patched").click()
+        assert "spoke with the customer" in await page.get_by_role("complementary").inner_text()
+        await page.get_by_role("link", name="Steps").click()
+        await page.get_by_role("button", name="pay: done").click()
+        await page.get_by_role("button", name="Rerun from pay").click()
+        await page.get_by_role("dialog").get_by_role("button", name="Rerun", exact=True).click()
+        await page.get_by_text("Rerun of").wait_for()
+        await expect_status(visit, "completed")
+        assert visit.complaints == []
+
+
+async def test_an_operator_pauses_resumes_signals_and_cancels(home: Path) -> None:
+    async with visiting() as visit:
+        page = visit.page
+        await page.goto(link_of(home))
+        await start(visit, "examples/approval_by_signal", "")
+        await expect_status(visit, "waiting")
+
+        async def act(name: str) -> None:
+            await page.get_by_role("button", name=name, exact=True).click()
+            await page.get_by_role("dialog").get_by_role("button", name=name.split()[0], exact=True).click()
+
+        await act("Pause")
+        await expect_status(visit, "paused")
+        await act("Resume")
+        await expect_status(visit, "waiting")
+        await page.get_by_role("button", name="Send release").click()
+        await page.get_by_label("Payload").fill('{"go": true, "by": "ada"}')
+        await page.get_by_role("dialog").get_by_role("button", name="Send").click()
+        await expect_status(visit, "completed")
+        await start(visit, "examples/approval_by_signal", "")
+        await expect_status(visit, "waiting")
+        await act("Cancel")
+        await expect_status(visit, "cancelled")
+        await page.get_by_role("link", name="Executions", exact=True).click()
+        await page.keyboard.press("/")
+        await page.keyboard.type("status:cancelled path:examples/approval_by_signal")
+        await page.keyboard.press("Enter")
+        await page.locator(".executions .status.cancelled").first.wait_for()
+        assert "q=status" in page.url
+        await page.keyboard.press("j")
+        await page.keyboard.press("Enter")
+        await expect_status(visit, "cancelled")
+        assert visit.complaints == []
+
+
+async def test_the_list_is_live_and_a_lost_connection_is_said_and_mended(home: Path, tmp_path: Path) -> None:
+    hello = tmp_path / "hello.yaml"
+    hello.write_text((ROOT / "playbooks" / "hello.yaml").read_text().replace("examples/hello", "tests/page/hello"))
+    async with visiting() as visit:
+        page = visit.page
+        link = link_of(home)
+        gateway = urlsplit(link)
+        line = Line(gateway.port or 0)
+        await line.open()
+        await page.goto(link.replace(gateway.netloc, f"127.0.0.1:{line.port}"))
+        await page.get_by_label("Filter executions").fill("path:tests/page/hello label:")
+        assert "needs a value" in await page.locator("#query-faults").inner_text()
+        await page.get_by_label("Filter executions").fill("path:tests/page/hello")
+        await page.keyboard.press("Enter")
+        await page.wait_for_url("**/?q=*")
+        await page.get_by_text("No execution matches.").wait_for()
+        ran = noetl("run", hello, "--home", home)
+        assert ran.returncode == 0, ran.stderr
+        await page.locator(".executions .status.completed").wait_for()
+        line.broken = True
+        line.cut()
+        await page.get_by_text("Connection lost. Trying again…").wait_for()
+        line.broken = False
+        await page.get_by_text("Connected again.").wait_for()
+        ran = noetl("run", hello, "--home", home)
+        assert ran.returncode == 0, ran.stderr
+        await page.locator(".executions .status.completed").nth(1).wait_for()
+        visit.forgive("net::ERR")
+        assert visit.complaints == []
+        await line.close()
+
+
+async def test_a_link_works_once_and_signing_out_ends_the_session(home: Path) -> None:
+    link = link_of(home)
+    async with visiting() as visit:
+        page = visit.page
+        await page.goto(link)
+        await page.get_by_role("button", name="Sign out").click()
+        await page.get_by_role("heading", name="Sign in").wait_for()
+        await page.goto(f"http://{urlsplit(link).netloc}/system")
+        await page.get_by_role("heading", name="Sign in").wait_for()
+        await page.get_by_label("Link or code").fill(link)
+        await page.get_by_role("button", name="Sign in").click()
+        await page.get_by_text("was used already").wait_for()
+        await page.get_by_label("Link or code").fill(link_of(home))
+        await page.get_by_role("button", name="Sign in").click()
+        await page.get_by_role("link", name="Pools").wait_for()
+        visit.forgive("401")
+        assert visit.complaints == []

@@ -1,0 +1,299 @@
+"""Backups of a real Postgres and a real nats-server under load, restored into others (PROTOCOL §7)."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+import asyncpg
+import pytest
+from msgspec.structs import replace
+from real_stack import LARGE, TIMEOUT_S, RealStack, rows
+
+from cli_program import environment
+from nats_process import NatsServer
+from noetl_stream import maintenance
+from noetl_stream.adapters.clock import SystemClock
+from noetl_stream.adapters.nats.streams import ensure_streams
+from noetl_stream.adapters.postgres.backup import PostgresBackup
+from noetl_stream.adapters.postgres.migrate import known_migrations, migrate
+from noetl_stream.backup.create import create_backup
+from noetl_stream.backup.folder import BackupReader, find_backups
+from noetl_stream.backup.restore import problems_of, restore_backup
+from noetl_stream.errors import Conflict, NoetlError, NotReady, Unreachable, UsageError
+from noetl_stream.ports.retention import Month
+from noetl_stream.ports.subjects import RESULTS
+from noetl_stream.wiring.stores import connect_to_nats
+
+NO_BLOBS: Any = None
+"""Nothing is asked of them before the database is refused."""
+
+TABLES = "select relname::text from pg_class where relnamespace = 'noetl'::regnamespace and relkind in ('r', 'p')"
+
+
+class Source(NamedTuple):
+    """A stack on which an execution with a large result has ended, and its backup."""
+
+    stack: RealStack
+    backup: Path
+
+
+@pytest.fixture(scope="module")
+def source(postgres_server: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Source]:
+    folder = tmp_path_factory.mktemp("source")
+    nats = NatsServer(folder)
+    nats.start()
+    made = RealStack(nats, postgres_server, postgres_server.dsn("source"))
+    yield Source(made, asyncio.run(backed_up(made, folder / "backups")))
+    nats.end()
+
+
+async def backed_up(stack: RealStack, place: Path) -> Path:
+    await stack.database("source", "migrated")
+    await stack.admin(ensure_streams)
+    async with stack.running() as connected:
+        await stack.ended(connected, await stack.submit(connected, LARGE, "tests/large"))
+    return (await maintenance.create_backup(stack.endpoint, place, "first")).folder
+
+
+@pytest.fixture
+def backup(source: Source, tmp_path: Path) -> BackupReader:
+    """A copy of the backup of ``source``."""
+    shutil.copytree(source.backup, tmp_path / "backups" / "first")
+    return BackupReader(tmp_path / "backups" / "first")
+
+
+@pytest.fixture
+async def other(source: Source, nats: NatsServer, empty_dsn: str) -> RealStack:
+    """Empty stores with the keys of ``source``."""
+    found = RealStack(nats, source.stack.postgres, empty_dsn)
+    found.endpoint = replace(source.stack.endpoint, nats_url=nats.url, postgres_dsn=empty_dsn)
+    await found.admin(ensure_streams)
+    return found
+
+
+async def contents(dsn: str | None) -> dict[str, list[str]]:
+    """The rows of every table but those about servers, migrations and the place in the streams."""
+    names = [name for (name,) in await rows(dsn, TABLES)]
+    left_out = {"server", "migration", "meta", "partition"}
+    texts = {name: await rows(dsn, f"select t::text from noetl.{name} t") for name in names if name not in left_out}
+    return {name: sorted(text for (text,) in found) for name, found in texts.items() if found}
+
+
+async def test_a_backup_under_load_gives_every_accepted_execution_its_end(
+    source: Source, other: RealStack, tmp_path: Path
+) -> None:
+    stack = source.stack
+    async with stack.running() as connected:
+        ended = await stack.submit(connected, LARGE, "tests/large")
+        await stack.ended(connected, ended)
+        loading = asyncio.create_task(load(stack, connected))
+        accepted = [await stack.submit(connected, LARGE, "tests/large") for _ in range(5)]
+        made = await maintenance.create_backup(stack.endpoint, tmp_path / "backups", None)
+        loading.cancel()
+        await asyncio.gather(loading, return_exceptions=True)
+    assert problems_of(made) == []
+    assert made.manifest.missing == []
+    restored = await maintenance.restore_backup(other.endpoint, made)
+    assert restored.generation == made.manifest.database.generation + 1
+    async with other.running() as connected:
+        for execution_id in (ended, *accepted):
+            row = await other.ended(connected, execution_id)
+            assert b"120000" in bytes(row.result or b"")
+        await other.agree()
+        await other.ended(connected, await other.submit(connected, LARGE, "tests/large"))
+    assert await other.is_whole_in_events()
+
+
+async def load(stack: RealStack, connected: Any) -> None:
+    while True:
+        await stack.submit(connected)
+
+
+async def test_a_restore_gives_back_every_row_and_object(
+    source: Source, other: RealStack, backup: BackupReader, tmp_path: Path
+) -> None:
+    made = await maintenance.create_backup(source.stack.endpoint, tmp_path, "now")
+    stored = dict(made.objects())
+    assert stored
+    assert not any(b"large large" in data for data in stored.values()), "objects are sealed in a backup too"
+    await maintenance.restore_backup(other.endpoint, made)
+    before, after = source.stack.endpoint.postgres_dsn, other.endpoint.postgres_dsn
+    assert await contents(after) == await contents(before)
+    for query in (
+        "select last_value, is_called from noetl.audit_number",
+        "select * from noetl.event_month order by name",
+    ):
+        assert await rows(after, query) == await rows(before, query)
+    ports = await connect_to_nats(other.endpoint, name="test")
+    try:
+        assert {key: await ports.blobs.get(key) for key in stored} == stored
+    finally:
+        await ports.close()
+
+
+def test_one_flipped_byte_of_any_file_is_found(backup: BackupReader, tmp_path: Path) -> None:
+    assert problems_of(backup) == []
+    files = [path.relative_to(backup.folder) for path in backup.folder.rglob("*") if path.is_file()]
+    for file in files:
+        copy = tmp_path / "copy"
+        shutil.copytree(backup.folder, copy)
+        damaged = bytearray((copy / file).read_bytes())
+        damaged[len(damaged) // 2] ^= 1
+        (copy / file).write_bytes(damaged)
+        try:
+            assert problems_of(BackupReader(copy)) != [], file
+        except UsageError as error:
+            assert "manifest" in error.message
+        shutil.rmtree(copy)
+
+
+def test_a_file_that_is_missing_or_new_is_found(backup: BackupReader) -> None:
+    (backup.folder / "tables" / "event.copy.gz").rename(backup.folder / "tables" / "other.copy.gz")
+    assert problems_of(backup) == ["tables/event.copy.gz: missing", "tables/other.copy.gz: not in SHA256SUMS"]
+
+
+async def test_objects_that_are_lost_are_named_in_the_manifest_and_come_back_from_a_backup(
+    other: RealStack, backup: BackupReader, tmp_path: Path
+) -> None:
+    await maintenance.restore_backup(other.endpoint, backup)
+    await other.admin(lambda connection: connection.api(f"STREAM.PURGE.{RESULTS}"))
+    assert await maintenance.restore_objects(other.endpoint, backup) == backup.manifest.objects
+    assert (await maintenance.create_backup(other.endpoint, tmp_path, "whole")).manifest.missing == []
+    await other.admin(lambda connection: connection.api(f"STREAM.PURGE.{RESULTS}"))
+    made = await maintenance.create_backup(other.endpoint, tmp_path, "lossy")
+    assert made.manifest.missing == [key for key, _ in backup.objects()]
+    assert made.manifest.objects == 0
+    assert problems_of(made) == []
+
+
+async def test_a_backup_that_is_killed_is_none_and_harms_nothing(
+    source: Source, backup: BackupReader, tmp_path: Path
+) -> None:
+    endpoint = source.stack.endpoint
+    own = {"NOETL_NATS_URL": endpoint.nats_url, "NOETL_POSTGRES_DSN": str(endpoint.postgres_dsn)}
+    place = backup.folder.parent
+    holder = await asyncpg.connect(endpoint.postgres_dsn)
+    async with holder.transaction():
+        await holder.execute("lock table noetl.timer in access exclusive mode")  # it waits in the middle, then
+        killed = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "noetl_stream", "backup", "create", place, "--name", "killed",
+            env=environment(**own, HOME=str(tmp_path)),
+        )  # fmt: skip
+        async with asyncio.timeout(TIMEOUT_S):
+            while not (place / "killed.partial" / "tables" / "timer.copy.gz").exists():  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
+        os.kill(killed.pid, signal.SIGKILL)
+        await killed.wait()
+    await holder.close()
+    finished, unfinished = find_backups(place)
+    assert [one.folder for one in finished] == [backup.folder]
+    assert unfinished == [place / "killed.partial"]
+    assert problems_of(await maintenance.create_backup(endpoint, place, "after")) == []
+
+
+async def test_a_backup_that_fails_leaves_nothing(source: Source, tmp_path: Path) -> None:
+    class Away:
+        async def get(self, key: str) -> bytes:
+            raise Unreachable("away")
+
+    database, blobs = PostgresBackup(str(source.stack.endpoint.postgres_dsn)), Away()
+    with pytest.raises(Unreachable):
+        await create_backup(database, cast(Any, blobs), SystemClock(), tmp_path / "backups", "failed")
+    assert find_backups(tmp_path / "backups") == ([], [])
+
+
+async def test_an_interrupted_restore_can_be_repeated(other: RealStack, backup: BackupReader) -> None:
+    ports = await connect_to_nats(other.endpoint, name="test")
+    try:
+        breaking: Any = BreakingBlobs(ports.blobs)
+        with pytest.raises(NoetlError, match="interrupted"):
+            await restore_backup(backup, PostgresBackup(str(other.endpoint.postgres_dsn)), breaking)
+    finally:
+        await ports.close()
+    assert (await maintenance.restore_backup(other.endpoint, backup)).executions == 1
+
+
+class BreakingBlobs:
+    """Stores an object, and then nothing more."""
+
+    def __init__(self, blobs: Any) -> None:
+        self._blobs = blobs
+
+    async def put(self, key: str, data: bytes) -> None:
+        await self._blobs.put(key, data)
+        raise NoetlError("interrupted")
+
+
+async def test_a_backup_of_an_older_schema_is_restored_and_migrated(other: RealStack, backup: BackupReader) -> None:
+    older = known_migrations()[-1]
+    assert older.name == "0031_server", "it makes a table that no backup has, so the rest of a backup is as before it"
+    before = Month("event_before", "", backup.manifest.database.months[-1].to_id)
+    shape = replace(backup.manifest.database, migrations=backup.manifest.database.migrations[:-1], months=[before])
+    backup.manifest = replace(backup.manifest, database=shape)
+    ports = await connect_to_nats(other.endpoint, name="test")
+    try:
+        await restore_backup(unchecked(backup), PostgresBackup(str(other.endpoint.postgres_dsn)), ports.blobs)
+    finally:
+        await ports.close()
+    applied = await rows(other.endpoint.postgres_dsn, "select name from noetl.migration order by number")
+    assert [name for (name,) in applied] == [one.name for one in known_migrations()]
+    months = await rows(other.endpoint.postgres_dsn, "select name, from_id, to_id from noetl.event_month")
+    assert months == [("event_before", None, before.to_id)]
+    assert await rows(other.endpoint.postgres_dsn, "select count(*) > 0 from noetl.event_before") == [(True,)]
+
+
+def unchecked(backup: BackupReader) -> BackupReader:
+    backup.damage = list  # type: ignore[method-assign]
+    return backup
+
+
+async def test_a_backup_of_a_newer_schema_is_refused(other: RealStack, backup: BackupReader) -> None:
+    shape = replace(backup.manifest.database, migrations=[*backup.manifest.database.migrations, ("9999_later", "")])
+    backup.manifest = replace(backup.manifest, database=shape)
+    with pytest.raises(NotReady, match="9999_later"):
+        await restore_backup(unchecked(backup), PostgresBackup(str(other.endpoint.postgres_dsn)), NO_BLOBS)
+
+
+async def test_a_database_with_rows_is_refused(source: Source, backup: BackupReader) -> None:
+    stack = source.stack
+    before = await contents(stack.endpoint.postgres_dsn)
+    with pytest.raises(Conflict, match="not empty: the table"):
+        await restore_backup(backup, PostgresBackup(str(stack.endpoint.postgres_dsn)), NO_BLOBS)
+    assert await contents(stack.endpoint.postgres_dsn) == before
+
+
+async def test_a_database_that_servers_use_is_refused(other: RealStack, backup: BackupReader) -> None:
+    await migrate(str(other.endpoint.postgres_dsn))
+    async with other.running() as connected:
+        async with asyncio.timeout(TIMEOUT_S):
+            while not await connected.store.owner_count():  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
+        with pytest.raises(Conflict, match="servers use the database"):
+            await restore_backup(backup, PostgresBackup(str(other.endpoint.postgres_dsn)), NO_BLOBS)
+
+
+async def test_streams_that_have_had_messages_are_refused(
+    source: Source, other: RealStack, backup: BackupReader
+) -> None:
+    used = replace(other.endpoint, nats_url=source.stack.nats.url)
+    with pytest.raises(Conflict, match=r"stream EVENTS at .* is not empty"):
+        await maintenance.restore_backup(used, backup)
+
+
+async def test_a_damaged_backup_is_not_restored(other: RealStack, backup: BackupReader) -> None:
+    (backup.folder / "tables" / "event.copy.gz").unlink()
+    with pytest.raises(UsageError, match=r"is damaged: tables.event.copy.gz: missing"):
+        await maintenance.restore_backup(other.endpoint, backup)
+    assert await rows(other.endpoint.postgres_dsn, "select to_regclass('noetl.event')::text") == [(None,)]
+
+
+async def test_a_database_with_this_schema_that_is_empty_takes_a_backup(other: RealStack, backup: BackupReader) -> None:
+    await migrate(str(other.endpoint.postgres_dsn))
+    assert (await maintenance.restore_backup(other.endpoint, backup)).executions == 1

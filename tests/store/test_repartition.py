@@ -1,0 +1,108 @@
+"""Another number of partitions, on a real nats-server and a real Postgres, with executions that wait."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from real_stack import RealStack, rows
+
+from noetl_stream import maintenance
+from noetl_stream.errors import Conflict, NotReady
+from noetl_stream.model.ids import PARTITIONS, partition_of, use_partitions
+from noetl_stream.ports import subjects
+from noetl_stream.ports.command_queue import QueuedCommand
+from noetl_stream.wiring.stores import Connected, connect
+
+CACHED = (subjects.requested, subjects.reported)
+PLACES = "select execution_id, partition from noetl.execution"
+
+
+def become(count: int) -> None:
+    """From now on this process is one of a system with so many partitions, as if it had just begun."""
+    use_partitions(count)
+    for cached in CACHED:
+        cached.cache_clear()
+
+
+@pytest.fixture(autouse=True)
+def as_before() -> Iterator[None]:
+    yield
+    become(PARTITIONS)
+
+
+async def begun(stack: RealStack, connected: Connected, count: int) -> list[str]:
+    """Executions that wait for a timer."""
+    started = [await stack.submit(connected) for _ in range(count)]
+    waits = "select count(*) from noetl.timer"
+    while await rows(stack.endpoint.postgres_dsn, waits) != [(count,)]:
+        await connected.clock.sleep(0.05)
+    return started
+
+
+@pytest.mark.parametrize("count", [8, 64])
+async def test_executions_that_wait_go_on_with_another_number_of_partitions(stack: RealStack, count: int) -> None:
+    async with stack.running() as connected:
+        ended = await stack.submit(connected)
+        await stack.ended(connected, ended)
+        waiting = await begun(stack, connected, 6)
+
+    assert len(waiting) + 1 == await maintenance.repartition(stack.endpoint, count)
+
+    places = dict(await rows(stack.endpoint.postgres_dsn, PLACES))
+    assert places == {one: partition_of(one, count) for one in (ended, *waiting)}
+    assert [(count,)] == await rows(stack.endpoint.postgres_dsn, "select count(*) from noetl.partition")
+    with pytest.raises(NotReady, match=f"NOETL_PARTITIONS={count}"):
+        async with stack.running():
+            pass
+
+    become(count)
+    async with stack.running() as connected:
+        for one in waiting:
+            await stack.ended(connected, one)
+        await stack.ended(connected, await stack.submit(connected))
+        assert await connected.store.dead_letters.page(10, None) == []
+        assert count == len([view for view in await connected.store.read_partitions() if view.live])
+    await stack.agree()
+    assert await maintenance.repartition(stack.endpoint, count) is None
+
+
+async def test_a_repartition_that_died_between_the_stores_is_finished(
+    stack: RealStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with stack.running() as connected:
+        (waiting,) = await begun(stack, connected, 1)
+
+    async def die(*_words: object) -> None:
+        raise KeyboardInterrupt
+
+    from noetl_stream.adapters.nats import streams
+
+    with monkeypatch.context() as patched:
+        patched.setattr(streams, "set_partitions", die)
+        with pytest.raises(KeyboardInterrupt):
+            await maintenance.repartition(stack.endpoint, 64)
+    assert await maintenance.repartition(stack.endpoint, 64) == 0
+    become(64)
+    async with stack.running() as connected:
+        await stack.ended(connected, waiting)
+
+
+async def test_nothing_is_changed_while_servers_live_or_commands_wait(stack: RealStack) -> None:
+    async with stack.running() as connected:
+        await stack.submit(connected)
+        with pytest.raises(Conflict, match="servers live"):
+            await maintenance.repartition(stack.endpoint, 64)
+    connected = await connect(stack.endpoint, name="test")
+    try:
+        fences = await connected.queue.fence("test", {partition_of("one"): 10_000})
+        await connected.queue.issue([QueuedCommand("nobody", "one", "command", 1, b"{}")], fences)
+        with pytest.raises(Conflict, match="1 commands wait or run"):
+            await maintenance.repartition(stack.endpoint, 64)
+        await connected.queue.withdraw([("one", "command")])
+        await connected.log.publish_request("one", "request", b"{}")
+        with pytest.raises(Conflict, match="1 messages are not folded"):
+            await maintenance.repartition(stack.endpoint, 64)
+    finally:
+        await connected.close()
+    assert await rows(stack.endpoint.postgres_dsn, "select partitions from noetl.meta") == [(PARTITIONS,)]

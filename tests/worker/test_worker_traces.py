@@ -1,0 +1,114 @@
+"""Spans of attempts, what their calls are told of the trace, and the exemplars of their durations."""
+
+from __future__ import annotations
+
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
+from worker_stage import EXECUTION, Endless, Stage
+
+from measured import samples_of
+from noetl_stream.adapters.memory.tracing import MemoryTracing
+from noetl_stream.model.traces import task_span, trace_of
+from noetl_stream.telemetry.exposition import exposition
+from noetl_stream.tools.contract import ToolCall, ToolFailure
+from noetl_stream.worker.status import WorkerStatus
+
+TRACE_ID, CALLER = "1" * 32, "2" * 16
+ONE_TASK = "- step: start\n  tool: {name: first, kind: puppet}\n"
+LOCAL = "- step: start\n  loop: {in: [1, 2], iterator: n}\n  tool: {name: first, kind: puppet}\n"
+OPEN_METRICS = "application/openmetrics-text; version=1.0.0"
+
+
+async def test_each_attempt_is_a_span_of_its_task(stage: Stage) -> None:
+    tracing = MemoryTracing()
+    await stage.start(tracing=tracing)
+    await stage.issue(stage.command(stage.plan(ONE_TASK), trace_id=TRACE_ID))
+    (span,) = tracing.spans
+    assert (span.trace_id, span.name, span.error, span.is_call) == (TRACE_ID, "attempt first", "", False)
+    assert span.parent_id == task_span("steprun-1", (), "first", 0)
+    assert (span.attributes["noetl.task.kind"], span.attributes["noetl.task.attempt"]) == ("puppet", 1)
+    (call,) = stage.puppet.calls
+    assert call.traceparent == f"00-{TRACE_ID}-{span.span_id}-01"
+
+
+async def test_each_iteration_of_a_local_loop_has_a_span(stage: Stage) -> None:
+    tracing = MemoryTracing()
+    await stage.start(tracing=tracing)
+    await stage.issue(stage.command(stage.plan(LOCAL), trace_id=TRACE_ID, items=[1, 2], counts=[]))
+    assert [span.attributes["noetl.iteration"] for span in tracing.spans] == ["0", "1"]
+    assert len({span.span_id for span in tracing.spans}) == 2
+
+
+async def test_an_attempt_that_is_stopped_is_a_cancelled_span(stage: Stage) -> None:
+    tracing = MemoryTracing()
+    stage.puppet.acts["first"] = Endless()
+    await stage.start(tracing=tracing)
+    await stage.issue(stage.command(stage.plan(ONE_TASK), trace_id=TRACE_ID))
+    await stage.stop_commands("command-1")
+    assert [span.error for span in tracing.spans] == ["cancelled"]
+
+
+async def test_a_second_run_of_a_command_is_another_span_of_the_same_task(stage: Stage) -> None:
+    tracing = MemoryTracing()
+    await stage.start(tracing=tracing)
+    plan = stage.plan(ONE_TASK)
+    for step_run in ("command-1", "command-2"):
+        await stage.issue(stage.command(plan, step_run, trace_id=TRACE_ID))
+    first, second = tracing.spans
+    assert first.parent_id == second.parent_id
+    assert first.span_id != second.span_id
+
+
+async def test_the_failure_of_an_attempt_shows_its_kind_and_no_message(stage: Stage) -> None:
+    async def fails(_call: ToolCall) -> str:
+        raise ToolFailure.of("exception", "hunter2")
+
+    tracing = MemoryTracing()
+    stage.puppet.acts["first"] = fails
+    await stage.start(tracing=tracing)
+    await stage.issue(stage.command(stage.plan(ONE_TASK), trace_id=TRACE_ID))
+    assert [span.error for span in tracing.spans] == ["exception"]
+    assert "hunter2" not in repr(tracing.spans)
+
+
+async def test_without_tracing_calls_belong_to_the_span_of_the_caller(stage: Stage) -> None:
+    await stage.start()
+    plan = stage.plan(ONE_TASK)
+    await stage.issue(stage.command(plan, trace_id=TRACE_ID, caller_span=f"{CALLER}-00"))
+    await stage.issue(stage.command(plan, "command-2", trace_id=TRACE_ID))
+    assert [call.traceparent for call in stage.puppet.calls] == [f"00-{TRACE_ID}-{CALLER}-00", ""]
+
+
+async def test_what_a_caller_does_not_sample_is_told_on_and_not_recorded(stage: Stage) -> None:
+    tracing = MemoryTracing()
+    await stage.start(tracing=tracing)
+    await stage.issue(stage.command(stage.plan(ONE_TASK), trace_id=TRACE_ID, caller_span=f"{CALLER}-00"))
+    (call,) = stage.puppet.calls
+    assert call.traceparent.startswith(f"00-{TRACE_ID}-") and call.traceparent.endswith("-00")
+    assert CALLER not in call.traceparent
+    assert tracing.spans == []
+
+
+async def test_a_trace_id_that_is_none_is_replaced_by_one_of_the_execution(stage: Stage) -> None:
+    tracing = MemoryTracing()
+    await stage.start(tracing=tracing)
+    await stage.issue(stage.command(stage.plan(ONE_TASK), trace_id="made by an older client"))
+    (span,) = tracing.spans
+    assert span.trace_id == trace_of(EXECUTION, "", "").trace_id
+    assert len(span.trace_id) == 32
+
+
+async def test_the_histogram_of_durations_shows_a_sampled_span_as_an_exemplar(stage: Stage) -> None:
+    tracing = MemoryTracing()
+    worker = await stage.start(tracing=tracing)
+    await stage.issue(stage.command(stage.plan(ONE_TASK), trace_id=TRACE_ID))
+    readings = await WorkerStatus(worker, lambda: True).readings()
+    text = exposition(readings, OPEN_METRICS)[0].decode()
+    shown = [
+        sample.exemplar.labels
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+        if sample.exemplar is not None
+    ]
+    assert shown == [{"trace_id": TRACE_ID, "span_id": tracing.spans[0].span_id}]
+    assert samples_of(readings)["noetl_trace_spans_total exported"] == 1
+    assert TRACE_ID not in exposition(readings, "text/plain")[0].decode()

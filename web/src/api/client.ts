@@ -1,0 +1,89 @@
+import { connection } from './connection.svelte'
+import { csrfToken } from './csrf'
+import type { Problem } from './types'
+
+/** What the gateway refused, or why it could not be asked (`status` 0). `message` is for people. */
+export class Refused extends Error {
+  constructor(
+    readonly status: number,
+    message: string,
+    readonly hint: string = '',
+    readonly problem: Problem | null = null,
+  ) {
+    super(message)
+  }
+}
+
+type Query = Record<string, string | number | readonly string[] | null | undefined>
+
+export interface Sending {
+  query?: Query
+  body?: unknown
+  media?: string
+  reason?: string
+  headers?: Record<string, string>
+  signal?: AbortSignal
+}
+
+/** An address below `/api/v1`; parameters that are null or empty are left out. */
+export function address(path: string, query: Query = {}): string {
+  const words = new URLSearchParams()
+  for (const [name, value] of Object.entries(query)) {
+    for (const one of Array.isArray(value) ? value : [value]) {
+      if (one !== null && one !== undefined && one !== '') words.append(name, String(one))
+    }
+  }
+  const text = words.toString()
+  return `/api/v1${path}${text && `?${text}`}`
+}
+
+/** One segment of a path: slashes within it are written `%2F`. */
+export const segment = encodeURIComponent
+
+/**
+ * Calls the API as the browser's session.
+ *
+ * @throws Refused when it is refused or the gateway cannot be reached.
+ */
+export async function call<T>(method: string, path: string, sending: Sending = {}): Promise<T> {
+  const response = await send(method, address(path, sending.query), sending)
+  return (response.status === 204 ? null : await response.json()) as T
+}
+
+export const get = <T>(path: string, query: Query = {}, signal?: AbortSignal): Promise<T> =>
+  call<T>('GET', path, signal ? { query, signal } : { query })
+
+/** The answer to a request, if it is a success. */
+export async function send(method: string, url: string, sending: Sending = {}): Promise<Response> {
+  const response = await fetch(url, { method, credentials: 'same-origin', ...request(method, sending) }).catch(
+    (error: unknown) => {
+      if (error instanceof DOMException && error.name === 'AbortError') throw error
+      connection.lost()
+      throw new Refused(0, 'The gateway does not answer.')
+    },
+  )
+  connection.answered()
+  if (response.ok) return response
+  throw await refusal(response)
+}
+
+function request(method: string, sending: Sending): RequestInit {
+  const headers: Record<string, string> = { ...sending.headers }
+  const made: RequestInit = { headers }
+  if (method !== 'GET') headers['X-CSRF-Token'] = csrfToken()
+  if (method === 'POST' || method === 'PATCH') headers['Idempotency-Key'] = crypto.randomUUID()
+  if (sending.reason) headers['X-Reason'] = encodeURIComponent(sending.reason)
+  if (sending.body !== undefined) {
+    headers['Content-Type'] = sending.media ?? 'application/json'
+    made.body = typeof sending.body === 'string' ? sending.body : JSON.stringify(sending.body)
+  }
+  if (sending.signal) made.signal = sending.signal
+  return made
+}
+
+async function refusal(response: Response): Promise<Refused> {
+  const problem = (await response.json().catch(() => null)) as Problem | null
+  if (problem === null) return new Refused(response.status, `The gateway answers ${response.status}.`)
+  const faults = (problem.errors ?? []).map((one) => one.detail).join('; ')
+  return new Refused(response.status, faults ? `${problem.detail}: ${faults}` : problem.detail, problem.hint ?? '', problem)
+}

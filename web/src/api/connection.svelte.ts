@@ -1,0 +1,29 @@
+/** Whether the gateway answers, as all calls and streams find it. */
+class Connection {
+  state = $state<'connected' | 'lost' | 'mended'>('connected')
+  #waiting = new Set<() => void>()
+
+  lost(): void {
+    this.state = 'lost'
+  }
+
+  answered(): void {
+    if (this.state !== 'lost') return
+    this.state = 'mended'
+    setTimeout(() => {
+      if (this.state === 'mended') this.state = 'connected'
+    }, MENDED_MS)
+    for (const one of this.#waiting) one()
+  }
+
+  /** Calls `then` each time the connection is mended, until the returned function is called. */
+  onMended(then: () => void): () => void {
+    this.#waiting.add(then)
+    return () => this.#waiting.delete(then)
+  }
+}
+
+/** How long it is said that the connection is back. */
+const MENDED_MS = 4000
+
+export const connection = new Connection()

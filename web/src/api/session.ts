@@ -1,0 +1,25 @@
+import { call } from './client'
+import { keepCsrfToken } from './csrf'
+import type { Caller, Session } from './types'
+
+/** Exchanges the code in the fragment, if there is one, for a session; the address loses it at once. */
+export async function signInFromAddress(): Promise<void> {
+  const code = new URLSearchParams(location.hash.slice(1)).get('code')
+  if (code === null) return
+  history.replaceState(null, '', location.pathname + location.search)
+  await signIn(code)
+}
+
+/** `given`: a code, or the link that has it. */
+export async function signIn(given: string): Promise<void> {
+  const code = given.trim().replace(/^.*#code=/, '')
+  const session = await call<Session>('POST', '/session', { body: { code } })
+  keepCsrfToken(session.csrf_token)
+}
+
+export async function signOut(): Promise<void> {
+  await call<null>('DELETE', '/session')
+  keepCsrfToken(null)
+}
+
+export const me = (): Promise<Caller> => call<Caller>('GET', '/me')

@@ -1,0 +1,895 @@
+// The documents of the HTTP API. Made by scripts/page_types.py: do not edit.
+
+export interface Accepted {
+  execution_id: string
+  position?: number | null
+  already?: boolean
+}
+
+export interface Activity {
+  status: "cancelled" | "done" | "failed" | "reused" | "running" | "skipped" | "waiting"
+  columns: number[][]
+}
+
+export interface ApiToken {
+  id: string
+  name: string
+  role: "admin" | "author" | "operator" | "viewer"
+  paths: string[]
+  created: string
+  created_by: string
+  expires: string | null
+  last_used: string | null
+  revoked: string | null
+  revoked_by: string | null
+}
+
+export interface ApiTokenRequest {
+  name: string
+  role: "viewer" | "operator" | "author" | "admin"
+  paths?: string[]
+  expires?: string | null
+}
+
+export interface ApiTokens {
+  items: ApiToken[]
+}
+
+export interface Arc {
+  from: string
+  to: string
+  when: string | null
+  kind: string
+  is_else: boolean
+  index: number
+  line: number
+}
+
+export interface ArcActivity {
+  from: string
+  to: string
+  index: number
+  fired: number
+  skipped: number
+  last: ArcDecision | null
+}
+
+export interface ArcDecision {
+  position: number
+  step_run_id: string
+  fired: boolean
+  held: boolean | null
+  guard: Guard | null
+}
+
+export interface AuditEntry {
+  number: number
+  at: string
+  principal: string
+  role: string
+  method: string
+  operation: string
+  target: string
+  correlation_id: string
+  remote: string
+  idempotency_key: string
+  status: number | null
+  reason: string
+  made: string
+  left_out: number
+}
+
+export interface AuditPage {
+  items: AuditEntry[]
+  next: string | null
+}
+
+export interface AwaitedChild {
+  execution_id: string
+  path: string
+  status: string | null
+}
+
+export interface AwaitedJoin {
+  tokens: "all" | "any" | number | null
+  arrived: string[]
+  coming: string[]
+}
+
+export interface AwaitedPool {
+  pool: string
+  workers?: number | null
+  slots?: number | null
+  busy?: number | null
+  queued?: number | null
+}
+
+export interface Caller {
+  principal: string
+  role: "admin" | "author" | "operator" | "viewer"
+  paths: string[]
+  operations: string[]
+}
+
+export interface Check {
+  check: string
+  verdict: "ok" | "skipped" | "warning" | "wrong"
+  says: string
+  mend?: string
+}
+
+export interface Checked {
+  ok: boolean
+  path: string | null
+  version: string | null
+  digest: string | null
+  diagnostics: Diagnostic[]
+}
+
+export interface Checks {
+  items: Check[]
+}
+
+export interface Credential {
+  name: string
+  kind: string
+  description: string
+  tags: string[]
+  version: number
+  key_id: string
+  created: string
+  updated: string
+}
+
+export interface CredentialRequest {
+  value: string | Record<string, unknown>
+  kind?: string
+  description?: string
+  tags?: string[]
+}
+
+export interface Credentials {
+  items: Credential[]
+}
+
+export interface Ctx {
+  ctx: Record<string, unknown>
+  version: number
+  history: CtxChange[]
+}
+
+export interface CtxChange {
+  position: number
+  at: string
+  event: string
+  keys: string[]
+  principal: string
+  reason: string
+  correlation_id: string
+  step: string | null
+  step_run_id: string | null
+  task: string | null
+}
+
+export interface DeadLetter {
+  id: string
+  at: string
+  source: "command" | "events" | "inbox"
+  partition: number
+  execution_id: string
+  subject: string
+  reason: string
+  size: number
+  sequence: number | null
+  state: "discarded" | "requeued" | "waiting"
+  settled_at: string | null
+  settled_by: string | null
+}
+
+export interface DeadLetterPage {
+  items: DeadLetter[]
+  next: string | null
+}
+
+export interface DeadLetterWithBody {
+  id: string
+  at: string
+  source: "command" | "events" | "inbox"
+  partition: number
+  execution_id: string
+  subject: string
+  reason: string
+  size: number
+  sequence: number | null
+  state: "discarded" | "requeued" | "waiting"
+  settled_at: string | null
+  settled_by: string | null
+  body: string
+  encoding: "base64" | "text"
+}
+
+export interface Diagnostic {
+  severity: "error" | "warning"
+  code: string
+  message: string
+  hint: string | null
+  file: string
+  line: number
+  column: number
+  pointer: string
+  path?: Firing[]
+}
+
+export interface DiscardedToken {
+  token: string
+  step: string
+  reason: string
+}
+
+export interface ErrorInfo {
+  kind: string
+  message: string
+  retryable?: boolean
+  retry_after_s?: number | null
+  task?: string | null
+  index?: number | null
+  code?: string | null
+}
+
+export interface EvaluatedGuard {
+  when: string
+  value: boolean
+  rule: number
+  waits_for?: string
+}
+
+export interface EventPage {
+  items: ListedEvent[]
+  next: number | null
+  previous?: number | null
+}
+
+export interface Execution {
+  execution_id: string
+  path: string
+  version: string | null
+  digest: string
+  status: "cancelled" | "completed" | "failed" | "paused" | "pending" | "quarantined" | "running" | "waiting"
+  started: string
+  updated: string
+  finished: string | null
+  duration_s: number | null
+  labels: Record<string, unknown>
+  error: ErrorInfo | null
+  result: unknown
+  ctx: Record<string, unknown>
+  ctx_version: number
+  position: number
+  discarded_tokens: number
+  discarded: DiscardedToken[] | null
+  warnings: Warning[] | null
+  trace_id: string
+  principal: string
+  rerun_of: string | null
+  parent: ParentExecution | null
+  steps: StepSummary[] | null
+  waits: Wait[] | null
+}
+
+export interface ExecutionGraph {
+  execution_id: string
+  position: number
+  at: string
+  graph: Graph
+  steps: StepActivity[]
+  arcs: ArcActivity[]
+}
+
+export interface ExecutionPage {
+  items: ListedExecution[]
+  next: string | null
+}
+
+export interface ExecutionState {
+  execution_id: string
+  position: number
+  last: number
+  at: string
+  status: "cancelled" | "completed" | "failed" | "paused" | "pending" | "quarantined" | "running" | "waiting"
+  error: ErrorInfo | null
+  tokens: PlacedToken[]
+  more: number
+  places: StepPlaces[]
+  steps: StepRunCounts[] | null
+  ctx: Record<string, unknown>
+  ctx_version: number
+  results: StepResult[]
+}
+
+export interface Fault {
+  detail: string
+  pointer?: string | null
+  parameter?: string | null
+}
+
+export interface Firing {
+  step: string
+  event: string
+  line: number
+  to: string[]
+  repeats?: boolean
+}
+
+export interface Graph {
+  steps: string[]
+  arcs: Arc[]
+  path: string
+  digest: string
+  nodes: StepNode[]
+}
+
+export interface Guard {
+  when: string
+  holds: boolean | null
+  values: Record<string, unknown>
+  missing: string[]
+  to: string | null
+}
+
+export interface Iteration {
+  path: number[]
+  status: "cancelled" | "done" | "failed" | "reused" | "running" | "waiting"
+  started: string | null
+  finished: string | null
+  worker: string
+  attempts: number
+  result: unknown
+  error: ErrorInfo | null
+}
+
+export interface IterationPage {
+  items: Iteration[]
+  next: string | null
+}
+
+export interface IterationSummaries {
+  items: IterationSummary[]
+  next: number | null
+}
+
+export interface IterationSummary {
+  path: number[]
+  status: "cancelled" | "done" | "failed" | "reused" | "running" | "skipped" | "waiting"
+  started: string | null
+  duration_s: number | null
+  attempts: number
+  error: ErrorInfo | null
+}
+
+export interface KeyChange {
+  key: string
+  position: number
+  at: string
+  event: string
+  principal: string
+  reason: string
+  correlation_id: string
+  step: string | null
+  step_run_id: string | null
+  task: string | null
+  iteration: number[] | null
+  had: boolean
+  before: unknown
+  has: boolean
+  after: unknown
+}
+
+export interface KeyChangePage {
+  items: KeyChange[]
+  next: string | null
+}
+
+export interface ListedEvent {
+  event_id?: string
+  execution_id?: string
+  position?: number
+  ts?: string
+  source?: "client" | "server" | "worker"
+  name?: string
+  entity?: "ctx" | "loop" | "next" | "playbook" | "step" | "task" | "token" | "workflow"
+  entity_id?: string
+  status?: "error" | "in_progress" | "paused" | "success"
+  step_run_id?: string | null
+  report_id?: string | null
+  cause_id?: string | null
+  trace_id?: string
+  actor?: string
+  task?: string | null
+  attempt?: number | null
+  iteration?: number[] | null
+  tokens_consumed?: string[] | null
+  tokens_produced?: string[] | null
+  guards?: EvaluatedGuard[] | null
+  digest?: string
+  data?: Record<string, unknown>
+}
+
+export interface ListedExecution {
+  execution_id: string
+  path: string
+  version: string | null
+  digest: string
+  status: "cancelled" | "completed" | "failed" | "paused" | "pending" | "quarantined" | "running" | "waiting"
+  started: string
+  updated: string
+  finished: string | null
+  duration_s: number | null
+  labels: Record<string, unknown>
+  error: ErrorInfo | null
+}
+
+export interface LogLine {
+  id: string
+  at: string
+  step: string
+  step_run_id: string
+  task: string
+  attempt: number
+  iteration: number[]
+  stream: "stderr" | "stdout" | "worker"
+  text: string
+  pool: string
+  worker: string
+}
+
+export interface LogPage {
+  items: LogLine[]
+  next: string
+  state: "ended" | "live" | "more"
+}
+
+export interface LoopCounts {
+  count: number
+  ok: number
+  failed: number
+  skipped: number
+  failed_leaves: number
+}
+
+export interface LoopStrip {
+  execution_id: string
+  step_run_id: string
+  position: number
+  within: number[]
+  count: number
+  totals: RunCounts
+  first: number
+  end: number
+  size: number
+  strips: StripCounts[]
+}
+
+export interface NewApiToken {
+  id: string
+  name: string
+  role: "admin" | "author" | "operator" | "viewer"
+  paths: string[]
+  created: string
+  created_by: string
+  expires: string | null
+  last_used: string | null
+  revoked: string | null
+  revoked_by: string | null
+  secret?: string | null
+}
+
+export interface OneVariable {
+  execution_id: string
+  var_name: string
+  value: unknown
+}
+
+export interface ParentExecution {
+  execution_id: string
+  step_run_id: string
+}
+
+export interface Partition {
+  partition: number
+  owner: string | null
+  epoch: number
+  live: boolean
+  folded: number
+  behind: number
+}
+
+export interface Partitions {
+  items: Partition[]
+}
+
+export interface PlacedToken {
+  place: "admission" | "child" | "claimed" | "held" | "join" | "next" | "queued" | "retry" | "routing" | "running" | "signal" | "suspended" | "timer" | "token"
+  step: string
+  token_id: string
+  step_run_id: string | null
+  from_step: string | null
+  count: number
+  task: string | null
+  iteration: number[]
+  since: string | null
+  loop: LoopCounts | null
+  waiting_on: WaitingOn | null
+}
+
+export interface Plan {
+}
+
+export interface Playbook {
+  path: string
+  version: string | null
+  revision: number
+  digest: string
+  name: string
+  description: string | null
+  labels: Record<string, unknown>
+  tags: string[]
+  registered_by: string
+  registered: string
+  known_as: string
+  kind?: string
+}
+
+export interface PlaybookPage {
+  items: Playbook[]
+  next: string | null
+}
+
+export interface PlaybookVersions {
+  items: Playbook[]
+}
+
+export interface PlaybookWithSource {
+  source: string
+  path: string
+  version: string | null
+  revision: number
+  digest: string
+  name: string
+  description: string | null
+  labels: Record<string, unknown>
+  tags: string[]
+  registered_by: string
+  registered: string
+  known_as: string
+  kind?: string
+}
+
+export interface Pool {
+  pool: string
+  workers: number
+  slots: number
+  busy: number
+  queued: number
+  running: number
+  again: number
+}
+
+export interface Pools {
+  items: Pool[]
+}
+
+export interface Problem {
+  type: string
+  title: string
+  status: number
+  detail: string
+  hint?: string | null
+  diagnostics?: Diagnostic[] | null
+  errors?: Fault[] | null
+  left_out?: number
+  instance: string
+}
+
+export interface Reason {
+  kind: string
+  sentence: string
+  moves: string
+  since: string | null
+  until: string | null
+  step: string | null
+  task: string | null
+  iteration: number[]
+  details: Record<string, unknown>
+  waiting_on?: WaitingOn | null
+}
+
+export interface Registered {
+  created: boolean
+  path: string
+  version: string | null
+  revision: number
+  digest: string
+  name: string
+  description: string | null
+  labels: Record<string, unknown>
+  tags: string[]
+  registered_by: string
+  registered: string
+  known_as: string
+  kind?: string
+}
+
+export interface RerunRequest {
+  step?: string | null
+  step_run_id?: string | null
+  ctx?: Record<string, unknown>
+  args?: Record<string, unknown> | null
+}
+
+export interface Result {
+  execution_id: string
+  status: "cancelled" | "completed" | "failed" | "paused" | "pending" | "quarantined" | "running" | "waiting"
+  result: unknown
+  error: ErrorInfo | null
+}
+
+export interface RetryRequest {
+  ctx?: Record<string, unknown>
+  args?: Record<string, unknown> | null
+}
+
+export interface Rotated {
+  rotated: string[]
+  problems: string[]
+}
+
+export interface RunCounts {
+  waiting?: number
+  running?: number
+  done?: number
+  failed?: number
+  cancelled?: number
+  reused?: number
+  skipped?: number
+}
+
+export interface RunningCommand {
+  execution_id: string
+  command_id: string
+  step: string
+  delivered: number
+  waits_for?: string
+}
+
+export interface Session {
+  csrf_token: string
+  expires: string
+}
+
+export interface SignInCode {
+  expires: string
+  code?: string | null
+}
+
+export interface SignInRequest {
+  code: string
+}
+
+export interface SignalRequest {
+  payload?: unknown
+}
+
+export interface Span {
+  offset_ms: number
+  ms: number | null
+  status: "cancelled" | "done" | "failed" | "reused" | "running" | "skipped" | "waiting"
+  position: number
+  step_run_id: string | null
+}
+
+export interface StartRequest {
+  path?: string | null
+  version?: string | null
+  digest?: string | null
+  playbook?: string | null
+  workload?: Record<string, unknown>
+  ctx?: Record<string, unknown>
+}
+
+export interface StepActivity {
+  step: string
+  runs: RunCounts
+  iterations: RunCounts | null
+  places: Record<string, number>
+}
+
+export interface StepNode {
+  step: string
+  line: number
+  kinds: string[]
+  loop: string[]
+  join: string | null
+  admission: boolean
+  waits: string[]
+  routing: string
+  is_entry: boolean
+  is_reached: boolean
+}
+
+export interface StepPlaces {
+  step: string
+  places: Record<string, number>
+}
+
+export interface StepResult {
+  step: string
+  result: unknown
+  error: ErrorInfo | null
+}
+
+export interface StepRun {
+  step_run_id: string
+  step: string
+  token: Token
+  status: "cancelled" | "done" | "failed" | "reused" | "running" | "waiting"
+  claimed: string
+  started: string | null
+  finished: string | null
+  duration_s: number | null
+  worker: string
+  attempts: number
+  retries: number
+  loop: LoopCounts | null
+  result: unknown
+  error: ErrorInfo | null
+}
+
+export interface StepRunCounts {
+  step: string
+  waiting: number
+  running: number
+  done: number
+  failed: number
+  cancelled: number
+  reused: number
+}
+
+export interface StepRuns {
+  items: StepRun[]
+}
+
+export interface StepSummary {
+  step: string
+  runs: number
+  status: "cancelled" | "done" | "failed" | "reused" | "running" | "waiting"
+  duration_s: number
+  retries: number
+}
+
+export interface StripCounts {
+  status: "cancelled" | "done" | "failed" | "reused" | "running" | "skipped" | "waiting"
+  counts: number[]
+}
+
+export interface Timeline {
+  execution_id: string
+  position: number
+  begun: string
+  last: string
+  since: string
+  until: string
+  width: number
+  rows: TimelineRow[]
+  more: number
+  left_out: number
+}
+
+export interface TimelineRow {
+  kind: string
+  step: string
+  task: string
+  count: number
+  spans: Span[] | null
+  activity: Activity[] | null
+}
+
+export interface Timer {
+  purpose: "admission" | "deadline" | "execution" | "grace" | "next" | "step" | "wait"
+  due: string
+  on_timeout: "discard" | "fail" | null
+}
+
+export interface Token {
+  token_id: string
+  cause: "arc" | "injected" | "join" | "rerun" | "start"
+  args: Record<string, unknown>
+  from_step: string | null
+  from_step_run_id: string | null
+  trace_id: string
+  lineage: Record<string, number>
+}
+
+export interface TokenRequest {
+  step: string
+  args?: Record<string, unknown>
+}
+
+export interface Variable {
+  value: unknown
+}
+
+export interface Variables {
+  execution_id: string
+  variables: Record<string, Variable>
+  count: number
+}
+
+export interface VariablesRequest {
+  variables: Record<string, unknown>
+  var_type?: string
+  source_step?: string | null
+}
+
+export interface VariablesSet {
+  execution_id: string
+  variables_set: number
+  var_names: string[]
+}
+
+export interface Wait {
+  step: string
+  task: string | null
+  iteration: number[]
+  for: string
+  until: string | null
+  waiting_on?: WaitingOn
+}
+
+export interface WaitingOn {
+  guards?: Guard[]
+  ctx?: string[]
+  steps?: string[]
+  timer?: Timer | null
+  signal?: string | null
+  child?: AwaitedChild | null
+  join?: AwaitedJoin | null
+  commands?: string[]
+  worker?: string | null
+  pool?: AwaitedPool | null
+  request?: "resume" | null
+  reference?: string | null
+  choices?: string[]
+  execution?: string | null
+  partition?: number | null
+}
+
+export interface Warning {
+  kind: string
+  message: string
+  step: string | null
+}
+
+export interface Why {
+  execution_id: string
+  status: "cancelled" | "completed" | "failed" | "paused" | "pending" | "quarantined" | "running" | "waiting"
+  summary: string
+  since: string
+  reasons: Reason[]
+  more: number
+}
+
+export interface Worker {
+  name: string
+  pool: string
+  slots: number
+  busy: number
+  since: string
+  kinds: string[]
+  draining: boolean
+  version: string
+  running: RunningCommand[]
+}
+
+export interface Workers {
+  items: Worker[]
+}

@@ -1,0 +1,27 @@
+import { expect, test } from 'vitest'
+import { addressOf, viewAt, type View } from './views'
+
+const VIEWS: [string, View][] = [
+  ['/', { screen: 'executions', query: '' }],
+  ['/?q=status%3Afailed+path%3Aa%26b', { screen: 'executions', query: 'status:failed path:a&b' }],
+  ['/executions/01a2', { screen: 'execution', id: '01a2', tab: 'steps' }],
+  ['/executions/01a2/events', { screen: 'execution', id: '01a2', tab: 'events' }],
+  ['/playbooks', { screen: 'playbooks' }],
+  ['/playbooks/team%2Freport?version=1.0', { screen: 'playbook', path: 'team/report', version: '1.0' }],
+  ['/system', { screen: 'system', part: 'pools' }],
+  ['/system/dead-letters', { screen: 'system', part: 'dead-letters' }],
+]
+
+test.each(VIEWS)('%s is an address, and the address of its view', (text, view) => {
+  const { pathname, search } = new URL(text, 'http://x')
+  expect(viewAt(pathname, search)).toEqual(view)
+  expect(addressOf(view)).toBe(text)
+})
+
+test.each(['/executions/a/nonsense', '/system/nonsense', '/nonsense', '/executions/a/events/b'])('%s is missing', (path) => {
+  expect(viewAt(path, '')).toEqual({ screen: 'missing' })
+})
+
+test('what is no encoding stays as it is', () => {
+  expect(viewAt('/executions/%zz', '')).toMatchObject({ id: '%zz' })
+})

@@ -1,0 +1,64 @@
+/** What the page shows, as its address says it: the one place where the two meet. */
+export type View =
+  | { screen: 'executions'; query: string }
+  | { screen: 'execution'; id: string; tab: Tab }
+  | { screen: 'playbooks' }
+  | { screen: 'playbook'; path: string; version: string | null }
+  | { screen: 'system'; part: Part }
+  | { screen: 'missing' }
+
+export const TABS = ['steps', 'events', 'ctx', 'result', 'logs'] as const
+export type Tab = (typeof TABS)[number]
+
+export const PARTS = ['pools', 'workers', 'partitions', 'dead-letters', 'tokens', 'audit'] as const
+export type Part = (typeof PARTS)[number]
+
+export function viewAt(path: string, search: string): View {
+  const query = new URLSearchParams(search)
+  const words = path.split('/').filter((word) => word !== '').map(decoded)
+  const [screen, one, two] = words
+  if (words.length > 3) return { screen: 'missing' }
+  if (screen === undefined || (screen === 'executions' && one === undefined)) {
+    return { screen: 'executions', query: query.get('q') ?? '' }
+  }
+  if (screen === 'executions' && one !== undefined) {
+    const tab = known(TABS, two ?? 'steps')
+    return tab ? { screen: 'execution', id: one, tab } : { screen: 'missing' }
+  }
+  if (screen === 'playbooks' && two === undefined) {
+    return one === undefined ? { screen: 'playbooks' } : { screen: 'playbook', path: one, version: query.get('version') }
+  }
+  const part = known(PARTS, one ?? 'pools')
+  return screen === 'system' && part && two === undefined ? { screen: 'system', part } : { screen: 'missing' }
+}
+
+export function addressOf(view: View): string {
+  switch (view.screen) {
+    case 'executions':
+      return view.query === '' ? '/' : `/?${new URLSearchParams({ q: view.query }).toString()}`
+    case 'execution':
+      return `/executions/${encodeURIComponent(view.id)}${view.tab === 'steps' ? '' : `/${view.tab}`}`
+    case 'playbooks':
+      return '/playbooks'
+    case 'playbook': {
+      const query = view.version === null ? '' : `?${new URLSearchParams({ version: view.version }).toString()}`
+      return `/playbooks/${encodeURIComponent(view.path)}${query}`
+    }
+    case 'system':
+      return view.part === 'pools' ? '/system' : `/system/${view.part}`
+    case 'missing':
+      return '/'
+  }
+}
+
+function known<T extends string>(names: readonly T[], given: string): T | undefined {
+  return names.find((name) => name === given)
+}
+
+function decoded(word: string): string {
+  try {
+    return decodeURIComponent(word)
+  } catch {
+    return word
+  }
+}

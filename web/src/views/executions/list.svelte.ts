@@ -1,0 +1,77 @@
+import { listed } from '../../api/executions'
+import { connection } from '../../api/connection.svelte'
+import { address } from '../../api/client'
+import { Paced } from '../../api/paced'
+import { follow } from '../../api/stream'
+import type { ListedExecution } from '../../api/types'
+import type { Filter } from '../../query'
+import { merged } from './merge'
+
+const PAGE = 100
+const REFRESH_MS = 1000
+
+/** What may change a row: its status, or that it is there. */
+const TELLING = [
+  ...['requested', 'started', 'finished', 'paused', 'resumed', 'quarantined', 'failing'].map((verb) => `execution.${verb}`),
+  ...['step.suspended', 'step.resumed', 'next.resting', 'token.held', 'token.claimed'],
+]
+
+/** The executions that a filter finds, kept as they are now: the first page is read again when something happens. */
+export class ExecutionList {
+  rows = $state.raw<ListedExecution[]>([])
+  failure = $state.raw<unknown>(null)
+  loaded = $state(false)
+  #cursor: string | null = null
+  #more: Promise<void> | null = null
+  #refresh = new Paced(() => this.#readFirst(), REFRESH_MS)
+  #ending: (() => void)[] = []
+
+  constructor(private readonly filter: Filter) {
+    this.#refresh.ask()
+    this.#ending = [
+      follow(address('/events/stream', { name: TELLING }), { events: () => this.#refresh.ask() }),
+      connection.onMended(() => this.#refresh.ask()),
+      () => this.#refresh.end(),
+    ]
+  }
+
+  get hasMore(): boolean {
+    return this.#cursor !== null
+  }
+
+  again = (): void => this.#refresh.ask()
+
+  /** Reads the next page, unless that is under way. */
+  more(): void {
+    if (this.#cursor === null) return
+    this.#more ??= this.#readMore(this.#cursor).finally(() => (this.#more = null))
+  }
+
+  end(): void {
+    for (const one of this.#ending) one()
+  }
+
+  async #readFirst(): Promise<void> {
+    try {
+      const page = await listed(this.filter, PAGE)
+      const rows = merged(this.rows, page.items, page.next === null)
+      if (rows.length === page.items.length) this.#cursor = page.next
+      this.rows = rows
+      this.failure = null
+    } catch (error) {
+      this.failure = error
+    }
+    this.loaded = true
+  }
+
+  async #readMore(cursor: string): Promise<void> {
+    try {
+      const page = await listed(this.filter, PAGE, cursor)
+      const known = new Set(this.rows.map((one) => one.execution_id))
+      this.rows = [...this.rows, ...page.items.filter((one) => !known.has(one.execution_id))]
+      this.#cursor = page.next
+    } catch (error) {
+      this.failure = error
+    }
+  }
+}

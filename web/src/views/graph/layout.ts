@@ -1,0 +1,66 @@
+import type { Arc } from '../../api/types'
+
+/** What is drawn: the steps of a playbook, and what leads from one to another. */
+export interface Net {
+  steps: string[]
+  arcs: Pick<Arc, 'from' | 'to' | 'when' | 'index'>[]
+}
+import script from './layout.worker.ts?worker&url'
+
+export interface Placed {
+  step: string
+  x: number
+  y: number
+}
+
+export interface Drawn {
+  from: string
+  to: string
+  when: string | null
+  index: number
+  path: string
+}
+
+/** A graph with places for its steps, in pixels; `x` and `y` are their middles. */
+export interface Layout {
+  width: number
+  height: number
+  steps: Placed[]
+  arcs: Drawn[]
+}
+
+export const NODE_HEIGHT = 32
+const CHARACTER = 7.5
+const MOST_CHARACTERS = 28
+
+export const shortened = (step: string): string =>
+  step.length > MOST_CHARACTERS ? `${step.slice(0, MOST_CHARACTERS - 1)}…` : step
+export const widthOf = (step: string): number => 44 + shortened(step).length * CHARACTER
+
+let worker: Worker | null = null
+let asked = 0
+const waiting = new Map<number, (layout: Layout) => void>()
+
+/** Lays a graph out, in a worker: however large it is, the page stays responsive. */
+export function layoutOf(graph: Net): Promise<Layout> {
+  if (worker === null) {
+    worker = new Worker(trusted(script), { type: 'module' })
+    worker.onmessage = (message: MessageEvent<{ id: number; layout: Layout }>) => {
+      waiting.get(message.data.id)?.(message.data.layout)
+      waiting.delete(message.data.id)
+    }
+  }
+  const id = ++asked
+  worker.postMessage({ id, graph })
+  return new Promise((resolve) => waiting.set(id, resolve))
+}
+
+interface TrustedTypes {
+  createPolicy(name: string, rules: { createScriptURL: (url: string) => string }): { createScriptURL(url: string): string }
+}
+
+/** The Content-Security-Policy lets scripts be named by this policy alone, where browsers know such policies. */
+function trusted(url: string): string {
+  const types = (globalThis as { trustedTypes?: TrustedTypes }).trustedTypes
+  return types?.createPolicy('noetl-worker', { createScriptURL: () => script }).createScriptURL(url) ?? url
+}
