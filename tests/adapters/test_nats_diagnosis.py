@@ -16,7 +16,7 @@ from nats_process import NatsCluster, NatsServer
 from noetl_stream.adapters.clock import SystemClock
 from noetl_stream.adapters.nats.connection import NatsConnection
 from noetl_stream.adapters.nats.diagnosis import NatsOwnDiagnosis
-from noetl_stream.adapters.nats.streams import ensure_streams
+from noetl_stream.adapters.nats.streams import ensure_streams, stream_info
 from noetl_stream.errors import NoetlError
 from noetl_stream.ports.subjects import EVENTS, LOGS
 from noetl_stream.testing.waiting import until_it_is
@@ -40,13 +40,18 @@ async def test_streams_are_missing_differ_or_are_well(own_nats_connection: NatsC
     assert (about.user, about.cluster, about.certificate_ends_ms) == ("", "", None) and about.version.startswith("2.")
 
 
-async def config(connection: NatsConnection) -> dict[str, object]:
-    from noetl_stream.adapters.nats.streams import stream_info
+async def leader_of(connection: NatsConnection, stream: str) -> str:
+    found = (await stream_info(connection, stream)).cluster
+    assert found is not None
+    return found.leader
 
+
+async def config(connection: NatsConnection) -> dict[str, object]:
     return (await stream_info(connection, EVENTS)).config
 
 
-async def test_a_copy_that_is_away_is_named(cluster: NatsCluster) -> None:
+@pytest.mark.parametrize("is_leader", [True, False], ids=["the leader", "another"])
+async def test_a_copy_that_is_away_is_named(cluster: NatsCluster, is_leader: bool) -> None:
     connection = await NatsConnection.open(cluster.url, name="tests")
     says = NatsOwnDiagnosis(connection)
 
@@ -68,11 +73,10 @@ async def test_a_copy_that_is_away_is_named(cluster: NatsCluster) -> None:
         await until_it_is(True, is_ready)
         assert (await says.facts()).cluster == "noetl"
         assert (await says.stream(EVENTS)).replicas == 3
-        connected_to = connection.client.connected_url
-        assert connected_to is not None
-        other = next(name for name, one in cluster.servers.items() if one.port != connected_to.port)
-        cluster.servers[other].kill()
-        await until_it_is([other], away)
+        leader = await leader_of(connection, EVENTS)
+        killed = next(name for name in cluster.servers if (name == leader) is is_leader)
+        cluster.servers[killed].kill()
+        await until_it_is([killed], away, timeout_s=60)  # the streams and the account elect leaders first
     finally:
         await connection.close()
 

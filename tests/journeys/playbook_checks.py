@@ -130,7 +130,7 @@ async def everybody_is_notified_and_no_change_is_lost(stage: Stage, ended: Ended
     prices = {"winter": 80, "spring": 95, "summer": 140, "autumn": 110}
     changes = [{"key": "seasons", "change": {season: price}} for season, price in prices.items()]
     others = await asyncio.gather(*(stage.play(Scenario("nats_settings", None, change)) for change in changes))
-    assert [other.status for other in others] == ["completed"] * len(prices)
+    assert [(other.status, other.error) for other in others] == [("completed", None)] * len(prices)
     assert await stage.team.setting("seasons") == {"discount_percent": 10, **prices}
 
 

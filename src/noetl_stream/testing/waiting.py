@@ -11,7 +11,7 @@ Raised = TypeVar("Raised", bound=Exception)
 POLL_S = 0.001
 """Between two looks: what is waited for needs the processor more than we."""
 
-TIMEOUT_S = 20.0
+TIMEOUT_S = 60.0
 """Far beyond what anything here needs; only a failing test takes this long."""
 
 

@@ -18,18 +18,23 @@ FAR_BEHIND: Final = 1_000
 """A copy that lacks more of the leader's last writes than this is behind."""
 
 SILENT_S: Final = 5.0
-"""A copy that its leader has not heard of for so long is away. It says so each second; NATS waits longer."""
+"""A copy that its leader has not heard of for so long is away. It says so each second; NATS waits longer.
+
+A new leader that has not heard of it yet says 0, for ever where the copy died as the leader.
+"""
 
 
 class _Copy(msgspec.Struct):
     name: str
     active: int = 0
+    current: bool = False
     offline: bool = False
     lag: int = 0
 
     @property
     def is_away(self) -> bool:
-        return self.offline or self.active > SILENT_S * NANOSECONDS or self.lag > FAR_BEHIND
+        is_silent = self.active > SILENT_S * NANOSECONDS or (self.active == 0 and not self.current)
+        return self.offline or is_silent or self.lag > FAR_BEHIND
 
 
 class _Cluster(msgspec.Struct):
