@@ -17,14 +17,11 @@ import pytest
 
 from wheel_building import ROOT, build_wheel
 
-FIRST = "9eb3367"
-"""Where no later release is tagged: the first commit with the formats of 0.3."""
+RELEASED = "348e32a9"
+"""The commit of 0.3.0, for a clone without tags."""
 
 OLDEST = (0, 3, 0)
 """The first release that runs beside this one."""
-
-FORWARD_ONLY = frozenset({FIRST})
-"""Refuse to start once the stores are upgraded."""
 
 REF_VARIABLE = "NOETL_TEST_UPGRADE_FROM"
 """A tag or commit to upgrade from, instead of the previous release."""
@@ -37,7 +34,7 @@ def previous_release() -> str:
     present = _numbers(tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"])
     tags = [tag for tag in _git("tag", "--list", "v*").decode().split() if re.fullmatch(r"v\d+\.\d+\.\d+", tag)]
     older = [tag for tag in tags if OLDEST <= _numbers(tag[1:]) < present]
-    return max(older, key=lambda tag: _numbers(tag[1:]), default=FIRST)
+    return max(older, key=lambda tag: _numbers(tag[1:]), default=RELEASED)
 
 
 def program_of(ref: str, folder: Path) -> tuple[str, ...]:
