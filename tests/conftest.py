@@ -16,6 +16,15 @@ from effort import times
 from homes import folder_for_home, shared_files
 from noetl_stream.local.processes import choose_port
 
+# A failing assert of a helper shows what it compared, as one of a test does.
+pytest.register_assert_rewrite(
+    *(
+        file.stem
+        for file in Path(__file__).parent.glob("*/*.py")
+        if file.stem != "conftest" and file.stem[:5] != "test_"
+    )
+)
+
 # Ten thousand collected tests are objects that each collection of garbage would look at.
 gc.set_threshold(100_000, 20, 20)
 

@@ -60,6 +60,14 @@ def test_a_run_and_a_server_load_no_library_of_a_tool_they_do_not_use(modules: s
         assert f"'{costly}'" not in found.stdout, costly
 
 
+def test_what_nats_raises_is_of_one_class_however_late_its_jetstream_is_loaded() -> None:
+    program = (
+        "import noetl_stream.adapters.nats, nats\nimport nats.js.errors as errors\n"
+        "assert errors.BadBucketError is nats.js.client.BadBucketError"
+    )
+    subprocess.run([sys.executable, "-c", program], timeout=60, check=True)
+
+
 def test_version_names_the_parts_it_runs_on() -> None:
     text = noetl("version")
     assert text.returncode == 0

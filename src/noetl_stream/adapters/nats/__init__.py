@@ -13,21 +13,19 @@ JETSTREAM = "nats.js"
 
 
 def _load(name: str) -> Any:
-    if sys.modules[JETSTREAM] is _placeholder:
-        del sys.modules[JETSTREAM]
+    """An attribute of the library's JetStream, for the client, which looks there for names of headers."""
     return getattr(import_module(JETSTREAM), name)
 
 
-_placeholder = ModuleType(JETSTREAM)
-_placeholder.__getattr__ = _load  # type: ignore[method-assign]
-
 if "nats" not in sys.modules:
-    unused: dict[str, Any] = {JETSTREAM: _placeholder}
+    placeholder = ModuleType(JETSTREAM)
+    placeholder.__getattr__ = _load  # type: ignore[method-assign]
+    unused: dict[str, Any] = {JETSTREAM: placeholder}
     if "aiohttp" not in sys.modules:
         unused["aiohttp"] = None
     sys.modules.update(unused)
     import nats
 
-    nats.js = _placeholder
-    if "aiohttp" in unused:
-        del sys.modules["aiohttp"]
+    nats.js = placeholder  # until an import of it, or of its parts, which must not find it among the modules
+    for name in unused:
+        del sys.modules[name]
