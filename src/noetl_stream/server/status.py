@@ -74,7 +74,7 @@ class ServerStatus:
         if server.is_stopping:
             yield "it is stopping"
         elif not server.lasting:
-            yield "it is starting: it looks at its stores"
+            yield f"it is starting: {server.waits_for or 'it looks at its stores'}"
         else:
             if not self._is_connected():
                 yield "it has lost the connection to NATS"
