@@ -20,6 +20,7 @@ FIXED_MODULES = tuple(
         "engine.runner.runner",
         "worker.limits",
         "ports.task_logs",
+        "ports.dead_letters",
         "model.redaction",
         "adapters.nats.event_reader",
         "adapters.nats.command_source",

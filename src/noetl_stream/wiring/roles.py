@@ -81,6 +81,7 @@ def make_server(connected: OperatorPorts, endpoint: Endpoint) -> Server:
         upkeep=Upkeep(
             connected.clock,
             feed=store.feed,
+            letters=store.dead_letters,
             trimmer=Trimmer(connected.log, store, store.cursors, store.retention, connected.clock, endpoint.retention),
             retention=make_retention(connected, endpoint),
         ),
