@@ -21,6 +21,7 @@ FIXED_MODULES = tuple(
         "worker.limits",
         "ports.task_logs",
         "ports.dead_letters",
+        "client.views.index",
         "model.redaction",
         "adapters.nats.event_reader",
         "adapters.nats.command_source",
