@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import tempfile
@@ -51,14 +52,14 @@ class Postgres:
         source = f"host=127.0.0.1 port={primary.port} user=postgres application_name={name}"
         self.run("pg_basebackup", "-D", str(self.folder), "-d", source, "-R", "-X", "stream", "-c", "fast", "--no-sync")
 
-    def start(self) -> None:
-        """Returns when it answers."""
+    def start(self, *options: str) -> None:
+        """Returns when it answers, if only that it takes no connections."""
         command = [str(self._programs / "postgres"), "-D", str(self.folder), "-p", str(self.port)]
-        command += ["-c", "listen_addresses=127.0.0.1", "-c", "unix_socket_directories="]
+        command += ["-c", "listen_addresses=127.0.0.1", "-c", "unix_socket_directories=", *options]
         with (self.folder.parent / f"{self.folder.name}.log").open("ab") as log:
             self._process = subprocess.Popen(command, stdout=log, stderr=log, **self._as_user())
         pid_file = self.folder / "postmaster.pid"
-        while not (pid_file.exists() and "ready" in pid_file.read_text()):
+        while not (pid_file.exists() and re.search("ready|standby", pid_file.read_text())):
             assert self._process.poll() is None, log.name
             time.sleep(0.02)
 

@@ -70,6 +70,10 @@ class Unreachable(NoetlError):
     """NATS or Postgres does not answer, or refuses the connection."""
 
 
+class LoginRefused(Unreachable):
+    """It refuses who asks, or what for: wrong password, unknown database. Waiting does not help."""
+
+
 class NotReady(NoetlError):
     """A store answers but is not set up: schema missing or newer, stream missing, partition count different."""
 

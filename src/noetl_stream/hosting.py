@@ -6,13 +6,15 @@ import asyncio
 import logging
 import signal
 import socket
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
+from functools import partial
 from importlib import import_module
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 import msgspec
 
+from noetl_stream.adapters.clock import SystemClock
 from noetl_stream.adapters.postgres.migrate import schema_digest
 from noetl_stream.concurrency import end_tasks, first_done
 from noetl_stream.endpoint import Endpoint
@@ -22,7 +24,9 @@ from noetl_stream.local.stack import EmbeddedStack
 from noetl_stream.model.ids import use_partitions
 from noetl_stream.model.limits import operator_limits
 from noetl_stream.ports.permissions import ADMIN, GATEWAY, SERVER, WORKER, worker_identity
+from noetl_stream.ports.reaching import until_reached
 from noetl_stream.settings.environment import Settings
+from noetl_stream.telemetry.measures import NotYetRunning
 from noetl_stream.wiring.roles import HostedWorker, make_server, make_worker, open_gateway, server_status, worker_status
 from noetl_stream.wiring.stores import (
     COMMAND_WAIT_S,
@@ -43,6 +47,7 @@ if TYPE_CHECKING:
     from noetl_stream.telemetry.measures import Measured, Role
 
 log = logging.getLogger(__name__)
+Ports = TypeVar("Ports")
 
 TERMINATION_SIGNALS = (signal.SIGINT, signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM))
 
@@ -330,9 +335,8 @@ async def host_server(stack: StackAccess) -> None:
     endpoint = stack.endpoint_of(SERVER)
     async with (
         status_of(stack.settings, SERVER) as attach,
-        connected_to(stack, "noetl-server", SERVER, nats_wait_s=ROLE_WAIT_S) as connected,
+        stores_of_role(stack, SERVER, attach) as connected,
     ):
-        await warn_of_excess_rights(connected, SERVER)
         server = make_server(connected, endpoint)
         attach(server_status(server, connected), connected.opened)
         say_start(SERVER, stack.settings, endpoint, max_state_bytes=endpoint.max_state_bytes)
@@ -344,7 +348,8 @@ async def host_worker(stack: StackAccess, pool: str, slots: int) -> None:
     endpoint, settings = stack.endpoint_of(worker_identity(pool)), stack.settings
     about = {"pool": pool, "slots": slots, "isolation": settings.isolation}
     async with status_of(settings, WORKER) as attach:
-        ports = await connect_to_nats(endpoint, name="noetl-worker", nats_wait_s=ROLE_WAIT_S)
+        connecting = partial(connect_to_nats, endpoint, name="noetl-worker", nats_wait_s=ROLE_WAIT_S)
+        ports = await _reached(stack, WORKER, attach, connecting)
         try:
             drain_s = settings.worker_drain_s
             hosted = make_worker(ports, endpoint, pool=pool, slots=slots, drain_s=drain_s)
@@ -352,6 +357,40 @@ async def host_worker(stack: StackAccess, pool: str, slots: int) -> None:
             await run_worker(hosted, ports.nats, lambda: say_start(WORKER, settings, endpoint, **about))
         finally:
             await ports.close()
+
+
+@asynccontextmanager
+async def stores_of_role(stack: StackAccess, identity: str, attach: AttachRole) -> AsyncIterator[Connected]:
+    """The connections of a server or gateway, to stores that are prepared. Closed at the end of the block.
+
+    Raises:
+        NotReady, StreamLost: The schema or the streams are not prepared.
+    """
+
+    async def connect_and_verify() -> Connected:
+        endpoint = stack.endpoint_of(identity)
+        connected = await connect(endpoint, name=f"noetl-{identity}", nats_wait_s=ROLE_WAIT_S)
+        try:
+            await warn_of_excess_rights(connected, identity)
+        except BaseException:
+            await connected.close()
+            raise
+        return connected
+
+    connected = await _reached(stack, identity, attach, connect_and_verify)
+    try:
+        yield connected
+    finally:
+        await connected.close()
+
+
+async def _reached(
+    stack: StackAccess, role: str, attach: AttachRole, connecting: Callable[[], Awaitable[Ports]]
+) -> Ports:
+    """What connects a role. It waits for stores of the user's own; those of an embedded stack were started for it."""
+    if stack.embedded is not None:
+        return await connecting()
+    return await until_reached(SystemClock(), connecting, lambda why: attach(NotYetRunning(role, why)))
 
 
 async def warn_of_excess_rights(connected: Connected, identity: str) -> None:
@@ -386,9 +425,8 @@ async def host_gateway(
     host, port = listening_on
     async with (
         status_of(settings, GATEWAY) as attach,
-        connected_to(stack, "noetl-gateway", nats_wait_s=ROLE_WAIT_S) as connected,
+        stores_of_role(stack, GATEWAY, attach) as connected,
     ):
-        await warn_of_excess_rights(connected, GATEWAY)
         token = await local_token(stack, connected)
         if settings.status_address is not None:
             await _until_way_in(connected, settings, host, attach)
@@ -409,7 +447,6 @@ async def host_gateway(
 async def _until_way_in(connected: Connected, settings: Settings, host: str, attach: AttachRole) -> None:
     """Waits for the first token: who keeps a gateway alive and probes it would start it again and again."""
     from noetl_stream.gateway.access.guard import until_way_in
-    from noetl_stream.telemetry.status import NotYetRunning
 
     def wait(why: str) -> None:
         log.warning("%s: waiting for one", why)

@@ -49,6 +49,11 @@ class LruCache(Generic[Key, Value]):
         if value is not None:
             self._size -= self._size_of(value)
 
+    @property
+    def size(self) -> int:
+        """How much is kept: entries, or with ``size_of`` the sum of their sizes."""
+        return self._size
+
     def clear(self) -> None:
         self._entries.clear()
         self._size = 0

@@ -100,6 +100,7 @@ class Stack:
         """A client of a gateway over all this."""
         ports = GatewayPorts(
             operations=self.operations,
+            indexes=_Refusing(),
             idempotency=MemoryIdempotency(self.clock),
             readiness=_Refusing(),
             memory=_Refusing(),

@@ -102,7 +102,7 @@ def test_a_nats_that_does_not_answer_is_named(one_step: Path) -> None:
     found_all = all_at_once(
         [("run", one_step), ("stream", "ensure")], NOETL_NATS_URL=NOBODY_LISTENS, NOETL_POSTGRES_DSN=NO_POSTGRES
     )
-    for found in [*found_all, *all_at_once([("worker",)], NOETL_NATS_URL=NOBODY_LISTENS)]:
+    for found in found_all:
         assert found.returncode == 3, found.args
         assert "cannot reach NATS at nats://127.0.0.1:1" in one_clear_line(found), found.args
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,12 +13,14 @@ from msgspec.structs import replace
 
 from doctor_in_memory import doctor_ports
 from noetl_stream.adapters.memory.access import MemoryCredentials, MemoryTokens
+from noetl_stream.client.doctor import work as checks_of_work
 from noetl_stream.client.doctor.doctor import DirectDiagnosis
 from noetl_stream.client.doctor.readings import DoctorPorts
 from noetl_stream.errors import Unreachable
 from noetl_stream.model.ids import PARTITIONS
 from noetl_stream.ports.access import StoredToken
 from noetl_stream.ports.credentials import NewCredential
+from noetl_stream.ports.dead_letters import LetterBounds
 from noetl_stream.ports.diagnosis import DatabaseFacts, NatsFacts, NatsStorage, StreamFacts
 from noetl_stream.ports.operations.diagnosis import CheckDocument
 from noetl_stream.ports.operations.executions import Start
@@ -135,6 +138,20 @@ async def test_what_was_given_up_is_a_warning(stage: ClientStage) -> None:
     found = (await examined(ports_of(stage)))["dead-letters"]
 
     assert (found.verdict, found.says) == ("warning", "1 message could not be delivered")
+
+
+async def test_dead_letters_that_push_each_other_out_are_wrong(
+    stage: ClientStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checks_of_work, "LetterBounds", partial(LetterBounds, letters=1))
+    await stage.broker.event_log.publish_request("execution-1", "bad", b"bad")
+    await stage.clock.sleep(1)
+
+    found = (await examined(ports_of(stage)))["dead-letters"]
+
+    assert (found.verdict, found.says) == (
+        "wrong", "1 dead letter with 3 bytes: 100% of what is kept; the oldest go"
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize(("ahead_ms", "verdict"), [(900, "ok"), (5_000, "warning"), (-60_000, "wrong")])

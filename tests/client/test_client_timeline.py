@@ -264,6 +264,38 @@ async def test_indexes_are_kept_within_their_bytes_and_read_only_what_is_new(sta
     assert await small.of(ended.execution_id) is not first, "one that has no room is not kept"
 
 
+async def test_the_indexes_used_last_stay_and_their_bytes_are_known(stage: ClientStage) -> None:
+    first, second, third = [(await stage.run(LOOP, workload={"count": 100})).execution_id for _ in range(3)]
+    wide = ExecutionIndexes(stage.store)
+    sizes = [(await wide.of(one)).size for one in (first, second)]
+    assert wide.held_bytes == sum(sizes) and wide.max_bytes == indexes.MAX_INDEX_BYTES
+    kept = ExecutionIndexes(stage.store, max_bytes=sum(sizes) + 500)
+    of_first, of_second = await kept.of(first), await kept.of(second)
+    assert await kept.of(first) is of_first
+    await kept.of(third)
+    assert kept.held_bytes <= kept.max_bytes
+    assert await kept.of(first) is of_first and await kept.of(second) is not of_second
+
+
+async def test_an_index_that_is_being_read_counts_for_what_it_has_grown_to(
+    stage: ClientStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(indexes, "ENTRIES_AT_ONCE", 2)
+    monkeypatch.setattr(indexes, "COUNTED_EVERY", 1)
+    one = (await stage.run(LOOP, workload={"count": 100})).execution_id
+    grown: list[int] = []
+
+    class Watched(CountingEntries):
+        async def journals(self, *args: Any) -> Any:
+            grown.append(kept.held_bytes)
+            return await super().journals(*args)
+
+    watched: Any = Watched(stage.store)
+    kept = ExecutionIndexes(watched)
+    await kept.of(one)
+    assert len(set(grown)) > 3 and grown[-1] > grown[0]
+
+
 class CountingEntries:
     """A store that counts the entries that are read of journals."""
 

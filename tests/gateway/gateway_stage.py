@@ -38,6 +38,7 @@ from noetl_stream.client.living import DirectLiving
 from noetl_stream.client.memory import DirectMemory
 from noetl_stream.client.playbooks import DirectPlaybooks, PlaybookPorts
 from noetl_stream.client.views.direct import DirectViews
+from noetl_stream.client.views.index import ExecutionIndexes
 from noetl_stream.errors import PayloadRefused
 from noetl_stream.gateway.access.authentication import Authentication
 from noetl_stream.gateway.access.network import Network
@@ -95,6 +96,7 @@ class GatewayStage:
         self.broker = MemoryBroker(self.clock)
         self.blobs = SealedBlobs(self.broker.blobs, OBJECT_KEYS)
         self.store = MemoryStore(self.clock)
+        self.indexes = ExecutionIndexes(self.store)
         self.catalog = MemoryCatalog(self.store)
         self.tokens, self.sessions = MemoryTokens(), MemorySessions()
         self.audit = MemoryAudit()
@@ -129,7 +131,7 @@ class GatewayStage:
             cluster,
             DirectAccess(self.tokens, self.audit, clock),
             DirectDiagnosis(doctor_ports(broker, store, clock, self.tokens)),
-            DirectViews(store, checking, secrets),
+            DirectViews(store, checking, secrets, self.indexes),
         )
 
     def replace(self, **verbs: Any) -> None:
@@ -143,6 +145,7 @@ class GatewayStage:
         log, bus = self.broker.event_log, self.broker.bus
         ports = GatewayPorts(
             operations=self.operations,
+            indexes=self.indexes,
             idempotency=self.idempotency,
             readiness=DirectReadiness(log, self.store, bus),
             memory=DirectMemory(self.broker.command_queue, bus),

@@ -10,6 +10,7 @@ from gateway_stage import GatewayStage
 from openapi_checks import Described
 
 from measured import samples_in, samples_of, unmoved
+from noetl_stream.client.views.index import MAX_INDEX_BYTES
 from noetl_stream.errors import Unreachable
 from noetl_stream.gateway.gateway import Gateway
 from noetl_stream.model.ids import PARTITIONS
@@ -62,6 +63,16 @@ async def test_what_is_under_way_is_measured(stage: GatewayStage) -> None:
         busy = await measured(stage.gateway)
     assert {name: busy[name] - at_rest[name] for name in gates} == dict.fromkeys(gates, 1)
     assert busy["noetl_memory_bytes gateway requests"] - at_rest["noetl_memory_bytes gateway requests"] == 1000
+
+
+async def test_the_memory_of_indexes_is_measured(stage: GatewayStage, api: Described) -> None:
+    before = await measured(stage.gateway)
+    assert before["noetl_memory_bytes gateway indexes"] == 0
+    assert before["noetl_memory_limit_bytes gateway indexes"] == MAX_INDEX_BYTES
+    started = await api.call("startExecution", body={"playbook": APPROVAL, "workload": {"amount": 250}})
+    timeline = await api.call("getTimeline", execution_id=started.body["execution_id"])
+    assert timeline.status == 200
+    assert (await measured(stage.gateway))["noetl_memory_bytes gateway indexes"] > 0
 
 
 async def test_what_the_whole_system_does_is_measured_by_every_gateway(stage: GatewayStage, api: Described) -> None:

@@ -20,6 +20,8 @@ FIXED_MODULES = tuple(
         "engine.runner.runner",
         "worker.limits",
         "ports.task_logs",
+        "ports.dead_letters",
+        "client.views.index",
         "model.redaction",
         "adapters.nats.event_reader",
         "adapters.nats.command_source",

@@ -105,6 +105,8 @@ ALLOWED: Final[Mapping[str, tuple[str, ...]]] = {
     "begin_deleting": (SERVER, GATEWAY),
     "dead_letter": PEOPLE,
     "dead_letters": PEOPLE,
+    "held_dead_letters": PEOPLE,
+    "trim_dead_letters": (SERVER,),
     "delete_events": (SERVER, GATEWAY),
     "delete_execution": (SERVER, GATEWAY),
     "discard_dead_letter": (GATEWAY,),

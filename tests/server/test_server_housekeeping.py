@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
 import pytest
 from server_stage import ONE_STEP, Stage
 
+from measured import samples_of
 from noetl_stream.adapters.memory.evaluator import MemoryEvaluator
 from noetl_stream.adapters.memory.store import MemoryFeed
 from noetl_stream.errors import Unreachable
+from noetl_stream.ports.dead_letters import LetterBounds
 from noetl_stream.ports.sealed_blobs import SealedBlobs
+from noetl_stream.server import upkeep
 from noetl_stream.server.parts import ServerPorts, ServerTimes
 from noetl_stream.server.server import Server
-from noetl_stream.server.upkeep import TICKS_AT_ONCE, TRIM_FEED_S, Upkeep
+from noetl_stream.server.status import ServerStatus
+from noetl_stream.server.upkeep import TICKS_AT_ONCE, TRIM_FEED_S, TRIM_LETTERS_S, Upkeep
 from noetl_stream.testing.keys import CAPABILITIES, OBJECT_KEYS, SIGNER
 from noetl_stream.testing.simulation.time import simulated_clock
 
@@ -75,6 +80,25 @@ async def test_a_long_trim_holds_up_nothing(stage: Stage) -> None:
     await stage.ended(await stage.submit(ONE_STEP))
     assert stage.clock.monotonic_s() - began_s < 10.0
     assert [(keep_ms, limit) for _, keep_ms, limit in feed.calls] == [(5_000, TICKS_AT_ONCE)]
+
+
+async def test_a_server_drops_the_oldest_dead_letters_and_says_so(
+    stage: Stage, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    letters = stage.store.real.dead_letters
+    monkeypatch.setattr(upkeep, "LETTERS_AT_ONCE", 2)
+    monkeypatch.setattr(upkeep, "LetterBounds", partial(LetterBounds, letters=3))
+    stage.upkeep = Upkeep(stage.clock, letters=letters)
+    server = await stage.server()
+    partition = next(iter(server.ownership.ids))
+    for number in range(8):
+        stage.broker.event_log.store_stray(partition, f"not.{number}!", b"\x00\xff")
+    await stage.until(lambda: server.counts.dead_letters["events"] == 8)
+    await stage.pass_time(2 * TRIM_LETTERS_S)
+    assert [one.row.execution_id for one in await letters.page(10, None)] == ["not.7!", "not.6!", "not.5!"]
+    measured = samples_of(await ServerStatus(server, lambda: True).readings())
+    assert measured["noetl_server_dead_letters_dropped_total"] == 5
+    assert "dropped the 5 oldest dead letters: above their bounds" in caplog.messages
 
 
 async def test_all_that_is_too_old_goes_part_by_part_and_again_after_a_failure(stage: Stage) -> None:

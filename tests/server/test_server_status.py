@@ -45,6 +45,25 @@ async def test_a_server_is_ready_once_it_folds_and_until_it_stops(stage: Stage) 
     assert status.dead() == []
 
 
+async def test_a_server_that_starts_before_its_stores_says_what_it_waits_for(
+    stage: Stage, caplog: pytest.LogCaptureFixture
+) -> None:
+    stage.store.away = True
+    servers = [stage.new_server(), stage.new_server()]
+    patient, stopped = (asyncio.create_task(server.run()) for server in servers)
+    await stage.pass_time(60)
+    for server in servers:
+        status = status_of(server)
+        assert (await status.missing(), status.dead()) == (["it is starting: the store is away"], [])
+    assert [one.message for one in caplog.records] == ["waiting: the store is away"] * 2
+    servers[1].stop()
+    await stopped
+    stage.store.away = False
+    await stage.until(lambda: len(servers[0].ownership) == PARTITIONS)
+    servers[0].stop()
+    await patient
+
+
 async def test_a_server_without_its_stores_is_not_ready_and_lives(
     stage: Stage, caplog: pytest.LogCaptureFixture
 ) -> None:

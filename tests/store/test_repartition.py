@@ -5,16 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from real_stack import RealStack, rows
+from msgspec.structs import replace
+from real_stack import JOURNALS, WAITING, RealStack, rows
 
 from noetl_stream import maintenance
 from noetl_stream.errors import Conflict, NotReady
+from noetl_stream.model.events import SignalReceived
 from noetl_stream.model.ids import PARTITIONS, partition_of, use_partitions
 from noetl_stream.ports import subjects
 from noetl_stream.ports.command_queue import QueuedCommand
+from noetl_stream.wiring.operations import DirectOperations
+from noetl_stream.wiring.roles import make_server
 from noetl_stream.wiring.stores import Connected, connect
 
 CACHED = (subjects.requested, subjects.reported)
+HEARING = WAITING.replace("for_s: 2", "signal: go, timeout_s: 3600")
 PLACES = "select execution_id, partition from noetl.execution"
 
 
@@ -31,9 +36,9 @@ def as_before() -> Iterator[None]:
     become(PARTITIONS)
 
 
-async def begun(stack: RealStack, connected: Connected, count: int) -> list[str]:
-    """Executions that wait for a timer."""
-    started = [await stack.submit(connected) for _ in range(count)]
+async def begun(stack: RealStack, connected: Connected, count: int, playbook: str = WAITING) -> list[str]:
+    """Executions that wait, for a timer at least."""
+    started = [await stack.submit(connected, playbook) for _ in range(count)]
     waits = "select count(*) from noetl.timer"
     while await rows(stack.endpoint.postgres_dsn, waits) != [(count,)]:
         await connected.clock.sleep(0.05)
@@ -52,9 +57,10 @@ async def test_executions_that_wait_go_on_with_another_number_of_partitions(stac
     places = dict(await rows(stack.endpoint.postgres_dsn, PLACES))
     assert places == {one: partition_of(one, count) for one in (ended, *waiting)}
     assert [(count,)] == await rows(stack.endpoint.postgres_dsn, "select count(*) from noetl.partition")
+    connected = await connect(stack.endpoint, name="test")
     with pytest.raises(NotReady, match=f"NOETL_PARTITIONS={count}"):
-        async with stack.running():
-            pass
+        await make_server(connected, stack.endpoint).run()
+    await connected.close()
 
     become(count)
     async with stack.running() as connected:
@@ -86,6 +92,35 @@ async def test_a_repartition_that_died_between_the_stores_is_finished(
     become(64)
     async with stack.running() as connected:
         await stack.ended(connected, waiting)
+
+
+@pytest.mark.parametrize("count", [8, 64])
+async def test_a_postgres_that_is_lost_later_is_rebuilt_with_the_new_number(stack: RealStack, count: int) -> None:
+    async with stack.running() as connected:
+        waiting = await begun(stack, connected, 6, HEARING)
+    await maintenance.repartition(stack.endpoint, count)
+    become(count)
+    async with stack.running() as connected:
+        ended = await stack.submit(connected)
+        await stack.ended(connected, ended)
+    journals = await rows(stack.endpoint.postgres_dsn, JOURNALS)
+
+    empty = await stack.database("lost", "migrated")
+    stack.endpoint = replace(stack.endpoint, postgres_dsn=empty)
+    with pytest.raises(NotReady, match=f"has {PARTITIONS} partitions, this process {count}.*database repartition"):
+        await maintenance.rebuild_database(stack.endpoint)
+    assert await maintenance.repartition(stack.endpoint, count) == 0
+    restored = await maintenance.rebuild_database(stack.endpoint)
+
+    assert restored.executions == len(waiting) + 1
+    assert await rows(empty, JOURNALS) == journals
+    async with stack.running() as connected:
+        executions = DirectOperations(connected, stack.endpoint).executions
+        for one in waiting:
+            await executions.ask(one, SignalReceived(f"request-{one}", signal="go"))
+            await stack.ended(connected, one)
+        await stack.ended(connected, await stack.submit(connected))
+    await stack.agree()
 
 
 async def test_nothing_is_changed_while_servers_live_or_commands_wait(stack: RealStack) -> None:

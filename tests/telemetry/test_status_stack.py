@@ -2,26 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import re
-import signal
-import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass, field
 from pathlib import Path
-from queue import SimpleQueue
-from threading import Thread
-from typing import Any
-from urllib.error import HTTPError
-from urllib.request import urlopen
 
 import pytest
+from watched_role import Watched, watched
 
-from cli_program import NOETL, PATIENCE_S, environment
-from measured import samples_in, unmoved
+from measured import unmoved
 from noetl_stream.model.status import LIVE
-from noetl_stream.testing.waiting import until
 from warm_program import noetl
 
 pytestmark = pytest.mark.xdist_group("stack")
@@ -44,65 +34,13 @@ workflow:
 """
 
 
-@dataclass
-class Watched:
-    """A role with a status address, which the test reads in its log."""
-
-    process: subprocess.Popen[str]
-    lines: SimpleQueue[str] = field(default_factory=SimpleQueue)
-
-    def __post_init__(self) -> None:
-        Thread(target=self._read, daemon=True).start()
-        (found,) = re.findall(r"http://\S+", self.until("status at")["message"])
-        self.url = found
-
-    def _read(self) -> None:
-        assert self.process.stderr is not None
-        for line in self.process.stderr:
-            self.lines.put(line)
-
-    def until(self, message: str) -> dict[str, Any]:
-        """The next record with such a message."""
-        while True:
-            record: dict[str, Any] = json.loads(self.lines.get(timeout=PATIENCE_S))
-            if message in record["message"]:
-                return record
-
-    def get(self, path: str) -> tuple[int, str]:
-        try:
-            with urlopen(f"{self.url}{path}", timeout=PATIENCE_S) as answer:
-                return answer.status, answer.read().decode()
-        except HTTPError as refused:
-            return refused.code, refused.read().decode()
-
-    def metrics(self) -> dict[str, float]:
-        return samples_in(self.get("/metrics")[1])
-
-    async def is_ready(self) -> None:
-        await until(lambda: self.get("/readyz")[0] == 200)
-
-    def stop(self) -> None:
-        self.process.send_signal(signal.SIGTERM)
-        assert self.process.wait(PATIENCE_S) == 0
-
-
 @pytest.fixture(scope="module")
 def roles(shared_home: Path) -> Iterator[dict[str, Watched]]:
     """A server, a worker of a pool of its own and a gateway beside those of the shared stack."""
     with ExitStack() as ending:
 
         def start(*words: str) -> Watched:
-            command = [*NOETL, *words, "--status-address", "127.0.0.1:0", "--home", str(shared_home)]
-            process = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stderr=subprocess.PIPE,
-                text=True,
-                env=environment(NOETL_LOG_FORMAT="json"),
-            )
-            ending.callback(process.wait, PATIENCE_S)
-            ending.callback(process.terminate)
-            return Watched(process)
+            return ending.enter_context(watched(*words, "--home", str(shared_home)))
 
         yield {
             "server": start("server"),

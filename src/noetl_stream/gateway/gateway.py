@@ -29,7 +29,7 @@ from noetl_stream.gateway.metrics import Metrics
 from noetl_stream.gateway.status import GatewayStatus, SystemNumbers
 from noetl_stream.ports.access import Audit, Authenticator, Sessions
 from noetl_stream.ports.clock import Clock
-from noetl_stream.ports.gateway import Idempotency, LivingExecutions, Memory, Readiness
+from noetl_stream.ports.gateway import Idempotency, KeptIndexes, LivingExecutions, Memory, Readiness
 from noetl_stream.ports.operations import Operations
 from noetl_stream.sealing.keys import KeyRing
 from noetl_stream.settings.gateway import GatewayLimits
@@ -48,6 +48,7 @@ BY_ADDRESS: Final = Network()
 
 class GatewayPorts(NamedTuple):
     operations: Operations
+    indexes: KeptIndexes
     idempotency: Idempotency
     readiness: Readiness
     memory: Memory
@@ -84,7 +85,7 @@ class Gateway:
             clock=ports.clock,
         )
         system = SystemNumbers(ports.operations.cluster, ports.living, ports.memory, pressure)
-        self.status = GatewayStatus(metrics, pressure, system, ports.readiness, self._ending.is_set)
+        self.status = GatewayStatus(metrics, pressure, ports.indexes, system, ports.readiness, self._ending.is_set)
         self._application = make_application(serving, ports.readiness, self.status)
         self._lasting = (pressure.watch, once.forget_old, auditor.refusals.record_left_out, auditor.trim)
 

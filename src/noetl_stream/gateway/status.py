@@ -13,7 +13,7 @@ from noetl_stream.gateway.metrics import Metrics
 from noetl_stream.model.messages import MemoryUse
 from noetl_stream.model.status import LIVE
 from noetl_stream.ports.access import Caller
-from noetl_stream.ports.gateway import LivingExecutions, Memory, Readiness
+from noetl_stream.ports.gateway import KeptIndexes, LivingExecutions, Memory, Readiness
 from noetl_stream.ports.operations.cluster import Cluster, PoolDocument
 from noetl_stream.telemetry.measures import Metric, Reading, memory_readings
 
@@ -87,12 +87,14 @@ class GatewayStatus:
         self,
         metrics: Metrics,
         pressure: Pressure,
+        indexes: KeptIndexes,
         system: SystemNumbers,
         readiness: Readiness,
         is_ending: Callable[[], bool],
     ) -> None:
         self._metrics = metrics
         self._pressure = pressure
+        self._indexes = indexes
         self._system = system
         self._readiness = readiness
         self._is_ending = is_ending
@@ -116,6 +118,11 @@ class GatewayStatus:
         return [*self._own(others), *system]
 
     def _own(self, others: Sequence[MemoryUse]) -> Sequence[Reading]:
-        held = self._pressure.held
-        use = MemoryUse("gateway", "", {"requests": held.now}, {"requests": held.limit})
+        held, indexes = self._pressure.held, self._indexes
+        use = MemoryUse(
+            "gateway",
+            "",
+            {"requests": held.now, "indexes": indexes.held_bytes},
+            {"requests": held.limit, "indexes": indexes.max_bytes},
+        )
         return [*self._metrics.readings(), *memory_readings([use, *others])]

@@ -1,7 +1,7 @@
 """Dead letters: messages that could not be folded, commands that were given up (PROTOCOL §1 *Partition row*, §3).
 
-The tick that skips a message writes its letter, so there is exactly one. Letters are never deleted: settled ones also
-record who settled them, how, and when.
+The tick that skips a message writes its letter, so there is exactly one. It stays when it is settled, and then says by
+whom, how and when; it goes with its execution, or as the oldest when there are too many.
 """
 
 from __future__ import annotations
@@ -21,6 +21,26 @@ MAX_LETTER_BYTES: Final = 1024 * 1024
 
 MAX_LETTER_CHARACTERS: Final = 1_000
 """How many characters of a subject, an id or a reason are stored: all three may come from the sender."""
+
+MAX_LETTERS: Final = 100_000
+MAX_LETTERS_BYTES: Final = 256 * 1024 * 1024
+MAX_LETTER_AGE_S: Final = 90 * 86_400
+"""How many letters are kept, settled ones too, how many bytes of bodies, and for how long."""
+
+
+class LetterBounds(msgspec.Struct, frozen=True, gc=False):
+    """Above one of these the oldest letters go. ``bytes``: of their bodies."""
+
+    letters: int = MAX_LETTERS
+    bytes: int = MAX_LETTERS_BYTES
+    age_s: float = MAX_LETTER_AGE_S
+
+
+class HeldLetters(msgspec.Struct, frozen=True, gc=False):
+    """How many letters are stored, settled ones too, and the bytes of their bodies."""
+
+    letters: int
+    bytes: int
 
 
 class DeadLetterRow(Row, frozen=True, kw_only=True):
@@ -94,4 +114,10 @@ class DeadLetters(Protocol):
 
     async def discard(self, letter_id: str, by: str, at_ms: int) -> bool:
         """Settles a letter as discarded and deletes its body. ``False`` if it is settled already."""
+        ...
+
+    async def held(self) -> HeldLetters: ...
+
+    async def trim(self, bounds: LetterBounds, now_ms: int, limit: int) -> int:
+        """Deletes the oldest letters above a bound, ``limit`` at most; returns how many."""
         ...

@@ -52,6 +52,16 @@ class Idempotency(Protocol):
         ...
 
 
+class KeptIndexes(Protocol):
+    """Indexes of journals that this process keeps, estimated."""
+
+    @property
+    def held_bytes(self) -> int: ...
+
+    @property
+    def max_bytes(self) -> int: ...
+
+
 class Memory(Protocol):
     async def uses(self) -> list[MemoryUse]:
         """What each server and worker that answers in time holds in memory. Does not raise."""

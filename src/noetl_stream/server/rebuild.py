@@ -11,7 +11,7 @@ from noetl_stream.errors import Conflict
 from noetl_stream.model.ids import partition_count
 from noetl_stream.ports.cursors import Repair
 from noetl_stream.ports.store import PartitionLease
-from noetl_stream.server.lost_stream import last_record
+from noetl_stream.server.lost_stream import StreamExtent, accept_head, last_record
 from noetl_stream.server.recovery import Restored
 from noetl_stream.server.server import Server
 
@@ -42,6 +42,7 @@ async def rebuild(server: Server) -> Restored:
     try:
         taken = await _take_all(server)
         restored = await server.recovery.make_good(taken)
+        await accept_head(await StreamExtent.of(server.ports.log), store.cursors)
     finally:
         await end_tasks([keeping])
         await ownership.release(list(ownership.ids), {})

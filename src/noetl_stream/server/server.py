@@ -10,7 +10,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from noetl_stream.concurrency import end_tasks
+from noetl_stream.concurrency import end_tasks, result_until
 from noetl_stream.engine.advance import UNLOADED, InvalidPlan, Unloaded
 from noetl_stream.engine.state import RecordedFact
 from noetl_stream.errors import (
@@ -35,6 +35,7 @@ from noetl_stream.playbook.kinds.spec import Kinds
 from noetl_stream.playbook.plan import Plan
 from noetl_stream.ports import subjects
 from noetl_stream.ports.event_log import ReportedMessage
+from noetl_stream.ports.reaching import until_reached
 from noetl_stream.ports.store import InboxItem, PlaybookRow
 from noetl_stream.server.client_requests import (
     Bodies,
@@ -80,6 +81,7 @@ class Server(ServerParts):
     Attributes:
         lasting: What runs beside the loop as long as it does, by name; empty before that.
         turned_s: When the loop began its last turn, by the monotonic clock.
+        waits_for: Which store does not answer, if one is waited for at the start.
     """
 
     def __init__(
@@ -113,6 +115,7 @@ class Server(ServerParts):
             self._fold_missing, _execution_of, lambda one: partition_of(one.execution_id), quarantine.refuse_own
         )
         self._stopping = asyncio.Event()
+        self.waits_for = ""
         self.lasting: dict[str, asyncio.Future[None]] = {}
         self.turned_s = 0.0
 
@@ -128,15 +131,14 @@ class Server(ServerParts):
         """Runs until :meth:`stop`.
 
         Raises:
-            StreamLost, NotReady: errors no waiting repairs; leases are released.
+            StreamLost, NotReady, LoginRefused: errors no waiting repairs; leases are released.
             JournalConflict, PayloadRefused: a tick cannot be committed, and no execution is to blame. Leases are then
                 left to expire, as after a defect, so that the next owner can tell a crash from a departure
                 (PROTOCOL §5 *Poison*).
         """
-        await self.ports.store.verify()
-        await asyncio.gather(self.ports.log.verify(), self.ports.queue.verify(), self.leases.open())
-        for warning in await self.ports.store.durability_warnings():
-            log.warning("%s", warning)
+        opening = until_reached(self.ports.clock, self._look_at_stores, self._note_waiting)
+        if await result_until(opening, self._stopping.wait()) is None:
+            return
         presence, _, _ = await asyncio.gather(
             self.ports.bus.listen(subjects.SERVERS, self._on_presence), self.inbox.open(), self.responder.open()
         )
@@ -175,6 +177,17 @@ class Server(ServerParts):
                 await self.leases.leave()
             if self.traces is not None:  # last: a collector that is away keeps no partition from others
                 await self.traces.close()
+
+    async def _look_at_stores(self) -> bool:
+        """Whether they are as they should be; raises otherwise, also if they can only be read."""
+        await self.ports.store.verify()
+        await asyncio.gather(self.ports.log.verify(), self.ports.queue.verify(), self.leases.open())
+        for warning in await self.ports.store.durability_warnings():
+            log.warning("%s", warning)
+        return True
+
+    def _note_waiting(self, why: str) -> None:
+        self.waits_for = why
 
     async def _turn(self) -> None:
         clock = self.ports.clock

@@ -21,6 +21,9 @@ TURNS: Final = Metric(
 COMMITS: Final = Metric("histogram", "noetl_server_commit_duration_seconds", "Transactions of the loop in Postgres.")
 ROWS: Final = Metric("counter", "noetl_server_rows_written", "Rows written, by table.", ("table",))
 DEAD_LETTERS: Final = Metric("counter", "noetl_server_dead_letters", "Messages set aside, by source.", ("source",))
+LETTERS_DROPPED: Final = Metric(
+    "counter", "noetl_server_dead_letters_dropped", "Dead letters deleted because there were too many."
+)
 STARTED: Final = Metric("counter", "noetl_server_executions_started", "Executions that began.")
 ENDED: Final = Metric("counter", "noetl_server_executions_ended", "Executions that ended, by status.", ("status",))
 QUARANTINED: Final = Metric("counter", "noetl_server_executions_quarantined", "Executions that were set aside.")
@@ -74,7 +77,7 @@ class ServerStatus:
         if server.is_stopping:
             yield "it is stopping"
         elif not server.lasting:
-            yield "it is starting: it looks at its stores"
+            yield f"it is starting: {server.waits_for or 'it looks at its stores'}"
         else:
             if not self._is_connected():
                 yield "it has lost the connection to NATS"
@@ -92,6 +95,7 @@ class ServerStatus:
             COMMITS.read(counts.commits),
             ROWS.each(counts.rows),
             DEAD_LETTERS.each(counts.dead_letters),
+            LETTERS_DROPPED.read(server.ports.upkeep.letters_dropped if server.ports.upkeep is not None else 0),
             STARTED.read(counts.started),
             ENDED.each(counts.ended),
             QUARANTINED.read(counts.quarantined),

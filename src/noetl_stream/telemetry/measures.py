@@ -107,6 +107,22 @@ class Role(Protocol):
         ...
 
 
+class NotYetRunning:
+    """A role that does not run yet, and why."""
+
+    def __init__(self, role: str, why: str = "it is not connected yet") -> None:
+        self._role, self._why = role, why
+
+    def dead(self) -> Sequence[str]:
+        return ()
+
+    async def missing(self) -> Sequence[str]:
+        return (f"the {self._role} is starting: {self._why}",)
+
+    async def readings(self) -> Sequence[Reading]:
+        return ()
+
+
 MEMORY: Final = Metric(
     "gauge", "noetl_memory_bytes", "What a process holds in memory of what is bounded.", ("role", "what")
 )

@@ -19,7 +19,7 @@ import noetl_stream
 from noetl_stream.concurrency import SharedLoads
 from noetl_stream.errors import UsageError
 from noetl_stream.telemetry.exposition import exposition
-from noetl_stream.telemetry.measures import Measured, Metric, Reading, Role
+from noetl_stream.telemetry.measures import Measured, Metric, NotYetRunning, Reading, Role
 
 log = logging.getLogger(__name__)
 
@@ -34,22 +34,6 @@ LONGEST_S: Final = 10.0
 MAX_LINE_BYTES: Final = 8190
 MAX_HEADERS: Final = 64
 BACKLOG: Final = 32
-
-
-class NotYetRunning:
-    """A role that does not run yet, and why."""
-
-    def __init__(self, role: str, why: str = "it is not connected yet") -> None:
-        self._role, self._why = role, why
-
-    def dead(self) -> Sequence[str]:
-        return ()
-
-    async def missing(self) -> Sequence[str]:
-        return (f"the {self._role} is starting: {self._why}",)
-
-    async def readings(self) -> Sequence[Reading]:
-        return ()
 
 
 class StatusAnswers:

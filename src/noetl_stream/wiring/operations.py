@@ -17,6 +17,7 @@ if TYPE_CHECKING:  # each command imports what it uses: one that reads Postgres 
     from noetl_stream.client.access import Recorded
     from noetl_stream.client.executions.prepare import CheckedText, PlaybookChecker
     from noetl_stream.client.executions.redacted import UsedSecrets
+    from noetl_stream.client.views.index import ExecutionIndexes
     from noetl_stream.playbook.kinds.spec import Kinds
     from noetl_stream.ports.operations.access import Access
     from noetl_stream.ports.operations.cluster import Cluster
@@ -164,8 +165,15 @@ class DirectOperations:
     def views(self) -> Views:
         from noetl_stream.client.views.direct import DirectViews, RedactedViews
 
-        direct = DirectViews(self._connected.store, self._checking, self._secrets)
+        direct = DirectViews(self._connected.store, self._checking, self._secrets, self.indexes)
         return cast("Views", RedactedViews(direct, self._secrets))
+
+    @cached_property
+    def indexes(self) -> ExecutionIndexes:
+        """What views are answered from."""
+        from noetl_stream.client.views.index import ExecutionIndexes
+
+        return ExecutionIndexes(self._connected.store)
 
     @cached_property
     def _checking(self) -> PlaybookChecker:

@@ -81,6 +81,7 @@ def make_server(connected: OperatorPorts, endpoint: Endpoint) -> Server:
         upkeep=Upkeep(
             connected.clock,
             feed=store.feed,
+            letters=store.dead_letters,
             trimmer=Trimmer(connected.log, store, store.cursors, store.retention, connected.clock, endpoint.retention),
             retention=make_retention(connected, endpoint),
         ),
@@ -203,8 +204,10 @@ async def open_gateway(
     egress = Egress(endpoint.tools.egress)
     keys = ProviderKeys(oidc.issuer, oidc.jwks_url, clock, egress) if oidc is not None else None
     provider = OidcProvider(oidc, keys) if oidc is not None and keys is not None else None
+    operations = DirectOperations(connected, endpoint)
     ports = GatewayPorts(
-        operations=DirectOperations(connected, endpoint),
+        operations=operations,
+        indexes=operations.indexes,
         idempotency=store.idempotency,
         readiness=DirectReadiness(log, store, connected.bus),
         memory=DirectMemory(connected.queue, connected.bus),

@@ -157,10 +157,14 @@ async def connect_to_nats(endpoint: Endpoint, *, name: str, nats_wait_s: float =
 
     nats = await _open_nats(endpoint, name, nats_wait_s)
     clock = SystemClock()
-    log = await NatsEventLog.open(nats, clock)
-    queue = await NatsCommandQueue.open(nats)
-    blobs = await NatsBlobs.open(nats, clock)
-    logs = await NatsTaskLogs.open(nats)
+    try:
+        log = await NatsEventLog.open(nats, clock)
+        queue = await NatsCommandQueue.open(nats)
+        blobs = await NatsBlobs.open(nats, clock)
+        logs = await NatsTaskLogs.open(nats)
+    except BaseException:
+        await nats.close()
+        raise
     return NatsPorts(nats=nats, log=log, queue=queue, bus=NatsBus(nats), blobs=blobs, task_logs=logs, clock=clock)
 
 
@@ -172,7 +176,7 @@ async def connect(endpoint: Endpoint, *, name: str, nats_wait_s: float = ROLE_WA
         nats_wait_s: How long to retry a NATS that does not answer.
 
     Raises:
-        Unreachable: one of them does not answer; the message says which.
+        Unreachable: one of them does not answer, or refuses; the message says which.
         UsageError: NOETL_POSTGRES_DSN is not set.
     """
     dsn = required_dsn(endpoint)

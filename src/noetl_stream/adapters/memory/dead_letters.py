@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
-from noetl_stream.ports.dead_letters import DeadLetter, DeadLetterRow
+from noetl_stream.ports.dead_letters import DeadLetter, DeadLetterRow, HeldLetters, LetterBounds
 from noetl_stream.ports.store import InboxRow
 
 
@@ -62,6 +62,20 @@ class MemoryDeadLetters:
         row = replace(letter.row, body=b"")
         self.letters[letter_id] = replace(letter, row=row, state="discarded", settled_ms=at_ms, settled_by=by)
         return True
+
+    async def held(self) -> HeldLetters:
+        return HeldLetters(len(self.letters), sum(len(letter.row.body) for letter in self.letters.values()))
+
+    async def trim(self, bounds: LetterBounds, now_ms: int, limit: int) -> int:
+        held_bytes, gone = 0, list[str]()
+        for place, (letter_id, letter) in enumerate(reversed(self.letters.items()), start=1):
+            held_bytes += len(letter.row.body)
+            too_old = letter.row.at_ms < now_ms - bounds.age_s * 1000
+            if place > bounds.letters or held_bytes > bounds.bytes or too_old:
+                gone.append(letter_id)
+        for letter_id in (oldest := gone[::-1][:limit]):
+            del self.letters[letter_id]
+        return len(oldest)
 
     def _waiting(self, letter_id: str) -> DeadLetter | None:
         letter = self.letters.get(letter_id)

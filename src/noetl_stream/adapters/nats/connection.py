@@ -23,7 +23,7 @@ from noetl_stream.adapters.nats.protocol import JETSTREAM_OFF, NO_MESSAGES, WITH
 from noetl_stream.adapters.nats.refusals import Refusals
 from noetl_stream.adapters.nats.wire import PlainWire
 from noetl_stream.concurrency import end_tasks, result_until
-from noetl_stream.errors import NotReady, Unreachable, UsageError
+from noetl_stream.errors import LoginRefused, NotReady, Unreachable, UsageError
 from noetl_stream.nats_client import PatientClient
 from noetl_stream.ports.permissions import JETSTREAM, inbox_prefix, jetstream_prefix
 
@@ -103,7 +103,8 @@ class NatsConnection:
             fast: Whether to use the fast path if the client supports it.
 
         Raises:
-            Unreachable: nothing answers there, or the server refuses the connection.
+            Unreachable: nothing answers there.
+            LoginRefused: the server does not know this user.
             UsageError: the url is invalid.
         """
         if any(one.strip().startswith(("ws:", "wss:")) for one in url.split(",")):
@@ -343,7 +344,8 @@ class NatsConnection:
                     f"{self.shown_url!r} is not a NATS url: {failure}", hint="nats://host:port"
                 ) from failure
             await self.client.close()
-            raise self.unreachable(self._why()) from self._error
+            found = self.unreachable(self._why())
+            raise (LoginRefused(found.message) if self._refused.is_set() else found) from self._error
         self._connected.set()
 
     def _why(self) -> str:

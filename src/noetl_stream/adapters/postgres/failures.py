@@ -12,6 +12,7 @@ import asyncpg
 from noetl_stream.errors import (
     Fenced,
     JournalConflict,
+    LoginRefused,
     NoetlError,
     NotReady,
     PayloadRefused,
@@ -35,6 +36,7 @@ _REFUSED_BY_STATE: Final = {
     "57P03": ("it is starting up or shutting down", "try again in a moment"),
     "25006": ("it is read-only", "name the primary, not a standby, in NOETL_POSTGRES_DSN"),
 }
+_REFUSES_LOGIN: Final = ("28P01", "28000", "3D000")
 _LACKS_PRIVILEGE: Final = "42501"
 
 
@@ -68,7 +70,8 @@ def _refusal(error: asyncpg.PostgresError, state: str, address: str) -> NoetlErr
         return JournalConflict(f"{error.table_name} was about to be written twice: {error.detail}")
     if state in _REFUSED_BY_STATE:
         reason, hint = _REFUSED_BY_STATE[state]
-        return Unreachable(f"Postgres at {address} refuses: {reason} ({message})", hint=hint)
+        refusal = LoginRefused if state in _REFUSES_LOGIN else Unreachable
+        return refusal(f"Postgres at {address} refuses: {reason} ({message})", hint=hint)
     if state == _LACKS_PRIVILEGE:
         hint = "run `noetl-stream database migrate --roles` as the owner of the schema noetl, or grant it"
         return NotReady(f"Postgres at {address} refuses: the user lacks a privilege ({message})", hint=hint)

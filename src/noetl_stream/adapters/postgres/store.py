@@ -31,7 +31,7 @@ from noetl_stream.model.composite import holding
 from noetl_stream.model.ids import partition_count
 from noetl_stream.model.search_terms import error_terms, label_terms
 from noetl_stream.model.status import ExecutionStatus
-from noetl_stream.ports.dead_letters import DeadLetter, DeadLetterRow
+from noetl_stream.ports.dead_letters import DeadLetter, DeadLetterRow, HeldLetters, LetterBounds
 from noetl_stream.ports.journal import events_of, last_position, page_of, results_of
 from noetl_stream.ports.store import (
     ExecutionRow,
@@ -345,6 +345,19 @@ class PostgresDeadLetters:
 
     async def discard(self, letter_id: str, by: str, at_ms: int) -> bool:
         return bool(await self._database.fetch("discard_dead_letter", id=letter_id, by=by, at_ms=at_ms))
+
+    async def held(self) -> HeldLetters:
+        return HeldLetters(*(await self._database.fetch("held_dead_letters"))[0])
+
+    async def trim(self, bounds: LetterBounds, now_ms: int, limit: int) -> int:
+        rows = await self._database.fetch(
+            "trim_dead_letters",
+            most=bounds.letters,
+            most_bytes=bounds.bytes,
+            before_ms=now_ms - int(bounds.age_s * 1000),
+            at_once=limit,
+        )
+        return int(rows[0][0])
 
 
 def _durability_warning(setting: str, value: str) -> str:

@@ -16,7 +16,7 @@ from noetl_stream.ports.bus import Bus
 from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.command_queue import CommandQueue, QueuedPool
 from noetl_stream.ports.credentials import CredentialInfo, Credentials
-from noetl_stream.ports.dead_letters import DeadLetter, DeadLetters
+from noetl_stream.ports.dead_letters import DeadLetter, DeadLetters, HeldLetters
 from noetl_stream.ports.diagnosis import (
     DatabaseDiagnosis,
     DatabaseFacts,
@@ -101,6 +101,7 @@ class Readings(NamedTuple):
     living: asyncio.Future[dict[ExecutionStatus, int]]
     stuck: asyncio.Future[list[str]]
     letters: asyncio.Future[list[DeadLetter]]
+    held_letters: asyncio.Future[HeldLetters]
     credentials: asyncio.Future[list[CredentialInfo]]
     tokens: asyncio.Future[list[StoredToken]]
 
@@ -132,6 +133,7 @@ def begin(ports: DoctorPorts) -> Readings:
         living=_reading("the executions", ports.store.living_by_status()),
         stuck=_reading("the executions", ports.store.stuck(COUNTED)),
         letters=_reading("the dead letters", ports.dead_letters.page(COUNTED, None)),
+        held_letters=_reading("the dead letters", ports.dead_letters.held()),
         credentials=_reading("the credentials", ports.credentials.list_all()),
         tokens=_reading("the tokens", ports.tokens.list_all()),
     )

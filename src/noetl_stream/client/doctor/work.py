@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from noetl_stream.client.doctor.finding import Finding, counted, named, ok, warning, wrong
 from noetl_stream.client.doctor.readings import COUNTED, Readings
 from noetl_stream.client.doctor.stores import DAY_MS, SOON_DAYS
+from noetl_stream.ports.dead_letters import LetterBounds
 from noetl_stream.sealing.keys import KeyRing
+
+FULL: Final = 0.95
 
 
 async def stuck(read: Readings) -> Finding:
@@ -31,8 +36,15 @@ async def quarantined(read: Readings) -> Finding:
 
 
 async def dead_letters(read: Readings) -> Finding:
-    """No message or command was given up."""
-    found = await read.letters
+    """No message or command was given up, and none that was is dropped."""
+    found, held, most = await read.letters, await read.held_letters, LetterBounds()
+    full = max(held.letters / most.letters, held.bytes / most.bytes)
+    if full >= FULL:
+        return wrong(
+            f"{counted(held.letters, 'dead letter')} with {held.bytes} bytes: {min(full, 1):.0%} of what is kept; "
+            "the oldest go",
+            "noetl-stream dead-letter list; then end what sends them",
+        )
     if found:
         return warning(
             f"{counted(found, 'message', COUNTED)} could not be delivered",

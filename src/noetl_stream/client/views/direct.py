@@ -40,11 +40,13 @@ class DirectViews:
         secrets: Hides the values that an execution was given, before its events are searched.
     """
 
-    def __init__(self, store: Store, checking: PlaybookChecker, secrets: UsedSecrets) -> None:
+    def __init__(
+        self, store: Store, checking: PlaybookChecker, secrets: UsedSecrets, indexes: ExecutionIndexes | None = None
+    ) -> None:
         self._store = store
         self._pages = EventPages(store, secrets)
         self._checking = checking
-        self._indexes = ExecutionIndexes(store)
+        self._indexes = indexes or ExecutionIndexes(store)
 
     async def state(self, execution_id: str, position: int | None) -> ExecutionStateDocument:
         from noetl_stream.client.executions.states import state_at  # lists of events need no engine

@@ -36,8 +36,11 @@ from noetl_stream.ports.store import Store, StoredEntry
 ENTRIES_AT_ONCE: Final = 200
 """How many entries of a long journal are read at once, so that it does not block others."""
 
-INDEX_BYTES: Final = 128 * 1024 * 1024
-"""About how much memory the indexes of one process take together."""
+MAX_INDEX_BYTES: Final = 128 * 1024 * 1024
+"""About how much memory the indexes of one process take together: above it, those go that were not used for longest."""
+
+COUNTED_EVERY: Final = 10
+"""An index that is read for the first time counts for what it has grown to after so many readings."""
 
 MOST_SPANS: Final = 1_000_000
 """Of one journal: later attempts and waits are left out of its timeline."""
@@ -452,9 +455,15 @@ def _facts(entry: StoredEntry) -> Iterator[_Recorded]:
 class ExecutionIndexes:
     """The indexes of the journals that were asked about last."""
 
-    def __init__(self, store: Store, max_bytes: int = INDEX_BYTES) -> None:
+    def __init__(self, store: Store, max_bytes: int = MAX_INDEX_BYTES) -> None:
         self._store = store
+        self.max_bytes = max_bytes
         self._kept: LruCache[str, ExecutionIndex] = LruCache(max_bytes, lambda index: index.kept_bytes)
+
+    @property
+    def held_bytes(self) -> int:
+        """What all indexes take, estimated."""
+        return self._kept.size
 
     async def of(self, execution_id: str) -> ExecutionIndex:
         """The index of a journal, up to its end."""
@@ -463,12 +472,16 @@ class ExecutionIndexes:
             index = ExecutionIndex(execution_id)
             self._keep(index)
         async with index.lock:
+            readings = 0
             while entries := (await self._store.journals({execution_id: index.position}, ENTRIES_AT_ONCE))[
                 execution_id
             ]:
                 index.take(entries)
+                readings += 1
                 if len(entries) < ENTRIES_AT_ONCE:
                     break
+                if readings % COUNTED_EVERY == 0:
+                    self._keep(index)
             self._keep(index)
         return index
 

@@ -19,6 +19,8 @@ from noetl_stream.ports.dead_letters import (
     DeadLetter,
     DeadLetterRow,
     DeadLetters,
+    HeldLetters,
+    LetterBounds,
     LetterSource,
     storable,
 )
@@ -131,6 +133,23 @@ class DeadLetterConformance:
             assert not await letters.requeue(letter_id, "bob", 6_000)
             assert not await letters.discard(letter_id, "bob", 6_000)
         assert len(await store.inbox([0], 10)) == 1
+
+    async def test_the_oldest_letters_go_above_any_bound(self, store: Store, letters: DeadLetters) -> None:
+        assert await letters.held() == HeldLetters(0, 0)
+        old = replace(letter("events-0", body=b"x" * 90), at_ms=0)
+        await write(store, old, *(letter(f"events-{n}", body=b"x" * 10) for n in range(1, 6)))
+        assert await letters.discard("events-5", "bob", 1_000)
+        assert await letters.held() == HeldLetters(6, 130)
+        wide, now_ms = LetterBounds(letters=6, bytes=130, age_s=1.0), 1_000
+        assert await letters.trim(wide, now_ms, 10) == 0
+        assert await letters.trim(wide, now_ms + 1, 10) == 1
+        assert await letters.held() == HeldLetters(5, 40)
+        assert await letters.trim(LetterBounds(letters=3), now_ms, 1) == 1
+        assert await ids_of(letters) == ["events-4", "events-3", "events-2"]
+        assert await letters.trim(LetterBounds(letters=3), now_ms, 10) == 1
+        assert await letters.trim(LetterBounds(bytes=19), now_ms, 10) == 1
+        assert await ids_of(letters) == ["events-4"]
+        assert await letters.held() == HeldLetters(2, 10)
 
     async def test_a_requeued_inbox_letter_is_back_in_the_inbox(self, store: Store, letters: DeadLetters) -> None:
         await write(store, letter("inbox-7", source="inbox", body='{"word":"ä"}'.encode()))

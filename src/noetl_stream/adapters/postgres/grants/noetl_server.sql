@@ -9,7 +9,8 @@ grant execute on function
     noetl.delete_events(text, integer),
     noetl.delete_execution(text, text[]),
     noetl.make_months(integer),
-    noetl.drop_empty_months()
+    noetl.drop_empty_months(),
+    noetl.trim_dead_letters(bigint, bigint, bigint, integer)
     to noetl_server;
 
 grant select on noetl.migration, noetl.meta, noetl.catalog, noetl.credential, noetl.event_month to noetl_server;

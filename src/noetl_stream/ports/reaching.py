@@ -1,0 +1,46 @@
+"""Waiting for stores that start beside a role, or are away when it starts."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeVar
+
+from noetl_stream.errors import LoginRefused, NotReady, Unreachable
+from noetl_stream.ports.clock import Clock
+
+log = logging.getLogger(__name__)
+Value = TypeVar("Value")
+
+FIRST_PAUSE_S: Final = 0.25
+LONGEST_PAUSE_S: Final = 5.0
+
+
+async def until_reached(
+    clock: Clock, action: Callable[[], Awaitable[Value]], waits: Callable[[str], object] = lambda why: None
+) -> Value:
+    """The value of ``action``, which is tried again while a store does not answer.
+
+    Args:
+        waits: Told, as the log is, what is waited for whenever that changes.
+
+    Raises:
+        LoginRefused, NotReady: Somebody has to act: the password, the database, the schema, the streams.
+    """
+    pause_s, said = FIRST_PAUSE_S, ""
+    while True:
+        try:
+            value = await action()
+        except (LoginRefused, NotReady):
+            raise
+        except Unreachable as error:
+            if said != error.message:
+                log.warning("waiting: %s", error)
+                waits(error.message)
+                said = error.message
+        else:
+            if said:
+                log.info("no longer waiting: what did not answer does")
+            return value
+        await clock.sleep(pause_s)
+        pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
