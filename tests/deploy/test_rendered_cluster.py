@@ -6,7 +6,6 @@ import asyncio
 import secrets
 import subprocess
 import sys
-import time
 from base64 import b64encode
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Mapping
@@ -19,58 +18,32 @@ from contention import Contention
 from helm import CHART, render
 from rendered_cluster import RenderedCluster
 from rendered_pod import Site
-from rolling_load import EFFECTS, ENDED, Ledger, Load, playbook
+from rolling_load import EFFECTS, Ledger, playbook
+from timed_load import MORE, Table, TimedLoad
 
 from homes import folder_for_home
 from nats_process import NatsCluster
-from noetl_stream.adapters.gateway.executions import MAX_WAIT_S
 from noetl_stream.adapters.nats.connection import NatsConnection
 from noetl_stream.adapters.nats.streams import stream_api
 from noetl_stream.local.stack import EmbeddedStack
-from noetl_stream.ports.operations.executions import Start
 from noetl_stream.ports.permissions import ADMIN
 from noetl_stream.ports.subjects import EVENTS
 from noetl_stream.server.parts import ServerTimes
+from noetl_stream.worker.limits import ACK_WAIT_S
 from postgres_pair import PostgresPair, postgres_pair
 
 pytestmark = [pytest.mark.xdist_group("own_stacks"), pytest.mark.verify]
 
 PROGRAM = Path(sys.executable).with_name("noetl-stream")
-MORE = 30
-"""So many executions end after each change."""
 
 ELECTION_S = PROMOTION_S = 10.0
-"""The slowest request while NATS elects a leader."""
+"""The slowest request, and the slowest execution besides its own work, while NATS or Postgres has no leader."""
 
 TAKEOVER_S = ServerTimes().lease_s + 1.0
 """The slowest request while nobody has the partitions of a server that was killed."""
 
-
-class TimedLoad(Load):
-    """Also knows how long the slowest start and the slowest execution took since :meth:`slowest` was asked."""
-
-    def __init__(self, url: str, token: str, source: str) -> None:
-        super().__init__(url, token, source)
-        self._starts: list[float] = []
-        self._executions_s: list[float] = []
-
-    async def _start_and_wait(self) -> None:
-        while not self._finishing:
-            began = time.monotonic()
-            found = await self._executions.start(Start(playbook=self._source, workload={}, ctx={}), "")
-            self._starts.append(time.monotonic() - began)
-            while found.status not in ENDED:
-                found = await self._executions.wait(found.execution_id, MAX_WAIT_S)
-            self._executions_s.append(time.monotonic() - began)
-            self.ended[found.execution_id] = found.status
-            self._progress.set()
-
-    def slowest(self) -> tuple[float, float]:
-        """Of the starts and of the executions, in seconds."""
-        found = max(self._starts, default=0.0), max(self._executions_s, default=0.0)
-        self._starts.clear()
-        self._executions_s.clear()
-        return found
+KILLED_S = TAKEOVER_S + ACK_WAIT_S
+"""The slowest execution besides its own work: what a killed worker had is delivered again when its lease ends."""
 
 
 class Clustered(NatsCluster):
@@ -170,37 +143,6 @@ async def under_load(cluster: RenderedCluster) -> AsyncIterator[TimedLoad]:
     assert ledger.effects == {(execution, effect): 1 for execution in load.ended for effect in EFFECTS}
 
 
-class Table:
-    """Prints what was seen, a row for each change.
-
-    Attributes:
-        late: Changes in which a request took too long. A bound holds for a machine that has a core for every process
-            that computes; here it is multiplied by how much longer work took meanwhile.
-    """
-
-    def __init__(self, load: TimedLoad, contention: Contention) -> None:
-        self._load = load
-        self._contention = contention
-        self.late: list[str] = []
-        print("\n| change | executions | took | slowest request | slowest execution | contention |")
-        print("| --- | --- | --- | --- | --- | --- |")
-
-    @asynccontextmanager
-    async def change(self, what: str, *, within_s: float = 1.0) -> AsyncIterator[None]:
-        self._load.slowest()
-        self._contention.mean()
-        before, began = len(self._load.ended), time.monotonic()
-        yield
-        took = time.monotonic() - began
-        await self._load.more(MORE)
-        start, execution = self._load.slowest()
-        times = self._contention.mean()
-        seen = f"{took:.0f} s | {start:.2f} s | {execution:.2f} s | {times:.1f} x"
-        print(f"| {what} | {len(self._load.ended) - before} | {seen} |")
-        if start > within_s * times:
-            self.late.append(what)
-
-
 def cluster_at(nats: Clustered, site: Site) -> RenderedCluster:
     """Three servers, two gateways and four workers."""
     settings = (
@@ -267,7 +209,7 @@ async def test_a_rendered_cluster_is_changed_and_broken_under_load(
             await asyncio.to_thread(nats.servers[leader].kill)
             await load.more(MORE)
             await asyncio.to_thread(nats.restart, leader)
-        async with table.change("kill of a server and a worker", within_s=TAKEOVER_S):
+        async with table.change("kill of a server and a worker", within_s=TAKEOVER_S, executions_within_s=KILLED_S):
             for deployment in (servers, workers):
                 lost = deployment.running.pop()
                 await lost.kill()
