@@ -57,6 +57,13 @@ RUN_ELSEWHERE = {
 """Commands that a test of another folder runs, by page and first word."""
 
 
+FILES = {
+    ("run-on-clusters.md", "nats-1.conf"): "nats-server reads it, below",
+    ("run-on-clusters.md", "leaf.conf"): "adapters/test_nats_leaf.py runs it",
+}
+"""Files of pages that no test follows step by step, and what reads them."""
+
+
 class Line(NamedTuple):
     """A command, a setting or a statement of a page, continued lines joined."""
 
@@ -122,6 +129,13 @@ CHECKED = {
 def test_every_line_of_every_block_is_checked() -> None:
     assert [line for line in LINES if line.sort not in CHECKED and (line.page, line.word) not in RUN_ELSEWHERE] == []
     assert {(line.page, line.word) for line in LINES} >= RUN_ELSEWHERE.keys()
+    unfollowed = [page for page in GUIDES if "```bash" not in page.read_text()]
+    files = {
+        (page.name, name)
+        for page in unfollowed
+        for name in re.findall(r'^```text title="(.+)"$', page.read_text(), re.M)
+    }
+    assert files == FILES.keys()
 
 
 @pytest.mark.parametrize("text", of_sort("noetl-stream"))
