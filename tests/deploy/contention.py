@@ -22,6 +22,10 @@ class Span(NamedTuple):
     def took_s(self) -> float:
         return self.ended_s - self.began_s
 
+    def shared_s(self, other: Span) -> float:
+        """How long both lasted at once."""
+        return max(0.0, min(self.ended_s, other.ended_s) - max(self.began_s, other.began_s))
+
 
 class Contention:
     """A thread that works a little, again and again, and compares how long that takes with the CPU time it needs."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import secrets
 import subprocess
 import sys
@@ -18,15 +19,17 @@ from contention import Contention
 from helm import CHART, render
 from rendered_cluster import RenderedCluster
 from rendered_pod import Site
-from rolling_load import EFFECTS, Ledger, playbook
+from rolling_load import EFFECTS, PATIENCE_S, Ledger, playbook
 from timed_load import MORE, Table, TimedLoad
 
 from nats_process import NatsCluster
 from noetl_stream.adapters.nats.connection import NatsConnection
 from noetl_stream.adapters.nats.streams import stream_api
+from noetl_stream.errors import NoetlError
 from noetl_stream.ports.permissions import ADMIN
-from noetl_stream.ports.subjects import EVENTS
+from noetl_stream.ports.subjects import COMMANDS, EVENTS
 from noetl_stream.server.parts import ServerTimes
+from noetl_stream.testing.waiting import until_it_is
 from noetl_stream.worker.limits import ACK_WAIT_S
 from postgres_pair import PostgresPair, postgres_pair
 
@@ -35,7 +38,7 @@ pytestmark = [pytest.mark.xdist_group("own_stacks"), pytest.mark.verify]
 PROGRAM = Path(sys.executable).with_name("noetl-stream")
 
 ELECTION_S = PROMOTION_S = 10.0
-"""The slowest request, and the slowest execution besides its own work, while NATS or Postgres has no leader."""
+"""The slowest request, and the slowest execution besides its own work, after NATS or Postgres has a leader again."""
 
 TAKEOVER_S = ServerTimes().lease_s + 1.0
 """The slowest request while nobody has the partitions of a server that was killed."""
@@ -115,6 +118,18 @@ async def leader_of(nats: Clustered, stream: str, seed: str) -> str:
     return str(msgspec.json.decode(answer)["cluster"]["leader"])
 
 
+async def until_led(nats: Clustered, stream: str, seed: str) -> None:
+    """Returns when a stream has a leader that answers."""
+
+    async def is_led() -> bool:
+        with contextlib.suppress(NoetlError, TimeoutError):
+            async with asyncio.timeout(1):
+                return bool(await leader_of(nats, stream, seed))
+        return False
+
+    await until_it_is(True, is_led, PATIENCE_S)
+
+
 @asynccontextmanager
 async def under_load(cluster: RenderedCluster) -> AsyncIterator[TimedLoad]:
     """A new installation that clients use. At the end, everything that was started has ended as it should."""
@@ -151,12 +166,14 @@ async def test_a_postgres_that_fails_over_loses_no_execution_and_answers_no_requ
         table = Table(load, contention)
         async with table.change("nothing"):
             pass
-        async with table.change("Postgres killed, its standby promoted", within_s=PROMOTION_S):
-            await asyncio.to_thread(pair.fail_over)
+        async with table.change("Postgres killed, its standby promoted", within_s=PROMOTION_S) as away:
+            with away.measured():
+                await asyncio.to_thread(pair.fail_over)
         async with table.change("the former primary made a standby"):
             await asyncio.to_thread(pair.repair)
-        async with table.change("Postgres silent, its standby promoted", within_s=PROMOTION_S):
-            await asyncio.to_thread(pair.fail_over, silently=True)
+        async with table.change("Postgres silent, its standby promoted", within_s=PROMOTION_S) as away:
+            with away.measured():
+                await asyncio.to_thread(pair.fail_over, silently=True)
         async with table.change("upgrade of workers"):
             await cluster.deployments["noetl-worker-default"].roll()
     assert not table.late, "\n".join(table.late)
@@ -189,9 +206,12 @@ async def test_a_rendered_cluster_is_changed_and_broken_under_load(
         async with table.change("drain of a machine"):
             await servers.scale(3)
             await cluster.drain("node-a")
-        async with table.change("kill of the NATS leader of EVENTS", within_s=ELECTION_S):
+        async with table.change("kill of the NATS leader of EVENTS", within_s=ELECTION_S) as away:
             leader = await leader_of(nats, EVENTS, seeds["admin.nk"])
-            await asyncio.to_thread(nats.servers[leader].kill)
+            with away.measured():
+                await asyncio.to_thread(nats.servers[leader].kill)
+                for stream in (EVENTS, COMMANDS):
+                    await until_led(nats, stream, seeds["admin.nk"])
             await load.more(MORE)
             await asyncio.to_thread(nats.restart, leader)
         async with table.change("kill of a server and a worker", within_s=TAKEOVER_S, executions_within_s=KILLED_S):

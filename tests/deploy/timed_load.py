@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from statistics import median
 
 from contention import Contention, Span
@@ -54,6 +54,19 @@ class TimedLoad(Load):
             self._progress.set()
 
 
+class Away:
+    """When a store could not be used, because it had no leader. Nobody can end before."""
+
+    def __init__(self) -> None:
+        self.span = Span(0.0, 0.0)
+
+    @contextmanager
+    def measured(self) -> Iterator[None]:
+        began_s = time.monotonic()
+        yield
+        self.span = Span(began_s, time.monotonic())
+
+
 class Table:
     """Prints what was seen, a row for each change, the first of which changes nothing.
 
@@ -69,22 +82,23 @@ class Table:
         self._contention = contention
         self._work_s: float | None = None
         self.late: list[str] = []
-        print("\n| change | executions | took | slowest request | slowest execution | contention |")
-        print("| --- | --- | --- | --- | --- | --- |")
+        print("\n| change | executions | took | store away | slowest request | slowest execution | contention |")
+        print("| --- | --- | --- | --- | --- | --- | --- |")
 
     @asynccontextmanager
     async def change(
         self, what: str, *, within_s: float = 1.0, executions_within_s: float | None = None
-    ) -> AsyncIterator[None]:
+    ) -> AsyncIterator[Away]:
         """Everything that the change may have touched belongs to it: it ends when that has ended.
 
         Args:
-            within_s: The bound of requests, and of executions if these have none of their own.
+            within_s: The bound of requests, and of executions if these have none of their own, besides the time in
+                which a store is away.
         """
         self._load.requests.clear()
         self._load.executions.clear()
-        began_s = time.monotonic()
-        yield
+        began_s, away = time.monotonic(), Away()
+        yield away
         took_s = time.monotonic() - began_s
         await self._load.more(MORE)
         await self._load.settle()
@@ -92,13 +106,15 @@ class Table:
         times = self._contention.during(Span(began_s, time.monotonic()))
         if self._work_s is None:
             self._work_s = median(span.took_s for span in executions) / times
-        slowest = f"{longest_s(requests):.2f} s | {longest_s(executions):.2f} s"
-        print(f"| {what} | {len(executions)} | {took_s:.0f} s | {slowest} | {times:.1f} x |", flush=True)
+        seen = (took_s, away.span.took_s, longest_s(requests), longest_s(executions))
+        shown = " | ".join(f"{seconds:.1f} s" for seconds in seen)
+        print(f"| {what} | {len(executions)} | {shown} | {times:.1f} x |", flush=True)
         bound_s = (within_s if executions_within_s is None else executions_within_s) + self._work_s
         for kind, spans, limit_s in (("request", requests, within_s), ("execution", executions, bound_s)):
             for span in spans:
-                if span.took_s > limit_s * (times := self._contention.during(span)):
-                    self.late.append(f"{what}: {kind} of {span.took_s:.2f} s, {limit_s:.2f} s x {times:.1f} allowed")
+                took_s = span.took_s - span.shared_s(away.span)
+                if took_s > limit_s * (times := self._contention.during(span)):
+                    self.late.append(f"{what}: {kind} of {took_s:.2f} s, {limit_s:.2f} s x {times:.1f} allowed")
 
 
 def longest_s(spans: Sequence[Span]) -> float:
