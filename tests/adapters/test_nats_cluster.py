@@ -20,6 +20,7 @@ from noetl_stream.adapters.nats.command_source import NatsCommandSource
 from noetl_stream.adapters.nats.connection import NatsConnection
 from noetl_stream.adapters.nats.event_log import NatsEventLog
 from noetl_stream.adapters.nats.streams import ensure_streams, list_streams, stream_api
+from noetl_stream.concurrency import end_tasks
 from noetl_stream.errors import NoetlError, NotReady, OutcomeUnknown
 from noetl_stream.local.secrets import new_seed, public_nkey
 from noetl_stream.model.codec import decode_json
@@ -182,10 +183,17 @@ async def test_what_is_sent_to_a_worker_that_stops_goes_to_another_one(tmp_path:
         for source in stopping:
             source.request(5)
         await asyncio.gather(*(one.flush() for one in workers))
-        ending = asyncio.gather(*(source.give_back() for source in stopping))
+        ending = asyncio.gather(*(source.finish() for source in stopping))
+        returning = [asyncio.create_task(return_all(source)) for source in stopping]
         fences = await queue.fence("one", {partition_of("run-1"): 1})
         assert await queue.issue([command(f"c{number}") for number in range(10)], fences) == set()
         staying.request(10)
         found = {(await staying.next()).subject for _ in range(10)}
         assert len(found) == 10
         await ending
+        await end_tasks(returning)
+
+
+async def return_all(source: NatsCommandSource) -> None:
+    while True:
+        (await source.next()).nak()

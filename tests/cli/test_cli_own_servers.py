@@ -88,6 +88,9 @@ def test_two_addresses_two_keys_and_two_commands_are_all_it_needs(
     assert noetl("stream", "ensure", **own).stdout == "the streams are up to date\n"
     listed = only_json(noetl("stream", "list", "-o", "json", **own))
     assert {(row["stream"], row["replicas"]) for row in listed} == {(name, 1) for name in STREAMS}
+    columns = noetl("stream", "list", **own).stdout.splitlines()[0].split()
+    guide = (Path(__file__).parents[2] / "docs" / "how-to" / "run-on-clusters.md").read_text()
+    assert columns in [line.split() for line in guide.splitlines()]
     for more in (("--replicas", "3"), ("--placement-tags", "a b")):
         assert noetl("stream", "ensure", *more, **own).returncode != 0
     small = noetl("stream", "ensure", NOETL_STREAM_REPLICAS="3", **own)

@@ -63,7 +63,9 @@ def test_a_guide_does_what_it_says(page: Path, shared_home: Path, tmp_path: Path
 
 @pytest.mark.parametrize("page", [*READ, *TUTORIALS.glob("*.md")], ids=lambda page: page.stem)
 def test_every_block_of_a_page_is_of_a_sort_that_some_test_runs(page: Path) -> None:
-    """Parts of playbooks are checked, SQL and Python are run by tests of their own, `sh` by that of all documents."""
+    """Parts of playbooks are checked, SQL and Python are run by tests of their own, `sh` by that of all documents, and
+    `text` that is no output, line by line, by deploy/test_guide_commands.py.
+    """
     text = page.read_text()
     fences = re.findall(r"^ *```(\w.*)$", text, re.MULTILINE)
     assert [one for one in fences if not TESTED.fullmatch(one)] == []

@@ -150,6 +150,21 @@ async def test_a_server_that_cannot_renew_gives_its_partitions_back_in_time(stag
     assert (epochs(stage), {row.crashes for row in stage.tables.partitions}) == (taken_at + PARTITIONS, {0})
 
 
+async def test_servers_serve_again_as_soon_as_postgres_is_back(stage: Stage) -> None:
+    """All of them may have failed to renew, and reach it first to give their partitions back."""
+    injector = Far(stage, {})
+    first, _ = await server_far_away(stage, injector)
+    second, _ = await server_far_away(stage, injector)
+    await stage.until(lambda: (len(first.ownership), len(second.ownership)) == (16, 16))
+    injector.fails.add("store.renew")
+    await stage.until(lambda: injector.seen.count("store.give_back") == 3)  # the first has shared them out
+    injector.fails.clear()
+    back_s = stage.clock.monotonic_s()
+    await stage.until(lambda: all(row.owner is None for row in stage.tables.partitions))
+    await stage.until(lambda: (len(first.ownership), len(second.ownership)) == (16, 16))
+    assert stage.clock.monotonic_s() - back_s < first.times.lease_s / 2
+
+
 async def test_a_server_that_only_waits_for_its_stores_is_not_counted_on(stage: Stage) -> None:
     """It is in no one's way: the other takes all partitions, and gives half of them up when it is back."""
     injector = Far(stage, {})

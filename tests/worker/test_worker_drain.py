@@ -12,6 +12,8 @@ from noetl_stream.worker.command.reporter import Channel, Flusher
 from noetl_stream.worker.lease import BrokerLiveness
 from noetl_stream.worker.worker import Puller
 
+LINGERS_S = 5.0
+
 TWO_TASKS = """
 - step: start
   tool:
@@ -76,8 +78,9 @@ async def test_a_draining_worker_asks_for_nothing_when_its_slots_become_free(sta
     assert requests.counts == [1]
 
 
-async def test_a_stopped_puller_returns_what_comes_anyway(stage: Stage) -> None:
-    started: list[Any] = []
+async def test_a_stopped_puller_returns_what_comes_anyway_and_starts_what_comes_again(stage: Stage) -> None:
+    """It would come until it has come too often, if nobody else asks for it."""
+    started: list[int] = []
     log, liveness, flusher = (
         stage.broker.event_log,
         BrokerLiveness(stage.broker.command_queue, "default", stage.clock),
@@ -85,16 +88,32 @@ async def test_a_stopped_puller_returns_what_comes_anyway(stage: Stage) -> None:
     )
     source = await stage.broker.command_queue.open_source("default")
     channel = Channel(log, "default", stage.clock, liveness, flusher)
-    puller = Puller(source, 2, channel, lambda *given: not started.append(given))
+    puller = Puller(source, 3, channel, lambda delivery, _: not started.append(delivery.num_delivered))
     pulling = asyncio.create_task(puller.run())
     await stage.settle()
     puller.stop()
     await stage.issue(stage.command(stage.plan(TWO_TASKS)))
-    assert started == []
+    assert started == [2]
+    puller.end()
+    await stage.issue(stage.command(stage.plan(TWO_TASKS), "command-2"))
+    assert started == [2]
     assert source.credit == 0
-    source.request(1)
-    assert (await source.next()).num_delivered == 3
     pulling.cancel()
+
+
+async def test_a_draining_worker_finishes_what_came_again_while_more_could_come(stage: Stage) -> None:
+    stage.puppet.acts["first"] = endless = Endless()
+    await stage.answer_claims(lambda report: Go())
+    worker = await stage.start(queue=Lingering(stage.broker.command_queue, stage.clock))
+    worker.drain()
+    await stage.settle()
+    await stage.issue(stage.command(stage.plan(TWO_TASKS)))
+    await stage.advance(LINGERS_S + 1.0)
+    assert not is_over(stage)
+    endless.release.set()
+    await stage.soon(lambda: is_over(stage))
+    assert stage.names[-1] == "step.done"
+    assert await stage.queued() == set()
 
 
 async def test_leases_are_renewed_while_a_worker_drains(stage: Stage) -> None:
@@ -110,6 +129,28 @@ async def test_leases_are_renewed_while_a_worker_drains(stage: Stage) -> None:
     endless.release.set()
     await stage.soon(lambda: is_over(stage))
     assert stage.claims == []
+
+
+class Lingering:
+    """The queue as in a NATS cluster: commands may come for a while after a source has asked for the last time."""
+
+    def __init__(self, queue: Any, clock: Any) -> None:
+        self._queue = queue
+        self._clock = clock
+
+    async def open_source(self, pool: str) -> Any:
+        source = await self._queue.open_source(pool)
+        finish = source.finish
+
+        async def later() -> None:
+            await self._clock.sleep(LINGERS_S)
+            await finish()
+
+        source.finish = later
+        return source
+
+    async def reach(self, pool: str) -> None:
+        await self._queue.reach(pool)
 
 
 class Requests:

@@ -78,9 +78,9 @@ class CommandSource(Protocol):
         """The size of the deliveries that are neither acknowledged nor returned."""
         ...
 
-    async def give_back(self) -> None:
-        """Requests nothing more, and returns to the queue what was delivered and not taken by :meth:`next`, and what
-        still comes on earlier requests. Ends when nothing more can come. What was taken can be renewed and answered.
+    async def finish(self) -> None:
+        """Requests nothing more, and ends when nothing more can come on earlier requests. What has come and what comes
+        meanwhile is taken by :meth:`next`, and can be renewed and answered afterwards.
         """
         ...
 

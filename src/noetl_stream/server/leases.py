@@ -71,7 +71,7 @@ class PartitionLeaseKeeper:
 
     Attributes:
         is_restoring: Whether the loop is getting its stores back. Other servers do not count on it meanwhile.
-        abstains_until_s: Until then (monotonic) it takes over nothing, so that other servers can try.
+        abstains_until_s: Until then (monotonic) it takes over nothing, as it hears nothing from EVENTS.
     """
 
     def __init__(self, parts: ServerParts) -> None:
@@ -174,7 +174,8 @@ class PartitionLeaseKeeper:
             self._silences += 1
             if self._silences == 2:
                 self._complain("nothing is received from EVENTS: giving all leases back")
-                await self._give_back(held)
+                if await self._give_back(held):
+                    self.abstains_until_s = self._clock.monotonic_s() + self.lease_s
             return True
         self._silences = 0
         reason = "no answer in time"
@@ -197,7 +198,8 @@ class PartitionLeaseKeeper:
             self._drop([(id, epoch) for id, epoch in held if id not in kept])
         return True
 
-    async def _give_back(self, held: Sequence[tuple[int, int]]) -> None:
+    async def _give_back(self, held: Sequence[tuple[int, int]]) -> bool:
+        """Returns whether Postgres has taken note: then any server that reaches it may have them, this one as well."""
         self._silences = 0
 
         async def give_back() -> bool:
@@ -207,12 +209,12 @@ class PartitionLeaseKeeper:
         reason = "no answer in time"
         try:
             if await result_until(give_back(), self._clock.sleep(self.lease_s / RENEWALS)):
-                self.abstains_until_s = self._clock.monotonic_s() + self.lease_s
                 self._drop(held)
-                return
+                return True
         except NoetlError as error:
             reason = str(error)
         log.debug("cannot give the leases back, they will expire: %s", reason)
+        return False
 
     def _complain(self, text: str) -> None:
         """Logs it, unless it was the last complaint since a renewal."""

@@ -139,7 +139,7 @@ class Worker:
                 for task in await first_done(working, self._draining.wait()):
                     task.result()
                 puller.stop()
-                await self._finish(source)
+                await self._finish(source, puller)
         finally:
             await self.close()
 
@@ -201,7 +201,7 @@ class Worker:
             return
         self._closed = True
         if self._puller is not None:
-            self._puller.stop()
+            self._puller.end()
         for run in self._runs.values():
             run.interrupt("closed")
         await end_tasks(self._tasks)
@@ -262,25 +262,31 @@ class Worker:
         )
         self._bus.send(reply, codec.encode(presence))
 
-    async def _finish(self, source: CommandSource) -> None:
-        """Waits for running commands, and returns the rest to the queue meanwhile.
+    async def _finish(self, source: CommandSource, puller: Puller) -> None:
+        """Waits until nothing more can come and running commands have ended. What is left then goes to the queue.
 
         Leases are renewed from here too, whether or not the thread that does so otherwise has ended.
         """
-        returning = self._background("give back", source.give_back())
+        finishing = self._background("finish", source.finish())
         self._background("renew leases", self._renew_leases())
-        if not await self._all_ended(self._grace_s):
+        in_time = await self._all_ended(self._grace_s, finishing)
+        puller.end()
+        if not in_time and self._runs:
             log.warning("%d commands still running after %.0f s are returned", len(self._runs), self._grace_s)
             for run in tuple(self._runs.values()):
                 run.interrupt("relinquished")
             await self._all_ended(limits.LAST_REPORTS_S)
-        await returning
+        await finishing
         await within(self._clock, limits.LAST_REPORTS_S, self._background("drain logs", self.logs.drain()))
 
-    async def _all_ended(self, seconds: float) -> bool:
-        if not self._runs:
-            return True
-        everything = asyncio.ensure_future(asyncio.wait(tuple(self._runs)))
+    async def _all_ended(self, seconds: float, *others: asyncio.Task[None]) -> bool:
+        """Whether these tasks and then all runs have ended within so many seconds."""
+
+        async def end() -> None:
+            while waiting := [task for task in (*others, *self._runs) if not task.done()]:
+                await asyncio.wait(waiting)
+
+        everything = asyncio.ensure_future(end())
         try:
             return await within(self._clock, seconds, everything)
         finally:
@@ -356,7 +362,7 @@ class Puller:
         self._refill = max(1, slots // _REFILLS_A_ROUND)
         self._running = 0
         self._credit = 0
-        self._stopped = False
+        self._stopped = self._ended = False
 
     async def run(self) -> None:
         """Fetches forever."""
@@ -364,7 +370,7 @@ class Puller:
         while True:
             delivery = await self._source.next()
             self._credit -= 1
-            if self._stopped:
+            if self._ended or (self._stopped and delivery.num_delivered == 1):
                 delivery.nak()
             elif self._start(delivery, self._source.connected_ms):
                 self._running += 1
@@ -375,8 +381,14 @@ class Puller:
         self.top_up()
 
     def stop(self) -> None:
-        """Stops asking for commands; those that still arrive are returned at once."""
+        """Stops asking for commands. What still arrives is returned at once, but what arrives again is started: NATS
+        may send it here again and again, until it has come too often (PROTOCOL §3 *Limit of deliveries*).
+        """
         self._stopped = True
+
+    def end(self) -> None:
+        """Returns from now on whatever still arrives."""
+        self._stopped = self._ended = True
 
     def top_up(self) -> None:
         """Requests more if slots are free, unless a report is being held up (PROTOCOL §3 *Order*)."""

@@ -88,8 +88,8 @@ class MemoryCommandSource:
     def held_bytes(self) -> int:
         return sum(map(len, self.waiting))
 
-    async def give_back(self) -> None:
-        await self.close()
+    async def finish(self) -> None:
+        self._queue.forget_source(self)
 
     async def close(self) -> None:
         self._queue.forget_source(self)

@@ -106,7 +106,7 @@ class NatsCommandSource:
         self._restarting: asyncio.Task[None] | None = None
         self._contact_s = self._loop.time()
         self._watch: asyncio.TimerHandle | None = None
-        self._ending = False
+        self._ending = self._closing = False
 
     @classmethod
     async def open(cls, connection: NatsConnection, pool: str) -> NatsCommandSource:
@@ -136,7 +136,7 @@ class NatsCommandSource:
             await self._arrived.wait()
         return self._ready.popleft()
 
-    async def give_back(self) -> None:
+    async def finish(self) -> None:
         await self._end_asking()
         pull = self._pull
         if pull is not None and self._connection.may_miss_its_end:
@@ -149,7 +149,9 @@ class NatsCommandSource:
         await self._unsubscribe()
 
     async def close(self) -> None:
+        self._closing = True
         await self._end_asking()
+        self._return_ready()
         await self._unsubscribe()
         await self._lease_connection.close()
 
@@ -160,6 +162,8 @@ class NatsCommandSource:
             self._watch.cancel()
         if self._restarting is not None:
             await end_tasks([self._restarting])
+
+    def _return_ready(self) -> None:
         while self._ready:
             self._ready.popleft().nak()
 
@@ -218,8 +222,8 @@ class NatsCommandSource:
             if self._pull is not None:
                 self._pull.arrived(counted_bytes(subject, reply, headers, body))
             self._ready.append(NatsDelivery(self, subject, reply, body))
-            if self._ending:
-                self._ready.pop().nak()
+            if self._closing:
+                self._return_ready()
             self._arrived.set()
             return
         status = parse_status(headers)
