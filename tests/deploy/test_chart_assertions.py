@@ -213,7 +213,7 @@ def test_every_command_is_one_of_the_program(example: tuple[Rendered, ...]) -> N
 
 def test_every_variable_is_a_setting_of_the_program(example: tuple[Rendered, ...]) -> None:
     known = {one.name for one in Settings.variables().values()}
-    families = (CREDENTIAL_PREFIX, LIMIT_PREFIX, "NOETL_OIDC_", "NOETL_TOOL_")
+    families = (CREDENTIAL_PREFIX, LIMIT_PREFIX, "NOETL_OIDC_", "NOETL_TOOL_", "OTEL_")
     of_python = {"SSL_CERT_FILE"}
     for pod in pods(example):
         unknown = pod.environment.keys() - known - of_python
@@ -247,7 +247,7 @@ def test_each_role_holds_the_keys_of_its_role_alone(example: tuple[Rendered, ...
 
 
 def test_each_role_has_the_nats_identity_and_the_database_user_of_its_role(example: tuple[Rendered, ...]) -> None:
-    users = {"server": "server", "gateway": "gateway", "migration": "owner"}
+    users = {"server": {"server"}, "gateway": {"gateway"}, "migration": {"owner"}}
     for pod in pods(example):
         if pod.role == "test":
             continue
@@ -255,7 +255,33 @@ def test_each_role_has_the_nats_identity_and_the_database_user_of_its_role(examp
         identities = {"server": SERVER, "gateway": GATEWAY, "migration": ADMIN, "worker": worker_identity(pool)}
         assert ("noetl-nats-seeds", f"{identities[pod.role]}.nk") in secret_references(pod), pod.owner
         databases = {key for name, key in secret_references(pod) if name == "noetl-postgres"}
-        assert databases == ({users[pod.role]} if pod.role in users else set()), pod.owner
+        assert databases - {"gateway-read"} == users.get(pod.role, set()), pod.owner
+
+
+def holders(found: tuple[Rendered, ...], prefix: str) -> set[str]:
+    """The roles that have a variable of this name."""
+    return {pod.role for pod in pods(found) if any(name.startswith(prefix) for name in pod.environment)}
+
+
+def test_gateways_alone_read_from_a_replica_if_there_is_one(production: tuple[Rendered, ...]) -> None:
+    assert holders(production, "NOETL_POSTGRES_READ_DSN") == {"gateway"}
+    assert holders(render(CHART / "values" / "small.yaml"), "NOETL_POSTGRES_READ_DSN") == set()
+
+
+def test_who_makes_spans_sends_them_to_the_collector(production: tuple[Rendered, ...]) -> None:
+    assert holders(production, "OTEL_") == {"server", "worker"}
+    for pod in roles(production):
+        if pod.role != "gateway":
+            plain = {name: one["value"] for name, one in pod.environment.items() if "value" in one}
+            traces = Settings.from_environment(plain).traces
+            assert traces is not None and traces.endpoint == "https://collector.monitoring.svc:4318/v1/traces"
+            assert ("noetl-traces", "headers") in secret_references(pod)
+            assert plain["OTEL_TRACES_SAMPLER_ARG"] == "0.1"
+            assert plain["OTEL_EXPORTER_OTLP_CERTIFICATE"] == plain["SSL_CERT_FILE"]
+
+
+def test_without_a_collector_nobody_knows_of_traces() -> None:
+    assert holders(render(CHART / "values" / "small.yaml"), "OTEL_") == set()
 
 
 def test_no_secret_stands_in_plain_text(example: tuple[Rendered, ...]) -> None:

@@ -8,11 +8,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from container_engine import BUILT_WITHIN_S, ROOT, Engine, Images, build_options, compose_program
-from containers import engine, images
+from container_engine import BUILT_WITHIN_S, IMAGES, ROOT, Engine, Images, build_options, compose_program
 from walkthrough import Walkthrough, free_ports, steps
 
-__all__ = ["engine", "images"]
+from rotel_collector import rotel_program
 
 pytestmark = [pytest.mark.xdist_group("containers"), pytest.mark.verify]
 
@@ -40,7 +39,17 @@ def write_docker(folder: Path, images: Images) -> Path:
     return program
 
 
-def test_the_page_does_what_it_says(engine: Engine, images: Images, tmp_path: Path) -> None:
+@pytest.fixture
+def collector_image(engine: Engine, images: Images, tmp_path: Path) -> str:
+    folder, tag = tmp_path / "collector", "noetl-test/collector"
+    folder.mkdir()
+    shutil.copy(rotel_program(), folder)
+    file = IMAGES / "collector.Dockerfile"
+    engine.docker("build", "-q", "-t", tag, "--build-arg", f"BASE={images.base}", "-f", file, folder)
+    return tag
+
+
+def test_the_page_does_what_it_says(engine: Engine, images: Images, collector_image: str, tmp_path: Path) -> None:
     (port,), told = free_ports(1), steps(PAGE.read_text())
     assert len(told) > 5
     folder = tmp_path / "repository"
@@ -63,11 +72,15 @@ def test_the_page_does_what_it_says(engine: Engine, images: Images, tmp_path: Pa
         "noetl-stream:next": f"{images.stream}-page:next",
         "-t noetl-stream ": f"-t {images.stream}-page ",
         "8080": port,
+        "otel/opentelemetry-collector": collector_image,
+        "noetl-collector": "noetl-page-collector",
+        "deploy_": "noetl-page_",
     }
     try:
         with Walkthrough(folder, given, elsewhere, patience_s=BUILT_WITHIN_S) as reader:
             for step in told:
                 reader.do(step)
     finally:
+        subprocess.run(["docker", "rm", "-f", "noetl-page-collector"], env=given, capture_output=True)
         down = [*compose_program(), "-f", "deploy/compose.yaml", "down", "--volumes", "--timeout", "5"]
         subprocess.run(down, cwd=folder, env=given, check=True)

@@ -14,10 +14,7 @@ from pathlib import Path
 import pytest
 from compose_stack import ComposeStack, compose_stack, until
 from container_engine import ROOT, Engine, Images, build_stream
-from containers import engine, images
 from gateway_load import GatewayLoad
-
-__all__ = ["engine", "images"]
 
 pytestmark = [pytest.mark.xdist_group("containers"), pytest.mark.verify]
 

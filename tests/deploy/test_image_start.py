@@ -8,9 +8,6 @@ import sys
 
 import pytest
 from container_engine import ROOT, Engine, Images
-from containers import engine, images
-
-__all__ = ["engine", "images"]
 
 pytestmark = [pytest.mark.xdist_group("containers"), pytest.mark.verify]
 

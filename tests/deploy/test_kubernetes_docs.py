@@ -67,10 +67,13 @@ def test_the_page_has_every_example() -> None:
 
 
 def test_values_of_the_page_are_accepted(tmp_path: Path) -> None:
-    (values,) = (block for language, block in BLOCKS if language == "yaml values")
-    file = tmp_path / "values.yaml"
-    file.write_text(values)
-    assert run_helm("template", "noetl", CHART, "-f", CHART / "values" / "kind.yaml", "-f", file).returncode == 0
+    blocks = [block for language, block in BLOCKS if language == "yaml values"]
+    assert len(blocks) == 3
+    for number, values in enumerate(blocks):
+        file = tmp_path / f"{number}.yaml"
+        file.write_text(values)
+        done = run_helm("template", "noetl", CHART, "-f", CHART / "values" / "kind.yaml", "-f", file)
+        assert done.returncode == 0, done.stderr
 
 
 PREPARATION = PAGE[PAGE.index("## Prepare") : PAGE.index("## Install")]
@@ -112,7 +115,7 @@ def test_the_values_reach_nats_and_postgres_where_the_page_puts_them(values: str
     policies = [one for one in of_kind(found, "NetworkPolicy") if matches(one["spec"]["podSelector"], server.labels)]
     peers = [peer for one in policies for rule in one["spec"].get("egress", []) for peer in rule["to"]]
     namespaces = {peer["namespaceSelector"]["matchLabels"]["kubernetes.io/metadata.name"] for peer in peers}
-    assert namespaces == {"kube-system", "nats", "postgres"}
+    assert namespaces - {"monitoring"} == {"kube-system", "nats", "postgres"}
 
 
 def test_the_page_makes_the_users_of_postgres(prepared: dict[str, Rendered]) -> None:
@@ -134,4 +137,4 @@ def plain(secret: Rendered, key: str) -> str:
 
 def test_the_page_names_every_secret_and_its_keys() -> None:
     rows = re.findall(r"^\| `(noetl-[\w-]+)` \| (.+?) \|", PAGE, re.M)
-    assert [name for name, _ in rows] == ["noetl-nats-seeds", "noetl-postgres", "noetl-keys"]
+    assert [name for name, _ in rows] == ["noetl-nats-seeds", "noetl-postgres", "noetl-keys", "noetl-traces"]

@@ -14,12 +14,9 @@ from pathlib import Path
 import pytest
 from compose_stack import ComposeStack, compose_stack, until
 from container_engine import IMAGES, ROOT, Engine, Images
-from containers import engine, images
 from walkthrough import steps
 
 from wheel_building import build_wheel
-
-__all__ = ["engine", "images"]
 
 pytestmark = [pytest.mark.xdist_group("containers"), pytest.mark.verify]
 

@@ -18,7 +18,9 @@ from noetl_stream.model.traces import Trace, Traceparent, read_traceparent, trac
 from noetl_stream.ports.traces import Span, SpanLink
 from noetl_stream.settings.environment import Settings, drop_engine_variables
 from noetl_stream.settings.traces import TraceSettings
-from otlp_collector import collecting
+from noetl_stream.testing.waiting import until
+from otlp_collector import Collector, Seen, collecting
+from rotel_collector import rotel_before
 
 TRACE_ID, CALLER = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 SPAN = Span(TRACE_ID, CALLER, "", "execution one", 1000, 2000, {"noetl.execution.id": "one"})
@@ -126,6 +128,30 @@ async def test_a_collector_gets_spans_as_they_are() -> None:
     assert seen.links == (f"{'1' * 32}-{'2' * 16}",)
     assert collector.headers["api-key"] == "a b"
     assert counted(tracing) == {"exported": 1, "refused": 0, "dropped": 0}
+
+
+async def export(url: str) -> None:
+    """One span of everything that spans may have, and one of little."""
+    tracing = OtelTracing(to(url), "worker", "worker-1")
+    attributes = {"noetl.step": "söme", "noetl.task.attempt": 2, "noetl.loop.ok": 10**12}
+    links = (SpanLink("1" * 32, "2" * 16), SpanLink(TRACE_ID, CALLER))
+    more = {"attributes": attributes, "error": "timeout", "links": links, "parent_id": CALLER, "is_call": True}
+    tracing.record(replace(SPAN, span_id="3" * 16, **more))
+    tracing.record(SPAN)
+    await tracing.close()
+    assert counted(tracing) == {"exported": 2, "refused": 0, "dropped": 0}
+
+
+async def test_a_collector_of_others_passes_spans_on_as_they_are() -> None:
+    with collecting() as direct, collecting() as behind, rotel_before(behind.url) as rotel:
+        await export(direct.url)
+        await export(rotel)
+        await until(lambda: len(behind.spans) == 2)
+    assert by_id(behind) == by_id(direct)
+
+
+def by_id(collector: Collector) -> list[Seen]:
+    return sorted(collector.spans, key=lambda span: span.span_id)
 
 
 async def test_the_environment_names_the_service(monkeypatch: pytest.MonkeyPatch) -> None:

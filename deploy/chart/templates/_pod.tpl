@@ -101,6 +101,24 @@ readinessProbe:
   valueFrom: {secretKeyRef: {name: {{ (first .).Values.postgres.dsnSecret }}, key: {{ last . }}}}
 {{- end }}
 
+{{/* Where a process that makes spans sends them. */}}
+{{- define "noetl.traces" -}}
+{{- with .Values.traces }}
+{{- if .endpoint }}
+- {name: OTEL_EXPORTER_OTLP_ENDPOINT, value: {{ .endpoint | quote }}}
+- {name: OTEL_TRACES_SAMPLER, value: parentbased_traceidratio}
+- {name: OTEL_TRACES_SAMPLER_ARG, value: {{ .ratio | quote }}}
+{{- if .headersSecret }}
+- name: OTEL_EXPORTER_OTLP_HEADERS
+  valueFrom: {secretKeyRef: {name: {{ .headersSecret }}, key: headers}}
+{{- end }}
+{{- if $.Values.trust.configMap }}
+- {name: OTEL_EXPORTER_OTLP_CERTIFICATE, value: /etc/noetl/trust/{{ $.Values.trust.key }}}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end }}
+
 {{/* The keys that servers and gateways share. */}}
 {{- define "noetl.keys" -}}
 - name: NOETL_ACCESS_KEY
