@@ -412,6 +412,7 @@ export interface ListedEvent {
   guards?: EvaluatedGuard[] | null
   digest?: string
   data?: Record<string, unknown>
+  step?: string | null
 }
 
 export interface ListedExecution {
@@ -756,6 +757,8 @@ export interface StepRunCounts {
 
 export interface StepRuns {
   items: StepRun[]
+  count?: number | null
+  next?: number | null
 }
 
 export interface StepSummary {

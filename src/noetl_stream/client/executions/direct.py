@@ -63,6 +63,8 @@ from noetl_stream.ports.operations.executions import (
     ResultDocument,
     Start,
     StepRunDocument,
+    StepRunRange,
+    StepRunsDocument,
     WaitDocument,
     WhyDocument,
 )
@@ -223,6 +225,10 @@ class DirectExecutions:
     async def steps(self, execution_id: str) -> list[StepRunDocument]:
         row = await self._row(execution_id)
         return await step_runs(self._store, execution_id, row.trace_id)
+
+    async def runs(self, execution_id: str, wanted: StepRunRange) -> StepRunsDocument:
+        row = await self._row(execution_id)
+        return await self._summaries.page(row, wanted)
 
     async def iterations(self, execution_id: str, step_run_id: str, limit: int, cursor: str | None) -> IterationPage:
         await self._row(execution_id)

@@ -32,6 +32,8 @@ from noetl_stream.ports.operations.executions import (
     ResultDocument,
     Start,
     StepRunDocument,
+    StepRunRange,
+    StepRunsDocument,
     WhyDocument,
 )
 from noetl_stream.ports.operations.logs import LogFilter, LogPage
@@ -163,6 +165,9 @@ class RedactedExecutions:
 
     async def steps(self, execution_id: str) -> list[StepRunDocument]:
         return await self._secrets.hide(execution_id, await self._executions.steps(execution_id))
+
+    async def runs(self, execution_id: str, wanted: StepRunRange) -> StepRunsDocument:
+        return await self._secrets.hide(execution_id, await self._executions.runs(execution_id, wanted))
 
     async def iterations(self, execution_id: str, step_run_id: str, limit: int, cursor: str | None) -> IterationPage:
         found = await self._executions.iterations(execution_id, step_run_id, limit, cursor)

@@ -25,6 +25,8 @@ from noetl_stream.ports.operations.executions import (
     ResultDocument,
     Start,
     StepRunDocument,
+    StepRunRange,
+    StepRunsDocument,
     WhyDocument,
 )
 from noetl_stream.ports.operations.logs import LogFilter, LogPage
@@ -71,6 +73,9 @@ class ReplicaExecutions:
 
     async def steps(self, execution_id: str) -> list[StepRunDocument]:
         return await self._read(lambda of: of.steps(execution_id), execution_id)
+
+    async def runs(self, execution_id: str, wanted: StepRunRange) -> StepRunsDocument:
+        return await self._read(lambda of: of.runs(execution_id, wanted), execution_id)
 
     async def iterations(self, execution_id: str, step_run_id: str, limit: int, cursor: str | None) -> IterationPage:
         return await self._read(lambda of: of.iterations(execution_id, step_run_id, limit, cursor), execution_id)

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
-from noetl_stream.client.paging import page_of
+from noetl_stream.client.paging import page_of, page_size
 from noetl_stream.lru import LruCache
 from noetl_stream.model import codec
 from noetl_stream.model.envelope import iso, iso_or_none
@@ -43,10 +43,12 @@ from noetl_stream.ports.operations.executions import (
     IterationPage,
     LoopCountsDocument,
     StepRunDocument,
+    StepRunRange,
+    StepRunsDocument,
     StepSummaryDocument,
     TokenDocument,
 )
-from noetl_stream.ports.store import Store, StoredEvent
+from noetl_stream.ports.store import ExecutionRow, Store, StoredEvent
 
 SHOWN_BYTES: Final = 4 * 1024
 """Of a larger result, lists show only its size."""
@@ -203,6 +205,20 @@ class StepSummaries:
 
     async def of(self, execution_id: str) -> list[StepSummaryDocument]:
         """The runs of each step together."""
+        return summaries((await self._runs(execution_id)).values())
+
+    async def page(self, row: ExecutionRow, wanted: StepRunRange) -> StepRunsDocument:
+        """Some of the step runs."""
+        runs = await self._runs(row.execution_id)
+        if wanted.step_run_id is not None:
+            chosen = [run for run in (runs.get(wanted.step_run_id),) if run is not None]
+        else:
+            chosen = [run for run in runs.values() if wanted.step in (None, run.step)]
+        end = wanted.first + page_size(wanted.limit)
+        items = [run.document(row.trace_id) for run in chosen[wanted.first : end]]
+        return StepRunsDocument(items, len(chosen), end if end < len(chosen) else None)
+
+    async def _runs(self, execution_id: str) -> dict[str, _RunHistory]:
         growing = self._known.get(execution_id)
         if growing is None:
             growing = _Growing()
@@ -212,7 +228,7 @@ class StepSummaries:
                 for row in piece:
                     growing.reading.take(row)
                 growing.position = piece[-1].position
-        return summaries(growing.reading.runs.values())
+        return growing.reading.runs
 
 
 class _Growing(msgspec.Struct):

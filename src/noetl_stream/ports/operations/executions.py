@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 import msgspec
 
@@ -283,7 +283,27 @@ class StepRunDocument(Document, frozen=True):
 
 
 class StepRunsDocument(Document, frozen=True):
+    """In the order they began. In a page, ``count`` says how many there are, and ``next`` is the ``first`` of the page
+    after this one; both are null in a list of all.
+    """
+
     items: list[StepRunDocument]
+    count: int | None = None
+    next: int | None = None
+
+
+class StepRunRange(NamedTuple):
+    """Step runs from the one at ``first`` on, in the order they began.
+
+    Attributes:
+        step: Only runs of this step.
+        step_run_id: Only this one.
+    """
+
+    first: int = 0
+    limit: int = 100
+    step: str | None = None
+    step_run_id: str | None = None
 
 
 class IterationDocument(Document, frozen=True):
@@ -403,6 +423,10 @@ class Executions(Protocol):
     @http("GET", "/executions/{execution_id}/steps")
     async def steps(self, execution_id: str) -> list[StepRunDocument]:
         """Every step run, in the order they began: its token, times, attempts, outcome or error."""
+        ...
+
+    async def runs(self, execution_id: str, wanted: StepRunRange) -> StepRunsDocument:
+        """A page of its step runs."""
         ...
 
     @http("GET", "/executions/{execution_id}/steps/{step_run_id}/iterations")
