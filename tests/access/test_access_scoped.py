@@ -57,6 +57,7 @@ BY_ID: dict[str, Callable[[Operations, str], Awaitable[object]]] = {
     "result": lambda operations, one: operations.executions.result(one),
     "steps": lambda operations, one: operations.executions.steps(one),
     "runs": lambda operations, one: operations.executions.runs(one, StepRunRange()),
+    "run_result": lambda operations, one: operations.executions.run_result(one, "s"),
     "iterations": lambda operations, one: operations.executions.iterations(one, "s", 10, None),
     "events": lambda operations, one: operations.executions.events(one, 0, 10),
     "logs": lambda operations, one: operations.executions.logs(one, LogFilter(), FROM_THE_START, 10),

@@ -215,6 +215,18 @@ async def test_step_runs_come_page_by_page_by_step_or_one_alone(stage: ClientSta
     assert (await stage.executions.runs(one, StepRunRange(step_run_id="nowhere"))).items == []
 
 
+async def test_the_result_of_a_step_run_is_loaded_from_wherever_it_is_kept(stage: ClientStage) -> None:
+    large = "x" * 8_000
+    steps = [{"step": "start", "tool": work(BIG), "next": then("more")}, {"step": "more", "tool": work(large)}]
+    one = (await stage.run(playbook("kept", steps))).execution_id
+    kept, inline = await stage.executions.steps(one)
+    assert "$reference" in kept.result and "$large" in inline.result
+    assert (await stage.executions.run_result(one, kept.step_run_id)).result == BIG
+    assert (await stage.executions.run_result(one, inline.step_run_id)).result == large
+    with pytest.raises(NotFound, match="no step run"):
+        await stage.executions.run_result(one, "nowhere")
+
+
 async def test_iterations_come_page_by_page(stage: ClientStage) -> None:
     loop = {"in": "{{ range(25) | list }}", "iterator": "n", "spec": {"mode": "parallel", "max_in_flight": 25}}
     tool = {**work("{{ iter.n * 2 }}"), "takes_s": "{{ 5 - iter.n % 5 }}"}

@@ -755,6 +755,13 @@ export interface StepRunCounts {
   reused: number
 }
 
+export interface StepRunResult {
+  execution_id: string
+  step_run_id: string
+  step: string
+  result: unknown
+}
+
 export interface StepRuns {
   items: StepRun[]
   count?: number | null

@@ -33,6 +33,7 @@ from noetl_stream.ports.operations.executions import (
     Start,
     StepRunDocument,
     StepRunRange,
+    StepRunResultDocument,
     StepRunsDocument,
     WhyDocument,
 )
@@ -168,6 +169,9 @@ class RedactedExecutions:
 
     async def runs(self, execution_id: str, wanted: StepRunRange) -> StepRunsDocument:
         return await self._secrets.hide(execution_id, await self._executions.runs(execution_id, wanted))
+
+    async def run_result(self, execution_id: str, step_run_id: str) -> StepRunResultDocument:
+        return await self._secrets.hide(execution_id, await self._executions.run_result(execution_id, step_run_id))
 
     async def iterations(self, execution_id: str, step_run_id: str, limit: int, cursor: str | None) -> IterationPage:
         found = await self._executions.iterations(execution_id, step_run_id, limit, cursor)

@@ -26,6 +26,7 @@ from noetl_stream.ports.operations.executions import (
     Start,
     StepRunDocument,
     StepRunRange,
+    StepRunResultDocument,
     StepRunsDocument,
     WhyDocument,
 )
@@ -97,6 +98,9 @@ class ReplicaExecutions:
 
     async def result(self, execution_id: str) -> ResultDocument:
         return await self._primary.result(execution_id)
+
+    async def run_result(self, execution_id: str, step_run_id: str) -> StepRunResultDocument:
+        return await self._primary.run_result(execution_id, step_run_id)
 
     async def logs(self, execution_id: str, chosen: LogFilter, after: str, limit: int) -> LogPage:
         return await self._primary.logs(execution_id, chosen, after, limit)

@@ -34,6 +34,7 @@ from noetl_stream.ports.operations.executions import (
     ResultDocument,
     Start,
     StepRunRange,
+    StepRunResultDocument,
     StepRunsDocument,
     WhyDocument,
 )
@@ -163,13 +164,26 @@ class StepRunsOf(ExecutionAt):
 
 @routes(*address_of(Executions.steps), "listSteps", "viewer", {200: Answer("OK", StepRunsDocument, ("Link",))})
 async def steps(call: Call[StepRunsOf, None]) -> Reply:
-    """List its step runs, in the order they began: all of them, or with `limit` a page."""
+    """List its step runs, in the order they began.
+
+    Without `limit` all of them, else a page.
+    """
     given = call.parameters
     if given.limit is None:
         return Reply(StepRunsDocument(await call.operations.executions.steps(given.execution_id)))
     wanted = StepRunRange(given.first, given.limit, given.step, given.step_run_id)
     page = await call.operations.executions.runs(given.execution_id, wanted)
     return Reply(page, headers=call.link_to(first=page.next))
+
+
+class StepResultAt(ExecutionAt):
+    step_run_id: Annotated[str, InPath(), Field(max_length=128)]
+
+
+@routes(*address_of(Executions.run_result), "getStepResult", "viewer", refuses=("conflict",))
+async def run_result(call: Call[StepResultAt, None]) -> StepRunResultDocument:
+    """Get the result of a step run, whole, from wherever it is kept."""
+    return await call.operations.executions.run_result(call.parameters.execution_id, call.parameters.step_run_id)
 
 
 @routes(*address_of(Executions.iterations), "listIterations", "viewer")

@@ -241,6 +241,15 @@ class ResultDocument(Document, frozen=True):
     error: ErrorInfo | None
 
 
+class StepRunResultDocument(Document, frozen=True):
+    """What the last task of a step run has given, whole. A result over 16 MiB stays ``{"$reference": …}``."""
+
+    execution_id: str
+    step_run_id: str
+    step: str
+    result: Any
+
+
 class TokenDocument(Document, frozen=True):
     """What has brought a step to run. ``lineage``: by join step, the last firing that it descends from."""
 
@@ -427,6 +436,16 @@ class Executions(Protocol):
 
     async def runs(self, execution_id: str, wanted: StepRunRange) -> StepRunsDocument:
         """A page of its step runs."""
+        ...
+
+    @http("GET", "/executions/{execution_id}/steps/{step_run_id}/result")
+    async def run_result(self, execution_id: str, step_run_id: str) -> StepRunResultDocument:
+        """The result of a step run without a loop, loaded from wherever it is kept.
+
+        Raises:
+            NotFound: there is no such step run, or its object is lost.
+            Conflict: it has a loop: its iterations have results.
+        """
         ...
 
     @http("GET", "/executions/{execution_id}/steps/{step_run_id}/iterations")
