@@ -17,7 +17,7 @@ from noetl_stream.model.events import CancelRequested
 from noetl_stream.ports.operations import Operations
 from noetl_stream.ports.operations.documents import DocumentPage
 from noetl_stream.ports.operations.events import EventFilter
-from noetl_stream.ports.operations.executions import ExecutionFilter, Executions, RerunOptions, Start
+from noetl_stream.ports.operations.executions import ExecutionFilter, Executions, RerunOptions, Start, StepRunRange
 from noetl_stream.ports.operations.feed import FeedEvent
 from noetl_stream.ports.operations.logs import FROM_THE_START, LogFilter
 from noetl_stream.ports.operations.timelines import IterationRange, TimeRange
@@ -56,6 +56,8 @@ BY_ID: dict[str, Callable[[Operations, str], Awaitable[object]]] = {
     "wait": lambda operations, one: operations.executions.wait(one, 0),
     "result": lambda operations, one: operations.executions.result(one),
     "steps": lambda operations, one: operations.executions.steps(one),
+    "runs": lambda operations, one: operations.executions.runs(one, StepRunRange()),
+    "run_result": lambda operations, one: operations.executions.run_result(one, "s"),
     "iterations": lambda operations, one: operations.executions.iterations(one, "s", 10, None),
     "events": lambda operations, one: operations.executions.events(one, 0, 10),
     "logs": lambda operations, one: operations.executions.logs(one, LogFilter(), FROM_THE_START, 10),

@@ -14,7 +14,7 @@ from noetl_stream.client.feed.live import LiveFeed
 from noetl_stream.client.views.direct import RedactedViews
 from noetl_stream.model import codec
 from noetl_stream.ports.operations.events import EventFilter
-from noetl_stream.ports.operations.executions import ExecutionFilter, Start
+from noetl_stream.ports.operations.executions import ExecutionFilter, Start, StepRunRange
 from noetl_stream.ports.operations.timelines import TimeRange
 from noetl_stream.sealing.keys import KeyRing, new_key, read_key
 from noetl_stream.testing.simulation.work import playbook, work
@@ -60,6 +60,8 @@ class Showing:
             await one.get(execution_id),
             await one.result(execution_id),
             await one.steps(execution_id),
+            await one.runs(execution_id, StepRunRange()),
+            *[await one.run_result(execution_id, run.step_run_id) for run in await one.steps(execution_id)],
             await one.events(execution_id, 0, 100),
             await one.ctx(execution_id),
             await one.why(execution_id),

@@ -29,6 +29,8 @@ from noetl_stream.ports.operations.executions import (
     RequestIds,
     RerunOptions,
     Start,
+    StepRunRange,
+    StepRunsDocument,
 )
 from noetl_stream.ports.store import SnapshotRow
 from noetl_stream.testing.simulation.work import playbook, then, work
@@ -195,6 +197,34 @@ async def test_step_runs_are_shown_in_the_order_they_began(stage: ClientStage) -
     failed = await stage.run(FAILS)
     (only,) = await stage.executions.steps(failed.execution_id)
     assert (only.status, only.error.kind) == ("failed", failed.error.kind)
+
+
+async def test_step_runs_come_page_by_page_by_step_or_one_alone(stage: ClientStage) -> None:
+    steps: list[dict[str, Any]] = [
+        {"step": "start", "tool": work(1), "next": {"spec": {"mode": "inclusive"}, "arcs": [{"step": "each"}] * 3}},
+        {"step": "each", "tool": work(2)},
+    ]
+    one = (await stage.run(playbook("several", steps))).execution_id
+    everything = await stage.executions.steps(one)
+    first = await stage.executions.runs(one, StepRunRange(limit=3))
+    assert (first.items, first.count, first.next) == (everything[:3], 4, 3)
+    assert await stage.executions.runs(one, StepRunRange(3, 3)) == StepRunsDocument(everything[3:], 4)
+    assert (await stage.executions.runs(one, StepRunRange(1, 1, "each"))).items == [everything[2]]
+    only = await stage.executions.runs(one, StepRunRange(step_run_id=everything[2].step_run_id))
+    assert (only.items, only.count) == ([everything[2]], 1)
+    assert (await stage.executions.runs(one, StepRunRange(step_run_id="nowhere"))).items == []
+
+
+async def test_the_result_of_a_step_run_is_loaded_from_wherever_it_is_kept(stage: ClientStage) -> None:
+    large = "x" * 8_000
+    steps = [{"step": "start", "tool": work(BIG), "next": then("more")}, {"step": "more", "tool": work(large)}]
+    one = (await stage.run(playbook("kept", steps))).execution_id
+    kept, inline = await stage.executions.steps(one)
+    assert "$reference" in kept.result and "$large" in inline.result
+    assert (await stage.executions.run_result(one, kept.step_run_id)).result == BIG
+    assert (await stage.executions.run_result(one, inline.step_run_id)).result == large
+    with pytest.raises(NotFound, match="no step run"):
+        await stage.executions.run_result(one, "nowhere")
 
 
 async def test_iterations_come_page_by_page(stage: ClientStage) -> None:

@@ -29,7 +29,14 @@ from noetl_stream.ports.operations.cluster import Cluster
 from noetl_stream.ports.operations.credentials import CredentialStore
 from noetl_stream.ports.operations.diagnosis import Diagnosis
 from noetl_stream.ports.operations.documents import DocumentPage, plain
-from noetl_stream.ports.operations.executions import ExecutionFilter, Executions, RequestIds, RerunOptions, Start
+from noetl_stream.ports.operations.executions import (
+    ExecutionFilter,
+    Executions,
+    RequestIds,
+    RerunOptions,
+    Start,
+    StepRunRange,
+)
 from noetl_stream.ports.operations.feed import Feed
 from noetl_stream.ports.operations.playbooks import Playbooks
 from noetl_stream.ports.operations.problems import PROBLEMS
@@ -147,6 +154,8 @@ async def run_loop_and_rerun(operations: Operations, transcript: Transcript) -> 
     loop = (await executions.start(Start(playbook=LOOP), "token:local")).execution_id
     await executions.wait(loop, WAIT_S)
     [run] = await transcript(executions.steps(loop))
+    await transcript(executions.runs(loop, StepRunRange(0, 10, run.step, run.step_run_id)))
+    await transcript(executions.run_result(loop, run.step_run_id))
     page = await transcript(executions.iterations(loop, run.step_run_id, 2, None))
     await transcript(executions.iterations(loop, run.step_run_id, 2, page.next))
     failed = (await executions.start(Start(playbook=FAILS), "token:local")).execution_id

@@ -33,6 +33,8 @@ async def test_events_are_chosen_and_shown_in_part(api: Described) -> None:
     last = (await api.call("listEvents", execution_id=execution_id, query={"before": 100_000, "limit": 2})).body
     assert last["previous"] == last["items"][0]["position"] == last["items"][1]["position"] - 1
     assert (await api.call("listEvents", execution_id=execution_id, query={"text": "nowhere"})).body["items"] == []
+    named = (await api.call("listEvents", execution_id=execution_id, query={"field": ["name", "step"]})).body["items"]
+    assert [one["step"] for one in named if one["name"] in ("execution.requested", "loop.done")] == [None, "start"]
     wrong = await api.call("listEvents", execution_id=execution_id, query={"field": ["payload"]})
     assert (wrong.status, wrong.body["errors"][0]["parameter"]) == (400, "field")
 
@@ -57,6 +59,14 @@ async def test_a_timeline_has_rows_for_steps_and_iterations(api: Described) -> N
     assert part.body["rows"] == []
     empty = await api.call("getTimeline", execution_id=execution_id, query={"since": "2999-01-01T00:00:00Z"})
     assert (empty.status, empty.body["type"]) == (422, "/problems/invalid")
+
+
+async def test_step_runs_come_in_pages_where_a_limit_is_given(api: Described) -> None:
+    execution_id = await looped(api)
+    whole = (await api.call("listSteps", execution_id=execution_id)).body
+    assert (whole["count"], whole["next"]) == (None, None)
+    page = (await api.call("listSteps", execution_id=execution_id, query={"limit": 5, "step": "start"})).body
+    assert page == {"items": whole["items"], "count": 1, "next": None}
 
 
 async def test_the_iterations_of_a_loop_are_counted_and_listed(api: Described) -> None:

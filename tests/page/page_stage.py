@@ -50,6 +50,44 @@ workflow:
   - step: publish
     tool: {kind: noop, args: {report: "s3://reports/2026-11-22.parquet", rows: 4960}}
 """
+FETCHES: Final = """\
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: {name: fetches, path: team/fetches, version: "1.0", labels: {team: sales}}
+workflow:
+  - step: plan
+    tool: {kind: noop, args: {pages: 400}}
+    next: {arcs: [{step: fetch}]}
+  - step: fetch
+    loop:
+      in: "{{ range(plan.pages) | list }}"
+      iterator: page
+      spec: {mode: parallel, max_in_flight: 6, policy: {failure: {mode: best_effort}}}
+    tool: {kind: noop, args: {page: "{{ iter.page }}", share: "{{ 1 // (iter.page % 37) }}"}}
+    next: {arcs: [{step: settle}]}
+  - step: settle
+    tool: [{name: pause, kind: wait, for_s: 4}, {name: done, kind: noop, args: {settled: true}}]
+    next: {arcs: [{step: report}]}
+  - step: report
+    tool:
+      name: rows
+      kind: noop
+      args: {rows: [{id: 1, city: Paris, total: 12.5}, {id: 2, city: "São Paulo", total: 8}, {id: 3, city: Oslo}]}
+"""
+CALLER: Final = """\
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: {name: caller, path: team/caller, version: "1.0"}
+workflow:
+  - step: prepare
+    tool: {kind: noop}
+    next: {arcs: [{step: report}]}
+  - step: report
+    tool: {kind: playbook, path: team/nightly}
+    next: {arcs: [{step: send}]}
+  - step: send
+    tool: {kind: noop}
+"""
 EVIL: Final = '<img src=x onerror="window.evil=1"><script>window.evil=1</script>{{ 7*7 }}'
 HOSTILE: Final = f"""\
 apiVersion: noetl.io/v2
@@ -104,7 +142,12 @@ class Shown(NamedTuple):
             "executions": "/",
             "waiting": waiting,
             "steps": nightly,
+            "past": f"{nightly}?at=40",
+            "loop": f"/executions/{self.ids['loop']}?step=fetch",
+            "called": f"/executions/{self.ids['caller']}",
+            "timeline": f"/executions/{self.ids['loop']}/timeline",
             "events": f"{nightly}/events",
+            "found-events": f"/executions/{self.ids['loop']}/events?step=fetch&name=task.processed",
             "context": f"{waiting}/ctx",
             "result": f"{nightly}/result",
             "logs": f"{nightly}/logs",
@@ -137,6 +180,8 @@ async def something_to_show() -> AsyncIterator[Shown]:
             await run("nightly", NIGHTLY)
         await run("long", LOOP.replace("[1, 2, 3]", str(list(range(200)))))
         await run("fails", FAILS)
+        await run("loop", FETCHES)
+        await run("caller", CALLER)
         await run("small", APPROVAL, amount=20)
         await run("hostile", HOSTILE)
         await run("approval", APPROVAL, amount=250, order="1007")

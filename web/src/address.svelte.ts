@@ -20,6 +20,12 @@ class Address {
     this.#look()
   }
 
+  /** To an address of the page, as a link to it does. */
+  follow(href: string): void {
+    history.pushState(null, '', href)
+    this.#look()
+  }
+
   #look(): void {
     this.view = viewAt(location.pathname, location.search)
   }
@@ -31,8 +37,7 @@ class Address {
     if (link === null || !plain || click.defaultPrevented || link.target !== '' || link.hasAttribute('download')) return
     if (link.origin !== location.origin || link.pathname.startsWith('/api/')) return
     click.preventDefault()
-    history.pushState(null, '', link.href)
-    this.#look()
+    this.follow(link.href)
     window.scrollTo(0, 0)
   }
 }

@@ -6,6 +6,10 @@ const VIEWS: [string, View][] = [
   ['/?q=status%3Afailed+path%3Aa%26b', { screen: 'executions', query: 'status:failed path:a&b' }],
   ['/executions/01a2', { screen: 'execution', id: '01a2', tab: 'steps' }],
   ['/executions/01a2/events', { screen: 'execution', id: '01a2', tab: 'events' }],
+  [
+    '/executions/01a2/events?at=12&step=a+b',
+    { screen: 'execution', id: '01a2', tab: 'events', chosen: { at: '12', step: 'a b' } },
+  ],
   ['/playbooks', { screen: 'playbooks' }],
   ['/playbooks/team%2Freport?version=1.0', { screen: 'playbook', path: 'team/report', version: '1.0' }],
   ['/system', { screen: 'system', part: 'pools' }],

@@ -1,14 +1,18 @@
 /** What the page shows, as its address says it: the one place where the two meet. */
 export type View =
   | { screen: 'executions'; query: string }
-  | { screen: 'execution'; id: string; tab: Tab }
+  | { screen: 'execution'; id: string; tab: Tab; chosen?: Chosen }
   | { screen: 'playbooks' }
   | { screen: 'playbook'; path: string; version: string | null }
   | { screen: 'system'; part: Part }
   | { screen: 'missing' }
 
-export const TABS = ['steps', 'events', 'ctx', 'result', 'logs'] as const
+export const TABS = ['steps', 'timeline', 'events', 'ctx', 'result', 'logs'] as const
 export type Tab = (typeof TABS)[number]
+
+/** What is chosen within an execution: a position of its journal, a step, a part of the timeline, filters. */
+const CHOICES = ['at', 'step', 'run', 'task', 'iteration', 'name', 'text', 'key', 'since', 'until'] as const
+export type Chosen = Partial<Record<(typeof CHOICES)[number], string>>
 
 export const PARTS = ['pools', 'workers', 'partitions', 'dead-letters', 'tokens', 'audit'] as const
 export type Part = (typeof PARTS)[number]
@@ -23,7 +27,7 @@ export function viewAt(path: string, search: string): View {
   }
   if (screen === 'executions' && one !== undefined) {
     const tab = known(TABS, two ?? 'steps')
-    return tab ? { screen: 'execution', id: one, tab } : { screen: 'missing' }
+    return tab ? { screen: 'execution', id: one, tab, ...chosenIn(query) } : { screen: 'missing' }
   }
   if (screen === 'playbooks' && two === undefined) {
     return one === undefined ? { screen: 'playbooks' } : { screen: 'playbook', path: one, version: query.get('version') }
@@ -37,7 +41,7 @@ export function addressOf(view: View): string {
     case 'executions':
       return view.query === '' ? '/' : `/?${new URLSearchParams({ q: view.query }).toString()}`
     case 'execution':
-      return `/executions/${encodeURIComponent(view.id)}${view.tab === 'steps' ? '' : `/${view.tab}`}`
+      return `/executions/${encodeURIComponent(view.id)}${view.tab === 'steps' ? '' : `/${view.tab}`}${queryOf(view.chosen)}`
     case 'playbooks':
       return '/playbooks'
     case 'playbook': {
@@ -49,6 +53,21 @@ export function addressOf(view: View): string {
     case 'missing':
       return '/'
   }
+}
+
+function chosenIn(query: URLSearchParams): { chosen?: Chosen } {
+  const chosen: Chosen = {}
+  for (const name of CHOICES) {
+    const value = query.get(name)
+    if (value) chosen[name] = value
+  }
+  return Object.keys(chosen).length > 0 ? { chosen } : {}
+}
+
+function queryOf(chosen: Chosen = {}): string {
+  const query = new URLSearchParams()
+  for (const name of CHOICES) if (chosen[name]) query.set(name, chosen[name])
+  return query.size > 0 ? `?${query.toString()}` : ''
 }
 
 function known<T extends string>(names: readonly T[], given: string): T | undefined {

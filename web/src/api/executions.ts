@@ -1,6 +1,23 @@
 import type { Filter } from '../query'
-import { call, get, segment } from './client'
-import type { Ctx, Execution, ExecutionGraph, ExecutionPage, IterationPage, ListedEvent, LogPage, Result, StepRuns, Why } from './types'
+import { address, call, get, segment, send } from './client'
+import type {
+  Ctx,
+  EventPage,
+  Execution,
+  ExecutionGraph,
+  ExecutionPage,
+  ExecutionState,
+  IterationSummaries,
+  KeyChangePage,
+  ListedEvent,
+  LogPage,
+  LoopStrip,
+  Result,
+  StepRunResult,
+  StepRuns,
+  Timeline,
+  Why,
+} from './types'
 
 const one = (id: string): string => `/executions/${segment(id)}`
 
@@ -8,17 +25,82 @@ export const listed = (filter: Filter, limit: number, cursor: string | null = nu
   get('/executions', { ...filter, limit, cursor })
 
 export const execution = (id: string): Promise<Execution> => get(one(id))
-export const stepRuns = async (id: string): Promise<StepRuns['items']> => (await get<StepRuns>(`${one(id)}/steps`)).items
-export const iterations = (id: string, run: string, cursor: string | null): Promise<IterationPage> =>
-  get(`${one(id)}/steps/${segment(run)}/iterations`, { cursor, limit: 100 })
-/** With all of its parts, as it is listed where no fields are asked for. */
-export type Event = Required<ListedEvent>
-export const events = (id: string, after: number, limit: number): Promise<{ items: Event[] }> =>
-  get(`${one(id)}/events`, { after, limit })
+export const stepRuns = (id: string, query: { first?: number; limit: number; step?: string; step_run_id?: string }): Promise<StepRuns> =>
+  get(`${one(id)}/steps`, query)
+export const runResult = async (id: string, run: string): Promise<unknown> =>
+  (await get<StepRunResult>(`${one(id)}/steps/${segment(run)}/result`)).result
+export const strip = (id: string, run: string, query: { first: number; end: number | null; buckets: number }): Promise<LoopStrip> =>
+  get(`${one(id)}/steps/${segment(run)}/strip`, query)
+export const iterations = (
+  id: string,
+  run: string,
+  query: { first: number; end: number; status: string; limit: number },
+): Promise<IterationSummaries> => get(`${one(id)}/steps/${segment(run)}/iterations/summaries`, query)
+
+/** An event with all of its parts, as it is listed where no fields are asked for. */
+export type Event = Required<Omit<ListedEvent, 'step'>>
+/** What a list shows of an event: without its data. */
+export const LISTED = ['position', 'ts', 'name', 'status', 'step_run_id', 'actor', 'task', 'iteration', 'step'] as const
+export type EventRow = Required<Pick<ListedEvent, (typeof LISTED)[number]>>
+export interface EventChoice {
+  name?: string
+  step?: string
+  task?: string
+  text?: string
+  iteration?: string
+}
+export const eventRows = (
+  id: string,
+  query: EventChoice & { after: number; limit: number },
+  signal?: AbortSignal,
+): Promise<EventPage & { items: EventRow[] }> => get(`${one(id)}/events`, { ...query, field: LISTED }, signal)
+export const eventAt = async (id: string, position: number): Promise<Event | undefined> =>
+  (await get<{ items: Event[] }>(`${one(id)}/events`, { after: position - 1, limit: 1 })).items[0]
+/** The last event with this name at a step, up to a position. */
+export const lastEvent = async (id: string, name: string, step: string, until: number): Promise<Event | undefined> =>
+  (await get<{ items: Event[] }>(`${one(id)}/events`, { before: until + 1, limit: 1, name, step })).items[0]
+/** The execution that a step has called last. */
+export async function lastCall(id: string, step: string): Promise<string | undefined> {
+  const [called] = (await get<{ items: Event[] }>(`${one(id)}/events`, { before: 2 ** 31 - 1, limit: 1, name: 'child.requested', step })).items
+  return called?.data['execution_id'] as string | undefined
+}
+export const stateAt = (id: string, position: number, signal: AbortSignal): Promise<ExecutionState> =>
+  get(`${one(id)}/state`, { position }, signal)
+export const timeline = (
+  id: string,
+  query: { since: string | undefined; until: string | undefined; width: number },
+  signal: AbortSignal,
+): Promise<Timeline> => get(`${one(id)}/timeline`, query, signal)
+export const changesOf = (id: string, key: string, cursor: string | null): Promise<KeyChangePage> =>
+  get(`${one(id)}/ctx/changes`, { key, cursor, limit: 50 })
 export const graphOf = (id: string): Promise<ExecutionGraph> => get(`${one(id)}/graph`)
 export const why = (id: string): Promise<Why> => get(`${one(id)}/why`)
 export const ctxOf = (id: string): Promise<Ctx> => get(`${one(id)}/ctx`)
 export const resultOf = (id: string): Promise<Result> => get(`${one(id)}/result`)
+/** How many bytes of a log are downloaded: a browser holds them in memory. */
+const MOST_LOG_BYTES = 64_000_000
+
+/** What tasks have written, as text, page by page. */
+export async function logText(id: string, query: Record<string, string>): Promise<Blob> {
+  const parts: Blob[] = []
+  let after: string | null = null
+  let bytes = 0
+  do {
+    const url = address(`${one(id)}/logs`, { ...query, after, limit: 1000 })
+    const response = await send('GET', url, { headers: { Accept: 'text/plain' } })
+    const part = await response.blob()
+    parts.push(part)
+    bytes += part.size
+    after = nextIn(response.headers.get('Link'))
+  } while (after !== null && bytes < MOST_LOG_BYTES)
+  return new Blob(parts, { type: 'text/plain' })
+}
+
+function nextIn(link: string | null): string | null {
+  const found = /<([^>]*)>; rel="next"/.exec(link ?? '')
+  return found?.[1] === undefined ? null : new URL(found[1], location.origin).searchParams.get('after')
+}
+
 export const logsOf = (id: string, query: Record<string, string>): Promise<LogPage> => get(`${one(id)}/logs`, query)
 
 /** Carries out an act. */

@@ -412,6 +412,7 @@ export interface ListedEvent {
   guards?: EvaluatedGuard[] | null
   digest?: string
   data?: Record<string, unknown>
+  step?: string | null
 }
 
 export interface ListedExecution {
@@ -754,8 +755,17 @@ export interface StepRunCounts {
   reused: number
 }
 
+export interface StepRunResult {
+  execution_id: string
+  step_run_id: string
+  step: string
+  result: unknown
+}
+
 export interface StepRuns {
   items: StepRun[]
+  count?: number | null
+  next?: number | null
 }
 
 export interface StepSummary {

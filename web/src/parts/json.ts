@@ -1,9 +1,42 @@
+/** Pictures within a text. SVG is none of them: it is a document. */
+const IMAGE = /^data:image\/(?:png|jpeg|gif|webp);base64,[A-Za-z0-9+/=]+$/
+const LOOKED_AT = 50
+const MOST_COLUMNS = 24
+
+/** The columns of a list of rows, in the order in which they first come; none if it is no such list. */
+export function columnsOf(list: readonly unknown[]): string[] {
+  const found = new Set<string>()
+  for (const row of list.slice(0, LOOKED_AT)) {
+    if (typeof row !== 'object' || row === null || Array.isArray(row) || '$reference' in row || '$large' in row) return []
+    for (const key of Object.keys(row)) if (found.size < MOST_COLUMNS) found.add(key)
+  }
+  return [...found]
+}
+
+/** A value in a cell. */
+export const cell = (value: unknown): string =>
+  value === undefined ? '' : typeof value === 'string' ? value : JSON.stringify(value)
+
+/** What is known of a value that is not here. */
+export interface Absent {
+  size: number | null
+  /** Whether it is not in the journal but in the object store. */
+  kept: boolean
+}
+
+export function absent(value: unknown): Absent | null {
+  if (kindOf(value) !== 'reference') return null
+  const { $reference, $large } = value as { $reference?: { size?: unknown }; $large?: { size?: unknown } }
+  const size = ($reference ?? $large)?.size
+  return { size: typeof size === 'number' ? size : null, kept: $reference !== undefined }
+}
+
 /** A value as a tree shows it. */
-export type Kind = 'object' | 'list' | 'text' | 'other' | 'reference'
+export type Kind = 'object' | 'list' | 'rows' | 'text' | 'image' | 'other' | 'reference'
 
 export function kindOf(value: unknown): Kind {
-  if (Array.isArray(value)) return 'list'
-  if (typeof value === 'string') return 'text'
+  if (Array.isArray(value)) return columnsOf(value).length > 0 ? 'rows' : 'list'
+  if (typeof value === 'string') return IMAGE.test(value) ? 'image' : 'text'
   if (typeof value !== 'object' || value === null) return 'other'
   return '$reference' in value || '$large' in value ? 'reference' : 'object'
 }

@@ -2,9 +2,12 @@ import { expect, test } from 'vitest'
 import { entered, typed } from '../views/execution/entered'
 import { merged } from '../views/executions/merge'
 import { line, place } from '../views/graph/place'
-import { arcStatesOf, statesOf } from '../views/graph/passed'
-import type { ArcActivity, ListedExecution, Reason, StepRun } from '../api/types'
-import { expression } from './json'
+import { arcStatesOf, partsOf, progress, statesAt, statesNow } from '../views/graph/passed'
+import type { ArcActivity, ExecutionState, ListedExecution, Reason, RunCounts, StepActivity } from '../api/types'
+import { placeOf, sizeOf } from '../views/execution/place'
+import { waitsFor } from '../views/execution/waits'
+import { wrapped } from '../views/execution/wrapped'
+import { absent, columnsOf, expression, kindOf } from './json'
 import { visible } from './windowed'
 
 test('a window shows the rows on screen and some beside them, however many there are', () => {
@@ -15,6 +18,31 @@ test('a window shows the rows on screen and some beside them, however many there
 
 test('a path in a result is copied as the expression that reads it', () => {
   expect(expression('fetch', ['data', 'items', 3, 'the "key"'])).toBe('{{ fetch.data.items[3]["the \\"key\\""] }}')
+})
+
+test('a list of rows is a table, and a picture in a text is one', () => {
+  expect(columnsOf([{ a: 1 }, { b: 2, a: 3 }])).toEqual(['a', 'b'])
+  expect(columnsOf([{ a: 1 }, 2])).toEqual([])
+  expect(['rows', 'list', 'list']).toEqual([[{ a: 1 }], [[1]], []].map(kindOf))
+  expect(kindOf('data:image/png;base64,iVBORw0KGgo=')).toBe('image')
+  expect(kindOf('data:image/svg+xml;base64,PHN2Zz4=')).toBe('text')
+  expect(absent({ $reference: { store: 'nats', size: 5_000_000 } })).toEqual({ size: 5_000_000, kept: true })
+  expect(absent({ $large: { size: 9000 } })).toEqual({ size: 9000, kept: false })
+  expect([812, 14_200, 1_230_000].map(sizeOf)).toEqual(['812 bytes', '14 KB', '1.2 MB'])
+})
+
+test('long lines wrap into rows of equal height', () => {
+  const lines = [{ text: '' }, { text: 'abcdefgh' }, { text: 'abc' }]
+  expect(wrapped(lines, 3).map(({ line, from }) => lines[line]?.text.slice(from, from + 3))).toEqual(['', 'abc', 'def', 'gh', 'abc'])
+  expect(wrapped(lines, 0).length).toBe(3)
+})
+
+test('what a token waits for is said in a line', () => {
+  const guard = { when: 'ctx.go', holds: null, values: { 'ctx.n': 1 }, missing: ['ctx.go'], to: null }
+  expect(waitsFor({ waiting_on: { guards: [guard] } })).toBe('ctx.go: ctx.n is 1, ctx.go is missing')
+  expect(waitsFor({ waiting_on: { join: { tokens: 2, arrived: ['a'], coming: [] } } })).toBe('1 of 2 arrived')
+  expect(waitsFor({ waiting_on: null })).toBe('')
+  expect(placeOf({ step: 'fetch', iteration: [2, 0], task: 'call' })).toBe('fetch[2][0].call')
 })
 
 test('what is typed is JSON if it can be, and comes back as it was', () => {
@@ -30,16 +58,39 @@ test('a first page read again brings what is new and keeps the older rows', () =
 })
 
 test('a step that waits says why, and an arc by what it decided', () => {
-  const run = (step: string, status: string, from: string | null): StepRun =>
-    ({ step, status, loop: null, token: { from_step: from } }) as StepRun
-  const runs = [run('a', 'done', null), run('b', 'done', 'a'), run('b', 'failed', 'a')]
-  const states = statesOf(runs, [{ step: 'c', sentence: 'held' } as Reason])
+  const step = (name: string, runs: RunCounts, places = {}): StepActivity => ({ step: name, runs, iterations: null, places })
+  const steps = [step('a', { done: 1 }), step('b', { done: 1, failed: 1 }), step('j', { done: 1 }, { join: 2 }), step('d', {})]
+  const states = statesNow(steps, [{ step: 'c', sentence: 'held' } as Reason])
   expect(states.get('b')).toMatchObject({ status: 'failed', runs: 2 })
-  expect(states.get('c')).toEqual({ status: 'waiting', runs: 0, loop: '', reason: 'held' })
+  expect(states.get('c')).toMatchObject({ status: 'waiting', runs: 0, reason: 'held' })
+  expect(states.get('j')).toMatchObject({ status: 'waiting', places: { join: 2 } })
+  expect(states.has('d')).toBe(false)
   const guard = { when: '', holds: true, values: { 'ctx.n': 1 }, missing: ['ctx.m'], to: 'b' }
   const last = { position: 3, step_run_id: 'run', fired: true, held: true, guard }
   const arcs = arcStatesOf([{ from: 'a', to: 'b', index: 0, fired: 2, skipped: 1, last } as ArcActivity])
   expect(arcs.get('a 0')).toEqual({ fired: 2, words: 'taken 2 times, not taken once; last: ctx.n is 1, ctx.m is missing' })
+})
+
+test('a state of the past shows tokens and loops, also where step runs are not counted', () => {
+  const loop = { count: 10, ok: 3, failed: 1, skipped: 0, failed_leaves: 1 }
+  const tokens = [{ step: 'each', step_run_id: 'r', loop }, { step: 'each', step_run_id: 'r', loop }]
+  const places = [{ step: 'each', places: { running: 2, queued: 1 } }]
+  const states = statesAt({ tokens, places, steps: null, results: [{ step: 'a', error: null }] } as unknown as ExecutionState)
+  expect(states.get('a')).toMatchObject({ status: 'done', places: {} })
+  expect(states.get('each')).toMatchObject({ status: 'running', iterations: { done: 3, failed: 1, waiting: 6 } })
+  expect(progress(states.get('each')?.iterations ?? {})).toBe('4/10')
+  expect(partsOf({ done: 3, failed: 1, waiting: 6 })).toEqual([
+    { status: 'done', from: 0, to: 0.3 },
+    { status: 'failed', from: 0.3, to: 0.4 },
+  ])
+})
+
+test('a step whose playbook is open is large enough for it', () => {
+  const arc = { from: 'x', to: 'y', when: null, index: 0 }
+  const layout = place({ steps: ['a', 'b'], arcs: [{ ...arc, from: 'a', to: 'b' }], inner: { b: { steps: ['x', 'y'], arcs: [arc] } } })
+  const [a, b] = layout.steps
+  expect(b?.inner && b.inner.width < b.width && b.inner.height < b.height).toBe(true)
+  expect(a && b && a.x + a.width < b.x).toBe(true)
 })
 
 test('a graph is laid out from left to right, with two arcs between the same steps', () => {

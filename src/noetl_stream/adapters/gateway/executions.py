@@ -28,6 +28,8 @@ from noetl_stream.ports.operations.executions import (
     RequestIds,
     RerunOptions,
     Start,
+    StepRunRange,
+    StepRunsDocument,
 )
 from noetl_stream.ports.operations.logs import LogFilter, LogPage
 
@@ -66,6 +68,10 @@ class GatewayExecutions(GatewayVerbs, port=Executions):
         wait_s = min(timeout_s, MAX_WAIT_S)
         query = [("wait", f"{max(1, round(wait_s * 1000))}ms")]
         return await self._connection.get(ExecutionDocument, "executions", execution_id, query=query, wait_s=wait_s)
+
+    async def runs(self, execution_id: str, wanted: StepRunRange) -> StepRunsDocument:
+        query = [(name, str(value)) for name, value in wanted._asdict().items() if value is not None]
+        return await self._connection.get(StepRunsDocument, "executions", execution_id, "steps", query=query)
 
     async def logs(self, execution_id: str, chosen: LogFilter, after: str, limit: int) -> LogPage:
         query = {

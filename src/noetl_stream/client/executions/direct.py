@@ -15,6 +15,7 @@ from noetl_stream.client.executions.documents import (
     event_document,
     execution_document,
     listed_document,
+    loaded,
     loaded_result,
 )
 from noetl_stream.client.executions.follow import until_begun, until_ended
@@ -63,6 +64,9 @@ from noetl_stream.ports.operations.executions import (
     ResultDocument,
     Start,
     StepRunDocument,
+    StepRunRange,
+    StepRunResultDocument,
+    StepRunsDocument,
     WaitDocument,
     WhyDocument,
 )
@@ -223,6 +227,17 @@ class DirectExecutions:
     async def steps(self, execution_id: str) -> list[StepRunDocument]:
         row = await self._row(execution_id)
         return await step_runs(self._store, execution_id, row.trace_id)
+
+    async def runs(self, execution_id: str, wanted: StepRunRange) -> StepRunsDocument:
+        row = await self._row(execution_id)
+        return await self._summaries.page(row, wanted)
+
+    async def run_result(self, execution_id: str, step_run_id: str) -> StepRunResultDocument:
+        """A result larger than :data:`~noetl_stream.client.executions.documents.MAX_LOADED_BYTES` is a reference."""
+        await self._row(execution_id)
+        step, payload = await self._summaries.result(execution_id, step_run_id)
+        result = await loaded(payload, f"step run {step_run_id}", self._store, self._ports.blobs)
+        return StepRunResultDocument(execution_id, step_run_id, step, result)
 
     async def iterations(self, execution_id: str, step_run_id: str, limit: int, cursor: str | None) -> IterationPage:
         await self._row(execution_id)

@@ -12,7 +12,7 @@ from noetl_stream.errors import BlobMissing, NotFound
 from noetl_stream.model import codec
 from noetl_stream.model.envelope import EventDocument, envelope, iso, iso_or_none
 from noetl_stream.model.events import ExecutionRequested
-from noetl_stream.model.outcome import ErrorInfo
+from noetl_stream.model.outcome import ErrorInfo, Payload
 from noetl_stream.ports.blobs import Blobs, gather_iterations, read_object
 from noetl_stream.ports.operations.executions import (
     ExecutionDocument,
@@ -92,9 +92,10 @@ def error_of(row: ExecutionRow | ListedExecution) -> ErrorInfo | None:
 
 def result_of(row: ExecutionRow) -> Any:
     """The result of an execution; a reference is shown as ``{"$reference": {…}}``."""
-    if row.result is None:
-        return None
-    payload = codec.decode_payload(row.result)
+    return None if row.result is None else _shown(codec.decode_payload(row.result))
+
+
+def _shown(payload: Payload) -> Any:
     if payload.reference is not None:
         return {"$reference": codec.decode_json(codec.encode(payload.reference))}
     return codec.decode_json(payload.value)
@@ -125,13 +126,24 @@ async def loaded_result(row: ExecutionRow, store: Store, blobs: Blobs) -> Any:
     Raises:
         NotFound: its object is lost.
     """
-    reference = codec.decode_payload(row.result).reference if row.result is not None else None
+    if row.result is None:
+        return None
+    return await loaded(codec.decode_payload(row.result), f"execution {row.execution_id}", store, blobs)
+
+
+async def loaded(payload: Payload, of: str, store: Store, blobs: Blobs) -> Any:
+    """A result from wherever it is stored, as :func:`loaded_result`.
+
+    Raises:
+        NotFound: its object is lost.
+    """
+    reference = payload.reference
     if reference is None or reference.size > MAX_LOADED_BYTES:
-        return result_of(row)
+        return _shown(payload)
     try:
         if reference.store == "journal":
             owner, _, step_run_id = reference.key.partition(".")
             return codec.decode_json(await gather_iterations(store, blobs, owner, step_run_id))
         return codec.decode_json(await read_object(blobs, reference))
     except BlobMissing as error:
-        raise NotFound(f"the result of execution {row.execution_id} is lost: {error.message}") from None
+        raise NotFound(f"the result of {of} is lost: {error.message}") from None

@@ -32,6 +32,9 @@ from noetl_stream.ports.operations.executions import (
     ResultDocument,
     Start,
     StepRunDocument,
+    StepRunRange,
+    StepRunResultDocument,
+    StepRunsDocument,
     WhyDocument,
 )
 from noetl_stream.ports.operations.logs import LogFilter, LogPage
@@ -163,6 +166,12 @@ class RedactedExecutions:
 
     async def steps(self, execution_id: str) -> list[StepRunDocument]:
         return await self._secrets.hide(execution_id, await self._executions.steps(execution_id))
+
+    async def runs(self, execution_id: str, wanted: StepRunRange) -> StepRunsDocument:
+        return await self._secrets.hide(execution_id, await self._executions.runs(execution_id, wanted))
+
+    async def run_result(self, execution_id: str, step_run_id: str) -> StepRunResultDocument:
+        return await self._secrets.hide(execution_id, await self._executions.run_result(execution_id, step_run_id))
 
     async def iterations(self, execution_id: str, step_run_id: str, limit: int, cursor: str | None) -> IterationPage:
         found = await self._executions.iterations(execution_id, step_run_id, limit, cursor)

@@ -25,6 +25,9 @@ from noetl_stream.ports.operations.executions import (
     ResultDocument,
     Start,
     StepRunDocument,
+    StepRunRange,
+    StepRunResultDocument,
+    StepRunsDocument,
     WhyDocument,
 )
 from noetl_stream.ports.operations.logs import LogFilter, LogPage
@@ -72,6 +75,9 @@ class ReplicaExecutions:
     async def steps(self, execution_id: str) -> list[StepRunDocument]:
         return await self._read(lambda of: of.steps(execution_id), execution_id)
 
+    async def runs(self, execution_id: str, wanted: StepRunRange) -> StepRunsDocument:
+        return await self._read(lambda of: of.runs(execution_id, wanted), execution_id)
+
     async def iterations(self, execution_id: str, step_run_id: str, limit: int, cursor: str | None) -> IterationPage:
         return await self._read(lambda of: of.iterations(execution_id, step_run_id, limit, cursor), execution_id)
 
@@ -92,6 +98,9 @@ class ReplicaExecutions:
 
     async def result(self, execution_id: str) -> ResultDocument:
         return await self._primary.result(execution_id)
+
+    async def run_result(self, execution_id: str, step_run_id: str) -> StepRunResultDocument:
+        return await self._primary.run_result(execution_id, step_run_id)
 
     async def logs(self, execution_id: str, chosen: LogFilter, after: str, limit: int) -> LogPage:
         return await self._primary.logs(execution_id, chosen, after, limit)

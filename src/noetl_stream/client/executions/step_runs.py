@@ -12,7 +12,8 @@ from typing import Any, Final
 
 import msgspec
 
-from noetl_stream.client.paging import page_of
+from noetl_stream.client.paging import page_of, page_size
+from noetl_stream.errors import Conflict, NotFound
 from noetl_stream.lru import LruCache
 from noetl_stream.model import codec
 from noetl_stream.model.envelope import iso, iso_or_none
@@ -43,10 +44,12 @@ from noetl_stream.ports.operations.executions import (
     IterationPage,
     LoopCountsDocument,
     StepRunDocument,
+    StepRunRange,
+    StepRunsDocument,
     StepSummaryDocument,
     TokenDocument,
 )
-from noetl_stream.ports.store import Store, StoredEvent
+from noetl_stream.ports.store import ExecutionRow, Store, StoredEvent
 
 SHOWN_BYTES: Final = 4 * 1024
 """Of a larger result, lists show only its size."""
@@ -89,6 +92,7 @@ class _RunHistory(msgspec.Struct):
     retries: int = 0
     last: Outcome | None = None
     loop: LoopCountsDocument | None = None
+    in_loop: bool = False
     error: ErrorInfo | None = None
 
     @property
@@ -165,7 +169,7 @@ def _take(run: _RunHistory, fact: Any, row: StoredEvent) -> None:
     elif isinstance(fact, TaskProcessed):
         run.attempts += 1
         run.retries += fact.do == "retry"
-        run.last = fact.outcome
+        run.last, run.in_loop = fact.outcome, bool(fact.path)
     elif isinstance(fact, LoopDone) and not fact.path:
         run.loop = _loop_counts(fact)
         run.ends(row, "done")
@@ -203,6 +207,34 @@ class StepSummaries:
 
     async def of(self, execution_id: str) -> list[StepSummaryDocument]:
         """The runs of each step together."""
+        return summaries((await self._runs(execution_id)).values())
+
+    async def page(self, row: ExecutionRow, wanted: StepRunRange) -> StepRunsDocument:
+        """Some of the step runs."""
+        runs = await self._runs(row.execution_id)
+        if wanted.step_run_id is not None:
+            chosen = [run for run in (runs.get(wanted.step_run_id),) if run is not None]
+        else:
+            chosen = [run for run in runs.values() if wanted.step in (None, run.step)]
+        end = wanted.first + page_size(wanted.limit)
+        items = [run.document(row.trace_id) for run in chosen[wanted.first : end]]
+        return StepRunsDocument(items, len(chosen), end if end < len(chosen) else None)
+
+    async def result(self, execution_id: str, step_run_id: str) -> tuple[str, Payload]:
+        """The step of a step run, and its last task's result.
+
+        Raises:
+            NotFound: there is no such step run.
+            Conflict: it has a loop.
+        """
+        run = (await self._runs(execution_id)).get(step_run_id)
+        if run is None:
+            raise NotFound(f"execution {execution_id} has no step run {step_run_id}")
+        if run.loop is not None or (run.last is not None and run.in_loop):
+            raise Conflict(f"step run {step_run_id} has a loop", hint="its iterations have the results")
+        return run.step, Payload() if run.last is None else run.last.result
+
+    async def _runs(self, execution_id: str) -> dict[str, _RunHistory]:
         growing = self._known.get(execution_id)
         if growing is None:
             growing = _Growing()
@@ -212,7 +244,7 @@ class StepSummaries:
                 for row in piece:
                     growing.reading.take(row)
                 growing.position = piece[-1].position
-        return summaries(growing.reading.runs.values())
+        return growing.reading.runs
 
 
 class _Growing(msgspec.Struct):

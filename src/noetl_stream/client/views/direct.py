@@ -111,7 +111,7 @@ class DirectViews:
 
     async def events(self, execution_id: str, chosen: EventFilter, limit: int) -> EventPage:
         row = await known_row(self._store, execution_id)
-        index = None if chosen.step is None else await self._indexes.of(execution_id)
+        index = await self._indexes.of(execution_id) if chosen.names_steps else None
         return await self._pages.page(row, chosen, page_size(limit), index)
 
 

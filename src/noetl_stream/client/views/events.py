@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from typing import Final
 
 from noetl_stream.client.executions.documents import event_document
@@ -37,7 +37,7 @@ class EventPages:
     async def page(self, row: ExecutionRow, chosen: EventFilter, limit: int, index: ExecutionIndex | None) -> EventPage:
         """
         Args:
-            index: Needed for a filter by step.
+            index: Needed for a filter by step, and to name steps.
         """
         if chosen.before is not None:
             chosen = chosen._replace(before=min(chosen.before, row.position + 1))
@@ -57,7 +57,7 @@ class EventPages:
                 )
                 shown = shown if redactor is None else hidden(redactor, shown)
                 if _is_chosen(shown, chosen, index):
-                    listed = ListedEventDocument(**{name: getattr(shown, name) for name in fields})
+                    listed = _listed(shown, fields, index)
                     found.append(listed)
                     size += len(codec.encode(listed))
                 if len(found) == limit or searched == SEARCHED or size > PAGE_BYTES:
@@ -94,6 +94,13 @@ def _page(found: list[ListedEventDocument], backwards: bool, last: int | None) -
     if backwards:
         return EventPage(found[::-1], None, None if last is None or last <= 1 else last)
     return EventPage(found, last)
+
+
+def _listed(event: EventDocument, fields: Collection[str], index: ExecutionIndex | None) -> ListedEventDocument:
+    shown = {name: getattr(event, name) for name in fields if name != "step"}
+    if index is not None and "step" in fields:
+        shown["step"] = _step_of(event, index)
+    return ListedEventDocument(**shown)
 
 
 def _is_chosen(event: EventDocument, chosen: EventFilter, index: ExecutionIndex | None) -> bool:

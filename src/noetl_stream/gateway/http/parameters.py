@@ -20,6 +20,8 @@ Model = TypeVar("Model", bound="Parameters")
 
 MAX_WAIT_S: Final = 300.0
 MAX_PAGE: Final = 1000
+
+MAX_POSITION: Final = 2**31 - 1
 _WAIT: Final = re.compile(r"([0-9]{1,6}(?:\.[0-9]{1,3})?)(ms|s|m)")
 _SECONDS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0}
 

@@ -9,6 +9,8 @@ from pydantic import Field
 from noetl_stream.concurrency import result_until
 from noetl_stream.gateway.http.bodies import Keys, RequestModel
 from noetl_stream.gateway.http.parameters import (
+    MAX_PAGE,
+    MAX_POSITION,
     ExecutionAt,
     Explained,
     InHeader,
@@ -21,6 +23,7 @@ from noetl_stream.gateway.http.parameters import (
     ms_of,
 )
 from noetl_stream.gateway.http.routes import Answer, Call, Reply, Routes
+from noetl_stream.gateway.resources.logs import Name
 from noetl_stream.model.status import ENDED, ExecutionStatus
 from noetl_stream.ports.operations.executions import (
     ExecutionDocument,
@@ -30,6 +33,8 @@ from noetl_stream.ports.operations.executions import (
     IterationPage,
     ResultDocument,
     Start,
+    StepRunRange,
+    StepRunResultDocument,
     StepRunsDocument,
     WhyDocument,
 )
@@ -148,10 +153,37 @@ async def result(call: Call[ExecutionAt, None]) -> ResultDocument:
     return await call.operations.executions.result(call.parameters.execution_id)
 
 
-@routes(*address_of(Executions.steps), "listSteps", "viewer")
-async def steps(call: Call[ExecutionAt, None]) -> StepRunsDocument:
-    """List its step runs, in the order they began."""
-    return StepRunsDocument(await call.operations.executions.steps(call.parameters.execution_id))
+class StepRunsOf(ExecutionAt):
+    limit: Annotated[
+        int | None, Field(ge=1, le=MAX_PAGE, description="Of a page; without it the answer has all of them.")
+    ] = None
+    first: Annotated[int, Field(ge=0, le=MAX_POSITION, description="Where the page begins.")] = 0
+    step: Annotated[Name | None, Field(description="Only runs of this step, in a page.")] = None
+    step_run_id: Annotated[Name | None, Field(description="Only this one, in a page.")] = None
+
+
+@routes(*address_of(Executions.steps), "listSteps", "viewer", {200: Answer("OK", StepRunsDocument, ("Link",))})
+async def steps(call: Call[StepRunsOf, None]) -> Reply:
+    """List its step runs, in the order they began.
+
+    Without `limit` all of them, else a page.
+    """
+    given = call.parameters
+    if given.limit is None:
+        return Reply(StepRunsDocument(await call.operations.executions.steps(given.execution_id)))
+    wanted = StepRunRange(given.first, given.limit, given.step, given.step_run_id)
+    page = await call.operations.executions.runs(given.execution_id, wanted)
+    return Reply(page, headers=call.link_to(first=page.next))
+
+
+class StepResultAt(ExecutionAt):
+    step_run_id: Annotated[str, InPath(), Field(max_length=128)]
+
+
+@routes(*address_of(Executions.run_result), "getStepResult", "viewer", refuses=("conflict",))
+async def run_result(call: Call[StepResultAt, None]) -> StepRunResultDocument:
+    """Get the result of a step run, whole, from wherever it is kept."""
+    return await call.operations.executions.run_result(call.parameters.execution_id, call.parameters.step_run_id)
 
 
 @routes(*address_of(Executions.iterations), "listIterations", "viewer")

@@ -6,7 +6,7 @@ from typing import Annotated, Final
 
 from pydantic import Field
 
-from noetl_stream.gateway.http.parameters import ExecutionAt, InPath, Limit, Moment, Paged, ms_of
+from noetl_stream.gateway.http.parameters import MAX_POSITION, ExecutionAt, InPath, Limit, Moment, Paged, ms_of
 from noetl_stream.gateway.http.routes import Answer, Call, Reply, Routes
 from noetl_stream.gateway.resources.logs import Iteration, Name
 from noetl_stream.ports.operations.changes import KeyChangePage
@@ -29,7 +29,6 @@ from noetl_stream.ports.operations.views import ExecutionStateDocument, Views
 routes = Routes()
 
 ONE: Final = f"{API}/executions/{{execution_id}}"
-MAX_POSITION: Final = 2**31 - 1
 
 
 class StateAt(ExecutionAt):

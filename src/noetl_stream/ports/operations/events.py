@@ -14,11 +14,12 @@ from noetl_stream.ports.operations.documents import Document
 EventField = Literal[
     "event_id", "execution_id", "position", "ts", "source", "name", "entity", "entity_id", "status", "step_run_id",
     "report_id", "cause_id", "trace_id", "actor", "task", "attempt", "iteration", "tokens_consumed", "tokens_produced",
-    "guards", "digest", "data",
+    "guards", "digest", "data", "step",
 ]  # fmt: skip
-"""Those of :class:`~noetl_stream.model.envelope.EventDocument`."""
+"""Those of :class:`~noetl_stream.model.envelope.EventDocument`, and the step, if it is of one."""
 
-EVENT_FIELDS: Final[tuple[EventField, ...]] = get_args(EventField)
+EVENT_FIELDS: Final[tuple[EventField, ...]] = tuple(name for name in get_args(EventField) if name != "step")
+"""What is shown where nothing is chosen: to name the step, the journal up to there must have been read."""
 
 MAX_TEXT: Final = 256
 """Characters of a text to search for."""
@@ -32,7 +33,7 @@ class EventFilter(NamedTuple):
         names: Any of these; empty: any name.
         iteration: Of a loop, with those of the loops within it: ``(2,)`` is 2, 2.0 and 2.1.
         text: In the ``data`` of the event, as it is shown, in any case.
-        fields: The fields that are shown (:data:`EVENT_FIELDS`); empty: all.
+        fields: The fields that are shown; empty: :data:`EVENT_FIELDS`.
     """
 
     after: int = 0
@@ -44,10 +45,15 @@ class EventFilter(NamedTuple):
     text: str | None = None
     fields: Collection[EventField] = ()
 
+    @property
+    def names_steps(self) -> bool:
+        """Whether it must be known which event is of which step."""
+        return self.step is not None or "step" in self.fields
+
 
 class ListedEventDocument(Document, frozen=True):
     """An event, or those of its fields that were asked for. They are those of
-    :class:`~noetl_stream.model.envelope.EventDocument`.
+    :class:`~noetl_stream.model.envelope.EventDocument`; and ``step``, only where it was asked for.
     """
 
     event_id: str | UnsetType = UNSET
@@ -72,6 +78,7 @@ class ListedEventDocument(Document, frozen=True):
     guards: list[EvaluatedGuard] | UnsetType | None = UNSET
     digest: str | UnsetType = UNSET
     data: dict[str, Any] | UnsetType = UNSET
+    step: str | UnsetType | None = UNSET
 
 
 class EventPage(Document, frozen=True):

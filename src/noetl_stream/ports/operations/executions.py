@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 import msgspec
 
@@ -241,6 +241,15 @@ class ResultDocument(Document, frozen=True):
     error: ErrorInfo | None
 
 
+class StepRunResultDocument(Document, frozen=True):
+    """What the last task of a step run has given, whole. A result over 16 MiB stays ``{"$reference": …}``."""
+
+    execution_id: str
+    step_run_id: str
+    step: str
+    result: Any
+
+
 class TokenDocument(Document, frozen=True):
     """What has brought a step to run. ``lineage``: by join step, the last firing that it descends from."""
 
@@ -283,7 +292,27 @@ class StepRunDocument(Document, frozen=True):
 
 
 class StepRunsDocument(Document, frozen=True):
+    """In the order they began. In a page, ``count`` says how many there are, and ``next`` is the ``first`` of the page
+    after this one; both are null in a list of all.
+    """
+
     items: list[StepRunDocument]
+    count: int | None = None
+    next: int | None = None
+
+
+class StepRunRange(NamedTuple):
+    """Step runs from the one at ``first`` on, in the order they began.
+
+    Attributes:
+        step: Only runs of this step.
+        step_run_id: Only this one.
+    """
+
+    first: int = 0
+    limit: int = 100
+    step: str | None = None
+    step_run_id: str | None = None
 
 
 class IterationDocument(Document, frozen=True):
@@ -403,6 +432,20 @@ class Executions(Protocol):
     @http("GET", "/executions/{execution_id}/steps")
     async def steps(self, execution_id: str) -> list[StepRunDocument]:
         """Every step run, in the order they began: its token, times, attempts, outcome or error."""
+        ...
+
+    async def runs(self, execution_id: str, wanted: StepRunRange) -> StepRunsDocument:
+        """A page of its step runs."""
+        ...
+
+    @http("GET", "/executions/{execution_id}/steps/{step_run_id}/result")
+    async def run_result(self, execution_id: str, step_run_id: str) -> StepRunResultDocument:
+        """The result of a step run without a loop, loaded from wherever it is kept.
+
+        Raises:
+            NotFound: there is no such step run, or its object is lost.
+            Conflict: it has a loop: its iterations have results.
+        """
         ...
 
     @http("GET", "/executions/{execution_id}/steps/{step_run_id}/iterations")

@@ -15,7 +15,7 @@ export class LiveLog {
   #last = '0'
   readonly end: () => void
 
-  constructor(id: string, chosen: { step: string; grep: string }) {
+  constructor(id: string, chosen: { step: string; iteration: string; grep: string }) {
     const stop = follow(address(`/executions/${segment(id)}/logs/stream`, chosen), {
       events: (some) => this.#add(some.map((one) => JSON.parse(one.data) as LogLine)),
       isOver: async () => (await logsOf(id, { after: this.#last, limit: '1' })).state === 'ended',

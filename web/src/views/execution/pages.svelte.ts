@@ -1,32 +1,38 @@
-import { events, type Event } from '../../api/executions'
-
 const PAGE = 100
 const KEPT = 30
 
-/** The events of a journal by their place in it: pages are read when they come on screen, the oldest are forgotten. */
-export class EventPages {
+/** A long list by place: pages are read when they come on screen, the oldest are forgotten. */
+export class Pages<Item> {
   failure = $state.raw<unknown>(null)
-  #pages = $state.raw(new Map<number, Event[]>())
+  #pages = $state.raw(new Map<number, Item[]>())
   #asked = new Map<number, number>()
 
-  constructor(private readonly id: string) {}
+  /**
+   * @param read some items from the one at `first` on, at most `limit`.
+   */
+  constructor(private readonly read: (first: number, limit: number) => Promise<Item[]>) {}
 
-  at(index: number): Event | undefined {
+  at(index: number): Item | undefined {
     return this.#pages.get(Math.floor(index / PAGE))?.[index % PAGE]
   }
 
-  /** Reads what is missing of these places; `count` events are in the journal. */
+  /** Reads what is missing of these places; `count` items are in the list. */
   show(first: number, last: number, count: number): void {
-    for (let page = Math.floor(first / PAGE); page * PAGE < last; page++) {
+    for (let page = Math.floor(first / PAGE); page * PAGE < Math.min(last, count); page++) {
       const there = Math.min(PAGE, count - page * PAGE)
       if ((this.#asked.get(page) ?? 0) < there) void this.#read(page, there)
     }
   }
 
+  /** What is there may have changed: it is read again when it is shown next. */
+  again(): void {
+    this.#asked.clear()
+  }
+
   async #read(page: number, there: number): Promise<void> {
     this.#asked.set(page, there)
     try {
-      const { items } = await events(this.id, page * PAGE, PAGE)
+      const items = await this.read(page * PAGE, PAGE)
       const pages = new Map(this.#pages)
       pages.delete(page)
       pages.set(page, items)

@@ -3,7 +3,7 @@ import { address } from '../../api/client'
 import { connection } from '../../api/connection.svelte'
 import { Paced } from '../../api/paced'
 import { follow } from '../../api/stream'
-import type { Execution, StepRun, Why } from '../../api/types'
+import type { Execution, Why } from '../../api/types'
 import { hasEnded } from '../../parts/status'
 
 const REFRESH_MS = 700
@@ -12,30 +12,33 @@ const REFRESH_MS = 700
 export class LiveExecution {
   shown = $state.raw<Execution | null>(null)
   why = $state.raw<Why | null>(null)
-  runs = $state.raw<StepRun[]>([])
   failure = $state.raw<unknown>(null)
   #refresh = new Paced(() => this.#read(), REFRESH_MS)
+  /** Apart: of a long journal it takes longer. */
+  #explain = new Paced(() => this.#readWhy(), REFRESH_MS)
   #stream: (() => void) | null = null
-  #mended = connection.onMended(() => this.#refresh.ask())
+  #mended = connection.onMended(() => this.again())
 
   constructor(readonly id: string) {
-    this.#refresh.ask()
+    this.again()
   }
 
-  again = (): void => this.#refresh.ask()
+  again = (): void => {
+    this.#refresh.ask()
+    this.#explain.ask()
+  }
 
   end(): void {
     this.#stream?.()
     this.#mended()
     this.#refresh.end()
+    this.#explain.end()
   }
 
   async #read(): Promise<void> {
     try {
-      const [shown, why, runs] = await Promise.all([api.execution(this.id), api.why(this.id), api.stepRuns(this.id)])
+      const shown = await api.execution(this.id)
       this.shown = shown
-      this.why = why
-      this.runs = runs
       this.failure = null
       if (!hasEnded(shown.status)) this.#follow(shown.position)
     } catch (error) {
@@ -43,11 +46,19 @@ export class LiveExecution {
     }
   }
 
+  async #readWhy(): Promise<void> {
+    try {
+      this.why = await api.why(this.id)
+    } catch (error) {
+      this.failure ??= error
+    }
+  }
+
   /** From the position that was read: the history before it is not sent again. */
   #follow(position: number): void {
     this.#stream ??= follow(address(`/executions/${this.id}/events/stream`, { after: position }), {
-      events: () => this.#refresh.ask(),
-      ended: () => this.#refresh.ask(),
+      events: this.again,
+      ended: this.again,
     })
   }
 }

@@ -1,16 +1,21 @@
 import type { Arc } from '../../api/types'
+import script from './layout.worker.ts?worker&url'
 
 /** What is drawn: the steps of a playbook, and what leads from one to another. */
 export interface Net {
   steps: string[]
   arcs: Pick<Arc, 'from' | 'to' | 'when' | 'index'>[]
+  /** The playbooks that steps have called, where they are open, by step. */
+  inner?: Record<string, Net>
 }
-import script from './layout.worker.ts?worker&url'
 
 export interface Placed {
   step: string
   x: number
   y: number
+  width: number
+  height: number
+  inner: Layout | null
 }
 
 export interface Drawn {
@@ -21,7 +26,7 @@ export interface Drawn {
   path: string
 }
 
-/** A graph with places for its steps, in pixels; `x` and `y` are their middles. */
+/** A graph with places for its steps, in pixels; `x` and `y` are their upper left corners. */
 export interface Layout {
   width: number
   height: number
@@ -30,6 +35,8 @@ export interface Layout {
 }
 
 export const NODE_HEIGHT = 32
+/** Around an open playbook inside its step. */
+export const INNER_PAD = 8
 const CHARACTER = 7.5
 const MOST_CHARACTERS = 28
 

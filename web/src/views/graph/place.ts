@@ -1,24 +1,34 @@
 import dagre from '@dagrejs/dagre'
-import { NODE_HEIGHT, widthOf, type Layout, type Net } from './layout'
+import { INNER_PAD, NODE_HEIGHT, widthOf, type Layout, type Net } from './layout'
 
-/** Places for the steps and lines for the arcs, from left to right. */
+/** Places for the steps and lines for the arcs, from left to right. A step whose playbook is open is as large as that. */
 export function place(graph: Net): Layout {
   const net = new dagre.graphlib.Graph({ multigraph: true })
   net.setGraph({ rankdir: 'LR', nodesep: 20, ranksep: 44, marginx: 8, marginy: 8 })
   net.setDefaultEdgeLabel(() => ({}))
-  for (const step of graph.steps) net.setNode(step, { width: widthOf(step), height: NODE_HEIGHT })
+  const inner = new Map(Object.entries(graph.inner ?? {}).map(([step, one]) => [step, place(one)]))
+  for (const step of graph.steps) net.setNode(step, sizeOf(step, inner.get(step)))
   graph.arcs.forEach((arc, index) => net.setEdge(arc.from, arc.to, {}, String(index)))
   dagre.layout(net)
   const { width = 0, height = 0 } = net.graph()
   return {
     width,
     height,
-    steps: graph.steps.map((step) => ({ step, x: net.node(step).x, y: net.node(step).y })),
+    steps: graph.steps.map((step) => {
+      const { x, y, width, height } = net.node(step)
+      return { step, x: x - width / 2, y: y - height / 2, width, height, inner: inner.get(step) ?? null }
+    }),
     arcs: graph.arcs.map((arc, index) => {
       const { points } = net.edge(arc.from, arc.to, String(index)) as { points: Point[] }
       return { ...arc, path: line(points) }
     }),
   }
+}
+
+function sizeOf(step: string, inner: Layout | undefined): { width: number; height: number } {
+  const width = widthOf(step)
+  if (inner === undefined) return { width, height: NODE_HEIGHT }
+  return { width: Math.max(width, inner.width + 2 * INNER_PAD), height: NODE_HEIGHT + inner.height + INNER_PAD }
 }
 
 interface Point {
