@@ -1,6 +1,6 @@
 import type { Filter } from '../query'
 import { call, get, segment } from './client'
-import type { Ctx, Execution, ExecutionGraph, ExecutionPage, IterationPage, ListedEvent, LogPage, Result, StepRuns, Why } from './types'
+import type { Ctx, Execution, ExecutionDiff, ExecutionGraph, ExecutionPage, IterationPage, ListedEvent, LogPage, Result, StepRuns, Why } from './types'
 
 const one = (id: string): string => `/executions/${segment(id)}`
 
@@ -17,6 +17,8 @@ export const events = (id: string, after: number, limit: number): Promise<{ item
   get(`${one(id)}/events`, { after, limit })
 export const graphOf = (id: string): Promise<ExecutionGraph> => get(`${one(id)}/graph`)
 export const why = (id: string): Promise<Why> => get(`${one(id)}/why`)
+export const diffOf = (a: string, b: string, rows: string, cursor: string | null): Promise<ExecutionDiff> =>
+  get(`${one(a)}/diff/${segment(b)}`, { rows, cursor, limit: 100 })
 export const ctxOf = (id: string): Promise<Ctx> => get(`${one(id)}/ctx`)
 export const resultOf = (id: string): Promise<Result> => get(`${one(id)}/result`)
 export const logsOf = (id: string, query: Record<string, string>): Promise<LogPage> => get(`${one(id)}/logs`, query)

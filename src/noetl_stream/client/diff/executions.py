@@ -39,7 +39,7 @@ from noetl_stream.ports.store import ExecutionRow, Store
 
 ENTRIES_AT_ONCE: Final = 200
 
-KEPT_BYTES: Final = 128 * 1024 * 1024
+KEPT_BYTES: Final = 32 * 1024 * 1024
 """About how much memory the comparisons of one process take together, beside the one that is being made."""
 
 RESULTS_SHOWN: Final = 200
