@@ -275,3 +275,33 @@ async def test_what_is_not_there_cannot_be_compared(stage: ClientStage) -> None:
     for cursor in ("WzEsMl0", "eyJhIjoxfQ", "!"):
         with pytest.raises(UsageError, match="is not a cursor"):
             await diff(stage, a.execution_id, a.execution_id, cursor=cursor)
+
+
+async def test_a_loop_that_a_rerun_has_reused_is_the_same(stage: ClientStage) -> None:
+    each = {"step": "each", "loop": {"in": [1, 2], "iterator": "n"}, "tool": work("{{ iter.n }}"), "next": then("end")}
+    a = await stage.run(playbook("loops", [each, {"step": "end", "tool": work("end")}]))
+    begun = await stage.executions.rerun(a.execution_id, RerunOptions("end"), BY)
+    b = await stage.executions.wait(begun.execution_id, 60)
+    found = await diff(stage, a.execution_id, b.execution_id)
+    assert found.first is None
+    assert states(found) == [("each", "same"), ("end", "same")]
+
+
+async def test_the_headers_of_a_response_are_no_divergence(stage: ClientStage) -> None:
+    said = {"status": 200, "headers": {"x-request": "{{ workload.n }}"}, "data": "{{ workload.n > 8 }}"}
+    source = playbook("http", [{"step": "get", "tool": work(said)}], workload={"n": 0})
+    ids = [(await stage.run(source, workload={"n": n})).execution_id for n in (1, 2, 9)]
+    same, other = await diff(stage, *ids[:2]), await diff(stage, *ids[1:])
+    assert same.first_choice is None and states(same) == [("get", "same")]
+    (row,) = other.rows
+    assert row.difference is not None
+    assert [one.pointer for one in row.difference.differences.items] == ["/result/data"]
+
+
+async def test_turned_round_it_says_the_same(stage: ClientStage) -> None:
+    a, b = [(await stage.run(LOOP, workload={"items": items})).execution_id for items in ([1, 2], [1, 3, 4])]
+    there, back = await diff(stage, a, b), await diff(stage, b, a)
+    turned = {"same": "same", "different": "different", "only_a": "only_b", "only_b": "only_a"}
+    assert [turned[row.state] for row in there.rows] == [row.state for row in back.rows]
+    assert (there.first and there.first.kind) == (back.first and back.first.kind) == "workload"
+    assert choice_of(back) == "the loop of step `each` has 3 items in A and 2 in B"

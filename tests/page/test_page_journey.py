@@ -119,7 +119,8 @@ async def test_two_executions_are_compared_by_clicks(home: Path) -> None:
         await choice.wait_for()
         shared = page.url
         said = await choice.inner_text()
-        assert "in A and" in said and "workload.amount = 20" in said and "workload.amount = 250" in said
+        assert "admitted only in A: B waits at the admission" in said
+        assert "workload.amount = 20" in said and "workload.amount = 250" in said  # which the guard read in each
         assert "/amount" in await page.get_by_label("Values that differ").first.inner_text()
         await page.get_by_role("button", name="Swap").click()
         await choice.wait_for()

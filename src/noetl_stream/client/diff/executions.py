@@ -179,10 +179,8 @@ def _result(state: Execution) -> dict[str, Any]:
     if outcome is None:
         return {}
     error = outcome.error
-    return {
-        "result": result_of(outcome.result),
-        "error": None if error is None else {"kind": error.kind, "message": error.message},
-    }
+    failed = {} if error is None else {"error": {"kind": error.kind, "message": error.message}}
+    return {"result": result_of(outcome.result), **failed}
 
 
 class _Counted(msgspec.Struct):
