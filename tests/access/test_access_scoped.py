@@ -73,6 +73,7 @@ BY_ID: dict[str, Callable[[Operations, str], Awaitable[object]]] = {
     "views.iterations": lambda operations, one: operations.views.iterations(one, "s", IterationRange(), 10),
     "views.changes": lambda operations, one: operations.views.changes(one, None, 10, None),
     "views.events": lambda operations, one: operations.views.events(one, EventFilter(), 10),
+    "views.diff": lambda operations, one: operations.views.diff(one, "e1", "all", 10, None),
     "feed": lambda operations, one: operations.feed.execution(one, 0),
 }
 
@@ -91,6 +92,12 @@ async def test_an_execution_of_another_path_is_not_there(scoped: Operations, ver
             await BY_ID[verb](scoped, one)
         messages.append(str(refused.value).replace(one, "…"))
     assert len(set(messages)) == 1
+
+
+async def test_an_execution_of_another_path_is_compared_with_none(scoped: Operations) -> None:
+    for one, other in (("e1", "e2"), ("e2", "e1"), ("e2", "e5")):
+        with pytest.raises(NotFound, match=r"execution e[25] not found"):
+            await scoped.views.diff(one, other, "all", 10, None)
 
 
 @pytest.mark.parametrize("verb", ["get", "wait", "steps", "events"])

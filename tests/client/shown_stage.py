@@ -48,6 +48,10 @@ class Showing:
         await self.executions.wait(started.execution_id, 60)
         return started.execution_id
 
+    async def other(self) -> str:
+        """An execution that has not seen the secret, to compare others with."""
+        return (await self.stage.run(ECHO)).execution_id
+
     async def give(self, execution_id: str, name: str = "pg") -> None:
         """What a server does that hands the stored credential out for it."""
         read = await self.credentials.get(name)
@@ -71,6 +75,8 @@ class Showing:
             await self.views.changes(execution_id, None, 100, None),
             await self.views.timeline(execution_id, TimeRange()),
             await self.views.events(execution_id, EventFilter(), 100),
+            await self.views.diff(execution_id, await self.other(), "all", 100, None),
+            await self.views.diff(await self.other(), execution_id, "all", 100, None),
         ]
         followed = [event.json async for batch in await self.feed.execution(execution_id, 0) for event in batch]
         return " ".join([codec.encode(shown).decode(), *followed])

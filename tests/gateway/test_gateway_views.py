@@ -49,6 +49,18 @@ async def test_a_graph_says_what_happened(api: Described) -> None:
     assert (await api.call("getGraph", path="tests/loop", query=query)).body == found["graph"]
 
 
+async def test_two_executions_are_compared(api: Described) -> None:
+    a, b = await looped(api), await looped(api)
+    found = (await api.call("diffExecutions", execution_id=a, other=b, query={"rows": "all", "limit": 1})).body
+    assert (found["first"], found["next"]) == (None, None)
+    assert [(row["step"], row["state"]) for row in found["rows"]] == [("start", "same")]
+    missing = await api.call("diffExecutions", execution_id=a, other="nobody")
+    assert (missing.status, missing.body["detail"]) == (404, "execution nobody not found")
+    for wrong, value in (("rows", "some"), ("limit", 201)):
+        refused = await api.call("diffExecutions", execution_id=a, other=b, query={wrong: value})
+        assert (refused.status, refused.body["errors"][0]["parameter"]) == (400, wrong)
+
+
 async def test_a_timeline_has_rows_for_steps_and_iterations(api: Described) -> None:
     execution_id = await looped(api)
     found = (await api.call("getTimeline", execution_id=execution_id, query={"width": 20})).body

@@ -151,6 +151,7 @@ class Shown(NamedTuple):
             "context": f"{waiting}/ctx",
             "result": f"{nightly}/result",
             "logs": f"{nightly}/logs",
+            "compared": f"/executions/{self.ids['small']}/diff/{self.ids['approval']}",
             "playbooks": "/playbooks",
             "playbook": "/playbooks/team%2Fnightly",
             "system": "/system/partitions",

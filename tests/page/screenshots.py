@@ -22,6 +22,7 @@ SHOWN: Final = (
     "page-executions-light-wide",
     "page-waiting-light-wide",
     "page-steps-dark-wide",
+    "page-compared-light-wide",
     "page-waiting-dark-narrow",
 )
 SETTLED_MS: Final = 700

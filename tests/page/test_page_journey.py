@@ -96,6 +96,38 @@ async def test_an_approval_from_start_to_end_by_clicks(home: Path) -> None:
         await page.get_by_role("dialog").get_by_role("button", name="Rerun", exact=True).click()
         await page.get_by_text("Rerun of").wait_for()
         await expect_status(visit, "completed")
+        await page.get_by_role("button", name="Compare", exact=True).click()
+        await page.get_by_role("button", name="the original").click()
+        await page.get_by_label("Where they part first").get_by_text("They do not part.").wait_for()
+        await page.get_by_role("button", name="Same ones, too").click()
+        await page.get_by_role("table", name="Step runs").get_by_text("reused").first.wait_for()
+        assert page.url.endswith("?rows=all")
+        assert visit.complaints == []
+
+
+async def test_two_executions_are_compared_by_clicks(home: Path) -> None:
+    async with visiting() as visit:
+        page = visit.page
+        await page.goto(link_of(home))
+        for amount in (20, 250):
+            await start(visit, "examples/approval", f'{{"amount": {amount}}}')
+            await expect_status(visit, "waiting" if amount > 100 else "completed")
+        await page.get_by_role("button", name="Compare", exact=True).click()
+        dialog = page.get_by_role("dialog")
+        await dialog.get_by_role("button", name="completed").first.click()
+        choice = page.get_by_label("Where they first do something else")
+        await choice.wait_for()
+        shared = page.url
+        said = await choice.inner_text()
+        assert "admitted only in A: B waits at the admission" in said
+        assert "workload.amount = 20" in said and "workload.amount = 250" in said  # which the guard read in each
+        assert "/amount" in await page.get_by_label("Values that differ").first.inner_text()
+        await page.get_by_role("button", name="Swap").click()
+        await choice.wait_for()
+        assert page.url != shared
+        await page.goto(shared)
+        await choice.wait_for()
+        assert await choice.inner_text() == said
         assert visit.complaints == []
 
 

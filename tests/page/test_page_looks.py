@@ -49,6 +49,7 @@ async def test_what_strangers_wrote_is_text_and_nothing_else() -> None:
             "/?q=path:%22<img src=x onerror=window.evil=1>%22",
             *tabs,
             "/playbooks",
+            f"{hostile}/diff/{shown.ids['nightly']}",
             "/playbooks/team%2Fhostile",
         ]:
             await shown.open(visit, path)

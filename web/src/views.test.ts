@@ -10,6 +10,8 @@ const VIEWS: [string, View][] = [
     '/executions/01a2/events?at=12&step=a+b',
     { screen: 'execution', id: '01a2', tab: 'events', chosen: { at: '12', step: 'a b' } },
   ],
+  ['/executions/01a2/diff/01b3', { screen: 'diff', a: '01a2', b: '01b3', all: false }],
+  ['/executions/01a2/diff/01b3?rows=all', { screen: 'diff', a: '01a2', b: '01b3', all: true }],
   ['/playbooks', { screen: 'playbooks' }],
   ['/playbooks/team%2Freport?version=1.0', { screen: 'playbook', path: 'team/report', version: '1.0' }],
   ['/system', { screen: 'system', part: 'pools' }],
@@ -22,7 +24,7 @@ test.each(VIEWS)('%s is an address, and the address of its view', (text, view) =
   expect(addressOf(view)).toBe(text)
 })
 
-test.each(['/executions/a/nonsense', '/system/nonsense', '/nonsense', '/executions/a/events/b'])('%s is missing', (path) => {
+test.each(['/executions/a/nonsense', '/system/nonsense', '/nonsense', '/executions/a/events/b', '/executions/a/diff', '/executions/a/diff/b/c'])('%s is missing', (path) => {
   expect(viewAt(path, '')).toEqual({ screen: 'missing' })
 })
 

@@ -2,6 +2,7 @@
 export type View =
   | { screen: 'executions'; query: string }
   | { screen: 'execution'; id: string; tab: Tab; chosen?: Chosen }
+  | { screen: 'diff'; a: string; b: string; all: boolean }
   | { screen: 'playbooks' }
   | { screen: 'playbook'; path: string; version: string | null }
   | { screen: 'system'; part: Part }
@@ -20,7 +21,10 @@ export type Part = (typeof PARTS)[number]
 export function viewAt(path: string, search: string): View {
   const query = new URLSearchParams(search)
   const words = path.split('/').filter((word) => word !== '').map(decoded)
-  const [screen, one, two] = words
+  const [screen, one, two, three] = words
+  if (screen === 'executions' && one !== undefined && two === 'diff' && three !== undefined && words.length === 4) {
+    return { screen: 'diff', a: one, b: three, all: query.get('rows') === 'all' }
+  }
   if (words.length > 3) return { screen: 'missing' }
   if (screen === undefined || (screen === 'executions' && one === undefined)) {
     return { screen: 'executions', query: query.get('q') ?? '' }
@@ -42,6 +46,10 @@ export function addressOf(view: View): string {
       return view.query === '' ? '/' : `/?${new URLSearchParams({ q: view.query }).toString()}`
     case 'execution':
       return `/executions/${encodeURIComponent(view.id)}${view.tab === 'steps' ? '' : `/${view.tab}`}${queryOf(view.chosen)}`
+    case 'diff': {
+      const [a, b] = [view.a, view.b].map(encodeURIComponent)
+      return `/executions/${a}/diff/${b}${view.all ? '?rows=all' : ''}`
+    }
     case 'playbooks':
       return '/playbooks'
     case 'playbook': {

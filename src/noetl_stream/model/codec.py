@@ -36,6 +36,21 @@ def encode(value: object) -> bytes:
         raise PayloadRefused(f"not JSON: {error}") from None
 
 
+_sorted_encoder: Final = msgspec.json.Encoder(order="deterministic")
+
+
+def encode_sorted(value: object) -> bytes:
+    """JSON bytes of a struct or of plain JSON values that do not depend on the order of keys.
+
+    Raises:
+        PayloadRefused: if JSON cannot represent the value.
+    """
+    try:
+        return _sorted_encoder.encode(value)
+    except (TypeError, ValueError, UnicodeEncodeError, RecursionError) as error:
+        raise PayloadRefused(f"not JSON: {error}") from None
+
+
 def _decoder(kind: Any) -> Callable[[bytes | msgspec.Raw], Any]:
     @cache  # made when it is first used: a command that reads needs few of them
     def decode() -> Callable[[bytes | msgspec.Raw], Any]:

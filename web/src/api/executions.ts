@@ -4,6 +4,7 @@ import type {
   Ctx,
   EventPage,
   Execution,
+  ExecutionDiff,
   ExecutionGraph,
   ExecutionPage,
   ExecutionState,
@@ -75,6 +76,8 @@ export const changesOf = (id: string, key: string, cursor: string | null): Promi
   get(`${one(id)}/ctx/changes`, { key, cursor, limit: 50 })
 export const graphOf = (id: string): Promise<ExecutionGraph> => get(`${one(id)}/graph`)
 export const why = (id: string): Promise<Why> => get(`${one(id)}/why`)
+export const diffOf = (a: string, b: string, rows: string, cursor: string | null): Promise<ExecutionDiff> =>
+  get(`${one(a)}/diff/${segment(b)}`, { rows, cursor, limit: 100 })
 export const ctxOf = (id: string): Promise<Ctx> => get(`${one(id)}/ctx`)
 export const resultOf = (id: string): Promise<Result> => get(`${one(id)}/result`)
 /** How many bytes of a log are downloaded: a browser holds them in memory. */

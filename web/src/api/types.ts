@@ -130,6 +130,36 @@ export interface Checks {
   items: Check[]
 }
 
+export interface ComparedExecution {
+  execution_id: string
+  path: string
+  version: string | null
+  digest: string
+  status: "cancelled" | "completed" | "failed" | "paused" | "pending" | "quarantined" | "running" | "waiting"
+  started: string
+  duration_s: number | null
+  rerun_of: string | null
+  position: number
+  compared: number
+}
+
+export interface ComparedRun {
+  step_run_id: string | null
+  status: "cancelled" | "done" | "failed" | "reused" | "running" | "waiting"
+  position: number
+  duration_s: number | null
+}
+
+export interface ComparedStep {
+  step: string
+  same: number
+  different: number
+  only_a: number
+  only_b: number
+  duration_a_s: number
+  duration_b_s: number
+}
+
 export interface Credential {
   name: string
   kind: string
@@ -220,10 +250,41 @@ export interface Diagnostic {
   path?: Firing[]
 }
 
+export interface DiffRow {
+  step: string
+  iteration: number[] | null
+  state: "different" | "only_a" | "only_b" | "same"
+  a: ComparedRun | null
+  b: ComparedRun | null
+  iterations: number
+  difference: Divergence | null
+}
+
 export interface DiscardedToken {
   token: string
   step: string
   reason: string
+}
+
+export interface Divergence {
+  kind: "admission" | "arc" | "cancel" | "end" | "finish" | "iteration" | "loop" | "loop_end" | "patch" | "signal" | "task" | "token" | "workload"
+  text: string
+  step: string | null
+  task: string | null
+  iteration: number[] | null
+  a: DivergenceSide
+  b: DivergenceSide
+  differences: ValueDifferences
+}
+
+export interface DivergenceSide {
+  position: number | null
+  at: string | null
+  event: string | null
+  step_run_id: string | null
+  guards: Guard[]
+  place: string | null
+  waiting_on: WaitingOn | null
 }
 
 export interface ErrorInfo {
@@ -274,6 +335,21 @@ export interface Execution {
   parent: ParentExecution | null
   steps: StepSummary[] | null
   waits: Wait[] | null
+}
+
+export interface ExecutionDiff {
+  a: ComparedExecution
+  b: ComparedExecution
+  first: Divergence | null
+  first_choice: Divergence | null
+  workload: ValueDifferences
+  ctx: ValueDifferences
+  results: StepDifferences[]
+  result: ValueDifferences
+  steps: ComparedStep[]
+  rows: DiffRow[]
+  row_count: number
+  next: string | null
 }
 
 export interface ExecutionGraph {
@@ -704,6 +780,11 @@ export interface StepActivity {
   places: Record<string, number>
 }
 
+export interface StepDifferences {
+  step: string
+  differences: ValueDifferences
+}
+
 export interface StepNode {
   step: string
   line: number
@@ -822,6 +903,20 @@ export interface Token {
 export interface TokenRequest {
   step: string
   args?: Record<string, unknown>
+}
+
+export interface ValueDifference {
+  pointer: string
+  in_a: boolean
+  a: unknown
+  in_b: boolean
+  b: unknown
+  is_volatile: boolean
+}
+
+export interface ValueDifferences {
+  items: ValueDifference[]
+  left_out: number
 }
 
 export interface Variable {

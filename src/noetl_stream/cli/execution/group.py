@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 MODULES: Final = {
     "start": "execution.start",
     "logs": "execution.logs",
+    "diff": "execution.diff",
     **dict.fromkeys(("wait", "watch"), "execution.follow"),
     **dict.fromkeys(("patch", "signal", "token", "cancel", "pause", "resume"), "execution.interventions"),
     **dict.fromkeys(("rerun", "retry", "delete"), "execution.rerun"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from noetl_stream.client.executions.known import known_plan, known_row
 from noetl_stream.client.executions.prepare import PlaybookChecker
@@ -15,6 +15,7 @@ from noetl_stream.client.views.index import ExecutionIndex, ExecutionIndexes
 from noetl_stream.client.views.timeline import iterations, strip, timeline
 from noetl_stream.errors import NotFound
 from noetl_stream.ports.operations.changes import KeyChangePage
+from noetl_stream.ports.operations.diffs import ExecutionDiffDocument, RowChoice
 from noetl_stream.ports.operations.events import EventFilter, EventPage
 from noetl_stream.ports.operations.graphs import ExecutionGraphDocument
 from noetl_stream.ports.operations.timelines import (
@@ -26,6 +27,9 @@ from noetl_stream.ports.operations.timelines import (
 )
 from noetl_stream.ports.operations.views import ExecutionStateDocument, Views
 from noetl_stream.ports.store import Store
+
+if TYPE_CHECKING:
+    from noetl_stream.client.diff.executions import ExecutionDiffs
 
 Answer = TypeVar("Answer")
 
@@ -47,6 +51,7 @@ class DirectViews:
         self._pages = EventPages(store, secrets)
         self._checking = checking
         self._indexes = indexes or ExecutionIndexes(store)
+        self._diffs: ExecutionDiffs | None = None
 
     async def state(self, execution_id: str, position: int | None) -> ExecutionStateDocument:
         from noetl_stream.client.executions.states import state_at  # lists of events need no engine
@@ -114,6 +119,15 @@ class DirectViews:
         index = await self._indexes.of(execution_id) if chosen.names_steps else None
         return await self._pages.page(row, chosen, page_size(limit), index)
 
+    async def diff(
+        self, execution_id: str, other: str, rows: RowChoice, limit: int, cursor: str | None
+    ) -> ExecutionDiffDocument:
+        if self._diffs is None:
+            from noetl_stream.client.diff.executions import ExecutionDiffs
+
+            self._diffs = ExecutionDiffs(self._store, self._checking)
+        return await self._diffs.document(execution_id, other, rows, limit, cursor)
+
 
 class RedactedViews:
     """:class:`~noetl_stream.ports.operations.views.Views` that show no secret of an execution, whatever the verb."""
@@ -122,7 +136,13 @@ class RedactedViews:
         self._views = views
         self._secrets = secrets
 
+    async def diff(self, execution_id: str, other: str, *args: Any) -> ExecutionDiffDocument:
+        """Shows no secret of either."""
+        shown = await self._views.diff(execution_id, other, *args)
+        return await self._secrets.hide(other, await self._secrets.hide(execution_id, shown))
+
     def __getattr__(self, verb: str) -> Callable[..., Awaitable[Any]]:
+        """Any other verb is of one execution, its first argument."""
         act = getattr(self._views, verb)
 
         async def redacted(execution_id: str, *args: Any, **options: Any) -> Any:

@@ -6,8 +6,8 @@ Each journal is read once by a process, and from then on what it has grown by. W
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, ClassVar, Final, NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, ClassVar, Final
 
 from noetl_stream.client.views.arrays import (
     CANCELLED,
@@ -25,10 +25,10 @@ from noetl_stream.client.views.arrays import (
     Runs,
     Spans,
 )
+from noetl_stream.client.views.recorded import Recorded, facts_of
 from noetl_stream.lru import LruCache
-from noetl_stream.model import codec, events
+from noetl_stream.model import events
 from noetl_stream.model.composite import StepRan, expanded
-from noetl_stream.model.ids import run_of_report
 from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.ports.operations.views import StepRunCountsDocument, TokenPlace
 from noetl_stream.ports.store import Store, StoredEntry
@@ -53,16 +53,6 @@ ERRORS_KEPT: Final = 10_000
 
 MOST_LEVELS: Final = 2_000
 """Of one journal: of levels inside loops that begin later, the iterations are not kept."""
-
-
-class _Recorded(NamedTuple):
-    """A fact with where and when it was recorded."""
-
-    fact: events.Fact
-    position: int
-    at_ms: int
-    step_run_id: str | None
-    command_id: str
 
 
 class ExecutionIndex:
@@ -119,10 +109,10 @@ class ExecutionIndex:
         for entry in entries:
             self.begun_ms = self.begun_ms or entry.at_ms
             self.at_ms = max(self.at_ms, entry.at_ms)
-            for recorded in _facts(entry):
+            for recorded in facts_of(entry):
                 self._take(recorded)
 
-    def _take(self, recorded: _Recorded) -> None:
+    def _take(self, recorded: Recorded) -> None:
         fact, position, at_ms, step_run_id, command_id = recorded
         rule = self._RULES.get(type(fact))
         if rule is not None:
@@ -131,7 +121,7 @@ class ExecutionIndex:
             return
         for number, part in enumerate(expanded(self.execution_id, fact)):
             if (rule := self._RULES.get(type(part))) is not None:
-                rule(self, _Recorded(part, position + number, at_ms, step_run_id, command_id))
+                rule(self, Recorded(part, position + number, at_ms, step_run_id, command_id))
         self.position = position + fact.width - 1
 
     def _row(self, *key: str) -> Spans:
@@ -141,7 +131,7 @@ class ExecutionIndex:
             spans = self.rows[wanted] = Spans()
         return spans
 
-    def _begin(self, key: tuple[Any, ...], recorded: _Recorded, run: int, *row: str) -> None:
+    def _begin(self, key: tuple[Any, ...], recorded: Recorded, run: int, *row: str) -> None:
         if key in self._open:
             return
         if self._spans == MOST_SPANS:
@@ -159,28 +149,28 @@ class ExecutionIndex:
             self._open_of[spans.run[place]].discard(key)
             spans.close(place, at_ms, status, begin_ms)
 
-    def _run(self, recorded: _Recorded) -> int | None:
+    def _run(self, recorded: Recorded) -> int | None:
         named = recorded.step_run_id or getattr(recorded.fact, "step_run_id", None)
         return None if not named else self.runs.numbers.get(named)
 
-    def _enqueued(self, recorded: _Recorded) -> None:
+    def _enqueued(self, recorded: Recorded) -> None:
         fact: Any = recorded.fact
         self.tokens[fact.token.token_id] = fact.token.step
         for token_id in fact.joined:
             self.tokens.pop(token_id, None)
             self._end(("token", token_id), recorded.at_ms, DONE)
 
-    def _held(self, recorded: _Recorded) -> None:
+    def _held(self, recorded: Recorded) -> None:
         fact: Any = recorded.fact
         kind = "join" if isinstance(fact, events.TokenJoined) else "admission" if fact.keeps_alive else "held"
         self._begin(("token", fact.token_id), recorded, -1, kind, self.tokens.get(fact.token_id, ""))
 
-    def _gone(self, recorded: _Recorded) -> None:
+    def _gone(self, recorded: Recorded) -> None:
         fact: Any = recorded.fact
         self.tokens.pop(fact.token_id, None)
         self._end(("token", fact.token_id), recorded.at_ms, CANCELLED)
 
-    def _claimed(self, recorded: _Recorded) -> None:
+    def _claimed(self, recorded: Recorded) -> None:
         fact: Any = recorded.fact
         step = self.tokens.pop(fact.token_id, "")
         self._end(("token", fact.token_id), recorded.at_ms, DONE)
@@ -190,7 +180,7 @@ class ExecutionIndex:
         run = self.runs.claim(fact.step_run_id, number, recorded.position)
         self._begin(("run", run), recorded, run, "step", step)
 
-    def _scheduled(self, recorded: _Recorded) -> None:
+    def _scheduled(self, recorded: Recorded) -> None:
         fact: Any = recorded.fact
         run = self.runs.numbers.get(fact.step_run_id)
         if isinstance(fact, events.StepResumed):
@@ -201,13 +191,13 @@ class ExecutionIndex:
         if run is not None:
             self._begin(("queued", fact.command_id), recorded, run, "queued", self.step_of(run))
 
-    def _started(self, recorded: _Recorded) -> None:
+    def _started(self, recorded: Recorded) -> None:
         self._end(("queued", recorded.command_id), recorded.at_ms, DONE)
         run = self._run(recorded)
         if run is not None and not self.runs.started[run]:
             self.runs.started[run] = recorded.position
 
-    def _ran(self, recorded: _Recorded) -> None:
+    def _ran(self, recorded: Recorded) -> None:
         """A whole step run, without its parts: tasks by the times that the worker measured."""
         fact: Any = recorded.fact
         self._started(recorded)
@@ -219,19 +209,19 @@ class ExecutionIndex:
                 self._end(key, recorded.at_ms, DONE, self._began(run, recorded, one.duration_s))
             self._end_run(recorded, run, DONE, recorded.position + fact.width - 1)
 
-    def _began(self, run: int, recorded: _Recorded, duration_s: float) -> int:
+    def _began(self, run: int, recorded: Recorded, duration_s: float) -> int:
         """When an attempt began that a worker says to have lasted so long: not before its step run."""
         found = self._open.get(("run", run))
         claimed_ms = 0 if found is None else found[0].begin[found[1]]
         return max(claimed_ms, recorded.at_ms - round(duration_s * 1000))
 
-    def _task_started(self, recorded: _Recorded) -> None:
+    def _task_started(self, recorded: Recorded) -> None:
         fact: Any = recorded.fact
         run = self._run(recorded)
         if run is not None:
             self._begin(("task", recorded.command_id, fact.path), recorded, run, "task", self.step_of(run), fact.task)
 
-    def _processed(self, recorded: _Recorded) -> None:
+    def _processed(self, recorded: Recorded) -> None:
         fact: Any = recorded.fact
         run = self._run(recorded)
         if run is None:
@@ -247,7 +237,7 @@ class ExecutionIndex:
         if fact.set_shared:
             self._shared.setdefault(run, set()).update(fact.set_shared)
 
-    def _suspended(self, recorded: _Recorded) -> None:
+    def _suspended(self, recorded: Recorded) -> None:
         fact: Any = recorded.fact
         run = self._run(recorded)
         if run is None:
@@ -282,13 +272,13 @@ class ExecutionIndex:
         self._room -= missing
         return level
 
-    def _loop_started(self, recorded: _Recorded) -> None:
+    def _loop_started(self, recorded: Recorded) -> None:
         fact: Any = recorded.fact
         run = self._run(recorded)
         if run is not None:
             self._level(run, fact.path, fact.count)
 
-    def _iteration(self, recorded: _Recorded) -> None:
+    def _iteration(self, recorded: Recorded) -> None:
         fact: Any = recorded.fact
         run = self._run(recorded)
         level = None if run is None else self._level_of(run, fact.path)
@@ -305,7 +295,7 @@ class ExecutionIndex:
             self._failures += 1
             level.ends(index, recorded.at_ms, FAILED, _failure(fact.error) if self._failures <= ERRORS_KEPT else None)
 
-    def _loop_done(self, recorded: _Recorded) -> None:
+    def _loop_done(self, recorded: Recorded) -> None:
         fact: Any = recorded.fact
         run = self._run(recorded)
         if run is None:
@@ -316,7 +306,7 @@ class ExecutionIndex:
         if not fact.path:
             self._end_run(recorded, run, DONE, recorded.position)
 
-    def _run_ended(self, recorded: _Recorded) -> None:
+    def _run_ended(self, recorded: Recorded) -> None:
         fact: Any = recorded.fact
         run = self._run(recorded)
         if run is None:
@@ -328,7 +318,7 @@ class ExecutionIndex:
             status = CANCELLED if fact.error.kind == "cancelled" else FAILED
         self._end_run(recorded, run, status, recorded.position)
 
-    def _end_run(self, recorded: _Recorded, run: int, status: int, position: int) -> None:
+    def _end_run(self, recorded: Recorded, run: int, status: int, position: int) -> None:
         self.runs.ended[run], self.runs.status[run] = position, status
         self._end(("run", run), recorded.at_ms, status)
         for left in self._open_of.pop(run, ()):
@@ -340,14 +330,14 @@ class ExecutionIndex:
         for key in sorted(self._shared.pop(run, ())):
             self.changes.add(position, key, run)
 
-    def _resting(self, recorded: _Recorded) -> None:
+    def _resting(self, recorded: Recorded) -> None:
         fact: Any = recorded.fact
         run = self._run(recorded)
         if run is not None:
             self._begin(("next", run), recorded, run, "next", self.step_of(run))
             self._routed(recorded, run, fact.guards, ())
 
-    def _evaluated(self, recorded: _Recorded) -> None:
+    def _evaluated(self, recorded: Recorded) -> None:
         fact: Any = recorded.fact
         run = self._run(recorded)
         if run is not None:
@@ -356,7 +346,7 @@ class ExecutionIndex:
             self.arcs[self.step_of(run)].routings += 1
 
     def _routed(
-        self, recorded: _Recorded, run: int, guards: Sequence[events.EvaluatedGuard], fired: Sequence[int]
+        self, recorded: Recorded, run: int, guards: Sequence[events.EvaluatedGuard], fired: Sequence[int]
     ) -> None:
         arcs = self.arcs.setdefault(self.step_of(run), ArcCounts())
         for arc in fired:
@@ -364,7 +354,7 @@ class ExecutionIndex:
         arcs.last_fired, arcs.held = list(fired), {guard.rule: guard.value for guard in guards}
         arcs.position, arcs.run = recorded.position, run
 
-    def _patched(self, recorded: _Recorded) -> None:
+    def _patched(self, recorded: Recorded) -> None:
         fact: Any = recorded.fact
         run = self._run(recorded)
         keys: Iterable[str] = ()
@@ -375,7 +365,7 @@ class ExecutionIndex:
         for key in keys:
             self.changes.add(recorded.position, key, -1 if run is None else run)
 
-    def _reused(self, recorded: _Recorded) -> None:
+    def _reused(self, recorded: Recorded) -> None:
         fact: Any = recorded.fact
         for entry in fact.entries:
             if (rule := self._RULES.get(type(entry))) is not None:
@@ -383,13 +373,13 @@ class ExecutionIndex:
         if fact.token is not None:
             self.tokens[fact.token.token_id] = fact.token.step
 
-    def _paused(self, recorded: _Recorded) -> None:
+    def _paused(self, recorded: Recorded) -> None:
         self._begin(("paused",), recorded, -1, "paused")
 
-    def _resumed(self, recorded: _Recorded) -> None:
+    def _resumed(self, recorded: Recorded) -> None:
         self._end(("paused",), recorded.at_ms, DONE)
 
-    def _finished(self, recorded: _Recorded) -> None:
+    def _finished(self, recorded: Recorded) -> None:
         self.has_ended = True
         for run, status in enumerate(self.runs.status):
             if not self.runs.ended[run]:
@@ -398,7 +388,7 @@ class ExecutionIndex:
             self._end(key, recorded.at_ms, CANCELLED)
         self.tokens.clear()
 
-    _RULES: ClassVar[dict[type[events.Fact], Callable[[ExecutionIndex, _Recorded], None]]] = {
+    _RULES: ClassVar[dict[type[events.Fact], Callable[[ExecutionIndex, Recorded], None]]] = {
         events.ExecutionReused: _reused,
         events.ExecutionPaused: _paused,
         events.ExecutionQuarantined: _paused,
@@ -435,21 +425,6 @@ class ExecutionIndex:
 
 def _failure(error: ErrorInfo) -> Failure:
     return Failure(error.kind, error.message[:ERROR_CHARS])
-
-
-def _facts(entry: StoredEntry) -> Iterator[_Recorded]:
-    """The facts of an entry, composite ones as they are."""
-    command_id = run_of_report(entry.report_id).command_id if entry.report_id and entry.number is not None else ""
-    position = entry.position
-    if entry.name is not None:
-        yield _Recorded(codec.decode_fact(entry.data), position, entry.at_ms, entry.step_run_id, command_id)
-        return
-    for fact, _ in codec.decode_facts(entry.data):
-        yield _Recorded(fact, position, entry.at_ms, entry.step_run_id, command_id)
-        position += fact.width
-    for fact, _ in codec.decode_facts(entry.decisions) if entry.decisions is not None else ():
-        yield _Recorded(fact, position, entry.at_ms, None, "")
-        position += fact.width
 
 
 class ExecutionIndexes:

@@ -17,6 +17,7 @@ from noetl_stream.model.paths import covers
 from noetl_stream.playbook.check.calls import paths_missing
 from noetl_stream.ports.catalog import NotRegistered
 from noetl_stream.ports.operations import OperationParts, Operations
+from noetl_stream.ports.operations.diffs import ExecutionDiffDocument
 from noetl_stream.ports.operations.documents import DocumentPage
 from noetl_stream.ports.operations.executions import (
     ExecutionDocument,
@@ -184,7 +185,9 @@ class ScopedPlaybooks:
 
 
 class ScopedViews:
-    """:class:`~noetl_stream.ports.operations.views.Views`: each verb concerns one execution, its first argument."""
+    """:class:`~noetl_stream.ports.operations.views.Views`: each verb but ``diff`` concerns one execution, its first
+    argument.
+    """
 
     def __init__(self, views: Views | Executions, scope: _Scope) -> None:
         self._views = views
@@ -198,6 +201,11 @@ class ScopedViews:
             return await act(execution_id, *args, **options)
 
         return scoped
+
+    async def diff(self, execution_id: str, other: str, *args: Any) -> ExecutionDiffDocument:
+        await self._scope.require_execution(execution_id)
+        await self._scope.require_execution(other)
+        return await cast(Views, self._views).diff(execution_id, other, *args)
 
 
 class ScopedExecutions:

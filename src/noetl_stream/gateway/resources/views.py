@@ -6,10 +6,11 @@ from typing import Annotated, Final
 
 from pydantic import Field
 
-from noetl_stream.gateway.http.parameters import MAX_POSITION, ExecutionAt, InPath, Limit, Moment, Paged, ms_of
+from noetl_stream.gateway.http.parameters import MAX_POSITION, Cursor, ExecutionAt, InPath, Limit, Moment, Paged, ms_of
 from noetl_stream.gateway.http.routes import Answer, Call, Reply, Routes
 from noetl_stream.gateway.resources.logs import Iteration, Name
 from noetl_stream.ports.operations.changes import KeyChangePage
+from noetl_stream.ports.operations.diffs import MAX_ROWS, ExecutionDiffDocument, RowChoice
 from noetl_stream.ports.operations.events import MAX_TEXT, EventField, EventFilter, EventPage
 from noetl_stream.ports.operations.executions import Executions
 from noetl_stream.ports.operations.graphs import ExecutionGraphDocument
@@ -88,6 +89,20 @@ async def state(call: Call[StateAt, None]) -> ExecutionStateDocument:
 async def graph(call: Call[ExecutionAt, None]) -> ExecutionGraphDocument:
     """Get the graph of its playbook, with what happened at each step and arc."""
     return await call.operations.views.graph(call.parameters.execution_id)
+
+
+class DiffOf(ExecutionAt):
+    other: Annotated[str, InPath(), Field(pattern=r"^[A-Za-z0-9_-]{1,64}$", description="The id of the other.")]
+    rows: Annotated[RowChoice, Field(description="All rows, or those that differ.")] = "different"
+    limit: Annotated[int, Field(ge=1, le=MAX_ROWS, description="Maximum number of rows.")] = 50
+    cursor: Cursor | None = None
+
+
+@routes(*address_of(Views.diff), "diffExecutions", "viewer")
+async def diff(call: Call[DiffOf, None]) -> ExecutionDiffDocument:
+    """Compare it (A) with another (B): where they part first, and what differs."""
+    given = call.parameters
+    return await call.operations.views.diff(given.execution_id, given.other, given.rows, given.limit, given.cursor)
 
 
 class TimelineOf(ExecutionAt):

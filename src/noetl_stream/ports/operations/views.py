@@ -8,6 +8,7 @@ from noetl_stream.model.envelope import Time
 from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.model.status import ExecutionStatus
 from noetl_stream.ports.operations.changes import KeyChangePage
+from noetl_stream.ports.operations.diffs import ExecutionDiffDocument, RowChoice
 from noetl_stream.ports.operations.documents import Document
 from noetl_stream.ports.operations.events import EventFilter, EventPage
 from noetl_stream.ports.operations.executions import LoopCountsDocument, WaitingOnDocument
@@ -165,6 +166,17 @@ class Views(Protocol):
     @http("GET", "/executions/{execution_id}/ctx/changes")
     async def changes(self, execution_id: str, key: str | None, limit: int, cursor: str | None) -> KeyChangePage:
         """The changes of a key of ``ctx``, or of all keys, by position, with the values before and after."""
+        ...
+
+    @http("GET", "/executions/{execution_id}/diff/{other}")
+    async def diff(
+        self, execution_id: str, other: str, rows: RowChoice, limit: int, cursor: str | None
+    ) -> ExecutionDiffDocument:
+        """It (A) and another (B) side by side: where they part first, and what differs. A page has at most 200 rows.
+
+        Raises:
+            NotFound: there is no such execution as one of the two.
+        """
         ...
 
     async def events(self, execution_id: str, chosen: EventFilter, limit: int) -> EventPage:

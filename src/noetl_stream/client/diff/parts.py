@@ -1,0 +1,164 @@
+"""What is compared of a fact, by name: what was chosen there, and the data that went with it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from noetl_stream.model import codec, events
+from noetl_stream.model.outcome import ErrorInfo, Payload
+from noetl_stream.ports.operations.diffs import DivergenceKind
+
+Targets = Mapping[str, Sequence[str]]
+"""The steps that the arcs of a step lead to, by its name."""
+
+OF_HTTP: Final = {"status", "headers", "data"}
+"""The keys of the result of an ``http`` task."""
+
+
+class Parts(NamedTuple):
+    """Of one fact. Where ``choice`` differs, the executions went on differently; ``data`` is what they went on with."""
+
+    kind: DivergenceKind
+    choice: dict[str, Any]
+    data: dict[str, Any]
+
+
+def parts_of(fact: events.Fact, step: str, targets: Targets) -> Parts | None:
+    """
+    Args:
+        step: What it is about; empty for the execution.
+
+    Returns:
+        ``None`` for a fact that depends on when things happen, or follows from others.
+    """
+    rule = _RULES.get(type(fact))
+    return None if rule is None else rule(fact, targets.get(step, ()))
+
+
+def result_of(payload: Payload) -> Any:
+    """A result to compare: of one that is kept elsewhere its digest."""
+    reference = payload.reference
+    if reference is None:
+        return codec.decode_json(payload.value)
+    if reference.store == "journal":
+        return {"$reference": "the iterations"}  # which are compared themselves
+    return {"$reference": {"checksum": reference.checksum, "size": reference.size}}
+
+
+def _error(error: ErrorInfo | None) -> dict[str, Any]:
+    return {} if error is None else {"code": error.code, "message": error.message}
+
+
+def _kind_of(error: ErrorInfo | None) -> str | None:
+    return None if error is None else error.kind
+
+
+def _started(fact: events.ExecutionStarted, _: Sequence[str]) -> Parts:
+    return Parts("workload", {}, {"workload": fact.workload})
+
+
+def _patched(fact: events.CtxPatched, _: Sequence[str]) -> Parts:
+    return Parts("patch", {}, {"patch": fact.patch})
+
+
+def _signalled(fact: events.SignalReceived, _: Sequence[str]) -> Parts:
+    return Parts("signal", {}, {"signal": fact.signal, "payload": fact.payload})
+
+
+def _cancelled(_fact: events.CancelRequested, _: Sequence[str]) -> Parts:
+    return Parts("cancel", {}, {})
+
+
+def _finished(fact: events.ExecutionFinished, _: Sequence[str]) -> Parts:
+    error, result = fact.outcome.error, result_of(fact.outcome.result)
+    return Parts("finish", {"status": fact.status, "error": _kind_of(error)}, {"result": result, **_error(error)})
+
+
+def _enqueued(fact: events.TokenEnqueued, _: Sequence[str]) -> Parts:
+    args = fact.token.args
+    if fact.joined and isinstance(arrivals := args.get("arrivals"), list):
+        args = {**args, "arrivals": sorted(arrivals, key=codec.encode_sorted)}  # which came first is a matter of time
+    return Parts("token", {}, {"args": args})
+
+
+def _claimed(fact: events.TokenClaimed, _: Sequence[str]) -> Parts:
+    word = "admitted" if fact.refused is None else "refused"
+    return Parts("admission", {"token": word, "error": _kind_of(fact.refused)}, _error(fact.refused))
+
+
+def _dropped(fact: events.TokenDiscarded | events.TokenAbsorbed, _: Sequence[str]) -> Parts:
+    word = "discarded" if isinstance(fact, events.TokenDiscarded) else "absorbed"
+    return Parts("admission", {"token": word}, {"reason": fact.reason})
+
+
+def _processed(fact: events.TaskProcessed, _: Sequence[str]) -> Parts:
+    outcome = fact.outcome
+    choice = {
+        "task": fact.task,
+        "status": outcome.status,
+        "error": _kind_of(outcome.error),
+        "do": fact.do,
+        "to": fact.to,
+    }
+    result = result_of(outcome.result)
+    if isinstance(result, dict) and result.keys() == OF_HTTP:
+        result = {"status": result["status"], "data": result["data"]}  # headers differ each time
+    patches = {"ctx": fact.set_ctx, "iter": fact.set_iter, "vars": fact.set_vars}
+    shared = {key: [one.op, one.value] for key, one in fact.set_shared.items()}
+    return Parts("task", choice, {"result": result, **_error(outcome.error), **patches, "shared": shared})
+
+
+def _iteration_failed(fact: events.LoopIterationFailed, _: Sequence[str]) -> Parts:
+    return Parts("iteration", {"error": fact.error.kind}, _error(fact.error))
+
+
+def _loop_started(fact: events.LoopStarted, _: Sequence[str]) -> Parts:
+    return Parts("loop", {"count": fact.count}, {"items": fact.items} if fact.items else {})
+
+
+def _paged_out(fact: events.LoopPagedOut, _: Sequence[str]) -> Parts:
+    return Parts("loop", {"count": fact.count}, {})
+
+
+def _loop_done(fact: events.LoopDone, _: Sequence[str]) -> Parts:
+    return Parts("loop_end", {"ok": fact.ok, "failed": fact.failed, "skipped": fact.skipped}, {})
+
+
+def _reused(fact: events.StepReused, _: Sequence[str]) -> Parts:
+    return Parts("end", {"failed": fact.error is not None, "error": _kind_of(fact.error)}, _error(fact.error))
+
+
+def _failed(fact: events.StepFailed, _: Sequence[str]) -> Parts:
+    return Parts("end", {"failed": True, "error": fact.error.kind}, _error(fact.error))
+
+
+def _done(_fact: events.StepDone | events.LoopDone, _: Sequence[str]) -> Parts:
+    return Parts("end", {"failed": False, "error": None}, {})
+
+
+def _routed(fact: events.NextEvaluated, targets: Sequence[str]) -> Parts:
+    fired = [targets[arc] if arc < len(targets) else f"arc {arc}" for arc in fact.fired]
+    return Parts("arc", {"event": fact.event, "arcs": fired}, {})
+
+
+_RULES: Final[dict[type[events.Fact], Callable[[Any, Sequence[str]], Parts]]] = {
+    events.ExecutionStarted: _started,
+    events.CtxPatched: _patched,
+    events.SignalReceived: _signalled,
+    events.CancelRequested: _cancelled,
+    events.ExecutionFinished: _finished,
+    events.TokenEnqueued: _enqueued,
+    events.TokenClaimed: _claimed,
+    events.TokenDiscarded: _dropped,
+    events.TokenAbsorbed: _dropped,
+    events.TaskProcessed: _processed,
+    events.LoopIterationFailed: _iteration_failed,
+    events.LoopStarted: _loop_started,
+    events.LoopPagedOut: _paged_out,
+    events.LoopDone: _loop_done,
+    events.StepReused: _reused,
+    events.StepFailed: _failed,
+    events.StepDone: _done,
+    events.NextEvaluated: _routed,
+}
