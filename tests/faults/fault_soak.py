@@ -32,6 +32,9 @@ GAP_S: Final = 6.0
 WARM_UP: Final = 1 / 3
 """The part of the samples that is not judged: caches fill."""
 
+DRAIN_S: Final = 60.0
+"""Within it a worker takes the last command of an execution that has ended."""
+
 MIB: Final = 1024 * 1024
 
 SIZES: Final = """
@@ -53,7 +56,6 @@ BOUNDS: Final = {
     **{f"memory of {name}": Bound("MiB", 1.0, 0.01) for name in WATCHED},
     **{f"descriptors of {name}": Bound("", 0.5, 0.01) for name in WATCHED},
     "Postgres sessions": Bound("", 0.5),
-    "commands in the queue": Bound("", 1.0),
     "timers": Bound("", 1.0),
     "inbox": Bound("", 1.0),
     "EVENTS, for an execution": Bound("KiB", 0.05, 0.01),
@@ -112,16 +114,27 @@ class Sampler:
             await database.close()
         async with self._faults.admin() as nats:
             events = codec.decode_json(await nats.api(f"STREAM.INFO.{EVENTS}"))["state"]
-            served = {"subjects_filter": "noetl.commands.default.>"}  # hostile servers write to pools without workers
-            queue = codec.decode_json(await nats.api(f"STREAM.INFO.{COMMANDS}", served))["state"]
         return {
             "Postgres sessions": sessions,
-            "commands in the queue": len(queue.get("subjects") or ()),
             "timers": timers,
             "inbox": inbox,
             "EVENTS, for an execution": events["bytes"] / 1024 / max(executions, 1),
             "journals, for an execution": journals / 1024 / max(executions, 1),
         }
+
+    async def commands_left(self) -> int:
+        """How many commands of the pool that is served stay in the queue after all executions have ended.
+
+        While some run, their number follows the machine's pace. Hostile servers write to pools without workers.
+        """
+        served, until_s = {"subjects_filter": "noetl.commands.default.>"}, time.monotonic() + DRAIN_S
+        async with self._faults.admin() as nats:
+            while True:
+                queue = codec.decode_json(await nats.api(f"STREAM.INFO.{COMMANDS}", served))["state"]
+                left = len(queue.get("subjects") or ())
+                if left == 0 or time.monotonic() > until_s:
+                    return left
+                await asyncio.sleep(1)
 
 
 def _figure(name: str, series: Sequence[tuple[float, float]]) -> Figure:
@@ -141,6 +154,8 @@ async def soak(seed: int, minutes: float) -> tuple[Round, list[Figure]]:
         sampling = asyncio.create_task(sampler.run())
         done = await weather.round(drawn(seed, kinds, round(minutes * 60 / GAP_S), GAP_S), seed, at_once=2)
         await end_tasks([sampling])
+        if left := await sampler.commands_left():
+            done.problems.append(f"{left} commands are left in the queue")
         return done, sampler.figures()
 
 
