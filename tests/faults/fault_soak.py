@@ -149,7 +149,7 @@ async def soak(seed: int, minutes: float) -> tuple[Round, list[Figure]]:
     """What became of the executions, and of what should stay flat."""
     async with single_stack() as weather:
         weather.faults.spared = WATCHED
-        kinds = [kind for kind in KINDS if weather.faults.disks or "disk" not in kind.name]
+        kinds = [kind for kind in KINDS if weather.faults.can(kind)]
         sampler = Sampler(weather.faults)
         sampling = asyncio.create_task(sampler.run())
         done = await weather.round(drawn(seed, kinds, round(minutes * 60 / GAP_S), GAP_S), seed, at_once=2)

@@ -25,6 +25,7 @@ from fault_stack import FaultStack, ended, persist, running_stack
 from fault_work import JOBS, Job
 
 from homes import folder_for_home
+from nats_namespaces import DividedCluster, can_make_namespaces
 from nats_process import NatsCluster
 from noetl_stream.errors import NoetlError
 
@@ -151,10 +152,10 @@ async def single_stack() -> AsyncIterator[Weather]:
 
 @asynccontextmanager
 async def clustered_stack() -> AsyncIterator[Weather]:
-    """Three NATS servers, and every stream on each."""
+    """Three NATS servers, in network namespaces where such can be made, and every stream on each."""
     async with AsyncExitStack() as opened:
         folder = opened.enter_context(folder_for_home("storm"))
-        cluster = NatsCluster(folder)
+        cluster = DividedCluster(folder) if can_make_namespaces() else NatsCluster(folder)
         opened.callback(cluster.end)
         cluster.start()
         stack = await opened.enter_async_context(running_stack(folder / "home", COUNTS, nats_url=cluster.url))
@@ -217,7 +218,7 @@ async def storm(seed: int, faults: int, per_round: int, only_round: int | None =
             continue
         async with opened() as weather:
             for number, plan, count in chosen:
-                kinds = [kind for kind in plan.kinds if weather.faults.disks or "disk" not in kind.name]
+                kinds = [kind for kind in plan.kinds if weather.faults.can(kind)]
                 strokes = drawn(seed * 1_000 + number, kinds, count, plan.gap_s)
                 done = await weather.round(strokes, seed * 1_000 + number, plan.at_once)
                 rounds.append(done)
