@@ -8,6 +8,7 @@ import pytest
 from client_stage import BY, ClientStage
 
 from noetl_stream.client.diff import course
+from noetl_stream.client.paging import cursor_of
 from noetl_stream.errors import NotFound, UsageError
 from noetl_stream.model import codec
 from noetl_stream.model.events import CtxPatched, SignalReceived
@@ -265,6 +266,12 @@ async def test_of_very_long_journals_the_beginning_is_compared(
     found = await diff(stage, a.execution_id, b.execution_id)
     assert found.a.compared < found.a.position and found.b.compared < found.b.position
     assert all(row.state != "only_a" for row in found.rows)
+
+
+async def test_a_cursor_cannot_lead_beyond_the_journals(stage: ClientStage) -> None:
+    a, b = [(await stage.run(ROUTE, workload={"total": n})).execution_id for n in (1, 2)]
+    found = await diff(stage, a, b, cursor=cursor_of([2**70, 2**70, 2**70]))
+    assert (found.rows, found.next, found.row_count) == ([], None, 3)
 
 
 async def test_what_is_not_there_cannot_be_compared(stage: ClientStage) -> None:

@@ -7,9 +7,12 @@ from collections.abc import AsyncIterator
 
 import pytest
 from client_stage import BY, ClientStage
-from shown_stage import SECRET, Showing
+from shown_stage import ECHO, SECRET, Showing
 
 from noetl_stream.client.credentials import DirectCredentials
+from noetl_stream.client.diff.sentences import VALUE_CHARS
+from noetl_stream.client.views.direct import DirectViews, RedactedViews
+from noetl_stream.model import codec
 from noetl_stream.model.events import CtxPatched
 from noetl_stream.ports.operations.documents import document_of, plain
 from noetl_stream.ports.operations.events import EventFilter
@@ -50,6 +53,18 @@ async def test_a_patch_is_hidden_in_ctx_and_its_history(showing: Showing) -> Non
     assert ctx.ctx == {"note": "***"}
     [change] = (await showing.views.changes(started.execution_id, "note", 10, None)).items
     assert (change.had, change.after) == (False, "***")
+
+
+async def test_a_sentence_that_is_cut_off_shows_no_part_of_it(showing: Showing) -> None:
+    stage = showing.stage
+    pad = "-" * (VALUE_CHARS - len(SECRET))
+    ids = [(await stage.run(ECHO, workload={"typed": f"{pad}{said}"})).execution_id for said in (SECRET, "nothing")]
+    views = RedactedViews(DirectViews(stage.store, stage.checking, showing.secrets), showing.secrets)
+    assert SECRET[:4] in codec.encode(await views.diff(*ids, "all", 10, None)).decode()
+    await showing.give(ids[0])
+    found = await views.diff(*ids, "all", 10, None)
+    assert found.first is not None and "***" in found.first.text
+    assert SECRET[:4] not in codec.encode(found).decode()
 
 
 @pytest.mark.parametrize("body", [SECRET.encode(), f"\xff {SECRET}".encode("latin-1")], ids=["text", "base64"])

@@ -37,7 +37,7 @@ class Difference(NamedTuple):
     b: int
 
 
-class Row(NamedTuple):
+class AlignedRow(NamedTuple):
     """A pair, or one of its iterations that differs. ``a`` and ``b`` are the first facts that differ."""
 
     pair: int
@@ -65,7 +65,7 @@ class Alignment:
         self.pairs = _ordered(_aligned(a, b))
         self.first: Difference | None = None
         self.first_choice: Difference | None = None
-        self.rows: list[Row] = []
+        self.rows: list[AlignedRow] = []
         self.different = array("i")
         """The rows that are not the same, by number."""
         self._is_cut = a.is_cut or b.is_cut
@@ -79,7 +79,7 @@ class Alignment:
         a, b = self.pairs[pair]
         return self.b.runs[b].step if a == NONE else self.a.runs[a].step
 
-    def state_of(self, row: Row) -> RowState:
+    def state_of(self, row: AlignedRow) -> RowState:
         a, b = self.pairs[row.pair] if not row.is_iteration else (row.a, row.b)
         if a == NONE or b == NONE:
             return "only_b" if a == NONE else "only_a"
@@ -105,12 +105,12 @@ class Alignment:
             inner = sorted((one for one in found if self._is_inner(one)), key=self._place)
             is_alone = NONE in (run_a, run_b)
             if not (is_alone and self._is_cut):
-                self._add(Row(pair, own.a, own.b, False, len(inner)), is_alone or bool(found))
+                self._add(AlignedRow(pair, own.a, own.b, False, len(inner)), is_alone or bool(found))
             for one in inner:
-                self._add(Row(pair, one.a, one.b, True), True)
+                self._add(AlignedRow(pair, one.a, one.b, True), True)
         self.first, self.first_choice = first.found, choices.found
 
-    def _add(self, row: Row, differs: bool) -> None:
+    def _add(self, row: AlignedRow, differs: bool) -> None:
         if differs:
             self.different.append(len(self.rows))
         self.rows.append(row)
@@ -125,11 +125,11 @@ class Alignment:
             return
         a, b = self.a, self.b
         reused = "reused" in (a.runs[run_a].status, b.runs[run_b].status)
-        facts_a, facts_b = ([n for n in of if not reused or course.kind[n] in _OF_REUSED] for of, course in (
-            (of_a.of(run_a), a), (of_b.of(run_b), b)))  # fmt: skip
-        there = {(b.lane[n] + b.number[n]) & MASK: n for n in facts_b}
+        there = {(b.lane[n] + b.number[n]) & MASK: n for n in of_b.of(run_b) if not reused or b.kind[n] in _OF_REUSED}
         done: set[int] = set()
-        for n in facts_a:
+        for n in of_a.of(run_a):
+            if reused and a.kind[n] not in _OF_REUSED:
+                continue
             lane = a.lane[n]
             other = there.pop((lane + a.number[n]) & MASK, NONE)
             if lane in done or (other == NONE and self._is_cut):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -13,6 +13,7 @@ from noetl_stream.client.diff.course import KINDS, Course, CourseRun
 from noetl_stream.client.diff.parts import Parts, Targets, parts_of
 from noetl_stream.client.diff.sentences import Subject, Told, sentence
 from noetl_stream.client.diff.values import differences
+from noetl_stream.client.executions.redacted import Shown, hidden
 from noetl_stream.client.views.replaying import AscendingStates
 from noetl_stream.client.views.state import state_document
 from noetl_stream.client.waiting_on import guard_document
@@ -22,6 +23,7 @@ from noetl_stream.errors import NotFound
 from noetl_stream.model import codec, events
 from noetl_stream.model.envelope import iso
 from noetl_stream.model.events import Fact
+from noetl_stream.model.redaction import Redactor
 from noetl_stream.model.status import ENDED
 from noetl_stream.playbook.plan import Plan
 from noetl_stream.ports.operations.diffs import VALUES_SHOWN, DivergenceDocument, DivergenceSideDocument
@@ -40,7 +42,9 @@ MOST_REPLAYED: Final = 5_000
 ROW_VALUES: Final = 3
 """How many values are shown of a divergence that is not explained."""
 
-NOTHING_DONE: Final = DivergenceSideDocument(None, None, None, None, [], None, None)
+NOTHING_DONE: Final = DivergenceSideDocument(
+    position=None, at=None, event=None, step_run_id=None, guards=[], place=None, waiting_on=None
+)
 
 
 class ComparedSide(msgspec.Struct, frozen=True):
@@ -65,8 +69,16 @@ def targets_of(plan: Plan | None) -> Targets:
 
 
 class Divergences:
-    def __init__(self, store: Store, alignment: Alignment, a: ComparedSide, b: ComparedSide) -> None:
+    """
+    Args:
+        redactors: Hide secrets before a sentence cuts values off: a part of a secret is not found.
+    """
+
+    def __init__(
+        self, store: Store, alignment: Alignment, a: ComparedSide, b: ComparedSide, redactors: Collection[Redactor]
+    ) -> None:
         self._store = store
+        self._redactors = redactors
         self._alignment = alignment
         self._sides = (a, b)
 
@@ -80,8 +92,8 @@ class Divergences:
         a = await self._side(side_a, found_a, run_a, explained)
         b = await self._side(side_b, found_b, run_b, explained)
         facts = [found for found in (found_a, found_b) if found is not None]
-        likes, most = (side_a.course.like, side_b.course.like), VALUES_SHOWN if explained else ROW_VALUES
-        values = differences(_values(found_a), _values(found_b), *likes, most)
+        most = VALUES_SHOWN if explained else ROW_VALUES
+        values = differences(_values(found_a), _values(found_b), side_a.course.like, side_b.course.like, most)
         subject = Subject(facts[0].parts.kind, self._alignment.step_of(one.pair), _task(facts), _path(facts[0]))
         told = (_told(side_a, found_a, a), _told(side_b, found_b, b))
         return DivergenceDocument(
@@ -110,7 +122,7 @@ class Divergences:
             about = getattr(fact, "step_run_id", "") or run.step_run_id
             is_it = parts is not None and parts.kind == kind and about == run.step_run_id
             if event and parts and is_it and course.like.digest(parts.data) == data:
-                return _Found(event, fact, parts)
+                return _Found(event, fact, parts._replace(data=self._hidden(parts.data)))
         raise NotFound(f"execution {course.execution_id} is being deleted")
 
     async def _side(
@@ -119,9 +131,9 @@ class Divergences:
         run = None if number == NONE else side.course.runs[number]
         if found is None:
             waits = None if run is None or not explained else _waiting(side, run)
-            return (
-                NOTHING_DONE if waits is None else replace(NOTHING_DONE, place=waits.place, waiting_on=waits.waiting_on)
-            )
+            if waits is None:
+                return NOTHING_DONE
+            return replace(NOTHING_DONE, place=waits.place, waiting_on=self._hidden(waits.waiting_on))
         return DivergenceSideDocument(
             position=found.event.position,
             at=iso(found.event.at_ms),
@@ -146,9 +158,17 @@ class Divergences:
         shown = []
         for one in recorded:
             guard, to = guards.get(one.rule, (None, None))
-            if guard is not None and scope is not None:
-                shown.append(replace(guard_document(guard, scope, to=to), holds=one.value))
+            if guard is None or scope is None:
+                continue
+            document = self._hidden(replace(guard_document(guard, scope, to=to), holds=one.value))
+            of_task = isinstance(fact, events.TaskProcessed)  # of what its policy read, a journal has not all
+            shown.append(replace(document, missing=[]) if of_task else document)
         return shown
+
+    def _hidden(self, value: Shown) -> Shown:
+        for redactor in self._redactors:
+            value = hidden(redactor, value)
+        return value
 
 
 def _held(fact: Fact) -> Iterator[Fact]:

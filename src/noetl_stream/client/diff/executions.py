@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from noetl_stream.client.diff.alignment import NONE, Alignment, Row
+from noetl_stream.client.diff.alignment import NONE, AlignedRow, Alignment
 from noetl_stream.client.diff.course import Course, CourseRun
 from noetl_stream.client.diff.divergence import ComparedSide, Divergences, targets_of
 from noetl_stream.client.diff.parts import result_of
@@ -17,6 +17,7 @@ from noetl_stream.client.diff.values import differences
 from noetl_stream.client.executions.documents import listed_document
 from noetl_stream.client.executions.known import known_plan, known_row
 from noetl_stream.client.executions.prepare import PlaybookChecker
+from noetl_stream.client.executions.redacted import UsedSecrets
 from noetl_stream.client.executions.states import state_at
 from noetl_stream.client.paging import cursor_of, read_cursor
 from noetl_stream.engine.state import Execution
@@ -34,6 +35,7 @@ from noetl_stream.ports.operations.diffs import (
     RowChoice,
     RowState,
     StepDifferencesDocument,
+    ValueDifferencesDocument,
 )
 from noetl_stream.ports.store import ExecutionRow, Store
 
@@ -49,9 +51,10 @@ RESULTS_SHOWN: Final = 200
 class ExecutionDiffs:
     """Makes one comparison at a time: a long one takes seconds, and tens of MB."""
 
-    def __init__(self, store: Store, checking: PlaybookChecker) -> None:
+    def __init__(self, store: Store, checking: PlaybookChecker, secrets: UsedSecrets) -> None:
         self._store = store
         self._checking = checking
+        self._secrets = secrets
         self._kept: LruCache[tuple[str, str, int, int], Alignment] = LruCache(KEPT_BYTES, _size)
         self._making = asyncio.Lock()
 
@@ -62,7 +65,8 @@ class ExecutionDiffs:
         first, through = _read(cursor)
         a, b = [await known_row(self._store, one) for one in (execution_id, other)]
         plans = [await known_plan(self._store, self._checking, row) for row in (a, b)]
-        ends = through or (a.position, b.position)
+        through = through or (a.position, b.position)
+        ends = (min(through[0], a.position), min(through[1], b.position))
         alignment = await self._alignment((a, b), plans, ends)
         courses = (alignment.a, alignment.b)
         sides = [
@@ -105,8 +109,9 @@ class ExecutionDiffs:
     async def _compared(
         self, alignment: Alignment, a: ComparedSide, b: ComparedSide, rows: RowChoice, page: tuple[int, int]
     ) -> ExecutionDiffDocument:
-        like_a, like_b = a.course.like, b.course.like
-        found = Divergences(self._store, alignment, a, b)
+        redactors = await self._secrets.redactors((a.row.execution_id, b.row.execution_id))
+        found = Divergences(self._store, alignment, a, b, redactors.values())
+        last = await asyncio.to_thread(_last_values, a, b)
         first, choice = alignment.first, alignment.first_choice
         numbers = alignment.different if rows == "different" else range(len(alignment.rows))
         begin, limit = page
@@ -117,10 +122,10 @@ class ExecutionDiffs:
             b=_execution(b),
             first=None if first is None else await found.document(first, explained=True),
             first_choice=None if choice is None else await found.document(choice, explained=True),
-            workload=differences(a.state.workload, b.state.workload, like_a, like_b),
-            ctx=differences(a.state.ctx, b.state.ctx, like_a, like_b),
-            results=list(_results(a, b)),
-            result=differences(_result(a.state), _result(b.state), like_a, like_b),
+            workload=last.workload,
+            ctx=last.ctx,
+            results=last.results,
+            result=last.result,
             steps=_steps(alignment),
             rows=[await _row(alignment, found, row) for row in shown],
             row_count=len(numbers),
@@ -156,6 +161,23 @@ def _execution(side: ComparedSide) -> ComparedExecutionDocument:
         rerun_of=side.row.rerun_of,
         position=side.row.position,
         compared=side.course.position,
+    )
+
+
+class _LastValues(NamedTuple):
+    workload: ValueDifferencesDocument
+    ctx: ValueDifferencesDocument
+    results: list[StepDifferencesDocument]
+    result: ValueDifferencesDocument
+
+
+def _last_values(a: ComparedSide, b: ComparedSide) -> _LastValues:
+    likes = a.course.like, b.course.like
+    return _LastValues(
+        workload=differences(a.state.workload, b.state.workload, *likes),
+        ctx=differences(a.state.ctx, b.state.ctx, *likes),
+        results=list(_results(a, b)),
+        result=differences(_result(a.state), _result(b.state), *likes),
     )
 
 
@@ -216,7 +238,7 @@ def _steps(alignment: Alignment) -> list[ComparedStepDocument]:
     ]
 
 
-async def _row(alignment: Alignment, found: Divergences, row: Row) -> DiffRowDocument:
+async def _row(alignment: Alignment, found: Divergences, row: AlignedRow) -> DiffRowDocument:
     a, b = alignment.runs_of(row.pair)
     difference = None
     if row.a != NONE or row.b != NONE:

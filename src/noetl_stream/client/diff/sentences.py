@@ -170,7 +170,7 @@ def _differing(subject: Subject) -> str:
 def _of_value(differences: ValueDifferencesDocument) -> str:
     one = next((one for one in differences.items if not one.is_volatile), None)
     if one is None:
-        return "in what is kept by reference"
+        return "in what is not shown here"
     a, b = (_value(value) if there else "nothing" for there, value in ((one.in_a, one.a), (one.in_b, one.b)))
     return f"{one.pointer} is {a} in A and {b} in B"
 

@@ -41,13 +41,14 @@ class DirectViews:
     """:class:`~noetl_stream.ports.operations.views.Views`, where each method is described.
 
     Args:
-        secrets: Hides the values that an execution was given, before its events are searched.
+        secrets: Hides the values that an execution was given, before its events are searched and its values cut off.
     """
 
     def __init__(
         self, store: Store, checking: PlaybookChecker, secrets: UsedSecrets, indexes: ExecutionIndexes | None = None
     ) -> None:
         self._store = store
+        self._secrets = secrets
         self._pages = EventPages(store, secrets)
         self._checking = checking
         self._indexes = indexes or ExecutionIndexes(store)
@@ -125,7 +126,7 @@ class DirectViews:
         if self._diffs is None:
             from noetl_stream.client.diff.executions import ExecutionDiffs
 
-            self._diffs = ExecutionDiffs(self._store, self._checking)
+            self._diffs = ExecutionDiffs(self._store, self._checking, self._secrets)
         return await self._diffs.document(execution_id, other, rows, limit, cursor)
 
 
