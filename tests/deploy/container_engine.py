@@ -19,7 +19,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-BASE_PACKAGES = "python3,python3-pip,ca-certificates"
+BASE_PACKAGES = "usr-is-merged,python3,python3-pip,ca-certificates"
 BASE_TAR = ROOT / "build" / "containers" / f"bookworm-{BASE_PACKAGES}.tar"
 """Made once: it takes a minute."""
 
@@ -193,6 +193,8 @@ def _base_tar() -> Path:
     made = subprocess.run(
         [
             *("mmdebstrap", "--variant=minbase", "--mode=root", f"--include={BASE_PACKAGES}"),
+            # Merges /usr before the first package, which would else need Perl for it.
+            "--hook-dir=/usr/share/mmdebstrap/hooks/merged-usr",
             *(f"--dpkgopt={option}" for option in unpacking),
             *("bookworm", partial, "http://deb.debian.org/debian"),
         ],

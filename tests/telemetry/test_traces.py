@@ -143,10 +143,11 @@ async def export(url: str) -> None:
 
 
 async def test_a_collector_of_others_passes_spans_on_as_they_are() -> None:
-    with collecting() as direct, collecting() as behind, rotel_before(behind.url) as rotel:
+    with collecting() as direct, collecting() as behind:
         await export(direct.url)
-        await export(rotel)
-        await until(lambda: len(behind.spans) == 2)
+        async with rotel_before(behind.url) as rotel:
+            await export(rotel)
+            await until(lambda: len(behind.spans) == 2)
     assert by_id(behind) == by_id(direct)
 
 
