@@ -9,7 +9,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import psutil
@@ -76,7 +76,8 @@ class Postgres:
         """At once, as when its machine ends; the system ends its connections."""
         assert self._process is not None
         for process in self._processes():
-            process.kill()
+            with suppress(psutil.NoSuchProcess):  # a backend that has ended meanwhile
+                process.kill()
         self._process.wait()
         self._process = None
 

@@ -119,7 +119,8 @@ class Service:
 
     async def _serve(self, client: asyncio.StreamReader, to_client: asyncio.StreamWriter) -> None:
         turn = next(self._turns)
-        endpoints = [pod for pod in self._deployment.running if not pod.is_terminating]
+        # One that starts may take its time to answer a probe: no connection waits for that.
+        endpoints = [pod for pod in self._deployment.running if pod.was_ready and not pod.is_terminating]
         for pod in (*endpoints[turn % len(endpoints) :], *endpoints[: turn % len(endpoints)]):
             if await pod.passes("readinessProbe"):
                 with contextlib.suppress(OSError), contextlib.closing(to_client):

@@ -92,6 +92,7 @@ class RunningPod:
         self._log = site.folder / f"{name}.log"
         self._process: asyncio.subprocess.Process
         self.is_terminating = False
+        self.was_ready = False
 
     def port(self, name: str) -> int:
         """Where it answers on loopback, by the name of the port."""
@@ -135,6 +136,7 @@ class RunningPod:
                 while not await self.passes(probe):
                     assert self._process.returncode is None, self.log
                     await asyncio.sleep(0.05)
+        self.was_ready = True
         return time.monotonic() - began
 
     async def watch(self) -> None:

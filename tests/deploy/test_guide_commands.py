@@ -265,42 +265,43 @@ def postgres() -> Iterator[Postgres]:
         yield pair.primary
 
 
-def run_for_postgres(postgres: Postgres, command: str, folder: Path) -> str:
+def run_for_postgres(postgres: Postgres, command: str, folder: Path) -> subprocess.CompletedProcess[str]:
     path = f"{find_postgres_programs()}:/usr/bin:/bin"
     port = postgres.host.rpartition(":")[2]
     given = {"PATH": path, "PGHOST": "127.0.0.1", "PGPORT": port, "PGUSER": "postgres", "HOME": os.devnull}
-    done = subprocess.run(["bash", "-c", command], cwd=folder, env=given, capture_output=True, text=True)
+    return subprocess.run(["bash", "-c", command], cwd=folder, env=given, capture_output=True, text=True)
+
+
+def answer_of(postgres: Postgres, statement: str) -> str:
+    done = run_for_postgres(postgres, f"psql -v ON_ERROR_STOP=1 -Atqc {shlex.quote(statement)}", postgres.folder.parent)
     assert done.returncode == 0, done.stderr
-    return done.stdout
+    return done.stdout.strip()
 
 
 @pytest.mark.xdist_group("own_stacks")
 @pytest.mark.parametrize("text", of_sort("psql", "createdb", "pg_basebackup"))
 def test_a_program_of_postgres_does_what_a_page_says(postgres: Postgres, tmp_path: Path, text: str) -> None:
-    run_for_postgres(postgres, text.replace(" /base", f" {tmp_path}/base"), tmp_path)
+    done = run_for_postgres(postgres, text.replace(" /base", f" {tmp_path}/base"), tmp_path)
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.xdist_group("own_stacks")
-def test_postgres_takes_the_settings_of_the_pages(postgres: Postgres, tmp_path: Path) -> None:
+def test_postgres_takes_the_settings_of_the_pages(postgres: Postgres) -> None:
     settings = [line.text for line in LINES if line.sort == "postgresql.conf"]
     assert any("synchronous_standby_names" in line for line in settings)
     for line in settings:
-        run_for_postgres(postgres, f'psql -c "alter system set {line}"', tmp_path)
-    shown = run_for_postgres(
-        postgres, "psql -Atc 'select error from pg_file_settings where error is not null'", tmp_path
-    )
+        answer_of(postgres, f"alter system set {line}")
+    refused = answer_of(postgres, "select error from pg_file_settings where error is not null")
     for line in settings:
-        run_for_postgres(postgres, f'psql -c "alter system reset {line.split()[0]}"', tmp_path)
-    assert shown == ""
+        answer_of(postgres, f"alter system reset {line.split()[0]}")
+    assert refused == ""
 
 
 @pytest.mark.xdist_group("own_stacks")
-def test_one_user_of_postgres_takes_the_place_of_another(postgres: Postgres, tmp_path: Path) -> None:
-    statements = [line.text for line in LINES if line.sort == "sql"]
-    roles, *users = statements
-    page = (ROOT / "docs" / "how-to" / "own-servers.md").read_text()
-    (first,) = re.findall(r"`(CREATE USER .+?)`", page)
+def test_one_user_of_postgres_takes_the_place_of_another(postgres: Postgres) -> None:
+    roles, *users = (line.text for line in LINES if line.sort == "sql")
+    (first,) = re.findall(r"`(CREATE USER .+?)`", (ROOT / "docs" / "how-to" / "own-servers.md").read_text())
     for statement in (roles, first, *users):
-        run_for_postgres(postgres, f"psql -v ON_ERROR_STOP=1 -c {shlex.quote(statement)}", tmp_path)
+        answer_of(postgres, statement)
     members = "select member::regrole from pg_auth_members where roleid = 'noetl_server'::regrole"
-    assert run_for_postgres(postgres, f'psql -Atc "{members}"', tmp_path).split() == ["noetl_server_2"]
+    assert answer_of(postgres, members) == "noetl_server_2"

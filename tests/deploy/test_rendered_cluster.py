@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
+import shutil
 import subprocess
 import sys
+import tempfile
 from base64 import b64encode
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Mapping
@@ -47,6 +49,10 @@ KILLED_S = TAKEOVER_S + ACK_WAIT_S
 """The slowest execution besides its own work: what a killed worker had is delivered again when its lease ends."""
 
 
+MEMORY = Path("/dev/shm")
+NEEDED_BYTES = 4 * 1024**3
+
+
 class Clustered(NatsCluster):
     """Three nats-servers with the accounts of an installation. One can be killed and started again."""
 
@@ -69,18 +75,25 @@ def seeds(tmp_path: Path) -> dict[str, str]:
 
 
 @pytest.fixture
-def nats(tmp_path: Path, seeds: dict[str, str]) -> Iterator[Clustered]:
-    folder = tmp_path / "nats"
-    folder.mkdir()
-    cluster = Clustered(folder, seeds["accounts"])
+def stores(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Where NATS and Postgres are: in memory if there is room, since others may keep the disk busy for seconds."""
+    if MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > NEEDED_BYTES:
+        monkeypatch.setattr(tempfile, "tempdir", str(MEMORY))
+    with tempfile.TemporaryDirectory(prefix="noetl-stores-", ignore_cleanup_errors=True) as folder:
+        yield Path(folder)
+
+
+@pytest.fixture
+def nats(stores: Path, seeds: dict[str, str]) -> Iterator[Clustered]:
+    cluster = Clustered(stores, seeds["accounts"])
     cluster.start()
     yield cluster
     cluster.end()
 
 
 @pytest.fixture
-def pair() -> Iterator[PostgresPair]:
-    """Two Postgres. They sync no file: how long others keep the disk of this machine busy is not what is tested."""
+def pair(stores: Path) -> Iterator[PostgresPair]:
+    """Two Postgres, below the folder that ``stores`` has chosen."""
     users = [f"create role {user} login" for user in ("noetl", "noetl_server", "noetl_gateway", "noetl_reader")]
     with postgres_pair(*users, "create database noetl owner noetl") as found:
         yield found
