@@ -15,7 +15,8 @@ export const iterations = (id: string, run: string, cursor: string | null): Prom
 export type Event = Required<ListedEvent>
 export const events = (id: string, after: number, limit: number): Promise<{ items: Event[] }> =>
   get(`${one(id)}/events`, { after, limit })
-export const graphOf = (id: string): Promise<ExecutionGraph> => get(`${one(id)}/graph`)
+/** With what is read of a long journal by now: up to its `position`. */
+export const graphOf = (id: string): Promise<ExecutionGraph> => get(`${one(id)}/graph`, { so_far: 'true' })
 export const why = (id: string): Promise<Why> => get(`${one(id)}/why`)
 export const ctxOf = (id: string): Promise<Ctx> => get(`${one(id)}/ctx`)
 export const resultOf = (id: string): Promise<Result> => get(`${one(id)}/result`)
