@@ -310,7 +310,7 @@ async def test_what_is_read_so_far_is_answered_while_a_long_journal_is_read_on(
 
     class Slow(CountingEntries):
         async def journals(self, *args: Any) -> Any:
-            if self.read:
+            if self.read > 3:
                 await held.wait()
             return await super().journals(*args)
 
@@ -319,10 +319,10 @@ async def test_what_is_read_so_far_is_answered_while_a_long_journal_is_read_on(
 
     slow: Any = Slow(stage.store)
     views = DirectViews(slow, stage.checking, UsedSecrets(MemoryCredentials(stage.clock), None))
-    graph = await views.graph(one, so_far=True)
+    graph, _ = await asyncio.gather(*(views.graph(one, so_far=True) for _ in range(2)))
     assert 0 < graph.position < ended.position
     line = await views.timeline(one, TimeRange(), so_far=True)
-    assert line.position == graph.position
+    assert graph.position <= line.position < ended.position
 
     held.set()
     while (await views.graph(one, so_far=True)).position < ended.position:

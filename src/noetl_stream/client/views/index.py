@@ -73,14 +73,19 @@ class _Recorded(NamedTuple):
 
 
 class ExecutionIndex:
-    """The index of one journal, up to ``position``."""
+    """The index of one journal, up to ``position``.
+
+    Attributes:
+        reads: Held while the journal is read.
+        lock: Held while the index changes, or must not.
+    """
 
     def __init__(self, execution_id: str) -> None:
         self.execution_id = execution_id
         self.position = 0
         self.begun_ms = self.at_ms = 0
         self.has_ended = False
-        self.lock = asyncio.Lock()
+        self.reads, self.lock = asyncio.Lock(), asyncio.Lock()
         self.kept_bytes = 0
         self.steps: list[str] = []
         self.runs = Runs()
@@ -465,7 +470,7 @@ class ExecutionIndexes:
     def __init__(self, store: Store, max_bytes: int = MAX_INDEX_BYTES) -> None:
         self._store = store
         self.max_bytes = max_bytes
-        self._reading: dict[str, asyncio.Task[bool]] = {}
+        self._reading: dict[ExecutionIndex, asyncio.Task[bool]] = {}
         self._kept: LruCache[str, ExecutionIndex] = LruCache(max_bytes, lambda index: index.kept_bytes)
 
     @property
@@ -482,10 +487,9 @@ class ExecutionIndexes:
     async def so_far(self, execution_id: str) -> ExecutionIndex:
         """The index of a journal as far as it is read: a piece at least. The rest is read beside others."""
         index = self._of(execution_id)
-        if execution_id not in self._reading and not await self._read(index, 1):
-            reading = asyncio.create_task(self._read(index, None))
-            self._reading[execution_id] = reading
-            reading.add_done_callback(lambda done: self._was_read(execution_id, done))
+        if index not in self._reading and not await self._read(index, 1) and index not in self._reading:
+            self._reading[index] = reading = asyncio.create_task(self._read(index, None))
+            reading.add_done_callback(lambda done: self._was_read(index, done))
         return index
 
     def _of(self, execution_id: str) -> ExecutionIndex:
@@ -500,24 +504,26 @@ class ExecutionIndexes:
         readings, size = 0, FIRST_ENTRIES
         try:
             while readings != most:
-                async with index.lock:
+                async with index.reads:
                     before = index.position
                     entries = (await self._store.journals({index.execution_id: before}, size))[index.execution_id]
-                    index.take(entries)
+                    async with index.lock:
+                        index.take(entries)
+                    taken = index.position - before
                 readings += 1
                 if len(entries) < size:
                     return True
                 if readings % COUNTED_EVERY == 0:
                     self._keep(index)
-                size = max(1, min(ENTRIES_AT_ONCE, size * EVENTS_AT_ONCE // (index.position - before)))
+                size = max(1, min(ENTRIES_AT_ONCE, size * EVENTS_AT_ONCE // taken))
             return False
         finally:
             self._keep(index)
 
-    def _was_read(self, execution_id: str, reading: asyncio.Task[bool]) -> None:
-        del self._reading[execution_id]
+    def _was_read(self, index: ExecutionIndex, reading: asyncio.Task[bool]) -> None:
+        del self._reading[index]
         if not reading.cancelled() and (error := reading.exception()) is not None:
-            log.debug("cannot read the journal of %s now: %s", execution_id, error)  # who asks next is told
+            log.debug("cannot read the journal of %s now: %s", index.execution_id, error)  # who asks next is told
 
     async def known(self, execution_id: str, position: int, most: int) -> ExecutionIndex | None:
         """The index, if it reaches up to ``position`` or at most ``most`` events are missing."""
