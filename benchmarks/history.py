@@ -160,8 +160,14 @@ async def main(dsn: str, events: int, iterations: int) -> None:
     views = DirectViews(store, PlaybookChecker(installed_kinds, DEFAULT_LIMITS), secrets)
     await measured("state, at the end, nothing read before", lambda: views.state(LONG, None), 1)
     await measured("state, at the end", lambda: views.state(LONG, None))
-    await measured("state, in the middle, between two snapshots", lambda: views.state(LONG, events // 2 + 499))
+    middle = min(events, events // 2 + 499)
+    await measured("state, in the middle, between two snapshots", lambda: views.state(LONG, middle))
     for name, one in (("the cycle", LONG), ("the loop", MANY)):
+        fresh = DirectViews(store, PlaybookChecker(installed_kinds, DEFAULT_LIMITS), secrets)
+        for at in ("first", "second"):
+            await measured(f"graph of {name}, so far, {at}", partial(fresh.graph, one, so_far=True), 1)
+            await measured(f"timeline of {name}, so far, {at}", partial(fresh.timeline, one, TimeRange(), True), 1)
+        await measured(f"graph of {name}, whole, after these", partial(fresh.graph, one), 1)
         await measured(f"timeline of {name}, first", partial(views.timeline, one, TimeRange(width=1000)), 1)
         await measured(f"timeline of {name}, 1,000 columns", partial(views.timeline, one, TimeRange(width=1000)))
         await measured(f"graph of {name}", partial(views.graph, one))

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
 from client_stage import BY, ClientStage
 
+from noetl_stream.adapters.memory.access import MemoryCredentials
+from noetl_stream.client.executions.redacted import UsedSecrets
 from noetl_stream.client.views import index as indexes
 from noetl_stream.client.views import timeline as timelines
+from noetl_stream.client.views.direct import DirectViews
 from noetl_stream.client.views.index import ExecutionIndexes
-from noetl_stream.errors import NotFound, UsageError
+from noetl_stream.errors import NotFound, Unreachable, UsageError
 from noetl_stream.model import codec
 from noetl_stream.model.events import CtxPatched, PauseRequested, ResumeRequested, SignalReceived
 from noetl_stream.ports.operations.executions import ExecutionDocument, Start
@@ -294,6 +298,63 @@ async def test_an_index_that_is_being_read_counts_for_what_it_has_grown_to(
     kept = ExecutionIndexes(watched)
     await kept.of(one)
     assert len(set(grown)) > 3 and grown[-1] > grown[0]
+
+
+async def test_what_is_read_so_far_is_answered_while_a_long_journal_is_read_on(
+    stage: ClientStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(indexes, "FIRST_ENTRIES", 2)
+    monkeypatch.setattr(indexes, "ENTRIES_AT_ONCE", 2)
+    ended = await stage.run(LOOP, workload={"count": 100})
+    one, held = ended.execution_id, asyncio.Event()
+
+    class Slow(CountingEntries):
+        async def journals(self, *args: Any) -> Any:
+            if self.read > 3:
+                await held.wait()
+            return await super().journals(*args)
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._store, name)
+
+    slow: Any = Slow(stage.store)
+    views = DirectViews(slow, stage.checking, UsedSecrets(MemoryCredentials(stage.clock), None))
+    graph, _ = await asyncio.gather(*(views.graph(one, so_far=True) for _ in range(2)))
+    assert 0 < graph.position < ended.position
+    line = await views.timeline(one, TimeRange(), so_far=True)
+    assert graph.position <= line.position < ended.position
+
+    held.set()
+    while (await views.graph(one, so_far=True)).position < ended.position:
+        await stage.clock.sleep(0.01)
+    assert await views.graph(one) == await stage.views.graph(one)
+    assert slow.read == len((await stage.store.journals({one: 0}))[one]), "each entry is read once"
+
+
+async def test_an_index_that_could_not_be_read_is_read_when_it_is_asked_for_again(
+    stage: ClientStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(indexes, "FIRST_ENTRIES", 2)
+    ended = await stage.run(LOOP, workload={"count": 100})
+    one = ended.execution_id
+
+    class Away(CountingEntries):
+        is_away = False
+
+        async def journals(self, *args: Any) -> Any:
+            if self.read and self.is_away:
+                raise Unreachable("the store is away")
+            return await super().journals(*args)
+
+    away: Any = Away(stage.store)
+    away.is_away = True
+    kept = ExecutionIndexes(away)
+    index = await kept.so_far(one)
+    await stage.clock.sleep(1)
+    with pytest.raises(Unreachable):
+        await kept.so_far(one)
+    away.is_away = False
+    assert (await kept.of(one)) is index and index.position == ended.position
 
 
 class CountingEntries:

@@ -74,7 +74,8 @@ export const timeline = (
 ): Promise<Timeline> => get(`${one(id)}/timeline`, query, signal)
 export const changesOf = (id: string, key: string, cursor: string | null): Promise<KeyChangePage> =>
   get(`${one(id)}/ctx/changes`, { key, cursor, limit: 50 })
-export const graphOf = (id: string): Promise<ExecutionGraph> => get(`${one(id)}/graph`)
+/** With what is read of a long journal by now: up to its `position`. */
+export const graphOf = (id: string): Promise<ExecutionGraph> => get(`${one(id)}/graph`, { so_far: 'true' })
 export const why = (id: string): Promise<Why> => get(`${one(id)}/why`)
 export const diffOf = (a: string, b: string, rows: string, cursor: string | null): Promise<ExecutionDiff> =>
   get(`${one(a)}/diff/${segment(b)}`, { rows, cursor, limit: 100 })

@@ -50,9 +50,9 @@ def gateway_operations(connection: GatewayConnection) -> Operations:
 class GatewayViews(GatewayVerbs, port=Views):
     """:class:`~noetl_stream.ports.operations.views.Views`."""
 
-    async def timeline(self, execution_id: str, wanted: TimeRange) -> TimelineDocument:
+    async def timeline(self, execution_id: str, wanted: TimeRange, so_far: bool = False) -> TimelineDocument:
         times = {"since": iso_or_none(wanted.since_ms), "until": iso_or_none(wanted.until_ms)}
-        query = _given({**times, "width": wanted.width, "step": wanted.step})
+        query = _given({**times, "width": wanted.width, "step": wanted.step, "so_far": so_far})
         return await self._connection.get(TimelineDocument, "executions", execution_id, "timeline", query=query)
 
     async def strip(

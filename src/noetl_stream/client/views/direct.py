@@ -71,7 +71,7 @@ class DirectViews:
         counts = None if index is None else index.counts_at(wanted)
         return state_document(state, await known_plan(self._store, self._checking, row), row.position, counts)
 
-    async def graph(self, execution_id: str) -> ExecutionGraphDocument:
+    async def graph(self, execution_id: str, so_far: bool = False) -> ExecutionGraphDocument:
         from noetl_stream.client.executions.states import state_at
         from noetl_stream.client.views.graph import execution_graph
 
@@ -80,14 +80,15 @@ class DirectViews:
         if playbook is None:
             raise NotFound(f"execution {execution_id} has no playbook yet")
         plan = await self._checking.plan(playbook.source, row.path)
-        index = await self._indexes.of(execution_id)
-        state = await state_at(self._store, execution_id, index.position)
+        index = await self._index(execution_id, so_far)
+        state = await state_at(self._store, execution_id, max(index.position, row.position))
         if state is None:
             raise NotFound(f"execution {execution_id} is being deleted")
-        return await execution_graph(self._store, index, state, plan)
+        async with index.lock:
+            return await execution_graph(self._store, index, state, plan)
 
-    async def timeline(self, execution_id: str, wanted: TimeRange) -> TimelineDocument:
-        return await self._answered(execution_id, lambda index: timeline(index, wanted))
+    async def timeline(self, execution_id: str, wanted: TimeRange, so_far: bool = False) -> TimelineDocument:
+        return await self._answered(execution_id, lambda index: timeline(index, wanted), so_far)
 
     async def strip(
         self, execution_id: str, step_run_id: str, chosen: IterationRange, buckets: int
@@ -100,10 +101,15 @@ class DirectViews:
         size = page_size(limit)
         return await self._answered(execution_id, lambda index: iterations(index, step_run_id, chosen, size))
 
-    async def _answered(self, execution_id: str, answer: Callable[[ExecutionIndex], Answer]) -> Answer:
-        """An answer from the whole index, in another thread: that of a long journal takes a while."""
+    async def _index(self, execution_id: str, so_far: bool) -> ExecutionIndex:
+        return await (self._indexes.so_far if so_far else self._indexes.of)(execution_id)
+
+    async def _answered(
+        self, execution_id: str, answer: Callable[[ExecutionIndex], Answer], so_far: bool = False
+    ) -> Answer:
+        """An answer from the index, in another thread: that of a long journal takes a while."""
         await known_row(self._store, execution_id)
-        index = await self._indexes.of(execution_id)
+        index = await self._index(execution_id, so_far)
         async with index.lock:
             return await asyncio.to_thread(answer, index)
 

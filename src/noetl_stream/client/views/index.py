@@ -6,6 +6,7 @@ Each journal is read once by a process, and from then on what it has grown by. W
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar, Final
 
@@ -33,8 +34,14 @@ from noetl_stream.model.outcome import ErrorInfo
 from noetl_stream.ports.operations.views import StepRunCountsDocument, TokenPlace
 from noetl_stream.ports.store import Store, StoredEntry
 
+log = logging.getLogger(__name__)
+
 ENTRIES_AT_ONCE: Final = 200
-"""How many entries of a long journal are read at once, so that it does not block others."""
+FIRST_ENTRIES: Final = 5
+EVENTS_AT_ONCE: Final = 2_000
+"""How many entries of a long journal are read at once, first and later, and about how many events they have: while
+these are taken in, others wait.
+"""
 
 MAX_INDEX_BYTES: Final = 128 * 1024 * 1024
 """About how much memory the indexes of one process take together: above it, those go that were not used for longest."""
@@ -56,14 +63,19 @@ MOST_LEVELS: Final = 2_000
 
 
 class ExecutionIndex:
-    """The index of one journal, up to ``position``."""
+    """The index of one journal, up to ``position``.
+
+    Attributes:
+        reads: Held while the journal is read.
+        lock: Held while the index changes, or must not.
+    """
 
     def __init__(self, execution_id: str) -> None:
         self.execution_id = execution_id
         self.position = 0
         self.begun_ms = self.at_ms = 0
         self.has_ended = False
-        self.lock = asyncio.Lock()
+        self.reads, self.lock = asyncio.Lock(), asyncio.Lock()
         self.kept_bytes = 0
         self.steps: list[str] = []
         self.runs = Runs()
@@ -433,6 +445,7 @@ class ExecutionIndexes:
     def __init__(self, store: Store, max_bytes: int = MAX_INDEX_BYTES) -> None:
         self._store = store
         self.max_bytes = max_bytes
+        self._reading: dict[ExecutionIndex, asyncio.Task[bool]] = {}
         self._kept: LruCache[str, ExecutionIndex] = LruCache(max_bytes, lambda index: index.kept_bytes)
 
     @property
@@ -442,23 +455,50 @@ class ExecutionIndexes:
 
     async def of(self, execution_id: str) -> ExecutionIndex:
         """The index of a journal, up to its end."""
+        index = self._of(execution_id)
+        await self._read(index, None)
+        return index
+
+    async def so_far(self, execution_id: str) -> ExecutionIndex:
+        """The index of a journal as far as it is read: a piece at least. The rest is read beside others."""
+        index = self._of(execution_id)
+        if index not in self._reading and not await self._read(index, 1) and index not in self._reading:
+            self._reading[index] = reading = asyncio.create_task(self._read(index, None))
+            reading.add_done_callback(lambda done: self._was_read(index, done))
+        return index
+
+    def _of(self, execution_id: str) -> ExecutionIndex:
         index = self._kept.get(execution_id)
         if index is None:
             index = ExecutionIndex(execution_id)
             self._keep(index)
-        async with index.lock:
-            readings = 0
-            while entries := (await self._store.journals({execution_id: index.position}, ENTRIES_AT_ONCE))[
-                execution_id
-            ]:
-                index.take(entries)
+        return index
+
+    async def _read(self, index: ExecutionIndex, most: int | None) -> bool:
+        """Reads at most so many pieces; whether the end was reached. Between two of them, others may use the index."""
+        readings, size = 0, FIRST_ENTRIES
+        try:
+            while readings != most:
+                async with index.reads:
+                    before = index.position
+                    entries = (await self._store.journals({index.execution_id: before}, size))[index.execution_id]
+                    async with index.lock:
+                        index.take(entries)
+                    taken = index.position - before
                 readings += 1
-                if len(entries) < ENTRIES_AT_ONCE:
-                    break
+                if len(entries) < size:
+                    return True
                 if readings % COUNTED_EVERY == 0:
                     self._keep(index)
+                size = max(1, min(ENTRIES_AT_ONCE, size * EVENTS_AT_ONCE // taken))
+            return False
+        finally:
             self._keep(index)
-        return index
+
+    def _was_read(self, index: ExecutionIndex, reading: asyncio.Task[bool]) -> None:
+        del self._reading[index]
+        if not reading.cancelled() and (error := reading.exception()) is not None:
+            log.debug("cannot read the journal of %s now: %s", index.execution_id, error)  # who asks next is told
 
     async def known(self, execution_id: str, position: int, most: int) -> ExecutionIndex | None:
         """The index, if it reaches up to ``position`` or at most ``most`` events are missing."""

@@ -32,6 +32,19 @@ routes = Routes()
 ONE: Final = f"{API}/executions/{{execution_id}}"
 
 
+SoFar = Annotated[
+    bool,
+    Field(
+        description="Answer with what is read of a long journal by now, and read on: `position` says how far. "
+        "Ask again while it is below that of the execution."
+    ),
+]
+
+
+class GraphOf(ExecutionAt):
+    so_far: SoFar = False
+
+
 class StateAt(ExecutionAt):
     position: Annotated[
         int | None, Field(ge=1, le=MAX_POSITION, description="After the event there; as it is without it.")
@@ -86,9 +99,9 @@ async def state(call: Call[StateAt, None]) -> ExecutionStateDocument:
 
 
 @routes(*address_of(Views.graph), "getExecutionGraph", "viewer", refuses=("playbook-refused",))
-async def graph(call: Call[ExecutionAt, None]) -> ExecutionGraphDocument:
+async def graph(call: Call[GraphOf, None]) -> ExecutionGraphDocument:
     """Get the graph of its playbook, with what happened at each step and arc."""
-    return await call.operations.views.graph(call.parameters.execution_id)
+    return await call.operations.views.graph(call.parameters.execution_id, call.parameters.so_far)
 
 
 class DiffOf(ExecutionAt):
@@ -110,6 +123,7 @@ class TimelineOf(ExecutionAt):
     until: Annotated[Moment | None, Field(description="Where it ends; without it with the last event.")] = None
     width: Annotated[int, Field(ge=1, le=MAX_WIDTH, description="Columns.")] = 500
     step: Annotated[Name | None, Field(description="Only this step.")] = None
+    so_far: SoFar = False
 
 
 Index = Annotated[int, Field(ge=0, le=MAX_POSITION)]
@@ -136,7 +150,7 @@ async def timeline(call: Call[TimelineOf, None]) -> TimelineDocument:
     """Get what went on when: step runs, iterations, attempts, waits."""
     given = call.parameters
     wanted = TimeRange(ms_of(given.since), ms_of(given.until), given.width, given.step)
-    return await call.operations.views.timeline(given.execution_id, wanted)
+    return await call.operations.views.timeline(given.execution_id, wanted, given.so_far)
 
 
 @routes("GET", f"{ONE}/steps/{{step_run_id}}/strip", "getStrip", "viewer")

@@ -127,16 +127,19 @@ class Views(Protocol):
         ...
 
     @http("GET", "/executions/{execution_id}/graph")
-    async def graph(self, execution_id: str) -> ExecutionGraphDocument:
+    async def graph(self, execution_id: str, so_far: bool = False) -> ExecutionGraphDocument:
         """The graph of its playbook with what happened at each step and arc.
+
+        Args:
+            so_far: With what is read of a long journal by now: ``position`` says how far. It is read on meanwhile.
 
         Raises:
             PlaybookRefused: its playbook does not compile here.
         """
         ...
 
-    async def timeline(self, execution_id: str, wanted: TimeRange) -> TimelineDocument:
-        """What went on when: runs, iterations, attempts, waits.
+    async def timeline(self, execution_id: str, wanted: TimeRange, so_far: bool = False) -> TimelineDocument:
+        """What went on when: runs, iterations, attempts, waits. ``so_far``: as of :meth:`graph`.
 
         Raises:
             UsageError: the range is empty.
