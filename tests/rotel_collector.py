@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import subprocess
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib.util import find_spec
@@ -16,11 +17,15 @@ from noetl_stream.testing.waiting import until
 
 
 def rotel_program() -> Path:
-    """The binary of the package; skips the test where there is no package."""
+    """The binary of the package; skips the test where there is none that runs: it needs Python as a library."""
     found = find_spec("rotel")
     if found is None or found.origin is None:
         pytest.skip("NO COLLECTOR OF OTHERS WAS TRIED: there is no package of Rotel for this system")
-    return Path(found.origin).with_name("rotel-agent")
+    program = Path(found.origin).with_name("rotel-agent")
+    ran = subprocess.run([program, "version"], capture_output=True, text=True)
+    if ran.returncode != 0:
+        pytest.skip(f"NO COLLECTOR OF OTHERS WAS TRIED: Rotel does not run here: {ran.stderr}")
+    return program
 
 
 @asynccontextmanager

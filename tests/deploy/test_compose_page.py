@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
@@ -43,7 +44,11 @@ def write_docker(folder: Path, images: Images) -> Path:
 def collector_image(engine: Engine, images: Images, tmp_path: Path) -> str:
     folder, tag = tmp_path / "collector", "noetl-test/collector"
     folder.mkdir()
-    shutil.copy(rotel_program(), folder)
+    program = rotel_program()
+    shutil.copy(program, folder)
+    libraries = subprocess.run(["ldd", program], capture_output=True, text=True, check=True).stdout
+    for library in re.findall(r"=> (\S+/libpython\S+)", libraries):
+        shutil.copy(library, folder)
     file = IMAGES / "collector.Dockerfile"
     engine.docker("build", "-q", "-t", tag, "--build-arg", f"BASE={images.base}", "-f", file, folder)
     return tag
