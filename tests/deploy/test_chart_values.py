@@ -54,6 +54,7 @@ WRONG = (
     ('server.secretSettings={"NOETL_CREDENTIAL_A": "in plain text"}', "got string, want object"),
     ('gateway.settings={"NOETL_GATEWAY_MAX_WAITS": 10}', "got number, want string"),
     ('gateway.ingress={"enabled": true}', "at '/gateway/ingress/hosts': minItems: got 0, want 1"),
+    ("networkPolicy.postgres=[]", "at '/networkPolicy/postgres': minItems: got 0, want 1"),
     ('networkPolicy.nats=[{"podSelectors": {}}]', "additional properties 'podSelectors' not allowed"),
     ('image.repository=""', "image.repository is needed: where you pushed the image of deploy/Dockerfile"),
     ('pools.gpu={"autoscaling": {"by": "keda"}}', "nats.monitoringAddress is needed for pools that KEDA scales"),
