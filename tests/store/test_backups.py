@@ -200,7 +200,7 @@ async def test_a_backup_that_is_killed_is_none_and_is_made_whole_by_another(
             env=environment(**own, HOME=str(tmp_path)),
         )  # fmt: skip
         async with asyncio.timeout(TIMEOUT_S):
-            while not (copied.folder / "killed/tables/server.copy.gz").exists():  # noqa: ASYNC110
+            while not (copied.folder / "killed/tables/execution.copy.gz").exists():  # noqa: ASYNC110
                 await asyncio.sleep(0.02)
         os.kill(killed.pid, signal.SIGKILL)
         await killed.wait()

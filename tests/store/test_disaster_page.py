@@ -29,7 +29,12 @@ def orders(heading: str) -> list[list[str]]:
 
 async def follow(stack: RealStack, order: list[str], place: KeptPlace) -> None:
     """Does what the page says; ``nats`` is another project's program, which tests do not have."""
-    here = {"NOETL_NATS_URL": stack.endpoint.nats_url, "NOETL_POSTGRES_DSN": str(stack.endpoint.postgres_dsn)}
+    here = {
+        "NOETL_NATS_URL": stack.endpoint.nats_url,
+        "NOETL_POSTGRES_DSN": str(stack.endpoint.postgres_dsn),
+        "NOETL_SERVER_KEY": stack.endpoint.server_keys[0],
+        "NOETL_ACCESS_KEY": stack.endpoint.access_keys[0],
+    }
     for line in order:
         program, *words = shlex.split(line.replace(SHOWN_PLACE, place.text))
         if program == "nats":
