@@ -35,8 +35,8 @@ class DividedCluster(NatsCluster):
         own = f"noetl-{os.getpid()}"
         self._hub = f"{own}-hub"
         self._spaces = {f"n{number}": f"{own}-{number}" for number in range(1, SIZE + 1)}
-        net = f"10.213.{os.getpid() % 256}"
-        self._addresses = {name: f"10.214.{os.getpid() % 256}.{number}" for number, name in enumerate(self._spaces, 1)}
+        net = f"10.215.{os.getpid() % 256}"
+        self._addresses = {name: f"10.216.{os.getpid() % 256}.{number}" for number, name in enumerate(self._spaces, 1)}
         self._make(net)
         super().__init__(folder, cluster=[f"{address}:{CLUSTER_PORT}" for address in self._addresses.values()])
         for number, (name, server) in enumerate(self.servers.items(), 1):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from noetl_stream.adapters.clock import SystemClock
@@ -19,6 +18,7 @@ if TYPE_CHECKING:  # each command imports what it uses
     from noetl_stream.backup.folder import BackupReader
     from noetl_stream.backup.restore import RestoredBackup
     from noetl_stream.ports.cursors import Repair
+    from noetl_stream.ports.files import Files
     from noetl_stream.ports.operations.diagnosis import CheckDocument
     from noetl_stream.server.recovery import Restored
     from noetl_stream.server.retention import RetentionPlan
@@ -62,7 +62,7 @@ async def compare_stores(endpoint: Endpoint) -> list[str]:
         await connected.close()
 
 
-async def create_backup(endpoint: Endpoint, place: Path, name: str | None) -> BackupReader:
+async def create_backup(endpoint: Endpoint, place: Files, name: str | None) -> BackupReader:
     """Backs the database and its objects up into a folder below ``place``."""
     from noetl_stream.adapters.postgres.backup import PostgresBackup
     from noetl_stream.backup.create import create_backup as create

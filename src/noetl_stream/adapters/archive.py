@@ -1,14 +1,14 @@
-"""The archive: a folder of Parquet files, which DuckDB writes and anything reads.
+"""The archive: Parquet files in a folder or in object storage, which DuckDB writes and anything reads.
 
 ``executions/<month>/<name>.parquet`` has a row for each execution, ``events/<month>/<name>.parquet`` one for each of
-their events; months are those in which they started. The documents are JSON, as commands and gateways show them. An
-execution is archived once it is in a file of ``executions``, which comes last.
+their events; months are those in which they started. A name begins with the first and the last id in the file, so that
+others need not be opened. The documents are JSON, as commands and gateways show them. An execution is archived once it
+is in a file of ``executions``, which comes last.
 """
 
 from __future__ import annotations
 
 import contextlib
-import os
 import uuid
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -16,11 +16,13 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, BinaryIO, Final, TypeVar
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import duckdb
 import msgspec
 
+from noetl_stream.adapters.files.folder import FolderFiles
 from noetl_stream.errors import NoetlError, NotFound, UsageError
 from noetl_stream.model.envelope import EventDocument, iso
 from noetl_stream.ports.operations.executions import (
@@ -31,7 +33,12 @@ from noetl_stream.ports.operations.executions import (
     ResultDocument,
 )
 
+if TYPE_CHECKING:
+    from noetl_stream.adapters.files.objects import ObjectFiles
+
 Value = TypeVar("Value")
+
+SUFFIX: Final = ".parquet"
 
 EXECUTIONS: Final = "executions"
 EVENTS: Final = "events"
@@ -66,13 +73,13 @@ _CONFIG: Final[dict[str, str | bool | int | float | list[str]]] = {
 
 
 class ParquetArchive:
-    """:class:`~noetl_stream.ports.archive.ArchiveFiles` in a folder, and what commands read from it."""
+    """:class:`~noetl_stream.ports.archive.ArchiveFiles`, and what commands read from it."""
 
-    def __init__(self, place: Path) -> None:
-        self.place = place
+    def __init__(self, files: FolderFiles | ObjectFiles) -> None:
+        self._files = files
 
     def begin(self) -> ParquetBatch:
-        return ParquetBatch(self.place)
+        return ParquetBatch(self._files)
 
     def positions(self, execution_ids: Collection[str]) -> dict[str, int]:
         by_month = defaultdict(list)
@@ -81,7 +88,8 @@ class ParquetArchive:
         found: dict[str, int] = {}
         for month, ids in by_month.items():
             query = "select execution_id, max(position) from given where list_contains(?, execution_id) group by 1"
-            found |= dict(self._rows(EXECUTIONS, month, query, [ids]))
+            with contextlib.suppress(NotFound):  # before the first batch there may be no folder
+                found |= dict(self._rows(self._names(EXECUTIONS, month, ids), query, [ids]))
         return found
 
     def get(self, execution_id: str) -> ExecutionDocument:
@@ -98,12 +106,12 @@ class ParquetArchive:
             select any_value(document) from given
             where execution_id = ? and position > ? group by position order by position limit ?
         """
-        rows = self._rows(EVENTS, month_of(execution_id), query, [execution_id, after, limit])
+        names = self._names(EVENTS, month_of(execution_id), [execution_id])
+        rows = self._rows(names, query, [execution_id, after, limit])
         return [_decoded(text, EventDocument) for (text,) in rows]
 
     def page(self, chosen: ExecutionFilter, limit: int, before: str | None) -> ExecutionPage:
         """The archived executions that match, newest first."""
-        self._require_folder()
         if chosen.labels or chosen.error is not None:
             raise UsageError("an archive has no index of labels and errors", hint="use --status, --path, --older-than")
         query = """
@@ -118,39 +126,40 @@ class ParquetArchive:
         started = None if chosen.started_before_ms is None else iso(chosen.started_before_ms)
         status = list(chosen.status)
         values = [status, status, path, path, path, started, started, before, before, limit + 1]
-        rows = self._rows(EXECUTIONS, "*", query, values)
+        rows = self._rows(self._names(EXECUTIONS), query, values)
         items = [_decoded(text, ListedExecutionDocument) for (text,) in rows[:limit]]
         return ExecutionPage(items, items[-1].execution_id if len(rows) > limit else None)
 
-    def _require_folder(self) -> None:
-        if not self.place.is_dir():
-            raise NotFound(f"{self.place} is not a folder")
-
     def _newest(self, execution_id: str, column: str) -> str:
-        self._require_folder()
         query = f"select arg_max({column}, position) from given where execution_id = ? having count(*) > 0"
-        rows = self._rows(EXECUTIONS, month_of(execution_id), query, [execution_id])
+        names = self._names(EXECUTIONS, month_of(execution_id), [execution_id])
+        rows = self._rows(names, query, [execution_id])
         if not rows:
-            raise NotFound(f"execution {execution_id!r} is not in the archive {self.place}")
+            raise NotFound(f"execution {execution_id!r} is not in the archive {self._files.place}")
         return str(rows[0][0])
 
-    def _rows(self, kind: str, month: str, query: str, values: Sequence[Any]) -> list[tuple[Any, ...]]:
-        """The rows of a query on the files of a month, which it names ``given``."""
-        files = sorted(map(str, (self.place / kind).glob(f"{month}/*.parquet")))
-        if not files:
+    def _names(self, kind: str, month: str = "", wanted: Collection[str] = ()) -> dict[str, int]:
+        """The files of a kind, of a month, that may hold one of the executions, with their sizes."""
+        sizes = self._files.sizes(f"{kind}/{month}".rstrip("/"))
+        return {name: size for name, size in sorted(sizes.items()) if name.endswith(SUFFIX) and _may_hold(name, wanted)}
+
+    def _rows(self, sizes: Mapping[str, int], query: str, values: Sequence[Any]) -> list[tuple[Any, ...]]:
+        """The rows of a query on files, which it names ``given``."""
+        if not sizes:
             return []
-        with archive_errors(self.place), duckdb.connect(config=_CONFIG) as connection:
+        with archive_errors(self._files.place), duckdb.connect(config=_CONFIG) as connection:
             given = f"with given as (select * from read_parquet(?)) {query}"
-            return connection.execute(given, [files, *values]).fetchall()
+            return connection.execute(given, [self._files.for_duckdb(connection, sizes), *values]).fetchall()
 
 
 class ParquetBatch:
     """:class:`~noetl_stream.ports.archive.ArchiveBatch` of executions that started in one month."""
 
-    def __init__(self, place: Path) -> None:
-        self._place = place
-        self._name = uuid.uuid4().hex
+    def __init__(self, files: FolderFiles | ObjectFiles) -> None:
+        self._files = files
         self._month: str | None = None
+        self._ids: set[str] = set()
+        self._scratch: TemporaryDirectory[str] | None = None
         self._spools: dict[str, _Spool] = {}
 
     def add_events(self, events: Sequence[EventDocument]) -> None:
@@ -168,36 +177,40 @@ class ParquetBatch:
         spool.add({**row, "position": document.position, **texts}, "".join(texts.values()))
 
     def finish(self) -> None:
-        with archive_errors(self._place):
-            for kind in (EVENTS, EXECUTIONS):
-                if kind in self._spools:
-                    self._spools[kind].write_parquet()
+        name = f"{min(self._ids, default='')}.{max(self._ids, default='')}.{uuid.uuid4().hex}{SUFFIX}"
+        with archive_errors(self._files.place):
+            made = [(kind, self._spools[kind].write_parquet()) for kind in (EVENTS, EXECUTIONS) if kind in self._spools]
+            for kind, path in made:
+                self._files.put(path, f"{kind}/{self._month}/{name}")
         self.abandon()
 
     def abandon(self) -> None:
         for spool in self._spools.values():
-            spool.remove()
+            spool.close()
+        if self._scratch is not None:
+            self._scratch.cleanup()
 
     def _spool(self, kind: str, execution_id: str) -> _Spool:
         month = month_of(execution_id)
         self._month = self._month or month
         assert month == self._month, "a batch is of one month"
-        if kind not in self._spools:
-            with archive_errors(self._place):
-                self._spools[kind] = _Spool(kind, self._place / kind / month, self._name)
+        self._ids.add(execution_id)
+        with archive_errors(self._files.place):
+            if self._scratch is None:
+                self._scratch = self._files.scratch()
+            if kind not in self._spools:
+                self._spools[kind] = _Spool(kind, Path(self._scratch.name))
         return self._spools[kind]
 
 
 class _Spool:
-    """The rows of a Parquet file to be, as lines of JSON in a file beside it."""
+    """The rows of a Parquet file to be, as lines of JSON."""
 
-    def __init__(self, kind: str, folder: Path, name: str) -> None:
+    def __init__(self, kind: str, folder: Path) -> None:
         self._kind = kind
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._lines = folder / f"{name}.jsonl.partial"
-        self._written = folder / f"{name}.parquet.partial"
-        self._final = folder / f"{name}.parquet"
-        self._file: BinaryIO = os.fdopen(os.open(self._lines, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb")
+        self._lines = folder / f"{kind}.jsonl"
+        self._written = folder / f"{kind}{SUFFIX}"
+        self._file = self._lines.open("wb")
         self._sum = sha256()
 
     def add(self, row: Mapping[str, Any], checked: str) -> None:
@@ -206,7 +219,7 @@ class _Spool:
             self._file.write(msgspec.json.encode(row) + b"\n")
         self._sum.update(checked.encode())
 
-    def write_parquet(self) -> None:
+    def write_parquet(self) -> Path:
         self._file.close()
         with duckdb.connect(config=_CONFIG) as connection:
             columns = ", ".join(f"{name}: '{kind}'" for name, kind in COLUMNS[self._kind].items())
@@ -215,12 +228,8 @@ class _Spool:
                 f"format = 'newline_delimited', maximum_object_size = {MAX_LINE_BYTES})) "
                 f"to '{_quoted(self._written)}' (format parquet, compression zstd)"
             )
-            self._written.chmod(0o600)
-            _sync(self._written)
             self._read_back(connection)
-        self._written.rename(self._final)
-        for folder in (self._final.parent, self._final.parent.parent):
-            _sync(folder)
+        return self._written
 
     def _read_back(self, connection: duckdb.DuckDBPyConnection) -> None:
         digest = sha256()
@@ -229,15 +238,16 @@ class _Spool:
             for (text,) in rows:
                 digest.update(text.encode())
         if digest.digest() != self._sum.digest():
-            raise NoetlError(
-                f"the archive file {self._final} does not hold what was written to it; nothing was deleted"
-            )
+            raise NoetlError("an archive file does not hold what was written to it; nothing was deleted")
 
-    def remove(self) -> None:
-        self._file.close()
-        for path in (self._lines, self._written):
-            with contextlib.suppress(OSError):
-                path.unlink()
+    def close(self) -> None:
+        with contextlib.suppress(OSError):
+            self._file.close()
+
+
+def _may_hold(name: str, wanted: Collection[str]) -> bool:
+    first, last, *_ = name.rpartition("/")[2].split(".")
+    return not wanted or any(first <= one <= last for one in wanted)
 
 
 def month_of(execution_id: str) -> str:
@@ -250,7 +260,7 @@ def month_of(execution_id: str) -> str:
 
 
 @contextmanager
-def archive_errors(place: Path) -> Iterator[None]:
+def archive_errors(place: Path | str) -> Iterator[None]:
     """Raises :class:`~noetl_stream.errors.UsageError` for what the system or DuckDB refuses there."""
     try:
         yield
@@ -270,11 +280,3 @@ def _text(document: object) -> str:
 
 def _quoted(path: Path) -> str:
     return str(path).replace("'", "''")
-
-
-def _sync(path: Path) -> None:
-    opened = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(opened)
-    finally:
-        os.close(opened)

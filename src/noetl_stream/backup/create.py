@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Final
 
 from noetl_stream import __version__
@@ -19,14 +18,15 @@ from noetl_stream.errors import BlobMissing
 from noetl_stream.ports.backup import BackupDatabase, DatabaseShape, DatabaseSnapshot
 from noetl_stream.ports.blobs import Blobs
 from noetl_stream.ports.clock import Clock
+from noetl_stream.ports.files import Files
 
 OBJECTS_AT_ONCE: Final = 16
 
 
 async def create_backup(
-    database: BackupDatabase, blobs: Blobs, clock: Clock, place: Path, name: str | None = None
+    database: BackupDatabase, blobs: Blobs, clock: Clock, place: Files, name: str | None = None
 ) -> BackupReader:
-    """Makes a backup in the folder ``place``. Its name is by default the time.
+    """Makes a backup in a folder below ``place``. Its name is by default the time.
 
     Args:
         blobs: Objects as they are stored.
@@ -34,20 +34,21 @@ async def create_backup(
     Raises:
         NotReady: the database does not have this version's schema.
         Unreachable: a store is away.
-        UsageError: the folder cannot be written, or has a backup of this name.
+        UsageError: the place cannot be written, or has a backup of this name.
     """
     created = datetime.fromtimestamp(clock.now_ms() // 1000, UTC)
-    writer = BackupWriter(place, name or f"{created:%Y-%m-%dT%H-%M-%SZ}")
+    files = place.below(name or f"{created:%Y-%m-%dT%H-%M-%SZ}")
+    writer = await asyncio.to_thread(BackupWriter, files)
     named = NamedObjects()
     try:
         async with database.snapshot() as snapshot:
             shape, rows = snapshot.shape, await _copy_tables(snapshot, writer, named)
         missing = await _copy_objects(blobs, writer, sorted(named.keys))
-        writer.finish(_manifest(created, shape, rows, writer, missing))
+        await asyncio.to_thread(writer.finish, _manifest(created, shape, rows, writer, missing))
     except BaseException:
-        writer.abandon()
+        await asyncio.to_thread(writer.abandon)
         raise
-    return BackupReader(writer.folder)
+    return BackupReader(files)
 
 
 async def _copy_tables(snapshot: DatabaseSnapshot, writer: BackupWriter, named: NamedObjects) -> dict[str, int]:
@@ -74,7 +75,7 @@ async def _copy_objects(blobs: Blobs, writer: BackupWriter, keys: list[str]) -> 
             if data is None:
                 missing.append(key)
             else:
-                writer.add_object(key, data)
+                await asyncio.to_thread(writer.add_object, key, data)
     return missing
 
 

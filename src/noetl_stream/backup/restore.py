@@ -62,7 +62,7 @@ async def restore_backup(backup: BackupReader, database: BackupDatabase, blobs: 
         for table in manifest.database.tables:
             rows[table.name] = await target.load(table, backup.lines(table))
         if rows != manifest.rows:
-            raise NotReady(f"Postgres has taken other rows than {backup.folder} holds; nothing was restored")
+            raise NotReady(f"Postgres has taken other rows than {backup.files.place} holds; nothing was restored")
         generation = await target.begin_generation(manifest.database.sequences)
     return RestoredBackup(rows["execution"], rows["event"], manifest.objects, generation)
 
@@ -77,7 +77,7 @@ async def restore_objects(backup: BackupReader, blobs: Blobs) -> int:
 def _require_whole(backup: BackupReader) -> None:
     if problems := problems_of(backup):
         more = f" and {len(problems) - 1} more problems" if len(problems) > 1 else ""
-        raise UsageError(f"{backup.folder} is damaged: {problems[0]}{more}", hint="restore another backup")
+        raise UsageError(f"{backup.files.place} is damaged: {problems[0]}{more}", hint="restore another backup")
 
 
 async def _put_objects(backup: BackupReader, blobs: Blobs) -> None:

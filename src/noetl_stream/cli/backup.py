@@ -1,4 +1,4 @@
-"""``noetl-stream backup``: the database and its objects, in a folder."""
+"""``noetl-stream backup``: the database and its objects, in a folder or in object storage."""
 
 from __future__ import annotations
 
@@ -9,15 +9,17 @@ import msgspec
 
 from noetl_stream.backup.folder import BackupReader, find_backups
 from noetl_stream.cli.base.exit_codes import ExitCode
-from noetl_stream.cli.base.options import form_option, home_option
+from noetl_stream.cli.base.options import PlaceType, form_option, home_option
 from noetl_stream.cli.base.output import columns_of, print_document, print_documents, say
 from noetl_stream.cli.base.process import run_async, settings_for
 from noetl_stream.errors import UsageError
 from noetl_stream.model.ids import is_valid_id
 from noetl_stream.ports.permissions import ADMIN
+from noetl_stream.settings.places import Place
+from noetl_stream.wiring.files import open_files
 
-place_argument = click.argument("place", type=click.Path(path_type=Path), metavar="FOLDER")
-backup_argument = click.argument("folder", type=click.Path(path_type=Path), metavar="BACKUP")
+place_argument = click.argument("place", type=PlaceType(), metavar="PLACE")
+backup_argument = click.argument("place", type=PlaceType(), metavar="BACKUP")
 
 
 class BackupDocument(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -38,6 +40,8 @@ class BackupDocument(msgspec.Struct, frozen=True, omit_defaults=True):
 def backup() -> None:
     """Back up, check and restore the database and the objects that it names.
 
+    PLACE is a folder, or in object storage: s3://BUCKET/PREFIX, gs:// or az://. BACKUP is what has been made there.
+
     Keys are in no backup: keep NOETL_SERVER_KEY, NOETL_ACCESS_KEY and NOETL_CREDENTIAL_KEY beside it.
     """
 
@@ -47,8 +51,8 @@ def backup() -> None:
 @click.option("--name", default=None, help="Name of the backup's folder. [default: the time]")
 @form_option("text")
 @home_option
-def create(place: Path, name: str | None, output: str, home: Path | None) -> None:
-    """Make a backup in a new folder below FOLDER, while everything runs.
+def create(place: Place, name: str | None, output: str, home: Path | None) -> None:
+    """Make a backup in a new folder in PLACE, while everything runs.
 
     Run it as the owner of the schema and the NATS identity `admin`, as `database migrate`.
     """
@@ -57,50 +61,50 @@ def create(place: Path, name: str | None, output: str, home: Path | None) -> Non
 
     if name is not None and not is_valid_id(name):
         raise UsageError(f"{name!r} is not a valid name", hint="use 1 to 64 letters, digits, '_' and '-'")
-
+    files = open_files(place)
     with open_stack(settings_for(home)) as stack:
 
         async def work() -> BackupReader:
             await prepare_once(stack)
-            return await create_backup(stack.endpoint_of(ADMIN), place, name)
+            return await create_backup(stack.endpoint_of(ADMIN), files, name)
 
         made = run_async(work())
-    print_document(_document(made), output, lambda _: made.folder, lambda found: _show(made, found))
+    print_document(_document(made), output, lambda _: made.files.place, lambda found: _show(made, found))
 
 
 @backup.command("list")
 @place_argument
 @form_option()
-def list_backups(place: Path, output: str) -> None:
-    """List the backups in FOLDER, oldest first."""
-    finished, unfinished = find_backups(place)
+def list_backups(place: Place, output: str) -> None:
+    """List the backups in PLACE, by name."""
+    finished, unfinished = find_backups(open_files(place))
     columns = columns_of("name", "created", "release", "generation", "executions", "objects", "bytes")
     print_documents([_document(one) for one in finished], output, columns, "name")
-    for folder in unfinished:
-        say(f"{folder} was not finished: delete it", err=True)
+    for name in unfinished:
+        say(f"{name} in {place} was not finished: delete it, or make it again", err=True)
 
 
 @backup.command()
 @backup_argument
 @click.pass_context
-def verify(ctx: click.Context, folder: Path) -> None:
+def verify(ctx: click.Context, place: Place) -> None:
     """Check that a backup is whole. Exits with 1 if it is not. Needs neither NATS nor Postgres."""
     from noetl_stream.backup.restore import problems_of
 
-    found = BackupReader(folder)
+    found = BackupReader(open_files(place))
     problems = problems_of(found)
     for line in problems:
         say(line)
     if problems:
         ctx.exit(ExitCode.FAILED)
-    say(f"{folder} is whole: {_counts(_document(found))}")
+    say(f"{place} is whole: {_counts(_document(found))}")
 
 
 @backup.command()
 @backup_argument
 @click.option("--objects-only", is_flag=True, help="Restore objects that are missing, and nothing else.")
 @home_option
-def restore(folder: Path, objects_only: bool, home: Path | None) -> None:
+def restore(place: Place, objects_only: bool, home: Path | None) -> None:
     """Restore a backup into an empty database and streams that were just made.
 
     Stop all servers first, and make sure that nothing of the system that was backed up runs any more.
@@ -109,7 +113,7 @@ def restore(folder: Path, objects_only: bool, home: Path | None) -> None:
     from noetl_stream.maintenance import restore_backup, restore_objects
     from noetl_stream.wiring.stores import ensure_all_streams
 
-    found = BackupReader(folder)
+    found = BackupReader(open_files(place))
     with open_stack(settings_for(home)) as stack:
 
         async def work() -> str:
@@ -128,7 +132,7 @@ def restore(folder: Path, objects_only: bool, home: Path | None) -> None:
 def _document(made: BackupReader) -> BackupDocument:
     manifest = made.manifest
     return BackupDocument(
-        name=made.folder.name,
+        name=made.files.name,
         created=manifest.created_at,
         release=manifest.release,
         generation=manifest.database.generation,
@@ -141,7 +145,7 @@ def _document(made: BackupReader) -> BackupDocument:
 
 
 def _show(made: BackupReader, found: BackupDocument) -> None:
-    say(made.folder)
+    say(made.files.place)
     say(_counts(found), err=True)
     if found.missing:
         say(f"{found.missing} objects that rows name were not there: manifest.json lists them", err=True)

@@ -8,18 +8,14 @@ import click
 import msgspec
 from msgspec.structs import replace
 
-from noetl_stream.cli.base.options import bundled, form_option, home_option
+from noetl_stream.cli.base.options import PlaceType, bundled, form_option, home_option
 from noetl_stream.cli.base.output import columns_of, print_documents, say
 from noetl_stream.cli.base.process import run_async, settings_for
 from noetl_stream.errors import UsageError
 from noetl_stream.ports.permissions import SERVER
 from noetl_stream.settings.environment import Settings
-from noetl_stream.settings.retention import (
-    ARCHIVE_VARIABLE,
-    RETENTION_VARIABLE,
-    read_archive,
-    read_retention,
-)
+from noetl_stream.settings.places import Place
+from noetl_stream.settings.retention import ARCHIVE_VARIABLE, RETENTION_VARIABLE, read_retention
 
 
 class PlannedDocument(msgspec.Struct, frozen=True):
@@ -30,12 +26,12 @@ class PlannedDocument(msgspec.Struct, frozen=True):
     journal_bytes: int
 
 
-def _settings(rules: str | None, archive: str | None, home: Path | None) -> Settings:
+def _settings(rules: str | None, archive: Place | None, home: Path | None) -> Settings:
     settings = settings_for(home)
     if rules is not None:
         settings = replace(settings, retention_rules=read_retention("--rules", {"--rules": rules}))
     if archive is not None:
-        settings = replace(settings, archive=read_archive("--archive", {"--archive": str(Path(archive).absolute())}))
+        settings = replace(settings, archive=archive.absolute() if isinstance(archive, Path) else archive)
     if not settings.retention_rules:
         raise UsageError("there are no rules", hint=f"set {RETENTION_VARIABLE}, or use --rules '30d'")
     return settings
@@ -46,7 +42,12 @@ rules_options = bundled(
     _settings,
     [
         click.option("--rules", metavar="RULES", help=f"Rules to apply. [default: {RETENTION_VARIABLE}]"),
-        click.option("--archive", metavar="FOLDER", help=f"Where to archive first. [default: {ARCHIVE_VARIABLE}]"),
+        click.option(
+            "--archive",
+            type=PlaceType(),
+            metavar="PLACE",
+            help=f"Where to archive first. [default: {ARCHIVE_VARIABLE}]",
+        ),
         home_option,
     ],
 )

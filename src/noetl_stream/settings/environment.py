@@ -29,6 +29,7 @@ from noetl_stream.settings.egress import (
 from noetl_stream.settings.gateway import GATEWAY_PREFIX, GatewayLimits, IpNetwork, read_hosts, read_networks
 from noetl_stream.settings.initial_environment import erase_variables
 from noetl_stream.settings.oidc import OidcSettings, read_oidc
+from noetl_stream.settings.places import Place
 from noetl_stream.settings.postgres import POSTGRES_VARIABLE, READ_VARIABLE, read_address, read_primary
 from noetl_stream.settings.retention import (
     ARCHIVE_VARIABLE,
@@ -312,7 +313,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     access_keys: tuple[str, ...] = setting(ACCESS_KEY_VARIABLE, "the embedded stack's own", _read_keys, is_secret=True)
     grants_file: Path | None = setting("NOETL_GRANTS", "none", parsed(Path))
     retention_rules: tuple[RetentionRule, ...] = setting(RETENTION_VARIABLE, "none", read_retention)
-    archive: Path | None = setting(ARCHIVE_VARIABLE, "none", read_archive)
+    archive: Place | None = setting(ARCHIVE_VARIABLE, "none", read_archive)
     events_max_bytes: int = setting(EVENTS_MAX_BYTES_VARIABLE, DEFAULT_EVENTS_MAX_BYTES, read_events_bytes)
     events_max_age_s: float = setting(EVENTS_MAX_AGE_VARIABLE, DEFAULT_EVENTS_MAX_AGE, read_events_age)
     logs_max_bytes: int | None = setting(LOGS_MAX_BYTES_VARIABLE, "1GiB for a new stream", read_logs_bytes)

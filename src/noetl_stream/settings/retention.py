@@ -12,6 +12,7 @@ import msgspec
 from noetl_stream.errors import UsageError
 from noetl_stream.model.paths import covers
 from noetl_stream.model.status import ENDED
+from noetl_stream.settings.places import Place, read_place
 from noetl_stream.settings.tools import size_bytes
 
 RETENTION_VARIABLE: Final = "NOETL_RETENTION"
@@ -62,13 +63,13 @@ class RetentionSettings(msgspec.Struct, frozen=True):
     """
     Attributes:
         rules: Of these, the first that is for an execution says how long it is kept. None: for ever.
-        archive: The folder that executions are archived in before they are deleted; ``None``: they are not.
+        archive: Where executions are archived before they are deleted; ``None``: they are not.
         events_max_bytes, events_max_age_s: Above one of these, EVENTS is trimmed to half of it.
         logs_max_bytes, logs_max_age_s: Above one of these, LOGS loses its oldest lines. ``None``: as the stream is.
     """
 
     rules: tuple[RetentionRule, ...] = ()
-    archive: Path | None = None
+    archive: Place | None = None
     events_max_bytes: int = 256 * 1024 * 1024
     events_max_age_s: float = 86_400.0
     logs_max_bytes: int | None = None
@@ -87,17 +88,17 @@ def read_retention(variable: str, given: Mapping[str, str]) -> tuple[RetentionRu
     return tuple(_rule(variable, text) for text in texts)
 
 
-def read_archive(variable: str, given: Mapping[str, str]) -> Path | None:
+def read_archive(variable: str, given: Mapping[str, str]) -> Place | None:
     """
     Raises:
-        UsageError: it is not an absolute path.
+        UsageError: it is neither an absolute path nor an address of object storage.
     """
     if variable not in given:
         return None
-    folder = Path(given[variable])
-    if not folder.is_absolute():
+    place = read_place(variable, given[variable])
+    if isinstance(place, Path) and not place.is_absolute():
         raise UsageError(f"{variable} is not an absolute path: {given[variable]!r}", hint="all servers write there")
-    return folder
+    return place
 
 
 def read_events_bytes(variable: str, given: Mapping[str, str]) -> int:

@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -21,6 +20,8 @@ from noetl_stream.settings.environment import (
     SERVER_KEY_VARIABLE,
     Settings,
 )
+from noetl_stream.settings.places import Place
+from noetl_stream.wiring.files import open_files
 from noetl_stream.wiring.operations import (
     DirectOperations,
     credential_keys,
@@ -100,11 +101,12 @@ def make_retention(connected: OperatorPorts, endpoint: Endpoint) -> Retention:
     return Retention(store, store.retention, delete, connected.clock, kept.rules, archiver)
 
 
-def _make_archiver(connected: OperatorPorts, endpoint: Endpoint, place: Path) -> Archiver:
+def _make_archiver(connected: OperatorPorts, endpoint: Endpoint, place: Place) -> Archiver:
     from noetl_stream.adapters.archive import ParquetArchive, month_of
     from noetl_stream.client.executions.archiving import ExecutionArchiver
 
-    return ExecutionArchiver(DirectOperations(connected, endpoint).executions, ParquetArchive(place), month_of)
+    files = ParquetArchive(open_files(place))
+    return ExecutionArchiver(DirectOperations(connected, endpoint).executions, files, month_of)
 
 
 class HostedWorker(msgspec.Struct, frozen=True):

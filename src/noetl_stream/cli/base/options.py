@@ -7,9 +7,11 @@ import inspect
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 
 import click
+
+from noetl_stream.settings.places import Place, read_place
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -50,6 +52,19 @@ def _home_folder(context: click.Context, option: click.Parameter, given: str | N
     if not given:  # --home "$UNSET" would make the present folder a home
         raise click.BadParameter("is empty: name a folder")
     return Path(given)
+
+
+class PlaceType(click.ParamType[Place]):
+    """A folder, or an address of object storage."""
+
+    name = "place"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Place:
+        if not isinstance(value, str):  # click converts a value that is converted already
+            return cast(Place, value)
+        if not value:
+            self.fail("is empty: name a folder, or s3://BUCKET/PREFIX", param, ctx)
+        return read_place("place" if param is None else param.human_readable_name, value)
 
 
 home_option = click.option(

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from noetl_stream.cli.base.lazy import LazyGroup
-from noetl_stream.cli.base.options import form_option, limit_option
+from noetl_stream.cli.base.options import PlaceType, form_option, limit_option
 from noetl_stream.cli.base.output import columns_of, print_document, print_documents, print_result, say
 from noetl_stream.cli.base.session import PAGE, Session, collect, with_session
 from noetl_stream.cli.base.target import Target, target_options
@@ -28,6 +27,7 @@ from noetl_stream.ports.operations.executions import (
 
 if TYPE_CHECKING:
     from noetl_stream.adapters.archive import ParquetArchive
+    from noetl_stream.settings.places import Place
 
 MODULES: Final = {
     "start": "execution.start",
@@ -43,10 +43,10 @@ execution_id = click.argument("execution_id", metavar="ID")
 
 archive_option = click.option(
     "--archive",
-    type=click.Path(path_type=Path),
+    type=PlaceType(),
     default=None,
-    metavar="FOLDER",
-    help="Read it from this archive, which needs no servers.",
+    metavar="PLACE",
+    help="Read it from this archive, a folder or s3://BUCKET/PREFIX, which needs no servers.",
 )
 
 
@@ -69,7 +69,7 @@ def execution() -> None:
 @form_option()
 @target_options
 def list_executions(
-    filter: Filter | None, limit: int, before: str | None, archive: Path | None, output: str, target: Target
+    filter: Filter | None, limit: int, before: str | None, archive: Place | None, output: str, target: Target
 ) -> None:
     """List executions, newest first."""
     chosen = (filter or Filter((), None, (), None, None)).chosen()
@@ -91,7 +91,7 @@ def list_executions(
 @archive_option
 @form_option()
 @target_options
-def get(execution_id: str, at: int | None, archive: Path | None, output: str, target: Target) -> None:
+def get(execution_id: str, at: int | None, archive: Place | None, output: str, target: Target) -> None:
     """Show an execution: status, steps, waits, ctx, result.
 
     With `--at` where its tokens were, ctx and results then. `execution events` shows positions.
@@ -113,7 +113,7 @@ def get(execution_id: str, at: int | None, archive: Path | None, output: str, ta
 @archive_option
 @form_option("text")
 @target_options
-def result(execution_id: str, archive: Path | None, output: str, target: Target) -> None:
+def result(execution_id: str, archive: Place | None, output: str, target: Target) -> None:
     """Show the whole result, or the error, of an ended execution."""
     if archive is not None:
         found = _opened(archive).result(execution_id)
@@ -171,7 +171,7 @@ def events(
     execution_id: str,
     after: int,
     limit: int | None,
-    archive: Path | None,
+    archive: Place | None,
     output: str,
     target: Target,
     **chosen: Any,
@@ -232,13 +232,14 @@ def why(execution_id: str, output: str, target: Target) -> None:
     print_document(found, output, "execution_id", print_why)
 
 
-def _opened(archive: Path) -> ParquetArchive:
+def _opened(archive: Place) -> ParquetArchive:
     from noetl_stream.adapters.archive import ParquetArchive  # other commands need no DuckDB
+    from noetl_stream.wiring.files import open_files
 
-    return ParquetArchive(archive)
+    return ParquetArchive(open_files(archive))
 
 
-def _refuse_archive(archive: Path | None, options: str) -> None:
+def _refuse_archive(archive: Place | None, options: str) -> None:
     if archive is not None:
         raise UsageError(f"{options} cannot be used with --archive", hint="an archive has whole executions")
 

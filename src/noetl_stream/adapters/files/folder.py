@@ -1,0 +1,119 @@
+"""Files in a folder."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, BinaryIO, Final
+
+from noetl_stream.errors import NotFound
+from noetl_stream.ports.files import file_errors
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
+PARTIAL: Final = ".partial"
+
+
+class FolderFiles:
+    """:class:`~noetl_stream.ports.files.Files` that their owner alone can read; the port documents the methods."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.place, self.name = str(folder), folder.name
+
+    def below(self, name: str) -> FolderFiles:
+        return FolderFiles(self._folder / name)
+
+    def sizes(self, under: str = "") -> dict[str, int]:
+        if not self._folder.is_dir():
+            raise NotFound(f"{self.place} is not a folder")
+        with file_errors(self._folder):
+            return {
+                str(path.relative_to(self._folder)): path.stat().st_size
+                for path in sorted((self._folder / under).rglob("*"))
+                if path.is_file()
+            }
+
+    def open(self, name: str) -> BinaryIO:
+        with file_errors(self._folder):
+            return (self._folder / name).open("rb")
+
+    def create(self, name: str) -> _NewFile:
+        with file_errors(self._folder):
+            return _NewFile(self._made(name))
+
+    def put(self, made: Path, name: str) -> None:
+        """Moves a file there, which :meth:`scratch` has."""
+        with file_errors(self._folder):
+            _keep(made, self._made(name))
+
+    def remove(self, name: str) -> None:
+        with file_errors(self._folder):
+            path = self._folder / name
+            path.unlink()
+            with contextlib.suppress(OSError):  # a folder that is not empty stays
+                for folder in path.parents[: name.count("/") + 1]:
+                    folder.rmdir()
+
+    def scratch(self) -> TemporaryDirectory[str]:
+        """A new folder for files in the making, on the same disk."""
+        return TemporaryDirectory(prefix=".making-", dir=self._made("any").parent, ignore_cleanup_errors=True)
+
+    def for_duckdb(self, _connection: DuckDBPyConnection, sizes: Mapping[str, int]) -> list[str]:
+        """What DuckDB reads in place of files, of which names and sizes are given."""
+        return [str(self._folder / name) for name in sizes]
+
+    def _made(self, name: str) -> Path:
+        """The path of a file, in folders that exist."""
+        path = self._folder / name
+        missing = []
+        for folder in path.parents:
+            if folder.exists():
+                break
+            missing.append(folder)
+        for folder in reversed(missing):
+            folder.mkdir(mode=0o700, exist_ok=True)
+        return path
+
+
+class _NewFile:
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._made = path.with_name(path.name + PARTIAL)
+        self._made.unlink(missing_ok=True)
+        self._file = os.fdopen(os.open(self._made, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb")
+
+    def write(self, data: bytes) -> int:
+        with file_errors(self._made):
+            return self._file.write(data)
+
+    def close(self) -> None:
+        with file_errors(self._made):
+            self._file.close()
+            _keep(self._made, self._path)
+
+    def abandon(self) -> None:
+        with contextlib.suppress(OSError):
+            self._file.close()
+        with contextlib.suppress(OSError):
+            self._made.unlink()
+
+
+def _keep(made: Path, path: Path) -> None:
+    made.chmod(0o600)
+    _sync(made)
+    made.rename(path)
+    for folder in (path.parent, path.parent.parent):
+        _sync(folder)
+
+
+def _sync(path: Path) -> None:
+    opened = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)

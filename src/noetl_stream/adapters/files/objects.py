@@ -1,0 +1,236 @@
+"""Files in object storage: S3 and what speaks like it, Google Cloud Storage, Azure.
+
+Credentials, region and endpoint come from the variables that these services' own tools read; ``obstore`` reads them.
+What it says of an error is shown in our words only: it may name an address that was signed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import timedelta
+from hashlib import sha256
+from io import BufferedReader, RawIOBase
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, cast
+from urllib.parse import urlsplit
+
+import obstore
+from obstore.exceptions import BaseError
+from obstore.store import from_url
+
+from noetl_stream.errors import NoetlError, NotFound, Unreachable, UsageError
+from noetl_stream.settings.places import ObjectAddress
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+    from obstore import WritableFile
+
+ENDPOINT_VARIABLES: Final = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
+REQUEST_S: Final = 60
+RETRY_S: Final = 20
+MAX_RETRIES: Final = 7
+PART_BYTES: Final = 32 << 20
+"""S3 takes 10,000 parts: a file of up to 312 GiB."""
+
+PARTS_AT_ONCE: Final = 2
+READ_BYTES: Final = 8 << 20
+DUCKDB_READ_BYTES: Final = 64 << 10
+"""It reads the end of a file, and the columns that a query needs."""
+
+CREDENTIALS_HINT: Final = "look at the AWS_…, GOOGLE_… or AZURE_… variables, or the role of the machine"
+
+_METADATA_SERVERS: Final = ("169.254.169.254", "metadata.google.internal")
+_STATUS: Final = re.compile(r"status code: ([0-9]{3})")
+_CODE: Final = re.compile(r"<Code>(\w{1,60})</Code>")
+_NO_BUCKET: Final = re.compile(r"NoSuchBucket|specified bucket does not exist|ContainerNotFound", re.IGNORECASE)
+_LEFT_OUT: Final = re.compile(r"Generic \w+ error: |\S+://\S+|[A-Za-z0-9+/=_-]{24,}")
+"""Of what is shown: addresses may be signed, and long words be keys."""
+
+
+class ObjectFiles:
+    """:class:`~noetl_stream.ports.files.Files` that are objects; the port documents the methods.
+
+    Raises:
+        UsageError: a variable of the service is invalid.
+    """
+
+    def __init__(self, address: ObjectAddress) -> None:
+        self._address = address
+        self.place = str(address)
+        self.name = self.place.rpartition("/")[2]
+        over_http = [urlsplit(url).scheme == "http" for url in _endpoints()]
+        with self.errors():
+            self._store: Any = from_url(
+                self.place,
+                client_options={
+                    "connect_timeout": timedelta(seconds=5),
+                    "timeout": timedelta(seconds=REQUEST_S),
+                    **({"allow_http": True} if any(over_http) else {}),
+                },
+                retry_config={"max_retries": MAX_RETRIES, "retry_timeout": timedelta(seconds=RETRY_S)},
+            )
+
+    def below(self, name: str) -> ObjectFiles:
+        prefix = f"{self._address.prefix}/{name}".lstrip("/")
+        return ObjectFiles(ObjectAddress(self._address.scheme, self._address.bucket, prefix))
+
+    def sizes(self, under: str = "") -> dict[str, int]:
+        with self.errors():
+            return {one["path"]: one["size"] for batch in obstore.list(self._store, under or None) for one in batch}
+
+    def open(self, name: str) -> BinaryIO:
+        with self.errors(name):
+            size = obstore.head(self._store, name)["size"]
+        return self._reader(name, size, READ_BYTES)
+
+    def create(self, name: str) -> _NewObject:
+        with self.errors(name):
+            opened = obstore.open_writer(self._store, name, buffer_size=PART_BYTES, max_concurrency=PARTS_AT_ONCE)
+        return _NewObject(self, name, opened)
+
+    def put(self, made: Path, name: str) -> None:
+        """Uploads a file, and reads back what is there then."""
+        with made.open("rb") as file:
+            written = _digest(file)
+        with self.errors(name):
+            obstore.put(self._store, name, made, max_concurrency=PARTS_AT_ONCE)
+        with self.open(name) as there:
+            if _digest(there) == written:
+                return
+        self.remove(name)
+        raise NoetlError(f"{self.place}/{name} does not hold what was written to it")
+
+    def remove(self, name: str) -> None:
+        with self.errors(name):
+            obstore.delete(self._store, name)
+
+    def scratch(self) -> TemporaryDirectory[str]:
+        """A new folder for files in the making."""
+        return TemporaryDirectory(prefix="noetl-files-", ignore_cleanup_errors=True)
+
+    def for_duckdb(self, connection: DuckDBPyConnection, sizes: Mapping[str, int]) -> list[str]:
+        """What DuckDB reads in place of files, of which names and sizes are given."""
+        from noetl_stream.adapters.files.duckdb_files import PROTOCOL, DuckdbFiles
+
+        connection.register_filesystem(DuckdbFiles(self, sizes))
+        return [f"{PROTOCOL}://{name}" for name in sizes]
+
+    def open_for_duckdb(self, name: str, size: int) -> BinaryIO:
+        """As :meth:`open`, for one who jumps about in a file whose size is known."""
+        return self._reader(name, size, DUCKDB_READ_BYTES)
+
+    def read(self, name: str, start: int, end: int) -> memoryview:
+        with self.errors(name):
+            return memoryview(obstore.get_range(self._store, name, start=start, end=end))
+
+    def _reader(self, name: str, size: int, buffer_bytes: int) -> BinaryIO:
+        return cast(BinaryIO, BufferedReader(_ObjectReader(self, name, size), buffer_bytes))
+
+    @contextmanager
+    def errors(self, name: str | None = None) -> Iterator[None]:
+        """Raises those of :class:`~noetl_stream.ports.files.Files` in place of ``obstore``'s."""
+        place = self.place if name is None else f"{self.place}/{name}"
+        try:
+            yield
+        except (BaseError, OSError, ValueError) as error:
+            raise self._told(place, str(error)) from None
+
+    def _told(self, place: str, text: str) -> NoetlError:
+        """In our words, what ``obstore`` has said at length."""
+        found, code = _STATUS.search(text), _CODE.search(text)
+        status = "" if found is None else found[1]
+        answer = f"{status} {code[1]}" if code else status
+        if any(server in text for server in _METADATA_SERVERS):
+            return UsageError(f"there are no credentials for {place}", hint=CREDENTIALS_HINT)
+        if _NO_BUCKET.search(text):
+            return UsageError(
+                f"{place}: there is no bucket {self._address.bucket!r}", hint="make the bucket, or correct its name"
+            )
+        if status in ("401", "403"):
+            return UsageError(f"{place}: access is refused ({answer})", hint=CREDENTIALS_HINT)
+        if status == "404":
+            return NotFound(f"{place} is not there")
+        if status.startswith(("3", "4")):
+            hint = "look at AWS_REGION and AWS_ENDPOINT_URL"
+            return UsageError(f"{place}: the request is refused ({answer})", hint=hint)
+        if status:
+            return Unreachable(f"{place}: object storage answers {answer}")
+        if "HTTP error" in text or "timed out" in text:
+            return Unreachable(f"{place}: object storage does not answer", hint="look at the network and the endpoint")
+        line = _LEFT_OUT.sub("", text.partition("\n")[0])[:200]
+        return UsageError(f"{place}: {line}", hint=CREDENTIALS_HINT)
+
+
+class _NewObject:
+    """An object in parts, which the last call makes one."""
+
+    def __init__(self, files: ObjectFiles, name: str, opened: WritableFile) -> None:
+        self._files = files
+        self._name = name
+        self._opened = opened
+
+    def write(self, data: bytes) -> int:
+        with self._files.errors(self._name):
+            return self._opened.write(data)
+
+    def close(self) -> None:
+        with self._files.errors(self._name):
+            self._opened.close()
+
+    def abandon(self) -> None:
+        with contextlib.suppress(BaseError, OSError):
+            self._opened.__exit__(NoetlError, NoetlError("abandoned"), None)
+
+
+class _ObjectReader(RawIOBase):
+    """Reads an object in ranges."""
+
+    def __init__(self, files: ObjectFiles, name: str, size: int) -> None:
+        self._files = files
+        self._name = name
+        self._size = size
+        self._at = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        self._at = offset + {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._size}[whence]
+        return self._at
+
+    def readinto(self, buffer: Any) -> int:
+        end = min(self._at + len(buffer), self._size)
+        if self._at >= end:
+            return 0
+        data = self._files.read(self._name, self._at, end)
+        buffer[: len(data)] = data
+        self._at += len(data)
+        return len(data)
+
+
+def _endpoints() -> list[str]:
+    """The addresses that are set in place of Amazon's."""
+    found = {name: os.environ[name] for name in ENDPOINT_VARIABLES if os.environ.get(name)}
+    for name, text in found.items():
+        url = urlsplit(text)
+        if url.scheme not in ("http", "https") or not url.hostname or url.username is not None:
+            raise UsageError(f"{name} is not the address of a server", hint="write https://HOST:PORT")
+    return list(found.values())
+
+
+def _digest(file: BinaryIO) -> bytes:
+    digest = sha256()
+    while piece := file.read(READ_BYTES):
+        digest.update(piece)
+    return digest.digest()

@@ -1,0 +1,55 @@
+"""Where an operator has files kept: in a folder, or in object storage."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from noetl_stream.errors import UsageError
+
+SCHEMES: Final = ("s3", "gs", "az")
+
+_SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)", re.DOTALL)
+_BUCKET: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,221}")
+_PART: Final = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9!_.*'()=-]{1,255}")
+
+
+class ObjectAddress(msgspec.Struct, frozen=True, gc=False):
+    """A bucket, or container, and the start of the names of objects in it. It holds no credentials."""
+
+    scheme: str
+    bucket: str
+    prefix: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.scheme}://{self.bucket}" + (f"/{self.prefix}" if self.prefix else "")
+
+
+Place = Path | ObjectAddress
+
+
+def read_place(name: str, text: str) -> Place:
+    """Parses a folder, or an address such as ``s3://bucket/prefix``.
+
+    Args:
+        name: Of the option or variable, for the error, which never shows the text: it may hold a password.
+
+    Raises:
+        UsageError: it is an address, but not one of object storage.
+    """
+    found = _SCHEME.fullmatch(text)
+    if found is None:
+        return Path(text)
+    scheme, (bucket, *parts) = found[1], found[2].rstrip("/").split("/")
+    if scheme not in SCHEMES:
+        known = ", ".join(f"{one}://" for one in SCHEMES)
+        raise UsageError(f"invalid {name}: no object storage has the scheme {scheme}://", hint=f"use {known}")
+    if not _BUCKET.fullmatch(bucket) or not all(_PART.fullmatch(part) for part in parts):
+        raise UsageError(
+            f"invalid {name}: it is not {scheme}://BUCKET/PREFIX",
+            hint="credentials and endpoints are no part of it: they come from the environment",
+        )
+    return ObjectAddress(scheme, bucket, "/".join(parts))

@@ -1,0 +1,136 @@
+"""Object storage as files, and what is said when it does not serve."""
+
+from __future__ import annotations
+
+import socket
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from noetl_stream.adapters.files import objects
+from noetl_stream.adapters.files.objects import ObjectFiles
+from noetl_stream.errors import NoetlError, NotFound, Unreachable, UsageError
+from noetl_stream.settings.places import ObjectAddress, read_place
+from noetl_stream.wiring.files import open_files
+from object_storage import SECRET_KEY, ObjectStorage
+from warm_program import noetl
+
+
+@pytest.fixture(scope="module")
+def buckets() -> Iterator[ObjectStorage]:
+    with tempfile.TemporaryDirectory(prefix="noetl-buckets-") as folder:
+        storage = ObjectStorage(Path(folder))
+        storage.start()
+        yield storage
+        storage.end()
+
+
+@pytest.fixture
+def files(buckets: ObjectStorage, monkeypatch: pytest.MonkeyPatch) -> ObjectFiles:
+    for name, value in buckets.variables().items():
+        monkeypatch.setenv(name, value)
+    return ObjectFiles(ObjectAddress("s3", "bucket", "team/kept"))
+
+
+def test_a_file_in_parts_is_whole_or_is_not_there(files: ObjectFiles, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(objects, "PART_BYTES", 5 << 20)
+    data = bytes(range(256)) * 4096 * 7
+    for name in ("parts/abandoned", "parts/large"):
+        file = files.create(name)
+        for at in range(0, len(data), 1 << 20):
+            file.write(data[at : at + (1 << 20)])
+        assert name not in files.sizes()
+        file.abandon() if name == "parts/abandoned" else file.close()
+    assert files.sizes("parts") == {"parts/large": len(data)}
+    with files.open("parts/large") as read:
+        assert read.read() == data
+        assert read.seek(-3, 2) == len(data) - 3
+        assert read.read() == data[-3:]
+    files.remove("parts/large")
+    assert files.sizes("parts") == {}
+    with pytest.raises(NotFound, match=r"s3://bucket/team/kept/parts/large is not there"):
+        files.open("parts/large")
+
+
+def test_a_bucket_that_does_not_exist_is_named(files: ObjectFiles) -> None:
+    other = ObjectFiles(ObjectAddress("s3", "unknown"))
+    for ask in (other.sizes, lambda: other.open("name"), lambda: other.create("name").close()):
+        with pytest.raises(UsageError, match=r"s3://unknown.*there is no bucket 'unknown'|is not there"):
+            ask()
+
+
+def test_wrong_keys_are_refused_and_shown_nowhere(files: ObjectFiles, buckets: ObjectStorage, tmp_path: Path) -> None:
+    wrong = buckets.variables("wrong-secret-key-9876543210")
+    for words in (
+        ("backup", "list", "s3://bucket/team"),
+        ("backup", "verify", "s3://bucket/team/one"),
+        ("execution", "get", "unknown", "--archive", "s3://bucket/team"),
+    ):
+        refused = noetl(*words, HOME=str(tmp_path), **wrong)
+        assert refused.returncode == 2
+        assert "access is refused (403 SignatureDoesNotMatch)" in refused.stderr
+        assert refused.stderr.count("\n") <= 2
+        assert SECRET_KEY not in refused.stderr + refused.stdout
+        assert "wrong-secret" not in refused.stderr + refused.stdout
+
+
+def test_storage_that_is_away_ends_in_an_error(files: ObjectFiles, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
+    away = ObjectFiles(ObjectAddress("s3", "bucket"))
+    with pytest.raises(Unreachable, match="s3://bucket: object storage does not answer"):
+        away.sizes()
+
+
+def test_storage_that_never_answers_ends_in_an_error(
+    files: ObjectFiles, monkeypatch: pytest.MonkeyPatch, silent_port: int
+) -> None:
+    monkeypatch.setattr(objects, "REQUEST_S", 1)
+    monkeypatch.setattr(objects, "RETRY_S", 1)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{silent_port}")
+    with pytest.raises(Unreachable, match="object storage does not answer"):
+        ObjectFiles(ObjectAddress("s3", "bucket")).sizes()
+
+
+@pytest.fixture
+def silent_port() -> Iterator[int]:
+    """Takes connections, and says nothing."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield server.getsockname()[1]
+
+
+@pytest.mark.parametrize("text", ["nonsense", "ftp://host", "http://user:password@host:9000", "http://"])
+def test_an_endpoint_that_is_none_is_refused(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", text)
+    with pytest.raises(UsageError, match=r"^AWS_ENDPOINT_URL is not the address of a server") as refused:
+        ObjectFiles(ObjectAddress("s3", "bucket"))
+    assert "password" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "s3://", "s3://b", "s3://key:secret@bucket/x", "s3://bucket/x?secret=1", "s3://bucket/../x", "s3://bucket//x",
+        "s3://bucket/a b", "http://secret/x",
+    ],
+)  # fmt: skip
+def test_an_address_that_is_none_is_refused_without_showing_it(text: str) -> None:
+    with pytest.raises(UsageError, match=r"^invalid --archive: ") as refused:
+        read_place("--archive", text)
+    assert "secret" not in str(refused.value)
+
+
+@pytest.mark.parametrize("text", ["s3://bucket", "gs://bucket/a/b", "az://container/date=2026-11"])
+def test_an_address_is_shown_as_it_was_written(text: str) -> None:
+    assert str(read_place("--archive", text)) == str(read_place("--archive", text + "/")) == text
+    assert read_place("--archive", "s3/bucket") == Path("s3/bucket")
+
+
+def test_an_address_without_the_extra_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delitem(sys.modules, "noetl_stream.adapters.files.objects")
+    monkeypatch.setitem(sys.modules, "obstore", None)
+    with pytest.raises(NoetlError, match=r"s3://bucket needs obstore \(install noetl-stream\[objects\]\)"):
+        open_files(ObjectAddress("s3", "bucket"))
+    assert open_files(tmp_path).sizes() == {}
