@@ -185,6 +185,10 @@ async def something_to_show() -> AsyncIterator[Shown]:
         await run("small", APPROVAL, amount=20)
         await run("hostile", HOSTILE)
         await run("approval", APPROVAL, amount=250, order="1007")
+        for note, reason in (("asked Ada", "she knows the customer"), (["asked Ada", "she is away until noon"], "")):
+            address = f"/api/v1/executions/{ids['approval']}/ctx"
+            async with stage.client.patch(address, json={"notes": note}, headers={"X-Reason": reason}) as answered:
+                assert answered.status == 200
         for name in ("nightly", "hostile"):
             text = EVIL if name == "hostile" else "1240 orders of north, none late"
             lines = [
