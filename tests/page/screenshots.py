@@ -23,6 +23,8 @@ SHOWN: Final = (
     "page-waiting-light-wide",
     "page-steps-dark-wide",
     "page-waiting-dark-narrow",
+    "page-loop-light-wide",
+    "page-timeline-dark-wide",
 )
 SETTLED_MS: Final = 700
 

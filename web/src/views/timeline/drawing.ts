@@ -1,5 +1,6 @@
 import type { Timeline, TimelineRow } from '../../api/types'
 import { colourOf, type Colours } from '../../parts/canvas.svelte'
+import { duration } from '../../times'
 import { roundStep, xOf, type Stretch } from './stretches'
 
 export const ROW_HEIGHT = 22
@@ -158,7 +159,7 @@ function idle(context: CanvasRenderingContext2D, { stretches, labelWidth, height
     context.setLineDash([])
     context.fillStyle = colours.quiet
     context.textAlign = 'center'
-    context.fillText('⋯', labelWidth + part.x + part.width / 2, AXIS_HEIGHT / 2)
+    context.fillText(duration((part.to - part.from) / 1000), labelWidth + part.x + part.width / 2, AXIS_HEIGHT / 2)
     context.textAlign = 'left'
   }
 }
