@@ -15,13 +15,15 @@ from noetl_stream.model import codec
 from noetl_stream.model.composite import StepRan, TaskRan, TokenPassed
 from noetl_stream.model.events import (
     CtxPatched,
+    ExecutionFinished,
     Fact,
     LoopDone,
     LoopIterationDone,
     LoopIterationFailed,
     LoopIterationStarted,
     LoopStarted,
-    StepScheduled,
+    NextEvaluated,
+    TokenClaimed,
 )
 from noetl_stream.model.ids import command_of, step_run_of
 from noetl_stream.model.outcome import ErrorInfo
@@ -49,11 +51,8 @@ kind: Playbook
 metadata: {name: each, path: tests/page/each}
 workflow:
   - step: each
-    loop: {in: [1, 2], iterator: item, spec: {mode: parallel, max_in_flight: 2}}
+    loop: {in: [1, 2], iterator: item}
     tool: {kind: noop, args: {seen: "{{ iter.item }}"}}
-    next: {arcs: [{step: after}]}
-  - step: after
-    tool: {kind: noop}
 """
 WORKER: Final = "worker-1"
 PATCHED_EVERY: Final = 500
@@ -63,23 +62,25 @@ PAUSE_MS: Final = 9_000
 """Now and then nothing goes on for so long."""
 
 FAILED_EVERY: Final = 97
+REPORTED_AT_ONCE: Final = 250
+"""Iterations of a loop."""
+
 SNAPSHOT_EVERY: Final = 2_000
 
 
 class _Journal:
-    """The journal of an execution that is made longer, from ``entries`` on.
+    """The journal of an execution that is made longer, from its first entry on.
 
     Attributes:
         position: Where the next entry goes.
     """
 
-    def __init__(self, execution_id: str, entries: dict[int, EntryRow], at_ms: int) -> None:
-        self.execution_id = execution_id
+    def __init__(self, first: EntryRow) -> None:
+        self.execution_id = first.execution_id
         self.rows: dict[int, EntryRow] = {}
         self.position = 1
-        self.at_ms = at_ms
-        for row in entries.values():
-            self.add(row)
+        self.at_ms = first.at_ms
+        self.add(first)
 
     def add(self, row: EntryRow, after_ms: int = 0) -> None:
         """A row, behind the others."""
@@ -88,16 +89,16 @@ class _Journal:
         facts = [*codec.decode_facts(row.data), *(codec.decode_facts(row.decisions) if row.decisions else ())]
         self.position += sum(getattr(fact, "width", 1) for fact, _ in facts)
 
-    def reported(self, run: str, command: str, facts: list[Fact], decisions: list[Fact], after_ms: int) -> None:
-        """What a worker has reported."""
+    def reported(self, run: str, facts: list[Fact], decisions: list[Fact], after_ms: int, number: int = 0) -> None:
+        """What a worker has reported; ``number`` is that of its first fact."""
         row = EntryRow(
             execution_id=self.execution_id,
             position=0,
             source="worker",
             at_ms=0,
             step_run_id=run,
-            report_id=f"{command}.1.1.000000000000.0",
-            number=0,
+            report_id=f"{command_of(run)}.1.1.000000000000.0",
+            number=number,
             data=_encoded(facts),
             decisions=_encoded(decisions) if decisions else None,
         )
@@ -113,16 +114,22 @@ class LongRun(NamedTuple):
     position: int
 
 
-async def _short(stage: GatewayStage, text: str) -> tuple[str, list[EntryRow]]:
-    """An execution that has run, and its entries."""
+async def _begun(stage: GatewayStage, text: str) -> tuple[_Journal, str, list[Fact]]:
+    """The journal of an execution that has run, up to the first step run; that; and what its end decided."""
     started = await stage.operations.executions.start(Start(playbook=text), "token:local")
+    one = started.execution_id
 
     async def has_ended() -> bool:
-        row = await stage.store.execution(started.execution_id)
+        row = await stage.store.execution(one)
         return row is not None and row.finished_ms is not None
 
     await stage.until(has_ended)
-    return started.execution_id, [row for _, row in sorted(stage.store.tables.journals[started.execution_id].items())]
+    entries = [row for _, row in sorted(stage.store.tables.journals[one].items())]
+    first = [fact for fact, _ in codec.decode_facts(entries[0].decisions or b"[]")]
+    run = next(fact.step_run_id for fact in first if isinstance(fact, TokenClaimed))
+    last = [fact for fact, _ in codec.decode_facts(entries[-1].decisions or b"[]")]
+    finished = next(number for number, fact in enumerate(last) if isinstance(fact, ExecutionFinished))
+    return _Journal(entries[0]), run, last[finished:]
 
 
 async def _written(stage: GatewayStage, journal: _Journal, snapshot_every: int) -> LongRun:
@@ -148,56 +155,37 @@ async def _written(stage: GatewayStage, journal: _Journal, snapshot_every: int) 
 
 async def long_laps(stage: GatewayStage, laps: int) -> LongRun:
     """A step that ran so many times, one run after the other: 8 events each."""
-    one, entries = await _short(stage, LAPS)
-    journal = _Journal(one, dict(enumerate(entries[:2])), entries[0].at_ms)
-    [(passed, _)] = codec.decode_facts(entries[1].decisions or b"")
-    assert isinstance(passed, TokenPassed)
-    begun_ms = journal.at_ms
-    for lap in range(laps):
-        run = step_run_of(one, passed.token_id)
-        task = TaskRan("lap_task", codec.payload_of({"lap": lap}), begun_ms, begun_ms + 1, 0.001)
-        passed = TokenPassed(run, "lap", "lap" if lap < laps - 1 else "end", int(lap < laps - 1))
-        after_ms = PAUSE_MS if lap % 1000 == 0 else 20
-        journal.reported(run, command_of(run), [StepRan(run, WORKER, [task])], [passed], after_ms)
-        if lap % PATCHED_EVERY == 0:
+    journal, run, end = await _begun(stage, LAPS)
+    one, step, begun_ms = journal.execution_id, "begin", journal.at_ms
+    for lap in range(laps + 1):
+        task = TaskRan(f"{step}_task", codec.payload_of({"lap": lap}), begun_ms, begun_ms + 1, 0.001)
+        passed = TokenPassed(run, step, "lap" if lap < laps else "end", int(step == "lap" and lap < laps))
+        after_ms = PAUSE_MS if lap % 1000 == 1 else 20
+        journal.reported(run, [StepRan(run, WORKER, [task])], [passed], after_ms)
+        run, step = step_run_of(one, passed.token_id), passed.step
+        if lap % PATCHED_EVERY == 1:
             patch = CtxPatched(f"patch-{lap}", "token:ada", "to see how far it is", patch={"lap": lap})
             row = EntryRow(execution_id=one, position=0, source="client", at_ms=0, data=_encoded([patch]))
             journal.add(row, after_ms=1)
-    run = step_run_of(one, passed.token_id)
-    [(ran, _)] = codec.decode_facts(entries[-1].data)
-    [*decisions] = [fact for fact, _ in codec.decode_facts(entries[-1].decisions or b"")]
-    decisions[0] = replace(decisions[0], step_run_id=run)
-    journal.reported(run, command_of(run), [replace(ran, step_run_id=run)], decisions, after_ms=20)
+    task = TaskRan("end_task", codec.payload_of({}), begun_ms, begun_ms + 1, 0.001)
+    journal.reported(run, [StepRan(run, WORKER, [task])], [NextEvaluated(run, "step.done"), *end], after_ms=20)
     return await _written(stage, journal, SNAPSHOT_EVERY)
 
 
 async def long_loop(stage: GatewayStage, count: int) -> LongRun:
     """A loop with so many iterations, of which some failed."""
-    one, entries = await _short(stage, EACH)
-    first = entries[0]
-    decisions = [fact for fact, _ in codec.decode_facts(first.decisions or b"")]
-    loop = next(fact for fact in decisions if isinstance(fact, LoopStarted))
-    decisions[decisions.index(loop)] = replace(loop, count=count, items=list(range(count)))
-    journal = _Journal(one, {0: replace(first, decisions=_encoded(decisions))}, first.at_ms)
-    run = loop.step_run_id
-    failed = 0
+    journal, run, end = await _begun(stage, EACH)
+    facts: list[Fact] = [LoopStarted(run, count, local=True)]
+    number = failed = 0
     for index in range(count):
-        path = (index,)
-        is_bad = index % FAILED_EVERY == 1
-        failed += is_bad
-        ended: Fact = LoopIterationDone(path)
-        if is_bad:
-            ended = LoopIterationFailed(path, ErrorInfo("http_error", "the answer was 503"))
-        scheduled: list[Fact] = []
-        if index + 2 < count:
-            scheduled = [StepScheduled(run, command_of(run, (index + 2,)), path=(index + 2,))]
-        elif index == count - 1:
-            rest = next(row for row in entries if b"loop.done" in (row.decisions or b""))
-            scheduled = [fact for fact, _ in codec.decode_facts(rest.decisions or b"")]
-            done = next(fact for fact in scheduled if isinstance(fact, LoopDone))
-            scheduled = scheduled[scheduled.index(done) :]
-            scheduled[0] = replace(done, count=count, ok=count - failed, failed=failed, failed_leaves=failed)
-        facts = [LoopIterationStarted(path, WORKER), ended]
-        journal.reported(run, command_of(run, path), facts, scheduled, after_ms=2)
-    journal.add(entries[-1], after_ms=2)
-    return await _written(stage, journal, journal.position // 2)
+        ended: Fact = LoopIterationDone((index,))
+        if index % FAILED_EVERY == 1:
+            failed += 1
+            ended = LoopIterationFailed((index,), ErrorInfo("http_error", "the answer was 503"))
+        facts += [LoopIterationStarted((index,), WORKER), ended]
+        if index % REPORTED_AT_ONCE == REPORTED_AT_ONCE - 1:
+            journal.reported(run, facts, [], after_ms=50, number=number)
+            number, facts = number + len(facts), []
+    facts.append(LoopDone(run, count, ok=count - failed, failed=failed, skipped=0, failed_leaves=failed))
+    journal.reported(run, facts, [NextEvaluated(run, "loop.done"), *end], after_ms=50, number=number)
+    return await _written(stage, journal, journal.position - 2 * EVENTS_AT_ONCE)
