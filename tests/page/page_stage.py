@@ -56,7 +56,7 @@ kind: Playbook
 metadata: {name: fetches, path: team/fetches, version: "1.0", labels: {team: sales}}
 workflow:
   - step: plan
-    tool: {kind: noop, args: {pages: 400}}
+    tool: {kind: noop, args: {pages: 120, note: "{{ 'long ' * 1000 }}"}}
     next: {arcs: [{step: fetch}]}
   - step: fetch
     loop:
@@ -66,7 +66,7 @@ workflow:
     tool: {kind: noop, args: {page: "{{ iter.page }}", share: "{{ 1 // (iter.page % 37) }}"}}
     next: {arcs: [{step: settle}]}
   - step: settle
-    tool: [{name: pause, kind: wait, for_s: 4}, {name: done, kind: noop, args: {settled: true}}]
+    tool: [{name: pause, kind: wait, for_s: 3}, {name: done, kind: noop, args: {settled: true}}]
     next: {arcs: [{step: report}]}
   - step: report
     tool:
@@ -186,6 +186,10 @@ async def something_to_show() -> AsyncIterator[Shown]:
         await run("small", APPROVAL, amount=20)
         await run("hostile", HOSTILE)
         await run("approval", APPROVAL, amount=250, order="1007")
+        for note, reason in (("asked Ada", "she knows the customer"), (["asked Ada", "she is away until noon"], "")):
+            address = f"/api/v1/executions/{ids['approval']}/ctx"
+            async with stage.client.patch(address, json={"notes": note}, headers={"X-Reason": reason}) as answered:
+                assert answered.status == 200
         for name in ("nightly", "hostile"):
             text = EVIL if name == "hostile" else "1240 orders of north, none late"
             lines = [

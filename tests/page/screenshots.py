@@ -24,6 +24,8 @@ SHOWN: Final = (
     "page-steps-dark-wide",
     "page-compared-light-wide",
     "page-waiting-dark-narrow",
+    "page-loop-light-wide",
+    "page-timeline-dark-wide",
 )
 SETTLED_MS: Final = 700
 

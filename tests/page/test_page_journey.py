@@ -86,7 +86,7 @@ async def test_an_approval_from_start_to_end_by_clicks(home: Path) -> None:
         await page.get_by_role("link", name="Result").click()
         assert "order:1001" in await page.get_by_label("Result", exact=True).inner_text()
         await page.get_by_role("link", name="Context").click()
-        assert "spoke with the customer" in await page.get_by_label("Changes").inner_text()
+        await page.get_by_label("Changes").get_by_text("spoke with the customer").wait_for()
         await page.get_by_role("link", name="Events").click()
         await page.get_by_role("button", name="ctx.patched").click()
         assert "spoke with the customer" in await page.get_by_role("complementary").inner_text()

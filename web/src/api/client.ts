@@ -55,7 +55,7 @@ export const get = <T>(path: string, query: Query = {}, signal?: AbortSignal): P
 
 /** The answer to a request, if it is a success. */
 export async function send(method: string, url: string, sending: Sending = {}): Promise<Response> {
-  const response = await fetch(url, { method, credentials: 'same-origin', ...request(method, sending) }).catch(
+  const response = await fetched(url, { method, credentials: 'same-origin', ...request(method, sending) }).catch(
     (error: unknown) => {
       if (error instanceof DOMException && error.name === 'AbortError') throw error
       connection.lost()
@@ -65,6 +65,19 @@ export async function send(method: string, url: string, sending: Sending = {}): 
   connection.answered()
   if (response.ok) return response
   throw await refusal(response)
+}
+
+const AGAIN_MS = 500
+
+/** What only reads is asked once more: a server may close a connection just when it is used again. */
+async function fetched(url: string, made: RequestInit): Promise<Response> {
+  try {
+    return await fetch(url, made)
+  } catch (error) {
+    if (made.method !== 'GET' || made.signal?.aborted) throw error
+  }
+  await new Promise((resolve) => setTimeout(resolve, AGAIN_MS))
+  return fetch(url, made)
 }
 
 function request(method: string, sending: Sending): RequestInit {

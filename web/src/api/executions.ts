@@ -57,9 +57,6 @@ export const eventRows = (
 ): Promise<EventPage & { items: EventRow[] }> => get(`${one(id)}/events`, { ...query, field: LISTED }, signal)
 export const eventAt = async (id: string, position: number): Promise<Event | undefined> =>
   (await get<{ items: Event[] }>(`${one(id)}/events`, { after: position - 1, limit: 1 })).items[0]
-/** The last event with this name at a step, up to a position. */
-export const lastEvent = async (id: string, name: string, step: string, until: number): Promise<Event | undefined> =>
-  (await get<{ items: Event[] }>(`${one(id)}/events`, { before: until + 1, limit: 1, name, step })).items[0]
 /** The execution that a step has called last. */
 export async function lastCall(id: string, step: string): Promise<string | undefined> {
   const [called] = (await get<{ items: Event[] }>(`${one(id)}/events`, { before: 2 ** 31 - 1, limit: 1, name: 'child.requested', step })).items

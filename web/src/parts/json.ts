@@ -20,15 +20,16 @@ export const cell = (value: unknown): string =>
 /** What is known of a value that is not here. */
 export interface Absent {
   size: number | null
-  /** Whether it is not in the journal but in the object store. */
-  kept: boolean
+  /** Where it is: within an event, in the object store, or in the results of a loop's iterations. */
+  place: 'event' | 'store' | 'iterations'
 }
 
 export function absent(value: unknown): Absent | null {
   if (kindOf(value) !== 'reference') return null
-  const { $reference, $large } = value as { $reference?: { size?: unknown }; $large?: { size?: unknown } }
+  const { $reference, $large } = value as { $reference?: { size?: unknown; store?: unknown }; $large?: { size?: unknown } }
   const size = ($reference ?? $large)?.size
-  return { size: typeof size === 'number' ? size : null, kept: $reference !== undefined }
+  const place = $reference === undefined ? 'event' : $reference.store === 'journal' ? 'iterations' : 'store'
+  return { size: typeof size === 'number' ? size : null, place }
 }
 
 /** A value as a tree shows it. */

@@ -26,8 +26,9 @@ test('a list of rows is a table, and a picture in a text is one', () => {
   expect(['rows', 'list', 'list']).toEqual([[{ a: 1 }], [[1]], []].map(kindOf))
   expect(kindOf('data:image/png;base64,iVBORw0KGgo=')).toBe('image')
   expect(kindOf('data:image/svg+xml;base64,PHN2Zz4=')).toBe('text')
-  expect(absent({ $reference: { store: 'nats', size: 5_000_000 } })).toEqual({ size: 5_000_000, kept: true })
-  expect(absent({ $large: { size: 9000 } })).toEqual({ size: 9000, kept: false })
+  expect(absent({ $reference: { store: 'nats', size: 5_000_000 } })).toEqual({ size: 5_000_000, place: 'store' })
+  expect(absent({ $large: { size: 9000 } })).toEqual({ size: 9000, place: 'event' })
+  expect(absent({ $reference: { store: 'journal', size: 10 } })?.place).toBe('iterations')
   expect([812, 14_200, 1_230_000].map(sizeOf)).toEqual(['812 bytes', '14 KB', '1.2 MB'])
 })
 

@@ -6,9 +6,11 @@ It behaves like the store on Postgres. Several servers of one test share one; no
 from __future__ import annotations
 
 import copy
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from itertools import islice
 from typing import NamedTuple, TypeVar
 
 from msgspec.structs import replace
@@ -314,17 +316,17 @@ class MemoryStore:
     # --- reading --------------------------------------------------------------------------------------------------
 
     async def journal(self, execution_id: str, after: int = 0, limit: int | None = None) -> list[StoredEvent]:
-        return page_of(execution_id, self._entries(execution_id), after, limit)
+        return page_of(execution_id, self._entries(execution_id, after), after, limit)
 
     async def events_named(
         self, execution_id: str, names: Collection[str], after: int = 0, limit: int | None = None
     ) -> list[StoredEvent]:
-        return page_of(execution_id, self._entries(execution_id), after, limit, names)
+        return page_of(execution_id, self._entries(execution_id, after), after, limit, names)
 
     async def journals(self, after: Mapping[str, int], limit: int | None = None) -> dict[str, list[StoredEntry]]:
         """See :meth:`noetl_stream.ports.store.Store.journals`. Every requested id is a key."""
         return {
-            execution_id: [entry for entry in self._entries(execution_id) if entry.position > position][:limit]
+            execution_id: list(islice(self._entries(execution_id, position, whole=True), limit))
             for execution_id, position in after.items()
         }
 
@@ -340,9 +342,13 @@ class MemoryStore:
     async def iteration_results(self, execution_id: str, step_run_id: str) -> list[StoredEvent]:
         return results_of(execution_id, self._entries(execution_id), step_run_id)
 
-    def _entries(self, execution_id: str) -> Iterator[StoredEntry]:
-        for _, row in sorted(self.tables.journals.get(execution_id, {}).items()):
-            yield _columns(StoredEntry, row, name=None, cause=None)
+    def _entries(self, execution_id: str, after: int = 0, whole: bool = False) -> Iterator[StoredEntry]:
+        """From the entry on with the first event after this position, or from the first of which all are."""
+        rows = self.tables.journals.get(execution_id, {})
+        positions = sorted(rows)
+        first = bisect_right(positions, after) if whole else max(0, bisect_right(positions, after + 1) - 1)
+        for position in positions[first:]:
+            yield _columns(StoredEntry, rows[position], name=None, cause=None)
 
     async def grown(self, ticks: Mapping[int, int]) -> dict[str, int]:
         found: dict[str, int] = {}

@@ -4,6 +4,8 @@ const KEPT = 30
 /** A long list by place: pages are read when they come on screen, the oldest are forgotten. */
 export class Pages<Item> {
   failure = $state.raw<unknown>(null)
+  /** How many there are, where the list says so itself; null: not known yet. */
+  count = $state<number | null>(null)
   #pages = $state.raw(new Map<number, Item[]>())
   #asked = new Map<number, number>()
 

@@ -1,5 +1,6 @@
 import type { Timeline, TimelineRow } from '../../api/types'
 import { colourOf, type Colours } from '../../parts/canvas.svelte'
+import { duration } from '../../times'
 import { roundStep, xOf, type Stretch } from './stretches'
 
 export const ROW_HEIGHT = 22
@@ -9,6 +10,7 @@ const LINE_GAP = 90
 /** What goes on itself; the other kinds are waits. */
 const WORK = new Set(['step', 'iterations', 'task'])
 const WORKING = new Set(['task', 'iterations'])
+const WAITS = new Set(['timer', 'signal', 'child'])
 
 /** A timeline as it is drawn: `since` and `until` are the range on screen, in ms, which may be another than that read. */
 export interface Drawing {
@@ -36,14 +38,17 @@ export function busyOf(answer: Timeline, until: number): [number, number][] {
   const column = (Date.parse(answer.until) - base) / answer.width
   const moment = (Date.parse(answer.until) - base) / 100
   const busy: [number, number][] = []
-  for (const { kind, spans, activity } of answer.rows) {
+  /** Tasks that do nothing but wait. */
+  const waiting = new Set(answer.rows.filter(({ kind }) => WAITS.has(kind)).map(({ step, task }) => `${step}\n${task}`))
+  for (const { kind, step, task, spans, activity } of answer.rows) {
+    const works = WORKING.has(kind) && !waiting.has(`${step}\n${task}`)
     for (const { offset_ms, ms } of spans ?? []) {
       const [from, to] = [base + offset_ms, ms === null ? until : base + offset_ms + ms]
-      if (WORKING.has(kind)) busy.push([from, to])
+      if (works) busy.push([from, to])
       busy.push([from, from + moment])
       if (ms !== null) busy.push([to - moment, to])
     }
-    if (!WORKING.has(kind)) continue
+    if (!works) continue
     for (const one of activity ?? []) for (const [first = 0, count = 1] of one.columns) busy.push([base + first * column, base + (first + count) * column])
   }
   return busy
@@ -154,7 +159,7 @@ function idle(context: CanvasRenderingContext2D, { stretches, labelWidth, height
     context.setLineDash([])
     context.fillStyle = colours.quiet
     context.textAlign = 'center'
-    context.fillText('⋯', labelWidth + part.x + part.width / 2, AXIS_HEIGHT / 2)
+    context.fillText(duration((part.to - part.from) / 1000), labelWidth + part.x + part.width / 2, AXIS_HEIGHT / 2)
     context.textAlign = 'left'
   }
 }

@@ -2,7 +2,7 @@ import { expect, test } from 'vitest'
 import { IDLE_WIDTH, roundStep, stretchesOf, timeAt, within, xOf } from './stretches'
 
 test('a long time in which nothing goes on is compressed and what is around it has the rest', () => {
-  const found = stretchesOf([[0, 1000], [3_601_000, 3_602_000]], 0, 3_602_000, 536)
+  const found = stretchesOf([[0, 1000], [3_601_000, 3_602_000]], 0, 3_602_000, 576)
   expect(found.map((part) => [part.from, part.to, part.idle])).toEqual([
     [0, 1000, false],
     [1000, 3_601_000, true],

@@ -8,7 +8,7 @@ export interface Stretch {
 }
 
 /** How wide an idle stretch is, and how much of the range it must take to be one. */
-export const IDLE_WIDTH = 36
+export const IDLE_WIDTH = 76
 const IDLE_SHARE = 0.06
 const LEAST_IDLE_MS = 1000
 
