@@ -29,7 +29,7 @@ from noetl_stream.settings.egress import (
 from noetl_stream.settings.gateway import GATEWAY_PREFIX, GatewayLimits, IpNetwork, read_hosts, read_networks
 from noetl_stream.settings.initial_environment import erase_variables
 from noetl_stream.settings.oidc import OidcSettings, read_oidc
-from noetl_stream.settings.places import Place
+from noetl_stream.settings.places import Place, read_endpoints
 from noetl_stream.settings.postgres import POSTGRES_VARIABLE, READ_VARIABLE, read_address, read_primary
 from noetl_stream.settings.retention import (
     ARCHIVE_VARIABLE,
@@ -549,3 +549,8 @@ def identity_environment(
     }
     found = {name: value for name, value in held.items() if value}
     return found | {CREDENTIAL_PREFIX + name.upper(): value for name, value in (credentials or {}).items()}
+
+
+def object_endpoints() -> list[str]:
+    """See :func:`~noetl_stream.settings.places.read_endpoints`."""
+    return read_endpoints(os.environ)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
+from urllib.parse import urlsplit
 
 import msgspec
 
 from noetl_stream.errors import UsageError
 
 SCHEMES: Final = ("s3", "gs", "az")
+ENDPOINT_VARIABLES: Final = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
 
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)", re.DOTALL)
 _BUCKET: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,221}")
@@ -53,3 +56,17 @@ def read_place(name: str, text: str) -> Place:
             hint="credentials and endpoints are no part of it: they come from the environment",
         )
     return ObjectAddress(scheme, bucket, "/".join(parts))
+
+
+def read_endpoints(environ: Mapping[str, str]) -> list[str]:
+    """The addresses that are set in place of Amazon's.
+
+    Raises:
+        UsageError: one is no address, or holds a login.
+    """
+    found = {name: environ[name] for name in ENDPOINT_VARIABLES if environ.get(name)}
+    for name, text in found.items():
+        url = urlsplit(text)
+        if url.scheme not in ("http", "https") or not url.hostname or url.username is not None:
+            raise UsageError(f"{name} is not the address of a server", hint="write https://HOST:PORT")
+    return list(found.values())

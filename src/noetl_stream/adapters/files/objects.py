@@ -17,20 +17,19 @@ from io import BufferedReader, RawIOBase
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, cast
-from urllib.parse import urlsplit
 
 import obstore
 from obstore.exceptions import BaseError
 from obstore.store import from_url
 
 from noetl_stream.errors import NoetlError, NotFound, Unreachable, UsageError
+from noetl_stream.settings.environment import object_endpoints
 from noetl_stream.settings.places import ObjectAddress
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
     from obstore import WritableFile
 
-ENDPOINT_VARIABLES: Final = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
 REQUEST_S: Final = 60
 RETRY_S: Final = 20
 MAX_RETRIES: Final = 7
@@ -48,7 +47,7 @@ _METADATA_SERVERS: Final = ("169.254.169.254", "metadata.google.internal")
 _STATUS: Final = re.compile(r"status code: ([0-9]{3})")
 _CODE: Final = re.compile(r"<Code>(\w{1,60})</Code>")
 _NO_BUCKET: Final = re.compile(r"NoSuchBucket|specified bucket does not exist|ContainerNotFound", re.IGNORECASE)
-_LEFT_OUT: Final = re.compile(r"Generic \w+ error: |\S+://\S+|[A-Za-z0-9+/=_-]{24,}")
+_LEFT_OUT: Final = re.compile(r"Generic \w{1,40} error: |\w{1,20}://\S+|[A-Za-z0-9+/=_-]{24,}")
 """Of what is shown: addresses may be signed, and long words be keys."""
 
 
@@ -63,7 +62,7 @@ class ObjectFiles:
         self._address = address
         self.place = str(address)
         self.name = self.place.rpartition("/")[2]
-        over_http = [urlsplit(url).scheme == "http" for url in _endpoints()]
+        over_http = [url.startswith("http://") for url in object_endpoints()]
         with self.errors():
             self._store: Any = from_url(
                 self.place,
@@ -217,16 +216,6 @@ class _ObjectReader(RawIOBase):
         buffer[: len(data)] = data
         self._at += len(data)
         return len(data)
-
-
-def _endpoints() -> list[str]:
-    """The addresses that are set in place of Amazon's."""
-    found = {name: os.environ[name] for name in ENDPOINT_VARIABLES if os.environ.get(name)}
-    for name, text in found.items():
-        url = urlsplit(text)
-        if url.scheme not in ("http", "https") or not url.hostname or url.username is not None:
-            raise UsageError(f"{name} is not the address of a server", hint="write https://HOST:PORT")
-    return list(found.values())
 
 
 def _digest(file: BinaryIO) -> bytes:
