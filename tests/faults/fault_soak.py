@@ -22,6 +22,7 @@ from noetl_stream.concurrency import end_tasks
 from noetl_stream.errors import NoetlError
 from noetl_stream.model import codec
 from noetl_stream.ports.subjects import COMMANDS, EVENTS
+from noetl_stream.server.upkeep import SWEEP_S
 
 WATCHED: Final = ("server-1", "worker-1", "gateway-1")
 """These suffer everything but death, so that what they hold can be followed."""
@@ -32,8 +33,8 @@ GAP_S: Final = 6.0
 WARM_UP: Final = 1 / 3
 """The part of the samples that is not judged: caches fill."""
 
-DRAIN_S: Final = 60.0
-"""Within it a worker takes the last command of an execution that has ended."""
+DRAIN_S: Final = SWEEP_S + 60.0
+"""Within it the commands of executions that have ended are purged."""
 
 MIB: Final = 1024 * 1024
 

@@ -9,15 +9,18 @@ import pytest
 from server_stage import ONE_STEP, Stage
 
 from measured import samples_of
+from noetl_stream.adapters.memory.broker import MemoryBroker
 from noetl_stream.adapters.memory.evaluator import MemoryEvaluator
 from noetl_stream.adapters.memory.store import MemoryFeed
 from noetl_stream.errors import Unreachable
+from noetl_stream.ports.command_queue import QueuedCommand
 from noetl_stream.ports.dead_letters import LetterBounds
 from noetl_stream.ports.sealed_blobs import SealedBlobs
 from noetl_stream.server import upkeep
 from noetl_stream.server.parts import ServerPorts, ServerTimes
 from noetl_stream.server.server import Server
 from noetl_stream.server.status import ServerStatus
+from noetl_stream.server.sweeping import QueueSweeper
 from noetl_stream.server.upkeep import TICKS_AT_ONCE, TRIM_FEED_S, TRIM_LETTERS_S, Upkeep
 from noetl_stream.testing.keys import CAPABILITIES, OBJECT_KEYS, SIGNER
 from noetl_stream.testing.simulation.time import simulated_clock
@@ -99,6 +102,18 @@ async def test_a_server_drops_the_oldest_dead_letters_and_says_so(
     measured = samples_of(await ServerStatus(server, lambda: True).readings())
     assert measured["noetl_server_dead_letters_dropped_total"] == 5
     assert "dropped the 5 oldest dead letters: above their bounds" in caplog.messages
+
+
+async def test_commands_of_executions_that_have_ended_leave_the_queue_and_others_stay(stage: Stage) -> None:
+    """As after the kill of a nats-server, which forgot what it had deleted."""
+    stage.start_worker()
+    await stage.server()
+    ended = await stage.ended(await stage.submit(ONE_STEP))
+    queue = MemoryBroker(stage.clock).command_queue
+    left = [QueuedCommand("default", one, f"of-{one}", 1, b"{}") for one in (ended.execution_id, "01-unknown")]
+    await queue.issue(left, {})
+    await QueueSweeper(queue, stage.store).sweep()
+    assert await queue.present() == {"of-01-unknown": "01-unknown"}
 
 
 async def test_all_that_is_too_old_goes_part_by_part_and_again_after_a_failure(stage: Stage) -> None:

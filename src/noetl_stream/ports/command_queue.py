@@ -136,8 +136,10 @@ class CommandQueue(Protocol):
         """
         ...
 
-    async def present(self) -> set[str]:
-        """Ids of the commands in the queue, from its leader (PROTOCOL §2 *Reconcile* step 1)."""
+    async def present(self) -> dict[str, str]:
+        """The commands in the queue, from its leader (PROTOCOL §2 *Reconcile* step 1): their ids, each with its
+        execution's.
+        """
         ...
 
     async def pools(self) -> list[QueuedPool]:

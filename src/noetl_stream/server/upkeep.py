@@ -13,6 +13,7 @@ from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.dead_letters import DeadLetters, LetterBounds
 from noetl_stream.ports.store import FeedStore
 from noetl_stream.server.retention import Retention
+from noetl_stream.server.sweeping import QueueSweeper
 from noetl_stream.server.trimming import Trimmer
 
 log = logging.getLogger(__name__)
@@ -25,6 +26,7 @@ LETTERS_AT_ONCE: Final = 5_000
 TRIM_FEED_S: Final = 600.0
 TRIM_LETTERS_S: Final = 30.0
 TRIM_EVENTS_S: Final = 30.0
+SWEEP_S: Final = 300.0
 MAKE_MONTHS_S: Final = 6 * 3_600.0
 DELETE_OLD_S: Final = 3_600.0
 """How often each is done."""
@@ -48,6 +50,7 @@ class Upkeep:
         trimmer: Trimmer | None = None,
         retention: Retention | None = None,
         letters: DeadLetters | None = None,
+        sweeper: QueueSweeper | None = None,
         trim_events_s: float = TRIM_EVENTS_S,
     ) -> None:
         self._trim_events_s = trim_events_s
@@ -56,6 +59,7 @@ class Upkeep:
         self._trimmer = trimmer
         self._retention = retention
         self._letters = letters
+        self._sweeper = sweeper
         self.letters_dropped = 0
 
     async def run(self, feed_keep_s: float, is_mine: Callable[[], bool]) -> None:
@@ -73,6 +77,8 @@ class Upkeep:
             if self._letters is not None:
                 trim = partial(self._trim_letters, self._letters)
                 group.create_task(self._repeat(trim, TRIM_LETTERS_S, "trim the dead letters", is_mine))
+            if self._sweeper is not None:
+                group.create_task(self._repeat(self._sweeper.sweep, SWEEP_S, "sweep the queue", is_mine))
             if self._retention is not None:
                 make, delete = self._retention.make_months, self._retention.delete_old
                 group.create_task(self._repeat(make, MAKE_MONTHS_S, "make tables for the next months", is_mine))

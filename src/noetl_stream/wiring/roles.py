@@ -55,6 +55,7 @@ def make_server(connected: OperatorPorts, endpoint: Endpoint) -> Server:
     from noetl_stream.server.credentials import SecretsResponder
     from noetl_stream.server.parts import ServerPorts, StateBounds
     from noetl_stream.server.server import Server
+    from noetl_stream.server.sweeping import QueueSweeper
     from noetl_stream.server.trimming import Trimmer
     from noetl_stream.server.upkeep import Upkeep
     from noetl_stream.settings.grants import GrantsFile
@@ -83,6 +84,7 @@ def make_server(connected: OperatorPorts, endpoint: Endpoint) -> Server:
             connected.clock,
             feed=store.feed,
             letters=store.dead_letters,
+            sweeper=QueueSweeper(connected.queue, store),
             trimmer=Trimmer(connected.log, store, store.cursors, store.retention, connected.clock, endpoint.retention),
             retention=make_retention(connected, endpoint),
         ),

@@ -166,9 +166,9 @@ class MemoryCommandQueue:
         self._pools.add(pool)
         return source
 
-    async def present(self) -> set[str]:
+    async def present(self) -> dict[str, str]:
         self._line.check()
-        return set(self.queued)
+        return {stored.command.command_id: stored.command.execution_id for stored in self._commands.values()}
 
     @property
     def queued(self) -> dict[str, bytes]:

@@ -24,7 +24,7 @@ from noetl_stream.adapters.nats.streams import stored_message, stream_api, strea
 from noetl_stream.errors import NoetlError
 from noetl_stream.model.ids import partition_of
 from noetl_stream.ports.command_queue import QueuedCommand, QueuedPool
-from noetl_stream.ports.subjects import COMMANDS, FENCES, command_patterns, command_subject
+from noetl_stream.ports.subjects import COMMANDS, FENCES, command_in, command_patterns, command_subject
 
 PURGES_AT_ONCE = 64
 LOOKUP_AGAIN_AFTER_S = 0.5
@@ -110,11 +110,11 @@ class NatsCommandQueue:
     async def reach(self, pool: str) -> None:
         await find_consumer(self._connection, pool)
 
-    async def present(self) -> set[str]:
+    async def present(self) -> dict[str, str]:
         """Above 100,000 commands NATS answers in pages, between which the queue may change. A command missed that way
         is reissued, and its claim drops it.
         """
-        return {subject.rpartition(".")[2] async for subject in self._subjects()}
+        return {command_id: execution_id async for execution_id, command_id in self._named()}
 
     async def pools(self) -> list[QueuedPool]:
         """Lists the pools' consumers. A pool that never had a worker has no consumer: the queue is scanned if it has
@@ -142,6 +142,10 @@ class NatsCommandQueue:
             offset += len(consumers)
             if not consumers or offset >= listing.total:
                 return
+
+    async def _named(self) -> AsyncIterator[tuple[str, str]]:
+        async for subject in self._subjects():
+            yield command_in(subject)
 
     async def _subjects(self) -> AsyncIterator[str]:
         offset = 0

@@ -20,6 +20,7 @@ from noetl_stream.model.messages import Report
 from noetl_stream.ports.store import Store
 from noetl_stream.server.parts import ServerTimes, StateBounds
 from noetl_stream.server.server import Server
+from noetl_stream.server.sweeping import QueueSweeper
 from noetl_stream.server.trimming import Trimmer
 from noetl_stream.server.upkeep import Upkeep
 from noetl_stream.settings.retention import RetentionSettings
@@ -116,7 +117,8 @@ class SimulatedWorld:
         cursors, retention = MemoryCursors(self.store), MemoryRetention(self.store)
         settings = RetentionSettings(events_max_bytes=EVENTS_BYTES)
         trimmer = Trimmer(host.log, self.store, cursors, retention, self.clock, settings, kept_ms=KEPT_MS)
-        return Upkeep(host.clock, trimmer=trimmer, trim_events_s=TRIM_S)
+        sweeper = QueueSweeper(host.queue, host.store)
+        return Upkeep(host.clock, trimmer=trimmer, sweeper=sweeper, trim_events_s=TRIM_S)
 
     def replace(self, host: SimulatedHost, after_s: float) -> None:
         """Starts another host of the same role after ``after_s`` seconds."""

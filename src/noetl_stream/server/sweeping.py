@@ -1,0 +1,45 @@
+"""Purges commands of executions that have ended from the queue (PROTOCOL §5 *Retention*).
+
+A nats-server that is killed may forget what it had deleted: acknowledged commands are in the stream again, and no
+consumer gives them out any more. A withdrawal is lost with the server that should have made it.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+from noetl_stream.model.ids import is_valid_id
+from noetl_stream.ports.command_queue import CommandQueue
+from noetl_stream.ports.store import Store
+
+log = logging.getLogger(__name__)
+
+EXECUTIONS_AT_ONCE: Final = 500
+
+
+class QueueSweeper:
+    """Several at once do no harm."""
+
+    def __init__(self, queue: CommandQueue, store: Store) -> None:
+        self._queue = queue
+        self._store = store
+
+    async def sweep(self) -> None:
+        """
+        Raises:
+            Unreachable: no answer in time; the next sweep goes on.
+        """
+        present = await self._queue.present()
+        executions, ended = sorted(set(present.values())), set[str]()
+        for start in range(0, len(executions), EXECUTIONS_AT_ONCE):
+            rows = await self._store.executions(executions[start : start + EXECUTIONS_AT_ONCE])
+            ended |= {execution_id for execution_id, row in rows.items() if row.finished_ms is not None}
+        gone = [
+            (execution_id, command_id)
+            for command_id, execution_id in present.items()
+            if execution_id in ended and is_valid_id(command_id)
+        ]
+        if gone:
+            await self._queue.withdraw(gone)
+            log.info("purged %d commands of executions that have ended", len(gone))
