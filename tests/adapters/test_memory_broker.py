@@ -96,7 +96,7 @@ async def test_dead_workers_leases_can_be_ended(broker: MemoryBroker) -> None:
 async def test_a_lost_command_is_gone(broker: MemoryBroker) -> None:
     await issue(broker.command_queue, command("c1"), command("c2"))
     broker.command_queue.lose("c1")
-    assert await broker.command_queue.present() == {"c2"}
+    assert set(await broker.command_queue.present()) == {"c2"}
 
 
 async def test_message_ids_are_remembered_for_two_minutes(broker: MemoryBroker, clock: ManualClock) -> None:
@@ -146,7 +146,7 @@ async def test_while_stopped_nothing_answers_and_what_must_be_stored_is_held(bro
     broker.start()
     await asyncio.gather(published, issued)
     assert await log.last_sequence() == 1
-    assert await queue.present() == {"c0", "c1"}
+    assert set(await queue.present()) == {"c0", "c1"}
     assert source.connected_ms > connected_ms
 
 

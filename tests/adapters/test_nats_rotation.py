@@ -47,7 +47,7 @@ async def test_a_new_seed_takes_the_place_of_an_old_one_while_others_work_on(tmp
             await opened(WORKER, old)
         connections.append(await opened(WORKER, seeds[WORKER]))
         await (await NatsCommandQueue.open(connections[-1])).reach("gpu")
-        assert await queue.present() == set()
+        assert await queue.present() == {}
         assert serving.is_connected
     finally:
         for connection in connections:
