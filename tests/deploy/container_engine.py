@@ -19,7 +19,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-BASE_PACKAGES = "usr-is-merged,python3,python3-pip,ca-certificates"
+BASE_PACKAGES = "usr-is-merged,python3,ca-certificates"
 BASE_TAR = ROOT / "build" / "containers" / f"bookworm-{BASE_PACKAGES}.tar"
 """Made once: it takes a minute."""
 
@@ -139,7 +139,7 @@ def build_images(engine: Engine) -> Images:
     """Builds all of them.
 
     Raises:
-        NoEngine: There is no mmdebstrap to make their base, or a container does not run or finds no package index.
+        NoEngine: There is no mmdebstrap to make their base, or a container does not run or finds no packages.
     """
     images = Images(*(f"noetl-test/{name}" for name in ("stream", "nats", "postgres", "base", "build-base")))
     if not engine.has(images.base):
@@ -151,22 +151,24 @@ def build_images(engine: Engine) -> Images:
         # The index of packages is the one that pip on this machine is configured for.
         shutil.copy(CERTIFICATES, folder / "certificates")
         shutil.copy(PIP_CONFIGURATION if PIP_CONFIGURATION.exists() else os.devnull, folder / "pip.conf")
-        for image in (images.build_base, images.nats, images.postgres):
-            file = folder / f"{image.rpartition('/')[2]}.Dockerfile"
-            engine.docker("build", "-q", "-t", image, "--build-arg", f"BASE={images.base}", "-f", file, folder)
-            if image == images.build_base:
-                _try_package_index(engine, images)
+        try:
+            _build_on_base(engine, images, images.build_base, folder)
+            # Shows that a container finds the index.
+            download = ("python3", "-m", "pip", "download", "--quiet", "--no-deps", "--dest", "/tmp", "hatchling")
+            engine.docker("run", "--rm", "--network", "host", images.build_base, *download)
+        except AssertionError as why:
+            raise NoEngine(str(why)) from why
+        for image in (images.nats, images.postgres):
+            _build_on_base(engine, images, image, folder)
     build_stream(engine, images, images.stream)
     return images
 
 
-def _try_package_index(engine: Engine, images: Images) -> None:
-    """Shows that a container runs at all, too: the first build runs nothing."""
-    download = ("python3", "-m", "pip", "download", "--quiet", "--no-deps", "--dest", "/tmp", "hatchling")
-    try:
-        engine.docker("run", "--rm", "--network", "host", images.build_base, *download)
-    except AssertionError as why:
-        raise NoEngine(str(why)) from why
+def _build_on_base(engine: Engine, images: Images, image: str, folder: Path) -> None:
+    """From the Dockerfile with its name."""
+    file = folder / f"{image.rpartition('/')[2]}.Dockerfile"
+    options = ("--network", "host", "--build-arg", f"BASE={images.base}")
+    engine.docker("build", "-q", "-t", image, *options, "-f", file, folder)
 
 
 def build_stream(engine: Engine, images: Images, tag: str, *options: str) -> None:

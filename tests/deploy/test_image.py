@@ -57,6 +57,24 @@ def test_it_is_small(engine: Engine, images: Images) -> None:
     assert compressed <= MAX_COMPRESSED_BYTES
 
 
+UNSTRIPPED = """
+import ctypes, pathlib, struct
+SYMBOL_TABLE = 2
+found = [path for path in pathlib.Path("/opt/noetl-stream").rglob("*.so") if not path.is_symlink()]
+for path in found:
+    ctypes.CDLL(str(path))
+    elf = path.read_bytes()
+    (start,), (size, count) = struct.unpack_from("<Q", elf, 40), struct.unpack_from("<HH", elf, 58)
+    if SYMBOL_TABLE in (struct.unpack_from("<I", elf, start + size * i + 4)[0] for i in range(count)):
+        print(path)
+print(len(found) > 0)
+"""
+
+
+def test_every_shared_object_is_stripped_and_still_loads(confined: Confined) -> None:
+    assert printed(confined(entrypoint=["/opt/noetl-stream/bin/python", "-c", UNSTRIPPED])) == "True\n"
+
+
 def test_it_says_what_it_is_and_runs_as_a_number(engine: Engine, images: Images) -> None:
     config = json.loads(engine.docker("inspect", images.stream))[0]["Config"]
     assert config["User"] == "10001:10001"
