@@ -17,7 +17,11 @@ from noetl_stream.testing.simulation.work import playbook, then, work
 
 STEPS = 6
 CHAIN = playbook(
-    "chain", [{"step": f"s{n}", "tool": work(n), **({"next": then(f"s{n + 1}")} if n < STEPS else {})} for n in range(STEPS + 1)]
+    "chain",
+    [
+        {"step": f"s{n}", "tool": work(n), **({"next": then(f"s{n + 1}")} if n < STEPS else {})}
+        for n in range(STEPS + 1)
+    ],
 )
 AT_ONCE = 5
 
