@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
-from why_scenarios import HEAD, SERVED, WORKER, reasons, waiting_on, why
+from why_scenarios import HEAD, SERVED, WORKER, history_of, reasons, waiting_on, why
 
 from noetl_stream.client import why as client_why
 from noetl_stream.client.executions.tolerated import tolerated_text
 from noetl_stream.client.why.answer import explain
+from noetl_stream.client.why.journal import JournalHistory
 from noetl_stream.client.why.reason import Environment
 from noetl_stream.engine.state import RecordedFact
 from noetl_stream.errors import NotFound, StoreMissing
@@ -530,13 +531,13 @@ def test_without_a_plan_the_reasons_stay() -> None:
     scenario = Scenario(GATE)
     scenario.start()
     scenario.done("work")
-    answer = explain(scenario.execution_id, scenario.rows(), None, Environment(scenario.now_ms, [WORKER]))
+    answer = explain(scenario.execution_id, history_of(scenario), None, Environment(scenario.now_ms, [WORKER]))
     assert [reason.kind for reason in answer.reasons] == ["admission"]
 
 
 def test_an_execution_that_is_not_there_is_an_error() -> None:
     with pytest.raises(NotFound, match="execution nothing not found"):
-        explain("nothing", [], None, Environment(0))
+        explain("nothing", JournalHistory(), None, Environment(0))
 
 
 def test_every_kind_of_reason_is_documented() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from noetl_stream.client.why.answer import explain
+from noetl_stream.client.why.journal import JournalHistory, read_history
 from noetl_stream.client.why.reason import Environment
 from noetl_stream.ports.operations.cluster import PartitionDocument, WorkerDocument
 from noetl_stream.ports.operations.executions import ReasonDocument, WaitingOnDocument, WhyDocument
@@ -23,10 +24,14 @@ metadata: {name: why, path: tests/why}
 """
 
 
+def history_of(scenario: Scenario) -> JournalHistory:
+    return read_history(scenario.execution_id, scenario.rows())
+
+
 def why(scenario: Scenario, **around: Any) -> WhyDocument:
     """The answer, with one worker alive unless ``around`` says otherwise."""
     given = {"workers": [WORKER], "partition": SERVED, **around}
-    found = explain(scenario.execution_id, scenario.rows(), scenario.plan, Environment(scenario.now_ms, **given))
+    found = explain(scenario.execution_id, history_of(scenario), scenario.plan, Environment(scenario.now_ms, **given))
     assert all((one.waiting_on is None) == scenario.execution.ended for one in found.reasons if one.kind != "unknown")
     return found
 

@@ -41,6 +41,22 @@ async def test_unknown_addresses_and_methods_are_problems(stage: GatewayStage) -
         assert (await response.json(content_type=None))["type"] == "/problems/method-not-allowed"
 
 
+async def test_large_answers_are_compressed_for_those_who_take_that(stage: GatewayStage) -> None:
+    lengths: dict[str, int] = {}
+    for accepted in ("gzip", "identity"):
+        async with stage.client.get("/openapi.json", headers={"Accept-Encoding": accepted}) as response:
+            assert response.headers["Vary"] == "Accept-Encoding"
+            assert response.headers.get("Content-Encoding", "identity") == accepted
+            assert (await response.json())["openapi"]
+            lengths[accepted] = int(response.headers["Content-Length"])
+    assert lengths["gzip"] < lengths["identity"] / 3
+
+
+async def test_small_answers_are_not_compressed(stage: GatewayStage) -> None:
+    async with stage.client.get("/api/v1/me", headers={"Accept-Encoding": "gzip"}) as response:
+        assert "Content-Encoding" not in response.headers
+
+
 @pytest.mark.parametrize(
     ("path", "faults"),
     [

@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 from page_browser import Visit
 
@@ -29,17 +30,27 @@ class PageCost:
     """What a page costs from :func:`costing` on.
 
     Attributes:
-        bytes_moved: Of all answers, as they came over the line.
+        moved: Of the answers by what was asked for, the bytes of each, as they came over the line.
     """
 
     def __init__(self, visit: Visit, session: Any) -> None:
         self._visit = visit
         self._session = session
-        self.bytes_moved = 0
+        self.moved: dict[str, list[int]] = {}
+        self._asked: dict[str, str] = {}
+        session.on("Network.requestWillBeSent", self._note)
         session.on("Network.loadingFinished", self._count)
 
+    def _note(self, sent: dict[str, Any]) -> None:
+        self._asked[sent["requestId"]] = urlsplit(sent["request"]["url"]).path
+
     def _count(self, finished: dict[str, Any]) -> None:
-        self.bytes_moved += int(finished["encodedDataLength"])
+        path = self._asked.get(finished["requestId"], "")
+        self.moved.setdefault(path, []).append(int(finished["encodedDataLength"]))
+
+    @property
+    def bytes_moved(self) -> int:
+        return sum(sum(sizes) for sizes in self.moved.values())
 
     async def heap_bytes(self) -> int:
         await self._session.send("HeapProfiler.collectGarbage")

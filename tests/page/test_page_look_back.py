@@ -31,6 +31,34 @@ async def positions(shown: Shown, visit: Visit) -> None:
     assert page.url.endswith("/result")
 
 
+async def moves(shown: Shown, visit: Visit) -> None:
+    """While the handle is moved the page stays in the past: what is shown as of now is not asked for."""
+    page, asked = visit.page, []
+    await shown.open(visit, f"/executions/{shown.ids['nightly']}")
+    await page.get_by_role("table", name="Step runs").get_by_text("publish").wait_for()
+    page.on("request", lambda request: asked.append(request.url))
+    box = await page.get_by_role("slider", name="Position", exact=True).bounding_box()
+    x, y = box["x"] + box["width"] - 8, box["y"] + box["height"] / 2
+    await page.mouse.move(x, y)
+    await page.mouse.down()
+    await page.mouse.move(x - box["width"] / 2, y, steps=20)
+    await page.mouse.up()
+    await page.wait_for_url("**?at=*")
+    await page.get_by_role("table", name="Tokens").wait_for()
+    assert asked
+    assert not [url for url in asked if "/steps" in url]
+
+
+async def summary(shown: Shown, visit: Visit) -> None:
+    """What the summary says is not said again below it, when there is more to say."""
+    page = visit.page
+    await shown.open(visit, f"/executions/{shown.ids['loop']}")
+    why = page.get_by_label("Why", exact=True)
+    await why.get_by_text("(and 1 more)").wait_for()
+    await why.get_by_text("tolerates").wait_for()
+    assert await why.get_by_text("The execution completed").count() == 1
+
+
 async def times(shown: Shown, visit: Visit) -> None:
     """A part of the timeline is chosen with the pointer, and shared."""
     page = visit.page
@@ -118,7 +146,7 @@ async def calls(shown: Shown, visit: Visit) -> None:
 async def test_an_execution_is_looked_back_at_by_whatever_one_knows_of_it(tmp_path: Path) -> None:
     async with something_to_show() as shown, visiting() as visit:
         await shown.sign_in(visit)
-        for look in (positions, times, events, keys, results, calls):
+        for look in (positions, moves, summary, times, events, keys, results, calls):
             await look(shown, visit)
         await logs(shown, visit, tmp_path)
         assert visit.complaints == []

@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 
 from aiohttp import web
 
+from noetl_stream.gateway.http.compression import VARIES, takes_gzip
 from noetl_stream.gateway.http.problems import HttpProblem
 
 INDEX: Final = "index.html"
@@ -41,7 +42,7 @@ HEADERS: Final = {
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
     "Cross-Origin-Opener-Policy": "same-origin",
-    "Vary": "Accept-Encoding",
+    **VARIES,
 }
 FOREVER: Final = "public, max-age=31536000, immutable"
 """For assets: their names change with what is in them."""
@@ -94,6 +95,6 @@ def _answer(file: PageFile, request: web.Request, cache: str) -> web.Response:
     headers = {**HEADERS, "Content-Type": file.media, "Cache-Control": cache, "ETag": file.etag}
     if file.etag in request.headers.get("If-None-Match", ""):
         return web.Response(status=304, headers=headers)
-    if "gzip" not in request.headers.get("Accept-Encoding", ""):
+    if not takes_gzip(request):
         return web.Response(body=file.body, headers=headers)
     return web.Response(body=file.compressed, headers={**headers, "Content-Encoding": "gzip"})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Collection, Iterable, Iterator
 from typing import Final
 
@@ -14,12 +15,13 @@ EVENTS_AT_ONCE: Final = 500
 """How many events of a long journal are read at once, so that it does not block others."""
 
 
-async def pieces(store: Store, execution_id: str) -> AsyncIterator[list[StoredEvent]]:
-    """The whole journal by position, at most :data:`EVENTS_AT_ONCE` events at a time."""
-    after = 0
+async def pieces(store: Store, execution_id: str, after: int = 0) -> AsyncIterator[list[StoredEvent]]:
+    """The journal above a position, at most :data:`EVENTS_AT_ONCE` events at a time, with turns for others between."""
     while piece := await store.journal(execution_id, after, EVENTS_AT_ONCE):
+        await asyncio.sleep(0)  # reading a piece and what is done with it take the loop one turn each
         yield piece
         after = piece[-1].position
+        await asyncio.sleep(0)
 
 
 def events_of(execution_id: str, entries: Iterable[StoredEntry]) -> Iterator[StoredEvent]:

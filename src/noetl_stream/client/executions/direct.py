@@ -74,6 +74,7 @@ from noetl_stream.ports.operations.logs import LogFilter, LogPage
 from noetl_stream.ports.store import ExecutionRow, ListingFilter, Store, StoredEvent
 
 if TYPE_CHECKING:
+    from noetl_stream.client.why.journal import JournalHistories
     from noetl_stream.playbook.plan import Plan
 
 PATIENCE_S: Final = 30.0
@@ -141,6 +142,7 @@ class DirectExecutions:
         self._unanswered = unanswered
         self._workers = RunWorkers(ports.store)
         self._summaries = StepSummaries(ports.store)
+        self._histories: JournalHistories | None = None
         self._originals = asyncio.Semaphore(ORIGINALS_AT_ONCE)
 
     async def start(self, wanted: Start, by: str, ids: RequestIds | None = None) -> ExecutionDocument:
@@ -316,16 +318,19 @@ class DirectExecutions:
 
     async def why(self, execution_id: str) -> WhyDocument:
         from noetl_stream.client.why.answer import explain, observe  # most verbs start faster without it
+        from noetl_stream.client.why.journal import JournalHistories
         from noetl_stream.client.why.reason import Environment
 
         row = await self._row(execution_id)
-        journal = await self._store.journal(execution_id)
+        if self._histories is None:
+            self._histories = JournalHistories(self._store)
         # What ended otherwise than by a failure is explained by its journal alone.
         plan = None if row.status in ("completed", "cancelled") else await self._plan(row)
         around = Environment(await self._store.now_ms())
-        if row.finished_ms is None:
-            around = await observe(self._cluster, self._store, row, journal, around.now_ms)
-        return await asyncio.to_thread(explain, execution_id, journal, plan, around)
+        async with self._histories.read(row) as history:
+            if row.finished_ms is None:
+                around = await observe(self._cluster, self._store, row, history.called, around.now_ms)
+            return await asyncio.to_thread(explain, execution_id, history, plan, around)
 
     async def delete(self, execution_id: str, by: str) -> None:
         async with self._recorded("deleteExecution", execution_id, by):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any, Final
@@ -68,6 +69,7 @@ async def read_notices(store: Store, row: ExecutionRow) -> Notices:
         for event in piece:
             notices.take(event)
         after = piece[-1].position
+        await asyncio.sleep(0)  # a turn for others
     return notices
 
 

@@ -38,7 +38,7 @@ from noetl_stream.model.events import (
 )
 from noetl_stream.model.outcome import ErrorInfo, Outcome, Payload
 from noetl_stream.model.status import RunStatus
-from noetl_stream.ports.journal import EVENTS_AT_ONCE, pieces
+from noetl_stream.ports.journal import pieces
 from noetl_stream.ports.operations.executions import (
     IterationDocument,
     IterationPage,
@@ -240,7 +240,7 @@ class StepSummaries:
             growing = _Growing()
             self._known.put(execution_id, growing)
         async with growing.lock:
-            while piece := await self._store.journal(execution_id, growing.position, EVENTS_AT_ONCE):
+            async for piece in pieces(self._store, execution_id, growing.position):
                 for row in piece:
                     growing.reading.take(row)
                 growing.position = piece[-1].position

@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Sequence
 from typing import Final
 
 from msgspec.structs import replace
 
 from noetl_stream.client.why.ended import why_ended
-from noetl_stream.client.why.journal import JournalHistory, read_history
+from noetl_stream.client.why.journal import JournalHistory
 from noetl_stream.client.why.reason import Environment, reason
 from noetl_stream.client.why.waiting import commands, halted_tokens, held_tokens, joins, resting, suspended, the_whole
 from noetl_stream.engine.state import Execution
 from noetl_stream.errors import NotFound, StoreMissing
-from noetl_stream.model import codec
 from noetl_stream.model.envelope import iso
-from noetl_stream.model.events import ChildRequested
 from noetl_stream.playbook.plan import Plan
 from noetl_stream.ports.operations.cluster import Cluster
 from noetl_stream.ports.operations.executions import ReasonDocument, WaitingOnDocument, WhyDocument
-from noetl_stream.ports.store import ExecutionRow, Store, StoredEvent
+from noetl_stream.ports.store import ExecutionRow, Store
 from noetl_stream.template import Budget
 
 REASONS_SHOWN: Final = 50
@@ -29,17 +27,15 @@ GUARD_OPERATIONS: Final = 100_000
 """What the guards of one answer may cost together. Those that cost more are shown without their values."""
 
 
-def explain(execution_id: str, journal: Iterable[StoredEvent], plan: Plan | None, around: Environment) -> WhyDocument:
+def explain(execution_id: str, history: JournalHistory, plan: Plan | None, around: Environment) -> WhyDocument:
     """The reasons, the most important first. Pure.
 
     Args:
-        journal: The whole journal.
         plan: ``None`` if the playbook does not compile here. Guards and joins are then named without their values.
 
     Raises:
         NotFound: the journal is empty.
     """
-    history = read_history(execution_id, journal)
     state = history.state
     if state is None:
         raise NotFound(f"execution {execution_id} not found")
@@ -87,14 +83,12 @@ def _summary(state: Execution, reasons: Sequence[ReasonDocument]) -> str:
 
 
 async def observe(
-    cluster: Cluster, store: Store, row: ExecutionRow, journal: Sequence[StoredEvent], now_ms: int
+    cluster: Cluster, store: Store, row: ExecutionRow, called: Collection[str], now_ms: int
 ) -> Environment:
-    """The environment of an execution: workers, queues, its partition, and the executions that it called."""
-    called = [codec.decode_fact(event.data) for event in journal if event.name == "child.requested"]
-    ids = {fact.execution_id for fact in called if isinstance(fact, ChildRequested)}
+    """The environment of an execution: workers, queues, its partition, and the executions that it ``called``."""
     try:
         workers, pools, partitions, children = await asyncio.gather(
-            cluster.workers(), cluster.pools(), cluster.partitions(), store.executions(ids)
+            cluster.workers(), cluster.pools(), cluster.partitions(), store.executions(called)
         )
     except StoreMissing as error:
         return Environment(now_ms, missing=error)

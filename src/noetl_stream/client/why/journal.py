@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import asyncio
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from typing import Final
 
 from noetl_stream.engine.evolve.dispatch import evolve
 from noetl_stream.engine.state import Execution, RecordedFact
+from noetl_stream.lru import LruCache
 from noetl_stream.model import codec
 from noetl_stream.model.events import (
     CancelRequested,
+    ChildRequested,
     ClientRequest,
     EvaluationAwaited,
     ExecutionFailing,
@@ -32,7 +37,12 @@ from noetl_stream.model.events import (
     TokenJoined,
 )
 from noetl_stream.model.ids import run_of_report
-from noetl_stream.ports.store import StoredEvent
+from noetl_stream.ports.journal import pieces
+from noetl_stream.ports.store import ExecutionRow, Store, StoredEvent
+
+HISTORIES_KEPT: Final = 4
+LONG_EVENTS: Final = 2_000
+"""A journal from this length on is not read from its beginning again and again."""
 
 
 @dataclass(slots=True)
@@ -67,7 +77,12 @@ class Failed:
 
 @dataclass(slots=True)
 class JournalHistory:
-    """The facts that reasons need, by the id of what they are about; of failed iterations the first of each step."""
+    """The facts that reasons need, by the id of what they are about; of failed iterations the first of each step.
+
+    Attributes:
+        called: The executions that it called.
+        position: Of the last event.
+    """
 
     state: Execution | None = None
     begun_ms: int = 0
@@ -83,11 +98,37 @@ class JournalHistory:
     evaluated_ms: int = 0
     failing: tuple[ExecutionFailing, int] | None = None
     failed_run: str = ""
+    called: set[str] = field(default_factory=set)
+    position: int = 0
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
-def read_history(execution_id: str, journal: Iterable[StoredEvent]) -> JournalHistory:
-    """Reads a whole journal."""
-    history = JournalHistory()
+class JournalHistories:
+    """The histories of executions. Of long journals the last ones are kept, and read on when they are asked for
+    again: callers poll those that grow.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._known: LruCache[str, JournalHistory] = LruCache(HISTORIES_KEPT)
+
+    @asynccontextmanager
+    async def read(self, row: ExecutionRow) -> AsyncIterator[JournalHistory]:
+        """The history to the end of the journal, which does not change in the context."""
+        history = self._known.get(row.execution_id) or JournalHistory()
+        if row.position >= LONG_EVENTS:
+            self._known.put(row.execution_id, history)
+        async with history.lock:
+            async for piece in pieces(self._store, row.execution_id, history.position):
+                read_history(row.execution_id, piece, history)
+            yield history
+
+
+def read_history(
+    execution_id: str, journal: Iterable[StoredEvent], history: JournalHistory | None = None
+) -> JournalHistory:
+    """Reads a whole journal, or what follows a ``history``, which is changed."""
+    history = history or JournalHistory()
     for row in journal:
         fact = codec.decode_fact(row.data)
         by_worker = row.report_id is not None and row.number is not None
@@ -100,6 +141,7 @@ def read_history(execution_id: str, journal: Iterable[StoredEvent]) -> JournalHi
         elif before is not None:
             for one in fact.entries if isinstance(fact, ExecutionReused) else (fact,):
                 _note(history, before, one, row.at_ms)
+        history.position = row.position
     return history
 
 
@@ -127,6 +169,8 @@ def _note(history: JournalHistory, before: Execution, fact: Fact, at_ms: int) ->
             history.awaited_ms = at_ms
         case EvaluationAwaited():
             history.evaluated_ms = at_ms
+        case ChildRequested():
+            history.called.add(fact.execution_id)
         case PauseRequested() | CancelRequested():
             history.requests[type(fact)] = (fact, at_ms)
 

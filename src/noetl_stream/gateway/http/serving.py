@@ -20,6 +20,7 @@ from noetl_stream.gateway.access.scoped import Scopes
 from noetl_stream.gateway.access.sessions import SignIns
 from noetl_stream.gateway.http import problems
 from noetl_stream.gateway.http.bodies import BodyReader, is_large, most_bytes, read_body
+from noetl_stream.gateway.http.compression import compress
 from noetl_stream.gateway.http.connections import HttpConnection, address_group
 from noetl_stream.gateway.http.idempotency import HEADER, IdempotentCalls
 from noetl_stream.gateway.http.parameters import Parameters, read_parameters
@@ -201,7 +202,9 @@ class Serving:
     async def _written(self, request: web.Request, reply: Reply) -> web.StreamResponse:
         if not isinstance(reply.body, AsyncIterator):
             answer = _kept(reply)
-            return web.Response(body=answer.body, status=answer.status, headers=answer.headers)
+            written = web.Response(body=answer.body, status=answer.status, headers=answer.headers)
+            compress(written, len(answer.body), request)
+            return written
         response = web.StreamResponse(status=reply.status, headers={**reply.headers, CONTENT_TYPE: reply.media})
         await response.prepare(request)
         async with aclosing(reply.body) as chunks:  # type: ignore[type-var]
