@@ -80,7 +80,7 @@ async def test_a_worker_beside_a_leaf_node_takes_commands_and_stores_results(tmp
             (await source.next()).ack()
 
         async def present() -> set[str]:
-            return await issuing.present()
+            return set(await issuing.present())
 
         await until_it_is(set(), present)
         blobs = await NatsBlobs.open(worker, SystemClock())

@@ -81,7 +81,7 @@ async def test_the_first_issue_of_a_zombie_is_refused_after_its_successor_has_is
     host.injector = FaultInjector()
     host.thaw()
     await until(lambda: not zombie.publications.commands_under_way())
-    assert await queue.present() == set()
+    assert await queue.present() == {}
     for task in servers.running:
         task.cancel()
     await asyncio.wait(servers.running)

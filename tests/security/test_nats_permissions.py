@@ -317,7 +317,7 @@ async def test_streams_of_a_server_without_accounts_are_kept_when_their_folder_i
             assert (await source.next()).body == b"kept"
         await source.close()
         await queue.withdraw([("e", "c")])
-        assert await queue.present() == set()
+        assert await queue.present() == {}
     finally:
         await wire.close()
         wire.server.end()

@@ -31,7 +31,7 @@ async def test_a_command_that_a_zombie_publishes_after_a_takeover_is_refused(sta
     host.injector = FaultInjector()
     host.thaw()
     await stage.pass_time(20)
-    assert await stage.broker.command_queue.present() == set()
+    assert await stage.broker.command_queue.present() == {}
     assert list(stage.effects.values()) == [1]
     assert zombie.publications.fenced_off == set()
 

@@ -27,9 +27,9 @@ async def test_a_command_is_withdrawn_once_it_is_known_to_stand(stage: Stage) ->
     await stage.until(lambda: "execution-1" in stage.tables.executions)
     await stage.ask("execution-1", CancelRequested("cancel-1"))
     assert (await stage.ended("execution-1")).status == "cancelled"
-    assert await stage.broker.command_queue.present() == set()
+    assert await stage.broker.command_queue.present() == {}
     await stage.pass_time(10)
-    assert await stage.broker.command_queue.present() == set()
+    assert await stage.broker.command_queue.present() == {}
 
 
 async def test_nothing_more_is_folded_while_too_much_is_unacknowledged(

@@ -229,4 +229,4 @@ async def test_a_stale_run_gives_its_copy_up_at_once_even_while_a_report_is_on_i
     stop = Stop(EXECUTION, [run.command_id], "another run has it", run.nonce)
     stage.broker.bus.send(subjects.STOP, codec.encode(stop))
     await stage.pass_time(0.1)
-    assert await stage.broker.command_queue.present() == set()
+    assert await stage.broker.command_queue.present() == {}

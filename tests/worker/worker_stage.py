@@ -302,7 +302,7 @@ class Stage:
 
     async def queued(self) -> set[str]:
         """The commands not acknowledged yet."""
-        return await self.broker.command_queue.present()
+        return set(await self.broker.command_queue.present())
 
 
 def facts_of(report: Report) -> list[Fact]:
