@@ -36,6 +36,7 @@ GUIDES = sorted((ROOT / "docs" / "how-to").glob("*.md"))
 UNITS = {file.name for file in (ROOT / "deploy" / "systemd").glob("*.service")}
 NOWHERE = "127.0.0.1:1"
 SETTING = re.compile(r"([A-Z][A-Z0-9_]*)=(.*)")
+CRON = re.compile(r"(?:[0-9*]+ ){5}noetl-stream ")
 POSTGRES_SETTING = re.compile(r"(\w+) = (.+)")
 
 SHOWN = {
@@ -78,6 +79,8 @@ class Line(NamedTuple):
     @property
     def sort(self) -> str:
         """What checks it: the name of a program, or of what else it is."""
+        if CRON.match(self.text):
+            return "noetl-stream"
         if SETTING.fullmatch(self.text):
             return "noetl-stream" if " noetl-stream " in self.text else "setting"
         if POSTGRES_SETTING.fullmatch(self.text):
