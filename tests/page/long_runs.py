@@ -86,8 +86,7 @@ class _Journal:
         """A row, behind the others."""
         self.at_ms += after_ms
         self.rows[self.position] = replace(row, position=self.position, at_ms=self.at_ms)
-        facts = [*codec.decode_facts(row.data), *(codec.decode_facts(row.decisions) if row.decisions else ())]
-        self.position += sum(getattr(fact, "width", 1) for fact, _ in facts)
+        self.position += sum(getattr(fact, "width", 1) for fact in _facts(row))
 
     def reported(self, run: str, facts: list[Fact], decisions: list[Fact], after_ms: int, number: int = 0) -> None:
         """What a worker has reported; ``number`` is that of its first fact."""
@@ -125,11 +124,23 @@ async def _begun(stage: GatewayStage, text: str) -> tuple[_Journal, str, list[Fa
 
     await stage.until(has_ended)
     entries = [row for _, row in sorted(stage.store.tables.journals[one].items())]
-    first = [fact for fact, _ in codec.decode_facts(entries[0].decisions or b"[]")]
-    run = next(fact.step_run_id for fact in first if isinstance(fact, TokenClaimed))
-    last = [fact for fact, _ in codec.decode_facts(entries[-1].decisions or b"[]")]
-    finished = next(number for number, fact in enumerate(last) if isinstance(fact, ExecutionFinished))
-    return _Journal(entries[0]), run, last[finished:]
+    journal, runs = _Journal(entries[0]), _claimed(entries[0])
+    for row in entries[1:]:  # a busy machine claims the first step later
+        if runs:
+            break
+        journal.add(row)
+        runs = _claimed(row)
+    decided = [fact for row in entries for fact in _facts(row)]
+    finished = next(number for number, fact in enumerate(decided) if isinstance(fact, ExecutionFinished))
+    return journal, runs[0], decided[finished:]
+
+
+def _facts(row: EntryRow) -> list[Fact]:
+    return [fact for part in (row.data, row.decisions) if part for fact, _ in codec.decode_facts(part)]
+
+
+def _claimed(row: EntryRow) -> list[str]:
+    return [fact.step_run_id for fact in _facts(row) if isinstance(fact, TokenClaimed)]
 
 
 async def _written(stage: GatewayStage, journal: _Journal, snapshot_every: int) -> LongRun:

@@ -82,6 +82,7 @@ class JournalHistory:
     Attributes:
         called: The executions that it called.
         position: Of the last event.
+        lock: Held while it is read on, or answered from.
     """
 
     state: Execution | None = None

@@ -72,10 +72,11 @@ export class Pages<Item> {
 
   /** Whether it could be read. */
   async #read(page: number): Promise<boolean> {
-    this.#asked.set(page, this.#there(page))
+    const there = this.#there(page)
+    this.#asked.set(page, there)
     try {
       const items = await this.read(page * PAGE, PAGE)
-      if (this.#asked.has(page)) this.#asked.set(page, Math.max(this.#there(page), items.length))
+      if (this.#asked.has(page)) this.#asked.set(page, Math.max(there, items.length))
       const pages = new Map(this.#pages)
       pages.delete(page)
       pages.set(page, items)

@@ -53,3 +53,17 @@ test('what has changed is read again where it is on screen', async () => {
   await vi.advanceTimersByTimeAsync(1)
   expect(asked).toEqual([0, 0])
 })
+
+test('a list that grows while it is read is read to its end', async () => {
+  let count = 50
+  const pages = new Pages(async (first, limit) => {
+    const items = Array.from({ length: Math.min(limit, count - first) }, (_, n) => first + n)
+    await new Promise((resolve) => setTimeout(resolve, 10))
+    return items
+  })
+  pages.show(40, 50, count)
+  count = 60
+  pages.show(40, 60, count)
+  await vi.advanceTimersByTimeAsync(200)
+  expect(pages.at(59)).toBe(59)
+})
