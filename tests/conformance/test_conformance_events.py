@@ -124,7 +124,10 @@ def test_the_entity_id_names_the_instance(journal: list[dict[str, Any]]) -> None
 
 def test_each_decision_names_the_input_it_follows_from(journal: list[dict[str, Any]]) -> None:
     inputs = {event["event_id"]: event for event in journal if event["cause_id"] is None}
-    assert {event["source"] for event in inputs.values()} == {"client", "worker"}
+    sources = {
+        event["source"] for event in inputs.values() if event["name"] != "reference.resolved"
+    }  # by a busy server
+    assert sources == {"client", "worker"}
     followed = [(inputs[event["cause_id"]], event) for event in journal if event["cause_id"] is not None]
     assert followed and all(cause["position"] < event["position"] for cause, event in followed)
     routed = {event["data"]["event"]: cause["name"] for cause, event in followed if event["name"] == "next.evaluated"}

@@ -89,7 +89,8 @@ async def test_a_worker_is_seen_until_it_is_killed_and_its_pool_as_long_as_it_ha
     pools = of_pool(cluster.pools, "workers", "slots", "queued")
     subject = command_subject(POOL, "journey", "cluster")
     await server.nats.request(subject, b"no command", TIMEOUT_S)
-    assert await workers() == [] and await pools() == [(0, 0, 1)]
+    assert await workers() == []
+    await until_it_is([(0, 0, 1)], pools)  # a pool without a consumer may be overlooked while others' work moves
     with killed_worker(shared_home):
         await until_it_is([(3, False)], workers)
         assert [one[:2] for one in await pools()] == [(1, 3)]
