@@ -33,6 +33,7 @@ from noetl_stream.client.executions.submit import Requests
 from noetl_stream.client.feed.live import LiveFeed
 from noetl_stream.client.playbooks import DirectPlaybooks, PlaybookPorts
 from noetl_stream.client.views.direct import DirectViews
+from noetl_stream.client.views.index import ExecutionIndexes
 from noetl_stream.gateway.gateway import Gateway, GatewayPorts
 from noetl_stream.model.limits import DEFAULT_LIMITS
 from noetl_stream.model.messages import MemoryUse
@@ -100,7 +101,7 @@ class Stack:
         """A client of a gateway over all this."""
         ports = GatewayPorts(
             operations=self.operations,
-            indexes=_Refusing(),
+            indexes=ExecutionIndexes(self._store),
             idempotency=MemoryIdempotency(self.clock),
             readiness=_Refusing(),
             memory=_Refusing(),

@@ -40,6 +40,7 @@ GET /api/v1/executions
 GET /api/v1/executions/{execution_id}
 GET /api/v1/executions/{execution_id}/result
 GET /api/v1/executions/{execution_id}/steps
+GET /api/v1/executions/{execution_id}/steps/{step_run_id}/result
 GET /api/v1/executions/{execution_id}/steps/{step_run_id}/iterations
 GET /api/v1/executions/{execution_id}/events
 GET /api/v1/executions/{execution_id}/events/stream
@@ -48,6 +49,7 @@ GET /api/v1/executions/{execution_id}/logs/stream
 GET /api/v1/executions/{execution_id}/why
 GET /api/v1/executions/{execution_id}/state
 GET /api/v1/executions/{execution_id}/graph
+GET /api/v1/executions/{execution_id}/diff/{other}
 GET /api/v1/executions/{execution_id}/ctx/changes
 GET /api/v1/executions/{execution_id}/timeline
 GET /api/v1/executions/{execution_id}/steps/{step_run_id}/strip

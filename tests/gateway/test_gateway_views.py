@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gateway_playbooks import HELD, LOOP
+from gateway_playbooks import FAILS, HELD, LOOP
 from openapi_checks import Described
 
 LONG = {"wait": "20s"}
@@ -79,6 +79,14 @@ async def test_step_runs_come_in_pages_where_a_limit_is_given(api: Described) ->
     assert (whole["count"], whole["next"]) == (None, None)
     page = (await api.call("listSteps", execution_id=execution_id, query={"limit": 5, "step": "start"})).body
     assert page == {"items": whole["items"], "count": 1, "next": None}
+
+
+async def test_the_result_of_a_step_run_is_loaded_and_of_a_loop_refused(api: Described) -> None:
+    started = await api.call("startExecution", query=LONG, body={"playbook": FAILS})
+    for execution_id, status in ((started.body["execution_id"], 200), (await looped(api), 409)):
+        [run] = (await api.call("listSteps", execution_id=execution_id)).body["items"]
+        found = await api.call("getStepResult", execution_id=execution_id, step_run_id=run["step_run_id"])
+        assert found.status == status
 
 
 async def test_the_iterations_of_a_loop_are_counted_and_listed(api: Described) -> None:

@@ -17,6 +17,7 @@ import pytest
 
 from noetl_stream.playbook.plan import Timeouts
 from noetl_stream.settings.children import ChildSettings, ChildUser
+from noetl_stream.tools.children.confinement import CHILD_USERS_FROM, closed_to
 from noetl_stream.tools.children.landlock import SIGNALS_VERSION, landlock_version
 from noetl_stream.tools.children.launcher import ChildProcess, Launcher
 from noetl_stream.tools.children.messages import ExternalProgram
@@ -30,7 +31,10 @@ ANN, BOB = "digest-a ann", "digest-a bob"
 
 needs_linux = pytest.mark.skipif(sys.platform != "linux", reason="only Linux offers it")
 needs_landlock = pytest.mark.skipif(landlock_version() == 0, reason="this kernel has no Landlock")
-needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a child a user of its own")
+needs_own_user = pytest.mark.skipif(
+    os.geteuid() != 0 or closed_to(CHILD_USERS_FROM) is not None,
+    reason="only root can give a child a user of its own, and only where others can read Python",
+)
 needs_signals = pytest.mark.skipif(
     landlock_version() < SIGNALS_VERSION and os.geteuid() != 0, reason="this kernel does not confine signals"
 )
@@ -263,7 +267,7 @@ async def test_key_files_are_closed(confined: PythonTool, shell: ShellTool, key_
     assert "s3cret" not in await output_of(shell, f"cat {key_file}")
 
 
-@needs_root
+@needs_own_user
 async def test_a_user_of_its_own_keeps_key_files_closed_without_landlock(key_file: Path) -> None:
     tool = PythonTool(ChildSettings(user="own", paths=("/",)))
     assert await result_of(tool, "import os\nreturn [os.getuid() != 0, os.getgroups()]") == [True, []]
@@ -321,7 +325,7 @@ async def test_cpu_time_is_limited_for_each_run() -> None:
     await shell.close()
 
 
-@needs_root
+@needs_own_user
 async def test_processes_are_limited_where_a_child_has_its_own_user() -> None:
     tool = PythonTool(ChildSettings(processes=8))
     with pytest.raises(ToolFailure, match="Resource temporarily unavailable"):
