@@ -26,7 +26,7 @@ from noetl_stream.tools.inputs import Auth, bad_credential, credential_of, text_
 DEFAULT_CONNECT_TIMEOUT_S: Final = 10
 IDLE_CONNECTION_S: Final = 60.0
 PING_INTERVAL_S: Final = 10
-HANG_UP_RETRIES: Final = 3
+HANG_UP_RETRIES: Final = 10
 _SCHEMES: Final = ("nats", "tls")
 _CREDENTIAL_KEYS: Final = ({"url"}, {"url", "user", "password"}, {"url", "token"}, {"url", "creds"})
 _SHAPES: Final = "must be a URL (nats://host:4222), or {url} alone or with {user, password}, {token} or {creds}"
