@@ -11,9 +11,11 @@ import asyncio
 import shutil
 import subprocess
 import sysconfig
+import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import aiohttp
@@ -122,3 +124,13 @@ class ObjectStorage:
                 kept["Content-Length"] = answer.headers.get("Content-Length", "0")
             status = 206 if "Content-Range" in answer.headers and answer.status == 200 else answer.status
             return web.Response(status=status, body=body, headers=kept)
+
+
+@contextmanager
+def object_storage() -> Iterator[ObjectStorage]:
+    """One that runs, in a folder of its own."""
+    with tempfile.TemporaryDirectory(prefix="noetl-buckets-") as folder:
+        storage = ObjectStorage(Path(folder))
+        storage.start()
+        yield storage
+        storage.end()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -12,12 +13,13 @@ from nats_process import NatsCluster, NatsServer
 from noetl_stream.adapters.nats.connection import ApiRefused, NatsConnection
 from noetl_stream.adapters.nats.protocol import STREAM_NOT_FOUND
 from noetl_stream.adapters.nats.streams import ensure_streams
+from noetl_stream.errors import NoetlError
 from noetl_stream.model.ids import PARTITIONS
 from noetl_stream.ports.command_queue import CommandQueue, CommandSource
 from noetl_stream.ports.event_log import EventLog, EventReader
 from noetl_stream.ports.subjects import COMMANDS, EVENTS, LOGS, RESULTS
 from noetl_stream.testing.conformance.command_queue import source_of
-from noetl_stream.testing.waiting import until
+from noetl_stream.testing.waiting import until, until_it_is
 
 
 @pytest.fixture(scope="session")
@@ -72,6 +74,24 @@ def cluster(tmp_path: Path) -> Iterator[NatsCluster]:
     servers.start()
     yield servers
     servers.end()
+
+
+@pytest.fixture
+async def clustered(cluster: NatsCluster) -> AsyncIterator[NatsConnection]:
+    """A connection to a cluster in which each stream has three copies."""
+    connection = await NatsConnection.open(cluster.url, name="tests")
+
+    async def is_ready() -> bool:
+        try:
+            async with asyncio.timeout(1):
+                await ensure_streams(connection, replicas=3)
+        except (NoetlError, TimeoutError):
+            return False
+        return True
+
+    await until_it_is(True, is_ready)
+    yield connection
+    await connection.close()
 
 
 @pytest.fixture(params=["fast", "plain"])

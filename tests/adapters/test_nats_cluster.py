@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -32,24 +32,6 @@ from noetl_stream.testing.conformance.command_queue import command
 from noetl_stream.testing.waiting import until, until_it_is
 
 log = logging.getLogger(__name__)
-
-
-@pytest.fixture
-async def clustered(cluster: NatsCluster) -> AsyncIterator[NatsConnection]:
-    """A connection to a cluster in which each stream has three copies."""
-    connection = await NatsConnection.open(cluster.url, name="tests")
-
-    async def is_ready() -> bool:
-        try:
-            async with asyncio.timeout(1):
-                await ensure_streams(connection, replicas=3)
-        except (NoetlError, TimeoutError):
-            return False
-        return True
-
-    await until_it_is(True, is_ready)
-    yield connection
-    await connection.close()
 
 
 async def test_many_commands_of_one_partition_pass_a_cluster(clustered: NatsConnection) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -51,17 +50,8 @@ async def config(connection: NatsConnection) -> dict[str, object]:
 
 
 @pytest.mark.parametrize("is_leader", [True, False], ids=["the leader", "another"])
-async def test_a_copy_that_is_away_is_named(cluster: NatsCluster, is_leader: bool) -> None:
-    connection = await NatsConnection.open(cluster.url, name="tests")
-    says = NatsOwnDiagnosis(connection)
-
-    async def is_ready() -> bool:
-        try:
-            async with asyncio.timeout(1):
-                await ensure_streams(connection, replicas=3)
-        except (NoetlError, TimeoutError):
-            return False
-        return True
+async def test_a_copy_that_is_away_is_named(cluster: NatsCluster, clustered: NatsConnection, is_leader: bool) -> None:
+    says = NatsOwnDiagnosis(clustered)
 
     async def away() -> list[str]:
         try:
@@ -69,16 +59,12 @@ async def test_a_copy_that_is_away_is_named(cluster: NatsCluster, is_leader: boo
         except NoetlError:  # a leader is elected
             return []
 
-    try:
-        await until_it_is(True, is_ready)
-        assert (await says.facts()).cluster == "noetl"
-        assert (await says.stream(EVENTS)).replicas == 3
-        leader = await leader_of(connection, EVENTS)
-        killed = next(name for name in cluster.servers if (name == leader) is is_leader)
-        cluster.servers[killed].kill()
-        await until_it_is([killed], away, timeout_s=60)  # the streams and the account elect leaders first
-    finally:
-        await connection.close()
+    assert (await says.facts()).cluster == "noetl"
+    assert (await says.stream(EVENTS)).replicas == 3
+    leader = await leader_of(clustered, EVENTS)
+    killed = next(name for name in cluster.servers if (name == leader) is is_leader)
+    cluster.servers[killed].kill()
+    await until_it_is([killed], away)  # the streams and the account elect leaders first
 
 
 def write_certificate(folder: Path, days: int) -> tuple[Path, Path]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,17 +14,14 @@ from noetl_stream.adapters.files.objects import ObjectFiles
 from noetl_stream.errors import NoetlError, NotFound, Unreachable, UsageError
 from noetl_stream.settings.places import ObjectAddress, read_place
 from noetl_stream.wiring.files import open_files
-from object_storage import SECRET_KEY, ObjectStorage
+from object_storage import SECRET_KEY, ObjectStorage, object_storage
 from warm_program import noetl
 
 
 @pytest.fixture(scope="module")
 def buckets() -> Iterator[ObjectStorage]:
-    with tempfile.TemporaryDirectory(prefix="noetl-buckets-") as folder:
-        storage = ObjectStorage(Path(folder))
-        storage.start()
+    with object_storage() as storage:
         yield storage
-        storage.end()
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.js.kv import KeyValue
 
+from nats_client import flush
 from noetl_stream.local.binaries import find_nats_server
 from noetl_stream.local.processes import choose_port
 
@@ -51,7 +52,7 @@ class Team:
         await bucket.put("shop", b'{"currency": "EUR", "discount_percent": 5}')
         team = cls(client, bucket)
         await client.subscribe(SUBJECT, cb=team._receive)
-        await client.flush()
+        await flush(client)
         return team
 
     async def part(self) -> None:

@@ -14,6 +14,7 @@ import pytest
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 
+from nats_client import flush
 from nats_process import NatsServer
 from noetl_stream.adapters.clock import SystemClock
 from noetl_stream.adapters.nats.bus import NatsBus
@@ -88,7 +89,7 @@ async def test_it_writes_nothing_but_reports_of_its_pool(server: NatsConnection,
         f"noetl.commands.b.5.{EXECUTION}.command",
     ):
         await thief.publish(subject, b"{}")
-    await thief.flush()
+    await flush(thief)
     assert (await log.last_sequence(), await queue.present()) == (before, queued)
     await thief.publish(f"{EVENTS}.reported.a", b"{}")
     await until_it_is(before + 1, log.last_sequence)
@@ -127,13 +128,13 @@ async def test_it_hears_nothing_of_others(nats_server: NatsServer, server: NatsC
 
     for subject in ("noetl.claim.b.>", "noetl.claim.>", "noetl.events.>", "noetl.commands.>", "_INBOX_worker-b.>", ">"):
         await thief.subscribe(subject, cb=steal)
-    await thief.flush()
+    await flush(thief)
     async with connected(nats_server, "worker-b") as worker:
         subscription = await NatsBus(worker).listen("noetl.claim.b.*.*", hear)
         for subject in (f"{EVENTS}.decided", "noetl.claim.b.command.nonce"):
             NatsBus(server).send(subject, b"{}")
         await until(lambda: bool(rightful))
-        await thief.flush()
+        await flush(thief)
         await subscription.close()
     assert stolen == []
 
@@ -162,7 +163,7 @@ async def test_it_takes_no_command_of_another_pool_and_empties_no_stream(server:
             await thief.publish(f"{prefix}.{call}", b'{"last_by_subj":">"}', inbox)
             # An answer to an acknowledgement would go wherever it names.
             await thief.publish("$JS.ACK.COMMANDS.pool-a.1.1.1.1.0", b"+NXT", f"{prefix}.{call}")
-    await thief.flush()
+    await flush(thief)
     assert answers == []
     assert (await log.first_sequence(), await log.last_sequence()) == before
     assert set(await queue.present()) == {"command-b"}

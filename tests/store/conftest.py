@@ -19,7 +19,7 @@ from nats_process import NatsServer
 from noetl_stream.adapters.nats.streams import ensure_streams
 from noetl_stream.adapters.postgres.migrate import migrate
 from noetl_stream.adapters.postgres.store import PostgresStore
-from object_storage import ObjectStorage
+from object_storage import ObjectStorage, object_storage
 
 _numbers = itertools.count()
 
@@ -118,11 +118,8 @@ async def stack(nats: NatsServer, postgres_server: PostgresServer, dsn: str) -> 
 
 @pytest.fixture(scope="session")
 def buckets() -> Iterator[ObjectStorage]:
-    with tempfile.TemporaryDirectory(prefix="noetl-buckets-") as folder:
-        storage = ObjectStorage(Path(folder))
-        storage.start()
+    with object_storage() as storage:
         yield storage
-        storage.end()
 
 
 @pytest.fixture

@@ -20,6 +20,7 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.js.api import StreamConfig
 
+from nats_client import flush
 from noetl_stream.playbook.plan import Timeouts
 from noetl_stream.settings.egress import egress_rules
 from noetl_stream.tools.contract import ToolCall, ToolFailure
@@ -139,7 +140,7 @@ async def store(other: Client, request: pytest.FixtureRequest) -> str:
 
 async def answering(other: Client, subject: str, answer: Callable[[Msg], Awaitable[None]]) -> None:
     await other.subscribe(subject, cb=answer)
-    await other.flush()
+    await flush(other)
 
 
 @pytest.mark.parametrize(
@@ -153,7 +154,7 @@ async def answering(other: Client, subject: str, answer: Callable[[Msg], Awaitab
 )
 async def test_a_message_is_published(run: Runner, other: Client, payload: Any, sent: bytes) -> None:
     subscription = await other.subscribe("orders.new")
-    await other.flush()
+    await flush(other)
     result = await run("publish", subject="orders.new", payload=payload, headers={"X-Team": "blue"})
     message = await subscription.next_msg(timeout=10)
     assert result == {"subject": "orders.new"}
@@ -163,7 +164,7 @@ async def test_a_message_is_published(run: Runner, other: Client, payload: Any, 
 
 async def test_bytes_travel_as_base64(run: Runner, other: Client) -> None:
     subscription = await other.subscribe("images.new")
-    await other.flush()
+    await flush(other)
     await run("publish", subject="images.new", payload=base64.b64encode(b"\x89PNG\xff").decode(), encoding="base64")
     assert (await subscription.next_msg(timeout=10)).data == b"\x89PNG\xff"
 
