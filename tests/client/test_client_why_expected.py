@@ -24,7 +24,8 @@ workflow:
 
 def held(rules: str) -> Scenario:
     """A token that an admission with these rules holds."""
-    step = "{step: decide, spec: {policy: {admit: {rules: [" + rules + "], wait: {timeout_s: 60}}}}, tool: {kind: noop}}"
+    admit = "{rules: [" + rules + "], wait: {timeout_s: 60}}"
+    step = "{step: decide, spec: {policy: {admit: " + admit + "}}, tool: {kind: noop}}"
     start = "{step: start, tool: {name: act, kind: noop}, next: {arcs: [{step: decide}]}}"
     scenario = Scenario(HEAD + f"workload: {{limit: 100}}\nworkflow: [{start}, {step}]\n")
     scenario.start()
@@ -55,7 +56,9 @@ def test_texts_that_a_guard_compares_with_are_expected() -> None:
     assert "--set decision=approved" in reasons(scenario)["admission"].moves
 
 
-@pytest.mark.parametrize("when", ["ctx.approved == true", "ctx.approved | default(false)", "ctx.approved and workload.limit > 5"])
+@pytest.mark.parametrize(
+    "when", ["ctx.approved == true", "ctx.approved | default(false)", "ctx.approved and workload.limit > 5"]
+)
 def test_of_a_yes_or_no_both_are_expected_and_which_moves_it(when: str) -> None:
     assert values(held(rule(when))) == {"approved": [(True, True, []), (False, False, [])]}
 

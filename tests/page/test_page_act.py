@@ -205,6 +205,42 @@ async def test_a_token_is_injected_at_a_step_of_the_graph_by_clicks(home: Path, 
         assert visit.complaints == []
 
 
+async def test_a_signal_is_sent_by_a_form_and_its_lines_do_the_same(home: Path, tmp_path: Path) -> None:
+    executions = [begun(home, PLAYBOOKS / "approval_by_signal.yaml") for _ in range(3)]
+    async with visiting() as visit:
+        page = visit.page
+        await open_execution(visit, home, executions[0])
+        await expect_status(visit, "waiting")
+        await page.get_by_role("button", name="Send release").click()
+        dialog = page.get_by_role("dialog")
+        sends = dialog.get_by_role("button", name="Send", exact=True)
+        await dialog.get_by_label("go", exact=True).select_option("true")
+        assert await sends.is_disabled()  # the playbook reads `by`, too
+        await dialog.get_by_label("by", exact=True).fill("ada's")
+        lines = await lines_of(dialog)
+        await sends.click()
+        for one, line in zip(executions[1:], lines, strict=True):
+            ran(line.replace(executions[0], one), home, tmp_path)
+        for one in executions:
+            assert "ada's" in printed(home, "execution", "wait", one)
+        assert visit.complaints == []
+
+
+async def test_the_lines_of_the_header_pause_resume_and_cancel(home: Path, tmp_path: Path) -> None:
+    execution_id = begun(home, "tests/page/quote")
+    async with visiting() as visit:
+        page = visit.page
+        await open_execution(visit, home, execution_id)
+        for name, which, status in (("Pause", 0, "paused"), ("Resume", 1, "waiting"), ("Cancel", 0, "cancelled")):
+            await page.get_by_role("button", name=name, exact=True).click()
+            dialog = page.get_by_role("dialog")
+            await dialog.get_by_label("Reason").fill("as it says")
+            ran((await lines_of(dialog))[which], home, tmp_path)
+            await dialog.get_by_role("button", name="Close").click()
+            await expect_status(visit, status)
+        assert visit.complaints == []
+
+
 async def test_the_graph_says_what_tokens_wait_for_and_what_decided(home: Path) -> None:
     waits = begun(home, "tests/page/quote")
     ended = begun(home, "tests/page/quote")

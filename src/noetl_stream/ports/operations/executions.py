@@ -162,8 +162,8 @@ class AwaitedPoolDocument(Document, frozen=True):
 
 
 class ExpectedValueDocument(Document, frozen=True, omit_defaults=True):
-    """A value that a guard compares with. ``moves``: whether it would end the wait; null in a payload. ``to``: the steps
-    that would follow.
+    """A value that a guard compares with. ``moves``: whether it would end the wait; null in a payload. ``to``: the
+    steps that would follow.
     """
 
     value: Any

@@ -39,8 +39,8 @@ class ExpressionBinder:
         paths: The paths that are read, each from its namespace to the first key that is computed or not text.
         functions: The reads of the text, by their ``@read`` index.
         comparisons: Paths and the text literals that they are compared with.
-        tested: Paths and the literals of any kind that they are compared with, under a default too; ``True`` where their
-            truth is asked.
+        tested: Paths and the literals of any kind that they are compared with, under a default too; ``True`` where
+            their truth is asked.
     """
 
     def __init__(self, names: Names, findings: Findings, limits: Limits = DEFAULT_LIMITS) -> None:
