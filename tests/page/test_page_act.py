@@ -123,7 +123,7 @@ async def test_an_answer_is_given_by_one_click_and_its_lines_do_the_same(home: P
         assert visit.complaints == []
 
 
-async def test_a_key_of_ctx_is_set_by_a_form_that_says_what_is_wrong(home: Path) -> None:
+async def test_a_key_of_ctx_is_set_by_a_form_that_says_what_is_wrong(home: Path, tmp_path: Path) -> None:
     execution_id = begun(home, "tests/page/quote")
     async with visiting() as visit:
         page = visit.page
@@ -132,6 +132,12 @@ async def test_a_key_of_ctx_is_set_by_a_form_that_says_what_is_wrong(home: Path)
         await page.get_by_role("button", name="Set a key").click()
         dialog = page.get_by_role("dialog")
         sends = dialog.get_by_role("button", name="Set", exact=True)
+        await dialog.get_by_label("Key").fill("team.lead")
+        await dialog.get_by_label("Key").press("Tab")
+        await dialog.get_by_label("Value", exact=True).fill("ada's")
+        for line in await lines_of(dialog):  # a key that `--set` would take apart
+            ran(line, home, tmp_path)
+        assert printed(home, "execution", "ctx", execution_id).count("team.lead") == 3
         await dialog.get_by_label("Key").fill("approved")
         await dialog.get_by_label("Key").press("Tab")
         assert await dialog.get_by_label("Kind of Value").input_value() == "yes or no"  # as the guards compare it

@@ -5,7 +5,7 @@ of a signal that templates read (LANGUAGE §4, §7, §8).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
@@ -16,7 +16,7 @@ from noetl_stream.engine.state import Execution, StepRun
 from noetl_stream.model import codec
 from noetl_stream.model.events import Evaluated, Token
 from noetl_stream.playbook.plan import Plan, RulePlan, StepPlan, TaskPlan
-from noetl_stream.ports.operations.executions import ExpectedKeyDocument, ExpectedValueDocument
+from noetl_stream.ports.operations.executions import ExpectedKeyDocument, ExpectedValueDocument, WaitingOnDocument
 from noetl_stream.template import OverBudget, ReferenceNeeded
 
 if TYPE_CHECKING:
@@ -77,29 +77,27 @@ def _of_ctx(
     return [ExpectedKeyDocument(key, values) for key, values in found.items()]
 
 
-def in_payload(plan: Plan, step_name: str, task: TaskPlan) -> list[ExpectedKeyDocument]:
-    """The keys that templates read of the task's result, each with the values that guards compare it with."""
+def expected_payload(plan: Plan, step_name: str, task_name: str) -> WaitingOnDocument:
+    """What a task that waits for a signal expects of the payload: ``expects`` has the keys that templates read of its
+    result, each with the values that guards compare it with, ``schema`` that of the playbook itself.
+    """
     step = plan.steps[step_name]
-    keys: dict[str, None] = {}
-    compared: list[tuple[tuple[str, ...], Literal]] = []
+    task = step.tasks[step.task_index(task_name)]
+    keys: set[str] = set()
+    tested: list[tuple[tuple[str, ...], Literal]] = []
     for owner in plan.steps.values():
         for text, by in _texts(owner):
             places = list(_places(step, task, owner, by))
-            for path in text.paths:
-                if (key := _key_of(path, places)) is not None:
-                    keys[key] = None
+            keys |= {key for path in text.paths if (key := _key_of(path, places))}
             literals = getattr(text, "tested", ())
-            compared += (((key,), value) for path, value in literals if (key := _key_of(path, places)) is not None)
+            tested += (((key,), value) for path, value in literals if (key := _key_of(path, places)))
     values: dict[str, list[ExpectedValueDocument]] = {}
-    for key, value in _candidates(compared):
+    for key, value in _candidates(tested):
         values.setdefault(key, []).append(ExpectedValueDocument(value))
-    return [ExpectedKeyDocument(key, values.get(key, [])) for key in sorted(keys)[:MOST_VALUES]]
-
-
-def schema_of(task: TaskPlan) -> Any:
-    """The JSON Schema that the playbook itself has for the task's result; ``None`` without one."""
+    expects = [ExpectedKeyDocument(key, values.get(key, [])) for key in sorted(keys)[:MOST_VALUES]]
     content = None if task.schema is None else task.schema.content
-    return content if content is not None and len(codec.encode(content)) <= SCHEMA_BYTES else None
+    is_shown = content is not None and len(codec.encode(content)) <= SCHEMA_BYTES
+    return WaitingOnDocument(expects=expects, schema=content if is_shown else None)
 
 
 def _tested(guards: Iterable[Guard | None]) -> Iterator[tuple[tuple[str, ...], Literal]]:

@@ -13,7 +13,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from noetl_stream.client.waiting_on import COMMANDS_SHOWN, on_admission, on_join, on_next, on_wait
-from noetl_stream.client.why.expected import at_admission, at_next, in_payload, schema_of
+from noetl_stream.client.why.expected import at_admission, at_next, expected_payload
 from noetl_stream.client.why.journal import Command, JournalHistory
 from noetl_stream.client.why.reason import Environment, counted, reason, seconds, values_text
 from noetl_stream.engine.state import Assignment, Execution, StepRun, WaitingToken
@@ -252,6 +252,7 @@ def suspended(
     history: JournalHistory, state: Execution, plan: Plan | None, around: Environment
 ) -> Iterator[ReasonDocument]:
     """The pipelines that wait without a worker, and what for."""
+    expected: dict[tuple[str, str], WaitingOnDocument] = {}
     for command_id, assignment in state.suspensions.items():
         run = state.runs[assignment.step_run_id]
         for wait in assignment.waits.values():
@@ -259,8 +260,9 @@ def suspended(
             until = timer.due_ms if timer is not None else None
             waiting_on = on_wait(state, command_id, wait, around.children)
             if wait.signal is not None and plan is not None:
-                task = plan.steps[run.step].tasks[plan.steps[run.step].task_index(wait.task)]
-                waiting_on = replace(waiting_on, expects=in_payload(plan, run.step, task), schema=schema_of(task))
+                place = run.step, wait.task
+                known = expected[place] = expected.get(place) or expected_payload(plan, *place)
+                waiting_on = replace(waiting_on, expects=known.expects, schema=known.schema)
             yield _waiting(state, run, wait, until, waiting_on)
         if not assignment.waits:
             text = f"Step `{run.step}` is suspended between two iterations of its loop."

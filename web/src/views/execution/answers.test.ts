@@ -16,6 +16,7 @@ test('a yes or no is approved or rejected', () => {
 test('a text is the verb that it is a form of, or what is set', () => {
   expect(labels('decision', moving('approved'), moving('refused'))).toEqual(['Approve', 'Refuse'])
   expect(labels('decision', moving('later'), moving(3))).toEqual(['Set decision to later', 'Set decision to 3'])
+  expect(labels('votes', moving('3'), moving(3))).toEqual(['Set votes to "3"', 'Set votes to 3'])
 })
 
 test('two keys are told apart', () => {

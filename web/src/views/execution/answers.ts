@@ -1,5 +1,6 @@
 import type { ExpectedKey, ExpectedValue, Reason } from '../../api/types'
 import { fieldOf, kindOf, textOf, type Field } from '../../fields/values'
+import { typed } from '../../typed'
 
 /** An answer that a wait knows, as a button says it. */
 export interface Answer {
@@ -30,7 +31,7 @@ export function answersOf(expects: readonly ExpectedKey[] = []): Answer[] {
   )
   return all.map((one) => {
     const isAlone = all.filter((other) => other.label === one.label).length === 1
-    return one.label !== '' && isAlone ? one : { ...one, label: `Set ${one.key} to ${textOf(one.value, kindOf(one.value))}` }
+    return one.label !== '' && isAlone ? one : { ...one, label: `Set ${one.key} to ${typed(one.value)}` }
   })
 }
 
