@@ -31,7 +31,8 @@ LONGEST: Final = 64
 SCHEMA_BYTES: Final = 16 * 1024
 
 Ends = Callable[[Evaluated], tuple[bool, list[str]]]
-Literal = str | float
+Compared = tuple[tuple[str, ...], str | float]
+"""A path, and what it is compared with."""
 
 
 def at_admission(plan: Plan, state: Execution, token: Token) -> list[ExpectedKeyDocument]:
@@ -84,7 +85,7 @@ def expected_payload(plan: Plan, step_name: str, task_name: str) -> WaitingOnDoc
     step = plan.steps[step_name]
     task = step.tasks[step.task_index(task_name)]
     keys: set[str] = set()
-    tested: list[tuple[tuple[str, ...], Literal]] = []
+    tested: list[Compared] = []
     for owner in plan.steps.values():
         for text, by in _texts(owner):
             places = list(_places(step, task, owner, by))
@@ -100,12 +101,12 @@ def expected_payload(plan: Plan, step_name: str, task_name: str) -> WaitingOnDoc
     return WaitingOnDocument(expects=expects, schema=content if is_shown else None)
 
 
-def _tested(guards: Iterable[Guard | None]) -> Iterator[tuple[tuple[str, ...], Literal]]:
+def _tested(guards: Iterable[Guard | None]) -> Iterator[Compared]:
     for guard in guards:
         yield from guard.tested if guard is not None else ()
 
 
-def _candidates(compared: Iterable[tuple[tuple[str, ...], Literal]]) -> Iterator[tuple[str, Literal]]:
+def _candidates(compared: Iterable[Compared]) -> Iterator[tuple[str, str | float]]:
     """Keys and values worth trying, each once; of a yes or no both."""
     tried: set[tuple[str, str]] = set()
     for path, literal in compared:

@@ -5,12 +5,14 @@ import { placed, progress, type ArcState, type StepState } from './passed'
 export function aheadOf(arcs: readonly Pick<Arc, 'from' | 'to'>[], states: ReadonlyMap<string, StepState> | undefined): Set<string> | null {
   const live = [...(states ?? [])].filter(([, state]) => Object.keys(state.places).length > 0).map(([step]) => step)
   if (live.length === 0) return null
+  const next = new Map<string, string[]>()
+  for (const { from, to } of arcs) next.set(from, [...(next.get(from) ?? []), to])
   const found = new Set<string>()
   for (const from of live) {
-    for (const arc of arcs) {
-      if (arc.from !== from || found.has(arc.to)) continue
-      found.add(arc.to)
-      live.push(arc.to) // what is pushed is visited as well
+    for (const to of next.get(from) ?? []) {
+      if (found.has(to)) continue
+      found.add(to)
+      live.push(to) // what is pushed is visited as well
     }
   }
   return found
