@@ -150,10 +150,10 @@ def _texts(step: StepPlan) -> Iterator[tuple[Guard | Template, TaskPlan | None]]
         yield task.inputs, task
         for rule in () if task.policy is None else task.policy.rules:
             yield from ((text, task) for text in _texts_of_rule(rule))
-    for option in (*(step.admit.rules if step.admit is not None else ()), *step.arcs):
-        for text in (option.guard, option.value):
-            if text is not None:
-                yield text, None
+    guards = [rule.guard for rule in step.admit.rules] if step.admit is not None else []
+    guards += [arc.guard for arc in step.arcs]
+    args = (arc.args for arc in step.arcs)
+    yield from ((text, None) for text in (*guards, *args) if text is not None)
 
 
 def _texts_of_rule(rule: RulePlan) -> Iterator[Guard | Template]:
