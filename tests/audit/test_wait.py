@@ -77,7 +77,9 @@ def test_an_approval_by_arc_is_explained_patched_and_completed(shared_home: Path
     (guard,) = found["waiting_on"]["guards"]
     assert (guard["holds"], guard["missing"], guard["to"]) == (None, ["ctx.approved"], "pay")
     (why,) = only_json(noetl("execution", "why", begun, "-o", "json", *home))["reasons"]
+    [answers] = why["waiting_on"].pop("expects")
     assert (why["kind"], why["waiting_on"]) == ("next", found["waiting_on"])
+    assert answers["key"] == "approved" and {"value": True, "moves": True, "to": ["pay"]} in answers["values"]
     assert noetl("execution", "patch", begun, "--set", "approved=true", *home).returncode == 0
     ended = only_json(noetl("execution", "wait", begun, "--timeout", "60", "-o", "json", *home))
     assert (ended["status"], ended["result"], ended["waits"]) == ("completed", {"paid": True}, [])

@@ -172,7 +172,7 @@ def test_a_held_token_shows_its_guard_and_what_it_reads() -> None:
     assert found.step == "deploy" and found.until is not None
     assert "`{{ ctx.approved | default(false) and workload.stage == 'prod' }}` does not admit it" in found.sentence
     assert found.sentence.endswith('(workload.stage is "prod", ctx.approved is missing).')
-    assert "execution patch execution-1 --set approved=…" in found.moves
+    assert "execution patch execution-1 --set approved=true" in found.moves
     assert "the step fails" in found.moves
 
 
@@ -210,7 +210,7 @@ def test_a_resting_branch_shows_the_guards_of_its_arcs_and_what_they_read() -> N
     assert found.step == "ask" and found.since is not None
     assert "rests at `next` of step `ask`" in found.sentence and "to `pay`" in found.sentence
     assert "(workload.limit is 5, ctx.approved is missing, event.name" in found.sentence
-    assert "execution patch execution-1 --set approved=…" in found.moves and "or the branch ends" in found.moves
+    assert "execution patch execution-1 --set approved=true" in found.moves and "or the branch ends" in found.moves
     waits = waiting_on(scenario, "next")
     assert waits.guards[0] == GuardDocument(
         "{{ ctx.approved == true and workload.limit > 3 }}", None, {"workload.limit": 5}, ["ctx.approved"], "pay"

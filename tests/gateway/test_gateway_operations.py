@@ -29,7 +29,10 @@ async def test_an_approval_is_started_held_explained_patched_and_completed(api: 
     why = (await api.call("explainExecution", execution_id=held)).body
     assert why["status"] == "waiting"
     [wait] = (await api.call("getExecution", execution_id=held)).body["waits"]
-    assert wait["waiting_on"] == why["reasons"][0]["waiting_on"]
+    explained = why["reasons"][0]["waiting_on"]
+    answers = [{"value": "approved", "moves": True}, {"value": "refused", "moves": True}]
+    assert explained.pop("expects") == [{"key": "decision", "values": answers}]
+    assert wait["waiting_on"] == explained
     assert (wait["waiting_on"]["ctx"], wait["waiting_on"]["timer"]["purpose"]) == (["decision"], "admission")
     read = await api.call("getCtx", execution_id=held)
     reason = {

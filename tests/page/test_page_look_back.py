@@ -134,13 +134,17 @@ async def logs(shown: Shown, visit: Visit, folder: Path) -> None:
 
 
 async def calls(shown: Shown, visit: Visit) -> None:
-    """The playbook that a step has called opens inside the step."""
+    """The playbook that a step has called opens inside the step, and both executions lead to each other."""
     page = visit.page
     await shown.open(visit, f"/executions/{shown.ids['caller']}")
     await page.get_by_role("button", name="Open the playbook that report calls").click()
     await page.get_by_role("img", name="combine: done, 1 run").wait_for()
     await page.get_by_role("button", name="Close the playbook that report calls").click()
     await page.get_by_role("img", name="combine: done, 1 run").wait_for(state="detached")
+    await page.get_by_role("link", name="team/nightly").click()
+    await page.get_by_role("button", name="combine: done, 1 run").wait_for()
+    await page.get_by_role("link", name=shown.ids["caller"]).click()
+    await page.get_by_role("button", name="report: done, 1 run").wait_for()
 
 
 async def test_an_execution_is_looked_back_at_by_whatever_one_knows_of_it(tmp_path: Path) -> None:

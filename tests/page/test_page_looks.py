@@ -39,6 +39,44 @@ async def test_no_screen_violates_a_rule_of_accessibility() -> None:
     assert found == []
 
 
+@pytest.mark.skipif(not AXE.exists(), reason="NO AXE: accessibility is not tested. Run `npm ci` in web/")
+async def test_no_form_and_no_hint_violates_a_rule_of_accessibility() -> None:
+    found = []
+    async with something_to_show() as shown, visiting(width=NARROW) as visit:
+        page = visit.page
+        await shown.sign_in(visit)
+
+        async def look(name: str) -> None:
+            await page.evaluate(AXE.read_text())
+            for dark in ("light", "dark"):
+                await page.emulate_media(color_scheme=dark)
+                found.extend((name, dark, *one) for one in violations(await page.evaluate("axe.run()")))
+            assert await page.evaluate("document.documentElement.scrollWidth") <= NARROW, name
+
+        waiting, ended = f"/executions/{shown.ids['approval']}", f"/executions/{shown.ids['nightly']}"
+        await shown.open(visit, waiting)
+        await page.get_by_role("button", name="decide: waiting").focus()
+        await page.locator(".tip").wait_for()
+        await page.get_by_text("The graph as a table").click()
+        await page.get_by_text("Same call from a terminal").click()
+        await look("graph")
+        await page.get_by_role("button", name="Set decision").click()
+        await look("patch")
+        await shown.open(visit, f"{waiting}?step=pay")
+        await page.get_by_role("button", name="Inject a token").click()
+        await page.get_by_role("button", name="Add an argument").click()
+        await look("inject")
+        await shown.open(visit, f"{ended}?step=combine")
+        await page.get_by_role("button", name="Rerun from combine").click()
+        await page.get_by_role("button", name="Change the arguments").click()
+        await page.get_by_role("button", name="Add a key of ctx").click()
+        await page.get_by_label("Name 1").fill("day")
+        await page.get_by_label("Name 1").press("Tab")
+        await look("rerun")
+        assert visit.complaints == []
+    assert found == []
+
+
 async def test_what_strangers_wrote_is_text_and_nothing_else() -> None:
     async with something_to_show() as shown, visiting() as visit:
         await shown.sign_in(visit)

@@ -85,6 +85,27 @@ def test_a_guard_knows_the_literals_it_compares_with() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{{ total }}",
+        "{{ not total }}",
+        "{{ total | default(false) }}",
+        "{{ total and ctx.b > 1 }}",
+        "{{ ctx.b > total or total == true }}",
+        "{{ true == total | default(none) }}",
+    ],
+)
+def test_a_guard_knows_what_is_asked_for_its_truth(text: str) -> None:
+    assert guard(text).tested == ((("ctx", "total"), True),)
+
+
+def test_a_guard_knows_the_numbers_and_texts_it_tests() -> None:
+    text = "{{ ctx.a == 3 or 'x' != ctx.b | default('y') or ctx.c in [1.5, none] or ctx.d > 4 or ctx.e is defined }}"
+    assert guard(text).tested == ((("ctx", "a"), 3), (("ctx", "b"), "x"), (("ctx", "c"), 1.5))
+    assert guard(text).comparisons == ()
+
+
 def test_a_bare_name_is_compared_under_the_path_it_means() -> None:
     assert guard("{{ total == 'seven' }}").comparisons == ((("ctx", "total"), "seven"),)
 

@@ -1,20 +1,50 @@
 import { expect, test } from 'vitest'
-import { asks, cliLine, curlLine, patches, reruns, signals } from './acts'
+import { asks, cliLine, curlLine, injects, patches, reruns, signals } from './acts'
 
 test('an act is a line of the shell too, quoted so that nothing in it is obeyed', () => {
   const act = signals('01', "rel'ease; rm -rf $HOME", { by: 'ada' })
   expect(cliLine(act, '')).toBe(
-    `noetl-stream execution signal 01 'rel'\\''ease; rm -rf $HOME' --payload '{"by":"ada"}'`,
+    `noetl-stream execution signal 01 --payload '{"by":"ada"}' 'rel'\\''ease; rm -rf $HOME'`,
   )
   expect(act.path).toBe("/executions/01/signals/rel'ease%3B%20rm%20-rf%20%24HOME")
 })
 
 test('a reason goes along', () => {
-  expect(cliLine(reruns('01', 'pay'), '')).toBe('noetl-stream execution rerun 01 pay')
+  const rerun = reruns('01', { step: 'pay', run: null, ctx: {}, args: null })
+  expect(cliLine(rerun, '')).toBe('noetl-stream execution rerun 01 pay')
+  expect(rerun.body).toEqual({ step: 'pay' })
   expect(cliLine(asks('01', 'cancel'), 'no longer wanted')).toBe(
     "noetl-stream execution cancel 01 --reason 'no longer wanted'",
   )
+  expect(cliLine(signals('01', '-x', null), 'why')).toBe('noetl-stream execution signal 01 --reason why -- -x')
   expect(curlLine(patches('01', { a: 1 }), 'ü', 'http://h')).toBe(
     `curl -X PATCH http://h/api/v1/executions/01/ctx -H 'X-Reason: %C3%BC' -H 'Content-Type: application/json' -d '{"a":1}' -H "Authorization: Bearer $TOKEN"`,
   )
+})
+
+test('a text that is JSON stays a text on the command line', () => {
+  const act = patches('01', { answer: '42', note: 'a b', open: false })
+  expect(cliLine(act, '')).toBe(`noetl-stream execution patch 01 --set 'answer="42"' --set 'note=a b' --set open=false`)
+})
+
+test('a rerun says what it changes', () => {
+  const act = reruns('01', { step: 'pay', run: 'r1', ctx: { decision: 'refused' }, args: { amount: 5 } })
+  expect(act.body).toEqual({ step: 'pay', step_run_id: 'r1', ctx: { decision: 'refused' }, args: { amount: 5 } })
+  expect(cliLine(act, '')).toBe(
+    'noetl-stream execution rerun 01 pay --step-run r1 --ctx decision=refused --set amount=5',
+  )
+})
+
+test('no arguments at all are not the same as those there were', () => {
+  const act = reruns('01', { step: 'pay', run: null, ctx: {}, args: {} })
+  expect(act.body).toEqual({ step: 'pay', args: {} })
+  expect(cliLine(act, '')).toBe("printf %s '{}' | noetl-stream execution rerun 01 pay --args /dev/stdin")
+})
+
+test('a key that the command line would take apart goes another way, or none', () => {
+  expect(cliLine(patches('01', { 'a.b': "it's" }), 'why')).toBe(
+    `printf %s '{"a.b":"it'\\''s"}' | noetl-stream execution patch 01 --file /dev/stdin --reason why`,
+  )
+  expect(cliLine(injects('01', 'pay', { 'a=b': 1 }), '')).toBeNull()
+  expect(cliLine(injects('01', 'pay', { by: 'ada' }), '')).toBe('noetl-stream execution token 01 pay --set by=ada')
 })

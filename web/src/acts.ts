@@ -1,4 +1,5 @@
 import { segment } from './api/client'
+import { typed } from './typed'
 
 /** A change of an execution: what is sent, and the same as a line of the shell. */
 export interface Act {
@@ -6,46 +7,81 @@ export interface Act {
   path: string
   body?: unknown
   media?: string
-  cli: string[]
+  /** Null if the command line cannot say it: a key has a dot in it, which means "inside" there. */
+  cli: string[] | null
+  /** What the command reads. */
+  stdin?: string
 }
 
 export type Verb = 'pause' | 'resume' | 'cancel' | 'retry'
+type Mapping = Record<string, unknown>
 
 const one = (id: string): string => `/executions/${segment(id)}`
+const verb = (name: string, id: string, ...more: string[]): string[] => ['noetl-stream', 'execution', name, id, ...more]
 
-export const asks = (id: string, verb: Verb): Act => ({
-  method: 'POST',
-  path: `${one(id)}/${verb}`,
-  cli: ['noetl-stream', 'execution', verb, id],
-})
+export const asks = (id: string, name: Verb): Act => ({ method: 'POST', path: `${one(id)}/${name}`, cli: verb(name, id) })
 
 export const signals = (id: string, name: string, payload: unknown): Act => ({
   method: 'POST',
   path: `${one(id)}/signals/${segment(name)}`,
   body: { payload },
-  cli: ['noetl-stream', 'execution', 'signal', id, name, ...(payload === null ? [] : ['--payload', JSON.stringify(payload)])],
+  cli: verb('signal', id, ...(payload === null ? [] : ['--payload', typed(payload)]), ...(name.startsWith('-') ? ['--'] : []), name),
 })
 
-export const patches = (id: string, keys: Record<string, unknown>): Act => ({
-  method: 'PATCH',
-  path: `${one(id)}/ctx`,
-  body: keys,
-  cli: [
-    ...['noetl-stream', 'execution', 'patch', id],
-    ...Object.entries(keys).flatMap(([key, value]) => ['--set', `${key}=${JSON.stringify(value)}`]),
-  ],
-})
+export const patches = (id: string, keys: Mapping): Act => {
+  const made = { method: 'PATCH', path: `${one(id)}/ctx`, body: keys } as const
+  const sets = pairs('--set', keys)
+  if (sets !== null) return { ...made, cli: verb('patch', id, ...sets) }
+  return { ...made, cli: verb('patch', id, '--file', STDIN), stdin: JSON.stringify(keys) }
+}
 
-export const reruns = (id: string, step: string): Act => ({
-  method: 'POST',
-  path: `${one(id)}/rerun`,
-  body: { step },
-  cli: ['noetl-stream', 'execution', 'rerun', id, step],
-})
+export const injects = (id: string, step: string, args: Mapping): Act => {
+  const sets = pairs('--set', args)
+  return {
+    method: 'POST',
+    path: `${one(id)}/tokens`,
+    body: { step, args },
+    cli: sets && verb('token', id, step, ...sets),
+  }
+}
 
-/** The command line that does the same. */
-export function cliLine(act: Act, reason: string): string {
-  return [...act.cli, ...(reason ? ['--reason', reason] : [])].map(quoted).join(' ')
+/** What a rerun begins with: of which run of the step, and what is changed. `args` null keeps those of the run. */
+export interface Rerun {
+  step: string
+  run: string | null
+  ctx: Mapping
+  args: Mapping | null
+}
+
+export const reruns = (id: string, { step, run, ctx, args }: Rerun): Act => {
+  const isOdd = args !== null && (Object.keys(args).length === 0 || pairs('--set', args) === null)
+  const sets = pairs('--ctx', ctx)
+  const given = isOdd ? ['--args', STDIN] : (pairs('--set', args ?? {}) ?? [])
+  return {
+    method: 'POST',
+    path: `${one(id)}/rerun`,
+    body: { step, ...(run && { step_run_id: run }), ...(Object.keys(ctx).length > 0 && { ctx }), ...(args && { args }) },
+    cli: sets && verb('rerun', id, step, ...(run ? ['--step-run', run] : []), ...sets, ...given),
+    ...(isOdd && { stdin: JSON.stringify(args) }),
+  }
+}
+
+const STDIN = '/dev/stdin'
+
+/** Options that set keys; null if one of the keys would mean another there. */
+function pairs(option: string, keys: Mapping): string[] | null {
+  if (Object.keys(keys).some((key) => key === '' || /[.=]/.test(key))) return null
+  return Object.entries(keys).flatMap(([key, value]) => [option, `${key}=${typed(value)}`])
+}
+
+/** The command line that does the same; null if there is none. */
+export function cliLine({ cli, stdin }: Act, reason: string): string | null {
+  if (cli === null) return null
+  const end = cli.indexOf('--')
+  const why = reason ? ['--reason', reason] : []
+  const words = end < 0 ? [...cli, ...why] : [...cli.slice(0, end), ...why, ...cli.slice(end)]
+  const line = words.map(quoted).join(' ')
+  return stdin === undefined ? line : `printf %s ${quoted(stdin)} | ${line}`
 }
 
 /** The same with curl; the token is one that the reader has. */

@@ -14,6 +14,7 @@ import type {
   LogPage,
   LoopStrip,
   Result,
+  StepRun,
   StepRunResult,
   StepRuns,
   Timeline,
@@ -30,6 +31,12 @@ export const stepRuns = (id: string, query: { first?: number; limit: number; ste
   get(`${one(id)}/steps`, query)
 export const runResult = async (id: string, run: string): Promise<unknown> =>
   (await get<StepRunResult>(`${one(id)}/steps/${segment(run)}/result`)).result
+/** A run of a step: the one with this id, or the last. */
+export async function lastRun(id: string, step: string, run: string | null): Promise<StepRun | undefined> {
+  if (run !== null) return (await stepRuns(id, { limit: 1, step_run_id: run })).items[0]
+  const { count } = await stepRuns(id, { limit: 1, step })
+  return (await stepRuns(id, { first: Math.max(0, (count ?? 1) - 1), limit: 1, step })).items[0]
+}
 export const strip = (id: string, run: string, query: { first: number; end: number | null; buckets: number }): Promise<LoopStrip> =>
   get(`${one(id)}/steps/${segment(run)}/strip`, query)
 export const iterations = (
@@ -61,6 +68,17 @@ export const eventAt = async (id: string, position: number): Promise<Event | und
 export async function lastCall(id: string, step: string): Promise<string | undefined> {
   const [called] = (await get<{ items: Event[] }>(`${one(id)}/events`, { before: 2 ** 31 - 1, limit: 1, name: 'child.requested', step })).items
   return called?.data['execution_id'] as string | undefined
+}
+const MOST_CALLS = 100
+/** The executions that it has called, the last ones first. */
+export async function callsOf(id: string): Promise<{ id: string; path: string }[]> {
+  const { items } = await get<{ items: Pick<Event, 'data'>[] }>(`${one(id)}/events`, {
+    before: 2 ** 31 - 1,
+    limit: MOST_CALLS,
+    name: 'child.requested',
+    field: 'data',
+  })
+  return items.map(({ data }) => ({ id: String(data['execution_id']), path: (data['call'] as { path: string }).path }))
 }
 export const stateAt = (id: string, position: number, signal: AbortSignal): Promise<ExecutionState> =>
   get(`${one(id)}/state`, { position }, signal)

@@ -382,6 +382,17 @@ export interface ExecutionState {
   results: StepResult[]
 }
 
+export interface ExpectedKey {
+  key: string
+  values: ExpectedValue[]
+}
+
+export interface ExpectedValue {
+  value: unknown
+  moves?: boolean | null
+  to?: string[]
+}
+
 export interface Fault {
   detail: string
   pointer?: string | null
@@ -966,6 +977,8 @@ export interface WaitingOn {
   choices?: string[]
   execution?: string | null
   partition?: number | null
+  expects?: ExpectedKey[]
+  schema?: unknown
 }
 
 export interface Warning {

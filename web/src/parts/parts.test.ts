@@ -1,5 +1,4 @@
 import { expect, test } from 'vitest'
-import { entered, typed } from '../views/execution/entered'
 import { merged } from '../views/executions/merge'
 import { line, place } from '../views/graph/place'
 import { arcStatesOf, partsOf, progress, statesAt, statesNow } from '../views/graph/passed'
@@ -46,10 +45,6 @@ test('what a token waits for is said in a line', () => {
   expect(placeOf({ step: 'fetch', iteration: [2, 0], task: 'call' })).toBe('fetch[2][0].call')
 })
 
-test('what is typed is JSON if it can be, and comes back as it was', () => {
-  for (const value of [1, true, null, 'approved', '1', { a: [1] }]) expect(entered(typed(value))).toEqual(value)
-})
-
 test('a first page read again brings what is new and keeps the older rows', () => {
   const rows = (...ids: string[]): ListedExecution[] => ids.map((id) => ({ execution_id: id }) as ListedExecution)
   const ids = (all: ListedExecution[]): string[] => all.map((one) => one.execution_id)
@@ -63,7 +58,7 @@ test('a step that waits says why, and an arc by what it decided', () => {
   const steps = [step('a', { done: 1 }), step('b', { done: 1, failed: 1 }), step('j', { done: 1 }, { join: 2 }), step('d', {})]
   const states = statesNow(steps, [{ step: 'c', sentence: 'held' } as Reason])
   expect(states.get('b')).toMatchObject({ status: 'failed', runs: 2 })
-  expect(states.get('c')).toMatchObject({ status: 'waiting', runs: 0, reason: 'held' })
+  expect(states.get('c')).toMatchObject({ status: 'waiting', runs: 0, waits: ['held'] })
   expect(states.get('j')).toMatchObject({ status: 'waiting', places: { join: 2 } })
   expect(states.has('d')).toBe(false)
   const guard = { when: '', holds: true, values: { 'ctx.n': 1 }, missing: ['ctx.m'], to: 'b' }
@@ -74,11 +69,13 @@ test('a step that waits says why, and an arc by what it decided', () => {
 
 test('a state of the past shows tokens and loops, also where step runs are not counted', () => {
   const loop = { count: 10, ok: 3, failed: 1, skipped: 0, failed_leaves: 1 }
-  const tokens = [{ step: 'each', step_run_id: 'r', loop }, { step: 'each', step_run_id: 'r', loop }]
+  const token = { step: 'each', step_run_id: 'r', loop, place: 'queued', count: 2, waiting_on: null }
+  const tokens = [token, { ...token, waiting_on: { pool: { pool: 'gpu' } } }]
   const places = [{ step: 'each', places: { running: 2, queued: 1 } }]
   const states = statesAt({ tokens, places, steps: null, results: [{ step: 'a', error: null }] } as unknown as ExecutionState)
   expect(states.get('a')).toMatchObject({ status: 'done', places: {} })
   expect(states.get('each')).toMatchObject({ status: 'running', iterations: { done: 3, failed: 1, waiting: 6 } })
+  expect(states.get('each')?.waits).toEqual(['2 queued: a worker of pool gpu'])
   expect(progress(states.get('each')?.iterations ?? {})).toBe('4/10')
   expect(partsOf({ done: 3, failed: 1, waiting: 6 })).toEqual([
     { status: 'done', from: 0, to: 0.3 },

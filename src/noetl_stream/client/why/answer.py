@@ -59,7 +59,7 @@ def _why_not_ended(
     reasons = [
         *the_whole(history, state, around),
         *commands(history, state, plan, around),
-        *suspended(history, state, around),
+        *suspended(history, state, plan, around),
     ]
     if state.halted:
         reasons += halted_tokens(history, state)

@@ -4,10 +4,16 @@ and of its commands and suspended pipelines (LANGUAGE §8).
 
 from __future__ import annotations
 
+import contextlib
+import json
+import shlex
 from collections.abc import Iterator
 from typing import Any
 
+from msgspec.structs import replace
+
 from noetl_stream.client.waiting_on import COMMANDS_SHOWN, on_admission, on_join, on_next, on_wait
+from noetl_stream.client.why.expected import at_admission, at_next, expected_payload
 from noetl_stream.client.why.journal import Command, JournalHistory
 from noetl_stream.client.why.reason import Environment, counted, reason, seconds, values_text
 from noetl_stream.engine.state import Assignment, Execution, StepRun, WaitingToken
@@ -135,6 +141,8 @@ def _held(
     history: JournalHistory, state: Execution, plan: Plan | None, token_id: str, waiting: WaitingToken
 ) -> ReasonDocument:
     token, waiting_on = waiting.token, on_admission(state, plan, waiting)
+    if plan is not None:
+        waiting_on = replace(waiting_on, expects=at_admission(plan, state, token))
     values = values_text(waiting_on.guards)
     tests = [f"`{guard.when}`" for guard in waiting.guards if guard.when != "else"]
     refused = f"{' and '.join(tests) or 'no rule'} {'do' if len(tests) > 1 else 'does'} not admit it"
@@ -162,6 +170,8 @@ def resting(history: JournalHistory, state: Execution, plan: Plan | None) -> Ite
     """The branches that rest at ``next``, with the current values of the guards of their arcs."""
     for step_run_id in state.resting:
         step, waiting_on = state.runs[step_run_id].step, on_next(state, plan, step_run_id)
+        if plan is not None:
+            waiting_on = replace(waiting_on, expects=at_next(plan, state, state.runs[step_run_id]))
         guards = [f"`{guard.when}`{f' to `{guard.to}`' if guard.to else ''}" for guard in waiting_on.guards]
         values = values_text(waiting_on.guards)
         text = f"A branch rests at `next` of step `{step}`: no arc fires yet: {', '.join(guards)}"
@@ -183,8 +193,20 @@ def resting(history: JournalHistory, state: Execution, plan: Plan | None) -> Ite
 def _by_patch(state: Execution, waiting_on: WaitingOnDocument) -> str:
     """An example of a patch that may end the wait."""
     missing = [path for guard in waiting_on.guards for path in guard.missing if path.startswith("ctx.")]
-    keys = [path.split(".")[1] for path in missing] or waiting_on.ctx
-    return f", e.g. `noetl-stream execution patch {state.execution_id} --set {keys[0]}=…`" if keys else ""
+    known = [f"{one.key}={_word(value.value)}" for one in waiting_on.expects for value in one.values if value.moves]
+    sets = known or [f"{key}=…" for key in ([path.split(".")[1] for path in missing] or waiting_on.ctx)]
+    return f", e.g. `noetl-stream execution patch {state.execution_id} --set {sets[0]}`" if sets else ""
+
+
+def _word(value: Any) -> str:
+    """A value as a word of the shell, which the command line reads as JSON if it is some."""
+    text = json.dumps(value, ensure_ascii=False)
+    if isinstance(value, str):
+        with contextlib.suppress(ValueError):
+            json.loads(value)
+            return shlex.quote(text)
+        text = value
+    return shlex.quote(text)
 
 
 def _due_ms(state: Execution, timer_id: str) -> int | None:
@@ -226,14 +248,21 @@ def commands(
             yield _queued(history, run, waiting, plan, around)
 
 
-def suspended(history: JournalHistory, state: Execution, around: Environment) -> Iterator[ReasonDocument]:
+def suspended(
+    history: JournalHistory, state: Execution, plan: Plan | None, around: Environment
+) -> Iterator[ReasonDocument]:
     """The pipelines that wait without a worker, and what for."""
+    expected: dict[tuple[str, str], WaitingOnDocument] = {}
     for command_id, assignment in state.suspensions.items():
         run = state.runs[assignment.step_run_id]
         for wait in assignment.waits.values():
             timer = state.timers.get(timer_of(command_id, "wait", wait.path))
             until = timer.due_ms if timer is not None else None
             waiting_on = on_wait(state, command_id, wait, around.children)
+            if wait.signal is not None and plan is not None:
+                place = run.step, wait.task
+                known = expected[place] = expected.get(place) or expected_payload(plan, *place)
+                waiting_on = replace(waiting_on, expects=known.expects, schema=known.schema)
             yield _waiting(state, run, wait, until, waiting_on)
         if not assignment.waits:
             text = f"Step `{run.step}` is suspended between two iterations of its loop."

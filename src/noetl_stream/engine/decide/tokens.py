@@ -54,7 +54,7 @@ def admit(plan: Plan, state: Execution, waiting: WaitingToken) -> Sequence[Fact]
     if policy is not None:
 
         def is_valid(chosen: Chosen) -> bool:
-            return _is_allowed(policy, chosen.evaluated) or is_current(state, chosen)
+            return is_allowed(policy, chosen.evaluated) or is_current(state, chosen)
 
         evaluated = made(state, token.token_id, lambda: admission_of(plan, state, token, policy), is_valid)
         if evaluated.error:
@@ -66,7 +66,7 @@ def admit(plan: Plan, state: Execution, waiting: WaitingToken) -> Sequence[Fact]
             )
             for index, (rule, held) in enumerate(zip(policy.rules, evaluated.guards, strict=False))
         ]
-        if not _is_allowed(policy, evaluated):
+        if not is_allowed(policy, evaluated):
             return () if waiting.held else _hold(state, policy, token, guards)
     if state.step_runs >= state.limits.max_step_runs:
         reached = ErrorInfo("limit_exceeded", f"limits.max_step_runs ({state.limits.max_step_runs}) reached")
@@ -94,7 +94,7 @@ def admission_of(plan: Plan, state: Execution, token: Token, policy: AdmitPlan) 
     return Choice(policy.rules, admission_scope(plan, state, token), waits=policy.wait is not None)
 
 
-def _is_allowed(policy: AdmitPlan, evaluated: Evaluated) -> bool:
+def is_allowed(policy: AdmitPlan, evaluated: Evaluated) -> bool:
     """What the rule that holds says; without one, the token is refused."""
     return bool(evaluated.guards) and evaluated.guards[-1] and policy.rules[len(evaluated.guards) - 1].allow
 

@@ -161,10 +161,28 @@ class AwaitedPoolDocument(Document, frozen=True):
     queued: int | None = None
 
 
+class ExpectedValueDocument(Document, frozen=True, omit_defaults=True):
+    """A value that a guard compares with. ``moves``: whether it would end the wait; null in a payload. ``to``: the
+    steps that would follow.
+    """
+
+    value: Any
+    moves: bool | None = None
+    to: list[str] = msgspec.field(default_factory=list)
+
+
+class ExpectedKeyDocument(Document, frozen=True):
+    """A key of ``ctx``, or of the payload of a signal, that the playbook reads."""
+
+    key: str
+    values: list[ExpectedValueDocument]
+
+
 class WaitingOnDocument(Document, frozen=True, omit_defaults=True):
     """What would end a wait; only what applies is there. ``ctx`` and ``steps`` are the keys and steps that the guards
     read, ``commands`` the commands that have to end, ``request`` what someone has to ask for, ``choices`` the tokens
-    and step runs whose templates are evaluated by another process.
+    and step runs whose templates are evaluated by another process. ``why`` alone has ``expects``, the answers that the
+    playbook knows, and ``schema``, the JSON Schema of a signal's payload.
     """
 
     guards: list[GuardDocument] = msgspec.field(default_factory=list)
@@ -182,6 +200,8 @@ class WaitingOnDocument(Document, frozen=True, omit_defaults=True):
     choices: list[str] = msgspec.field(default_factory=list)
     execution: str | None = None
     partition: int | None = None
+    expects: list[ExpectedKeyDocument] = msgspec.field(default_factory=list)
+    schema: Any = None
 
 
 class WaitDocument(Document, frozen=True):

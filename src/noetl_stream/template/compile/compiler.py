@@ -14,7 +14,15 @@ from noetl_stream.template.compile.parsing import TEMPLATE_MARK, TextError, is_o
 from noetl_stream.template.compile.statements import StatementBinder, static_cost
 from noetl_stream.template.failures import TemplateFinding, TemplateProblem
 from noetl_stream.template.runtime.environment import FUNCTIONS
-from noetl_stream.template.runtime.evaluation import Comparison, Evaluate, Expression, Guard, Template, TemplateText
+from noetl_stream.template.runtime.evaluation import (
+    Comparison,
+    Evaluate,
+    Expression,
+    Guard,
+    Template,
+    TemplateText,
+    Tested,
+)
 from noetl_stream.template.runtime.scope import JSON
 
 _EXPRESSION_FUNCTIONS: Final = frozenset(FUNCTIONS) - {"namespace"}
@@ -74,7 +82,14 @@ def compile_guard(
         constant = Expression(str(source), lambda scope, meter: value)
         nothing: frozenset[Any] = frozenset()
         return Guard(
-            str(source).lower(), reads=nothing, paths=nothing, comparisons=(), text=text, steps=(), expression=constant
+            str(source).lower(),
+            reads=nothing,
+            paths=nothing,
+            comparisons=(),
+            tested=(),
+            text=text,
+            steps=(),
+            expression=constant,
         )
     compiler = _Compiler(Names(namespaces, bindings, _EXPRESSION_FUNCTIONS), limits, only_output=True)
     expression = compiler.text(source, is_guard=True)
@@ -85,6 +100,7 @@ def compile_guard(
         reads=compiler.reads,
         paths=frozenset(compiler.paths),
         comparisons=tuple(compiler.comparisons),
+        tested=tuple(compiler.tested),
         text=text,
         steps=compiler.steps,
         expression=expression,
@@ -118,6 +134,7 @@ class _Compiler:
         self.problems: Final[list[TemplateFinding]] = []
         self.paths: Final[set[tuple[str, ...]]] = set()
         self.comparisons: Final[list[Comparison]] = []
+        self.tested: Final[list[Tested]] = []
         self.path: tuple[str | int, ...] = ()
 
     @property
@@ -190,6 +207,9 @@ class _Compiler:
         StatementBinder(binder, findings, only_output=self._only_output).body(tree.body)
         self.paths.update(binder.paths)
         self.comparisons.extend(binder.comparisons)
+        if native:
+            binder.note_truth(single_expression(tree))
+        self.tested.extend(binder.tested)
         self.path = binder.path_of(single_expression(tree)) if native else ()
         if findings.problems:
             return None

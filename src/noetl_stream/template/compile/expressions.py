@@ -22,10 +22,11 @@ from noetl_stream.template.filters.tests import TESTS, TOLERANT_TESTS
 from noetl_stream.template.filters.values import FILTERS, MAYBE_UNDEFINED_FILTERS, TOLERANT_FILTERS
 from noetl_stream.template.runtime import environment
 from noetl_stream.template.runtime.access import COMPUTED, Read, make_read
-from noetl_stream.template.runtime.evaluation import Comparison
+from noetl_stream.template.runtime.evaluation import Comparison, Tested
 
 LONE_SURROGATE: Final = re.compile("[\ud800-\udfff]")
 SURROGATE_MESSAGE: Final = "the text contains a lone surrogate, which JSON cannot hold"
+_LOOKED_THROUGH: Final = ("default", "d", environment.REQUIRE)
 _NAMES_A_TEST: Final = {"select": 0, "reject": 0, "selectattr": 1, "rejectattr": 1}
 
 
@@ -37,7 +38,9 @@ class ExpressionBinder:
         names_in_text: Names that the template itself has assigned at the current position.
         paths: The paths that are read, each from its namespace to the first key that is computed or not text.
         functions: The reads of the text, by their ``@read`` index.
-        comparisons: Paths and the literals that they are compared with.
+        comparisons: Paths and the text literals that they are compared with.
+        tested: Paths and the literals of any kind that they are compared with, under a default too; ``True`` where
+            their truth is asked.
     """
 
     def __init__(self, names: Names, findings: Findings, limits: Limits = DEFAULT_LIMITS) -> None:
@@ -52,6 +55,7 @@ class ExpressionBinder:
         self.paths: Final[set[tuple[str, ...]]] = set()
         self.functions: Final[list[Read]] = []
         self.comparisons: Final[list[Comparison]] = []
+        self.tested: Final[list[Tested]] = []
 
     def expression(self, node: nodes.Expr, *, tolerant: bool = False) -> nodes.Expr:
         """``node`` with its names bound.
@@ -91,6 +95,11 @@ class ExpressionBinder:
                 return self._conditional(node, tolerant)
             case nodes.Compare():
                 return self._compare(node)
+            case nodes.And() | nodes.Or() | nodes.Not():
+                self._children(node)
+                for tested in (node.node,) if isinstance(node, nodes.Not) else (node.left, node.right):
+                    self.note_truth(tested)
+                return node
             case nodes.Concat():
                 self._children(node)
                 return operation(environment.CONCAT, nodes.List(node.nodes, lineno=node.lineno), node)
@@ -289,7 +298,23 @@ class ExpressionBinder:
         path = self._read_paths[bound.node.value]  # type: ignore[union-attr]
         return path if all(type(part) in (str, int) for part in path) else ()
 
+    def note_truth(self, bound: nodes.Expr | None) -> None:
+        """Notes that a bound expression is asked whether it is true."""
+        path = self._path_under_default(bound)
+        if path:
+            self.tested.append((path, True))
+
+    def _path_under_default(self, bound: nodes.Expr | None) -> tuple[Any, ...]:
+        """The path of a read, also of one that has a default."""
+        while isinstance(bound, nodes.Filter) and bound.name in _LOOKED_THROUGH:
+            bound = bound.node
+        path = self.path_of(bound)
+        return path if all(isinstance(part, str) for part in path) else ()
+
     def _note(self, read: nodes.Expr, literal: nodes.Expr) -> None:
+        tested = self._path_under_default(read)
+        if tested and isinstance(literal, nodes.Const) and literal.value is not None:
+            self.tested.append((tested, literal.value))
         if not (isinstance(read, nodes.Filter) and read.name == environment.READ and isinstance(literal, nodes.Const)):
             return
         path = self._read_paths[read.node.value]  # type: ignore[union-attr]

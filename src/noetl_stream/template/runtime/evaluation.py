@@ -19,6 +19,7 @@ Evaluate: TypeAlias = Callable[[Scope, Meter], Any]
 """The value of an expression, or the text of a template, in a scope."""
 
 Comparison: TypeAlias = tuple[tuple[str, ...], str]
+Tested: TypeAlias = tuple[tuple[str, ...], str | float]
 
 _RAISED_BY_EXPRESSIONS: Final = (
     EvaluationFailure,
@@ -152,6 +153,8 @@ class Guard(msgspec.Struct, frozen=True, eq=False):
         reads: As in :class:`Template`.
         paths: As in :class:`Template`.
         comparisons: Paths and the text literals that they are compared with by ``==``, ``!=`` or ``in [...]``.
+        tested: The same with texts, numbers and booleans, also of a path with a default; ``True`` where the truth of a
+            path is asked.
         text: As in :class:`Template`.
         steps: As in :class:`Template`.
         expression: Evaluates it; internal to this package.
@@ -161,6 +164,7 @@ class Guard(msgspec.Struct, frozen=True, eq=False):
     reads: frozenset[tuple[str, str | None]]
     paths: frozenset[tuple[str, ...]]
     comparisons: tuple[Comparison, ...]
+    tested: tuple[Tested, ...]
     text: TemplateText
     steps: tuple[str | None, ...]
     expression: Expression

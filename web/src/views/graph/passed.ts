@@ -1,6 +1,7 @@
 import type { ArcActivity, ExecutionState, PlacedToken, Reason, RunCounts, StepActivity } from '../../api/types'
+import { valuesOf, waitsFor } from '../execution/waits'
 
-/** What the runs of a step come to, where its tokens are, and why it waits. */
+/** What the runs of a step come to, where its tokens are, and what they wait for. */
 export interface StepState {
   status: string
   runs: number
@@ -8,10 +9,13 @@ export interface StepState {
   places: Record<string, number>
   /** Iterations of its loops by status, if it has any. */
   iterations: RunCounts | null
-  reason: string
+  /** Sentences, each of a token or of several at one place. */
+  waits: string[]
 }
 
 const WEIGHT = ['running', 'waiting', 'failed', 'cancelled', 'done', 'reused'] as const
+/** Reasons of `why` that say how a step goes on, not what it waits for. */
+const GOES_ON = new Set(['running', 'queued', 'stopping'])
 const WAITING = new Set(['held', 'admission', 'join', 'signal', 'child', 'retry', 'timer', 'suspended', 'next'])
 
 /** As they are now; steps to which nothing has happened are missing. */
@@ -21,8 +25,11 @@ export function statesNow(steps: readonly StepActivity[], reasons: readonly Reas
     const state = stateOf(runs, places)
     if (state) found.set(step, { ...state, iterations })
   }
-  for (const { step, sentence } of reasons) {
-    if (step !== null) found.set(step, { ...EMPTY, ...found.get(step), status: 'waiting', reason: sentence })
+  for (const { step, sentence, kind } of reasons) {
+    if (step === null) continue
+    const state = found.get(step) ?? EMPTY
+    const status = GOES_ON.has(kind) ? state.status : 'waiting'
+    found.set(step, { ...state, status, waits: [...state.waits, sentence.replaceAll('`', '')] })
   }
   return found
 }
@@ -37,12 +44,12 @@ export function statesAt(state: ExecutionState): Map<string, StepState> {
   const found = new Map<string, StepState>()
   for (const step of new Set([...runs.keys(), ...places.keys()])) {
     const known = stateOf(runs.get(step) ?? {}, places.get(step) ?? {})
-    if (known) found.set(step, { ...known, iterations: iterationsOf(state.tokens, step) })
+    if (known) found.set(step, { ...known, iterations: iterationsOf(state.tokens, step), waits: waitsOf(state.tokens, step) })
   }
   return found
 }
 
-const EMPTY: StepState = { status: 'waiting', runs: 0, places: {}, iterations: null, reason: '' }
+const EMPTY: StepState = { status: 'waiting', runs: 0, places: {}, iterations: null, waits: [] }
 
 function stateOf(runs: RunCounts, places: Record<string, number>): StepState | null {
   const there = Object.keys(places)
@@ -51,6 +58,13 @@ function stateOf(runs: RunCounts, places: Record<string, number>): StepState | n
   const waits = there.length > 0 && there.every((place) => WAITING.has(place))
   const status = waits ? 'waiting' : (WEIGHT.find((one) => (runs[one] ?? 0) > 0) ?? 'running')
   return { ...EMPTY, status, runs: count, places }
+}
+
+function waitsOf(tokens: readonly PlacedToken[], step: string): string[] {
+  return tokens.flatMap((one) => {
+    const on = one.step === step ? waitsFor(one) : ''
+    return on ? [`${one.count > 1 ? `${one.count} ` : ''}${one.place}: ${on}`] : []
+  })
 }
 
 function iterationsOf(tokens: readonly PlacedToken[], step: string): RunCounts | null {
@@ -119,10 +133,7 @@ export function arcStatesOf(arcs: readonly ArcActivity[]): Map<string, ArcState>
 }
 
 function wordsOf({ fired, skipped, last }: ArcActivity): string {
-  const guard = last?.guard
-  const values = Object.entries(guard?.values ?? {}).map(([path, value]) => `${path} is ${JSON.stringify(value)}`)
-  const missing = (guard?.missing ?? []).map((path) => `${path} is missing`)
-  const known = [...values, ...missing].join(', ')
+  const known = last?.guard ? valuesOf(last.guard) : ''
   return `taken ${times(fired)}, not taken ${times(skipped)}${known ? `; last: ${known}` : ''}`
 }
 

@@ -1,0 +1,43 @@
+/** What a part of the graph says while the pointer is over it or it has the focus. */
+export interface Tip {
+  lines: string[]
+  left: number
+  /** Below the part, or above it where there is no room. */
+  top: number | null
+  bottom: number | null
+}
+
+const WIDTH = 360
+const ROOM = 180
+const GAP = 6
+/** So long the pointer may take from the part to what it says. */
+const STAYS_MS = 200
+
+export class Tips {
+  shown = $state.raw<Tip | null>(null)
+  #leaving: ReturnType<typeof setTimeout> | undefined
+
+  show(part: Element, lines: string[]): void {
+    this.stay()
+    const box = part.getBoundingClientRect()
+    const isBelow = box.bottom + ROOM < innerHeight || box.top < ROOM
+    this.shown = {
+      lines,
+      left: Math.max(GAP, Math.min(box.left, innerWidth - WIDTH - GAP)),
+      top: isBelow ? box.bottom + GAP : null,
+      bottom: isBelow ? null : innerHeight - box.top + GAP,
+    }
+  }
+
+  stay = (): void => clearTimeout(this.#leaving)
+
+  leave = (): void => {
+    this.stay()
+    this.#leaving = setTimeout(this.hide, STAYS_MS)
+  }
+
+  hide = (): void => {
+    this.stay()
+    this.shown = null
+  }
+}

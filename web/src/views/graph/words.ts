@@ -1,0 +1,38 @@
+import type { Arc } from '../../api/types'
+import { placed, progress, type ArcState, type StepState } from './passed'
+
+/** The steps that tokens can still lead to; null if there is no token. Guards are not asked: `ctx` may change. */
+export function aheadOf(arcs: readonly Pick<Arc, 'from' | 'to'>[], states: ReadonlyMap<string, StepState> | undefined): Set<string> | null {
+  const live = [...(states ?? [])].filter(([, state]) => Object.keys(state.places).length > 0).map(([step]) => step)
+  if (live.length === 0) return null
+  const next = new Map<string, string[]>()
+  for (const { from, to } of arcs) next.set(from, [...(next.get(from) ?? []), to])
+  const found = new Set<string>()
+  for (const from of live) {
+    for (const to of next.get(from) ?? []) {
+      if (found.has(to)) continue
+      found.add(to)
+      live.push(to) // what is pushed is visited as well
+    }
+  }
+  return found
+}
+
+/** What is known of a step, line by line; the first is how it is. */
+export function stepLines(step: string, state: StepState | undefined, ahead: Set<string> | null): string[] {
+  const follows = ahead?.has(step) ?? false
+  if (!state) return [`${step}: has not run${ahead === null ? '' : follows ? ', may still run' : ', and no token leads to it'}`]
+  const loop = state.iterations ? `, iterations ${progress(state.iterations)}` : ''
+  const tokens = placed(state.places)
+  return [
+    `${step}: ${state.status}, ${state.runs} ${state.runs === 1 ? 'run' : 'runs'}${loop}`,
+    ...(tokens ? [`Tokens: ${tokens}`] : []),
+    ...state.waits,
+    ...(follows ? ['May run again'] : []),
+  ]
+}
+
+/** What is known of an arc, line by line. */
+export function arcLines({ from, to, when }: Pick<Arc, 'from' | 'to' | 'when'>, state: ArcState | undefined): string[] {
+  return [`${from} to ${to}`, ...(when ? [`when ${when}`] : []), ...(state ? [state.words] : [])]
+}
