@@ -80,6 +80,11 @@ POST /api/v1/executions/{execution_id}/resume
 POST /api/v1/executions/{execution_id}/rerun
 POST /api/v1/executions/{execution_id}/retry
 PATCH /api/v1/executions/{execution_id}/ctx
+POST /api/v1/bulk/cancel
+POST /api/v1/bulk/pause
+POST /api/v1/bulk/resume
+POST /api/v1/bulk/retry
+POST /api/v1/bulk/rerun
 POST /api/vars/{execution_id}
 """
 
@@ -92,6 +97,7 @@ GET /api/v1/credentials/{name}
 
 ADMIN = """
 DELETE /api/v1/executions/{execution_id}
+POST /api/v1/bulk/delete
 POST /api/v1/credentials/rotate
 PUT /api/v1/credentials/{name}
 DELETE /api/v1/credentials/{name}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import click
 import msgspec
@@ -27,7 +27,7 @@ class Filter(msgspec.Struct, frozen=True, gc=False):
     error: str | None
     older_than_s: float | None
 
-    def chosen(self, statuses: tuple[str, ...] = ()) -> ExecutionFilter:
+    def chosen(self, statuses: Sequence[str] = ()) -> ExecutionFilter:
         """The filter as the operations take it.
 
         Args:

@@ -6,6 +6,7 @@ if it did not exist. Lists leave both out.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeVar, cast
 
@@ -36,6 +37,13 @@ from noetl_stream.ports.operations.playbooks import (
     Playbooks,
     PlaybookWithSourceDocument,
     RegisteredDocument,
+)
+from noetl_stream.ports.operations.selections import (
+    BulkDocument,
+    BulkItemDocument,
+    BulkOrder,
+    BulkOutcome,
+    Selections,
 )
 from noetl_stream.ports.operations.views import Views
 from noetl_stream.sealing.cursors import CursorSealer
@@ -78,8 +86,9 @@ class Scopes:
 
         scope = _Scope(paths, path_of, self._cursors)
         playbooks = ScopedPlaybooks(operations.playbooks, scope)
+        executions = cast(Executions, ScopedExecutions(operations.executions, playbooks, scope))
         return OperationParts(
-            executions=cast(Executions, ScopedExecutions(operations.executions, playbooks, scope)),
+            executions=executions,
             feed=ScopedFeed(operations.feed, scope),
             playbooks=playbooks,
             credentials=operations.credentials,
@@ -87,6 +96,7 @@ class Scopes:
             access=operations.access,
             diagnosis=operations.diagnosis,
             views=cast(Views, ScopedViews(operations.views, scope)),
+            selections=ScopedSelections(operations.selections, executions, scope),
         )
 
 
@@ -236,6 +246,36 @@ class ScopedExecutions:
     def __getattr__(self, verb: str) -> Callable[..., Awaitable[Any]]:
         """Any other verb concerns one execution, its first argument: that is checked, whatever the verb."""
         return cast("Callable[..., Awaitable[Any]]", getattr(ScopedViews(self._executions, self._scope), verb))
+
+
+class ScopedSelections:
+    """:class:`~noetl_stream.ports.operations.selections.Selections`, where each method is described.
+
+    Args:
+        executions: Those that are covered.
+    """
+
+    def __init__(self, selections: Selections, executions: Executions, scope: _Scope) -> None:
+        self._selections = selections
+        self._executions = executions
+        self._scope = scope
+
+    async def act(self, wanted: BulkOrder, by: str, ids: RequestIds | None = None) -> BulkDocument:
+        if wanted.ids is None:
+            page = await self._executions.page(wanted.selected, wanted.limit, wanted.cursor)
+            named = replace(wanted, ids=[one.execution_id for one in page.items], cursor=None)
+            return replace(await self._selections.act(named, by, ids), next=page.next)
+        tried = await self._selections.act(replace(wanted, dry_run=True), by, ids)
+        own = [one.execution_id for one in tried.items if one.path is not None and self._scope.has(one.path)]
+        acted = await self._selections.act(replace(wanted, ids=own), by, ids)
+        answers = {one.execution_id: one for one in acted.items}
+        outcome: BulkOutcome = "skipped" if wanted.dry_run else "refused"
+        items = [
+            answers.get(one.execution_id)
+            or BulkItemDocument(one.execution_id, outcome, detail=f"execution {one.execution_id} not found")
+            for one in tried.items
+        ]
+        return BulkDocument(items, dict(Counter(item.outcome for item in items)), None)
 
 
 class ScopedFeed:
