@@ -37,6 +37,8 @@ GET /api/v1/me
 POST /api/v1/session/codes
 DELETE /api/v1/session
 GET /api/v1/executions
+GET /api/v1/executions/histogram
+GET /api/v1/executions/groups
 GET /api/v1/executions/{execution_id}
 GET /api/v1/executions/{execution_id}/result
 GET /api/v1/executions/{execution_id}/steps

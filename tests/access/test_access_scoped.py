@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from noetl_stream.errors import Forbidden, NoetlError, NotFound, PlaybookRefused
 from noetl_stream.gateway.access.scoped import PASSES, Scopes
 from noetl_stream.model.envelope import envelope
 from noetl_stream.model.events import CancelRequested
+from noetl_stream.model.ids import uuid7
 from noetl_stream.ports.operations import Operations
 from noetl_stream.ports.operations.documents import DocumentPage
 from noetl_stream.ports.operations.events import EventFilter
@@ -112,6 +114,30 @@ async def test_of_a_selection_only_what_is_covered_is_acted_on(scoped: Operation
     assert acted.items[0].detail == "execution e2 not found"
     left = {row.execution_id for row in (await stack.operations.executions.page(EVERYTHING, 10, None)).items}
     assert left == {"e1", "e2", "e3", "e4", "e5"}
+
+
+async def test_only_what_is_covered_is_counted(stack: Stack) -> None:
+    def summed(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
+        return dict(sum((Counter(one) for one in counts), Counter()))
+
+    for paths, mine in ((("team/a",), {"completed": 2}), (("team/a", "other", "team/a/x"), {"completed": 4})):
+        scoped = Scopes()(stack.operations, paths)
+        assert summed(one.counts for one in (await scoped.selections.groups(EVERYTHING, "path")).items) == mine
+        with pytest.raises(Forbidden):
+            await scoped.selections.histogram(ExecutionFilter(path="team"), 10)
+        with pytest.raises(Forbidden):
+            await scoped.selections.groups(ExecutionFilter(path="team/ab"), "path")
+
+
+async def test_bars_of_several_paths_are_one_histogram(clock: ManualClock) -> None:
+    stack = Stack(clock)
+    ids = [uuid7(clock.now_ms() - ago * 60_000, bytes([ago] * 10)) for ago in (1, 30, 60, 90)]
+    await stack.add_executions(**dict(zip(ids, ("team/a", "other/x", "team/a/x", "team/ab"), strict=True)))
+    scoped = Scopes()(stack.operations, ("team/a", "other"))
+    found = await scoped.selections.histogram(ExecutionFilter(), 24)
+    assert (found.counts, sum(found.bars["completed"])) == ({"completed": 3}, 3)
+    everything = await stack.operations.selections.histogram(ExecutionFilter(), 24)
+    assert (everything.counts, everything.first, everything.bar_s) == ({"completed": 4}, found.first, found.bar_s)
 
 
 async def test_an_execution_of_another_path_is_compared_with_none(scoped: Operations) -> None:

@@ -6,8 +6,13 @@ from typing import Any
 
 from noetl_stream.adapters.gateway.connection import GatewayConnection
 from noetl_stream.adapters.gateway.executions import filter_query, headers_of
-from noetl_stream.ports.operations.executions import RequestIds
-from noetl_stream.ports.operations.selections import BulkDocument, BulkOrder
+from noetl_stream.ports.operations.executions import ExecutionFilter, RequestIds
+from noetl_stream.ports.operations.selections import (
+    BulkDocument,
+    BulkOrder,
+    ExecutionGroupsDocument,
+    ExecutionHistogramDocument,
+)
 
 
 class GatewaySelections:
@@ -34,3 +39,11 @@ class GatewaySelections:
         key = None if ids is None else ids.request_id
         at, headers = ("bulk", wanted.verb), headers_of(wanted.options)
         return await self._connection.post(BulkDocument, *at, body=body, key=key, headers=headers)
+
+    async def histogram(self, chosen: ExecutionFilter, bars: int) -> ExecutionHistogramDocument:
+        query = [("bars", str(bars)), *filter_query(chosen)]
+        return await self._connection.get(ExecutionHistogramDocument, "executions", "histogram", query=query)
+
+    async def groups(self, chosen: ExecutionFilter, by: str) -> ExecutionGroupsDocument:
+        query = [("by", by), *filter_query(chosen)]
+        return await self._connection.get(ExecutionGroupsDocument, "executions", "groups", query=query)

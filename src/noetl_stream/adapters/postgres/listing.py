@@ -10,11 +10,13 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 import msgspec
+from msgspec.structs import replace
 
 from noetl_stream.adapters.postgres.database import Database
 from noetl_stream.adapters.postgres.statements import compiled, query_text
 from noetl_stream.model.status import STATUSES
 from noetl_stream.ports.store import ListedExecution, ListingFilter
+from noetl_stream.ports.tallies import ExecutionTally, TallyKey
 
 SKEW_MS: Final = 10 * 60 * 1000
 """How far the time in an id may be from the start of the execution: clients draw ids by their own clocks."""
@@ -30,6 +32,14 @@ _HAS_TERM: Final = (
     "exists (select from noetl.execution_term o"
     " where o.term = :{name} and o.execution_id = {listed}.execution_id offset 0)"
 )
+
+
+_TALLIED: Final = {
+    "edges": "width_bucket(x.execution_id, :edges::text[])::text",
+    "label": "x.labels ->> :label::text",
+    "path": "x.path",
+}
+"""The key of each kind of tally."""
 
 
 class _Range(msgspec.Struct, frozen=True, gc=False):
@@ -57,6 +67,26 @@ class Listing:
         values = {**_values(wanted, ids, limit), **others, "term": term}
         rows = await self._database.fetch_statement(compiled(text), values)
         return [ListedExecution(*row) for row in rows]
+
+    async def tally_executions(self, wanted: ListingFilter, key: TallyKey, limit: int) -> list[ExecutionTally]:
+        ids = _range(wanted, None)
+        if key.edges:
+            ids = _Range(key.edges[-1], key.edges[0])
+            wanted = replace(wanted, started_from_ms=None, started_before_ms=None)
+        if not wanted.terms:
+            wanted = replace(wanted, statuses=wanted.statuses or STATUSES)
+        term = await self._leading_term(wanted, ids) if wanted.terms else None
+        others = {f"term_{number}": other for number, other in enumerate(wanted.terms) if other != term}
+        text = _filled(
+            _query("tally", wanted, term),
+            key=_TALLIED["edges" if key.edges else "label" if key.label is not None else "path"],
+            columns="x.status, x.execution_id" + ("" if key.edges else ", x.path, x.labels"),
+            terms=_all_of(_HAS_TERM.format(name=name, listed="x" if term is None else "t") for name in others),
+            conditions=_all_of(_conditions(wanted, term)),
+        )
+        values = {**_values(wanted, ids, limit), **others, "term": term, "edges": list(key.edges), "label": key.label}
+        rows = await self._database.fetch_statement(compiled(text), values | {"total": limit * len(STATUSES)})
+        return [ExecutionTally(*row) for row in rows]
 
     async def _leading_term(self, wanted: ListingFilter, ids: _Range) -> str | None:
         """The term to look up; ``None`` to look up by status and path, or to read all in order."""
@@ -101,7 +131,7 @@ def _query(verb: str, wanted: ListingFilter, term: str | None) -> str:
         return query_text(f"{verb}_executions_by_term")
     if not wanted.statuses and wanted.path is None:
         return query_text(f"{verb}_executions")
-    text = query_text(f"{verb}_executions_by_status")
+    text = query_text("tally_executions" if verb == "tally" else f"{verb}_executions_by_status")
     if wanted.path is None:
         return _filled(text, paths="", path="", given="", path_desc="")
     paths = f"\ncross join ({query_text('paths_below')}) as below"

@@ -8,13 +8,14 @@ from typing import Any, Final
 import msgspec
 
 from noetl_stream.client.access import Recorded, unrecorded
+from noetl_stream.client.executions.tallies import groups_of, histogram_of
 from noetl_stream.concurrency import each
 from noetl_stream.errors import NoetlError, NotReady, Unreachable, UsageError
 from noetl_stream.model.events import CancelRequested, InterventionFact, PauseRequested, ResumeRequested
 from noetl_stream.model.ids import derive, is_valid_id, uuid7
 from noetl_stream.model.status import ENDED, ExecutionStatus
 from noetl_stream.ports.clock import Clock
-from noetl_stream.ports.operations.executions import Executions, RequestIds
+from noetl_stream.ports.operations.executions import ExecutionFilter, Executions, RequestIds
 from noetl_stream.ports.operations.selections import (
     APPLIES_TO,
     MAX_SELECTED,
@@ -23,6 +24,8 @@ from noetl_stream.ports.operations.selections import (
     BulkOrder,
     BulkOutcome,
     BulkVerb,
+    ExecutionGroupsDocument,
+    ExecutionHistogramDocument,
 )
 from noetl_stream.ports.store import Store
 
@@ -70,6 +73,12 @@ class DirectSelections:
             ids = ids or RequestIds(self._new_id(), self._new_id())
             items = await self._acted(wanted, subjects, by, ids)
         return BulkDocument(items, dict(Counter(item.outcome for item in items)), following)
+
+    async def histogram(self, chosen: ExecutionFilter, bars: int) -> ExecutionHistogramDocument:
+        return await histogram_of(self._store, chosen, bars, self._clock.now_ms())
+
+    async def groups(self, chosen: ExecutionFilter, by: str) -> ExecutionGroupsDocument:
+        return await groups_of(self._store, chosen, by)
 
     async def _subjects(self, wanted: BulkOrder) -> tuple[list[_Subject], str | None]:
         if wanted.ids is None:

@@ -6,8 +6,10 @@ if it did not exist. Lists leave both out.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from datetime import datetime
+from itertools import zip_longest
 from typing import Any, Final, NamedTuple, TypeVar, cast
 
 from msgspec.structs import replace
@@ -15,6 +17,7 @@ from msgspec.structs import replace
 from noetl_stream.errors import Forbidden, NotFound
 from noetl_stream.lru import LruCache
 from noetl_stream.model.paths import covers
+from noetl_stream.model.status import ExecutionStatus
 from noetl_stream.playbook.check.calls import paths_missing
 from noetl_stream.ports.catalog import NotRegistered
 from noetl_stream.ports.operations import OperationParts, Operations
@@ -39,10 +42,14 @@ from noetl_stream.ports.operations.playbooks import (
     RegisteredDocument,
 )
 from noetl_stream.ports.operations.selections import (
+    MAX_GROUPS,
     BulkDocument,
     BulkItemDocument,
     BulkOrder,
     BulkOutcome,
+    ExecutionGroupDocument,
+    ExecutionGroupsDocument,
+    ExecutionHistogramDocument,
     Selections,
 )
 from noetl_stream.ports.operations.views import Views
@@ -276,6 +283,44 @@ class ScopedSelections:
             for one in tried.items
         ]
         return BulkDocument(items, dict(Counter(item.outcome for item in items)), None)
+
+    async def histogram(self, chosen: ExecutionFilter, bars: int) -> ExecutionHistogramDocument:
+        """Of several paths, each is counted for the times of the first."""
+        paths = self._paths(chosen)
+        found = await self._selections.histogram(replace(chosen, path=paths[0]), bars)
+        times = replace(chosen, started_from_ms=_ms(found.since), started_before_ms=_ms(found.until))
+        for path in paths[1:]:
+            other = await self._selections.histogram(replace(times, path=path), bars)
+            columns = {status: found.bars.get(status, []) for status in found.bars | other.bars}
+            summed = {
+                status: [a + b for a, b in zip_longest(columns[status], other.bars.get(status, []), fillvalue=0)]
+                for status in columns
+            }
+            counts = dict(Counter(found.counts) + Counter(other.counts))
+            found = replace(found, bars=summed, counts=counts, complete=found.complete and other.complete)
+        return found
+
+    async def groups(self, chosen: ExecutionFilter, by: str) -> ExecutionGroupsDocument:
+        found = [await self._selections.groups(replace(chosen, path=path), by) for path in self._paths(chosen)]
+        counted: defaultdict[str | None, Counter[ExecutionStatus]] = defaultdict(Counter)
+        for group in (group for one in found for group in one.items):
+            counted[group.value].update(group.counts)
+        groups = [ExecutionGroupDocument(value, dict(counts)) for value, counts in counted.items()]
+        groups.sort(key=lambda group: -sum(group.counts.values()))
+        more = sum(one.more for one in found) + max(0, len(groups) - MAX_GROUPS)
+        return ExecutionGroupsDocument(groups[:MAX_GROUPS], more, all(one.complete for one in found))
+
+    def _paths(self, chosen: ExecutionFilter) -> Sequence[str]:
+        """The paths to count below: no two of them have anything in common."""
+        self._scope.require(chosen.path)
+        if chosen.path is not None:
+            return (chosen.path,)
+        every = sorted({path.strip("/") for path in self._scope.paths})
+        return [path for path in every if not any(covers((other,), path) for other in every if other != path)]
+
+
+def _ms(time: str) -> int:
+    return int(datetime.fromisoformat(time).timestamp() * 1000)
 
 
 class ScopedFeed:

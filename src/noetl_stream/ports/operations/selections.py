@@ -1,4 +1,4 @@
-"""Many executions at once: acting on them, each with an outcome of its own (LANGUAGE §9)."""
+"""Many executions at once: acting on them, each with an outcome of its own (LANGUAGE §9), and counting them."""
 
 from __future__ import annotations
 
@@ -8,12 +8,16 @@ from typing import Final, Literal, Protocol
 import msgspec
 
 from noetl_stream.errors import UsageError
+from noetl_stream.model.envelope import Time
 from noetl_stream.model.status import ENDED, LIVE, ExecutionStatus
 from noetl_stream.ports.operations.documents import Document, Next
 from noetl_stream.ports.operations.executions import ExecutionFilter, RequestIds, RerunOptions
 
 MAX_SELECTED: Final = 1_000
 """Executions that one call may concern."""
+
+MAX_BARS: Final = 500
+MAX_GROUPS: Final = 200
 
 BulkVerb = Literal["cancel", "pause", "resume", "retry", "rerun", "delete"]
 
@@ -87,6 +91,38 @@ class BulkDocument(Document, frozen=True):
     next: Next
 
 
+class ExecutionHistogramDocument(Document, frozen=True):
+    """When executions were started, by the times in their ids, from ``since`` to ``until``: of each status how many in
+    each of the bars, ``bar_s`` seconds long, of which the first begins at ``first``. ``counts`` are those of all bars.
+    Not ``complete``: of a status with very many only the newest are counted.
+    """
+
+    since: Time
+    until: Time
+    first: Time
+    bar_s: int
+    bars: dict[ExecutionStatus, list[int]]
+    counts: dict[ExecutionStatus, int]
+    complete: bool
+
+
+class ExecutionGroupDocument(Document, frozen=True):
+    """Executions of a path, or with this ``value`` of a label; null: without it."""
+
+    value: str | None
+    counts: dict[ExecutionStatus, int]
+
+
+class ExecutionGroupsDocument(Document, frozen=True):
+    """The largest first; ``more`` counts those that are left out. Not ``complete``: of a status with very many
+    executions only the newest are counted.
+    """
+
+    items: list[ExecutionGroupDocument]
+    more: int
+    complete: bool
+
+
 class Selections(Protocol):
     """``by`` is the principal that acts: it stands in the events, or in the audit of deletions."""
 
@@ -96,5 +132,16 @@ class Selections(Protocol):
         Raises:
             UsageError: too many ids, a filter that is none, or a rerun without a step.
             Unreachable, NotReady: none of the others could be done either. Some may be done.
+        """
+        ...
+
+    async def histogram(self, chosen: ExecutionFilter, bars: int) -> ExecutionHistogramDocument:
+        """In at most so many bars. Without times: of the last 24 hours."""
+        ...
+
+    async def groups(self, chosen: ExecutionFilter, by: str) -> ExecutionGroupsDocument:
+        """
+        Args:
+            by: ``path``, or ``label:NAME``.
         """
         ...
