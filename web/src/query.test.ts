@@ -11,6 +11,7 @@ test('a line names statuses, a path, labels, words of the error and an age', () 
     path: 'team',
     label: ['env=prod'],
     error: 'timed out',
+    started_from: null,
     started_before: '2026-01-01T00:00:00.000Z',
   })
 })

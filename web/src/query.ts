@@ -7,6 +7,7 @@ export interface Filter {
   path: string | null
   label: string[]
   error: string | null
+  started_from: string | null
   started_before: string | null
 }
 
@@ -26,7 +27,7 @@ const WORD = /([a-z-]+):("[^"]*"?|\S*)|"[^"]*"?|\S+/g
 const UNITS: Record<string, number> = { s: 1, m: 60, h: 3600, d: 86400 }
 
 export function queryOf(text: string, nowMs: number): Query {
-  const filter: Filter = { status: [], path: null, label: [], error: null, started_before: null }
+  const filter: Filter = { status: [], path: null, label: [], error: null, started_from: null, started_before: null }
   const faults: Fault[] = []
   for (const word of text.matchAll(WORD)) {
     const message = take(filter, word[1], (word[2] ?? word[0]).replace(/^"|"$/g, ''), nowMs)
@@ -57,6 +58,13 @@ function take(filter: Filter, name: string | undefined, value: string, nowMs: nu
     case 'error':
       filter.error = value
       return ''
+    case 'since':
+    case 'until': {
+      const at = Date.parse(value)
+      if (Number.isNaN(at)) return 'expected a time such as 2026-11-23T06:00Z'
+      filter[name === 'since' ? 'started_from' : 'started_before'] = new Date(at).toISOString()
+      return ''
+    }
     case 'older-than': {
       const found = /^(\d+)([smhd])$/.exec(value)
       if (!found) return 'expected a time such as 30m, 12h or 7d'
@@ -64,7 +72,7 @@ function take(filter: Filter, name: string | undefined, value: string, nowMs: nu
       return ''
     }
     default:
-      return `${name}: is no filter: use status, path, label, error or older-than`
+      return `${name}: is no filter: use status, path, label, error, since, until or older-than`
   }
 }
 

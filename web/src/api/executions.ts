@@ -1,6 +1,7 @@
 import type { Filter } from '../query'
 import { address, call, get, segment, send } from './client'
 import type {
+  Bulk,
   Ctx,
   EventPage,
   Execution,
@@ -103,6 +104,10 @@ function nextIn(link: string | null): string | null {
 }
 
 export const logsOf = (id: string, query: Record<string, string>): Promise<LogPage> => get(`${one(id)}/logs`, query)
+
+/** A verb for many executions; asked again with the same key, nothing is done twice. */
+export const bulk = (verb: string, body: Record<string, unknown>, reason: string, key: string): Promise<Bulk> =>
+  call('POST', `/bulk/${verb}`, { body, reason, headers: { 'Idempotency-Key': key } })
 
 /** Carries out an act. */
 export const perform = (act: { method: string; path: string; body?: unknown; media?: string }, reason: string): Promise<unknown> =>

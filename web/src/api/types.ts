@@ -104,6 +104,54 @@ export interface AwaitedPool {
   queued?: number | null
 }
 
+export interface Bulk {
+  items: BulkItem[]
+  counts: Record<string, number>
+  next: string | null
+}
+
+export interface BulkItem {
+  execution_id: string
+  outcome: "already" | "done" | "left" | "refused" | "skipped" | "would"
+  path?: string | null
+  status?: "cancelled" | "completed" | "failed" | "paused" | "pending" | "quarantined" | "running" | "waiting" | null
+  position?: number | null
+  made?: string | null
+  detail?: string | null
+  hint?: string | null
+}
+
+export interface BulkRerunRequest {
+  ids?: string[] | null
+  status?: ("waiting" | "paused" | "quarantined" | "pending" | "running" | "completed" | "failed" | "cancelled")[]
+  path?: string | null
+  label?: string[]
+  started_from?: string | null
+  started_before?: string | null
+  error?: string | null
+  dry_run?: boolean
+  limit?: number
+  cursor?: string | null
+  ctx?: Record<string, unknown>
+  args?: Record<string, unknown> | null
+  step: string
+}
+
+export interface BulkRetryRequest {
+  ids?: string[] | null
+  status?: ("waiting" | "paused" | "quarantined" | "pending" | "running" | "completed" | "failed" | "cancelled")[]
+  path?: string | null
+  label?: string[]
+  started_from?: string | null
+  started_before?: string | null
+  error?: string | null
+  dry_run?: boolean
+  limit?: number
+  cursor?: string | null
+  ctx?: Record<string, unknown>
+  args?: Record<string, unknown> | null
+}
+
 export interface Caller {
   principal: string
   role: "admin" | "author" | "operator" | "viewer"
@@ -736,6 +784,19 @@ export interface RunningCommand {
   step: string
   delivered: number
   waits_for?: string
+}
+
+export interface SelectionRequest {
+  ids?: string[] | null
+  status?: ("waiting" | "paused" | "quarantined" | "pending" | "running" | "completed" | "failed" | "cancelled")[]
+  path?: string | null
+  label?: string[]
+  started_from?: string | null
+  started_before?: string | null
+  error?: string | null
+  dry_run?: boolean
+  limit?: number
+  cursor?: string | null
 }
 
 export interface Session {
