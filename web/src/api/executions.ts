@@ -6,6 +6,8 @@ import type {
   EventPage,
   Execution,
   ExecutionDiff,
+  ExecutionGroups,
+  ExecutionHistogram,
   ExecutionGraph,
   ExecutionPage,
   ExecutionState,
@@ -25,6 +27,10 @@ const one = (id: string): string => `/executions/${segment(id)}`
 
 export const listed = (filter: Filter, limit: number, cursor: string | null = null): Promise<ExecutionPage> =>
   get('/executions', { ...filter, limit, cursor })
+
+export const counted = (filter: Filter, bars: number): Promise<ExecutionHistogram> =>
+  get('/executions/histogram', { ...filter, bars })
+export const grouped = (filter: Filter, by: string): Promise<ExecutionGroups> => get('/executions/groups', { ...filter, by })
 
 export const execution = (id: string): Promise<Execution> => get(one(id))
 export const stepRuns = (id: string, query: { first?: number; limit: number; step?: string; step_run_id?: string }): Promise<StepRuns> =>

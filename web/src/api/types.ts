@@ -409,6 +409,27 @@ export interface ExecutionGraph {
   arcs: ArcActivity[]
 }
 
+export interface ExecutionGroup {
+  value: string | null
+  counts: Record<string, number>
+}
+
+export interface ExecutionGroups {
+  items: ExecutionGroup[]
+  more: number
+  complete: boolean
+}
+
+export interface ExecutionHistogram {
+  since: string
+  until: string
+  first: string
+  bar_s: number
+  bars: Record<string, number[]>
+  counts: Record<string, number>
+  complete: boolean
+}
+
 export interface ExecutionPage {
   items: ListedExecution[]
   next: string | null
