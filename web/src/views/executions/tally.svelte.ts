@@ -17,7 +17,7 @@ export class Tally {
     private readonly filter: Filter,
     private readonly by: string,
   ) {
-    this.ask()
+    void this.#read()
   }
 
   ask = (): void => this.#refresh.ask()
