@@ -207,13 +207,13 @@ async def ask(store: Store, made: History) -> None:
 
 def counts(made: History) -> dict[str, tuple[ExecutionFilter, str]]:
     """Each kind of count: a filter, and what the groups are by; empty for a histogram."""
-    month = {"started_from_ms": made.at_ms(0)}
+    since_ms = made.at_ms(0)
     return {
         "histogram, a day": (ExecutionFilter(started_from_ms=made.at_ms(1) - DAY_MS), ""),
-        "histogram, 30 days": (ExecutionFilter(**month), ""),
-        "histogram, a folder": (ExecutionFilter(**month, path="team0"), ""),
-        "histogram, a frequent label": (ExecutionFilter(**month, labels={"team": "data"}), ""),
-        "histogram, a rare label": (ExecutionFilter(**month, labels={"team": "audit"}), ""),
+        "histogram, 30 days": (ExecutionFilter(started_from_ms=since_ms), ""),
+        "histogram, a folder": (ExecutionFilter(started_from_ms=since_ms, path="team0"), ""),
+        "histogram, a frequent label": (ExecutionFilter(started_from_ms=since_ms, labels={"team": "data"}), ""),
+        "histogram, a rare label": (ExecutionFilter(started_from_ms=since_ms, labels={"team": "audit"}), ""),
         "groups by path": (ExecutionFilter(), "path"),
         "groups by label": (ExecutionFilter(), "label:team"),
         "groups by path, failed": (ExecutionFilter(status=("failed",)), "path"),

@@ -170,6 +170,7 @@ COMPOSED: Final = {
     "list_executions_by_status",
     "list_executions_by_term",
     "tally_executions",
+    "tally_executions_between",
     "tally_executions_by_term",
 }
 """Texts with parts to fill in: run by the tests of lists below."""
@@ -277,7 +278,8 @@ async def test_people_list_executions_by_everything(postgres: str, dsn: str, rol
     ]
     try:
         assert [await store.list_executions(one, 5, None) for one in wanted] == [[], [], [], []]
-        assert [await store.tally_executions(one, TallyKey(), 5) for one in wanted] == [[], [], [], []]
+        for key in (TallyKey(), TallyKey(edges=("a", "b"))):
+            assert [await store.tally_executions(one, key, 5) for one in wanted] == [[], [], [], []]
     finally:
         await store.close()
 

@@ -458,8 +458,9 @@ class Store(Protocol):
         ...
 
     async def tally_executions(self, wanted: ListingFilter, key: TallyKey, limit: int) -> list[ExecutionTally]:
-        """How many match, by status and key: of each status at most the newest ``limit``, of executions with terms the
-        newest ``limit`` in all. With edges those between the first and the last, whatever the times of ``wanted``.
+        """How many match, by status and key. With edges, those between the first and the last, whatever the times of
+        ``wanted``. Counted are at most the newest ``limit`` of each status, with edges of each status between two of
+        them; of executions with terms the newest ``limit`` in all.
         """
         ...
 

@@ -468,17 +468,18 @@ class MemoryStore:
         return [_columns(ListedExecution, row) for row in chosen[:limit]]
 
     async def tally_executions(self, wanted: ListingFilter, key: TallyKey, limit: int) -> list[ExecutionTally]:
-        edges, seen = key.edges, Counter[str]()
+        edges, seen = key.edges, Counter[tuple[str, str | None]]()
         if edges:
             wanted = replace(wanted, started_from_ms=None, started_before_ms=None)
         found: Counter[tuple[ExecutionStatus, str | None]] = Counter()
         for row in self._matching(wanted):
             if edges and not edges[0] <= row.execution_id < edges[-1]:
                 continue
-            part = "" if wanted.terms else row.status
+            value = _tallied(row, key)
+            part = ("", None) if wanted.terms else (row.status, value if edges else None)
             seen[part] += 1
             if seen[part] <= limit:
-                found[row.status, _tallied(row, key)] += 1
+                found[row.status, value] += 1
         return [ExecutionTally(status, value, count) for (status, value), count in found.items()]
 
     def _matching(self, wanted: ListingFilter) -> list[ExecutionRow]:

@@ -42,6 +42,18 @@ _TALLIED: Final = {
 """The key of each kind of tally."""
 
 
+_LOOKED_UP: Final = {"edges": "", "label": ", x.labels", "path": ", x.path"}
+"""What is read of an execution for it."""
+
+_BY_STATUS: Final = {
+    "list": "list_executions_by_status",
+    "count": "count_executions_by_status",
+    "tally": "tally_executions",
+    "tally_between": "tally_executions_between",
+}
+"""The statements that look up by status and path."""
+
+
 class _Range(msgspec.Struct, frozen=True, gc=False):
     """The ids from ``lowest`` on and below ``above``."""
 
@@ -69,23 +81,25 @@ class Listing:
         return [ListedExecution(*row) for row in rows]
 
     async def tally_executions(self, wanted: ListingFilter, key: TallyKey, limit: int) -> list[ExecutionTally]:
-        ids = _range(wanted, None)
-        if key.edges:
-            ids = _Range(key.edges[-1], key.edges[0])
+        ids, edges = _range(wanted, None), list(key.edges)
+        if edges:
+            ids = _Range(edges[-1], edges[0])
             wanted = replace(wanted, started_from_ms=None, started_before_ms=None)
         if not wanted.terms:
             wanted = replace(wanted, statuses=wanted.statuses or STATUSES)
         term = await self._leading_term(wanted, ids) if wanted.terms else None
         others = {f"term_{number}": other for number, other in enumerate(wanted.terms) if other != term}
+        kind = "edges" if edges else "path" if key.label is None else "label"
         text = _filled(
-            _query("tally", wanted, term),
-            key=_TALLIED["edges" if key.edges else "label" if key.label is not None else "path"],
-            columns="x.status, x.execution_id" + ("" if key.edges else ", x.path, x.labels"),
+            _query("tally_between" if edges and not wanted.terms else "tally", wanted, term),
+            key=_TALLIED[kind],
+            columns="x.status, x.execution_id" + _LOOKED_UP[kind],
             terms=_all_of(_HAS_TERM.format(name=name, listed="x" if term is None else "t") for name in others),
             conditions=_all_of(_conditions(wanted, term)),
         )
-        values = {**_values(wanted, ids, limit), **others, "term": term, "edges": list(key.edges), "label": key.label}
-        rows = await self._database.fetch_statement(compiled(text), values | {"total": limit * len(STATUSES)})
+        parts = {"edges": edges, "firsts": edges[:-1], "ends": edges[1:], "label": key.label, "term": term}
+        values = {**_values(wanted, ids, limit), **others, **parts, "total": limit * len(STATUSES)}
+        rows = await self._database.fetch_statement(compiled(text), values)
         return [ExecutionTally(*row) for row in rows]
 
     async def _leading_term(self, wanted: ListingFilter, ids: _Range) -> str | None:
@@ -131,7 +145,7 @@ def _query(verb: str, wanted: ListingFilter, term: str | None) -> str:
         return query_text(f"{verb}_executions_by_term")
     if not wanted.statuses and wanted.path is None:
         return query_text(f"{verb}_executions")
-    text = query_text("tally_executions" if verb == "tally" else f"{verb}_executions_by_status")
+    text = query_text(_BY_STATUS[verb])
     if wanted.path is None:
         return _filled(text, paths="", path="", given="", path_desc="")
     paths = f"\ncross join ({query_text('paths_below')}) as below"

@@ -21,8 +21,8 @@ from noetl_stream.ports.operations.selections import (
 from noetl_stream.ports.store import ListingFilter, Store
 from noetl_stream.ports.tallies import ExecutionTally, TallyKey
 
-MOST_BY_INDEX: Final = 1_000_000
-"""Executions of a status that are counted from an index alone."""
+MOST_BY_INDEX: Final = 4_000_000
+"""Executions of a status that are counted from an index alone, as many in each bar."""
 
 MOST_LOOKED_UP: Final = 20_000
 """Executions of a status that are counted where each is looked up."""
@@ -68,16 +68,19 @@ async def histogram_of(store: Store, chosen: ExecutionFilter, bars: int, now_ms:
     count = -(-(until_ms - first_ms) // bar_ms)
     edges = [max(since_ms, first_ms + bar_ms * number) for number in range(count)]
     wanted = listing_of(chosen)
-    most = MOST_LOOKED_UP if wanted.terms else MOST_BY_INDEX
+    most = MOST_LOOKED_UP if wanted.terms else MOST_BY_INDEX // count
     key = TallyKey(edges=[first_uuid7(at_ms) for at_ms in (*edges, until_ms)])
     found = await store.tally_executions(wanted, key, most)
     columns: defaultdict[ExecutionStatus, list[int]] = defaultdict(lambda: [0] * count)
     for tally in found:
         columns[tally.status][int(tally.key or 1) - 1] += tally.executions
     counts = _by_status(found)
+    complete = max((one.executions for one in found), default=0) < most
+    if wanted.terms:
+        complete = sum(counts.values()) < most
     shown = {status: columns[status] for status in STATUSES if status in columns}
     return ExecutionHistogramDocument(
-        iso(since_ms), iso(until_ms), iso(first_ms), bar_ms // 1000, shown, counts, _complete(wanted, counts, most)
+        iso(since_ms), iso(until_ms), iso(first_ms), bar_ms // 1000, shown, counts, complete
     )
 
 
@@ -92,7 +95,8 @@ async def groups_of(store: Store, chosen: ExecutionFilter, by: str) -> Execution
         by_key[tally.key].append(tally)
     groups = [ExecutionGroupDocument(key, _by_status(tallies)) for key, tallies in by_key.items()]
     groups.sort(key=lambda group: (-sum(group.counts.values()), group.value is None, group.value or ""))
-    complete = _complete(wanted, _by_status(found), MOST_LOOKED_UP)
+    counts = _by_status(found).values()
+    complete = (sum(counts) if wanted.terms else max(counts, default=0)) < MOST_LOOKED_UP
     return ExecutionGroupsDocument(groups[:MAX_GROUPS], max(0, len(groups) - MAX_GROUPS), complete)
 
 
@@ -109,8 +113,3 @@ def _by_status(found: list[ExecutionTally]) -> dict[ExecutionStatus, int]:
     for tally in found:
         counted[tally.status] += tally.executions
     return {status: counted[status] for status in STATUSES if counted[status]}
-
-
-def _complete(wanted: ListingFilter, counts: dict[ExecutionStatus, int], most: int) -> bool:
-    """Whether no limit was reached."""
-    return sum(counts.values()) < most if wanted.terms else max(counts.values(), default=0) < most

@@ -260,7 +260,11 @@ class TallyingConformance:
         assert await found(ListingFilter(terms=["label:a=1"])) == tagged
         assert await found(ListingFilter(terms=["label:a=1"], statuses=["failed"])) == {("failed", "2", 1)}
         assert await found(ListingFilter(started_from_ms=AT_MS)) == everything
-        assert await found(ListingFilter(), 1) == everything - {("completed", "1", 1)}
+        key = TallyKey(edges=("0", "4"))
+        assert await found(ListingFilter(["completed"]), 1) == {("completed", "1", 1)}
+        assert await found(ListingFilter(terms=["label:a=1"]), 2) == {("completed", "1", 1), ("failed", "1", 1)}
+        by_path = await store.tally_executions(ListingFilter(["completed"]), TallyKey(), 2)
+        assert by_path == [("completed", "p", 2)]
         assert await found(ListingFilter(path="q")) == set()
 
     async def test_executions_are_counted_by_path_and_by_label(self, store: Store) -> None:
