@@ -45,6 +45,9 @@ _TALLIED: Final = {
 _LOOKED_UP: Final = {"edges": "", "label": ", x.labels", "path": ", x.path"}
 """What is read of an execution for it."""
 
+_OF_ROW: Final = "x.position >= 0"
+"""Holds for every row, and is of no index: else that by path, which has all columns of a group, would be read whole."""
+
 _BY_STATUS: Final = {
     "list": "list_executions_by_status",
     "count": "count_executions_by_status",
@@ -95,7 +98,7 @@ class Listing:
             key=_TALLIED[kind],
             columns="x.status, x.execution_id" + _LOOKED_UP[kind],
             terms=_all_of(_HAS_TERM.format(name=name, listed="x" if term is None else "t") for name in others),
-            conditions=_all_of(_conditions(wanted, term)),
+            conditions=_all_of([*_conditions(wanted, term), *([] if edges else [_OF_ROW])]),
         )
         parts = {"edges": edges, "firsts": edges[:-1], "ends": edges[1:], "label": key.label, "term": term}
         values = {**_values(wanted, ids, limit), **others, **parts, "total": limit * len(STATUSES)}
