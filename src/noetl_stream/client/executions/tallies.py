@@ -80,7 +80,13 @@ async def histogram_of(store: Store, chosen: ExecutionFilter, bars: int, now_ms:
         complete = sum(counts.values()) < most
     shown = {status: columns[status] for status in STATUSES if status in columns}
     return ExecutionHistogramDocument(
-        iso(since_ms), iso(until_ms), iso(first_ms), bar_ms // 1000, shown, counts, complete
+        since=iso(since_ms),
+        until=iso(until_ms),
+        first=iso(first_ms),
+        bar_s=bar_ms // 1000,
+        bars=shown,
+        counts=counts,
+        complete=complete,
     )
 
 

@@ -61,7 +61,15 @@ async def _act(call: Call[Explained, Any], verb: BulkVerb, **changes: Any) -> Bu
     )
     why = call.parameters
     options = RerunOptions(**changes, reason=why.reason, correlation_id=why.correlation_id)
-    wanted = BulkOrder(verb, sent.ids, chosen, sent.dry_run, sent.limit, sent.cursor, options)
+    wanted = BulkOrder(
+        verb,
+        sent.ids,
+        chosen,
+        dry_run=sent.dry_run,
+        limit=sent.limit,
+        cursor=sent.cursor,
+        options=options,
+    )
     return await call.operations.selections.act(wanted, call.caller.principal, call.ids)
 
 
