@@ -24,9 +24,11 @@ from typing import Any, Final
 import asyncpg
 
 from noetl_stream.bench import Bench, Figures, Load
+from noetl_stream.client.executions.tallies import groups_of, histogram_of
 from noetl_stream.hosting import connected_to, open_stack, prepare_embedded
 from noetl_stream.model.ids import partition_of, uuid7
 from noetl_stream.model.search_terms import error_terms, label_terms
+from noetl_stream.ports.operations.executions import ExecutionFilter
 from noetl_stream.ports.store import ListingFilter, Store
 from noetl_stream.settings.environment import Settings
 
@@ -34,6 +36,7 @@ DAY_MS: Final = 86_400_000
 DAYS: Final = 30
 ROUNDS: Final = 200
 PAGE: Final = 50
+COUNTED_TIMES: Final = 10
 TURNS: Final = 6
 LOAD: Final = Load(
     executions=500, steps=3, latency_runs=0, fan_out=100, in_flight=100, repeat=3, servers=1, workers=1, slots=256
@@ -202,6 +205,35 @@ async def ask(store: Store, made: History) -> None:
         print(f"{name:<30} {found:>4} {cut[49]:>8.2f} {cut[94]:>8.2f} {max(spans):>8.1f}", flush=True)
 
 
+def counts(made: History) -> dict[str, tuple[ExecutionFilter, str]]:
+    """Each kind of count: a filter, and what the groups are by; empty for a histogram."""
+    since_ms = made.at_ms(0)
+    return {
+        "histogram, a day": (ExecutionFilter(started_from_ms=made.at_ms(1) - DAY_MS), ""),
+        "histogram, 30 days": (ExecutionFilter(started_from_ms=since_ms), ""),
+        "histogram, a folder": (ExecutionFilter(started_from_ms=since_ms, path="team0"), ""),
+        "histogram, a frequent label": (ExecutionFilter(started_from_ms=since_ms, labels={"team": "data"}), ""),
+        "histogram, a rare label": (ExecutionFilter(started_from_ms=since_ms, labels={"team": "audit"}), ""),
+        "groups by path": (ExecutionFilter(), "path"),
+        "groups by label": (ExecutionFilter(), "label:team"),
+        "groups by path, failed": (ExecutionFilter(status=("failed",)), "path"),
+    }
+
+
+async def tally(store: Store, made: History) -> None:
+    """Prints what each kind of count costs, and how many executions it has counted."""
+    for name, (chosen, by) in counts(made).items():
+        spans, counted = [], 0
+        for _ in range(COUNTED_TIMES):
+            began_s = time.perf_counter()
+            if by:
+                counted = sum(sum(one.counts.values()) for one in (await groups_of(store, chosen, by)).items)
+            else:
+                counted = sum((await histogram_of(store, chosen, 120, made.at_ms(1))).counts.values())
+            spans.append((time.perf_counter() - began_s) * 1e3)
+        print(f"{name:<30} {counted:>8} {statistics.median(spans):>8.1f} {max(spans):>8.1f}", flush=True)
+
+
 async def steps_a_second(homes: dict[str, Path]) -> None:
     """Prints steps per second in each home, measured in turns, and the CPU of all processes per step."""
     seen: dict[str, list[Figures]] = {name: [] for name in homes}
@@ -232,6 +264,7 @@ async def measure(count: int, events: int, homes: dict[str, Path]) -> None:
         print(f"{count} executions of {events} events each, filled in {time.perf_counter() - began_s:.0f} s")
         async with connected_to(place, "listing") as connected:
             await ask(connected.store, made)
+            await tally(connected.store, made)
     # Postgres is stopped in between, so that everything is written.
     await steps_a_second(homes)
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Coroutine, Hashable
+import contextlib
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Hashable, Iterable
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 Key = TypeVar("Key", bound=Hashable)
 Result = TypeVar("Result")
+Item = TypeVar("Item")
 
+AT_ONCE: Final = 16
 CANCEL_AGAIN_S: Final = 1.0
 
 
@@ -74,6 +77,24 @@ async def first_done(
     if end in done:
         end.result()
     return done - {end}
+
+
+async def each(items: Iterable[Item], work: Callable[[Item], Awaitable[None]], at_once: int = AT_ONCE) -> None:
+    """Runs ``work`` for each item, at most ``at_once`` at a time; the first error cancels all."""
+    waiting = iter(items)
+
+    async def run() -> None:
+        for one in waiting:
+            await work(one)
+
+    runners = [asyncio.create_task(run()) for _ in range(at_once)]
+    try:
+        await asyncio.gather(*runners)
+    finally:
+        for task in runners:
+            task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.gather(*runners, return_exceptions=True)
 
 
 async def result_until(work: Coroutine[Any, Any, Result], until: Coroutine[Any, Any, object]) -> Result | None:

@@ -29,6 +29,7 @@ from noetl_stream.client.executions.direct import DirectExecutions, ExecutionPor
 from noetl_stream.client.executions.logs import ExecutionLogs
 from noetl_stream.client.executions.prepare import PlaybookChecker
 from noetl_stream.client.executions.redacted import UsedSecrets
+from noetl_stream.client.executions.selections import DirectSelections
 from noetl_stream.client.executions.submit import Requests
 from noetl_stream.client.feed.live import LiveFeed
 from noetl_stream.client.playbooks import DirectPlaybooks, PlaybookPorts
@@ -76,8 +77,9 @@ class Stack:
         logs = ExecutionLogs(broker.task_logs, secrets, clock)
         requests = Requests(broker.event_log, SIGNER)
         ports = ExecutionPorts(requests, broker.bus, broker.blobs, self._store, catalog, clock, logs)
+        executions = DirectExecutions(ports, checking, cluster)
         self.operations = OperationParts(
-            DirectExecutions(ports, checking, cluster),
+            executions,
             LiveFeed(self._store, MemoryFeed(self._store, clock), broker.bus, clock, secrets),
             DirectPlaybooks(PlaybookPorts(self._store, catalog, clock), checking),
             DirectCredentials(MemoryCredentials(clock), None),
@@ -85,6 +87,7 @@ class Stack:
             self.keeper,
             DirectDiagnosis(doctor_ports(broker, self._store, clock, self.tokens)),
             DirectViews(self._store, checking, secrets),
+            DirectSelections(executions, self._store, clock),
         )
 
     async def add_executions(self, **paths: str) -> None:

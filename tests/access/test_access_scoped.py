@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
 import pytest
@@ -10,16 +11,18 @@ from access_stack import Stack, playbook
 from msgspec.structs import replace
 
 from noetl_stream.adapters.clock import ManualClock
-from noetl_stream.errors import Forbidden, NoetlError, NotFound, PlaybookRefused
+from noetl_stream.errors import Forbidden, NoetlError, NotFound, PlaybookRefused, UsageError
 from noetl_stream.gateway.access.scoped import PASSES, Scopes
 from noetl_stream.model.envelope import envelope
 from noetl_stream.model.events import CancelRequested
+from noetl_stream.model.ids import uuid7
 from noetl_stream.ports.operations import Operations
 from noetl_stream.ports.operations.documents import DocumentPage
 from noetl_stream.ports.operations.events import EventFilter
 from noetl_stream.ports.operations.executions import ExecutionFilter, Executions, RerunOptions, Start, StepRunRange
 from noetl_stream.ports.operations.feed import FeedEvent
 from noetl_stream.ports.operations.logs import FROM_THE_START, LogFilter
+from noetl_stream.ports.operations.selections import BulkOrder
 from noetl_stream.ports.operations.timelines import IterationRange, TimeRange
 from noetl_stream.ports.operations.views import Views
 
@@ -92,6 +95,49 @@ async def test_an_execution_of_another_path_is_not_there(scoped: Operations, ver
             await BY_ID[verb](scoped, one)
         messages.append(str(refused.value).replace(one, "…"))
     assert len(set(messages)) == 1
+
+
+async def test_of_a_selection_only_what_is_covered_is_acted_on(scoped: Operations, stack: Stack) -> None:
+    ids = ["e1", "e2", "e3", "e4", "e6"]
+    by_id = BulkOrder("delete", ids)
+    tried = await scoped.selections.act(replace(by_id, dry_run=True), "token:ci")
+    assert [item.outcome for item in tried.items] == ["would", "skipped", "skipped", "would", "skipped"]
+    assert {item.path for item in tried.items} == {"team/a/x", "team/a", None}
+    by_status = BulkOrder("delete", chosen=ExecutionFilter(status=("completed",)), dry_run=True)
+    assert [item.execution_id for item in (await scoped.selections.act(by_status, "token:ci")).items] == ["e4", "e1"]
+    with pytest.raises(Forbidden, match="does not cover other"):
+        await scoped.selections.act(BulkOrder("delete", chosen=ExecutionFilter(path="other")), "token:ci")
+    with pytest.raises(UsageError, match="nothing is selected"):
+        await scoped.selections.act(BulkOrder("delete"), "token:ci")
+    acted = await scoped.selections.act(BulkOrder("delete", ["e2", "e3", "e6"]), "token:ci")
+    assert {(item.outcome, item.path, item.status) for item in acted.items} == {("refused", None, None)}
+    assert acted.items[0].detail == "execution e2 not found"
+    left = {row.execution_id for row in (await stack.operations.executions.page(EVERYTHING, 10, None)).items}
+    assert left == {"e1", "e2", "e3", "e4", "e5"}
+
+
+async def test_only_what_is_covered_is_counted(stack: Stack) -> None:
+    def summed(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
+        return dict(sum((Counter(one) for one in counts), Counter()))
+
+    for paths, mine in ((("team/a",), {"completed": 2}), (("team/a", "other", "team/a/x"), {"completed": 4})):
+        scoped = Scopes()(stack.operations, paths)
+        assert summed(one.counts for one in (await scoped.selections.groups(EVERYTHING, "path")).items) == mine
+        with pytest.raises(Forbidden):
+            await scoped.selections.histogram(ExecutionFilter(path="team"), 10)
+        with pytest.raises(Forbidden):
+            await scoped.selections.groups(ExecutionFilter(path="team/ab"), "path")
+
+
+async def test_bars_of_several_paths_are_one_histogram(clock: ManualClock) -> None:
+    stack = Stack(clock)
+    ids = [uuid7(clock.now_ms() - ago * 60_000, bytes([ago] * 10)) for ago in (1, 30, 60, 90)]
+    await stack.add_executions(**dict(zip(ids, ("team/a", "other/x", "team/a/x", "team/ab"), strict=True)))
+    scoped = Scopes()(stack.operations, ("team/a", "other"))
+    found = await scoped.selections.histogram(ExecutionFilter(), 24)
+    assert (found.counts, sum(found.bars["completed"])) == ({"completed": 3}, 3)
+    everything = await stack.operations.selections.histogram(ExecutionFilter(), 24)
+    assert (everything.counts, everything.first, everything.bar_s) == ({"completed": 4}, found.first, found.bar_s)
 
 
 async def test_an_execution_of_another_path_is_compared_with_none(scoped: Operations) -> None:

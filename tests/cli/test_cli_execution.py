@@ -37,6 +37,25 @@ def test_list_can_be_narrowed(shared_home: Path, ended: Any) -> None:
     assert noetl("execution", "list", "--status", "done", "--home", shared_home).returncode == 2
 
 
+def test_the_time_of_the_start_is_a_filter(shared_home: Path, ended: Any) -> None:
+    target = ["--path", "tests/one", "--home", shared_home, "-o", "name"]
+    assert ended["execution_id"] in noetl("execution", "list", "--since", "1h", *target).stdout
+    got = only_json(noetl("execution", "get", ended["execution_id"], "--home", shared_home, "-o", "json"))
+    assert ended["execution_id"] not in noetl("execution", "list", "--until", got["started"], *target).stdout
+    assert noetl("execution", "list", "--since", "2000-01-01T00:00Z", "--until", "2000-01-02", *target).stdout == ""
+    assert noetl("execution", "list", "--since", "yesterday", *target).returncode == 2
+
+
+def test_executions_are_counted_over_time_and_by_path(shared_home: Path, ended: Any) -> None:
+    target = ["--path", "tests/one", "--home", shared_home]
+    over_time = only_json(noetl("execution", "count", *target, "-o", "json"))
+    assert over_time["counts"]["completed"] == sum(over_time["bars"]["completed"]) >= 1
+    assert noetl("execution", "count", *target).stdout.split()[0] == "from"
+    by_path = noetl("execution", "count", "--by", "path", *target)
+    assert by_path.stdout.splitlines()[1].split() == ["tests/one", str(over_time["counts"]["completed"])]
+    assert noetl("execution", "count", "--by", "colour", *target).returncode == 2
+
+
 def test_list_is_a_table_for_people(shared_home: Path, ended: Any) -> None:
     found = noetl("execution", "list", "--home", shared_home)
     assert found.stdout.splitlines()[0].split() == ["execution", "status", "path", "version", "started", "seconds"]

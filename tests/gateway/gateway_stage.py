@@ -24,7 +24,7 @@ from noetl_stream.adapters.memory.broker import MemoryBroker
 from noetl_stream.adapters.memory.catalog import MemoryCatalog
 from noetl_stream.adapters.memory.evaluator import MemoryEvaluator
 from noetl_stream.adapters.memory.store import MemoryFeed, MemoryStore
-from noetl_stream.client.access import DirectAccess, Recorded, unrecorded
+from noetl_stream.client.access import AuditRecord, DirectAccess, Recorded, unrecorded
 from noetl_stream.client.cluster import ClusterPorts, DirectCluster, DirectReadiness
 from noetl_stream.client.credentials import DirectCredentials
 from noetl_stream.client.doctor.doctor import DirectDiagnosis
@@ -32,6 +32,7 @@ from noetl_stream.client.executions.direct import DirectExecutions, ExecutionPor
 from noetl_stream.client.executions.logs import ExecutionLogs
 from noetl_stream.client.executions.prepare import PlaybookChecker
 from noetl_stream.client.executions.redacted import UsedSecrets
+from noetl_stream.client.executions.selections import DirectSelections
 from noetl_stream.client.executions.submit import Requests
 from noetl_stream.client.feed.live import LiveFeed
 from noetl_stream.client.living import DirectLiving
@@ -118,13 +119,10 @@ class GatewayStage:
         cluster = DirectCluster(ClusterPorts(log, broker.command_queue, bus, store, store.dead_letters, clock), secrets)
         keys = key_ring((new_key(),), "a key")
         logs = ExecutionLogs(broker.task_logs, secrets, clock)
+        ports = ExecutionPorts(Requests(log, SIGNER), bus, self.blobs, store, catalog, clock, logs)
+        executions = DirectExecutions(ports, checking, cluster, recorded=recorded)
         return OperationParts(
-            DirectExecutions(
-                ExecutionPorts(Requests(log, SIGNER), bus, self.blobs, store, catalog, clock, logs),
-                checking,
-                cluster,
-                recorded=recorded,
-            ),
+            executions,
             LiveFeed(store, MemoryFeed(store, clock), bus, clock, secrets),
             DirectPlaybooks(PlaybookPorts(store, catalog, clock), checking, recorded),
             DirectCredentials(MemoryCredentials(clock), keys, recorded),
@@ -132,6 +130,7 @@ class GatewayStage:
             DirectAccess(self.tokens, self.audit, clock),
             DirectDiagnosis(doctor_ports(broker, store, clock, self.tokens)),
             DirectViews(store, checking, secrets, self.indexes),
+            DirectSelections(executions, store, clock, AuditRecord(self.audit, clock)),
         )
 
     def replace(self, **verbs: Any) -> None:

@@ -56,6 +56,8 @@ async def test_many_executions_are_touched_at_once_each_with_a_result_of_its_own
     by_path = ("--path", "examples/approval")
     shown = await noetl(stage, "execution", "cancel", *by_path, "--dry-run", "-o", "name")
     assert (shown.code, sorted(shown.out.split())) == (0, sorted(ids))
+    skipped = await noetl(stage, "execution", "resume", *ids[:1], "--dry-run", "-o", "name")
+    assert (skipped.out, skipped.err) == (f"{ids[0]}\n", f"{ids[0]}: would be skipped: it is waiting\n")
     refused = await noetl(stage, "execution", "cancel", *by_path)
     assert (refused.code, refused.out) == (2, "")
     assert "this would cancel 3 executions" in refused.err and "--yes" in refused.err

@@ -86,6 +86,27 @@ async def test_an_execution_is_looked_at_from_all_sides_and_forgotten(api: Descr
     assert (await api.call("getExecution", execution_id=execution_id)).status == 404
 
 
+async def test_executions_are_counted_over_time_and_in_groups(api: Described) -> None:
+    await start(api, playbook=APPROVAL, workload={"amount": 250})
+    for text in (LOOP, LOOP, FAILS):
+        await api.call("startExecution", query=LONG, body={"playbook": text})
+    counted = (await api.call("countExecutions", query={"bars": 12})).body
+    assert (counted["bar_s"], counted["complete"]) == (10_800, True)
+    assert {status: sum(bars) for status, bars in counted["bars"].items()} == counted["counts"]
+    failed = (await api.call("countExecutions", query={"status": "failed", "path": "tests"})).body
+    assert failed["counts"] == {"failed": 1}
+    old = {"started_from": "2020-01-01T00:00:00Z", "started_before": "2020-02-01T00:00:00Z"}
+    assert (await api.call("countExecutions", query=old)).body["counts"] == {}
+    backwards = {"started_from": old["started_before"], "started_before": old["started_from"]}
+    assert (await api.call("countExecutions", query=backwards)).status == 422
+    groups = (await api.call("groupExecutions", query={"by": "label:team", "path": "tests"})).body
+    assert groups["items"][0] == {"value": "sales", "counts": {"completed": 2}}
+    assert groups["items"][1] == {"value": None, "counts": {"failed": 1}}
+    by_path = (await api.call("groupExecutions", query={"by": "path", "status": "completed"})).body["items"]
+    assert by_path == [{"value": "tests/loop", "counts": {"completed": 2}}]
+    assert (await api.call("groupExecutions", query={"by": "colour"})).status == 400
+
+
 async def test_an_execution_is_paused_resumed_signalled_and_cancelled(api: Described) -> None:
     held = await start(api, playbook=APPROVAL, workload={"amount": 250})
     for ask, other in (("pauseExecution", "resumeExecution"), ("resumeExecution", "pauseExecution")):

@@ -9,8 +9,9 @@ from typing import Any
 
 import msgspec
 import pytest
-from gateway_playbooks import APPROVAL, FAILS, LOOP
+from gateway_playbooks import APPROVAL, FAILS, HELD, LOOP
 from gateway_stage import TOKEN, GatewayStage
+from msgspec.structs import replace
 
 from noetl_stream.adapters.gateway.connection import GatewayConnection
 from noetl_stream.adapters.gateway.operations import gateway_operations
@@ -40,6 +41,7 @@ from noetl_stream.ports.operations.executions import (
 from noetl_stream.ports.operations.feed import Feed
 from noetl_stream.ports.operations.playbooks import Playbooks
 from noetl_stream.ports.operations.problems import PROBLEMS
+from noetl_stream.ports.operations.selections import BulkDocument, BulkOrder, Selections
 from noetl_stream.ports.operations.views import Views
 from noetl_stream.settings.gateway import GatewayLimits
 
@@ -53,6 +55,7 @@ PORTS = {
     "access": Access,
     "diagnosis": Diagnosis,
     "views": Views,
+    "selections": Selections,
 }
 NAMES = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}|[0-9a-f]{12,64}|noetl_\w+")
 TIME = re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+\+00:00")
@@ -77,7 +80,7 @@ class Transcript:
         return answer
 
     def _plain(self, value: Any) -> Any:
-        if isinstance(value, DocumentPage):
+        if isinstance(value, DocumentPage | BulkDocument):
             return [self._plain(value.items), value.next is not None]
         if isinstance(value, msgspec.Struct):
             return self._plain(plain(value))
@@ -114,6 +117,33 @@ async def test_every_verb_can_be_asked_of_a_gateway(stage: GatewayStage) -> None
 
 def who(request_id: str) -> tuple[str, str, str, str]:
     return (request_id, "token:local", "because, as Ünal said", "ticket-7")
+
+
+async def act_on_many(operations: Operations, transcript: Transcript) -> None:
+    selections, why = operations.selections, RerunOptions(reason="because, as Ünal said", correlation_id="ticket-7")
+    for text in (FAILS, LOOP, HELD):
+        await operations.playbooks.register(text.encode(), "playbook", "token:local")
+    failed = (await transcript(operations.executions.start(Start("tests/fails"), "token:local"))).execution_id
+    held = (await transcript(operations.executions.start(Start("tests/held"), "token:local"))).execution_id
+    await operations.executions.wait(failed, 20)
+    everything = ExecutionFilter(("failed", "waiting"), "tests", {}, 0, 253_370_764_800_000)
+    orders = (
+        BulkOrder("cancel", chosen=everything, dry_run=True, limit=1),
+        BulkOrder("pause", [held, failed, "nowhere"], options=why),
+        BulkOrder("resume", chosen=ExecutionFilter(path="tests/held"), options=why),
+        BulkOrder("cancel"),
+        BulkOrder("retry", chosen=ExecutionFilter(error="missing", labels={"no": "such"})),
+        BulkOrder("rerun", [failed], options=replace(why, step="nowhere", ctx={"a": 1}, args={"b": 2})),
+        BulkOrder("delete", [failed, held], dry_run=True),
+    )
+    for number, order in enumerate(orders):
+        ids = RequestIds("01890000-0000-7000-8000-000000000003", f"01890000-0000-7000-8000-00000000001{number}")
+        await transcript(selections.act(order, "token:local", ids))
+    await transcript(selections.groups(everything, "label:team"))
+    counted = await selections.histogram(everything, 7)
+    transcript.lines.append(
+        [counted.counts, counted.complete, {name: sum(bars) for name, bars in counted.bars.items()}]
+    )
 
 
 async def run_approval(operations: Operations, transcript: Transcript) -> None:
@@ -207,7 +237,7 @@ async def use_the_rest(operations: Operations, transcript: Transcript) -> None:
     await transcript(cluster.discard("none", "token:local"))
 
 
-@pytest.mark.parametrize("scenario", [run_approval, run_loop_and_rerun, use_the_rest])
+@pytest.mark.parametrize("scenario", [run_approval, run_loop_and_rerun, act_on_many, use_the_rest])
 async def test_a_scenario_goes_the_same_way_over_http(
     stage: GatewayStage, scenario: Callable[[Operations, Transcript], Awaitable[None]]
 ) -> None:

@@ -24,6 +24,7 @@ from noetl_stream.adapters.postgres.store import PostgresStore
 from noetl_stream.errors import NotReady
 from noetl_stream.ports.access import AuditedAnswer
 from noetl_stream.ports.store import ListingFilter, Tick
+from noetl_stream.ports.tallies import TallyKey
 from noetl_stream.testing.conformance.access import attempted
 from noetl_stream.testing.conformance.credentials import new_credential, value_of
 
@@ -168,6 +169,9 @@ COMPOSED: Final = {
     "list_executions",
     "list_executions_by_status",
     "list_executions_by_term",
+    "tally_executions",
+    "tally_executions_between",
+    "tally_executions_by_term",
 }
 """Texts with parts to fill in: run by the tests of lists below."""
 
@@ -274,6 +278,8 @@ async def test_people_list_executions_by_everything(postgres: str, dsn: str, rol
     ]
     try:
         assert [await store.list_executions(one, 5, None) for one in wanted] == [[], [], [], []]
+        for key in (TallyKey(), TallyKey(edges=("a", "b"))):
+            assert [await store.tally_executions(one, key, 5) for one in wanted] == [[], [], [], []]
     finally:
         await store.close()
 

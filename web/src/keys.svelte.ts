@@ -27,7 +27,7 @@ class Keys {
 }
 
 function isTyping(target: EventTarget | null): boolean {
-  return target instanceof Element && target.closest('input, textarea, select, [contenteditable]') !== null
+  return target instanceof Element && target.closest('input:not([type=checkbox]), textarea, select, [contenteditable]') !== null
 }
 
 export const keys = new Keys()

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { queryOf, withStatus } from './query'
+import { queryOf, refusedWords, withStatus, withWords } from './query'
 
 const NOW = Date.UTC(2026, 0, 2)
 
@@ -11,6 +11,7 @@ test('a line names statuses, a path, labels, words of the error and an age', () 
     path: 'team',
     label: ['env=prod'],
     error: 'timed out',
+    started_from: null,
     started_before: '2026-01-01T00:00:00.000Z',
   })
 })
@@ -35,4 +36,26 @@ test('choosing a status puts it into the line, and choosing it again takes it ou
   expect(withStatus('path:a', 'failed')).toBe('status:failed path:a')
   expect(withStatus('status:failed path:a', 'failed')).toBe('path:a')
   expect(withStatus('status:failed path:a', 'running')).toBe('status:running path:a')
+})
+
+test('times are ages or moments', () => {
+  const { filter, faults } = queryOf('since:2h until:2026-01-01T23:00Z', NOW)
+  expect(faults).toEqual([])
+  expect([filter.started_from, filter.started_before]).toEqual(['2026-01-01T22:00:00.000Z', '2026-01-01T23:00:00.000Z'])
+})
+
+test('what the server refuses is said at its word, in its words', () => {
+  const { words } = queryOf('path:a since:0000-01-01T00:00Z error:"- -"', NOW)
+  expect(refusedWords(words, { detail: 'invalid', errors: [{ detail: 'too early', parameter: 'started_from' }] })).toEqual([
+    { from: 7, to: 30, message: 'too early' },
+  ])
+  const said = "'- -' contains no word to search errors for"
+  expect(refusedWords(words, { detail: said })).toEqual([{ from: 31, to: 42, message: said }])
+  expect(refusedWords(words, { detail: 'the database is away' })).toEqual([])
+})
+
+test('words are set, replaced and taken out', () => {
+  expect(withWords('path:a since:2h status:failed', { since: '1h', until: '' })).toBe('path:a status:failed since:1h')
+  expect(withWords('path:a since:2h until:1h', { since: '', until: '' })).toBe('path:a')
+  expect(withWords('', { path: 'a b' })).toBe('path:"a b"')
 })

@@ -1,5 +1,7 @@
 /** The line that filters executions: the words of the command line's options, as `status:failed path:team label:a=b`. */
 
+import type { Problem } from './api/types'
+
 export const STATUSES = ['pending', 'running', 'waiting', 'paused', 'quarantined', 'completed', 'failed', 'cancelled'] as const
 
 export interface Filter {
@@ -7,6 +9,7 @@ export interface Filter {
   path: string | null
   label: string[]
   error: string | null
+  started_from: string | null
   started_before: string | null
 }
 
@@ -17,22 +20,63 @@ export interface Fault {
   message: string
 }
 
+/** A word of the line: `label:env=prod` has a name and a value, a word alone is a path. */
+export interface Word {
+  name: string
+  value: string
+  from: number
+  to: number
+}
+
 export interface Query {
   filter: Filter
+  words: Word[]
   faults: Fault[]
 }
 
+/** The names of filters, with an example of each. */
+export const NAMES: Record<string, string> = {
+  status: 'failed,running',
+  path: 'team/report',
+  label: 'env=prod',
+  error: '"timed out"',
+  since: '2h',
+  until: '2026-11-23T06:00Z',
+  'older-than': '1d',
+}
+
 const WORD = /([a-z-]+):("[^"]*"?|\S*)|"[^"]*"?|\S+/g
-const UNITS: Record<string, number> = { s: 1, m: 60, h: 3600, d: 86400 }
+const UNITS: Record<string, number> = { s: 1, m: 60, h: 3600, d: 86400, w: 604800 }
 
 export function queryOf(text: string, nowMs: number): Query {
-  const filter: Filter = { status: [], path: null, label: [], error: null, started_before: null }
+  const filter: Filter = { status: [], path: null, label: [], error: null, started_from: null, started_before: null }
   const faults: Fault[] = []
+  const words: Word[] = []
   for (const word of text.matchAll(WORD)) {
-    const message = take(filter, word[1], (word[2] ?? word[0]).replace(/^"|"$/g, ''), nowMs)
-    if (message) faults.push({ from: word.index, to: word.index + word[0].length, message })
+    const [from, to] = [word.index, word.index + word[0].length]
+    const value = (word[2] ?? word[0]).replace(/^"|"$/g, '')
+    const message = take(filter, word[1], value, nowMs)
+    words.push({ name: word[1] ?? 'path', value, from, to })
+    if (message) faults.push({ from, to, message })
   }
-  return { filter, faults }
+  return { filter, words, faults }
+}
+
+/** The parameters of the server, by the word that gives them. */
+const GIVES: Record<string, string> = { since: 'started_from', until: 'started_before', 'older-than': 'started_before' }
+
+/** What the server says against words of the line, in its words; nothing where it says it of no word. */
+export function refusedWords(words: readonly Word[], problem: Pick<Problem, 'detail' | 'errors'>): Fault[] {
+  return words.flatMap(({ name, value, from, to }) => {
+    const said = problem.errors?.find((one) => one.parameter === (GIVES[name] ?? name))?.detail
+    const message = said ?? (value !== '' && problem.detail.includes(`'${value}'`) ? problem.detail : '')
+    return message ? [{ from, to, message }] : []
+  })
+}
+
+function ago(value: string, nowMs: number): number | null {
+  const found = /^(\d+)([smhdw])$/.exec(value)
+  return found ? nowMs - Number(found[1]) * (UNITS[found[2] ?? 's'] ?? 1) * 1000 : null
 }
 
 function take(filter: Filter, name: string | undefined, value: string, nowMs: number): string {
@@ -57,15 +101,30 @@ function take(filter: Filter, name: string | undefined, value: string, nowMs: nu
     case 'error':
       filter.error = value
       return ''
+    case 'since':
+    case 'until': {
+      const at = ago(value, nowMs) ?? Date.parse(value)
+      if (Number.isNaN(at)) return 'expected a time such as 2h or 2026-11-23T06:00Z'
+      filter[name === 'since' ? 'started_from' : 'started_before'] = new Date(at).toISOString()
+      return ''
+    }
     case 'older-than': {
-      const found = /^(\d+)([smhd])$/.exec(value)
-      if (!found) return 'expected a time such as 30m, 12h or 7d'
-      filter.started_before = new Date(nowMs - Number(found[1]) * (UNITS[found[2] ?? 's'] ?? 1) * 1000).toISOString()
+      const at = ago(value, nowMs)
+      if (at === null) return 'expected a time such as 30m, 12h or 7d'
+      filter.started_before = new Date(at).toISOString()
       return ''
     }
     default:
-      return `${name}: is no filter: use status, path, label, error or older-than`
+      return `${name}: is no filter: use ${Object.keys(NAMES).join(', ')}`
   }
+}
+
+/** The line with other words of these names, or without any. */
+export function withWords(text: string, given: Record<string, string>): string {
+  const { words } = queryOf(text, 0)
+  const kept = words.filter((word) => !(word.name in given)).map((word) => text.slice(word.from, word.to))
+  const added = Object.entries(given).filter(([, value]) => value !== '')
+  return [...kept, ...added.map(([name, value]) => `${name}:${/\s/.test(value) ? `"${value}"` : value}`)].join(' ')
 }
 
 /** The line with or without one status. */

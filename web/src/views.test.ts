@@ -31,3 +31,9 @@ test.each(['/executions/a/nonsense', '/system/nonsense', '/nonsense', '/executio
 test('what is no encoding stays as it is', () => {
   expect(viewAt('/executions/%zz', '')).toMatchObject({ id: '%zz' })
 })
+
+test('a grouped list has an address of its own', () => {
+  const view = { screen: 'executions', query: 'status:failed', group: 'label:team' } as const
+  expect(addressOf(view)).toBe('/?q=status%3Afailed&group=label%3Ateam')
+  expect(viewAt('/', '?q=status%3Afailed&group=label%3Ateam')).toEqual(view)
+})

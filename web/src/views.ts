@@ -1,6 +1,6 @@
 /** What the page shows, as its address says it: the one place where the two meet. */
 export type View =
-  | { screen: 'executions'; query: string }
+  | { screen: 'executions'; query: string; group?: string }
   | { screen: 'execution'; id: string; tab: Tab; chosen?: Chosen }
   | { screen: 'diff'; a: string; b: string; all: boolean }
   | { screen: 'playbooks' }
@@ -27,7 +27,8 @@ export function viewAt(path: string, search: string): View {
   }
   if (words.length > 3) return { screen: 'missing' }
   if (screen === undefined || (screen === 'executions' && one === undefined)) {
-    return { screen: 'executions', query: query.get('q') ?? '' }
+    const group = query.get('group')
+    return { screen: 'executions', query: query.get('q') ?? '', ...(group ? { group } : {}) }
   }
   if (screen === 'executions' && one !== undefined) {
     const tab = known(TABS, two ?? 'steps')
@@ -43,9 +44,9 @@ export function viewAt(path: string, search: string): View {
 export function addressOf(view: View): string {
   switch (view.screen) {
     case 'executions':
-      return view.query === '' ? '/' : `/?${new URLSearchParams({ q: view.query }).toString()}`
+      return `/${queryOf({ q: view.query, group: view.group ?? '' }, ['q', 'group'])}`
     case 'execution':
-      return `/executions/${encodeURIComponent(view.id)}${view.tab === 'steps' ? '' : `/${view.tab}`}${queryOf(view.chosen)}`
+      return `/executions/${encodeURIComponent(view.id)}${view.tab === 'steps' ? '' : `/${view.tab}`}${queryOf(view.chosen, CHOICES)}`
     case 'diff': {
       const [a, b] = [view.a, view.b].map(encodeURIComponent)
       return `/executions/${a}/diff/${b}${view.all ? '?rows=all' : ''}`
@@ -72,9 +73,9 @@ function chosenIn(query: URLSearchParams): { chosen?: Chosen } {
   return Object.keys(chosen).length > 0 ? { chosen } : {}
 }
 
-function queryOf(chosen: Chosen = {}): string {
+function queryOf<Name extends string>(chosen: Partial<Record<Name, string>> = {}, names: readonly Name[]): string {
   const query = new URLSearchParams()
-  for (const name of CHOICES) if (chosen[name]) query.set(name, chosen[name])
+  for (const name of names) if (chosen[name]) query.set(name, chosen[name])
   return query.size > 0 ? `?${query.toString()}` : ''
 }
 

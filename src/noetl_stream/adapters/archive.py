@@ -24,7 +24,7 @@ import msgspec
 
 from noetl_stream.adapters.files.folder import FolderFiles
 from noetl_stream.errors import NoetlError, NotFound, UsageError
-from noetl_stream.model.envelope import EventDocument, iso
+from noetl_stream.model.envelope import EventDocument, iso_or_none
 from noetl_stream.ports.operations.executions import (
     ExecutionDocument,
     ExecutionFilter,
@@ -118,14 +118,15 @@ class ParquetArchive:
             select arg_max(listed, position) from given
             where (len(?) = 0 or list_contains(?, status))
               and (?::text is null or path = ? or starts_with(path, ? || '/'))
+              and (?::text is null or started >= ?)
               and (?::text is null or started < ?)
               and (?::text is null or execution_id < ?)
             group by execution_id order by execution_id desc limit ?
         """
         path = None if chosen.path is None else chosen.path.strip("/")
-        started = None if chosen.started_before_ms is None else iso(chosen.started_before_ms)
+        since, until = iso_or_none(chosen.started_from_ms), iso_or_none(chosen.started_before_ms)
         status = list(chosen.status)
-        values = [status, status, path, path, path, started, started, before, before, limit + 1]
+        values = [status, status, path, path, path, since, since, until, until, before, before, limit + 1]
         rows = self._rows(self._names(EXECUTIONS), query, values)
         items = [_decoded(text, ListedExecutionDocument) for (text,) in rows[:limit]]
         return ExecutionPage(items, items[-1].execution_id if len(rows) > limit else None)

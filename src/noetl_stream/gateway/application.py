@@ -12,6 +12,7 @@ from noetl_stream.gateway.http.routes import AnyRoute
 from noetl_stream.gateway.http.serving import Serving
 from noetl_stream.gateway.page_files import ASSET, VIEWS, read_page
 from noetl_stream.gateway.resources import (
+    bulk,
     cluster,
     credentials,
     ctx,
@@ -33,6 +34,7 @@ NOUNS: Final = (
     executions,
     views,
     interventions,
+    bulk,
     ctx,
     playbooks,
     credentials,

@@ -11,6 +11,7 @@ from noetl_stream.model.status import ExecutionStatus
 from noetl_stream.ports.cursors import Cursors
 from noetl_stream.ports.dead_letters import DeadLetterRow
 from noetl_stream.ports.rows import Json, Row
+from noetl_stream.ports.tallies import ExecutionTally, TallyKey
 
 LONGEST_LEASE_S: Final = 60.0
 """No server asks for a longer lease. One that ends later than twice this was written by a broken clock."""
@@ -454,6 +455,13 @@ class Store(Protocol):
 
     async def list_executions(self, wanted: ListingFilter, limit: int, before: str | None) -> list[ListedExecution]:
         """Newest first, by id, which begins with the time. ``before`` is the id to continue before."""
+        ...
+
+    async def tally_executions(self, wanted: ListingFilter, key: TallyKey, limit: int) -> list[ExecutionTally]:
+        """How many match, by status and key. With edges, those between the first and the last, whatever the times of
+        ``wanted``. Counted are at most the newest ``limit`` of each status, with edges of each status between two of
+        them; of executions with terms the newest ``limit`` in all.
+        """
         ...
 
     async def request(self, execution_id: str, request_id: str) -> RequestRow | None: ...

@@ -26,6 +26,7 @@ if TYPE_CHECKING:  # each command imports what it uses: one that reads Postgres 
     from noetl_stream.ports.operations.executions import Executions
     from noetl_stream.ports.operations.feed import Feed
     from noetl_stream.ports.operations.playbooks import Playbooks
+    from noetl_stream.ports.operations.selections import Selections
     from noetl_stream.ports.operations.views import Views
     from noetl_stream.tools.registry import ToolClass
 
@@ -167,6 +168,16 @@ class DirectOperations:
 
         direct = DirectViews(self._connected.store, self._checking, self._secrets, self.indexes)
         return cast("Views", RedactedViews(direct, self._secrets))
+
+    @cached_property
+    def selections(self) -> Selections:
+        from noetl_stream.client.access import AuditRecord, unrecorded
+        from noetl_stream.client.executions.selections import DirectSelections
+
+        store, clock = self._connected.store, self._connected.clock
+        # A gateway records the call; who deleted which execution would stand nowhere.
+        recorded = unrecorded if self._audited else AuditRecord(store.audit, clock)
+        return DirectSelections(self.executions, store, clock, recorded)
 
     @cached_property
     def indexes(self) -> ExecutionIndexes:

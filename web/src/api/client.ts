@@ -84,7 +84,7 @@ function request(method: string, sending: Sending): RequestInit {
   const headers: Record<string, string> = { ...sending.headers }
   const made: RequestInit = { headers }
   if (method !== 'GET') headers['X-CSRF-Token'] = csrfToken()
-  if (method === 'POST' || method === 'PATCH') headers['Idempotency-Key'] = crypto.randomUUID()
+  if (method === 'POST' || method === 'PATCH') headers['Idempotency-Key'] ??= crypto.randomUUID()
   if (sending.reason) headers['X-Reason'] = encodeURIComponent(sending.reason)
   if (sending.body !== undefined) {
     headers['Content-Type'] = sending.media ?? 'application/json'

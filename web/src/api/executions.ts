@@ -1,10 +1,13 @@
 import type { Filter } from '../query'
 import { address, call, get, segment, send } from './client'
 import type {
+  Bulk,
   Ctx,
   EventPage,
   Execution,
   ExecutionDiff,
+  ExecutionGroups,
+  ExecutionHistogram,
   ExecutionGraph,
   ExecutionPage,
   ExecutionState,
@@ -25,6 +28,10 @@ const one = (id: string): string => `/executions/${segment(id)}`
 
 export const listed = (filter: Filter, limit: number, cursor: string | null = null): Promise<ExecutionPage> =>
   get('/executions', { ...filter, limit, cursor })
+
+export const counted = (filter: Filter, bars: number): Promise<ExecutionHistogram> =>
+  get('/executions/histogram', { ...filter, bars })
+export const grouped = (filter: Filter, by: string): Promise<ExecutionGroups> => get('/executions/groups', { ...filter, by })
 
 export const execution = (id: string): Promise<Execution> => get(one(id))
 export const stepRuns = (id: string, query: { first?: number; limit: number; step?: string; step_run_id?: string }): Promise<StepRuns> =>
@@ -121,6 +128,10 @@ function nextIn(link: string | null): string | null {
 }
 
 export const logsOf = (id: string, query: Record<string, string>): Promise<LogPage> => get(`${one(id)}/logs`, query)
+
+/** A verb for many executions; asked again with the same key, nothing is done twice. */
+export const bulk = (verb: string, body: Record<string, unknown>, reason: string, key: string): Promise<Bulk> =>
+  call('POST', `/bulk/${verb}`, { body, reason, headers: { 'Idempotency-Key': key } })
 
 /** Carries out an act. */
 export const perform = (act: { method: string; path: string; body?: unknown; media?: string }, reason: string): Promise<unknown> =>

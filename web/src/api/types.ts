@@ -104,6 +104,54 @@ export interface AwaitedPool {
   queued?: number | null
 }
 
+export interface Bulk {
+  items: BulkItem[]
+  counts: Record<string, number>
+  next: string | null
+}
+
+export interface BulkItem {
+  execution_id: string
+  outcome: "already" | "done" | "left" | "refused" | "skipped" | "would"
+  path?: string | null
+  status?: "cancelled" | "completed" | "failed" | "paused" | "pending" | "quarantined" | "running" | "waiting" | null
+  position?: number | null
+  made?: string | null
+  detail?: string | null
+  hint?: string | null
+}
+
+export interface BulkRerunRequest {
+  ids?: string[] | null
+  status?: ("waiting" | "paused" | "quarantined" | "pending" | "running" | "completed" | "failed" | "cancelled")[]
+  path?: string | null
+  label?: string[]
+  started_from?: string | null
+  started_before?: string | null
+  error?: string | null
+  dry_run?: boolean
+  limit?: number
+  cursor?: string | null
+  ctx?: Record<string, unknown>
+  args?: Record<string, unknown> | null
+  step: string
+}
+
+export interface BulkRetryRequest {
+  ids?: string[] | null
+  status?: ("waiting" | "paused" | "quarantined" | "pending" | "running" | "completed" | "failed" | "cancelled")[]
+  path?: string | null
+  label?: string[]
+  started_from?: string | null
+  started_before?: string | null
+  error?: string | null
+  dry_run?: boolean
+  limit?: number
+  cursor?: string | null
+  ctx?: Record<string, unknown>
+  args?: Record<string, unknown> | null
+}
+
 export interface Caller {
   principal: string
   role: "admin" | "author" | "operator" | "viewer"
@@ -359,6 +407,27 @@ export interface ExecutionGraph {
   graph: Graph
   steps: StepActivity[]
   arcs: ArcActivity[]
+}
+
+export interface ExecutionGroup {
+  value: string | null
+  counts: Record<string, number>
+}
+
+export interface ExecutionGroups {
+  items: ExecutionGroup[]
+  more: number
+  complete: boolean
+}
+
+export interface ExecutionHistogram {
+  since: string
+  until: string
+  first: string
+  bar_s: number
+  bars: Record<string, number[]>
+  counts: Record<string, number>
+  complete: boolean
 }
 
 export interface ExecutionPage {
@@ -747,6 +816,19 @@ export interface RunningCommand {
   step: string
   delivered: number
   waits_for?: string
+}
+
+export interface SelectionRequest {
+  ids?: string[] | null
+  status?: ("waiting" | "paused" | "quarantined" | "pending" | "running" | "completed" | "failed" | "cancelled")[]
+  path?: string | null
+  label?: string[]
+  started_from?: string | null
+  started_before?: string | null
+  error?: string | null
+  dry_run?: boolean
+  limit?: number
+  cursor?: string | null
 }
 
 export interface Session {

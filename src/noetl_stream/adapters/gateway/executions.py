@@ -47,20 +47,13 @@ class GatewayExecutions(GatewayVerbs, port=Executions):
         given = asdict(wanted)
         named = {name: given[name] for name in ("path", "version", "digest", "playbook") if given[name] is not None}
         body = {**named, "workload": dict(wanted.workload), "ctx": dict(wanted.ctx)}
-        key, headers = _key(ids), _why(wanted)
+        key, headers = _key(ids), headers_of(wanted)
         if wanted.traceparent:
             headers["traceparent"] = wanted.traceparent
         return await self._connection.post(ExecutionDocument, "executions", body=body, key=key, headers=headers)
 
     async def page(self, chosen: ExecutionFilter, limit: int, cursor: str | None) -> ExecutionPage:
-        times = (("started_from", chosen.started_from_ms), ("started_before", chosen.started_before_ms))
-        query = [
-            *(("status", status) for status in chosen.status),
-            *([("path", chosen.path)] if chosen.path is not None else []),
-            *(("label", f"{name}={value}") for name, value in chosen.labels.items()),
-            *((name, iso(at_ms)) for name, at_ms in times if at_ms is not None),
-            *([("error", chosen.error)] if chosen.error is not None else []),
-        ]
+        query = filter_query(chosen)
         return await self._connection.page(ExecutionPage, "executions", limit=limit, cursor=cursor, query=query)
 
     async def wait(self, execution_id: str, timeout_s: float) -> ExecutionDocument:
@@ -88,7 +81,7 @@ class GatewayExecutions(GatewayVerbs, port=Executions):
 
     async def ask(self, execution_id: str, fact: InterventionFact) -> AcceptedDocument:
         method, parts, body, media = _route(fact)
-        headers = _why(fact)
+        headers = headers_of(fact)
         if isinstance(fact, CtxPatched) and fact.expected_version is not None:
             headers["If-Match"] = f'"{fact.expected_version}"'
         key = fact.request_id or self._connection.new_key()
@@ -107,7 +100,19 @@ class GatewayExecutions(GatewayVerbs, port=Executions):
             verb = "rerun"
             body |= {"step": wanted.step, "step_run_id": wanted.step_run_id}
         at = ("executions", execution_id, verb)
-        return await self._connection.post(ExecutionDocument, *at, body=body, key=_key(ids), headers=_why(wanted))
+        return await self._connection.post(ExecutionDocument, *at, body=body, key=_key(ids), headers=headers_of(wanted))
+
+
+def filter_query(chosen: ExecutionFilter) -> list[tuple[str, str]]:
+    """The parameters of a filter."""
+    times = (("started_from", chosen.started_from_ms), ("started_before", chosen.started_before_ms))
+    return [
+        *(("status", status) for status in chosen.status),
+        *([("path", chosen.path)] if chosen.path is not None else []),
+        *(("label", f"{name}={value}") for name, value in chosen.labels.items()),
+        *((name, iso(at_ms)) for name, at_ms in times if at_ms is not None),
+        *([("error", chosen.error)] if chosen.error is not None else []),
+    ]
 
 
 def _route(fact: InterventionFact) -> tuple[str, tuple[str, ...], dict[str, Any] | None, str]:
@@ -127,7 +132,7 @@ def _route(fact: InterventionFact) -> tuple[str, tuple[str, ...], dict[str, Any]
             return "POST", ("resume",), None, JSON
 
 
-def _why(request: Any) -> dict[str, str]:
+def headers_of(request: Any) -> dict[str, str]:
     """Headers for the reason and the correlation id of a request, percent-encoded."""
     texts = {"X-Reason": request.reason, "X-Correlation-Id": request.correlation_id}
     return {header: quote(text) for header, text in texts.items() if text}

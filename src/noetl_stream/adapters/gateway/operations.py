@@ -8,6 +8,7 @@ from typing import Any, Final, TypeVar, cast
 from noetl_stream.adapters.gateway.connection import GatewayConnection, GatewayRequest
 from noetl_stream.adapters.gateway.executions import GatewayExecutions
 from noetl_stream.adapters.gateway.feed import GatewayFeed
+from noetl_stream.adapters.gateway.selections import GatewaySelections
 from noetl_stream.adapters.gateway.verbs import GatewayVerbs
 from noetl_stream.errors import OutcomeUnknown
 from noetl_stream.model.envelope import iso, iso_or_none
@@ -44,6 +45,7 @@ def gateway_operations(connection: GatewayConnection) -> Operations:
         access=cast(Access, GatewayAccess(connection)),
         diagnosis=cast(Diagnosis, GatewayDiagnosis(connection)),
         views=cast(Views, GatewayViews(connection)),
+        selections=GatewaySelections(connection),
     )
 
 

@@ -50,6 +50,7 @@ from noetl_stream.ports.store import (
     Tick,
     TimerRow,
 )
+from noetl_stream.ports.tallies import ExecutionTally, TallyKey
 
 _NEVER_S = float("-inf")
 
@@ -463,6 +464,26 @@ class MemoryStore:
         return {execution_id: rows[execution_id] for execution_id in execution_ids if execution_id in rows}
 
     async def list_executions(self, wanted: ListingFilter, limit: int, before: str | None) -> list[ListedExecution]:
+        chosen = [row for row in self._matching(wanted) if before is None or row.execution_id < before]
+        return [_columns(ListedExecution, row) for row in chosen[:limit]]
+
+    async def tally_executions(self, wanted: ListingFilter, key: TallyKey, limit: int) -> list[ExecutionTally]:
+        edges, seen = key.edges, Counter[tuple[str, str | None]]()
+        if edges:
+            wanted = replace(wanted, started_from_ms=None, started_before_ms=None)
+        found: Counter[tuple[ExecutionStatus, str | None]] = Counter()
+        for row in self._matching(wanted):
+            if edges and not edges[0] <= row.execution_id < edges[-1]:
+                continue
+            value = _tallied(row, key)
+            part = ("", None) if wanted.terms else (row.status, value if edges else None)
+            seen[part] += 1
+            if seen[part] <= limit:
+                found[row.status, value] += 1
+        return [ExecutionTally(status, value, count) for (status, value), count in found.items()]
+
+    def _matching(self, wanted: ListingFilter) -> list[ExecutionRow]:
+        """Newest first."""
         chosen = [
             row
             for row in self.tables.executions.values()
@@ -471,10 +492,8 @@ class MemoryStore:
             and all((term, row.execution_id) in self.tables.terms for term in wanted.terms)
             and (wanted.started_from_ms is None or row.started_ms >= wanted.started_from_ms)
             and (wanted.started_before_ms is None or row.started_ms < wanted.started_before_ms)
-            and (before is None or row.execution_id < before)
         ]
-        chosen.sort(key=lambda row: row.execution_id, reverse=True)
-        return [_columns(ListedExecution, row) for row in chosen[:limit]]
+        return sorted(chosen, key=lambda row: row.execution_id, reverse=True)
 
     async def request(self, execution_id: str, request_id: str) -> RequestRow | None:
         return self.tables.requests.get((execution_id, request_id))
@@ -491,6 +510,15 @@ def _merged(row: _SomeRow, before: _SomeRow | None) -> _SomeRow:
     if before is None:
         return row
     return replace(row, **{name: getattr(before, name) for name in row.written_once})
+
+
+def _tallied(row: ExecutionRow, key: TallyKey) -> str | None:
+    if key.edges:
+        return str(bisect_right(key.edges, row.execution_id))
+    if key.label is None:
+        return row.path
+    value = codec.decode_json(row.labels).get(key.label)
+    return value if value is None or isinstance(value, str) else codec.encode(value).decode()
 
 
 def _columns(row_type: type[_Columns], row: object, **others: object) -> _Columns:

@@ -10,11 +10,13 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 import msgspec
+from msgspec.structs import replace
 
 from noetl_stream.adapters.postgres.database import Database
 from noetl_stream.adapters.postgres.statements import compiled, query_text
 from noetl_stream.model.status import STATUSES
 from noetl_stream.ports.store import ListedExecution, ListingFilter
+from noetl_stream.ports.tallies import ExecutionTally, TallyKey
 
 SKEW_MS: Final = 10 * 60 * 1000
 """How far the time in an id may be from the start of the execution: clients draw ids by their own clocks."""
@@ -30,6 +32,29 @@ _HAS_TERM: Final = (
     "exists (select from noetl.execution_term o"
     " where o.term = :{name} and o.execution_id = {listed}.execution_id offset 0)"
 )
+
+
+_TALLIED: Final = {
+    "edges": "width_bucket(x.execution_id, :edges::text[])::text",
+    "label": "x.labels ->> :label::text",
+    "path": "x.path",
+}
+"""The key of each kind of tally."""
+
+
+_LOOKED_UP: Final = {"edges": "", "label": ", x.labels", "path": ", x.path"}
+"""What is read of an execution for it."""
+
+_OF_ROW: Final = "x.position >= 0"
+"""Holds for every row, and is of no index: else that by path, which has all columns of a group, would be read whole."""
+
+_BY_STATUS: Final = {
+    "list": "list_executions_by_status",
+    "count": "count_executions_by_status",
+    "tally": "tally_executions",
+    "tally_between": "tally_executions_between",
+}
+"""The statements that look up by status and path."""
 
 
 class _Range(msgspec.Struct, frozen=True, gc=False):
@@ -57,6 +82,28 @@ class Listing:
         values = {**_values(wanted, ids, limit), **others, "term": term}
         rows = await self._database.fetch_statement(compiled(text), values)
         return [ListedExecution(*row) for row in rows]
+
+    async def tally_executions(self, wanted: ListingFilter, key: TallyKey, limit: int) -> list[ExecutionTally]:
+        ids, edges = _range(wanted, None), list(key.edges)
+        if edges:
+            ids = _Range(edges[-1], edges[0])
+            wanted = replace(wanted, started_from_ms=None, started_before_ms=None)
+        if not wanted.terms:
+            wanted = replace(wanted, statuses=wanted.statuses or STATUSES)
+        term = await self._leading_term(wanted, ids) if wanted.terms else None
+        others = {f"term_{number}": other for number, other in enumerate(wanted.terms) if other != term}
+        kind = "edges" if edges else "path" if key.label is None else "label"
+        text = _filled(
+            _query("tally_between" if edges and not wanted.terms else "tally", wanted, term),
+            key=_TALLIED[kind],
+            columns="x.status, x.execution_id" + _LOOKED_UP[kind],
+            terms=_all_of(_HAS_TERM.format(name=name, listed="x" if term is None else "t") for name in others),
+            conditions=_all_of([*_conditions(wanted, term), *([] if edges else [_OF_ROW])]),
+        )
+        parts = {"edges": edges, "firsts": edges[:-1], "ends": edges[1:], "label": key.label, "term": term}
+        values = {**_values(wanted, ids, limit), **others, **parts, "total": limit * len(STATUSES)}
+        rows = await self._database.fetch_statement(compiled(text), values)
+        return [ExecutionTally(*row) for row in rows]
 
     async def _leading_term(self, wanted: ListingFilter, ids: _Range) -> str | None:
         """The term to look up; ``None`` to look up by status and path, or to read all in order."""
@@ -101,7 +148,7 @@ def _query(verb: str, wanted: ListingFilter, term: str | None) -> str:
         return query_text(f"{verb}_executions_by_term")
     if not wanted.statuses and wanted.path is None:
         return query_text(f"{verb}_executions")
-    text = query_text(f"{verb}_executions_by_status")
+    text = query_text(_BY_STATUS[verb])
     if wanted.path is None:
         return _filled(text, paths="", path="", given="", path_desc="")
     paths = f"\ncross join ({query_text('paths_below')}) as below"

@@ -1,15 +1,16 @@
-"""Applies a verb to many executions concurrently. Each has its own result."""
+"""Applies a verb to many executions. Each has its own result."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import sys
-from collections.abc import Awaitable, Callable, Iterable
-from typing import Any, Final
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from functools import partial
+from typing import Any, Final, TypeVar
 
 import click
 import msgspec
+from msgspec.structs import replace
 
 from noetl_stream.cli.base.exit_codes import ExitCode
 from noetl_stream.cli.base.output import DOCUMENTS, print_document, print_documents, say
@@ -17,6 +18,7 @@ from noetl_stream.cli.base.session import Session, with_session
 from noetl_stream.cli.base.target import Target
 from noetl_stream.cli.execution.selection import Selection, found_by
 from noetl_stream.cli.execution.tables import print_executions
+from noetl_stream.concurrency import each
 from noetl_stream.errors import (
     NoetlError,
     NotFound,
@@ -28,9 +30,12 @@ from noetl_stream.errors import (
 )
 from noetl_stream.ports.operations.documents import Document
 from noetl_stream.ports.operations.executions import ExecutionDocument
+from noetl_stream.ports.operations.selections import MAX_SELECTED, BulkItemDocument, BulkOrder
 
-AT_ONCE: Final = 16
+AT_A_TIME: Final = 100
+"""Executions of one bulk call: its outcomes are printed together."""
 
+Answer = TypeVar("Answer")
 Act = Callable[[Session, str], Awaitable[Any]]
 
 
@@ -50,14 +55,17 @@ class Verb(msgspec.Struct, frozen=True, gc=False):
     described: An answer, for people.
     name_of: What ``-o name`` shows of an answer.
     by_end: Whether ``--older-than`` counts from the end of an execution, not from its start.
+    bulk: What is asked for several at once, and how an outcome of that reads as an answer of ``act``; ``None`` to
+        act on each by itself.
     """
 
     name: str
-    statuses: tuple[str, ...]
+    statuses: Sequence[str]
     act: Act
     described: Callable[[Any], str]
     name_of: str = "execution_id"
     by_end: bool = False
+    bulk: tuple[BulkOrder, Callable[[BulkItemDocument], Any]] | None = None
 
 
 def do(verb: Verb, selection: Selection, target: Target, output: str) -> None:
@@ -89,6 +97,7 @@ def _selected(verb: Verb, selection: Selection, target: Target, output: str) -> 
         ids = selection.read_ids()
         if selection.dry_run:
             print_executions(with_session(target, lambda session: _read(session, ids)), output)
+            _print_skipped(verb, ids, target)
             return []
         return ids
     chosen = selection.filter.chosen(verb.statuses)
@@ -96,12 +105,30 @@ def _selected(verb: Verb, selection: Selection, target: Target, output: str) -> 
     found = with_session(target, lambda session: found_by(session, chosen, ended_before_ms))
     if selection.dry_run:
         print_executions(found, output)
+        _print_skipped(verb, [one.execution_id for one in found], target)
         return []
     if found and not selection.yes:
         confirm(verb.name, len(found))
     if not found:
         say("no execution matches", err=True)
     return [one.execution_id for one in found]
+
+
+def _print_skipped(verb: Verb, ids: list[str], target: Target) -> None:
+    """Says which of them the verb would not be done to, and why."""
+    if verb.bulk is None:
+        return
+    tried = replace(verb.bulk[0], dry_run=True)
+
+    async def skipped(session: Session) -> list[BulkItemDocument]:
+        found = [
+            await session.operations.selections.act(replace(tried, ids=ids[first : first + MAX_SELECTED]), session.by)
+            for first in range(0, len(ids), MAX_SELECTED)
+        ]
+        return [item for one in found for item in one.items if item.outcome == "skipped"]
+
+    for item in with_session(target, skipped):
+        say(f"{item.execution_id}: would be skipped: {item.detail}", err=True)
 
 
 def confirm(verb: str, count: int) -> None:
@@ -133,11 +160,13 @@ async def _single(verb: Verb, session: Session, execution_id: str) -> Any:
 
 async def act_on_all(verb: Verb, session: Session, ids: list[str], output: str) -> list[Any]:
     """The answers in the order of ``ids``; a :class:`NotDone` for each failure."""
+    if verb.bulk is not None:
+        return await _act_in_bulk(verb, *verb.bulk, session, ids, output)
     results: dict[str, Any] = {}
 
     async def one(execution_id: str) -> None:
         try:
-            results[execution_id] = await _with_retries(verb, session, execution_id)
+            results[execution_id] = await _patiently(lambda: verb.act(session, execution_id))
         except (Unreachable, NotReady, Unauthenticated):
             raise  # the others would fail alike
         except NoetlError as error:
@@ -148,10 +177,34 @@ async def act_on_all(verb: Verb, session: Session, ids: list[str], output: str) 
     return [results[execution_id] for execution_id in ids]
 
 
-async def _with_retries(verb: Verb, session: Session, execution_id: str) -> Any:
+async def _act_in_bulk(
+    verb: Verb,
+    order: BulkOrder,
+    answer: Callable[[BulkItemDocument], Any],
+    session: Session,
+    ids: list[str],
+    output: str,
+) -> list[Any]:
+    results: dict[str, Any] = {}
+    waiting = ids
+    while waiting:
+        wanted, waiting = replace(order, ids=waiting[:AT_A_TIME]), waiting[AT_A_TIME:]
+        done = await _patiently(partial(session.operations.selections.act, wanted, session.by))
+        for item in done.items:
+            if item.outcome == "left":
+                waiting = [*waiting, item.execution_id]
+                continue
+            failed = item.outcome == "refused"
+            result = NotDone(item.execution_id, item.detail or "", item.hint) if failed else answer(item)
+            results[item.execution_id] = result
+            _print(verb, result, output)
+    return [results[execution_id] for execution_id in ids]
+
+
+async def _patiently(act: Callable[[], Awaitable[Answer]]) -> Answer:
     while True:
         try:
-            return await verb.act(session, execution_id)
+            return await act()
         except TooBusy as busy:
             await asyncio.sleep(busy.retry_after_s)
 
@@ -162,21 +215,3 @@ def _print(verb: Verb, result: Any, output: str) -> None:
         say(f"{result.execution_id}: {result.error}{hint}", err=True)
     elif output not in ("json", "yaml"):
         print_document(result, output, verb.name_of, lambda found: say(verb.described(found)))
-
-
-async def each(ids: Iterable[str], work: Callable[[str], Awaitable[None]], at_once: int = AT_ONCE) -> None:
-    """Runs ``work`` for each id, at most ``at_once`` at a time; the first error cancels all."""
-    waiting = iter(ids)
-
-    async def run() -> None:
-        for one in waiting:
-            await work(one)
-
-    runners = [asyncio.create_task(run()) for _ in range(at_once)]
-    try:
-        await asyncio.gather(*runners)
-    finally:
-        for task in runners:
-            task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await asyncio.gather(*runners, return_exceptions=True)

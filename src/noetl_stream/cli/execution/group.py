@@ -11,7 +11,7 @@ from noetl_stream.cli.base.options import PlaceType, form_option, limit_option
 from noetl_stream.cli.base.output import columns_of, print_document, print_documents, print_result, say
 from noetl_stream.cli.base.session import PAGE, Session, collect, with_session
 from noetl_stream.cli.base.target import Target, target_options
-from noetl_stream.cli.execution.selection import Filter, filter_options
+from noetl_stream.cli.execution.selection import EVERYTHING, Filter, filter_options
 from noetl_stream.cli.execution.tables import print_execution, print_executions, print_state, print_why
 from noetl_stream.client.paging import cursor_of
 from noetl_stream.errors import UsageError
@@ -33,6 +33,7 @@ MODULES: Final = {
     "start": "execution.start",
     "logs": "execution.logs",
     "diff": "execution.diff",
+    "count": "execution.count",
     **dict.fromkeys(("wait", "watch"), "execution.follow"),
     **dict.fromkeys(("patch", "signal", "token", "cancel", "pause", "resume"), "execution.interventions"),
     **dict.fromkeys(("rerun", "retry", "delete"), "execution.rerun"),
@@ -72,7 +73,7 @@ def list_executions(
     filter: Filter | None, limit: int, before: str | None, archive: Place | None, output: str, target: Target
 ) -> None:
     """List executions, newest first."""
-    chosen = (filter or Filter((), None, (), None, None)).chosen()
+    chosen = (filter or EVERYTHING).chosen()
     if archive is not None:
         page = _opened(archive).page(chosen, limit, before)
     else:

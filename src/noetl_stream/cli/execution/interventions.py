@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -26,7 +26,8 @@ from noetl_stream.model.events import (
     TokenInjected,
 )
 from noetl_stream.model.status import LIVE
-from noetl_stream.ports.operations.executions import AcceptedDocument
+from noetl_stream.ports.operations.executions import AcceptedDocument, RerunOptions
+from noetl_stream.ports.operations.selections import APPLIES_TO, BulkItemDocument, BulkOrder, BulkVerb
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -103,7 +104,7 @@ def token(step: str, sets: tuple[str, ...], strings: tuple[str, ...], **shared: 
 @_request_options()
 def cancel(**shared: Any) -> None:
     """Cancel executions. Running tasks are stopped."""
-    _ask("cancel", LIVE, CancelRequested, shared)
+    _ask_each("cancel", CancelRequested, shared)
 
 
 @click.command()
@@ -113,18 +114,30 @@ def pause(**shared: Any) -> None:
 
     Running commands finish, and no new ones start. Paused time does not count towards timeouts.
     """
-    _ask("pause", ("pending", "running", "waiting"), PauseRequested, shared)
+    _ask_each("pause", PauseRequested, shared)
 
 
 @click.command()
 @_request_options()
 def resume(**shared: Any) -> None:
     """Resume paused and quarantined executions."""
-    _ask("resume", ("paused", "quarantined"), ResumeRequested, shared)
+    _ask_each("resume", ResumeRequested, shared)
+
+
+def _ask_each(name: BulkVerb, kind: type[InterventionFact], shared: dict[str, Any]) -> None:
+    """A verb that several executions take in one call."""
+    options = RerunOptions(reason=shared["reason"], correlation_id=shared["correlation_id"])
+    _ask(name, APPLIES_TO[name], kind, shared, bulk=(BulkOrder(name, options=options), _accepted))
 
 
 def _ask(
-    name: str, statuses: tuple[str, ...], kind: type[InterventionFact], shared: dict[str, Any], **fields: Any
+    name: str,
+    statuses: Sequence[str],
+    kind: type[InterventionFact],
+    shared: dict[str, Any],
+    *,
+    bulk: tuple[BulkOrder, Callable[[BulkItemDocument], AcceptedDocument]] | None = None,
+    **fields: Any,
 ) -> None:
     selection: Selection = shared["selection"]
 
@@ -132,7 +145,12 @@ def _ask(
         fact = kind(new_id(), session.by, shared["reason"], shared["correlation_id"], **fields)
         return await session.operations.executions.ask(execution_id, fact)
 
-    do(Verb(name, statuses, act, _described), selection, shared["target"], shared["output"])
+    verb = Verb(name, statuses, act, _described, bulk=bulk)
+    do(verb, selection, shared["target"], shared["output"])
+
+
+def _accepted(item: BulkItemDocument) -> AcceptedDocument:
+    return AcceptedDocument(item.execution_id, item.position, item.outcome == "already")
 
 
 def _described(answer: AcceptedDocument) -> str:

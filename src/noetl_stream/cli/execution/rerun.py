@@ -18,9 +18,9 @@ from noetl_stream.cli.execution.selection import Selection, check_id, selection_
 from noetl_stream.cli.execution.start import begin_and_follow
 from noetl_stream.cli.execution.workload import workload_of
 from noetl_stream.errors import UsageError
-from noetl_stream.model.status import ENDED
 from noetl_stream.ports.operations.documents import Document
 from noetl_stream.ports.operations.executions import ExecutionDocument, RerunOptions
+from noetl_stream.ports.operations.selections import APPLIES_TO, BulkItemDocument, BulkOrder
 
 
 class Deleted(Document, frozen=True):
@@ -28,6 +28,13 @@ class Deleted(Document, frozen=True):
 
     execution_id: str
     deleted: bool = True
+
+
+class Retried(Document, frozen=True):
+    """The answer of ``retry`` for one of several executions: which new one it has made."""
+
+    execution_id: str
+    rerun_of: str
 
 
 def _changes(
@@ -103,7 +110,11 @@ def retry(
     async def act(session: Session, execution_id: str) -> ExecutionDocument:
         return await session.operations.executions.rerun(execution_id, changes, session.by)
 
-    return do(Verb("retry", ("failed",), act, _described), selection, target, output)
+    def retried(item: BulkItemDocument) -> Retried:
+        return Retried(item.made or "", item.execution_id)
+
+    bulk = (BulkOrder("retry", options=changes), retried)
+    return do(Verb("retry", APPLIES_TO["retry"], act, _described, bulk=bulk), selection, target, output)
 
 
 @click.command()
@@ -123,7 +134,8 @@ def delete(selection: Selection, output: str, target: Target) -> None:
     def described(answer: Deleted) -> str:
         return f"{answer.execution_id}: deleted"
 
-    do(Verb("delete", ENDED, act, described, by_end=True), selection, target, output)
+    bulk = (BulkOrder("delete"), lambda item: Deleted(item.execution_id))
+    do(Verb("delete", APPLIES_TO["delete"], act, described, by_end=True, bulk=bulk), selection, target, output)
 
 
 def _run_again(execution_id: str, wanted: RerunOptions, following: Following, output: str, target: Target) -> None:
@@ -134,5 +146,5 @@ def _run_again(execution_id: str, wanted: RerunOptions, following: Following, ou
     print_document(begun, output, "execution_id", lambda found: say(_described(found)))
 
 
-def _described(begun: ExecutionDocument) -> str:
+def _described(begun: ExecutionDocument | Retried) -> str:
     return f"{begun.rerun_of}: rerun as {begun.execution_id}"

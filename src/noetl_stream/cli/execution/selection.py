@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final
 
 import click
 import msgspec
 
-from noetl_stream.cli.base.options import Command, bundled, seconds
+from noetl_stream.cli.base.options import Command, bundled, moment, seconds
 from noetl_stream.cli.base.session import Session, collect
 from noetl_stream.errors import UsageError
 from noetl_stream.model.envelope import iso
@@ -25,17 +26,24 @@ class Filter(msgspec.Struct, frozen=True, gc=False):
     path: str | None
     labels: tuple[str, ...]
     error: str | None
-    older_than_s: float | None
+    older_than_s: float | None = None
+    since_ms: int | None = None
+    until_ms: int | None = None
 
-    def chosen(self, statuses: tuple[str, ...] = ()) -> ExecutionFilter:
+    def chosen(self, statuses: Sequence[str] = ()) -> ExecutionFilter:
         """The filter as the operations take it.
 
         Args:
             statuses: Used if the filter has none.
         """
-        labels = labels_of(self.labels)
+        ends = [at_ms for at_ms in (self.before_ms, self.until_ms) if at_ms is not None]
         return ExecutionFilter(
-            self.status or statuses, self.path, labels, started_before_ms=self.before_ms, error=self.error
+            self.status or statuses,
+            self.path,
+            labels_of(self.labels),
+            started_from_ms=self.since_ms,
+            started_before_ms=min(ends, default=None),
+            error=self.error,
         )
 
     @property
@@ -69,11 +77,21 @@ class Selection(msgspec.Struct, frozen=True, gc=False):
         return list(dict.fromkeys(found))
 
 
+EVERYTHING: Final = Filter((), None, (), None)
+
+
 def _filter(
-    status: tuple[str, ...], path: str | None, labels: tuple[str, ...], error: str | None, older_than_s: float | None
+    *,
+    status: tuple[str, ...],
+    path: str | None,
+    labels: tuple[str, ...],
+    error: str | None,
+    older_than_s: float | None,
+    since_ms: int | None,
+    until_ms: int | None,
 ) -> Filter | None:
-    given = Filter(status, path, labels, error, older_than_s)
-    return given if given != Filter((), None, (), None, None) else None
+    given = Filter(status, path, labels, error, older_than_s, since_ms=since_ms, until_ms=until_ms)
+    return given if given != EVERYTHING else None
 
 
 filter_options = bundled(
@@ -83,6 +101,16 @@ filter_options = bundled(
         click.option("--status", multiple=True, type=click.Choice(STATUSES), help="Match this status; repeatable."),
         click.option("--path", help="Match playbooks at or below this path."),
         click.option("--label", "labels", multiple=True, metavar="KEY=VALUE", help="Match this label; repeatable."),
+        click.option(
+            "--since",
+            "since_ms",
+            callback=moment,
+            metavar="TIME",
+            help="Match executions that started from then on: 2h, or ISO 8601.",
+        ),
+        click.option(
+            "--until", "until_ms", callback=moment, metavar="TIME", help="Match executions that started before."
+        ),
         click.option("--error", metavar="WORDS", help="Match errors that contain these words."),
         click.option(
             "--older-than",

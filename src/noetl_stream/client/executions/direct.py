@@ -27,6 +27,7 @@ from noetl_stream.client.executions.prepare import CheckedText, PlaybookChecker,
 from noetl_stream.client.executions.run_workers import RunWorkers
 from noetl_stream.client.executions.step_runs import StepSummaries, iterations_page, step_runs, summarize
 from noetl_stream.client.executions.submit import Client, RequestRefused, Requests, ask_of
+from noetl_stream.client.executions.tallies import listing_of
 from noetl_stream.client.paging import page_of, page_size, read_cursor
 from noetl_stream.errors import (
     Conflict,
@@ -43,8 +44,6 @@ from noetl_stream.model.events import ExecutionRequested, Fact, InterventionFact
 from noetl_stream.model.events import client as client_events
 from noetl_stream.model.ids import digest_of, uuid7
 from noetl_stream.model.messages import FORMAT, Request
-from noetl_stream.model.search_terms import label_terms, word_terms
-from noetl_stream.model.status import STATUSES
 from noetl_stream.model.traces import read_traceparent
 from noetl_stream.ports.blobs import Blobs
 from noetl_stream.ports.bus import Bus
@@ -71,7 +70,7 @@ from noetl_stream.ports.operations.executions import (
     WhyDocument,
 )
 from noetl_stream.ports.operations.logs import LogFilter, LogPage
-from noetl_stream.ports.store import ExecutionRow, ListingFilter, Store, StoredEvent
+from noetl_stream.ports.store import ExecutionRow, Store, StoredEvent
 
 if TYPE_CHECKING:
     from noetl_stream.client.why.journal import JournalHistories
@@ -162,21 +161,8 @@ class DirectExecutions:
         return await self._document(request.execution_id, with_waits=not isinstance(checked, CheckedText))
 
     async def page(self, chosen: ExecutionFilter, limit: int, cursor: str | None) -> ExecutionPage:
-        unknown = set(chosen.status) - set(STATUSES)
-        if unknown:
-            raise UsageError(f"{min(unknown)!r} is not a status", hint=f"use one of {', '.join(STATUSES)}")
-        words = word_terms(chosen.error or "")
-        if chosen.error is not None and not words:
-            raise UsageError(f"{chosen.error!r} contains no word to search errors for")
-        wanted = ListingFilter(
-            chosen.status,
-            None if chosen.path is None else chosen.path.strip("/"),
-            sorted(label_terms(chosen.labels) | words),
-            chosen.started_from_ms,
-            chosen.started_before_ms,
-        )
         size = page_size(limit)
-        found = await self._store.list_executions(wanted, size + 1, read_cursor(cursor, str))
+        found = await self._store.list_executions(listing_of(chosen), size + 1, read_cursor(cursor, str))
         rows, following = page_of(found, size, lambda row: row.execution_id)
         return ExecutionPage([listed_document(row) for row in rows], following)
 

@@ -6,7 +6,10 @@ if it did not exist. Lists leave both out.
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from datetime import datetime
+from itertools import zip_longest
 from typing import Any, Final, NamedTuple, TypeVar, cast
 
 from msgspec.structs import replace
@@ -14,6 +17,7 @@ from msgspec.structs import replace
 from noetl_stream.errors import Forbidden, NotFound
 from noetl_stream.lru import LruCache
 from noetl_stream.model.paths import covers
+from noetl_stream.model.status import ExecutionStatus
 from noetl_stream.playbook.check.calls import paths_missing
 from noetl_stream.ports.catalog import NotRegistered
 from noetl_stream.ports.operations import OperationParts, Operations
@@ -36,6 +40,17 @@ from noetl_stream.ports.operations.playbooks import (
     Playbooks,
     PlaybookWithSourceDocument,
     RegisteredDocument,
+)
+from noetl_stream.ports.operations.selections import (
+    MAX_GROUPS,
+    BulkDocument,
+    BulkItemDocument,
+    BulkOrder,
+    BulkOutcome,
+    ExecutionGroupDocument,
+    ExecutionGroupsDocument,
+    ExecutionHistogramDocument,
+    Selections,
 )
 from noetl_stream.ports.operations.views import Views
 from noetl_stream.sealing.cursors import CursorSealer
@@ -78,8 +93,9 @@ class Scopes:
 
         scope = _Scope(paths, path_of, self._cursors)
         playbooks = ScopedPlaybooks(operations.playbooks, scope)
+        executions = cast(Executions, ScopedExecutions(operations.executions, playbooks, scope))
         return OperationParts(
-            executions=cast(Executions, ScopedExecutions(operations.executions, playbooks, scope)),
+            executions=executions,
             feed=ScopedFeed(operations.feed, scope),
             playbooks=playbooks,
             credentials=operations.credentials,
@@ -87,6 +103,7 @@ class Scopes:
             access=operations.access,
             diagnosis=operations.diagnosis,
             views=cast(Views, ScopedViews(operations.views, scope)),
+            selections=ScopedSelections(operations.selections, executions, scope),
         )
 
 
@@ -236,6 +253,74 @@ class ScopedExecutions:
     def __getattr__(self, verb: str) -> Callable[..., Awaitable[Any]]:
         """Any other verb concerns one execution, its first argument: that is checked, whatever the verb."""
         return cast("Callable[..., Awaitable[Any]]", getattr(ScopedViews(self._executions, self._scope), verb))
+
+
+class ScopedSelections:
+    """:class:`~noetl_stream.ports.operations.selections.Selections`, where each method is described.
+
+    Args:
+        executions: Those that are covered.
+    """
+
+    def __init__(self, selections: Selections, executions: Executions, scope: _Scope) -> None:
+        self._selections = selections
+        self._executions = executions
+        self._scope = scope
+
+    async def act(self, wanted: BulkOrder, by: str, ids: RequestIds | None = None) -> BulkDocument:
+        if wanted.ids is None:
+            page = await self._executions.page(wanted.selected, wanted.limit, wanted.cursor)
+            named = replace(wanted, ids=[one.execution_id for one in page.items], cursor=None)
+            return replace(await self._selections.act(named, by, ids), next=page.next)
+        tried = await self._selections.act(replace(wanted, dry_run=True), by, ids)
+        own = [one.execution_id for one in tried.items if one.path is not None and self._scope.has(one.path)]
+        acted = await self._selections.act(replace(wanted, ids=own), by, ids)
+        answers = {one.execution_id: one for one in acted.items}
+        outcome: BulkOutcome = "skipped" if wanted.dry_run else "refused"
+        items = [
+            answers.get(one.execution_id)
+            or BulkItemDocument(one.execution_id, outcome, detail=f"execution {one.execution_id} not found")
+            for one in tried.items
+        ]
+        return BulkDocument(items, dict(Counter(item.outcome for item in items)), None)
+
+    async def histogram(self, chosen: ExecutionFilter, bars: int) -> ExecutionHistogramDocument:
+        """Of several paths, each is counted for the times of the first."""
+        paths = self._paths(chosen)
+        found = await self._selections.histogram(replace(chosen, path=paths[0]), bars)
+        times = replace(chosen, started_from_ms=_ms(found.since), started_before_ms=_ms(found.until))
+        for path in paths[1:]:
+            other = await self._selections.histogram(replace(times, path=path), bars)
+            columns = {status: found.bars.get(status, []) for status in found.bars | other.bars}
+            summed = {
+                status: [a + b for a, b in zip_longest(columns[status], other.bars.get(status, []), fillvalue=0)]
+                for status in columns
+            }
+            counts = dict(Counter(found.counts) + Counter(other.counts))
+            found = replace(found, bars=summed, counts=counts, complete=found.complete and other.complete)
+        return found
+
+    async def groups(self, chosen: ExecutionFilter, by: str) -> ExecutionGroupsDocument:
+        found = [await self._selections.groups(replace(chosen, path=path), by) for path in self._paths(chosen)]
+        counted: defaultdict[str | None, Counter[ExecutionStatus]] = defaultdict(Counter)
+        for group in (group for one in found for group in one.items):
+            counted[group.value].update(group.counts)
+        groups = [ExecutionGroupDocument(value, dict(counts)) for value, counts in counted.items()]
+        groups.sort(key=lambda group: -sum(group.counts.values()))
+        more = sum(one.more for one in found) + max(0, len(groups) - MAX_GROUPS)
+        return ExecutionGroupsDocument(groups[:MAX_GROUPS], more, all(one.complete for one in found))
+
+    def _paths(self, chosen: ExecutionFilter) -> Sequence[str]:
+        """The paths to count below: no two of them have anything in common."""
+        self._scope.require(chosen.path)
+        if chosen.path is not None:
+            return (chosen.path,)
+        every = sorted({path.strip("/") for path in self._scope.paths})
+        return [path for path in every if not any(covers((other,), path) for other in every if other != path)]
+
+
+def _ms(time: str) -> int:
+    return int(datetime.fromisoformat(time).timestamp() * 1000)
 
 
 class ScopedFeed:

@@ -18,6 +18,7 @@ from noetl_stream.gateway.http.parameters import (
     Label,
     Moment,
     Paged,
+    Parameters,
     WaitS,
     labels_in,
     ms_of,
@@ -39,6 +40,7 @@ from noetl_stream.ports.operations.executions import (
     WhyDocument,
 )
 from noetl_stream.ports.operations.http import API, address_of
+from noetl_stream.ports.operations.selections import MAX_BARS, ExecutionGroupsDocument, ExecutionHistogramDocument
 
 EXECUTIONS: Final = f"{API}/executions"
 
@@ -67,13 +69,36 @@ class ExecutionQuery(ExecutionAt):
     wait: WaitS = 0.0
 
 
-class ExecutionsQuery(Paged):
+class ExecutionsOf(Parameters):
     status: Annotated[tuple[ExecutionStatus, ...], Field(description="Any of these.")] = ()
     path: Annotated[str | None, Field(description="Of this playbook, or of playbooks below it.")] = None
     label: tuple[Label, ...] = ()
     started_from: Moment | None = None
     started_before: Moment | None = None
     error: Annotated[str | None, Field(description="Words that the error has.", max_length=512)] = None
+
+    @property
+    def chosen(self) -> ExecutionFilter:
+        return ExecutionFilter(
+            status=self.status,
+            path=self.path,
+            labels=labels_in(self.label),
+            started_from_ms=ms_of(self.started_from),
+            started_before_ms=ms_of(self.started_before),
+            error=self.error,
+        )
+
+
+class ExecutionsQuery(Paged, ExecutionsOf):
+    """A page of a list."""
+
+
+class HistogramQuery(ExecutionsOf):
+    bars: Annotated[int, Field(ge=1, le=MAX_BARS, description="At most so many.")] = 60
+
+
+class GroupsQuery(ExecutionsOf):
+    by: Annotated[str, Field(pattern=r"^(path|label:.+)$", max_length=256, description="`path`, or `label:NAME`.")]
 
 
 class StepRunAt(ExecutionAt, Paged):
@@ -130,15 +155,22 @@ async def start(call: Call[Starting, StartRequest]) -> Reply:
 async def page(call: Call[ExecutionsQuery, None]) -> ExecutionPage:
     """List executions, newest first."""
     given = call.parameters
-    chosen = ExecutionFilter(
-        status=given.status,
-        path=given.path,
-        labels=labels_in(given.label),
-        started_from_ms=ms_of(given.started_from),
-        started_before_ms=ms_of(given.started_before),
-        error=given.error,
-    )
-    return await call.operations.executions.page(chosen, given.limit, given.cursor)
+    return await call.operations.executions.page(given.chosen, given.limit, given.cursor)
+
+
+@routes("GET", f"{EXECUTIONS}/histogram", "countExecutions", "viewer")
+async def histogram(call: Call[HistogramQuery, None]) -> ExecutionHistogramDocument:
+    """Count executions by status over the time of their start.
+
+    Of the last 24 hours, unless `started_from` and `started_before` say otherwise.
+    """
+    return await call.operations.selections.histogram(call.parameters.chosen, call.parameters.bars)
+
+
+@routes("GET", f"{EXECUTIONS}/groups", "groupExecutions", "viewer")
+async def groups(call: Call[GroupsQuery, None]) -> ExecutionGroupsDocument:
+    """Count executions by status and by path or a label."""
+    return await call.operations.selections.groups(call.parameters.chosen, call.parameters.by)
 
 
 @routes(*address_of(Executions.get), "getExecution", "viewer")

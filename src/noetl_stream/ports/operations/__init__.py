@@ -18,6 +18,7 @@ if TYPE_CHECKING:  # a command imports what it calls
     from noetl_stream.ports.operations.executions import Executions
     from noetl_stream.ports.operations.feed import Feed
     from noetl_stream.ports.operations.playbooks import Playbooks
+    from noetl_stream.ports.operations.selections import Selections
     from noetl_stream.ports.operations.views import Views
 
 
@@ -48,6 +49,9 @@ class Operations(Protocol):
     @property
     def views(self) -> Views: ...
 
+    @property
+    def selections(self) -> Selections: ...
+
 
 class OperationParts(msgspec.Struct, frozen=True):
     """:class:`Operations` of parts that are there."""
@@ -60,3 +64,4 @@ class OperationParts(msgspec.Struct, frozen=True):
     access: Access
     diagnosis: Diagnosis
     views: Views
+    selections: Selections

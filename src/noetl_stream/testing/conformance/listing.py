@@ -21,6 +21,7 @@ from noetl_stream.ports.store import (
     TermRow,
     TimerRow,
 )
+from noetl_stream.ports.tallies import TallyKey
 from noetl_stream.testing.conformance.store_rows import (
     FACTS,
     as_stored,
@@ -238,6 +239,50 @@ class ListingConformance:
         await committed(store, executions=[row])
         (found,) = await store.list_executions(ListingFilter(), 9, None)
         assert (found.error, found.labels, found.digest) == (row.error, row.labels, row.digest)
+
+
+class TallyingConformance:
+    """Counts of executions by status and something else."""
+
+    async def test_executions_are_counted_between_ids(self, store: Store) -> None:
+        statuses = ("completed", "failed", "completed", "running", "completed")
+        rows = [execution_row(f"{n}{n}", status=status, path="p") for n, status in enumerate(statuses)]
+        await committed(store, executions=rows, terms=terms_of(rows[:3], "label:a=1"))
+        key = TallyKey(edges=("0", "1", "3", "4"))
+
+        async def found(wanted: ListingFilter, limit: int = 9) -> set[tuple[str, str | None, int]]:
+            return set(await store.tally_executions(wanted, key, limit))
+
+        everything = {("completed", "1", 1), ("completed", "2", 1), ("failed", "2", 1), ("running", "3", 1)}
+        assert await found(ListingFilter()) == await found(ListingFilter(path="p")) == everything
+        assert await found(ListingFilter(["completed"])) == {("completed", "1", 1), ("completed", "2", 1)}
+        tagged = {("completed", "1", 1), ("completed", "2", 1), ("failed", "2", 1)}
+        assert await found(ListingFilter(terms=["label:a=1"])) == tagged
+        assert await found(ListingFilter(terms=["label:a=1"], statuses=["failed"])) == {("failed", "2", 1)}
+        assert await found(ListingFilter(started_from_ms=AT_MS)) == everything
+        key = TallyKey(edges=("0", "4"))
+        assert await found(ListingFilter(["completed"]), 1) == {("completed", "1", 1)}
+        assert await found(ListingFilter(terms=["label:a=1"]), 2) == {("completed", "1", 1), ("failed", "1", 1)}
+        by_path = await store.tally_executions(ListingFilter(["completed"]), TallyKey(), 2)
+        assert by_path == [("completed", "p", 2)]
+        assert await found(ListingFilter(path="q")) == set()
+
+    async def test_executions_are_counted_by_path_and_by_label(self, store: Store) -> None:
+        labels = (b'{"team":"a"}', b'{"team":"b","tier":1}', b'{"team":"a","tier":2}', b"{}")
+        rows = [
+            execution_row(str(n), status="failed" if n == 2 else "completed", path="p" if n else "q", labels=label)
+            for n, label in enumerate(labels)
+        ]
+        await committed(store, executions=rows, terms=terms_of(rows, "word:x"))
+        for wanted in (ListingFilter(), ListingFilter(terms=["word:x"])):
+            by_path = await store.tally_executions(wanted, TallyKey(), 9)
+            assert set(by_path) == {("completed", "q", 1), ("completed", "p", 2), ("failed", "p", 1)}
+            by_label = await store.tally_executions(wanted, TallyKey(label="team"), 9)
+            assert set(by_label) == {
+                *(("completed", "a", 1), ("completed", "b", 1), ("failed", "a", 1), ("completed", None, 1)),
+            }
+        numbers = await store.tally_executions(ListingFilter(path="p"), TallyKey(label="tier"), 9)
+        assert {one.key for one in numbers} == {"1", "2", None}
 
 
 class DeletingConformance:

@@ -31,7 +31,12 @@ from noetl_stream.ports.store import (
     TimerKey,
     TimerRow,
 )
-from noetl_stream.testing.conformance.listing import DeletingConformance, ListingConformance, ReadingConformance
+from noetl_stream.testing.conformance.listing import (
+    DeletingConformance,
+    ListingConformance,
+    ReadingConformance,
+    TallyingConformance,
+)
 from noetl_stream.testing.conformance.servers import ServerConformance
 from noetl_stream.testing.conformance.snapshots import SnapshotConformance
 from noetl_stream.testing.conformance.store_rows import (
@@ -468,6 +473,7 @@ class StoreConformance(
     WaitingConformance,
     ObjectUseConformance,
     ListingConformance,
+    TallyingConformance,
     DeletingConformance,
 ):
     """The whole port."""

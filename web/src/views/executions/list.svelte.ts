@@ -26,11 +26,15 @@ export class ExecutionList {
   #refresh = new Paced(() => this.#readFirst(), REFRESH_MS)
   #ending: (() => void)[] = []
 
-  constructor(private readonly filter: Filter) {
+  /** `told`: called when something has happened. */
+  constructor(
+    private readonly filter: Filter,
+    told: () => void,
+  ) {
     this.#refresh.ask()
     this.#ending = [
-      follow(address('/events/stream', { name: TELLING }), { events: () => this.#refresh.ask() }),
-      connection.onMended(() => this.#refresh.ask()),
+      follow(address('/events/stream', { name: TELLING }), { events: () => (this.#refresh.ask(), told()) }),
+      connection.onMended(() => (this.#refresh.ask(), told())),
       () => this.#refresh.end(),
     ]
   }

@@ -1,0 +1,147 @@
+"""Many executions at once: acting on them, each with an outcome of its own (LANGUAGE §9), and counting them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final, Literal, Protocol
+
+import msgspec
+
+from noetl_stream.errors import UsageError
+from noetl_stream.model.envelope import Time
+from noetl_stream.model.status import ENDED, LIVE, ExecutionStatus
+from noetl_stream.ports.operations.documents import Document, Next
+from noetl_stream.ports.operations.executions import ExecutionFilter, RequestIds, RerunOptions
+
+MAX_SELECTED: Final = 1_000
+"""Executions that one call may concern."""
+
+MAX_BARS: Final = 500
+MAX_GROUPS: Final = 200
+
+BulkVerb = Literal["cancel", "pause", "resume", "retry", "rerun", "delete"]
+
+APPLIES_TO: Final[Mapping[BulkVerb, Sequence[ExecutionStatus]]] = {
+    "cancel": LIVE,
+    "pause": ("pending", "running", "waiting"),
+    "resume": ("paused", "quarantined"),
+    "retry": ("failed",),
+    "rerun": ENDED,
+    "delete": ENDED,
+}
+"""The statuses of executions that a verb is for: of those that a filter without statuses selects."""
+
+BulkOutcome = Literal["would", "skipped", "done", "already", "refused", "left"]
+
+
+class BulkOrder(msgspec.Struct, frozen=True, gc=False):
+    """A verb for several executions.
+
+    Attributes:
+        ids: Which ones, at most :data:`MAX_SELECTED`; ``None``: those that ``chosen`` finds, newest first.
+        dry_run: Only say which it would be done to, and what would be skipped.
+        limit: Of those that ``chosen`` finds; ``cursor`` is where to go on.
+        options: Reason and correlation id of all verbs; the changes of ``retry`` and ``rerun``, and its step.
+    """
+
+    verb: BulkVerb
+    ids: Sequence[str] | None = None
+    chosen: ExecutionFilter = ExecutionFilter()
+    dry_run: bool = False
+    limit: int = 100
+    cursor: str | None = None
+    options: RerunOptions = RerunOptions()
+
+    @property
+    def selected(self) -> ExecutionFilter:
+        """``chosen``, with the statuses that the verb is for if it has none.
+
+        Raises:
+            UsageError: it has no condition at all.
+        """
+        if self.chosen == ExecutionFilter():
+            raise UsageError("nothing is selected", hint="name ids, or a status, path, label, error or time")
+        if self.chosen.status:
+            return self.chosen
+        return msgspec.structs.replace(self.chosen, status=APPLIES_TO[self.verb])
+
+
+class BulkItemDocument(Document, frozen=True, omit_defaults=True):
+    """What became of one execution. ``outcome``: it ``would`` be done to it or would be ``skipped`` (a dry run); it is
+    ``done``, was so ``already``, was ``refused``, or is ``left``, since the time was over. ``path`` and ``status`` are
+    those it had before, ``position`` is where its journal has the request, ``made`` the new execution of a retry or
+    rerun, ``detail`` why not, ``hint`` what to do about it.
+    """
+
+    execution_id: str
+    outcome: BulkOutcome
+    path: str | None = None
+    status: ExecutionStatus | None = None
+    position: int | None = None
+    made: str | None = None
+    detail: str | None = None
+    hint: str | None = None
+
+
+class BulkDocument(Document, frozen=True):
+    """What became of each, in the order of the ids or of the list. ``counts`` are by outcome."""
+
+    items: list[BulkItemDocument]
+    counts: dict[BulkOutcome, int]
+    next: Next
+
+
+class ExecutionHistogramDocument(Document, frozen=True):
+    """When executions were started, by the times in their ids, from ``since`` to ``until``: of each status how many in
+    each of the bars, ``bar_s`` seconds long, of which the first begins at ``first``. ``counts`` are those of all bars.
+    Not ``complete``: of a status with very many only the newest are counted.
+    """
+
+    since: Time
+    until: Time
+    first: Time
+    bar_s: int
+    bars: dict[ExecutionStatus, list[int]]
+    counts: dict[ExecutionStatus, int]
+    complete: bool
+
+
+class ExecutionGroupDocument(Document, frozen=True):
+    """Executions of a path, or with this ``value`` of a label; null: without it."""
+
+    value: str | None
+    counts: dict[ExecutionStatus, int]
+
+
+class ExecutionGroupsDocument(Document, frozen=True):
+    """The largest first; ``more`` counts those that are left out. Not ``complete``: of a status with very many
+    executions only the newest are counted.
+    """
+
+    items: list[ExecutionGroupDocument]
+    more: int
+    complete: bool
+
+
+class Selections(Protocol):
+    """``by`` is the principal that acts: it stands in the events, or in the audit of deletions."""
+
+    async def act(self, wanted: BulkOrder, by: str, ids: RequestIds | None = None) -> BulkDocument:
+        """Asked again with the same ``ids``, nothing is done twice.
+
+        Raises:
+            UsageError: too many ids, a filter that is none, or a rerun without a step.
+            Unreachable, NotReady: none of the others could be done either. Some may be done.
+        """
+        ...
+
+    async def histogram(self, chosen: ExecutionFilter, bars: int) -> ExecutionHistogramDocument:
+        """In at most so many bars. Without times: of the last 24 hours."""
+        ...
+
+    async def groups(self, chosen: ExecutionFilter, by: str) -> ExecutionGroupsDocument:
+        """
+        Args:
+            by: ``path``, or ``label:NAME``.
+        """
+        ...
