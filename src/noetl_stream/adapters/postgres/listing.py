@@ -14,7 +14,7 @@ import msgspec
 from noetl_stream.adapters.postgres.database import Database
 from noetl_stream.adapters.postgres.statements import compiled, query_text
 from noetl_stream.model.status import STATUSES
-from noetl_stream.ports.store import ListedExecution, ListingFilter
+from noetl_stream.ports.store import ListedExecution, ListingFilter, RecentExecution
 
 SKEW_MS: Final = 10 * 60 * 1000
 """How far the time in an id may be from the start of the execution: clients draw ids by their own clocks."""
@@ -57,6 +57,11 @@ class Listing:
         values = {**_values(wanted, ids, limit), **others, "term": term}
         rows = await self._database.fetch_statement(compiled(text), values)
         return [ListedExecution(*row) for row in rows]
+
+    async def recent_executions(self, path: str, from_ms: int, limit: int) -> list[RecentExecution]:
+        values = {"path": path, "from_ms": from_ms, "lowest": _id_from(from_ms - SKEW_MS), "limit": limit}
+        rows = await self._database.fetch("recent_executions", statuses=STATUSES, **values)
+        return [RecentExecution(*row) for row in rows]
 
     async def _leading_term(self, wanted: ListingFilter, ids: _Range) -> str | None:
         """The term to look up; ``None`` to look up by status and path, or to read all in order."""

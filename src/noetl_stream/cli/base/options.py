@@ -5,7 +5,9 @@ from __future__ import annotations
 import functools
 import inspect
 import re
+import time
 from collections.abc import Callable, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, TypeVar, cast
 
@@ -84,6 +86,19 @@ def seconds(context: click.Context, option: click.Parameter, given: str | None) 
     if found is None or not float(found[1]):
         raise click.BadParameter(f"{given!r} is not a duration such as 90s, 15m, 12h or 30d")
     return float(found[1]) * SECONDS[found[2]]
+
+
+def moment_ms(context: click.Context, option: click.Parameter, given: str | None) -> int | None:
+    """The callback of an option that takes a time, or a duration before now: ms since the epoch."""
+    if given is None:
+        return None
+    try:
+        moment = datetime.fromisoformat(given)
+    except ValueError:
+        ago_s = seconds(context, option, given)
+        assert ago_s is not None
+        return int((time.time() - ago_s) * 1000)
+    return int(moment.timestamp() * 1000)  # without a zone, of this machine
 
 
 def limit_option(items: str, default: int | None = None, most: int | None = None) -> Callable[[Command], Command]:

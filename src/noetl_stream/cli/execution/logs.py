@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import re
-import time
-from datetime import datetime
 from functools import partial
 
 import click
 
-from noetl_stream.cli.base.options import bundled, output_option, seconds
+from noetl_stream.cli.base.options import bundled, moment_ms, output_option
 from noetl_stream.cli.base.output import print_json, say
 from noetl_stream.cli.base.session import PAGE, Session, with_session
 from noetl_stream.cli.base.target import Target, target_options
@@ -34,19 +32,6 @@ def _iteration(context: click.Context, option: click.Parameter, given: str | Non
     return tuple(map(int, given.split(".")))
 
 
-def _since(context: click.Context, option: click.Parameter, given: str | None) -> int | None:
-    """A time, or a duration before now, as ms since the epoch."""
-    if given is None:
-        return None
-    try:
-        moment = datetime.fromisoformat(given)
-    except ValueError:
-        ago_s = seconds(context, option, given)
-        assert ago_s is not None
-        return int((time.time() - ago_s) * 1000)
-    return int(moment.timestamp() * 1000)  # without a zone, of this machine
-
-
 def _grep(context: click.Context, option: click.Parameter, given: str | None) -> str | None:
     if given is not None and not 0 < len(given) <= MAX_GREP:
         raise click.BadParameter(f"use 1 to {MAX_GREP} characters")
@@ -66,7 +51,7 @@ filter_options = bundled(
         click.option("--step", help="Only of this step."),
         click.option("--task", help="Only of this task."),
         click.option("--iteration", callback=_iteration, metavar="INDEX", help="Only of this iteration: 3, or 3.0."),
-        click.option("--since", "since_ms", callback=_since, metavar="TIME", help="From then on: 10m, or ISO 8601."),
+        click.option("--since", "since_ms", callback=moment_ms, metavar="TIME", help="From then on: 10m, or ISO 8601."),
         click.option("--grep", callback=_grep, metavar="TEXT", help="Only lines with this text."),
     ],
 )
