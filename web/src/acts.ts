@@ -7,6 +7,8 @@ export interface Act {
   body?: unknown
   media?: string
   cli: string[]
+  /** What the command reads. */
+  stdin?: string
 }
 
 export type Verb = 'pause' | 'resume' | 'cancel' | 'retry'
@@ -43,9 +45,28 @@ export const reruns = (id: string, step: string): Act => ({
   cli: ['noetl-stream', 'execution', 'rerun', id, step],
 })
 
+const SETTABLE = /^[A-Za-z_][\w-]*$/
+
+/** Starts a version of a playbook with what differs from its `workload`. */
+export function starts(path: string, version: string, workload: Record<string, unknown>): Act {
+  const act: Act = {
+    method: 'POST',
+    path: '/executions',
+    body: { path, version, workload },
+    cli: ['noetl-stream', 'execution', 'start', `${path}@${version}`],
+  }
+  if (Object.keys(workload).every((key) => SETTABLE.test(key))) {
+    for (const [key, value] of Object.entries(workload)) act.cli.push('--set', `${key}=${JSON.stringify(value)}`)
+    return act
+  }
+  // A key with a dot would be read as one within another.
+  return { ...act, cli: [...act.cli, '--workload', '/dev/stdin'], stdin: JSON.stringify(workload) }
+}
+
 /** The command line that does the same. */
 export function cliLine(act: Act, reason: string): string {
-  return [...act.cli, ...(reason ? ['--reason', reason] : [])].map(quoted).join(' ')
+  const line = shellLine([...act.cli, ...(reason ? ['--reason', reason] : [])])
+  return act.stdin === undefined ? line : `echo ${quoted(act.stdin)} | ${line}`
 }
 
 /** The same with curl; the token is one that the reader has. */
@@ -56,6 +77,15 @@ export function curlLine(act: Act, reason: string, origin: string): string {
     words.push('-H', `Content-Type: ${act.media ?? 'application/json'}`, '-d', JSON.stringify(act.body))
   }
   return `${words.map(quoted).join(' ')} -H "Authorization: Bearer $TOKEN"`
+}
+
+/** A command as a line of a shell. */
+export const shellLine = (words: string[]): string => words.map(quoted).join(' ')
+
+/** Sends a file with curl. */
+export function curlFile(path: string, file: string, media: string, origin: string): string {
+  const words = ['curl', '-X', 'POST', `${origin}/api/v1${path}`, '-H', `Content-Type: ${media}`, '--data-binary', `@${file}`]
+  return `${shellLine(words)} -H "Authorization: Bearer $TOKEN"`
 }
 
 /** A word as a POSIX shell reads it. */
