@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -67,6 +68,8 @@ async def test_a_playbook_is_mended_published_compared_started_and_counted(home:
         await page.goto(link_of(home))
         await edit(visit)
         editor = page.get_by_role("textbox", name="Playbook")
+        await editor.get_by_text("workflow", exact=True).hover()
+        await page.get_by_text("The steps.").wait_for()
         await append(visit, NEXT)
         problem = page.get_by_label("Problems").get_by_role("listitem")
         await problem.get_by_text("nop").first.wait_for()
@@ -121,6 +124,8 @@ async def test_a_playbook_is_mended_published_compared_started_and_counted(home:
         await dialog.get_by_role("button", name="Start", exact=True).click()
         await page.locator("header.execution .status.completed").wait_for()
         assert "--set dry=true" in line and "--set rows=3" in line
+        again = noetl(*shlex.split(line)[1:], "--home", home, "--wait")
+        assert again.returncode == 0, again.stderr
 
         await page.get_by_role("link", name="Playbooks", exact=True).click()
         await page.get_by_role("link", name="tests/page/report", exact=True).click()
@@ -135,7 +140,8 @@ async def test_a_newer_version_than_the_one_that_is_edited_is_said(home: Path, t
         page = visit.page
         await page.goto(link_of(home))
         await edit(visit)
-        await append(visit, "    desc: changed\n")
+        await append(visit, "    desc: ")
+        await page.keyboard.type("pressed")  # keys of the page, elsewhere
         await page.get_by_text("No problems").wait_for()
         newer = tmp_path / "newer.yaml"
         newer.write_text(REPORT.replace("1.0", "3.0"))
@@ -146,5 +152,5 @@ async def test_a_newer_version_than_the_one_that_is_edited_is_said(home: Path, t
         await page.get_by_text("tests/page/report@3.0 was registered by").wait_for()
         await page.get_by_role("button", name="Discard changes").click()
         await page.get_by_text("No problems").wait_for()
-        assert "changed" not in await page.get_by_role("textbox", name="Playbook").inner_text()
+        assert "pressed" not in await page.get_by_role("textbox", name="Playbook").inner_text()
         assert visit.complaints == []

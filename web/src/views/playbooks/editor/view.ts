@@ -16,7 +16,6 @@ import { aboutKey, type Schema } from './schema'
 export interface Wanted {
   text: string
   label: string
-  readOnly: boolean
   /** The schema of playbooks, once it is known. */
   schema: () => Schema | null
   changed: (text: string) => void
@@ -24,7 +23,6 @@ export interface Wanted {
 
 /** An editor on the screen. */
 export interface Shown {
-  replace(text: string): void
   diagnose(diagnostics: readonly Diagnostic[]): void
   goTo(diagnostic: Diagnostic): void
   destroy(): void
@@ -40,7 +38,6 @@ export function editorIn(host: HTMLElement, wanted: Wanted): Shown {
   const view = new EditorView({ state, parent: root, root })
   const text = (): string => view.state.doc.toString()
   return {
-    replace: (changed) => view.dispatch({ changes: { from: 0, to: view.state.doc.length, insert: changed } }),
     diagnose: (diagnostics) => {
       const marks = diagnostics.map((one) => ({ ...rangeOf(text(), one), severity: one.severity, message: wordsOf(one) }))
       view.dispatch(setDiagnostics(view.state, marks))
@@ -74,8 +71,7 @@ function extensions(wanted: Wanted): Extension[] {
     autocompletion({ override: [(context) => offered(context, wanted.schema())], icons: false }),
     hoverTooltip((view, offset) => described(view, offset, wanted.schema())),
     keymap.of([...closeBracketsKeymap, ...defaultKeymap, ...searchKeymap, ...historyKeymap, ...foldKeymap, ...completionKeymap, ...lintKeymap]),
-    EditorState.readOnly.of(wanted.readOnly),
-    EditorView.contentAttributes.of({ 'aria-label': wanted.label }),
+    EditorView.contentAttributes.of({ 'aria-label': wanted.label, tabindex: '0' }),
     EditorView.updateListener.of((update) => {
       if (update.docChanged) wanted.changed(update.state.doc.toString())
     }),
