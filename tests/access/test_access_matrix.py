@@ -65,6 +65,10 @@ GET /api/v1/playbooks/{path}/source
 GET /api/v1/playbooks/{path}/plan
 GET /api/v1/playbooks/{path}/graph
 GET /api/v1/playbooks/{path}/versions
+GET /api/v1/playbooks/{path}/diff
+POST /api/v1/playbooks/{path}/diff
+GET /api/v1/playbooks/{path}/statistics
+GET /api/v1/schema
 GET /api/v1/workers
 GET /api/v1/pools
 GET /api/v1/partitions
@@ -116,7 +120,7 @@ GET /api/v1/audit
 
 RANKS = {"public": PUBLIC, "viewer": VIEWER, "operator": OPERATOR, "author": AUTHOR, "admin": ADMIN}
 TABLE = {route: least for least, lines in RANKS.items() for route in lines.split("\n") if route}
-READS = {"POST /api/v1/playbooks/check"}
+READS = {"POST /api/v1/playbooks/check", "POST /api/v1/playbooks/{path}/diff"}
 TOKENS_ONLY = "POST /api/v1/session/codes"
 """A session is of an API token: callers of the identity provider have their provider's."""
 

@@ -215,6 +215,9 @@ BY_PATH: dict[str, Callable[[Operations, str], Awaitable[object]]] = {
     "versions": lambda operations, path: operations.playbooks.versions(path),
     "plan": lambda operations, path: operations.playbooks.plan(path, None),
     "graph": lambda operations, path: operations.playbooks.graph(path, None),
+    "diff": lambda operations, path: operations.playbooks.diff(path, None, None),
+    "diff_text": lambda operations, path: operations.playbooks.diff_text(path, None, b"text", "text"),
+    "statistics": lambda operations, path: operations.playbooks.statistics(path, 0),
     "delete": lambda operations, path: operations.playbooks.delete(path, None, "token:ci"),
     "page": lambda operations, path: operations.executions.page(ExecutionFilter(path=path), 10, None),
 }
@@ -222,7 +225,7 @@ BY_PATH: dict[str, Callable[[Operations, str], Awaitable[object]]] = {
 
 def test_every_verb_of_a_playbook_is_tried_here(scoped: Operations) -> None:
     verbs = {name for name in vars(type(scoped.playbooks)) if not name.startswith("_")}
-    assert verbs - {"check", "require_text"} == BY_PATH.keys()
+    assert verbs - {"check", "require_text", "schema"} == BY_PATH.keys()
 
 
 @pytest.mark.parametrize("path", ["other/x", "other/nothing", "team/ab", "/other/x"])
@@ -235,7 +238,7 @@ async def test_a_path_elsewhere_is_forbidden_whether_it_is_there_or_not(
     assert len((await stack.operations.playbooks.page("", {}, 10, None)).items) == 3
 
 
-@pytest.mark.parametrize("verb", ["register", "get", "versions", "plan", "graph", "page", "delete"])
+@pytest.mark.parametrize("verb", BY_PATH)
 async def test_a_path_below_is_served_as_without_paths(scoped: Operations, clock: ManualClock, verb: str) -> None:
     twin = await filled(clock)
     assert await BY_PATH[verb](scoped, "team/a/x") == await BY_PATH[verb](twin.operations, "team/a/x")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -196,6 +197,7 @@ def test_diff_says_what_changed_and_whether(shared_home: Path, playbook: Write, 
     diff = only_json(found)
     assert (found.returncode, diff["same"]) == (1, False)
     assert diff["steps"] == {"added": [], "removed": [], "changed": ["say"]}
+    assert diff["arcs"] == []
     assert (diff["before"]["version"], diff["after"]["file"]) == ("1.0", str(file))
     assert diff["before"]["digest"] != diff["after"]["digest"]
 
@@ -210,6 +212,22 @@ def test_run_takes_the_latest_or_the_given_version(shared_home: Path, catalog: C
         assert (ended["path"], ended["result"]) == ("run/one", {"says": says, "who": "ada"})
         begun = only_json(noetl("execution", "events", ended["execution_id"], "--home", shared_home, "-o", "json"))[0]
         assert begun["data"]["digest"] == entry["digest"]
+
+
+def test_statistics_are_a_table_or_a_document(shared_home: Path, catalog: Callable[..., Any]) -> None:
+    catalog(text_of("counted/one", "1.0"))
+    target = ["--home", shared_home]
+    assert "0 executions since" in noetl("playbook", "statistics", "counted/one", *target).stdout
+    for _ in range(2):
+        assert noetl("run", "counted/one", "--set", "who=ada", *target).returncode == 0
+    shown = noetl("playbook", "statistics", "counted/one", "--since", "1h", *target).stdout
+    assert "2 executions since" in shown and "2 completed" in shown and "failed: 0.0%" in shown
+    assert re.search(r"^say +2 +0 +0\.0% ", shown, re.MULTILINE)
+    found = only_json(noetl("playbook", "statistics", "counted/one", *target, "-o", "json"))
+    assert (found["statuses"], found["steps"][0]["step"], found["is_sample"]) == ({"completed": 2}, "say", False)
+    nothing = noetl("playbook", "statistics", "counted/none", *target)
+    assert nothing.returncode != 0 and "no playbook counted/none" in nothing.stderr
+    assert noetl("playbook", "statistics", "counted/one@1.0", *target).returncode == 2
 
 
 def test_a_file_that_is_there_comes_before_the_catalog(

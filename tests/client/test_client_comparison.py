@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
-from noetl_stream.client.differences import changed_steps, unified_diff
+from noetl_stream.client.differences import changed_arcs, changed_steps, unified_diff
+from noetl_stream.ports.operations.playbooks import ChangedArcDocument, ChangedNamesDocument
 
 BEFORE = """\
 workflow:
@@ -32,15 +35,39 @@ workflow:
 
 
 def test_steps_are_compared_by_what_they_say() -> None:
-    assert changed_steps(BEFORE, AFTER) == {"added": ["arrive"], "removed": ["leave"], "changed": ["change"]}
-    assert changed_steps(BEFORE, BEFORE) == {"added": [], "removed": [], "changed": []}
+    assert changed_steps(BEFORE, AFTER) == ChangedNamesDocument(["arrive"], ["leave"], ["change"])
+    assert changed_steps(BEFORE, BEFORE) == ChangedNamesDocument([], [], [])
+
+
+def routing(*arcs: dict[str, object]) -> str:
+    return json.dumps({"workflow": [{"step": "a", "next": {"arcs": list(arcs)}}]})
+
+
+def test_arcs_are_compared_by_the_steps_they_connect_and_in_their_order() -> None:
+    b, c = {"step": "b", "when": "{{ ctx.x }}"}, {"step": "c"}
+    before, after = routing(b, b | {"args": {"n": 1}}, c), routing(c, b, b | {"when": True}, {"step": "d"})
+    assert changed_arcs(before, after) == [
+        ChangedArcDocument(source="a", to="b", change="changed", when="True", was="{{ ctx.x }}"),
+        ChangedArcDocument(source="a", to="d", change="added", when=None, was=None),
+    ]
+    assert changed_arcs(routing(b, c), routing(c)) == [
+        ChangedArcDocument(source="a", to="b", change="removed", when=None, was="{{ ctx.x }}")
+    ]
+    assert changed_arcs("workflow: [{step: a, next: {arcs: 1}}]", "workflow: [{step: a, next: {arcs: [1]}}]") == []
+
+
+def test_texts_too_long_to_compare_line_by_line_are_shown_as_replaced_between_what_is_equal() -> None:
+    before, after = ([f"{side} {number}\n" for number in range(3000)] for side in ("old", "new"))
+    lines = list(unified_diff("".join(["same\n", *before, "end\n"]), "".join(["same\n", *after, "end\n"]), "x", "y"))
+    assert lines[2:5] == ["@@ -1,3002 +1,3002 @@\n", " same\n", "-old 0\n"]
+    assert lines[3003:3005] == ["-old 2999\n", "+new 0\n"] and lines[-1] == " end\n" and len(lines) == 6005
 
 
 @pytest.mark.parametrize(
     "text", ["", "{", "[]", "text", "workflow: 1", "workflow: {a: 1}", "workflow: [1, {a: 1}, null]", "a: 1"]
 )
 def test_a_text_that_is_not_a_playbook_has_no_steps(text: str) -> None:
-    assert changed_steps(text, BEFORE)["added"] == ["keep", "change", "leave"]
+    assert changed_steps(text, BEFORE).added == ["keep", "change", "leave"]
 
 
 def test_equal_texts_have_no_diff() -> None:

@@ -161,12 +161,35 @@ async def test_the_catalog_is_filled_shown_and_emptied(api: Described) -> None:
     assert (await api.call("listPlaybooks", query={"label": "team=support"})).body["items"] == []
     assert (await api.call("getPlaybook", query={"version": "1.0"}, **path)).body["source"] == LOOP
     assert (await api.call("getSource", **path)).body == LOOP
-    assert (await api.call("getPlan", **path)).body["path"] == "tests/loop"
     graph = (await api.call("getGraph", **path)).body
     assert (graph["steps"], graph["arcs"], [node["step"] for node in graph["nodes"]]) == (["start"], [], ["start"])
     assert [one["known_as"] for one in (await api.call("listVersions", **path)).body["items"]] == ["1.0"]
+    assert (await api.call("getSchema")).body["title"] == "NoETL playbook"
+    plan = (await api.call("getPlan", **path)).body
+    assert plan["path"] == "tests/loop"
+    changed = LOOP.replace("1.0", "2.0")
+    text = await api.call("diffText", body=changed, media="application/yaml", query={"name": "new.yaml"}, **path)
+    assert (text.body["before"]["known_as"], text.body["after"], text.body["same"]) == ("1.0", None, False)
+    assert "\n+++ new.yaml\n" in text.body["text"]
+    assert (await api.call("registerPlaybook", body=changed, media="application/yaml")).status == 201
+    diff = (await api.call("diffVersions", **path)).body
+    assert (diff["before"]["known_as"], diff["after"]["known_as"]) == ("1.0", "2.0")
+    assert (await api.call("diffVersions", query={"before": "2.0", "after": "1.0"}, **path)).body["text"]
+    assert (await api.call("diffVersions", query={"before": "3.0"}, **path)).status == 404
     assert (await api.call("deletePlaybook", **path)).status == 204
     assert (await api.call("getPlaybook", **path)).status == 404
+
+
+async def test_statistics_say_how_executions_and_steps_ended(api: Described) -> None:
+    path = {"path": "tests/loop"}
+    assert (await api.call("getStatistics", **path)).status == 404
+    await api.call("registerPlaybook", body=LOOP, media="application/yaml")
+    assert (await api.call("getStatistics", **path)).body["executions"] == 0
+    await api.call("startExecution", query=LONG, body=path)
+    found = (await api.call("getStatistics", query={"since": "2020-01-01T00:00:00Z"}, **path)).body
+    assert (found["executions"], found["statuses"], found["failure_rate"]) == (1, {"completed": 1}, 0.0)
+    assert [(step["step"], step["done"], step["failed"]) for step in found["steps"]] == [("start", 1, 0)]
+    assert (await api.call("getStatistics", query={"since": "yesterday"}, **path)).status == 400
 
 
 async def test_a_playbook_with_errors_is_refused_with_its_diagnostics(api: Described) -> None:

@@ -213,6 +213,13 @@ async def use_the_rest(operations: Operations, transcript: Transcript) -> None:
     for look in (playbooks.get, playbooks.plan, playbooks.graph):
         await transcript(look("tests/loop", "1.0"))
     await transcript(playbooks.versions("tests/loop"))
+    await transcript(playbooks.statistics("tests/loop", 1_700_000_000_000))
+    await transcript(playbooks.statistics("tests/lopo"))
+    await transcript(playbooks.schema())
+    await transcript(playbooks.diff("tests/loop", None, None))
+    await transcript(playbooks.diff("tests/loop", "1.0", "7"))
+    await transcript(playbooks.diff_text("tests/loop", "1.0", FAILS.encode(), "fails.yaml"))
+    await transcript(playbooks.diff_text("tests/loop", None, b"\xff", "bytes.yaml"))
     await transcript(playbooks.get("tests/lopo", None))
     await transcript(playbooks.delete("tests/loop", "1.0", "token:local"))
     await transcript(

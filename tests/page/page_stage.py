@@ -50,6 +50,12 @@ workflow:
   - step: publish
     tool: {kind: noop, args: {report: "s3://reports/2026-11-22.parquet", rows: 4960}}
 """
+EARLIER: Final = (
+    NIGHTLY.replace('"2.1"', '"2.0"')
+    .replace("rows: 4960, total", "rows: 4900, total")
+    .replace("alert", "warn")
+    .replace('"{{ event.result.rows == 0 }}"', '"{{ event.result.rows < 1 }}"')
+)
 FETCHES: Final = """\
 apiVersion: noetl.io/v2
 kind: Playbook
@@ -154,6 +160,9 @@ class Shown(NamedTuple):
             "compared": f"/executions/{self.ids['small']}/diff/{self.ids['approval']}",
             "playbooks": "/playbooks",
             "playbook": "/playbooks/team%2Fnightly",
+            "changes": "/playbooks/team%2Fnightly/changes",
+            "statistics": "/playbooks/team%2Fnightly/statistics",
+            "editor": "/playbooks/team%2Fnightly/edit",
             "system": "/system/partitions",
         }
 
@@ -175,7 +184,7 @@ async def something_to_show() -> AsyncIterator[Shown]:
 
             await stage.until(is_settled)
 
-        for text in (NIGHTLY, HOSTILE, APPROVAL, (PLAYBOOKS / "approval_by_signal.yaml").read_text()):
+        for text in (EARLIER, NIGHTLY, HOSTILE, APPROVAL, (PLAYBOOKS / "approval_by_signal.yaml").read_text()):
             await stage.operations.playbooks.register(text.encode(), "playbook", "token:local")
         for _ in range(12):
             await run("nightly", NIGHTLY)

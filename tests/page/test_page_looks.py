@@ -88,7 +88,7 @@ async def test_what_strangers_wrote_is_text_and_nothing_else() -> None:
             *tabs,
             "/playbooks",
             f"{hostile}/diff/{shown.ids['nightly']}",
-            "/playbooks/team%2Fhostile",
+            *(f"/playbooks/team%2Fhostile{tab}" for tab in ("/statistics", "/changes", "/edit", "")),
         ]:
             await shown.open(visit, path)
         await page.get_by_text("<script>window.evil=1</script>").first.wait_for()

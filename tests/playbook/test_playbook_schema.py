@@ -24,9 +24,10 @@ from noetl_stream.playbook.compile.compiler import check
 from noetl_stream.playbook.diagnostics import Problems
 from noetl_stream.playbook.kinds.spec import Kinds, KindSpec
 from noetl_stream.playbook.model.document import KeychainEntry
-from noetl_stream.playbook.model.sections import PartMark, Placeholders, Section
+from noetl_stream.playbook.model.sections import PartMark, Placeholders, Section, keys_of
 from noetl_stream.playbook.results.document import SchemaRoot
 from noetl_stream.playbook.schema import PARTS, SECTIONS, playbook_schema
+from noetl_stream.playbook.vocabulary.descriptions import DESCRIPTIONS
 from noetl_stream.playbook.yaml.source import read_source
 from noetl_stream.tools.registry import kinds_of, load_tools
 
@@ -145,6 +146,16 @@ def test_the_schema_and_the_parser_agree_on_any_change_to_a_valid_file(path: Pat
             assert codes <= ONLY_THE_CHECKER_SEES, text
         else:
             assert codes, text
+
+
+def test_every_key_of_the_language_is_described_for_editors() -> None:
+    schema = playbook_schema(KINDS)
+    for model in SECTIONS:
+        section = schema if model.__name__ == "Root" else schema["$defs"][model.__name__]
+        undescribed = [key for key in keys_of(model) if not section["properties"][key].get("description")]
+        assert undescribed == [], model.__name__
+    known = {model.__name__: set(keys_of(model)) for model in SECTIONS}
+    assert [name for name, keys in DESCRIPTIONS.items() if not keys.keys() <= known[name]] == []
 
 
 def test_every_section_and_part_of_the_language_is_in_the_schema() -> None:

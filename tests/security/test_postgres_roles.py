@@ -94,6 +94,7 @@ ALLOWED: Final[Mapping[str, tuple[str, ...]]] = {
     "owner_count": EVERYONE,
     "paths_below": EVERYONE,
     "playbook": EVERYONE,
+    "recent_executions": EVERYONE,
     "read_partitions": EVERYONE,
     "request": EVERYONE,
     "resting_executions": EVERYONE,

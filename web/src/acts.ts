@@ -66,6 +66,15 @@ export const reruns = (id: string, { step, run, ctx, args }: Rerun): Act => {
   }
 }
 
+/** Starts a version of a playbook with what differs from its `workload`. */
+export const starts = (path: string, version: string, workload: Mapping): Act => {
+  const made = { method: 'POST', path: '/executions', body: { path, version, workload } } as const
+  const command = ['noetl-stream', 'execution', 'start', `${path}@${version}`]
+  const sets = pairs('--set', workload)
+  if (sets !== null) return { ...made, cli: [...command, ...sets] }
+  return { ...made, cli: [...command, '--workload', STDIN], stdin: JSON.stringify(workload) }
+}
+
 const STDIN = '/dev/stdin'
 
 /** Options that set keys; null if one of the keys would mean another there. */
@@ -80,7 +89,7 @@ export function cliLine({ cli, stdin }: Act, reason: string): string | null {
   const end = cli.indexOf('--')
   const why = reason ? ['--reason', reason] : []
   const words = end < 0 ? [...cli, ...why] : [...cli.slice(0, end), ...why, ...cli.slice(end)]
-  const line = words.map(quoted).join(' ')
+  const line = shellLine(words)
   return stdin === undefined ? line : `printf %s ${quoted(stdin)} | ${line}`
 }
 
@@ -92,6 +101,15 @@ export function curlLine(act: Act, reason: string, origin: string): string {
     words.push('-H', `Content-Type: ${act.media ?? 'application/json'}`, '-d', JSON.stringify(act.body))
   }
   return `${words.map(quoted).join(' ')} -H "Authorization: Bearer $TOKEN"`
+}
+
+/** A command as a line of a shell. */
+export const shellLine = (words: string[]): string => words.map(quoted).join(' ')
+
+/** Sends a file with curl. */
+export function curlFile(path: string, file: string, media: string, origin: string): string {
+  const words = ['curl', '-X', 'POST', `${origin}/api/v1${path}`, '-H', `Content-Type: ${media}`, '--data-binary', `@${file}`]
+  return `${shellLine(words)} -H "Authorization: Bearer $TOKEN"`
 }
 
 /** A word as a POSIX shell reads it. */

@@ -17,7 +17,7 @@ class Keys {
 
   #press(pressed: KeyboardEvent): void {
     if (pressed.metaKey || pressed.ctrlKey || pressed.altKey || pressed.defaultPrevented) return
-    if (isTyping(pressed.target) || document.querySelector('dialog[open]') !== null) return
+    if (isTyping(pressed.composedPath()[0]) || document.querySelector('dialog[open]') !== null) return
     if (pressed.key === 'Enter' && pressed.target instanceof Element && pressed.target.closest('a, button, summary')) return
     const found = this.all.findLast((one) => one.key === pressed.key)
     if (found === undefined) return
@@ -26,7 +26,8 @@ class Keys {
   }
 }
 
-function isTyping(target: EventTarget | null): boolean {
+/** Where a key goes, within the editor's shadow tree too. */
+function isTyping(target: EventTarget | undefined): boolean {
   return target instanceof Element && target.closest('input:not([type=checkbox]), textarea, select, [contenteditable]') !== null
 }
 

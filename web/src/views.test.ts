@@ -14,6 +14,13 @@ const VIEWS: [string, View][] = [
   ['/executions/01a2/diff/01b3?rows=all', { screen: 'diff', a: '01a2', b: '01b3', all: true }],
   ['/playbooks', { screen: 'playbooks' }],
   ['/playbooks/team%2Freport?version=1.0', { screen: 'playbook', path: 'team/report', version: '1.0' }],
+  ['/playbooks/team%2Freport/edit', { screen: 'playbook', path: 'team/report', version: null, tab: 'edit' }],
+  [
+    '/playbooks/a/changes?version=2&before=1',
+    { screen: 'playbook', path: 'a', version: '2', tab: 'changes', before: '1' },
+  ],
+  ['/playbooks/a/statistics?since=30d', { screen: 'playbook', path: 'a', version: null, tab: 'statistics', since: '30d' }],
+  ['/playbooks?new=1', { screen: 'new-playbook' }],
   ['/system', { screen: 'system', part: 'pools' }],
   ['/system/dead-letters', { screen: 'system', part: 'dead-letters' }],
 ]
@@ -24,7 +31,7 @@ test.each(VIEWS)('%s is an address, and the address of its view', (text, view) =
   expect(addressOf(view)).toBe(text)
 })
 
-test.each(['/executions/a/nonsense', '/system/nonsense', '/nonsense', '/executions/a/events/b', '/executions/a/diff', '/executions/a/diff/b/c'])('%s is missing', (path) => {
+test.each(['/executions/a/nonsense', '/system/nonsense', '/nonsense', '/playbooks/a/nonsense', '/playbooks/a/edit/b', '/executions/a/events/b', '/executions/a/diff', '/executions/a/diff/b/c'])('%s is missing', (path) => {
   expect(viewAt(path, '')).toEqual({ screen: 'missing' })
 })
 

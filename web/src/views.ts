@@ -4,7 +4,8 @@ export type View =
   | { screen: 'execution'; id: string; tab: Tab; chosen?: Chosen }
   | { screen: 'diff'; a: string; b: string; all: boolean }
   | { screen: 'playbooks' }
-  | { screen: 'playbook'; path: string; version: string | null }
+  | { screen: 'playbook'; path: string; version: string | null; tab?: PlaybookTab; before?: string; since?: string }
+  | { screen: 'new-playbook' }
   | { screen: 'system'; part: Part }
   | { screen: 'missing' }
 
@@ -14,6 +15,10 @@ export type Tab = (typeof TABS)[number]
 /** What is chosen within an execution: a position of its journal, a step, a part of the timeline, filters. */
 const CHOICES = ['at', 'step', 'run', 'task', 'iteration', 'name', 'text', 'key', 'since', 'until'] as const
 export type Chosen = Partial<Record<(typeof CHOICES)[number], string>>
+
+/** Of a playbook, beside its text. */
+export const PLAYBOOK_TABS = ['changes', 'statistics', 'edit'] as const
+export type PlaybookTab = (typeof PLAYBOOK_TABS)[number]
 
 export const PARTS = ['pools', 'workers', 'partitions', 'dead-letters', 'tokens', 'audit'] as const
 export type Part = (typeof PARTS)[number]
@@ -34,11 +39,24 @@ export function viewAt(path: string, search: string): View {
     const tab = known(TABS, two ?? 'steps')
     return tab ? { screen: 'execution', id: one, tab, ...chosenIn(query) } : { screen: 'missing' }
   }
-  if (screen === 'playbooks' && two === undefined) {
-    return one === undefined ? { screen: 'playbooks' } : { screen: 'playbook', path: one, version: query.get('version') }
-  }
+  if (screen === 'playbooks' && three === undefined) return playbookAt(one, two, query)
   const part = known(PARTS, one ?? 'pools')
   return screen === 'system' && part && two === undefined ? { screen: 'system', part } : { screen: 'missing' }
+}
+
+function playbookAt(path: string | undefined, word: string | undefined, query: URLSearchParams): View {
+  if (path === undefined) return { screen: query.has('new') ? 'new-playbook' : 'playbooks' }
+  const tab = word === undefined ? undefined : known(PLAYBOOK_TABS, word)
+  if (word !== undefined && !tab) return { screen: 'missing' }
+  const [before, since] = [query.get('before'), query.get('since')]
+  return {
+    screen: 'playbook',
+    path,
+    version: query.get('version'),
+    ...(tab && { tab }),
+    ...(before && { before }),
+    ...(since && { since }),
+  }
 }
 
 export function addressOf(view: View): string {
@@ -54,9 +72,13 @@ export function addressOf(view: View): string {
     case 'playbooks':
       return '/playbooks'
     case 'playbook': {
-      const query = view.version === null ? '' : `?${new URLSearchParams({ version: view.version }).toString()}`
-      return `/playbooks/${encodeURIComponent(view.path)}${query}`
+      const { path, version, tab, before, since } = view
+      const query = new URLSearchParams()
+      for (const [name, value] of Object.entries({ version, before, since })) if (value) query.set(name, value)
+      return `/playbooks/${encodeURIComponent(path)}${tab ? `/${tab}` : ''}${query.size > 0 ? `?${query.toString()}` : ''}`
     }
+    case 'new-playbook':
+      return '/playbooks?new=1'
     case 'system':
       return view.part === 'pools' ? '/system' : `/system/${view.part}`
     case 'missing':

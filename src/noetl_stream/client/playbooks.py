@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -11,6 +12,7 @@ from msgspec.structs import asdict
 from noetl_stream.client.access import Recorded, unrecorded
 from noetl_stream.client.executions.prepare import PlaybookChecker, refusal_of
 from noetl_stream.client.paging import page_of, page_size, read_cursor
+from noetl_stream.client.statistics import PlaybookStatistics
 from noetl_stream.errors import Conflict, NotFound, UsageError
 from noetl_stream.model.envelope import iso
 from noetl_stream.model.paths import covers
@@ -34,11 +36,13 @@ from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.operations.graphs import GraphDocument
 from noetl_stream.ports.operations.playbooks import (
     CheckedDocument,
+    PlaybookDiffDocument,
     PlaybookDocument,
     PlaybookPage,
     PlaybookWithSourceDocument,
     RegisteredDocument,
 )
+from noetl_stream.ports.operations.statistics import PlaybookStatisticsDocument
 from noetl_stream.ports.store import Store
 
 if TYPE_CHECKING:
@@ -47,6 +51,7 @@ if TYPE_CHECKING:
     from noetl_stream.playbook.results.document import SchemaDocument
 
 PART_HINT = "up to 256 printable characters except white space and `@`"
+STATISTICS_MS = 7 * 24 * 3_600_000
 MAX_CALLS_LOOKED_UP = 100
 """Calls of other playbooks that a check looks up in the catalog."""
 
@@ -70,6 +75,7 @@ class DirectPlaybooks:
         self._catalog = ports.catalog
         self._clock = ports.clock
         self._checking = checking
+        self._statistics = PlaybookStatistics(ports.store)
 
     async def check(self, source: bytes, name: str, paths: Sequence[str] = ()) -> CheckedDocument:
         checked = await self._checking.check_document(source, name, proves=True)
@@ -142,6 +148,48 @@ class DirectPlaybooks:
         return graph_document(
             await (self._plan(path, version) if digest is None else self._text(path, version, digest))
         )
+
+    async def diff(self, path: str, before: str | None, after: str | None) -> PlaybookDiffDocument:
+        second = await find_entry(self._catalog, _address(path, after))
+        first = await (self._earlier(second) if before is None else find_entry(self._catalog, _address(path, before)))
+        return await self._diff(first, await self._source(second), second)
+
+    async def diff_text(self, path: str, before: str | None, source: bytes, name: str) -> PlaybookDiffDocument:
+        try:
+            text = source.decode()
+        except UnicodeDecodeError:
+            raise UsageError(f"{name} is not UTF-8 text") from None
+        return await self._diff(await find_entry(self._catalog, _address(path, before)), text, None, name)
+
+    async def _earlier(self, entry: CatalogEntry) -> CatalogEntry | None:
+        """The entry that was registered before this one, if any."""
+        entries = await self._catalog.versions(entry.path)
+        return next((one for one in entries if one.revision < entry.revision), None)
+
+    async def _diff(
+        self, first: CatalogEntry | None, text: str, second: CatalogEntry | None, name: str = ""
+    ) -> PlaybookDiffDocument:
+        from noetl_stream.client.differences import playbook_diff
+
+        before = (
+            None
+            if first is None
+            else PlaybookWithSourceDocument(**asdict(entry_document(first)), source=await self._source(first))
+        )
+        after = None if second is None else entry_document(second)
+        # In a thread: it may take long.
+        return await asyncio.to_thread(playbook_diff, before, after, text, name)
+
+    async def statistics(self, path: str, since_ms: int | None = None) -> PlaybookStatisticsDocument:
+        now_ms = self._clock.now_ms()
+        path = _address(path, None).path
+        found = await self._statistics.of(path, now_ms - STATISTICS_MS if since_ms is None else since_ms, now_ms)
+        if not found.executions:
+            await find_versions(self._catalog, path)
+        return found
+
+    async def schema(self) -> dict[str, Any]:
+        return await self._checking.schema()
 
     async def delete(self, path: str, version: str | None, by: str) -> None:
         async with self._recorded("deletePlaybook", path, by):

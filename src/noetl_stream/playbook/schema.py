@@ -24,6 +24,7 @@ from noetl_stream.playbook.model import document, layering, loop, policy, step, 
 from noetl_stream.playbook.model.sections import PartMark, Required, Reserved, Section
 from noetl_stream.playbook.results.schema import DIALECT, KEYWORDS, NamedSchema
 from noetl_stream.playbook.vocabulary import advice
+from noetl_stream.playbook.vocabulary.descriptions import DESCRIPTIONS
 from noetl_stream.playbook.vocabulary.names import MAX_NAME_CHARS
 from noetl_stream.template.runtime.scope import NAMESPACES
 
@@ -310,7 +311,8 @@ def _section_schema(model: type[Section]) -> Schema:
         if any(isinstance(mark, Required) for mark in field.metadata):
             required.append(key)
             schema = {"allOf": [schema, {"not": _NULL}]}
-        properties[key] = schema
+        described = DESCRIPTIONS.get(model.__name__, {}).get(key)
+        properties[key] = {"description": described, **schema} if described else schema
     schema = {"type": "object", "properties": properties, "additionalProperties": False}
     if required:
         schema["required"] = required

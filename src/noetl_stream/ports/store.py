@@ -261,6 +261,16 @@ class ListedExecution(msgspec.Struct, frozen=True, gc=False):
     labels: bytes
 
 
+class RecentExecution(msgspec.Struct, frozen=True, gc=False):
+    """What statistics count of an execution. ``position`` is the last of its journal."""
+
+    execution_id: str
+    status: ExecutionStatus
+    started_ms: int
+    finished_ms: int | None
+    position: int
+
+
 class StoredEntry(msgspec.Struct, frozen=True, gc=False):
     """An entry as it was stored. Those of format 1 have one fact each, with its ``name`` and ``cause``."""
 
@@ -462,6 +472,10 @@ class Store(Protocol):
         ``wanted``. Counted are at most the newest ``limit`` of each status, with edges of each status between two of
         them; of executions with terms the newest ``limit`` in all.
         """
+        ...
+
+    async def recent_executions(self, path: str, from_ms: int, limit: int) -> list[RecentExecution]:
+        """Those of exactly this path that started at ``from_ms`` or later, newest first, at most ``limit``."""
         ...
 
     async def request(self, execution_id: str, request_id: str) -> RequestRow | None: ...

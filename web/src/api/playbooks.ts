@@ -1,6 +1,17 @@
 import { call, get, segment } from './client'
-import type { Execution, Graph, Playbook, PlaybookPage, PlaybookVersions, PlaybookWithSource } from './types'
+import type {
+  Checked,
+  Graph,
+  Playbook,
+  PlaybookDiff,
+  PlaybookPage,
+  PlaybookStatistics,
+  PlaybookVersions,
+  PlaybookWithSource,
+  Registered,
+} from './types'
 
+const YAML = 'application/yaml'
 const one = (path: string): string => `/playbooks/${segment(path)}`
 
 export const playbooks = (prefix: string, cursor: string | null): Promise<PlaybookPage> =>
@@ -9,5 +20,20 @@ export const playbook = (path: string, version: string | null): Promise<Playbook
 export const versions = async (path: string): Promise<Playbook[]> =>
   (await get<PlaybookVersions>(`${one(path)}/versions`)).items
 export const graph = (path: string, version: string | null): Promise<Graph> => get(`${one(path)}/graph`, { version })
-export const start = (path: string, version: string, workload: Record<string, unknown>): Promise<Execution> =>
-  call('POST', '/executions', { body: { path, version, workload } })
+
+/** The `workload` that a version declares. */
+export const workload = async (path: string, version: string | null): Promise<Record<string, unknown>> =>
+  (await get<{ workload?: Record<string, unknown> }>(`${one(path)}/plan`, { version })).workload ?? {}
+
+export const diff = (path: string, before: string | null, after: string | null): Promise<PlaybookDiff> =>
+  get(`${one(path)}/diff`, { before, after })
+export const statistics = (path: string, since: string): Promise<PlaybookStatistics> =>
+  get(`${one(path)}/statistics`, { since })
+
+export const schema = (): Promise<object> => get('/schema')
+export const check = (text: string, signal: AbortSignal): Promise<Checked> =>
+  call('POST', '/playbooks/check', { body: text, media: YAML, signal })
+/** What differs between the latest version and a text. */
+export const diffText = (path: string, text: string): Promise<PlaybookDiff> =>
+  call('POST', `${one(path)}/diff`, { body: text, media: YAML, query: { name: 'draft' } })
+export const register = (text: string): Promise<Registered> => call('POST', '/playbooks', { body: text, media: YAML })

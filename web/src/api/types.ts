@@ -159,6 +159,20 @@ export interface Caller {
   operations: string[]
 }
 
+export interface ChangedArc {
+  from: string
+  to: string
+  change: "added" | "changed" | "removed"
+  when: string | null
+  was: string | null
+}
+
+export interface ChangedNames {
+  added: string[]
+  removed: string[]
+  changed: string[]
+}
+
 export interface Check {
   check: string
   verdict: "ok" | "skipped" | "warning" | "wrong"
@@ -333,6 +347,14 @@ export interface DivergenceSide {
   guards: Guard[]
   place: string | null
   waiting_on: WaitingOn | null
+}
+
+export interface Durations {
+  count: number
+  p50: number
+  p90: number
+  p99: number
+  longest: number
 }
 
 export interface ErrorInfo {
@@ -696,9 +718,35 @@ export interface Playbook {
   kind?: string
 }
 
+export interface PlaybookDiff {
+  same: boolean
+  before: Playbook | null
+  after: Playbook | null
+  text: string
+  steps: ChangedNames
+  arcs: ChangedArc[]
+}
+
 export interface PlaybookPage {
   items: Playbook[]
   next: string | null
+}
+
+export interface PlaybookSchema {
+}
+
+export interface PlaybookStatistics {
+  path: string
+  since: string
+  until: string
+  executions: number
+  is_sample: boolean
+  statuses: Record<string, number>
+  failure_rate: number | null
+  duration: Durations | null
+  buckets: StatisticsBucket[]
+  sampled_executions: number
+  steps: StepStatistics[]
 }
 
 export interface PlaybookVersions {
@@ -866,6 +914,12 @@ export interface StartRequest {
   ctx?: Record<string, unknown>
 }
 
+export interface StatisticsBucket {
+  start: string
+  statuses: Record<string, number>
+  duration: Durations | null
+}
+
 export interface StepActivity {
   step: string
   runs: RunCounts
@@ -940,6 +994,14 @@ export interface StepRuns {
   items: StepRun[]
   count?: number | null
   next?: number | null
+}
+
+export interface StepStatistics {
+  step: string
+  done: number
+  failed: number
+  failure_rate: number
+  duration: Durations
 }
 
 export interface StepSummary {

@@ -20,7 +20,14 @@ from noetl_stream.ports.operations.credentials import CredentialStore
 from noetl_stream.ports.operations.diagnosis import Diagnosis
 from noetl_stream.ports.operations.events import EventFilter, EventPage
 from noetl_stream.ports.operations.executions import Executions
-from noetl_stream.ports.operations.playbooks import CheckedDocument, PlaybookPage, Playbooks, RegisteredDocument
+from noetl_stream.ports.operations.playbooks import (
+    CheckedDocument,
+    PlaybookDiffDocument,
+    PlaybookPage,
+    Playbooks,
+    RegisteredDocument,
+)
+from noetl_stream.ports.operations.statistics import PlaybookStatisticsDocument
 from noetl_stream.ports.operations.timelines import (
     IterationRange,
     IterationSummariesDocument,
@@ -111,9 +118,16 @@ class GatewayPlaybooks(GatewayVerbs, port=Playbooks):
         query = [("prefix", prefix), *(("label", f"{name}={value}") for name, value in labels.items())]
         return await self._connection.page(PlaybookPage, "playbooks", limit=limit, cursor=cursor, query=query)
 
-    async def _send(self, kind: type[Answer], source: bytes, name: str, *parts: str) -> Answer:
-        key = self._connection.new_key()
-        return await self._connection.ask(GatewayRequest("POST", parts, [("name", name)], source, YAML, key=key), kind)
+    async def diff_text(self, path: str, before: str | None, source: bytes, name: str) -> PlaybookDiffDocument:
+        return await self._send(PlaybookDiffDocument, source, name, "playbooks", path, "diff", before=before)
+
+    async def statistics(self, path: str, since_ms: int | None = None) -> PlaybookStatisticsDocument:
+        query = _given({"since": iso_or_none(since_ms)})
+        return await self._connection.get(PlaybookStatisticsDocument, "playbooks", path, "statistics", query=query)
+
+    async def _send(self, kind: type[Answer], source: bytes, name: str, *parts: str, **query: str | None) -> Answer:
+        key, given = self._connection.new_key(), _given({"name": name, **query})
+        return await self._connection.ask(GatewayRequest("POST", parts, given, source, YAML, key=key), kind)
 
 
 class GatewayAccess(GatewayVerbs, port=Access):

@@ -42,6 +42,7 @@ from noetl_stream.ports.store import (
     PartitionLease,
     PartitionView,
     PlaybookRow,
+    RecentExecution,
     RequestRow,
     SnapshotRow,
     StaleReportRow,
@@ -494,6 +495,11 @@ class MemoryStore:
             and (wanted.started_before_ms is None or row.started_ms < wanted.started_before_ms)
         ]
         return sorted(chosen, key=lambda row: row.execution_id, reverse=True)
+
+    async def recent_executions(self, path: str, from_ms: int, limit: int) -> list[RecentExecution]:
+        rows = (row for row in self.tables.executions.values() if row.path == path and row.started_ms >= from_ms)
+        newest = sorted(rows, key=lambda row: row.execution_id, reverse=True)
+        return [_columns(RecentExecution, row) for row in newest[:limit]]
 
     async def request(self, execution_id: str, request_id: str) -> RequestRow | None:
         return self.tables.requests.get((execution_id, request_id))

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from noetl_stream.adapters.postgres.database import Database
 from noetl_stream.adapters.postgres.statements import compiled, query_text
 from noetl_stream.model.status import STATUSES
-from noetl_stream.ports.store import ListedExecution, ListingFilter
+from noetl_stream.ports.store import ListedExecution, ListingFilter, RecentExecution
 from noetl_stream.ports.tallies import ExecutionTally, TallyKey
 
 SKEW_MS: Final = 10 * 60 * 1000
@@ -104,6 +104,11 @@ class Listing:
         values = {**_values(wanted, ids, limit), **others, **parts, "total": limit * len(STATUSES)}
         rows = await self._database.fetch_statement(compiled(text), values)
         return [ExecutionTally(*row) for row in rows]
+
+    async def recent_executions(self, path: str, from_ms: int, limit: int) -> list[RecentExecution]:
+        values = {"path": path, "from_ms": from_ms, "lowest": _id_from(from_ms - SKEW_MS), "limit": limit}
+        rows = await self._database.fetch("recent_executions", statuses=STATUSES, **values)
+        return [RecentExecution(*row) for row in rows]
 
     async def _leading_term(self, wanted: ListingFilter, ids: _Range) -> str | None:
         """The term to look up; ``None`` to look up by status and path, or to read all in order."""

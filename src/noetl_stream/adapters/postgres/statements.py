@@ -33,7 +33,7 @@ from noetl_stream.ports.access import AuditedAnswer, AuditedCall, StoredCode, St
 from noetl_stream.ports.catalog import CatalogEntry
 from noetl_stream.ports.credentials import NewCredential
 from noetl_stream.ports.rows import Json, Row, column_types, columns
-from noetl_stream.ports.store import InboxItem, ListedExecution, PartitionLease, StoredEntry, Tick
+from noetl_stream.ports.store import InboxItem, ListedExecution, PartitionLease, RecentExecution, StoredEntry, Tick
 
 SINGLE_ROWS: Final[Mapping[str, type[Any]]] = {
     "answer": AuditedAnswer,
@@ -44,6 +44,7 @@ SINGLE_ROWS: Final[Mapping[str, type[Any]]] = {
     "lease": PartitionLease,
     "listed": ListedExecution,
     "new": NewCredential,
+    "recent": RecentExecution,
     "session": StoredSession,
     "stored_entry": StoredEntry,
     "token": StoredToken,

@@ -88,7 +88,7 @@ def seconds(context: click.Context, option: click.Parameter, given: str | None) 
     return float(found[1]) * SECONDS[found[2]]
 
 
-def moment(context: click.Context, option: click.Parameter, given: str | None) -> int | None:
+def moment_ms(context: click.Context, option: click.Parameter, given: str | None) -> int | None:
     """The callback of an option that takes a time, or a duration before now: ms since the epoch."""
     if given is None:
         return None

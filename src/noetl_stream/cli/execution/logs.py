@@ -8,7 +8,7 @@ from functools import partial
 
 import click
 
-from noetl_stream.cli.base.options import bundled, moment, output_option
+from noetl_stream.cli.base.options import bundled, moment_ms, output_option
 from noetl_stream.cli.base.output import print_json, say
 from noetl_stream.cli.base.session import PAGE, Session, with_session
 from noetl_stream.cli.base.target import Target, target_options
@@ -51,7 +51,7 @@ filter_options = bundled(
         click.option("--step", help="Only of this step."),
         click.option("--task", help="Only of this task."),
         click.option("--iteration", callback=_iteration, metavar="INDEX", help="Only of this iteration: 3, or 3.0."),
-        click.option("--since", "since_ms", callback=moment, metavar="TIME", help="From then on: 10m, or ISO 8601."),
+        click.option("--since", "since_ms", callback=moment_ms, metavar="TIME", help="From then on: 10m, or ISO 8601."),
         click.option("--grep", callback=_grep, metavar="TEXT", help="Only lines with this text."),
     ],
 )

@@ -10,7 +10,7 @@ from typing import Final
 import click
 import msgspec
 
-from noetl_stream.cli.base.options import Command, bundled, moment, seconds
+from noetl_stream.cli.base.options import Command, bundled, moment_ms, seconds
 from noetl_stream.cli.base.session import Session, collect
 from noetl_stream.errors import UsageError
 from noetl_stream.model.envelope import iso
@@ -104,12 +104,12 @@ filter_options = bundled(
         click.option(
             "--since",
             "since_ms",
-            callback=moment,
+            callback=moment_ms,
             metavar="TIME",
             help="Match executions that started from then on: 2h, or ISO 8601.",
         ),
         click.option(
-            "--until", "until_ms", callback=moment, metavar="TIME", help="Match executions that started before."
+            "--until", "until_ms", callback=moment_ms, metavar="TIME", help="Match executions that started before."
         ),
         click.option("--error", metavar="WORDS", help="Match errors that contain these words."),
         click.option(

@@ -221,19 +221,20 @@ def explain(playbook: str, output: str, target: Target) -> None:
 def diff(ctx: click.Context, before: str, after: str, output: str, target: Target) -> None:
     """Show the changes from A to B as a unified diff.
 
-    A and B are each a FILE or PATH[@VERSION]. `-o json` shows the digests, and the names of added, removed and changed
-    steps; layout and comments do not count as changes.
+    A and B are each a FILE or PATH[@VERSION]. `-o json` shows the digests, and which steps and arcs were added, removed
+    and changed; layout and comments do not count as changes.
 
     \b
     Exit code: 0 same text    1 different    2 not found
     """
-    from noetl_stream.client.differences import changed_steps, unified_diff
+    from noetl_stream.client.differences import changed_arcs, changed_steps, unified_diff
 
     old, new = texts_of(target, [before, after])
     same = old.source == new.source
     if output == "json":
-        steps = changed_steps(old.source, new.source)
-        print_json({"same": same, "before": _known_of(old), "after": _known_of(new), "steps": steps})
+        sides = {"before": _known_of(old), "after": _known_of(new)}
+        changes = {"steps": changed_steps(old.source, new.source), "arcs": changed_arcs(old.source, new.source)}
+        print_json({"same": same, **sides, **changes})
     else:
         for line in unified_diff(old.source, new.source, old.name, new.name):
             print_source(line)

@@ -15,6 +15,7 @@ MODULES: Final = {
     **dict.fromkeys(CATALOG, "playbook.catalog"),
     "list": "playbook.catalog:list_playbooks",
     "graph": "playbook.graph",
+    "statistics": "playbook.statistics",
     "upgrade": "playbook.upgrade:upgrade_files",
 }
 

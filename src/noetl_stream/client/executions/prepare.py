@@ -54,12 +54,21 @@ class PlaybookChecker:
         self._limits = limits
         self._plans: LruCache[str, Plan] = LruCache(PLANS_KEPT)
         self._checked = {one.digest: one for one in checked}
+        self._schema: dict[str, Any] | None = None
 
     async def check(self, source: str | bytes, name: str) -> CheckResult:
         """The diagnostics and the plan of a text. Runs in another thread, since it may take long."""
         from noetl_stream.playbook.compile.compiler import check
 
         return await asyncio.to_thread(check, source, self._kinds(), file=name, limits=self._limits)
+
+    async def schema(self) -> dict[str, Any]:
+        """The JSON Schema of the playbooks that pass; made once."""
+        if self._schema is None:
+            from noetl_stream.playbook.schema import playbook_schema
+
+            self._schema = await asyncio.to_thread(playbook_schema, self._kinds(), self._limits)
+        return self._schema
 
     def known(self, digest: str) -> Plan | None:
         """A plan that was compiled before."""

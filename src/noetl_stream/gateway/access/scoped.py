@@ -35,6 +35,7 @@ from noetl_stream.ports.operations.feed import Feed, FeedEvent, only
 from noetl_stream.ports.operations.graphs import GraphDocument
 from noetl_stream.ports.operations.playbooks import (
     CheckedDocument,
+    PlaybookDiffDocument,
     PlaybookDocument,
     PlaybookPage,
     Playbooks,
@@ -52,6 +53,7 @@ from noetl_stream.ports.operations.selections import (
     ExecutionHistogramDocument,
     Selections,
 )
+from noetl_stream.ports.operations.statistics import PlaybookStatisticsDocument
 from noetl_stream.ports.operations.views import Views
 from noetl_stream.sealing.cursors import CursorSealer
 from noetl_stream.sealing.keys import KeyRing, new_key, read_key
@@ -195,6 +197,21 @@ class ScopedPlaybooks:
     async def graph(self, path: str, version: str | None, digest: str | None = None) -> GraphDocument:
         self._scope.require(path)
         return await self._scope.unhinted(self._playbooks.graph(path, version, digest))
+
+    async def diff(self, path: str, before: str | None, after: str | None) -> PlaybookDiffDocument:
+        self._scope.require(path)
+        return await self._scope.unhinted(self._playbooks.diff(path, before, after))
+
+    async def diff_text(self, path: str, before: str | None, source: bytes, name: str) -> PlaybookDiffDocument:
+        self._scope.require(path)
+        return await self._scope.unhinted(self._playbooks.diff_text(path, before, source, name))
+
+    async def statistics(self, path: str, since_ms: int | None = None) -> PlaybookStatisticsDocument:
+        self._scope.require(path)
+        return await self._scope.unhinted(self._playbooks.statistics(path, since_ms))
+
+    async def schema(self) -> dict[str, Any]:
+        return await self._playbooks.schema()
 
     async def delete(self, path: str, version: str | None, by: str) -> None:
         self._scope.require(path)

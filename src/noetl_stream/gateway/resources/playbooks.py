@@ -8,19 +8,22 @@ from urllib.parse import quote
 from pydantic import Field
 
 from noetl_stream.gateway.http.bodies import YAML, yaml_body
-from noetl_stream.gateway.http.parameters import InPath, Label, Paged, Parameters, labels_in
+from noetl_stream.gateway.http.parameters import InPath, Label, Moment, Nothing, Paged, Parameters, labels_in, ms_of
 from noetl_stream.gateway.http.routes import Answer, Call, Reply, Routes
 from noetl_stream.ports.operations.graphs import GraphDocument
 from noetl_stream.ports.operations.http import API, address_of
 from noetl_stream.ports.operations.playbooks import (
     CheckedDocument,
     PlanDocument,
+    PlaybookDiffDocument,
     PlaybookPage,
     Playbooks,
+    PlaybookSchemaDocument,
     PlaybookVersionsDocument,
     PlaybookWithSourceDocument,
     RegisteredDocument,
 )
+from noetl_stream.ports.operations.statistics import PlaybookStatisticsDocument
 
 PLAYBOOKS: Final = f"{API}/playbooks"
 REGISTERED: Final = {
@@ -110,6 +113,54 @@ async def graph(call: Call[TextAt, None]) -> GraphDocument:
 async def versions(call: Call[PathAt, None]) -> PlaybookVersionsDocument:
     """List every version of a playbook."""
     return PlaybookVersionsDocument(await call.operations.playbooks.versions(call.parameters.path))
+
+
+class VersionsAt(PathAt):
+    before: Annotated[
+        str | None, Field(max_length=256, description="A version; without it the one registered before `after`.")
+    ] = None
+    after: Annotated[str | None, Field(max_length=256, description="A version; without it the latest.")] = None
+
+
+@routes(*address_of(Playbooks.diff), "diffVersions", "viewer")
+async def diff(call: Call[VersionsAt, None]) -> PlaybookDiffDocument:
+    """Compare two versions: text, steps and arcs."""
+    given = call.parameters
+    return await call.operations.playbooks.diff(given.path, given.before, given.after)
+
+
+class TextAgainst(PathAt, TextNamed):
+    before: Annotated[str | None, Field(max_length=256, description="A version; without it the latest.")] = None
+
+
+@routes("POST", f"{PLAYBOOKS}/{{path}}/diff", "diffText", "viewer", body=TEXT, reads=True)
+async def diff_text(call: Call[TextAgainst, bytes]) -> PlaybookDiffDocument:
+    """Compare a text with a version; nothing is stored."""
+    given = call.parameters
+    return await call.operations.playbooks.diff_text(given.path, given.before, call.body, given.name)
+
+
+class Since(PathAt):
+    since: Annotated[
+        Moment | None, Field(description="Of executions that started then or later; without it of seven days.")
+    ] = None
+
+
+@routes(*address_of(Playbooks.statistics), "getStatistics", "viewer")
+async def statistics(call: Call[Since, None]) -> PlaybookStatisticsDocument:
+    """Get how its executions ended and how long they and its steps took.
+
+    Of at most 10,000 executions, the newest. For steps, journals of at most 200 of those that have ended are read,
+    the newest, up to 20,000 events.
+    """
+    given = call.parameters
+    return await call.operations.playbooks.statistics(given.path, ms_of(given.since))
+
+
+@routes(*address_of(Playbooks.schema), "getSchema", "viewer", {200: Answer("OK", PlaybookSchemaDocument)})
+async def schema(call: Call[Nothing, None]) -> Reply:
+    """Get the JSON Schema of playbooks, with the tool kinds there are."""
+    return Reply(await call.operations.playbooks.schema())
 
 
 @routes(*address_of(Playbooks.delete), "deletePlaybook", "author")

@@ -46,6 +46,7 @@ def compiled_view(plan: Plan) -> dict[str, Any]:
         reference_first=plan.reference_first or None,
         limits=_lowered_limits(plan.limits),
         result=_source(plan.result),
+        workload=dict(plan.workload),
         keychain={name: {"kind": entry.kind, "line": entry.line} for name, entry in plan.keychain.items()},
         steps=[_step(step, plan.failure_mode) for step in plan.steps.values()],
     )

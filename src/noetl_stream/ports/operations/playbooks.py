@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
+
+import msgspec
 
 from noetl_stream.model.envelope import Time
 from noetl_stream.playbook.diagnostics import Diagnostic
 from noetl_stream.ports.operations.documents import Document, DocumentPage, OpenDocument
 from noetl_stream.ports.operations.graphs import GraphDocument
 from noetl_stream.ports.operations.http import http
+from noetl_stream.ports.operations.statistics import PlaybookStatisticsDocument
 
 
 class PlaybookDocument(Document, frozen=True, kw_only=True):
@@ -67,6 +70,48 @@ class CheckedDocument(Document, frozen=True):
     diagnostics: list[Diagnostic]
 
 
+class ChangedNamesDocument(Document, frozen=True):
+    """Names that only the second text has, only the first has, and that mean something else in the second."""
+
+    added: list[str]
+    removed: list[str]
+    changed: list[str]
+
+
+class ChangedArcDocument(Document, frozen=True):
+    """``change`` is ``added``, ``removed`` or ``changed``. ``was``: the ``when`` of the first text; both are null
+    without a guard.
+    """
+
+    source: str = msgspec.field(name="from")
+    to: str
+    change: Literal["added", "removed", "changed"]
+    when: str | None
+    was: str | None
+
+
+class PlaybookDiffDocument(Document, frozen=True):
+    """What differs between two texts. Layout and comments do not count as changes of steps and arcs.
+
+    Attributes:
+        same: Whether the texts are equal.
+        before: The entry of the first text; null if there is no earlier one.
+        after: The entry of the second text; null if it is not registered.
+        text: A unified diff; empty if the texts are equal.
+    """
+
+    same: bool
+    before: PlaybookDocument | None
+    after: PlaybookDocument | None
+    text: str
+    steps: ChangedNamesDocument
+    arcs: list[ChangedArcDocument]
+
+
+class PlaybookSchemaDocument(OpenDocument, frozen=True):
+    """A JSON Schema, draft 2020-12."""
+
+
 class PlanDocument(OpenDocument, frozen=True):
     """What a playbook compiles to: for people; its form may change with a release."""
 
@@ -122,6 +167,38 @@ class Playbooks(Protocol):
         Args:
             digest: Of a text of this path that was registered or run, in place of a version.
         """
+        ...
+
+    @http("GET", "/playbooks/{path}/diff")
+    async def diff(self, path: str, before: str | None, after: str | None) -> PlaybookDiffDocument:
+        """What differs between two versions.
+
+        Args:
+            before: The first; ``None`` for the one registered before ``after``.
+            after: The second; ``None`` for the latest.
+        """
+        ...
+
+    async def diff_text(self, path: str, before: str | None, source: bytes, name: str) -> PlaybookDiffDocument:
+        """What differs between a version, ``None`` for the latest, and a text, which may have errors.
+
+        Raises:
+            UsageError: the text is not UTF-8.
+        """
+        ...
+
+    @http("GET", "/playbooks/{path}/statistics")
+    async def statistics(self, path: str, since_ms: int | None = None) -> PlaybookStatisticsDocument:
+        """How its executions ended and how long they took, of all versions, and of its steps.
+
+        Args:
+            since_ms: Of those that started then or later, in ms since the epoch; ``None`` for the last seven days.
+        """
+        ...
+
+    @http("GET", "/schema")
+    async def schema(self) -> dict[str, Any]:
+        """The schema of playbooks, with the tool kinds there are: a :class:`PlaybookSchemaDocument`."""
         ...
 
     @http("DELETE", "/playbooks/{path}")

@@ -123,6 +123,22 @@ class ReadingConformance:
         newest = (await store.list_executions(ListingFilter(), 1, None))[0]
         assert astuple(newest) == ("05-Z", "completed", "q", "1", 1_000, 5, "digest", 1_003, None, b"{}")
 
+    async def test_recent_executions_are_those_of_exactly_one_path_newest_first(self, store: Store) -> None:
+        rows = [
+            begun_at(AT_MS, path="team/a", status="completed", finished_ms=AT_MS + 7, position=12),
+            begun_at(AT_MS + 1, path="team/a", status="failed", finished_ms=AT_MS + 9),
+            begun_at(AT_MS + 2, path="team/a", status="running"),
+            begun_at(AT_MS + 3, path="team/a/b"),
+            begun_at(AT_MS + 4, path="team/ab"),
+        ]
+        await committed(store, executions=rows)
+        found = await store.recent_executions("team/a", 0, 9)
+        assert [one.status for one in found] == ["running", "failed", "completed"]
+        assert astuple(found[2]) == (rows[0].execution_id, "completed", AT_MS, AT_MS + 7, 12)
+        assert await store.recent_executions("team/a", 0, 2) == found[:2]
+        assert await store.recent_executions("team/a", AT_MS + 1, 9) == found[:2]
+        assert await store.recent_executions("team", 0, 9) == []
+
     async def test_iteration_results_are_those_of_one_step_run(self, store: Store) -> None:
         names = ["step.started", "task.processed", "loop.iteration.done", "loop.iteration.failed", "loop.done"]
         events = [entry_row("a", position, name, step_run_id="s") for position, name in enumerate(names, start=1)]
