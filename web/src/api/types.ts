@@ -857,6 +857,18 @@ export interface StepSummary {
   retries: number
 }
 
+export interface Storage {
+  items: Stored[]
+}
+
+export interface Stored {
+  store: "account" | "database" | "objects" | "stream" | "table"
+  name: string
+  bytes: number
+  max_bytes: number | null
+  items: number | null
+}
+
 export interface StripCounts {
   status: "cancelled" | "done" | "failed" | "reused" | "running" | "skipped" | "waiting"
   counts: number[]
