@@ -9,11 +9,15 @@ from typing import Any, Final, NamedTuple
 
 from gateway_playbooks import APPROVAL, FAILS, LOOP
 from gateway_stage import GatewayStage
+from msgspec.structs import replace
 from page_browser import Visit
 
 from noetl_stream.model import codec
+from noetl_stream.model.roles import Role
 from noetl_stream.model.task_log import LogBatch, LogLine
 from noetl_stream.ports import subjects
+from noetl_stream.ports.access import AuditedAnswer, AuditedCall
+from noetl_stream.ports.operations.access import NewToken
 from noetl_stream.ports.operations.executions import Start
 from noetl_stream.settings.gateway import GatewayLimits
 
@@ -109,6 +113,9 @@ workflow:
 """
 
 
+READ: Final = "readCredential"
+
+
 class Shown(NamedTuple):
     """Attributes:
     ids: Executions, by what they show.
@@ -117,8 +124,13 @@ class Shown(NamedTuple):
     stage: GatewayStage
     ids: dict[str, str]
 
-    async def sign_in(self, visit: Visit, path: str = "/") -> None:
-        async with self.stage.client.post("/api/v1/session/codes") as answered:
+    async def sign_in(self, visit: Visit, path: str = "/", role: Role = "admin") -> None:
+        """As somebody with this role."""
+        headers = {}
+        if role != "admin":
+            made = await self.stage.operations.access.create_token(NewToken(f"a-{role}", role), "token:local")
+            headers = {"Authorization": f"Bearer {made.secret}"}
+        async with self.stage.client.post("/api/v1/session/codes", headers=headers) as answered:
             code = (await answered.json())["code"]
         await visit.page.goto(f"{self.stage.url}{path}#code={code}")
         await visit.page.get_by_role("button", name="Sign out").wait_for()
@@ -154,7 +166,16 @@ class Shown(NamedTuple):
             "compared": f"/executions/{self.ids['small']}/diff/{self.ids['approval']}",
             "playbooks": "/playbooks",
             "playbook": "/playbooks/team%2Fnightly",
-            "system": "/system/partitions",
+            "health": "/system",
+            "pools": "/system/pools",
+            "workers": "/system/workers",
+            "partitions": "/system/partitions",
+            "dead-letters": f"/system/dead-letters?open={self.ids['letter']}",
+            "credentials": "/system/credentials?open=warehouse",
+            "tokens": "/system/tokens",
+            "audit": "/system/audit",
+            "storage": "/system/storage",
+            "missing": "/executions/a/nonsense",
         }
 
 
@@ -199,4 +220,32 @@ async def something_to_show() -> AsyncIterator[Shown]:
             batch = codec.encode(LogBatch("fetch_orders", "run-1", "worker-1", lines))
             subject = subjects.task_logs("default", ids[name], "run-1")
             stage.broker.task_logs.publish(subject, "1", batch, lambda why: None)
+        ids["letter"] = await _dead_letters(stage)
+        await _access(stage)
         yield Shown(stage, ids)
+
+
+async def _dead_letters(stage: GatewayStage) -> str:
+    """Messages that no server can fold; the id of the newest."""
+    for number, text in enumerate(("not a report", EVIL)):
+        await stage.broker.event_log.publish_request("lost", f"message-{number}", text.encode())
+    cluster = stage.operations.cluster
+
+    async def are_there() -> bool:
+        return len((await cluster.dead_letters(10, None)).items) == 2
+
+    await stage.until(are_there)
+    return (await cluster.dead_letters(1, None)).items[0].id
+
+
+async def _access(stage: GatewayStage) -> None:
+    """Credentials, tokens, and an audit of both."""
+    operations = stage.operations
+    await operations.credentials.put("warehouse", {"password": "hidden"}, "token:local", "postgres", EVIL, ["sales"])
+    await operations.credentials.put("mailer", "hidden", "token:local", "http", "Sends reports.")
+    for new in (NewToken("ci", "operator", ("team",)), NewToken("grafana", "viewer"), NewToken("old", "author")):
+        made = await operations.access.create_token(new, "token:local")
+    await operations.access.revoke_token(made.id, "token:local")
+    attempt = AuditedCall(stage.clock.now_ms(), "worker-default", "worker", "", READ, "warehouse", EVIL, "worker-1", "")
+    await stage.audit.add(attempt, AuditedAnswer(200))
+    await stage.audit.add(replace(attempt, principal=EVIL, target=EVIL), AuditedAnswer(403, EVIL))

@@ -2,7 +2,7 @@ import { segment } from './api/client'
 
 /** A change of an execution: what is sent, and the same as a line of the shell. */
 export interface Act {
-  method: 'POST' | 'PATCH'
+  method: 'POST' | 'PATCH' | 'DELETE'
   path: string
   body?: unknown
   media?: string

@@ -14,8 +14,13 @@ const VIEWS: [string, View][] = [
   ['/executions/01a2/diff/01b3?rows=all', { screen: 'diff', a: '01a2', b: '01b3', all: true }],
   ['/playbooks', { screen: 'playbooks' }],
   ['/playbooks/team%2Freport?version=1.0', { screen: 'playbook', path: 'team/report', version: '1.0' }],
-  ['/system', { screen: 'system', part: 'pools' }],
-  ['/system/dead-letters', { screen: 'system', part: 'dead-letters' }],
+  ['/system', { screen: 'system', part: 'health' }],
+  ['/system/pools', { screen: 'system', part: 'pools' }],
+  ['/system/dead-letters?open=events-12', { screen: 'system', part: 'dead-letters', choice: { open: 'events-12' } }],
+  [
+    '/system/audit?operation=readCredential&refused=true',
+    { screen: 'system', part: 'audit', choice: { operation: 'readCredential', refused: 'true' } },
+  ],
 ]
 
 test.each(VIEWS)('%s is an address, and the address of its view', (text, view) => {

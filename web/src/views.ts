@@ -5,7 +5,7 @@ export type View =
   | { screen: 'diff'; a: string; b: string; all: boolean }
   | { screen: 'playbooks' }
   | { screen: 'playbook'; path: string; version: string | null }
-  | { screen: 'system'; part: Part }
+  | { screen: 'system'; part: Part; choice?: SystemChoice }
   | { screen: 'missing' }
 
 export const TABS = ['steps', 'timeline', 'events', 'ctx', 'result', 'logs'] as const
@@ -15,8 +15,12 @@ export type Tab = (typeof TABS)[number]
 const CHOICES = ['at', 'step', 'run', 'task', 'iteration', 'name', 'text', 'key', 'since', 'until'] as const
 export type Chosen = Partial<Record<(typeof CHOICES)[number], string>>
 
-export const PARTS = ['pools', 'workers', 'partitions', 'dead-letters', 'tokens', 'audit'] as const
+export const PARTS = ['health', 'pools', 'workers', 'partitions', 'dead-letters', 'credentials', 'tokens', 'audit', 'storage'] as const
 export type Part = (typeof PARTS)[number]
+
+/** What is chosen within a part of the system: what is open, and the filters of the audit. */
+const SYSTEM_CHOICES = ['open', 'principal', 'operation', 'target', 'refused'] as const
+export type SystemChoice = Partial<Record<(typeof SYSTEM_CHOICES)[number], string>>
 
 export function viewAt(path: string, search: string): View {
   const query = new URLSearchParams(search)
@@ -31,13 +35,17 @@ export function viewAt(path: string, search: string): View {
   }
   if (screen === 'executions' && one !== undefined) {
     const tab = known(TABS, two ?? 'steps')
-    return tab ? { screen: 'execution', id: one, tab, ...chosenIn(query) } : { screen: 'missing' }
+    if (tab === undefined) return { screen: 'missing' }
+    const chosen = chosenIn(query, CHOICES)
+    return { screen: 'execution', id: one, tab, ...(chosen && { chosen }) }
   }
   if (screen === 'playbooks' && two === undefined) {
     return one === undefined ? { screen: 'playbooks' } : { screen: 'playbook', path: one, version: query.get('version') }
   }
-  const part = known(PARTS, one ?? 'pools')
-  return screen === 'system' && part && two === undefined ? { screen: 'system', part } : { screen: 'missing' }
+  const part = known(PARTS, one ?? 'health')
+  if (screen !== 'system' || part === undefined || two !== undefined) return { screen: 'missing' }
+  const choice = chosenIn(query, SYSTEM_CHOICES)
+  return { screen: 'system', part, ...(choice && { choice }) }
 }
 
 export function addressOf(view: View): string {
@@ -45,7 +53,7 @@ export function addressOf(view: View): string {
     case 'executions':
       return view.query === '' ? '/' : `/?${new URLSearchParams({ q: view.query }).toString()}`
     case 'execution':
-      return `/executions/${encodeURIComponent(view.id)}${view.tab === 'steps' ? '' : `/${view.tab}`}${queryOf(view.chosen)}`
+      return `/executions/${encodeURIComponent(view.id)}${view.tab === 'steps' ? '' : `/${view.tab}`}${queryOf(view.chosen, CHOICES)}`
     case 'diff': {
       const [a, b] = [view.a, view.b].map(encodeURIComponent)
       return `/executions/${a}/diff/${b}${view.all ? '?rows=all' : ''}`
@@ -57,24 +65,28 @@ export function addressOf(view: View): string {
       return `/playbooks/${encodeURIComponent(view.path)}${query}`
     }
     case 'system':
-      return view.part === 'pools' ? '/system' : `/system/${view.part}`
+      return `/system${view.part === 'health' ? '' : `/${view.part}`}${queryOf(view.choice, SYSTEM_CHOICES)}`
     case 'missing':
       return '/'
   }
 }
 
-function chosenIn(query: URLSearchParams): { chosen?: Chosen } {
-  const chosen: Chosen = {}
-  for (const name of CHOICES) {
+/** Of the names those that the query gives a value; nothing if it gives none. */
+function chosenIn<T extends string>(query: URLSearchParams, names: readonly T[]): Partial<Record<T, string>> | undefined {
+  const chosen: Partial<Record<T, string>> = {}
+  for (const name of names) {
     const value = query.get(name)
     if (value) chosen[name] = value
   }
-  return Object.keys(chosen).length > 0 ? { chosen } : {}
+  return Object.keys(chosen).length > 0 ? chosen : undefined
 }
 
-function queryOf(chosen: Chosen = {}): string {
+function queryOf<T extends string>(chosen: Partial<Record<T, string>> = {}, names: readonly T[]): string {
   const query = new URLSearchParams()
-  for (const name of CHOICES) if (chosen[name]) query.set(name, chosen[name])
+  for (const name of names) {
+    const value = chosen[name]
+    if (value) query.set(name, value)
+  }
   return query.size > 0 ? `?${query.toString()}` : ''
 }
 
