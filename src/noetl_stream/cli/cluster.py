@@ -36,10 +36,13 @@ def pool() -> None:
 def list_pools(output: str, target: Target) -> None:
     """List the pools with their workers, slots and commands.
 
-    AGAIN counts commands that were delivered before. A pool with queued commands and no workers is listed, too.
+    AGAIN counts commands that were delivered before; OLDEST is since when the longest queued one waits. A pool with
+    queued commands and no workers is listed, too.
     """
     found = with_session(target, lambda session: session.operations.cluster.pools())
-    print_documents(found, output, columns_of("pool", "workers", "slots", "busy", "queued", "running", "again"), "pool")
+    print_documents(
+        found, output, columns_of("pool", "workers", "slots", "busy", "queued", "running", "again", "oldest"), "pool"
+    )
 
 
 @click.group()
