@@ -10,6 +10,7 @@ export class Listed<Item> {
   busy = $state(false)
   failure = $state.raw<unknown>(null)
   #next = $state<string | null>(null)
+  #again = false
 
   constructor(private readonly read: (cursor: string | null) => Promise<Page<Item>>) {
     this.again()
@@ -27,7 +28,10 @@ export class Listed<Item> {
   }
 
   async #read(cursor: string | null): Promise<void> {
-    if (this.busy) return
+    if (this.busy) {
+      this.#again ||= cursor === null
+      return
+    }
     this.busy = true
     try {
       const page = await this.read(cursor)
@@ -39,5 +43,8 @@ export class Listed<Item> {
     }
     this.loaded = true
     this.busy = false
+    if (!this.#again) return
+    this.#again = false
+    this.again()
   }
 }

@@ -649,6 +649,7 @@ export interface Pool {
   queued: number
   running: number
   again: number
+  oldest?: string | null
 }
 
 export interface Pools {

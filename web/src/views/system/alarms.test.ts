@@ -2,7 +2,7 @@ import { expect, test } from 'vitest'
 import type { Check, Partition, Pool } from '../../api/types'
 import { checksOf, isAlarm, partOf, worstFirst } from './alarms'
 
-const pool = (name: string, some: Partial<Pool>): Pool => ({ pool: name, workers: 1, slots: 4, busy: 0, queued: 0, running: 0, again: 0, ...some })
+const pool = (name: string, some: Partial<Pool>): Pool => ({ pool: name, workers: 1, slots: 4, busy: 0, queued: 0, running: 0, again: 0, oldest: null, ...some })
 const partition = (some: Partial<Partition>): Partition => ({ partition: 0, owner: 'a', epoch: 1, live: true, folded: 9, behind: 0, ...some })
 const check = (name: string, verdict: Check['verdict']): Check => ({ check: name, verdict, says: '' })
 
