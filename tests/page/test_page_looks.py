@@ -37,7 +37,7 @@ async def violations(visit: Visit, name: str) -> list[tuple[str, str, str, str]]
     page, found = visit.page, []
     for size, (width, height) in SIZES.items():
         await page.set_viewport_size({"width": width, "height": height})
-        for theme, run in (("light", "axe.run()"), ("dark", CONTRAST)):
+        for theme, run in (("dark", CONTRAST), ("light", "axe.run()")):
             await page.emulate_media(color_scheme=theme)
             ran: dict[str, Any] = await page.evaluate(run)
             found += [(name, f"{theme} {size}", one["id"], one["nodes"][0]["html"]) for one in ran["violations"]]
