@@ -108,6 +108,7 @@ POST /api/v1/credentials/rotate
 PUT /api/v1/credentials/{name}
 DELETE /api/v1/credentials/{name}
 GET /api/v1/doctor
+GET /api/v1/storage
 GET /api/v1/dead-letters
 GET /api/v1/dead-letters/{letter_id}
 POST /api/v1/dead-letters/{letter_id}/requeue

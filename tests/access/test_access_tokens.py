@@ -22,7 +22,7 @@ from noetl_stream.model.envelope import iso
 from noetl_stream.model.paths import covers
 from noetl_stream.model.roles import ROLES, Role, suffices
 from noetl_stream.ports.access import TOKEN_TEXT, AuditedAnswer, CallCredentials, Caller, StoredToken
-from noetl_stream.ports.operations.access import NewToken
+from noetl_stream.ports.operations.access import MOST_SEARCHED, NewToken
 from noetl_stream.ports.operations.documents import plain
 from noetl_stream.settings.oidc import OidcSettings
 from noetl_stream.testing.conformance.access import attempted
@@ -317,3 +317,31 @@ async def test_the_audit_is_read_page_by_page(keeper: DirectAccess, audit: Memor
 async def test_a_cursor_of_something_else_is_refused(keeper: DirectAccess) -> None:
     with pytest.raises(UsageError, match="not a cursor of this list"):
         await keeper.audit(1, "x")
+
+
+async def test_the_audit_is_searched_by_what_was_done_to_what_and_whether_it_was_refused(
+    keeper: DirectAccess, audit: MemoryAudit
+) -> None:
+    for number in range(MOST_SEARCHED):
+        await audit.add(attempted(operation="cancelExecution", target=f"e-{number}"), AuditedAnswer(202))
+    await audit.add(attempted(operation="readCredential", target="shop"), AuditedAnswer(200))
+    await audit.add(attempted(operation="readCredential", target="shop"), AuditedAnswer(403))
+
+    found = await keeper.audit(1, None, operation="readCredential", target="shop")
+    assert [one.status for one in found.items] == [403]
+    found = await keeper.audit(10, found.next, operation="readCredential")
+    assert ([one.status for one in found.items], found.next is None) == ([200], False)
+    rest = await keeper.audit(10, found.next, operation="readCredential")
+    assert (rest.items, rest.next) == ([], None)
+    assert [one.target for one in (await keeper.audit(10, None, refused=True)).items] == ["shop"]
+    assert [one.target for one in (await keeper.audit(2, None, refused=False)).items] == ["shop", "e-9999"]
+
+
+async def test_a_search_of_the_audit_ends_and_says_where_it_goes_on(keeper: DirectAccess, audit: MemoryAudit) -> None:
+    await audit.add(attempted(target="first"), AuditedAnswer(200))
+    for number in range(MOST_SEARCHED):
+        await audit.add(attempted(target=f"e-{number}"), AuditedAnswer(202))
+
+    page = await keeper.audit(10, None, target="first")
+    assert page.items == [] and page.next is not None
+    assert [one.target for one in (await keeper.audit(10, page.next, target="first")).items] == ["first"]

@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 from client_stage import BY, ClientStage
+from msgspec.structs import replace
 
 from noetl_stream.errors import Conflict, NotFound, UsageError
 from noetl_stream.model import codec
@@ -86,7 +87,9 @@ async def test_pools_join_what_waits_with_who_is_there(stage: ClientStage) -> No
     await stage.broker.command_queue.add_pool("spare")
     await stage.broker.bus.listen(f"{subjects.ASK_WORKERS}.spare", answer)
     await stage.clock.sleep(1)
-    assert await stage.cluster.pools() == [
+    pools = await stage.cluster.pools()
+    assert [one.oldest is None for one in pools] == [False, False, True], "what waits says since when"
+    assert [replace(one, oldest=None) for one in pools] == [
         PoolDocument("default", workers=1, slots=8, busy=8, queued=2, running=8, again=0),
         PoolDocument("gpu", workers=0, slots=0, busy=0, queued=1, running=0, again=0),
         PoolDocument("spare", workers=1, slots=3, busy=0, queued=0, running=0, again=0),

@@ -235,6 +235,7 @@ async def use_the_rest(operations: Operations, transcript: Transcript) -> None:
     await transcript(access.revoke_token(token.id, "token:local"))
     await transcript(access.tokens())
     await transcript(access.audit(1, None, "nobody"))
+    await transcript(access.audit(1, None, operation="readCredential", target="sales_db", refused=False))
     cluster = operations.cluster
     for list_all in (cluster.pools, cluster.partitions):
         await transcript(list_all())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -42,12 +42,14 @@ class Visit:
 
 
 @asynccontextmanager
-async def visiting(*, dark: bool = False, width: int = 1280, height: int = 800) -> AsyncIterator[Visit]:
-    """A new browser, whose tab is empty."""
+async def visiting(
+    *, dark: bool = False, width: int = 1280, height: int = 800, args: Sequence[str] = ()
+) -> AsyncIterator[Visit]:
+    """A new browser, whose tab is empty. ``args`` are the browser's."""
     from playwright.async_api import async_playwright
 
     async with async_playwright() as playwright:
-        browser = await playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        browser = await playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", *args])
         context = await browser.new_context(
             viewport={"width": width, "height": height},
             color_scheme="dark" if dark else "light",

@@ -6,14 +6,19 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final, NamedTuple
+from urllib.parse import quote
 
 from gateway_playbooks import APPROVAL, FAILS, LOOP
 from gateway_stage import GatewayStage
+from msgspec.structs import replace
 from page_browser import Visit
 
 from noetl_stream.model import codec
+from noetl_stream.model.roles import Role
 from noetl_stream.model.task_log import LogBatch, LogLine
 from noetl_stream.ports import subjects
+from noetl_stream.ports.access import AuditedAnswer, AuditedCall
+from noetl_stream.ports.operations.access import NewToken
 from noetl_stream.ports.operations.executions import Start
 from noetl_stream.settings.gateway import GatewayLimits
 
@@ -113,6 +118,22 @@ workflow:
     tool:
       - {{name: word, kind: wait, signal: go, timeout_s: 3600}}
 """
+FAILS_HOSTILE: Final = f"""\
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: {{name: fails_hostile, path: team/fails_hostile}}
+workload: {{names: [{EVIL!r}]}}
+workflow:
+  - step: each
+    loop: {{in: "{{{{ workload.names }}}}", iterator: name, spec: {{policy: {{failure: {{mode: best_effort}}}}}}}}
+    tool: {{kind: noop, args: {{said: "{{{{ workload[iter.name].more }}}}"}}}}
+    next: {{arcs: [{{step: fails}}]}}
+  - step: fails
+    tool: {{kind: noop, args: {{said: "{{{{ workload[workload.names[0]].more }}}}"}}}}
+"""
+
+
+READ: Final = "readCredential"
 
 
 class Shown(NamedTuple):
@@ -123,8 +144,13 @@ class Shown(NamedTuple):
     stage: GatewayStage
     ids: dict[str, str]
 
-    async def sign_in(self, visit: Visit, path: str = "/") -> None:
-        async with self.stage.client.post("/api/v1/session/codes") as answered:
+    async def sign_in(self, visit: Visit, path: str = "/", role: Role = "admin") -> None:
+        """As somebody with this role."""
+        headers = {}
+        if role != "admin":
+            made = await self.stage.operations.access.create_token(NewToken(f"a-{role}", role), "token:local")
+            headers = {"Authorization": f"Bearer {made.secret}"}
+        async with self.stage.client.post("/api/v1/session/codes", headers=headers) as answered:
             code = (await answered.json())["code"]
         await visit.page.goto(f"{self.stage.url}{path}#code={code}")
         await visit.page.get_by_role("button", name="Sign out").wait_for()
@@ -163,49 +189,115 @@ class Shown(NamedTuple):
             "changes": "/playbooks/team%2Fnightly/changes",
             "statistics": "/playbooks/team%2Fnightly/statistics",
             "editor": "/playbooks/team%2Fnightly/edit",
-            "system": "/system/partitions",
+            "health": "/system",
+            "pools": "/system/pools",
+            "workers": "/system/workers",
+            "partitions": "/system/partitions",
+            "dead-letters": f"/system/dead-letters?open={self.ids['letter']}",
+            "credentials": "/system/credentials?open=warehouse",
+            "tokens": "/system/tokens",
+            "audit": "/system/audit",
+            "storage": "/system/storage",
+            "missing": "/executions/a/nonsense",
         }
 
 
+LETTERS: Final = ("not a report", '{"kind": "report", "of": "another system"}')
+LINES: Final = ("1240 orders of north, none late", "the rate of GBP is a day old")
+
+
 @asynccontextmanager
-async def something_to_show() -> AsyncIterator[Shown]:
+async def something_to_show(hostile: bool = True) -> AsyncIterator[Shown]:
+    """
+    Args:
+        hostile: Whether strangers have written :data:`EVIL` wherever they can.
+    """
     async with GatewayStage(GatewayLimits()).open() as stage:
-        ids: dict[str, str] = {}
-
-        async def run(name: str, text: str, **workload: Any) -> None:
-            started = await stage.operations.executions.start(Start(playbook=text, workload=workload), "token:local")
-            ids[name] = started.execution_id
-
-            async def is_settled() -> bool:
-                return (await stage.operations.executions.get(started.execution_id)).status not in (
-                    "pending",
-                    "running",
-                )
-
-            await stage.until(is_settled)
-
-        for text in (EARLIER, NIGHTLY, HOSTILE, APPROVAL, (PLAYBOOKS / "approval_by_signal.yaml").read_text()):
+        made = _Maker(stage, {})
+        for text in (EARLIER, NIGHTLY, APPROVAL, (PLAYBOOKS / "approval_by_signal.yaml").read_text()):
             await stage.operations.playbooks.register(text.encode(), "playbook", "token:local")
         for _ in range(12):
-            await run("nightly", NIGHTLY)
-        await run("long", LOOP.replace("[1, 2, 3]", str(list(range(200)))))
-        await run("fails", FAILS)
-        await run("loop", FETCHES)
-        await run("caller", CALLER)
-        await run("small", APPROVAL, amount=20)
-        await run("hostile", HOSTILE)
-        await run("approval", APPROVAL, amount=250, order="1007")
-        for note, reason in (("asked Ada", "she knows the customer"), (["asked Ada", "she is away until noon"], "")):
-            address = f"/api/v1/executions/{ids['approval']}/ctx"
-            async with stage.client.patch(address, json={"notes": note}, headers={"X-Reason": reason}) as answered:
-                assert answered.status == 200
-        for name in ("nightly", "hostile"):
-            text = EVIL if name == "hostile" else "1240 orders of north, none late"
-            lines = [
-                LogLine(1_795_400_000_000 + n * 137, "fetch", f"{n}: {text}", iteration=(n % 4,)) for n in range(40)
-            ]
-            lines.append(LogLine(1_795_400_006_000, "fetch", "the rate of GBP is a day old", "stderr"))
-            batch = codec.encode(LogBatch("fetch_orders", "run-1", "worker-1", lines))
-            subject = subjects.task_logs("default", ids[name], "run-1")
-            stage.broker.task_logs.publish(subject, "1", batch, lambda why: None)
-        yield Shown(stage, ids)
+            await made.run("nightly", NIGHTLY)
+        await made.run("long", LOOP.replace("[1, 2, 3]", str(list(range(200)))))
+        await made.run("fails", FAILS)
+        await made.run("loop", FETCHES)
+        await made.run("caller", CALLER)
+        await made.run("small", APPROVAL, amount=20)
+        if hostile:
+            await made.write_evil()
+        await made.run("approval", APPROVAL, amount=250, order="1007")
+        await made.patch("approval", {"notes": "asked Ada"}, "she knows the customer")
+        await made.patch("approval", {"notes": ["asked Ada", "she is away until noon"]}, "")
+        made.log("nightly", *LINES)
+        await made.dead_letters(*LETTERS, *([EVIL] if hostile else []))
+        await made.access()
+        yield Shown(stage, made.ids)
+
+
+class _Maker(NamedTuple):
+    """Makes what there is to show."""
+
+    stage: GatewayStage
+    ids: dict[str, str]
+
+    async def run(self, name: str, text: str, **workload: Any) -> None:
+        """An execution, until it has ended or waits."""
+        executions = self.stage.operations.executions
+        started = await executions.start(Start(playbook=text, workload=workload), "token:local")
+        self.ids[name] = started.execution_id
+
+        async def is_settled() -> bool:
+            return (await executions.get(started.execution_id)).status not in ("pending", "running")
+
+        await self.stage.until(is_settled)
+
+    async def patch(self, name: str, ctx: dict[str, Any], reason: str) -> None:
+        address, headers = f"/api/v1/executions/{self.ids[name]}/ctx", {"X-Reason": quote(reason)}
+        async with self.stage.client.patch(address, json=ctx, headers=headers) as answered:
+            assert answered.status == 200, await answered.text()
+
+    def log(self, name: str, text: str, error: str) -> None:
+        """Lines of its tasks."""
+        lines = [LogLine(1_795_400_000_000 + n * 137, "fetch", f"{n}: {text}", iteration=(n % 4,)) for n in range(40)]
+        lines.append(LogLine(1_795_400_006_000, "fetch", error, "stderr"))
+        batch = codec.encode(LogBatch("fetch_orders", "run-1", "worker-1", lines))
+        subject = subjects.task_logs("default", self.ids[name], "run-1")
+        self.stage.broker.task_logs.publish(subject, "1", batch, lambda why: None)
+
+    async def dead_letters(self, *texts: str) -> None:
+        """Messages that no server can fold; ``letter`` is the id of the newest."""
+        for number, text in enumerate(texts):
+            await self.stage.broker.event_log.publish_request("lost", f"message-{number}", text.encode())
+        cluster = self.stage.operations.cluster
+
+        async def are_there() -> bool:
+            return len((await cluster.dead_letters(10, None)).items) == len(texts)
+
+        await self.stage.until(are_there)
+        self.ids["letter"] = (await cluster.dead_letters(1, None)).items[0].id
+
+    async def access(self) -> None:
+        """Credentials, tokens, and an audit of both."""
+        stage, operations = self.stage, self.stage.operations
+        for name, kind, said in (("warehouse", "postgres", "Orders."), ("mailer", "http", "Sends reports.")):
+            await operations.credentials.put(name, {"password": "hidden"}, "token:local", kind, said, ["sales"])
+        for new in (NewToken("ci", "operator", ("team",)), NewToken("grafana", "viewer"), NewToken("old", "author")):
+            made = await operations.access.create_token(new, "token:local")
+        await operations.access.revoke_token(made.id, "token:local")
+        call = AuditedCall(stage.clock.now_ms(), "worker-default", "worker", "", READ, "warehouse", "", "worker-1", "")
+        of = f"{self.ids['nightly']}/command-1"
+        await stage.audit.add(replace(call, correlation_id=of), AuditedAnswer(200))
+        await stage.audit.add(replace(call, target="mailer", correlation_id=of), AuditedAnswer(403, "not granted"))
+
+    async def write_evil(self) -> None:
+        """What strangers may write, wherever it is shown."""
+        stage = self.stage
+        await stage.operations.playbooks.register(HOSTILE.encode(), "playbook", "token:local")
+        await self.run("hostile", HOSTILE)
+        await self.run("fails_hostile", FAILS_HOSTILE)
+        await self.patch("hostile", {"said": {EVIL: [EVIL]}}, EVIL)
+        self.log("hostile", EVIL, EVIL)
+        await stage.operations.credentials.put("evil", "hidden", "token:local", EVIL, EVIL, [EVIL])
+        call = AuditedCall(stage.clock.now_ms(), EVIL, "worker", "", READ, "evil", EVIL, EVIL, EVIL)
+        await stage.audit.add(call, AuditedAnswer(403, EVIL, EVIL))
+        await stage.audit.add(replace(call, operation=EVIL, target=EVIL), AuditedAnswer(403, EVIL))

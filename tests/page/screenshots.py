@@ -1,11 +1,14 @@
-"""Takes a picture of every screen, dark and light, wide and narrow, into ``build/page``: ``python
-tests/page/screenshots.py``. Those that the documents show are copied to ``docs/images``.
+"""Takes pictures of every screen, dark and light, wide and narrow: ``python tests/page/screenshots.py``.
+
+They are taken of recorded answers. ``--record`` first records them anew, of a stage that really runs: needed when the
+API or what is shown has changed. Whole pictures go to ``build/page``; small ones, with which a test compares, to
+``tests/page/pictures``; those that the documents show to ``docs/images``.
 """
 
 from __future__ import annotations
 
+import argparse
 import asyncio
-import shutil
 import sys
 from pathlib import Path
 from typing import Final
@@ -14,41 +17,53 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "tests" / area) for area in ("", "gateway", "page")]
 
 from page_browser import visiting  # noqa: E402
+from page_pictures import PICTURES, SCREENS, SIZES, kept, pictures  # noqa: E402
+from page_recorded import Recorder, Recording  # noqa: E402
 from page_stage import something_to_show  # noqa: E402
 
 TAKEN: Final = ROOT / "build" / "page"
 IMAGES: Final = ROOT / "docs" / "images"
-SHOWN: Final = (
-    "page-executions-light-wide",
-    "page-waiting-light-wide",
-    "page-steps-dark-wide",
-    "page-compared-light-wide",
-    "page-changes-light-wide",
-    "page-editor-light-wide",
-    "page-statistics-light-wide",
-    "page-waiting-dark-narrow",
-    "page-loop-light-wide",
-    "page-timeline-dark-wide",
+DARK: Final = ("steps", "timeline", "health")
+SHOWN: Final = frozenset(
+    {"waiting-dark-narrow", *(f"{screen}-{'dark' if screen in DARK else 'light'}-wide" for screen in SCREENS)}
 )
-SETTLED_MS: Final = 700
+"""Pictures of the documents: of each screen one."""
+
+SHOWN_COLOURS: Final = 64
+SETTLED_MS: Final = 1500
 
 
-async def take(folder: Path) -> None:
-    async with something_to_show() as shown:
-        for dark in (False, True):
-            for size, width, height in (("wide", 1280, 800), ("narrow", 360, 720)):
-                async with visiting(dark=dark, width=width, height=height) as visit:
-                    await shown.sign_in(visit)
-                    for name, path in shown.screens.items():
-                        await shown.open(visit, path)
-                        await visit.page.wait_for_timeout(SETTLED_MS)
-                        theme = "dark" if dark else "light"
-                        await visit.page.screenshot(path=folder / f"page-{name}-{theme}-{size}.png")
+async def record() -> Recording:
+    answers: dict[str, tuple[int, str, str]] = {}
+    async with something_to_show(hostile=False) as shown:
+        screens = {name: shown.screens[name] for name in SCREENS}
+        for width, height in SIZES.values():
+            async with visiting(width=width, height=height) as visit:
+                await shown.sign_in(visit)
+                recorder = Recorder(visit)
+                for path in screens.values():
+                    await shown.open(visit, path)
+                    await visit.page.wait_for_timeout(SETTLED_MS)
+                answers |= await recorder.finish(shown.stage.client)
+        return Recording(shown.stage.clock.now_ms(), screens, answers)
+
+
+async def take(recording: Recording) -> None:
+    for folder in (TAKEN, PICTURES, IMAGES):
+        folder.mkdir(parents=True, exist_ok=True)
+        for old in folder.glob("*.png"):
+            old.unlink()
+    for dark in (False, True):
+        async for name, image in pictures(recording, dark=dark):
+            image.save(TAKEN / f"{name}.png")
+            kept(image).save(PICTURES / f"{name}.png", optimize=True)
+            if name in SHOWN:
+                image.quantize(SHOWN_COLOURS).save(IMAGES / f"page-{name}.png", optimize=True)
 
 
 if __name__ == "__main__":
-    TAKEN.mkdir(parents=True, exist_ok=True)
-    asyncio.run(take(TAKEN))
-    IMAGES.mkdir(exist_ok=True)
-    for shown in SHOWN:
-        shutil.copyfile(TAKEN / f"{shown}.png", IMAGES / f"{shown}.png")
+    parser = argparse.ArgumentParser(description="Takes pictures of every screen of the page.")
+    parser.add_argument("--record", action="store_true", help="record what a gateway answers first")
+    if parser.parse_args().record:
+        asyncio.run(record()).write()
+    asyncio.run(take(Recording.read()))

@@ -1,40 +1,90 @@
-"""Every screen: without a violation that axe knows, dark and light, wide and narrow; and nothing in it is obeyed."""
+"""Every screen and dialog: without a violation that axe knows, dark and light, wide and narrow; and nothing in it is
+obeyed.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import pytest
-from page_browser import AXE, needs_browser, visiting
-from page_stage import EVIL, something_to_show
+from page_browser import AXE, Visit, needs_browser, visiting
+from page_pictures import SIZES
+from page_stage import EVIL, READ, Shown, something_to_show
 
 pytestmark = needs_browser
+needs_axe = pytest.mark.skipif(not AXE.exists(), reason="NO AXE: accessibility is not tested. Run `npm ci` in web/")
 
 CONTRAST = "axe.run({runOnly: ['color-contrast']})"
-NARROW = 360
+SCRIPT: Final = "<script>window.evil=1"
+
+DIALOGS: Final = {
+    "context": ("Set a key", "Set notes"),
+    "waiting": ("Pause", "Cancel", "Compare"),
+    "loop": ("Rerun from fetch",),
+    "playbook": ("Start",),
+    "dead-letters": ("Requeue", "Discard"),
+    "credentials": ("Rotate keys", "Delete"),
+    "tokens": ("Create a token", "Revoke ci"),
+    "storage": ("Keys",),
+}
+"""The buttons that open dialogs, by screen."""
 
 
-def violations(ran: dict[str, Any]) -> list[tuple[str, str]]:
-    """The rules that axe found broken, each with the first place."""
-    return [(one["id"], one["nodes"][0]["html"]) for one in ran["violations"]]
+async def violations(visit: Visit, name: str) -> list[tuple[str, str, str, str]]:
+    """The rules that axe finds broken in what is on screen, each with the first place. What is dark differs in its
+    colours alone.
+    """
+    page, found = visit.page, []
+    for size, (width, height) in SIZES.items():
+        await page.set_viewport_size({"width": width, "height": height})
+        for theme, run in (("dark", CONTRAST), ("light", "axe.run()")):
+            await page.emulate_media(color_scheme=theme)
+            ran: dict[str, Any] = await page.evaluate(run)
+            found += [(name, f"{theme} {size}", one["id"], one["nodes"][0]["html"]) for one in ran["violations"]]
+        assert await page.evaluate("document.documentElement.scrollWidth") <= width, (name, size)
+    return found
 
 
-@pytest.mark.skipif(not AXE.exists(), reason="NO AXE: accessibility is not tested. Run `npm ci` in web/")
+async def opened(shown: Shown, visit: Visit, path: str) -> None:
+    """A screen, wide, with axe in it."""
+    width, height = SIZES["wide"]
+    await visit.page.set_viewport_size({"width": width, "height": height})
+    await shown.open(visit, path)
+    await visit.page.evaluate(AXE.read_text())
+
+
+@needs_axe
 async def test_no_screen_violates_a_rule_of_accessibility() -> None:
     found = []
     async with something_to_show() as shown, visiting() as visit:
-        page = visit.page
+        await visit.page.goto(shown.stage.url)
+        await visit.page.get_by_role("heading", name="Sign in").wait_for()
+        await visit.page.evaluate(AXE.read_text())
+        found += await violations(visit, "sign-in")
+        visit.forgive("401")
+        await visit.page.goto("about:blank")
         await shown.sign_in(visit)
         for name, path in shown.screens.items():
-            await page.emulate_media(color_scheme="light")
-            await page.set_viewport_size({"width": 1280, "height": 800})
-            await shown.open(visit, path)
-            await page.evaluate(AXE.read_text())
-            found += [(name, "light", *one) for one in violations(await page.evaluate("axe.run()"))]
-            await page.emulate_media(color_scheme="dark")
-            found += [(name, "dark", *one) for one in violations(await page.evaluate(CONTRAST))]
-            await page.set_viewport_size({"width": NARROW, "height": 720})
-            assert await page.evaluate("document.documentElement.scrollWidth") <= NARROW, name
+            await opened(shown, visit, path)
+            found += await violations(visit, name)
+        assert visit.complaints == []
+    assert found == []
+
+
+@needs_axe
+async def test_no_dialog_violates_a_rule_of_accessibility() -> None:
+    found = []
+    async with something_to_show() as shown, visiting() as visit:
+        page, dialog = visit.page, visit.page.get_by_role("dialog")
+        await shown.sign_in(visit)
+        for screen, buttons in DIALOGS.items():
+            for button in buttons:
+                await opened(shown, visit, shown.screens[screen])
+                await page.get_by_role("button", name=button, exact=True).click()
+                await dialog.wait_for()
+                for summary in await dialog.locator("summary").all():
+                    await summary.click()
+                found += await violations(visit, f"{button} on {screen}")
         assert visit.complaints == []
     assert found == []
 
@@ -80,23 +130,38 @@ async def test_no_form_and_no_hint_violates_a_rule_of_accessibility() -> None:
 async def test_what_strangers_wrote_is_text_and_nothing_else() -> None:
     async with something_to_show() as shown, visiting() as visit:
         await shown.sign_in(visit)
-        hostile, page = f"/executions/{shown.ids['hostile']}", visit.page
-        tabs = [hostile, *(f"{hostile}/{tab}" for tab in ("events", "ctx", "result", "logs"))]
-        for path in [
-            "/",
+        page, main = visit.page, visit.page.locator("main")
+        hostile, fails = (f"/executions/{shown.ids[name]}" for name in ("hostile", "fails_hostile"))
+        written = [
+            *(hostile, f"{hostile}/events", f"{hostile}/ctx", f"{hostile}/ctx?key=said", f"{hostile}/result"),
+            *(f"{hostile}/logs", fails, f"{fails}?step=each", f"{fails}/result"),
+            *(f"{hostile}/diff/{shown.ids['nightly']}", "/", "/playbooks", "/playbooks/team%2Fhostile"),
+            "/playbooks/team%2Fhostile/edit",
+            *(f"/system/dead-letters?open={shown.ids['letter']}", "/system/credentials?open=evil", "/system/audit"),
+            f"/system/audit?operation={READ}&target=evil",
+        ]
+        named = [
+            *(f"/playbooks/team%2Fhostile{tab}" for tab in ("/statistics", "/changes")),
+            f"{hostile}/timeline",
             "/?q=path:%22<img src=x onerror=window.evil=1>%22",
-            *tabs,
-            "/playbooks",
-            f"{hostile}/diff/{shown.ids['nightly']}",
-            *(f"/playbooks/team%2Fhostile{tab}" for tab in ("/statistics", "/changes", "/edit", "")),
-        ]:
+            f"{fails}/events",
+        ]
+        for path in (*written, *named, *shown.screens.values()):
             await shown.open(visit, path)
-        await page.get_by_text("<script>window.evil=1</script>").first.wait_for()
+            if path.endswith("/events") and path in written:
+                await page.get_by_role("button", name="ctx.patched").click()
+            if path in written:
+                await main.get_by_text(SCRIPT).first.wait_for()
+            assert await page.evaluate("window.evil") is None, path
+            assert await page.locator("main img, main script").count() == 0, path
         await shown.open(visit, hostile)
         await page.locator(".steps button.plain").first.click()
         await page.get_by_role("complementary").get_by_text(EVIL, exact=True).first.wait_for()
+        await shown.open(visit, f"{hostile}/ctx")
+        await page.get_by_role("button", name="Set said").click()
+        await page.get_by_role("dialog").get_by_text("Same call from a terminal").click()
+        await page.get_by_role("dialog").locator("code").get_by_text(SCRIPT).first.wait_for()
         assert await page.evaluate("window.evil") is None
-        assert await page.locator("main img, main script").count() == 0
         assert visit.complaints == []
 
 

@@ -72,6 +72,7 @@ ALLOWED: Final[Mapping[str, tuple[str, ...]]] = {
     "set_folding": (SERVER,),
     "take_over": (SERVER,),
     "unsafe_settings": EVERYONE,
+    "table_sizes": EVERYONE,
     "use_objects": (SERVER,),
     # Reading executions.
     "answered": EVERYONE,

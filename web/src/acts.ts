@@ -3,7 +3,7 @@ import { typed } from './typed'
 
 /** A change of an execution: what is sent, and the same as a line of the shell. */
 export interface Act {
-  method: 'POST' | 'PATCH'
+  method: 'POST' | 'PATCH' | 'DELETE'
   path: string
   body?: unknown
   media?: string

@@ -14,7 +14,7 @@ export const SCREENS: { name: string; view: View }[] = [
   { name: 'Executions', view: { screen: 'executions', query: '' } },
   { name: 'Failed executions', view: { screen: 'executions', query: 'status:failed' } },
   { name: 'Playbooks', view: { screen: 'playbooks' } },
-  { name: 'System', view: { screen: 'system', part: 'pools' } },
+  { name: 'System', view: { screen: 'system', part: 'health' } },
 ]
 
 /** The execution that the text is the id of. */

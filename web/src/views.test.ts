@@ -21,8 +21,13 @@ const VIEWS: [string, View][] = [
   ],
   ['/playbooks/a/statistics?since=30d', { screen: 'playbook', path: 'a', version: null, tab: 'statistics', since: '30d' }],
   ['/playbooks?new=1', { screen: 'new-playbook' }],
-  ['/system', { screen: 'system', part: 'pools' }],
-  ['/system/dead-letters', { screen: 'system', part: 'dead-letters' }],
+  ['/system', { screen: 'system', part: 'health' }],
+  ['/system/pools', { screen: 'system', part: 'pools' }],
+  ['/system/dead-letters?open=events-12', { screen: 'system', part: 'dead-letters', choice: { open: 'events-12' } }],
+  [
+    '/system/audit?operation=readCredential&refused=true',
+    { screen: 'system', part: 'audit', choice: { operation: 'readCredential', refused: 'true' } },
+  ],
 ]
 
 test.each(VIEWS)('%s is an address, and the address of its view', (text, view) => {

@@ -6,7 +6,7 @@ export type View =
   | { screen: 'playbooks' }
   | { screen: 'playbook'; path: string; version: string | null; tab?: PlaybookTab; before?: string; since?: string }
   | { screen: 'new-playbook' }
-  | { screen: 'system'; part: Part }
+  | { screen: 'system'; part: Part; choice?: SystemChoice }
   | { screen: 'missing' }
 
 export const TABS = ['steps', 'timeline', 'events', 'ctx', 'result', 'logs'] as const
@@ -20,8 +20,12 @@ export type Chosen = Partial<Record<(typeof CHOICES)[number], string>>
 export const PLAYBOOK_TABS = ['changes', 'statistics', 'edit'] as const
 export type PlaybookTab = (typeof PLAYBOOK_TABS)[number]
 
-export const PARTS = ['pools', 'workers', 'partitions', 'dead-letters', 'tokens', 'audit'] as const
+export const PARTS = ['health', 'pools', 'workers', 'partitions', 'dead-letters', 'credentials', 'tokens', 'audit', 'storage'] as const
 export type Part = (typeof PARTS)[number]
+
+/** What is chosen within a part of the system: what is open, and the filters of the audit. */
+const SYSTEM_CHOICES = ['open', 'principal', 'operation', 'target', 'refused'] as const
+export type SystemChoice = Partial<Record<(typeof SYSTEM_CHOICES)[number], string>>
 
 export function viewAt(path: string, search: string): View {
   const query = new URLSearchParams(search)
@@ -37,11 +41,15 @@ export function viewAt(path: string, search: string): View {
   }
   if (screen === 'executions' && one !== undefined) {
     const tab = known(TABS, two ?? 'steps')
-    return tab ? { screen: 'execution', id: one, tab, ...chosenIn(query) } : { screen: 'missing' }
+    if (tab === undefined) return { screen: 'missing' }
+    const chosen = chosenIn(query, CHOICES)
+    return { screen: 'execution', id: one, tab, ...(chosen && { chosen }) }
   }
   if (screen === 'playbooks' && three === undefined) return playbookAt(one, two, query)
-  const part = known(PARTS, one ?? 'pools')
-  return screen === 'system' && part && two === undefined ? { screen: 'system', part } : { screen: 'missing' }
+  const part = known(PARTS, one ?? 'health')
+  if (screen !== 'system' || part === undefined || two !== undefined) return { screen: 'missing' }
+  const choice = chosenIn(query, SYSTEM_CHOICES)
+  return { screen: 'system', part, ...(choice && { choice }) }
 }
 
 function playbookAt(path: string | undefined, word: string | undefined, query: URLSearchParams): View {
@@ -80,19 +88,20 @@ export function addressOf(view: View): string {
     case 'new-playbook':
       return '/playbooks?new=1'
     case 'system':
-      return view.part === 'pools' ? '/system' : `/system/${view.part}`
+      return `/system${view.part === 'health' ? '' : `/${view.part}`}${queryOf(view.choice, SYSTEM_CHOICES)}`
     case 'missing':
       return '/'
   }
 }
 
-function chosenIn(query: URLSearchParams): { chosen?: Chosen } {
-  const chosen: Chosen = {}
-  for (const name of CHOICES) {
+/** Of the names those that the query gives a value; nothing if it gives none. */
+function chosenIn<T extends string>(query: URLSearchParams, names: readonly T[]): Partial<Record<T, string>> | undefined {
+  const chosen: Partial<Record<T, string>> = {}
+  for (const name of names) {
     const value = query.get(name)
     if (value) chosen[name] = value
   }
-  return Object.keys(chosen).length > 0 ? { chosen } : {}
+  return Object.keys(chosen).length > 0 ? chosen : undefined
 }
 
 function queryOf<Name extends string>(chosen: Partial<Record<Name, string>> = {}, names: readonly Name[]): string {

@@ -5,6 +5,8 @@ executions: ``noetl-stream execution token``.)
 from __future__ import annotations
 
 import time
+from functools import partial
+from typing import Any
 
 import click
 
@@ -99,15 +101,17 @@ def audit() -> None:
 
 @audit.command("list")
 @click.option("--principal", default=None, help="Only calls of this principal, e.g. token:ci.")
+@click.option("--operation", default=None, help="Only calls of this operation, e.g. readCredential.")
+@click.option("--of", default=None, metavar="TARGET", help="Only what was done to this execution, credential, ...")
+@click.option("--refused/--allowed", default=None, help="Only what was refused, or only what was not.")
 @limit_option("entries", 100)
 @form_option()
 @target_options
-def list_entries(principal: str | None, limit: int, output: str, target: Target) -> None:
+def list_entries(limit: int, output: str, target: Target, of: str | None, **chosen: Any) -> None:
     """List the calls that changed something or were refused, newest first."""
 
     async def read(session: Session) -> list[AuditEntryDocument]:
-        one_page = session.operations.access.audit
-        return await collect(lambda size, cursor: one_page(size, cursor, principal), limit)
+        return await collect(partial(session.operations.access.audit, target=of, **chosen), limit)
 
     columns = columns_of("number", "at", "principal", "operation", "target", "status", "reason")
     print_documents(with_session(target, read), output, columns, "number")

@@ -1,4 +1,4 @@
-"""``noetl-stream pool|partition|dead-letter|database|stream``: what runs executions, and where they are stored."""
+"""``noetl-stream pool|partition|dead-letter|database|storage|stream``: what runs executions, where they are stored."""
 
 from __future__ import annotations
 
@@ -36,10 +36,13 @@ def pool() -> None:
 def list_pools(output: str, target: Target) -> None:
     """List the pools with their workers, slots and commands.
 
-    AGAIN counts commands that were delivered before. A pool with queued commands and no workers is listed, too.
+    AGAIN counts commands that were delivered before; OLDEST is since when the longest queued one waits. A pool with
+    queued commands and no workers is listed, too.
     """
     found = with_session(target, lambda session: session.operations.cluster.pools())
-    print_documents(found, output, columns_of("pool", "workers", "slots", "busy", "queued", "running", "again"), "pool")
+    print_documents(
+        found, output, columns_of("pool", "workers", "slots", "busy", "queued", "running", "again", "oldest"), "pool"
+    )
 
 
 @click.group()
@@ -197,6 +200,18 @@ def rebuild(home: Path | None) -> None:
     with open_stack(settings_for(home)) as stack:
         restored = run_async(rebuild_database(stack.endpoint_of(SERVER)))
     say(f"restored {restored.executions} executions with {restored.entries} journal entries")
+
+
+@click.command()
+@form_option()
+@target_options
+def storage(output: str, target: Target) -> None:
+    """Show what streams and tables take on disk, the largest first.
+
+    ITEMS are the messages of a stream; the rows of a table as Postgres estimates them.
+    """
+    found = with_session(target, lambda session: session.operations.diagnosis.storage(), publishes=True)
+    print_documents(found, output, columns_of("store", "name", "bytes", "max_bytes", "items"), "name")
 
 
 @click.group()

@@ -11,7 +11,7 @@ from typing import Final, TypeAlias
 
 from msgspec.structs import asdict
 
-from noetl_stream.client.paging import page_of, read_cursor
+from noetl_stream.client.paging import cursor_of, page_of, page_size, read_cursor
 from noetl_stream.errors import Conflict, NoetlError, NotFound, UsageError
 from noetl_stream.model.envelope import iso, iso_or_none
 from noetl_stream.model.roles import ROLES
@@ -30,6 +30,7 @@ from noetl_stream.ports.access import (
 from noetl_stream.ports.catalog import is_path
 from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.operations.access import (
+    MOST_SEARCHED,
     ApiTokenDocument,
     AuditEntryDocument,
     AuditPage,
@@ -42,6 +43,11 @@ TOKEN_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@-]{0,63}")
 SEED_BYTES: Final = 32
 MAX_PATHS: Final = 100
 LATEST_MS: Final = 253_370_764_800_000
+READ_AT_ONCE: Final = 1_000
+"""How many entries of the audit are read at once, where they are searched."""
+
+REFUSED_FROM: Final = 400
+"""Statuses from here on are refusals."""
 
 
 class DirectAccess:
@@ -81,10 +87,36 @@ class DirectAccess:
         if not await self._tokens.revoke(token_id, self._clock.now_ms(), by):
             raise NotFound(f"token {token_id!r} not found", hint="list the ids: `noetl-stream token list`")
 
-    async def audit(self, limit: int, cursor: str | None, principal: str | None = None) -> AuditPage:
-        found = await self._audit.page(limit + 1, read_cursor(cursor, int), principal)
-        shown, following = page_of(found, limit, lambda entry: entry.number)
-        return AuditPage([_entry(entry) for entry in shown], following)
+    async def audit(
+        self,
+        limit: int,
+        cursor: str | None,
+        principal: str | None = None,
+        *,
+        operation: str | None = None,
+        target: str | None = None,
+        refused: bool | None = None,
+    ) -> AuditPage:
+        def is_wanted(entry: AuditEntry) -> bool:
+            attempt, status = entry.attempt, entry.answer.status if entry.answer else 0
+            return (
+                operation in (None, attempt.operation)
+                and target in (None, attempt.target)
+                and refused in (None, status >= REFUSED_FROM)
+            )
+
+        size = page_size(limit)
+        is_narrowed = (operation, target, refused) != (None, None, None)
+        read_at_once = READ_AT_ONCE if is_narrowed else size + 1
+        before, found = read_cursor(cursor, int), list[AuditEntry]()
+        for _ in range(MOST_SEARCHED // READ_AT_ONCE):
+            entries = await self._audit.page(read_at_once, before, principal)
+            found += filter(is_wanted, entries)
+            if len(found) > size or len(entries) < read_at_once:
+                shown, following = page_of(found[: size + 1], size, lambda entry: entry.number)
+                return AuditPage([_entry(entry) for entry in shown], following)
+            before = entries[-1].number
+        return AuditPage([_entry(entry) for entry in found], cursor_of(before))
 
 
 def _id_and_secret(seed: bytes) -> tuple[str, str]:

@@ -36,6 +36,9 @@ from noetl_stream.ports.operations.cluster import (
 )
 from noetl_stream.ports.store import Store
 
+OLDEST_S: Final = 0.5
+"""How long a server may take to say how long commands have waited."""
+
 PROBE_S: Final = 5.0
 """How long each part of the stack may take to answer a readiness probe."""
 
@@ -65,7 +68,9 @@ class DirectCluster:
 
     async def pools(self) -> list[PoolDocument]:
         queued = await self._ports.queue.pools()
-        workers = await self._workers_of(queued)
+        waiting = [pool.pool for pool in queued if pool.queued]
+        workers, *asked = await asyncio.gather(self._workers_of(queued), *map(self._oldest_ms, waiting))
+        oldest = dict(zip(waiting, asked, strict=True))
         counts = {pool.pool: pool for pool in queued}
         documents: list[PoolDocument] = []
         for name in sorted({*counts, *(worker.pool for worker in workers)}):
@@ -80,6 +85,7 @@ class DirectCluster:
                     queued=pool.queued if pool is not None else 0,
                     running=pool.given if pool is not None else 0,
                     again=pool.again if pool is not None else 0,
+                    oldest=iso_or_none(oldest.get(name)),
                 )
             )
         return documents
@@ -137,6 +143,11 @@ class DirectCluster:
 
     async def _workers_of(self, pools: Collection[QueuedPool]) -> list[WorkerPresence]:
         return await workers_of(self._ports.bus, [pool.pool for pool in pools])
+
+    async def _oldest_ms(self, pool: str) -> int | None:
+        answer = await self._ports.bus.ask(f"{subjects.ASK_OLDEST}.{pool}", b"", OLDEST_S)
+        found = None if answer is None else codec.decode_json(answer)
+        return found if isinstance(found, int) else None
 
     async def _letter(self, letter_id: str) -> DeadLetter:
         letter = await self._ports.dead_letters.get(letter_id)

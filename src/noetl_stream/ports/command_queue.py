@@ -146,6 +146,15 @@ class CommandQueue(Protocol):
         """All pools that have had a worker or have a command, by name."""
         ...
 
+    async def oldest_queued_ms(self, pool: str) -> int | None:
+        """When the command was stored that has waited longest for a worker of the pool; ``None`` if none waits. A
+        server may ask this.
+
+        Raises:
+            UsageError: the pool's name is not valid.
+        """
+        ...
+
     async def withdraw(self, commands: Collection[tuple[str, str]]) -> None:
         """Purges commands, named ``(execution_id, command_id)``, that are still in the queue."""
         ...

@@ -35,10 +35,22 @@ class DatabaseFacts(msgspec.Struct, frozen=True, gc=False):
     certificate_ends_ms: int | None
 
 
+class TableFacts(msgspec.Struct, frozen=True, gc=False):
+    """A table of the schema, with its indexes, its partitions and theirs; ``rows`` as Postgres estimates them."""
+
+    name: str
+    size_bytes: int
+    rows: int
+
+
 class DatabaseDiagnosis(Protocol):
     """Raises (any method): :class:`~noetl_stream.errors.Unreachable` when the database is away, or refuses."""
 
     async def facts(self) -> DatabaseFacts: ...
+
+    async def tables(self) -> list[TableFacts]:
+        """All of them, by name."""
+        ...
 
     async def live_servers(self) -> list[KnownServer]:
         """The servers whose lease has not ended, by name."""
@@ -81,6 +93,7 @@ class StreamFacts(msgspec.Struct, frozen=True, gc=False):
     differs: Sequence[str] = ()
     size_bytes: int = 0
     max_bytes: int | None = None
+    messages: int = 0
     now_ms: int | None = None
     replicas: int = 1
     away: Sequence[str] = ()

@@ -55,6 +55,11 @@ ASK_WORKERS: Final = "noetl.ask.workers"
 ASK_MEMORY: Final = "noetl.ask.memory"
 """Gateway → every server; each answers with its :class:`~noetl_stream.model.messages.MemoryUse`."""
 
+ASK_OLDEST: Final = "noetl.ask.oldest"
+"""Gateway → any server: since when, in ms, the command waits that waits longest in the pool, which follows; null if
+none waits.
+"""
+
 PURGE: Final = "noetl.ask.purge"
 """Gateway → any server: delete the objects with these keys, a JSON list, and the logs that :func:`logs_key` names;
 answered with their number.

@@ -100,6 +100,7 @@ class RequestResponder:
             subjects.PING: self._ping,
             f"{subjects.ASK_REQUEST}.*.*": self._request,
             f"{subjects.ASK_QUEUE}.*": self._queue,
+            f"{subjects.ASK_OLDEST}.*": self._oldest,
             subjects.PURGE: self._purge,
         }
         listening = [
@@ -131,6 +132,9 @@ class RequestResponder:
     async def _queue(self, names: list[str], body: bytes) -> dict[str, Any]:
         await self._ports.queue.add_pool(names[0])
         return {"pool": names[0]}
+
+    async def _oldest(self, names: list[str], body: bytes) -> int | None:
+        return await self._ports.queue.oldest_queued_ms(names[0])
 
     async def _purge(self, names: list[str], body: bytes) -> dict[str, Any]:
         keys = codec.decode_keys(body)

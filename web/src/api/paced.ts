@@ -9,7 +9,7 @@ export class Paced {
   #timer: ReturnType<typeof setTimeout> | null = null
   #again = false
   #busy = false
-  #last = 0
+  #last = -Infinity
   #ended = false
 
   constructor(

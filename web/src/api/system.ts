@@ -1,6 +1,28 @@
-import { get } from './client'
+import type { Page } from './listed.svelte'
+import { get, segment } from './client'
+import type { ApiToken, AuditEntry, Check, Credential, DeadLetter, DeadLetterWithBody, Partition, Pool, Stored, Worker } from './types'
 
-/** What a part of the system lists, as rows of a table: the columns are named in `views/system/parts.ts`. */
-export async function rowsOf(path: string): Promise<Record<string, unknown>[]> {
-  return (await get<{ items: Record<string, unknown>[] }>(path)).items
+const PAGE = 100
+
+async function itemsAt<Item>(path: string): Promise<Item[]> {
+  return (await get<{ items: Item[] }>(path)).items
 }
+
+export const checks = (): Promise<Check[]> => itemsAt('/doctor')
+export const pools = (): Promise<Pool[]> => itemsAt('/pools')
+export const workers = (): Promise<Worker[]> => itemsAt('/workers')
+export const partitions = (): Promise<Partition[]> => itemsAt('/partitions')
+export const credentials = (): Promise<Credential[]> => itemsAt('/credentials')
+export const tokens = (): Promise<ApiToken[]> => itemsAt('/tokens')
+export const storage = (): Promise<Stored[]> => itemsAt('/storage')
+export const deadLetters = (cursor: string | null): Promise<Page<DeadLetter>> => get('/dead-letters', { cursor, limit: PAGE })
+export const deadLetter = (id: string): Promise<DeadLetterWithBody> => get(`/dead-letters/${segment(id)}`)
+
+export interface AuditQuery {
+  principal?: string
+  operation?: string
+  target?: string
+  refused?: string
+}
+export const audit = (query: AuditQuery, cursor: string | null, limit = PAGE): Promise<Page<AuditEntry>> =>
+  get('/audit', { ...query, cursor, limit })

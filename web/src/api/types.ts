@@ -777,6 +777,7 @@ export interface Pool {
   queued: number
   running: number
   again: number
+  oldest?: string | null
 }
 
 export interface Pools {
@@ -1010,6 +1011,18 @@ export interface StepSummary {
   status: "cancelled" | "done" | "failed" | "reused" | "running" | "waiting"
   duration_s: number
   retries: number
+}
+
+export interface Storage {
+  items: Stored[]
+}
+
+export interface Stored {
+  store: "account" | "database" | "objects" | "stream" | "table"
+  name: string
+  bytes: number
+  max_bytes: number | null
+  items: number | null
 }
 
 export interface StripCounts {

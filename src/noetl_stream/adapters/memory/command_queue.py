@@ -197,6 +197,11 @@ class MemoryCommandQueue:
             found[stored.command.pool] = (queued, given, again)
         return [QueuedPool(pool, *counts) for pool, counts in found.items()]
 
+    async def oldest_queued_ms(self, pool: str) -> int | None:
+        self._line.check()
+        queued = (one for one in self._commands.values() if one.command.pool == pool and one.num_delivered == 0)
+        return min((one.stored_ms for one in queued), default=None)
+
     async def withdraw(self, commands: Collection[tuple[str, str]]) -> None:
         self._line.check()
         for stored in list(self._commands.values()):

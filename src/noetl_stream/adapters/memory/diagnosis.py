@@ -6,7 +6,7 @@ from typing import Final
 
 from noetl_stream.adapters.memory.store import MemoryStore
 from noetl_stream.ports.clock import Clock
-from noetl_stream.ports.diagnosis import DatabaseFacts, NatsFacts, NatsStorage, StreamFacts
+from noetl_stream.ports.diagnosis import DatabaseFacts, NatsFacts, NatsStorage, StreamFacts, TableFacts
 from noetl_stream.ports.store import KnownServer
 
 VERSION: Final = "in memory"
@@ -32,6 +32,10 @@ class MemoryDatabaseDiagnosis:
             synchronous=0,
             certificate_ends_ms=None,
         )
+
+    async def tables(self) -> list[TableFacts]:
+        rows = sum(len(entries) for entries in self._store.tables.journals.values())
+        return [TableFacts("event", 0, rows), TableFacts("execution", 0, len(self._store.tables.executions))]
 
     async def live_servers(self) -> list[KnownServer]:
         return [server for server in self._store.known_servers() if server.live]

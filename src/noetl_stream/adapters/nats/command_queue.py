@@ -12,13 +12,14 @@ from noetl_stream.adapters.nats.command_source import ACK_WAIT_S, NatsCommandSou
 from noetl_stream.adapters.nats.connection import NatsConnection
 from noetl_stream.adapters.nats.fences import Turns, fence_headers, raise_fences
 from noetl_stream.adapters.nats.outbox import MESSAGE_ID, RESEND_AFTER_S, HeldBatch, Outbox, PendingPublish
-from noetl_stream.adapters.nats.pool_consumer import CONSUMER_PREFIX, find_consumer, make_consumer
+from noetl_stream.adapters.nats.pool_consumer import CONSUMER_PREFIX, consumer_of, find_consumer, make_consumer
 from noetl_stream.adapters.nats.protocol import (
     CHECK_UNDER_WAY,
     STORE_REFUSED,
     WRONG_LAST_SEQUENCE,
     ApiError,
     PublishAck,
+    milliseconds,
 )
 from noetl_stream.adapters.nats.streams import stored_message, stream_api, stream_info, verify_stream
 from noetl_stream.errors import NoetlError
@@ -32,8 +33,13 @@ LOOKUP_AGAIN_AFTER_S = 0.5
 _ALREADY_THERE = "maximum messages per subject exceeded"
 
 
+class _Delivered(msgspec.Struct):
+    stream_seq: int = 0
+
+
 class _Consumer(msgspec.Struct):
     name: str
+    delivered: _Delivered = msgspec.field(default_factory=_Delivered)
     num_pending: int = 0
     num_ack_pending: int = 0
     num_redelivered: int = 0
@@ -120,15 +126,28 @@ class NatsCommandQueue:
         """Lists the pools' consumers. A pool that never had a worker has no consumer: the queue is scanned if it has
         commands that no consumer counts.
         """
-        found = {pool.pool: pool async for pool in self._consumed()}
+        consumers = [one async for one in self._consumers()]
+        named = [(one.name.removeprefix(CONSUMER_PREFIX), one) for one in consumers]
+        found = {
+            pool: QueuedPool(pool, one.num_pending, one.num_ack_pending, one.num_redelivered) for pool, one in named
+        }
         state = (await stream_info(self._connection, COMMANDS, {"subjects_filter": FENCES})).state
         stored = state.messages - len(state.subjects or {})
         if stored > sum(pool.queued + pool.given for pool in found.values()):
-            named = Counter([subject.split(".")[2] async for subject in self._subjects()])
-            found |= {pool: QueuedPool(pool, count, 0, 0) for pool, count in named.items() if pool not in found}
+            stored_in = Counter([subject.split(".")[2] async for subject in self._subjects()])
+            found |= {pool: QueuedPool(pool, count, 0, 0) for pool, count in stored_in.items() if pool not in found}
         return [found[pool] for pool in sorted(found)]
 
-    async def _consumed(self) -> AsyncIterator[QueuedPool]:
+    async def oldest_queued_ms(self, pool: str) -> int | None:
+        """The first one behind those that the pool's consumer has delivered."""
+        name = consumer_of(pool)
+        delivered = [one.delivered.stream_seq async for one in self._consumers() if one.name == name]
+        wanted = {"seq": max(delivered, default=0) + 1, "next_by_subj": f"noetl.commands.{pool}.>"}
+        stored = await stored_message(self._connection, COMMANDS, wanted)
+        return None if stored is None else milliseconds(stored.time)
+
+    async def _consumers(self) -> AsyncIterator[_Consumer]:
+        """Those of pools."""
         offset = 0
         while True:
             request = {"offset": offset}
@@ -137,8 +156,7 @@ class NatsCommandQueue:
             consumers = listing.consumers or []
             for one in consumers:
                 if one.name.startswith(CONSUMER_PREFIX):
-                    pool = one.name.removeprefix(CONSUMER_PREFIX)
-                    yield QueuedPool(pool, one.num_pending, one.num_ack_pending, one.num_redelivered)
+                    yield one
             offset += len(consumers)
             if not consumers or offset >= listing.total:
                 return

@@ -43,6 +43,7 @@ class _Cluster(msgspec.Struct):
 
 class _State(msgspec.Struct):
     bytes: int = 0
+    messages: int = 0
 
 
 class _StreamAnswer(msgspec.Struct):
@@ -91,6 +92,7 @@ class NatsOwnDiagnosis:
             differs=differing_settings(name, found.config),
             size_bytes=found.state.bytes,
             max_bytes=bound if bound > 0 else None,
+            messages=found.state.messages,
             now_ms=None if found.ts is None else int(found.ts.timestamp() * 1000),
             replicas=found.config.get("num_replicas", 1),
             away=[copy.name for copy in found.cluster.replicas if copy.is_away],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from noetl_stream.adapters.certificates import certificate_ends_ms
 from noetl_stream.adapters.postgres.database import Database
-from noetl_stream.ports.diagnosis import DatabaseFacts
+from noetl_stream.ports.diagnosis import DatabaseFacts, TableFacts
 from noetl_stream.ports.store import KnownServer
 
 
@@ -22,6 +22,9 @@ class PostgresDiagnosis:
         finally:
             await connection.close()
         return DatabaseFacts(**dict(row), certificate_ends_ms=ends_ms)
+
+    async def tables(self) -> list[TableFacts]:
+        return [TableFacts(*row) for row in await self._database.fetch("table_sizes")]
 
     async def live_servers(self) -> list[KnownServer]:
         return [KnownServer(*row) for row in await self._database.fetch("live_servers")]

@@ -8,8 +8,9 @@ from collections.abc import Awaitable, Mapping
 from noetl_stream.client.doctor import roles, stores, work
 from noetl_stream.client.doctor.finding import Finding
 from noetl_stream.client.doctor.readings import DoctorPorts, Readings, begin
+from noetl_stream.client.doctor.room import stored
 from noetl_stream.errors import NoetlError
-from noetl_stream.ports.operations.diagnosis import CheckDocument
+from noetl_stream.ports.operations.diagnosis import CheckDocument, StoredDocument
 
 
 class DirectDiagnosis:
@@ -17,6 +18,9 @@ class DirectDiagnosis:
 
     def __init__(self, ports: DoctorPorts) -> None:
         self._ports = ports
+
+    async def storage(self) -> list[StoredDocument]:
+        return await stored(self._ports)
 
     async def examine(self) -> list[CheckDocument]:
         read = begin(self._ports)

@@ -42,6 +42,7 @@ COUNTED: Final = 100
 """What may be many is counted up to here."""
 
 
+STREAMS: Final = (EVENTS, COMMANDS, RESULTS, LOGS)
 ROLE: Final = "noetl_gateway"
 """The Postgres role that whoever asks should be a member of, and no more."""
 
@@ -115,31 +116,32 @@ class Readings(NamedTuple):
 
 def begin(ports: DoctorPorts) -> Readings:
     """Begins all readings."""
-    pools = _reading("the pools", ports.queue.pools())
+    pools = reading("the pools", ports.queue.pools())
     return Readings(
-        database=_reading("Postgres", _timed(ports.clock, ports.database.facts())),
-        nats=_reading("NATS", ports.nats.facts()),
-        schema=_reading("the schema", ports.store.verify()),
-        streams=_reading("the streams", _streams(ports)),
-        storage=_reading("the storage of NATS", ports.nats.storage()),
-        warnings=_reading("the settings of Postgres", ports.store.durability_warnings()),
-        excess=_reading("the rights in Postgres", ports.database.excess_rights(ROLE)),
-        known=_reading("the servers", ports.database.live_servers()),
-        servers=_reading("the servers", _timed(ports.clock, server_uses(ports.bus))),
-        workers=_reading("the workers", _timed(ports.clock, _workers(ports, pools))),
+        database=reading("Postgres", _timed(ports.clock, ports.database.facts())),
+        nats=reading("NATS", ports.nats.facts()),
+        schema=reading("the schema", ports.store.verify()),
+        streams=reading("the streams", _streams(ports)),
+        storage=reading("the storage of NATS", ports.nats.storage()),
+        warnings=reading("the settings of Postgres", ports.store.durability_warnings()),
+        excess=reading("the rights in Postgres", ports.database.excess_rights(ROLE)),
+        known=reading("the servers", ports.database.live_servers()),
+        servers=reading("the servers", _timed(ports.clock, server_uses(ports.bus))),
+        workers=reading("the workers", _timed(ports.clock, _workers(ports, pools))),
         pools=pools,
-        partitions=_reading("the partitions", ports.store.read_partitions()),
-        folding=_reading("the fold", _folding(ports)),
-        living=_reading("the executions", ports.store.living_by_status()),
-        stuck=_reading("the executions", ports.store.stuck(COUNTED)),
-        letters=_reading("the dead letters", ports.dead_letters.page(COUNTED, None)),
-        held_letters=_reading("the dead letters", ports.dead_letters.held()),
-        credentials=_reading("the credentials", ports.credentials.list_all()),
-        tokens=_reading("the tokens", ports.tokens.list_all()),
+        partitions=reading("the partitions", ports.store.read_partitions()),
+        folding=reading("the fold", _folding(ports)),
+        living=reading("the executions", ports.store.living_by_status()),
+        stuck=reading("the executions", ports.store.stuck(COUNTED)),
+        letters=reading("the dead letters", ports.dead_letters.page(COUNTED, None)),
+        held_letters=reading("the dead letters", ports.dead_letters.held()),
+        credentials=reading("the credentials", ports.credentials.list_all()),
+        tokens=reading("the tokens", ports.tokens.list_all()),
     )
 
 
-def _reading(what: str, work: Awaitable[Read]) -> asyncio.Future[Read]:
+def reading(what: str, work: Awaitable[Read]) -> asyncio.Future[Read]:
+    """Begins to read; it ends in time, or raises :class:`~noetl_stream.errors.Unreachable`."""
     return asyncio.ensure_future(_in_time(what, work))
 
 
@@ -156,8 +158,7 @@ async def _timed(clock: Clock, work: Awaitable[Read]) -> Timed[Read]:
 
 
 async def _streams(ports: DoctorPorts) -> list[Timed[StreamFacts]]:
-    names = (EVENTS, COMMANDS, RESULTS, LOGS)
-    return await asyncio.gather(*(_timed(ports.clock, ports.nats.stream(name)) for name in names))
+    return await asyncio.gather(*(_timed(ports.clock, ports.nats.stream(name)) for name in STREAMS))
 
 
 async def _workers(ports: DoctorPorts, pools: Awaitable[list[QueuedPool]]) -> list[WorkerPresence]:

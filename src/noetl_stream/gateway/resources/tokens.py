@@ -34,6 +34,9 @@ class TokenAt(Parameters):
 
 class AuditOf(Paged):
     principal: Annotated[str | None, Field(max_length=256, description="Only what this principal did.")] = None
+    operation: Annotated[str | None, Field(max_length=64, description="Only calls of this operation.")] = None
+    target: Annotated[str | None, Field(max_length=256, description="Only what was done to this.")] = None
+    refused: Annotated[bool | None, Field(description="Only what was refused, or only what was not.")] = None
 
 
 @routes("POST", TOKENS, "createToken", "admin", MADE, refuses=("conflict",), unkept=("secret",))
@@ -62,4 +65,6 @@ async def revoke(call: Call[TokenAt, None]) -> None:
 async def audit(call: Call[AuditOf, None]) -> AuditPage:
     """List calls that changed something, and calls that were refused, newest first."""
     at = call.parameters
-    return await call.operations.access.audit(at.limit, at.cursor, at.principal)
+    return await call.operations.access.audit(
+        at.limit, at.cursor, at.principal, operation=at.operation, target=at.target, refused=at.refused
+    )

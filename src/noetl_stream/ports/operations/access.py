@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Final, Protocol
 
 import msgspec
 
@@ -10,6 +10,9 @@ from noetl_stream.model.envelope import Time
 from noetl_stream.model.roles import Role
 from noetl_stream.ports.operations.documents import Document, DocumentPage
 from noetl_stream.ports.operations.http import http
+
+MOST_SEARCHED: Final = 10_000
+"""How many entries of the audit are looked at for one page."""
 
 
 class NewToken(msgspec.Struct, frozen=True, gc=False):
@@ -112,8 +115,19 @@ class Access(Protocol):
         ...
 
     @http("GET", "/audit")
-    async def audit(self, limit: int, cursor: str | None, principal: str | None = None) -> AuditPage:
-        """Every call of a gateway that changed something, or was refused.
+    async def audit(
+        self,
+        limit: int,
+        cursor: str | None,
+        principal: str | None = None,
+        *,
+        operation: str | None = None,
+        target: str | None = None,
+        refused: bool | None = None,
+    ) -> AuditPage:
+        """Every call of a gateway that changed something, or was refused; those that all that is given is true of.
+
+        A page ends after :data:`MOST_SEARCHED` entries, so it may be short or empty and still have a ``next``.
 
         Raises:
             UsageError: the cursor is not of this list.

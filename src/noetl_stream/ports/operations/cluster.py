@@ -42,7 +42,7 @@ class WorkersDocument(Document, frozen=True):
 
 class PoolDocument(Document, frozen=True):
     """``queued`` commands wait for a worker, ``running`` ones were delivered to one, ``again`` of them more than
-    once.
+    once. ``oldest`` is since when the longest of the queued ones waits; null if none waits, or no server says.
     """
 
     pool: str
@@ -52,6 +52,7 @@ class PoolDocument(Document, frozen=True):
     queued: int
     running: int
     again: int
+    oldest: Time | None = None
 
 
 class PoolsDocument(Document, frozen=True):

@@ -25,8 +25,37 @@ class ChecksDocument(Document, frozen=True):
     items: list[CheckDocument]
 
 
+Store = Literal["stream", "objects", "account", "table", "database"]
+
+
+class StoredDocument(Document, frozen=True):
+    """What takes room. ``items`` are the messages or rows in it, those of a table as Postgres estimates them; null
+    where nobody counts. ``max_bytes`` is its bound; null without one. ``account`` is all that NATS stores, ``objects``
+    the stream with large results, ``database`` all of the database; a ``table`` has its indexes and partitions.
+    """
+
+    store: Store
+    name: str
+    bytes: int
+    max_bytes: int | None
+    items: int | None
+
+
+class StorageDocument(Document, frozen=True):
+    items: list[StoredDocument]
+
+
 class Diagnosis(Protocol):
     @http("GET", "/doctor")
     async def examine(self) -> list[CheckDocument]:
         """All checks, in a fixed order. What the caller may not see, or does not answer, is skipped and says why."""
+        ...
+
+    @http("GET", "/storage")
+    async def storage(self) -> list[StoredDocument]:
+        """What the streams and tables take, by store, the largest first.
+
+        Raises:
+            Unreachable: NATS or Postgres does not answer.
+        """
         ...

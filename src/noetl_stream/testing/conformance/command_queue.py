@@ -196,6 +196,24 @@ class CommandQueueConformance:
         await until_it_is([QueuedPool("big", 0, 4, 1), QueuedPool("small", 1, 0, 0)], queue.pools)
         await source.close()
 
+    async def test_what_waits_longest_in_a_pool_is_the_oldest_that_no_worker_was_given(
+        self, queue: CommandQueue
+    ) -> None:
+        assert await queue.oldest_queued_ms("big") is None
+        await issue(queue, *(command(f"c{n}", pool="big") for n in range(3)), command("c9", pool="small"))
+        before = await queue.oldest_queued_ms("big")
+        source = await source_of(queue, "big")
+        first, second = await take(source, 2)
+        assert before == first.stored_ms
+        last = await queue.oldest_queued_ms("big")
+        assert last is not None and second.stored_ms <= last
+        first.ack()
+        (third,) = await take(source, 1)
+        assert last == third.stored_ms
+        assert await queue.oldest_queued_ms("big") is None
+        assert await queue.oldest_queued_ms("small") is not None
+        await source.close()
+
     async def test_a_pool_without_commands_is_still_listed(self, queue: CommandQueue, source: CommandSource) -> None:
         assert await queue.pools() == [QueuedPool("default", 0, 0, 0)]
         await issue(queue, command("c1"))

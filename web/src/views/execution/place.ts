@@ -6,9 +6,10 @@ export function placeOf(event: Pick<EventRow, 'step' | 'iteration' | 'task'>): s
   return event.task ? `${place}.${event.task}` : place
 }
 
-/** A size for people: `812 bytes`, `14 KB`, `1.2 MB`. */
+/** A size for people: `812 bytes`, `14 KB`, `1.2 MB`, `3.4 GB`. */
 export function sizeOf(bytes: number): string {
   if (bytes < 1000) return `${bytes} bytes`
   if (bytes < 1_000_000) return `${Math.round(bytes / 1000)} KB`
-  return `${(bytes / 1_000_000).toFixed(1)} MB`
+  if (bytes < 1_000_000_000) return `${(bytes / 1_000_000).toFixed(1)} MB`
+  return `${(bytes / 1_000_000_000).toFixed(1)} GB`
 }

@@ -139,4 +139,3 @@ export function aboutKey(root: Schema, document: Node | null, path: readonly Ste
 }
 
 const descriptionOf = (schemas: Schema[]): string => schemas.find((one) => one.description)?.description ?? ''
-

@@ -1,0 +1,137 @@
+"""The screens of the system: alarms, dead letters, credentials, tokens, the audit; and each role sees its part."""
+
+from __future__ import annotations
+
+import shlex
+
+from page_browser import Visit, needs_browser, visiting
+from page_stage import READ, Shown, something_to_show
+
+pytestmark = needs_browser
+
+
+async def health(shown: Shown, visit: Visit) -> None:
+    """What needs somebody comes first, with what mends it and where more of it is."""
+    page = visit.page
+    await shown.open(visit, "/system")
+    alarm = page.get_by_role("listitem").filter(has=page.get_by_role("heading", name="dead-letters"))
+    await alarm.get_by_text("3 messages could not be delivered").wait_for()
+    await page.get_by_role("table").get_by_text("1 server: server-1").wait_for()
+    await alarm.get_by_role("link", name="Dead letters").click()
+    await page.wait_for_url("**/system/dead-letters")
+
+
+async def letters(shown: Shown, visit: Visit) -> None:
+    """A dead letter is read, sent again, and discarded for good: each after a question that says what it does."""
+    page, dialog = visit.page, visit.page.get_by_role("dialog")
+    table = page.get_by_role("table", name="Dead letters")
+    await shown.open(visit, "/system/dead-letters")
+    await table.get_by_role("button").nth(2).click()
+    letter = page.get_by_role("complementary")
+    await letter.get_by_text("not a report").wait_for()
+    address = page.url
+    await page.keyboard.press("k")
+    await letter.get_by_text("another system").wait_for()
+    await page.goto(address)
+    await letter.get_by_role("button", name="Requeue").click()
+    await dialog.get_by_text("Same call from a terminal").click()
+    assert "noetl-stream dead-letter requeue" in await dialog.inner_text()
+    await dialog.get_by_role("button", name="Requeue").click()
+    await dialog.wait_for(state="detached")
+
+    async def is_back() -> bool:  # the server finds again that it is no message
+        return len((await shown.stage.operations.cluster.dead_letters(10, None)).items) == 3
+
+    await shown.stage.until(is_back)
+    await page.reload()
+    await table.get_by_role("button").nth(2).click()
+    await letter.get_by_role("button", name="Discard").click()
+    await dialog.get_by_text("This cannot be undone").wait_for()
+    await dialog.get_by_role("button", name="Discard").click()
+    await table.get_by_role("button").nth(2).wait_for(state="detached")
+    assert await table.get_by_role("button").count() == 2
+
+
+async def tokens(shown: Shown, visit: Visit) -> None:
+    """The secret of a new token is shown once, and works until the token is revoked."""
+    page, dialog = visit.page, visit.page.get_by_role("dialog")
+    await shown.open(visit, "/system/tokens")
+    await page.get_by_role("button", name="Create a token").click()
+    await dialog.get_by_label("Name").fill("nightly")
+    await dialog.get_by_label("Role").select_option("operator")
+    await dialog.get_by_label("Paths").fill("team/nightly, team/fetches")
+    await dialog.get_by_text("Same call from a terminal").click()
+    line = await dialog.locator("dd code").first.inner_text()
+    expected = "noetl-stream token create nightly --role operator --paths team/nightly,team/fetches --expires 90d"
+    assert shlex.split(line) == expected.split()
+    await dialog.get_by_role("button", name="Create", exact=True).click()
+    secret = await dialog.get_by_label("Secret").inner_text()
+    await dialog.get_by_role("button", name="I have stored it").click()
+    row = page.get_by_role("row").filter(has_text="nightly")
+    await row.get_by_text("team/nightly, team/fetches").wait_for()
+    assert secret not in await page.content()
+
+    async def answered() -> int:
+        headers = {"Authorization": f"Bearer {secret}"}
+        async with shown.stage.client.get("/api/v1/pools", headers=headers) as answer:
+            return answer.status
+
+    assert await answered() == 200
+    await row.get_by_role("button", name="Revoke nightly").click()
+    await dialog.get_by_role("button", name="Revoke").click()
+    await row.get_by_text("revoked").wait_for()
+
+    async def is_refused() -> bool:
+        return await answered() == 401
+
+    await shown.stage.until(is_refused)
+
+
+async def credentials(shown: Shown, visit: Visit) -> None:
+    """A credential shows who was given it and never its value; the rest of its use is in the audit."""
+    page = visit.page
+    await shown.open(visit, "/system/credentials")
+    await page.get_by_role("button", name="warehouse").click()
+    use = page.get_by_role("region", name="Use of warehouse")
+    await use.get_by_text("to worker-default").wait_for()
+    assert "hidden" not in await page.content()
+    await use.get_by_role("link", name="All in the audit").click()
+    await page.wait_for_url(f"**/system/audit?operation={READ}&target=warehouse")
+    await page.get_by_text("1 found").wait_for()
+    await page.get_by_role("button", name="Refused only").click()
+    await page.get_by_text("No entry matches.").wait_for()
+    await page.get_by_role("button", name="Show all").click()
+    await page.get_by_role("button", name="createToken").first.click()
+    await page.get_by_role("complementary").get_by_text("idempotency_key").wait_for()
+    await page.get_by_role("button", name="All on this target").wait_for(state="hidden")
+
+
+async def test_the_system_is_looked_after_by_clicks() -> None:
+    async with something_to_show() as shown, visiting() as visit:
+        await shown.sign_in(visit)
+        for look in (health, letters, tokens, credentials):
+            await look(shown, visit)
+        assert visit.complaints == []
+
+
+async def test_each_role_is_offered_its_part_of_the_system_and_alarms_from_what_it_may_read() -> None:
+    offered = {
+        "viewer": "Health Pools Workers Partitions",
+        "operator": "Health Pools Workers Partitions",
+        "author": "Health Pools Workers Partitions Credentials",
+    }
+    async with something_to_show() as shown:
+        for role, parts in offered.items():
+            async with visiting() as visit:
+                page = visit.page
+                await shown.sign_in(visit, "/system", role)  # type: ignore[arg-type]
+                await page.get_by_role("heading", name="All is well").wait_for()
+                assert (await page.get_by_role("navigation", name="System").inner_text()).split() == parts.split()
+                await shown.open(visit, "/system/tokens")
+                await page.get_by_text("Your role does not show this.").wait_for()
+                if role == "author":
+                    await shown.open(visit, "/system/credentials?open=warehouse")
+                    await page.get_by_role("region", name="Use of warehouse").wait_for()
+                    assert await page.get_by_role("button", name="Rotate").count() == 0
+                    assert await page.get_by_role("button", name="Delete").count() == 0
+                assert visit.complaints == []

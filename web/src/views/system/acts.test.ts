@@ -1,0 +1,19 @@
+import { expect, test } from 'vitest'
+import { cliLine, curlLine } from '../../acts'
+import { createsToken, discards, requeues } from './acts'
+
+test('acts on the system are lines of the shell too', () => {
+  expect(cliLine(requeues('events-1'), '')).toBe('noetl-stream dead-letter requeue events-1')
+  expect(curlLine(discards("a'b"), '', 'http://h')).toBe(
+    `curl -X DELETE 'http://h/api/v1/dead-letters/a'\\''b' -H "Authorization: Bearer $TOKEN"`,
+  )
+})
+
+test('a new token says what it may and until when, or neither', () => {
+  const act = createsToken({ name: 'ci', role: 'operator', paths: ['team/a', 'team/b'], days: 30 }, 0)
+  expect(cliLine(act, '')).toBe('noetl-stream token create ci --role operator --paths team/a,team/b --expires 30d')
+  expect(act.body).toEqual({ name: 'ci', role: 'operator', paths: ['team/a', 'team/b'], expires: '1970-01-31T00:00:00.000Z' })
+  const lasting = createsToken({ name: 'ci', role: 'admin', paths: [], days: 0 }, 0)
+  expect(lasting.body).toEqual({ name: 'ci', role: 'admin', paths: [] })
+  expect(cliLine(lasting, '')).toBe('noetl-stream token create ci --role admin')
+})
