@@ -22,7 +22,7 @@ test('the line of the shell selects the same executions', () => {
 })
 
 test('a rerun of several names its step, and has no line of the shell', () => {
-  expect(bulkAct('rerun', { ids: ['a'] }, 'pay')).toMatchObject({ path: '/bulk/rerun', body: { ids: ['a'], step: 'pay' }, cli: [] })
+  expect(bulkAct('rerun', { ids: ['a'] }, 'pay')).toMatchObject({ path: '/bulk/rerun', body: { ids: ['a'], step: 'pay' }, cli: null })
 })
 
 test('reasons are counted, the most frequent one first', () => {

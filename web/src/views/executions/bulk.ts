@@ -25,7 +25,7 @@ export function selected(selection: Selection): Record<string, unknown> {
 export function bulkAct(verb: BulkVerb, selection: Selection, step: string): Act {
   const body = verb === 'rerun' ? { ...selected(selection), step } : selected(selection)
   const which = 'ids' in selection ? selection.ids : options(selection.filter)
-  const cli = verb === 'rerun' ? [] : ['noetl-stream', 'execution', verb, ...which]
+  const cli = verb === 'rerun' ? null : ['noetl-stream', 'execution', verb, ...which]
   return { method: 'POST', path: `/bulk/${verb}`, body, cli }
 }
 

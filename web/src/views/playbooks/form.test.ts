@@ -31,12 +31,12 @@ test('what is no value of its type is said at its field', () => {
 })
 
 test('a start is the same as a line of the shell', () => {
-  const act = starts('team/report', '1.0', { city: "L'Aquila", rows: 2, code: '007' })
+  const act = starts('team/report', '1.0', { city: "L'Aquila", rows: 2, code: '007', size: '2' })
   expect(cliLine(act, '')).toBe(
-    `noetl-stream execution start team/report@1.0 --set 'city="L'\\''Aquila"' --set rows=2 --set 'code="007"'`,
+    `noetl-stream execution start team/report@1.0 --set 'city=L'\\''Aquila' --set rows=2 --set code=007 --set 'size="2"'`,
   )
   expect(curlLine(act, '', 'http://h')).toContain(`-d '{"path":"team/report","version":"1.0","workload":{`)
   expect(cliLine(starts('p', '1', { 'a.b': 1 }), '')).toBe(
-    `echo '{"a.b":1}' | noetl-stream execution start p@1 --workload /dev/stdin`,
+    `printf %s '{"a.b":1}' | noetl-stream execution start p@1 --workload /dev/stdin`,
   )
 })
