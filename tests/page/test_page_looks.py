@@ -15,7 +15,7 @@ pytestmark = needs_browser
 needs_axe = pytest.mark.skipif(not AXE.exists(), reason="NO AXE: accessibility is not tested. Run `npm ci` in web/")
 
 RULES = "axe.run({rules: {'label-content-name-mismatch': {enabled: false}}})"
-"""All but one: the label of a step in the graph begins with its name, and says in words what the number at it counts."""
+"""All but one: the label of a step in the graph begins with its name, and says in words what its number counts."""
 
 CONTRAST = "axe.run({runOnly: ['color-contrast']})"
 SCRIPT: Final = "<script>window.evil=1"
