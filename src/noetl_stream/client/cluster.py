@@ -69,7 +69,9 @@ class DirectCluster:
     async def pools(self) -> list[PoolDocument]:
         queued = await self._ports.queue.pools()
         waiting = [pool.pool for pool in queued if pool.queued]
-        workers, *asked = await asyncio.gather(self._workers_of(queued), *map(self._oldest_ms, waiting))
+        workers, asked = await asyncio.gather(
+            self._workers_of(queued), asyncio.gather(*(self._oldest_ms(pool) for pool in waiting))
+        )
         oldest = dict(zip(waiting, asked, strict=True))
         counts = {pool.pool: pool for pool in queued}
         documents: list[PoolDocument] = []
