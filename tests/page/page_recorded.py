@@ -27,6 +27,9 @@ FONTS: Final = {
     f"{family}-latin-{weight}-normal.woff2": (name, weight, ROOT / "web/node_modules/@fontsource" / family / "files")
     for family, name, weight in (("inter", "Inter", 400), ("inter", "Inter", 600), ("roboto-mono", "Roboto Mono", 400))
 }
+READS: Final = ("/api/v1/playbooks/check",)
+"""Change nothing, though a text is sent."""
+
 ENDED_S: Final = 2.0
 """A stream that ends has ended by then."""
 
@@ -45,7 +48,7 @@ class Recording(NamedTuple):
     """Attributes:
     now_ms: The time of the recording: what the page takes for now.
     screens: Addresses, by the names of their screens.
-    answers: By method, path and query of a request: status, media type and text.
+    answers: By path and query of what was read or checked: status, media type and text.
     """
 
     now_ms: int
@@ -85,7 +88,7 @@ class Recorder:
 
     def _note(self, response: Any) -> None:
         path = urlsplit(response.url)
-        if path.path.startswith("/api/") and response.request.method == "GET":
+        if path.path.startswith("/api/") and (response.request.method == "GET" or path.path in READS):
             asked = f"{path.path}?{path.query}" if path.query else path.path
             if path.path.endswith("/stream"):
                 self.streams.add(asked)
@@ -145,6 +148,8 @@ async def replaying(recording: Recording) -> AsyncIterator[tuple[str, list[str]]
     over = asyncio.Event()
     application = web.Application()
     application.router.add_get("/api/{rest:.*}", answer)
+    for path in READS:
+        application.router.add_post(path, answer)
     application.router.add_get(VIEWS, index)
     application.router.add_get(ASSET, asset)
     runner = web.AppRunner(application, shutdown_timeout=1)

@@ -14,7 +14,9 @@ from noetl_stream.model.ids import digest_of
 from noetl_stream.testing.simulation.host import FaultInjector, SimulatedHost
 from noetl_stream.testing.simulation.work import playbook, work
 
-LATE = playbook("late", [{"step": "only", "tool": work("at last")}])
+LATE = playbook("late", [{"step": "only", "tool": work("at last")}]).replace(
+    '"path"', '"labels": {"team": "data"}, "path"', 1
+)
 BROKEN = playbook("broken", [{"step": "only", "tol": {}}])
 
 
@@ -62,6 +64,7 @@ async def test_it_starts_once_its_playbook_is_loaded_and_others_do_not_notice(st
     names = await whole(stage, EXECUTION)
     assert names[:4] == ["execution.requested", "reference.awaited", "reference.resolved", "execution.evaluated"]
     assert stage.tables.playbooks[digest_of(LATE)].path == "simulation/late"
+    assert stage.tables.executions[EXECUTION].labels == b'{"team":"data"}'
 
 
 async def test_more_of_them_wait_for_one_another_in_the_loop_no_longer_than_the_first(stage: Stage) -> None:

@@ -4,14 +4,29 @@ from __future__ import annotations
 
 import types
 from functools import cache
-from typing import Annotated, Any, ClassVar, Final, Literal, TypeAlias, Union, get_args, get_origin, get_type_hints
+from typing import (
+    Annotated,
+    Any,
+    ClassVar,
+    Final,
+    Literal,
+    Self,
+    TypeAlias,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 import msgspec
+from msgspec.structs import replace
 
 _JSON: Final = "JSON"
 
 Json: TypeAlias = Annotated[bytes, _JSON]
 """A column of JSON text; columns of plain ``bytes`` are stored unchanged."""
+
+NOTHING: Final = b"{}"
 
 
 class Row(msgspec.Struct, frozen=True, gc=False):
@@ -21,9 +36,16 @@ class Row(msgspec.Struct, frozen=True, gc=False):
 
     Attributes:
         written_once: Columns that keep the value of the first row with the same key.
+        filled_later: Columns of JSON that keep a value when ``{}`` is written over it.
     """
 
     written_once: ClassVar[frozenset[str]] = frozenset()
+    filled_later: ClassVar[frozenset[str]] = frozenset()
+
+    def over(self, before: Self) -> Self:
+        """The row as it is stored when it is written over ``before``."""
+        kept = self.written_once | {name for name in self.filled_later if getattr(self, name) == NOTHING}
+        return replace(self, **{name: getattr(before, name) for name in kept})
 
 
 def column_types(row_type: type[Any]) -> dict[str, Any]:

@@ -76,11 +76,12 @@ class ExecutionRow(Row, frozen=True, kw_only=True):
 
     It waits for ``commands`` to end and for ``children``; ``looks_into`` is the reference it must load first, or
     ``evaluation`` while templates are evaluated by another process.
-    ``ctx_version`` is the position at which ``ctx`` last changed. ``labels`` are the playbook's, a JSON object;
-    ``rerun_of`` is the execution it reruns.
+    ``ctx_version`` is the position at which ``ctx`` last changed. ``labels`` are the playbook's, a JSON object, which a
+    start that waits for its playbook does not know; ``rerun_of`` is the execution it reruns.
     """
 
-    written_once = frozenset({"execution_id", "trace_id", "labels", "rerun_of"})
+    written_once = frozenset({"execution_id", "trace_id", "rerun_of"})
+    filled_later = frozenset({"labels"})
 
     execution_id: str
     partition: int

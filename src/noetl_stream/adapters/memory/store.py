@@ -25,7 +25,7 @@ from noetl_stream.model.status import ExecutionStatus
 from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.dead_letters import DeadLetter
 from noetl_stream.ports.journal import page_of, results_of
-from noetl_stream.ports.rows import Row, columns, json_columns
+from noetl_stream.ports.rows import columns, json_columns
 from noetl_stream.ports.store import (
     LONGEST_LEASE_S,
     EntryRow,
@@ -57,7 +57,6 @@ _NEVER_S = float("-inf")
 
 _Key = TypeVar("_Key", bound=Hashable)
 _Columns = TypeVar("_Columns")
-_SomeRow = TypeVar("_SomeRow", bound=Row)
 
 
 @dataclass
@@ -167,7 +166,8 @@ class MemoryStore:
         for entry in tick.entries:
             self.tables.journals.setdefault(entry.execution_id, {})[entry.position] = entry
         for row in tick.executions:
-            self.tables.executions[row.execution_id] = _merged(row, self.tables.executions.get(row.execution_id))
+            before = self.tables.executions.get(row.execution_id)
+            self.tables.executions[row.execution_id] = row if before is None else row.over(before)
         self.tables.requests.update(((row.execution_id, row.request_id), row) for row in tick.requests)
         for playbook in tick.playbooks:
             self.keep_playbook(playbook)
@@ -509,13 +509,6 @@ class MemoryStore:
 
     async def playbook(self, digest: str) -> PlaybookRow | None:
         return self.tables.playbooks.get(digest)
-
-
-def _merged(row: _SomeRow, before: _SomeRow | None) -> _SomeRow:
-    """The row as stored when ``row`` is written over ``before``."""
-    if before is None:
-        return row
-    return replace(row, **{name: getattr(before, name) for name in row.written_once})
 
 
 def _tallied(row: ExecutionRow, key: TallyKey) -> str | None:

@@ -175,7 +175,7 @@ class _Compilation:
         if part == "columns":
             return ", ".join(names)
         if part == "updates":
-            return _updates(names, row_type.written_once)
+            return _updates(row_type)
         parameters = self._parameters(name, row_type)
         if part == "values" and name in SINGLE_ROWS:
             return ", ".join(parameters)
@@ -211,8 +211,12 @@ def row_of(row_type: type[_Row], record: asyncpg.Record) -> _Row:
     return row_type(**{name: record[name] for name in columns(row_type)})
 
 
-def _updates(names: Iterable[str], written_once: frozenset[str]) -> str:
-    return ", ".join(f"{name} = excluded.{name}" for name in names if name not in written_once)
+def _updates(row_type: type[Row]) -> str:
+    """``status = excluded.status, …``; ``stored`` is the row that is there."""
+    values = {name: f"excluded.{name}" for name in columns(row_type) if name not in row_type.written_once}
+    for name in row_type.filled_later:
+        values[name] = f"case when excluded.{name}::text = '{{}}' then stored.{name} else excluded.{name} end"
+    return ", ".join(f"{name} = {value}" for name, value in values.items())
 
 
 def _one(value: Any) -> tuple[Any]:

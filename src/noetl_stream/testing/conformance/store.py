@@ -332,7 +332,7 @@ class CommitConformance:
     async def test_an_execution_row_is_replaced_as_a_whole(self, store: Store) -> None:
         running, other = execution_row("a"), execution_row("b", rerun_of="a")
         first = await committed(store, executions=[running, other])
-        ended = _written_over(running, replace(_filled_row("ended"), version=None, result=b'{ "as":"written" }'))
+        ended = replace(_filled_row("ended"), version=None, result=b'{ "as":"written" }').over(running)
         await store.commit(following(first, executions=[ended]))
         assert await store.execution("a") == ended
         assert await store.executions(["a", "b", "c"]) == {"a": ended, "b": other}
@@ -341,7 +341,7 @@ class CommitConformance:
         first, later = _filled_row("first"), _filled_row("later")
         tick = await committed(store, executions=[first])
         await store.commit(following(tick, executions=[later]))
-        assert await store.execution("a") == _written_over(first, later)
+        assert await store.execution("a") == later.over(first)
 
     async def test_some_columns_keep_what_the_first_row_said(self, store: Store) -> None:
         first = execution_row("a", trace_id="trace", labels=b'{"team":"data"}', rerun_of="b")
@@ -349,6 +349,14 @@ class CommitConformance:
         later = execution_row("a", trace_id="other", labels=b"{}", rerun_of=None, status="paused")
         await store.commit(following(tick, executions=[later]))
         assert await store.execution("a") == replace(first, status="paused")
+
+    async def test_labels_that_are_known_later_are_kept_from_then_on(self, store: Store) -> None:
+        tick = await committed(store, executions=[execution_row("a")])
+        known = execution_row("a", labels=b'{"team":"data"}')
+        await store.commit(tick := following(tick, executions=[known]))
+        assert await store.execution("a") == known
+        await store.commit(following(tick, executions=[execution_row("a", status="paused")]))
+        assert await store.execution("a") == replace(known, status="paused")
 
     async def test_a_playbook_is_kept_as_first_registered(self, store: Store) -> None:
         first = PlaybookRow(digest="d", path="demo/pages", version="1", source="apiVersion: …\n")
@@ -492,8 +500,3 @@ def _filled_row(word: str) -> ExecutionRow:
     }
     values = {name: samples[kind](name) for name, kind in column_types(ExecutionRow).items()}
     return ExecutionRow(**values | {"execution_id": "a"})  # type: ignore[arg-type]
-
-
-def _written_over(first: ExecutionRow, later: ExecutionRow) -> ExecutionRow:
-    """The row of which ``first`` and then ``later`` were written."""
-    return replace(later, **{name: getattr(first, name) for name in ExecutionRow.written_once})

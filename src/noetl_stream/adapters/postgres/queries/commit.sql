@@ -61,7 +61,7 @@ written_entries as (
 
 -- part executions
 written_executions as (
-    insert into noetl.execution (:executions.columns)
+    insert into noetl.execution as stored (:executions.columns)
     select x.*
     from :executions.rows as x
     cross join passed
