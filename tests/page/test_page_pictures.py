@@ -37,7 +37,7 @@ async def compared(*, dark: bool = False, screens: tuple[str, ...] = SCREENS, **
     return {name: differing(image, Image.open(PICTURES / f"{name}.png")) async for name, image in taken}
 
 
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("dark", [False, pytest.param(True, marks=pytest.mark.verify)], ids=["light", "dark"])
 async def test_every_screen_looks_as_it_did(dark: bool) -> None:
     found = await compared(dark=dark)
     assert len(found) == len(SCREENS) * len(SIZES)
@@ -49,7 +49,12 @@ async def test_letters_may_be_drawn_otherwise() -> None:
     assert max(found.values()) <= TOLERATED, found
 
 
-@pytest.mark.parametrize("what", BROKEN)
+IN_GATE = "a panel that has moved"
+
+
+@pytest.mark.parametrize(
+    "what", [pytest.param(one, marks=[] if one == IN_GATE else pytest.mark.verify) for one in BROKEN]
+)
 async def test_a_broken_layout_does_not_pass(what: str) -> None:
     found = await compared(screens=SOME, style=BROKEN[what])
     assert max(found.values()) > TOLERATED, found

@@ -124,7 +124,8 @@ async def test_each_role_is_offered_its_part_of_the_system_and_alarms_from_what_
         for role, parts in offered.items():
             async with visiting() as visit:
                 page = visit.page
-                await shown.sign_in(visit, "/system", role)  # type: ignore[arg-type]
+                await shown.sign_in(visit, role=role)  # type: ignore[arg-type]
+                await shown.open(visit, "/system")
                 await page.get_by_role("heading", name="All is well").wait_for()
                 assert (await page.get_by_role("navigation", name="System").inner_text()).split() == parts.split()
                 await shown.open(visit, "/system/tokens")

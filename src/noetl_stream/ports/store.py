@@ -11,7 +11,7 @@ from noetl_stream.model.status import ExecutionStatus
 from noetl_stream.ports.cursors import Cursors
 from noetl_stream.ports.dead_letters import DeadLetterRow
 from noetl_stream.ports.rows import Json, Row
-from noetl_stream.ports.tallies import ExecutionTally, TallyKey
+from noetl_stream.ports.tallies import ExecutionTally, RecentExecution, TallyKey
 
 LONGEST_LEASE_S: Final = 60.0
 """No server asks for a longer lease. One that ends later than twice this was written by a broken clock."""
@@ -260,16 +260,6 @@ class ListedExecution(msgspec.Struct, frozen=True, gc=False):
     updated_ms: int
     error: bytes | None
     labels: bytes
-
-
-class RecentExecution(msgspec.Struct, frozen=True, gc=False):
-    """What statistics count of an execution. ``position`` is the last of its journal."""
-
-    execution_id: str
-    status: ExecutionStatus
-    started_ms: int
-    finished_ms: int | None
-    position: int
 
 
 class StoredEntry(msgspec.Struct, frozen=True, gc=False):

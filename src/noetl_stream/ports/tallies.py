@@ -28,3 +28,13 @@ class ExecutionTally(NamedTuple):
     status: ExecutionStatus
     key: str | None
     executions: int
+
+
+class RecentExecution(msgspec.Struct, frozen=True, gc=False):
+    """What statistics count of an execution. ``position`` is the last of its journal."""
+
+    execution_id: str
+    status: ExecutionStatus
+    started_ms: int
+    finished_ms: int | None
+    position: int

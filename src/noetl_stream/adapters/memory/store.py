@@ -42,7 +42,6 @@ from noetl_stream.ports.store import (
     PartitionLease,
     PartitionView,
     PlaybookRow,
-    RecentExecution,
     RequestRow,
     SnapshotRow,
     StaleReportRow,
@@ -51,7 +50,7 @@ from noetl_stream.ports.store import (
     Tick,
     TimerRow,
 )
-from noetl_stream.ports.tallies import ExecutionTally, TallyKey
+from noetl_stream.ports.tallies import ExecutionTally, RecentExecution, TallyKey
 
 _NEVER_S = float("-inf")
 

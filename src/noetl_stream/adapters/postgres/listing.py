@@ -15,8 +15,8 @@ from msgspec.structs import replace
 from noetl_stream.adapters.postgres.database import Database
 from noetl_stream.adapters.postgres.statements import compiled, query_text
 from noetl_stream.model.status import STATUSES
-from noetl_stream.ports.store import ListedExecution, ListingFilter, RecentExecution
-from noetl_stream.ports.tallies import ExecutionTally, TallyKey
+from noetl_stream.ports.store import ListedExecution, ListingFilter
+from noetl_stream.ports.tallies import ExecutionTally, RecentExecution, TallyKey
 
 SKEW_MS: Final = 10 * 60 * 1000
 """How far the time in an id may be from the start of the execution: clients draw ids by their own clocks."""

@@ -33,7 +33,8 @@ from noetl_stream.ports.access import AuditedAnswer, AuditedCall, StoredCode, St
 from noetl_stream.ports.catalog import CatalogEntry
 from noetl_stream.ports.credentials import NewCredential
 from noetl_stream.ports.rows import Json, Row, column_types, columns
-from noetl_stream.ports.store import InboxItem, ListedExecution, PartitionLease, RecentExecution, StoredEntry, Tick
+from noetl_stream.ports.store import InboxItem, ListedExecution, PartitionLease, StoredEntry, Tick
+from noetl_stream.ports.tallies import RecentExecution
 
 SINGLE_ROWS: Final[Mapping[str, type[Any]]] = {
     "answer": AuditedAnswer,
