@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from noetl_stream.errors import LocalStackError, NoetlError, UsageError
-from noetl_stream.local import EmbeddedStack
+from noetl_stream.local import EmbeddedStack, processes
 from noetl_stream.local.diagnosis import explain_output, explain_system_error, is_address_in_use
 from noetl_stream.local.processes import FIRST_PORT, PORT_COUNT, choose_port, is_free
 from noetl_stream.local.system_user import SystemUser, allow_access, allow_traversal
@@ -258,3 +258,13 @@ def test_a_home_that_others_may_write_is_refused(own_home: Path) -> None:
         assert refused.message == f"other users may write in {folder}, which holds keys and data"
         assert refused.hint == f"run: chmod go-w {folder}"
         folder.chmod(before)
+
+
+def test_a_server_that_was_launched_has_its_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    known = processes.command_line
+    empty: list[list[str]] = [[], []]
+    monkeypatch.setattr(processes, "command_line", lambda pid: empty.pop() if empty else known(pid))
+    with (tmp_path / "lock").open("w") as lock:
+        pid = processes.launch([sys.executable, "-c", "input()"], tmp_path / "log", lock.fileno())
+    assert empty == []
+    assert processes.wait_until_ended(pid, 30)

@@ -86,6 +86,10 @@ def launch(
         raise LocalStackError(f"cannot start {command[0]}: {error.strerror}") from error
     finally:
         os.close(log_descriptor)
+    # Popen returns while exec goes on; the command line, which tells the server from other processes, is there a moment
+    # later. Without it a server that is stopped at once would be overlooked.
+    while process.poll() is None and not command_line(process.pid):
+        time.sleep(POLL_S)
     # The server outlives us by design; this stops Popen's warning. `reap` collects it if it ends first.
     process.returncode = 0
     return process.pid
@@ -111,11 +115,11 @@ class ProcessIdentity(msgspec.Struct, frozen=True):
 
 def command_of(pid: int, identity: ProcessIdentity) -> list[str] | None:
     """The command line of ``pid`` if it is alive and matches ``identity``."""
-    command = _command_line(pid)
+    command = command_line(pid)
     return command if identity.argument in command and Path(command[0]).name == identity.program else None
 
 
-def _command_line(pid: int) -> list[str]:
+def command_line(pid: int) -> list[str]:
     """The command line of a process; empty if it has ended.
 
     On Linux as psutil reads it, but without importing that: every command asks for those of the servers.
