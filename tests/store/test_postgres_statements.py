@@ -75,9 +75,9 @@ def test_a_single_row_is_a_parameter_a_column() -> None:
 def test_an_update_leaves_what_is_written_once() -> None:
     updated = compiled("set :executions.updates").text
     assert "status = excluded.status, " in updated
-    assert (
-        set(re.findall(r"(\w+) = excluded", updated)) == set(ExecutionRow.__struct_fields__) - ExecutionRow.written_once
-    )
+    replaced = set(ExecutionRow.__struct_fields__) - ExecutionRow.written_once
+    assert set(re.findall(r"(\w+) = excluded", updated)) == replaced - ExecutionRow.filled_later
+    assert "labels = case when excluded.labels::text = '{}' then stored.labels else excluded.labels end" in updated
 
 
 @pytest.mark.parametrize("text", [":nobody.columns", ":entries.nothing", ":token.rows", ":entries.values"])

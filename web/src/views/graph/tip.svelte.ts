@@ -16,9 +16,20 @@ const STAYS_MS = 200
 export class Tips {
   shown = $state.raw<Tip | null>(null)
   #leaving: ReturnType<typeof setTimeout> | undefined
+  #part: Element | null = null
 
   show(part: Element, lines: string[]): void {
     this.stay()
+    this.#part = part
+    this.#place(part, lines)
+  }
+
+  /** Says what a part says now, if it is the one that is shown. */
+  update(part: Element, lines: string[]): void {
+    if (part === this.#part) this.#place(part, lines)
+  }
+
+  #place(part: Element, lines: string[]): void {
     const box = part.getBoundingClientRect()
     const isBelow = box.bottom + ROOM < innerHeight || box.top < ROOM
     this.shown = {
@@ -38,6 +49,7 @@ export class Tips {
 
   hide = (): void => {
     this.stay()
+    this.#part = null
     this.shown = null
   }
 }
