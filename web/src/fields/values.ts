@@ -53,8 +53,11 @@ export function read(text: string, kind: Kind): Read {
   } catch (error) {
     return { fault: `This is not JSON: ${error instanceof Error ? error.message : String(error)}` }
   }
-  return isExact(value) ? { value } : { fault: 'A browser cannot hold a number of this size exactly: use the command line.' }
+  return isExact(value) ? { value } : { fault: INEXACT }
 }
+
+/** Of a number that would be sent as another one. */
+export const INEXACT = 'A browser cannot hold a number of this size exactly: use the command line.'
 
 /** Whether a value came through JavaScript's numbers as it was. */
 export function isExact(value: unknown): boolean {

@@ -1,5 +1,6 @@
 import { expect, test } from 'vitest'
 import { curlLine, cliLine, starts } from '../../acts'
+import { INEXACT } from '../../fields/values'
 import { fieldsOf, MORE, read } from './form'
 
 const WORKLOAD = { city: 'Rome', note: 'a\nb', rows: 10, dry: false, tags: ['a'], limits: { most: 1 }, since: null }
@@ -28,6 +29,11 @@ test('what is no value of its type is said at its field', () => {
   expect(Object.keys(errors)).toEqual(['rows', 'tags', 'limits', MORE])
   expect(errors['rows']).toBe('must be a number')
   expect(errors['tags']).toBe('must be a list, as ["a", "b"]')
+})
+
+test('a number that a browser would round is not sent', () => {
+  const { workload, errors } = read(FIELDS, { rows: '9007199254740993', limits: '{"most": 9007199254740993}' }, '')
+  expect([workload, errors]).toEqual([{}, { rows: INEXACT, limits: INEXACT }])
 })
 
 test('a start is the same as a line of the shell', () => {

@@ -1,3 +1,5 @@
+import { INEXACT, isExact } from '../../fields/values'
+
 /** A key of a playbook's `workload`, as a field. `initial` is its default, as it may be typed again. */
 export interface Field {
   key: string
@@ -65,11 +67,11 @@ function valueOf({ type }: Field, text: string): unknown {
       return text === 'true'
     case 'number': {
       const number = Number(text)
-      return text.trim() !== '' && Number.isFinite(number) ? number : new Error('must be a number')
+      return text.trim() !== '' && Number.isFinite(number) ? exact(number) : new Error('must be a number')
     }
     case 'any':
       try {
-        return JSON.parse(text) as unknown
+        return exact(JSON.parse(text))
       } catch {
         return text
       }
@@ -78,12 +80,14 @@ function valueOf({ type }: Field, text: string): unknown {
   }
 }
 
+const exact = (value: unknown): unknown => (isExact(value) ? value : new Error(INEXACT))
+
 function json(text: string, type: 'list' | 'object'): unknown {
   const words = type === 'list' ? 'a list, as ["a", "b"]' : 'an object, as {"a": 1}'
   try {
     const value = JSON.parse(text) as unknown
     const is = Array.isArray(value) ? 'list' : value !== null && typeof value === 'object' ? 'object' : ''
-    return is === type ? value : new Error(`must be ${words}`)
+    return is === type ? exact(value) : new Error(`must be ${words}`)
   } catch (error) {
     return new Error(`must be ${words}: ${error instanceof Error ? error.message : ''}`)
   }
