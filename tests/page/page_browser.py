@@ -12,6 +12,7 @@ from typing import Any, Final
 import pytest
 
 CHROMIUM: Final = next((found for name in ("chromium", "chromium-browser") if (found := shutil.which(name))), None)
+PATIENCE_MS: Final = 30_000
 AXE: Final = Path(__file__).resolve().parents[2] / "web" / "node_modules" / "axe-core" / "axe.min.js"
 
 needs_browser: Final = pytest.mark.skipif(
@@ -41,6 +42,14 @@ class Visit:
         self.complaints = [text for text in self.complaints if words not in text]
 
 
+def expect(found: Any) -> Any:
+    """Playwright's assertions, which wait until what they say of ``found`` is true."""
+    from playwright.async_api import expect as expecting
+
+    expecting.set_options(timeout=PATIENCE_MS)
+    return expecting(found)
+
+
 @asynccontextmanager
 async def visiting(
     *, dark: bool = False, width: int = 1280, height: int = 800, args: Sequence[str] = ()
@@ -56,7 +65,7 @@ async def visiting(
             timezone_id="Europe/Berlin",
             locale="en-GB",
         )
-        context.set_default_timeout(30_000)
+        context.set_default_timeout(PATIENCE_MS)
         try:
             yield Visit(await context.new_page())
         finally:

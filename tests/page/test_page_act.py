@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import pytest
 from aiohttp import ClientSession
-from page_browser import Visit, needs_browser, visiting
+from page_browser import Visit, expect, needs_browser, visiting
 
 from cli_program import environment
 from warm_program import noetl, write_script
@@ -140,17 +140,17 @@ async def test_a_key_of_ctx_is_set_by_a_form_that_says_what_is_wrong(home: Path,
         assert printed(home, "execution", "ctx", execution_id).count("team.lead") == 3
         await dialog.get_by_label("Key").fill("approved")
         await dialog.get_by_label("Key").press("Tab")
-        assert await dialog.get_by_label("Kind of Value").input_value() == "yes or no"  # as the guards compare it
+        await expect(dialog.get_by_label("Kind of Value")).to_have_value("yes or no")  # as the guards compare it
         await dialog.get_by_label("Kind of Value").select_option("JSON")
         await dialog.get_by_label("Value", exact=True).fill("{yes}")
         await dialog.get_by_label("Value", exact=True).press("Tab")
         await dialog.get_by_text("This is not JSON").wait_for()
-        assert await sends.is_disabled()
+        await expect(sends).to_be_disabled()
         await dialog.get_by_label("Value", exact=True).fill("12345678901234567890")
         await dialog.get_by_text("exactly").wait_for()
         await dialog.get_by_label("Value", exact=True).fill("true")
         await sends.click()
-        assert await dialog.is_visible()  # there is no reason yet
+        await expect(dialog).to_be_visible()  # there is no reason yet
         await dialog.get_by_label("Reason").fill("asked twice")
         await sends.click()
         await expect_status(visit, "completed")
@@ -221,7 +221,7 @@ async def test_a_signal_is_sent_by_a_form_and_its_lines_do_the_same(home: Path, 
         dialog = page.get_by_role("dialog")
         sends = dialog.get_by_role("button", name="Send", exact=True)
         await dialog.get_by_label("go", exact=True).select_option("true")
-        assert await sends.is_disabled()  # the playbook reads `by`, too
+        await expect(sends).to_be_disabled()  # the playbook reads `by`, too
         await dialog.get_by_label("by", exact=True).fill("ada's")
         lines = await lines_of(dialog)
         await sends.click()

@@ -8,7 +8,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
-from page_browser import Visit, needs_browser, visiting
+from page_browser import Visit, expect, needs_browser, visiting
 
 from proxy import CHUNK_BYTES, Proxy
 from warm_program import noetl
@@ -77,17 +77,17 @@ async def test_an_approval_from_start_to_end_by_clicks(home: Path) -> None:
         await start(visit, "examples/approval", '{"amount": 250}')
         await expect_status(visit, "waiting")
         await page.get_by_role("button", name="decide: waiting").wait_for()  # in the graph, with its reason
-        assert "admit" in await page.get_by_label("Why").inner_text()
+        await expect(page.get_by_label("Why")).to_contain_text("admit")
         await page.get_by_label("Reason").fill("spoke with the customer")
         await page.get_by_role("button", name="Approve", exact=True).click()
         await expect_status(visit, "completed")
         await page.get_by_role("link", name="Result").click()
-        assert "order:1001" in await page.get_by_label("Result", exact=True).inner_text()
+        await expect(page.get_by_label("Result", exact=True)).to_contain_text("order:1001")
         await page.get_by_role("link", name="Context").click()
         await page.get_by_label("Changes").get_by_text("spoke with the customer").wait_for()
         await page.get_by_role("link", name="Events").click()
         await page.get_by_role("button", name="ctx.patched").click()
-        assert "spoke with the customer" in await page.get_by_role("complementary").inner_text()
+        await expect(page.get_by_role("complementary")).to_contain_text("spoke with the customer")
         await page.get_by_role("link", name="Steps").click()
         await page.get_by_role("button", name="pay: done").click()
         await page.get_by_role("button", name="Rerun from pay").click()
@@ -119,13 +119,13 @@ async def test_two_executions_are_compared_by_clicks(home: Path) -> None:
         said = await choice.inner_text()
         assert "admitted only in A: B waits at the admission" in said
         assert "workload.amount = 20" in said and "workload.amount = 250" in said  # which the guard read in each
-        assert "/amount" in await page.get_by_label("Values that differ").first.inner_text()
+        await expect(page.get_by_label("Values that differ").first).to_contain_text("/amount")
         await page.get_by_role("button", name="Swap").click()
         await choice.wait_for()
         assert page.url != shared
         await page.goto(shared)
         await choice.wait_for()
-        assert await choice.inner_text() == said
+        await expect(choice).to_have_text(said, use_inner_text=True)
         assert visit.complaints == []
 
 
@@ -176,7 +176,7 @@ async def test_the_list_is_live_and_a_lost_connection_is_said_and_mended(home: P
         await line.open()
         await page.goto(link.replace(gateway.netloc, f"127.0.0.1:{line.port}"))
         await page.get_by_label("Filter executions").fill("path:tests/page/hello label:")
-        assert "needs a value" in await page.locator("#query-faults").inner_text()
+        await expect(page.locator("#query-faults")).to_contain_text("needs a value")
         await page.get_by_label("Filter executions").fill("path:tests/page/hello")
         await page.keyboard.press("Enter")
         await page.wait_for_url("**/?q=*")

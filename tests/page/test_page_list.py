@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from gateway_playbooks import FAILS, HELD, LOOP
 from gateway_stage import GatewayStage
-from page_browser import Visit, needs_browser, visiting
+from page_browser import Visit, expect, needs_browser, visiting
 from page_stage import Shown
 from page_tracing import costing
 
@@ -67,13 +67,13 @@ async def test_a_line_is_completed_and_what_it_finds_is_cancelled_together(stage
     await page.locator(".executions .status.waiting").first.wait_for()
     options = page.get_by_role("listbox", name="Words")
     await type_line(page, "stat", "ArrowDown", "Enter", "wai", "ArrowDown", "Tab", "path:tests/h", "ArrowDown")
-    assert await options.get_by_role("option", selected=True).inner_text() == "path:tests/held"
+    await expect(options.get_by_role("option", selected=True)).to_have_text("path:tests/held")
     await page.keyboard.press("Enter")
     await page.keyboard.press("Enter")
     await page.wait_for_url("**/?q=status%3Awaiting+path%3Atests%2Fheld")
     rows = page.locator(".executions .row.link")
     await page.get_by_text("tests/loop").wait_for(state="detached")
-    assert await rows.count() == 5
+    await expect(rows).to_have_count(5)
 
     for key in ("j", "x", "j", "j", "Shift+X"):
         await page.keyboard.press(key)
@@ -96,7 +96,7 @@ async def test_a_line_is_completed_and_what_it_finds_is_cancelled_together(stage
     await dialog.get_by_label("Reason").fill("ordered twice")
     await dialog.get_by_text("Same call from a terminal").click()
     line = "noetl-stream execution cancel --status waiting --path tests/held --reason 'ordered twice'"
-    assert await dialog.locator("code").first.inner_text() == line
+    await expect(dialog.locator("code").first).to_have_text(line)
     await dialog.get_by_role("button", name="Cancel 5").click()
     await dialog.get_by_text("5 of 5 done.").wait_for()
     await dialog.get_by_role("button", name="Close").click()
@@ -139,7 +139,7 @@ async def test_what_is_refused_is_said_one_by_one(stage: GatewayStage, visit: Vi
     await dialog.get_by_text("0 of 2 done, 2 refused.").wait_for()
     refused = dialog.get_by_role("table", name="Refused")
     for one in failed:
-        assert "nowhere" in await refused.get_by_role("row").filter(has_text=one).inner_text()
+        await expect(refused.get_by_role("row").filter(has_text=one)).to_contain_text("nowhere")
     assert visit.complaints == []
 
 
@@ -148,12 +148,12 @@ async def test_words_that_are_wrong_are_underlined_with_what_the_server_says(sta
     await Shown(stage, {}).sign_in(visit)
     faults = page.locator("#query-faults")
     await type_line(page, "path:a status:lost")
-    assert "lost is no status" in await faults.inner_text()
-    assert await page.locator(".underlay mark").inner_text() == "status:lost"
+    await expect(faults).to_contain_text("lost is no status")
+    await expect(page.locator(".underlay mark")).to_have_text("status:lost")
     await page.get_by_label("Filter executions").fill('path:a error:"- -"')
     await page.keyboard.press("Enter")
     await faults.get_by_text("'- -' contains no word to search errors for").wait_for()
-    assert await page.locator(".underlay mark").inner_text() == 'error:"- -"'
+    await expect(page.locator(".underlay mark")).to_have_text('error:"- -"')
     visit.forgive("422")
     assert visit.complaints == []
 
@@ -205,8 +205,8 @@ async def test_who_may_not_act_marks_nothing(stage: GatewayStage, visit: Visit) 
     await page.locator(".executions .status.waiting").wait_for()
     await page.keyboard.press("j")
     await page.keyboard.press("x")
-    assert await page.get_by_role("checkbox").count() == 0
-    assert await page.get_by_role("region", name="Marked").count() == 0
+    await expect(page.get_by_role("checkbox")).to_have_count(0)
+    await expect(page.get_by_role("region", name="Marked")).to_have_count(0)
 
 
 async def test_a_thousand_executions_that_change_at_once_cost_little(stage: GatewayStage, visit: Visit) -> None:

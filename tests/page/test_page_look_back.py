@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from page_browser import Visit, needs_browser, visiting
+from page_browser import Visit, expect, needs_browser, visiting
 from page_stage import Shown, something_to_show
 
 pytestmark = needs_browser
@@ -56,7 +56,7 @@ async def summary(shown: Shown, visit: Visit) -> None:
     why = page.get_by_label("Why", exact=True)
     await why.get_by_text("(and 1 more)").wait_for()
     await why.get_by_text("tolerates").wait_for()
-    assert await why.get_by_text("The execution completed").count() == 1
+    await expect(why.get_by_text("The execution completed")).to_have_count(1)
 
 
 async def times(shown: Shown, visit: Visit) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 import pytest
-from page_browser import AXE, Visit, needs_browser, visiting
+from page_browser import AXE, Visit, expect, needs_browser, visiting
 from page_pictures import SIZES
 from page_stage import EVIL, READ, Shown, something_to_show
 
@@ -150,7 +150,7 @@ async def test_what_strangers_wrote_is_text_and_nothing_else() -> None:
             if path in written:
                 await main.get_by_text(SCRIPT).first.wait_for()
             assert await page.evaluate("window.evil") is None, path
-            assert await page.locator("main img, main script").count() == 0, path
+            await expect(page.locator("main img, main script")).to_have_count(0)
         await shown.open(visit, hostile)
         await page.locator(".steps button.plain").first.click()
         await page.get_by_role("complementary").get_by_text(EVIL, exact=True).first.wait_for()
@@ -173,5 +173,5 @@ async def test_of_a_long_journal_only_what_is_on_screen_is_in_the_document() -> 
         assert await rows.count() < 60
         await visit.page.locator(".events .windowed").evaluate("box => box.scrollTo(0, box.scrollHeight)")
         await rows.get_by_text("playbook.processed").wait_for()
-        assert await visit.page.locator(f".events .row[aria-rowindex='{last}']").count() == 1
+        await expect(visit.page.locator(f".events .row[aria-rowindex='{last}']")).to_have_count(1)
         assert await rows.count() < 60

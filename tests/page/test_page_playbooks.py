@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from page_browser import Visit, needs_browser, visiting
+from page_browser import Visit, expect, needs_browser, visiting
 
 from warm_program import noetl
 
@@ -73,7 +73,7 @@ async def test_a_playbook_is_mended_published_compared_started_and_counted(home:
         await append(visit, NEXT)
         problem = page.get_by_label("Problems").get_by_role("listitem")
         await problem.get_by_text("nop").first.wait_for()
-        assert "noop" in await problem.first.inner_text()  # did you mean
+        await expect(problem.first).to_contain_text("noop")  # did you mean
         await problem.first.get_by_role("button", name="10:18").click()  # selects the word at its place
         await page.keyboard.type("no")
         await page.get_by_role("option", name="noop").click()
@@ -87,7 +87,7 @@ async def test_a_playbook_is_mended_published_compared_started_and_counted(home:
 
         await page.reload()
         await page.get_by_text("before the page was loaded again").wait_for()
-        assert "finish" in await editor.inner_text()
+        await expect(editor).to_contain_text("finish")
         await page.get_by_text("No problems").wait_for()
         await page.get_by_role("button", name="Publish").click()
         dialog = page.get_by_role("dialog")
@@ -107,10 +107,11 @@ async def test_a_playbook_is_mended_published_compared_started_and_counted(home:
 
         await page.get_by_role("link", name="Changes").click()
         await page.get_by_role("img", name="finish: added").wait_for()
-        changes = await page.get_by_label("Changes of the graph").inner_text()
-        assert "added: step finish" in changes and "added: arc start → finish" in changes
+        changes = page.get_by_label("Changes of the graph")
+        await expect(changes).to_contain_text("added: step finish")
+        await expect(changes).to_contain_text("added: arc start → finish")
         await page.get_by_label("Side by side").check()
-        assert await page.get_by_label("Difference of the texts").locator("td.added").count() >= 3
+        await page.get_by_label("Difference of the texts").locator("td.added").nth(2).wait_for()
 
         await page.get_by_role("button", name="Start", exact=True).click()
         await dialog.get_by_label("rows").fill("many")
@@ -131,7 +132,7 @@ async def test_a_playbook_is_mended_published_compared_started_and_counted(home:
         await page.get_by_role("link", name="tests/page/report", exact=True).click()
         await page.get_by_role("link", name="Statistics").click()
         row = page.get_by_label("Durations").get_by_role("row", name="finish")
-        assert "0.0 %" in await row.inner_text()
+        await expect(row).to_contain_text("0.0 %")
         assert visit.complaints == []
 
 
@@ -152,5 +153,5 @@ async def test_a_newer_version_than_the_one_that_is_edited_is_said(home: Path, t
         await page.get_by_text("tests/page/report@3.0 was registered by").wait_for()
         await page.get_by_role("button", name="Discard changes").click()
         await page.get_by_text("No problems").wait_for()
-        assert "pressed" not in await page.get_by_role("textbox", name="Playbook").inner_text()
+        await expect(page.get_by_role("textbox", name="Playbook")).not_to_contain_text("pressed")
         assert visit.complaints == []

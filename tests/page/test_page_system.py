@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 
-from page_browser import Visit, needs_browser, visiting
+from page_browser import Visit, expect, needs_browser, visiting
 from page_stage import READ, Shown, something_to_show
 
 pytestmark = needs_browser
@@ -35,7 +35,7 @@ async def letters(shown: Shown, visit: Visit) -> None:
     await page.goto(address)
     await letter.get_by_role("button", name="Requeue").click()
     await dialog.get_by_text("Same call from a terminal").click()
-    assert "noetl-stream dead-letter requeue" in await dialog.inner_text()
+    await expect(dialog).to_contain_text("noetl-stream dead-letter requeue")
     await dialog.get_by_role("button", name="Requeue").click()
     await dialog.wait_for(state="detached")
 
@@ -49,7 +49,7 @@ async def letters(shown: Shown, visit: Visit) -> None:
     await dialog.get_by_text("This cannot be undone").wait_for()
     await dialog.get_by_role("button", name="Discard").click()
     await table.get_by_role("button").nth(2).wait_for(state="detached")
-    assert await table.get_by_role("button").count() == 2
+    await expect(table.get_by_role("button")).to_have_count(2)
 
 
 async def tokens(shown: Shown, visit: Visit) -> None:
@@ -133,6 +133,6 @@ async def test_each_role_is_offered_its_part_of_the_system_and_alarms_from_what_
                 if role == "author":
                     await shown.open(visit, "/system/credentials?open=warehouse")
                     await page.get_by_role("region", name="Use of warehouse").wait_for()
-                    assert await page.get_by_role("button", name="Rotate").count() == 0
-                    assert await page.get_by_role("button", name="Delete").count() == 0
+                    await expect(page.get_by_role("button", name="Rotate")).to_have_count(0)
+                    await expect(page.get_by_role("button", name="Delete")).to_have_count(0)
                 assert visit.complaints == []

@@ -6,6 +6,7 @@ Ruff's ``SLF001`` refuses private attributes of other objects, in ``src`` and in
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,8 +14,12 @@ TESTS = Path(__file__).resolve().parents[1]
 FILES = sorted(TESTS.rglob("*.py"))
 TEST_FILES = sorted(TESTS.rglob("test_*.py"))
 CONFORMANCE = sorted((TESTS.parent / "src").rglob("testing/**/*.py"))
-ASSERTING = ("check_", "assert_", "expect_")
+ASSERTING = ("check_", "assert_", "expect")
 """What a helper's name begins with when it fails if something is wrong."""
+MOMENTARY = re.compile(
+    r"assert [^\n]*await [^\n]*\.(count|inner_text|input_value|is_visible|is_disabled)\(\)( ==|$)", re.M
+)
+"""A look at what a browser shows in this moment, which may be the one before it shows it."""
 
 
 def imports(path: Path) -> Iterator[tuple[str, str]]:
@@ -59,3 +64,8 @@ def test_every_test_asserts_something() -> None:
             if is_test and not any(asserts(inner, tested) for inner in ast.walk(node)):
                 silent.append((path.name, node.name))
     assert silent == []
+
+
+def test_what_a_page_shows_is_waited_for() -> None:
+    looks = {path.name: found for path in TEST_FILES if (found := MOMENTARY.findall(path.read_text()))}
+    assert looks == {}
