@@ -84,7 +84,7 @@ async def test_streams_get_their_copies_while_they_are_used(cluster: NatsCluster
     connection = await NatsConnection.open(cluster.url, name="tests")
 
     async def made(**spread: Any) -> Sequence[str]:
-        """What was changed, once the cluster has elected its leader and has moved no stream."""
+        """What the last attempt changed, once the cluster has elected its leader and has moved no stream."""
         while True:
             try:
                 return await ensure_streams(connection, **spread)
@@ -94,13 +94,12 @@ async def test_streams_get_their_copies_while_they_are_used(cluster: NatsCluster
             except NoetlError as error:
                 log.info("%s", error)
 
-    assert len(await made()) == 4
+    await made()
     assert {(one.replicas, *one.current) for one in await list_streams(connection)} == {(1,)}
     queue = await NatsCommandQueue.open(connection)
     fences = await queue.fence("one", {partition_of("run-1"): 1})
     assert await queue.issue([command("before")], fences) == set()
-    changed = await made(replicas=3)
-    assert "changed stream COMMANDS: num_replicas" in changed
+    await made(replicas=3)
     assert await queue.issue([command("after")], fences) == set()
 
     async def copies() -> set[tuple[int, int]]:
@@ -114,7 +113,7 @@ async def test_streams_get_their_copies_while_they_are_used(cluster: NatsCluster
         await made(replicas=5)
     with pytest.raises(NotReady, match="EVENTS needs 3 nats-servers with JetStream with the tags us"):
         await made(replicas=3, tags=["us"])
-    assert len(await made(replicas=3, tags=["eu"])) == 4
+    await made(replicas=3, tags=["eu"])
     assert {(one.replicas, *one.tags) for one in await list_streams(connection)} == {(3, "eu")}
     await queue.close()
     await connection.close()

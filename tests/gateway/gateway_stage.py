@@ -68,6 +68,9 @@ KINDS = {"python": PythonTool.spec, "shell": ShellTool.spec}
 """Those that may stand in a playbook, and that no worker here has."""
 
 
+HEARTBEAT_S = 0.5
+POLL_S = 0.002
+
 TOKEN_ID, SECRET = "0" * 16, "5ec2e7" * 10 + "0000"
 TOKEN = token_text(TOKEN_ID, SECRET)
 """An admin's, as an embedded stack makes it for itself."""
@@ -215,7 +218,14 @@ class GatewayStage:
             tools=self._tools,
             plans=PlanClient(self._kinds, checker=check_once),
         )
-        tasks = [asyncio.create_task(server.run()), asyncio.create_task(worker.run())]
+
+        async def beat() -> None:
+            """As NATS does: a server that hears nothing from EVENTS gives its partitions back."""
+            while True:
+                await asyncio.sleep(HEARTBEAT_S)
+                broker.event_log.heartbeat()
+
+        tasks = [asyncio.create_task(one) for one in (server.run(), worker.run(), beat())]
         try:
             await self.until(lambda: len(server.ownership) > 0)
             yield
@@ -232,7 +242,7 @@ class GatewayStage:
                 found = condition()
                 if found if isinstance(found, bool) else await found:
                     return
-                await asyncio.sleep(0)
+                await asyncio.sleep(POLL_S)
 
 
 class _Replaced:

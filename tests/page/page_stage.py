@@ -156,12 +156,7 @@ class Shown(NamedTuple):
         await visit.page.get_by_role("button", name="Sign out").wait_for()
 
     async def open(self, visit: Visit, path: str) -> None:
-        """A screen, once it has settled. Without traffic the server here gives its partitions back now and then."""
-
-        async def is_served() -> bool:
-            return all(one.live for one in await self.stage.operations.cluster.partitions())
-
-        await self.stage.until(is_served)
+        """A screen, once it has settled."""
         await visit.page.goto(self.stage.url + path)
         await visit.page.locator("main :is(h1, h2)").first.wait_for(state="attached")
         await visit.page.wait_for_function("!document.querySelector('main')?.innerText.match(/^\\s*$/)")

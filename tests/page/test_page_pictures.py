@@ -44,6 +44,7 @@ async def test_every_screen_looks_as_it_did(dark: bool) -> None:
     assert {name: part for name, part in found.items() if part > TOLERATED} == {}, AGAIN
 
 
+@pytest.mark.verify
 async def test_letters_may_be_drawn_otherwise() -> None:
     found = await compared(screens=SOME, args=OTHER_CHROMIUM)
     assert max(found.values()) <= TOLERATED, found

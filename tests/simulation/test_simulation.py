@@ -20,7 +20,7 @@ from noetl_stream.testing.simulation.simulation import SimulationReport, simulat
 SEEDS = range(SIMULATIONS_AT_LEAST)
 MORE = range(SIMULATIONS_AT_LEAST, SIMULATIONS)
 SEEDS_A_TEST = 20
-ALONE = range(2)
+ALONE = (0,)
 """Seeds of each kind of trouble alone."""
 
 KINDS = (*HARMLESS, *TOUCHING)
