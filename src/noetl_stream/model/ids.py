@@ -16,6 +16,8 @@ from noetl_stream.model.events import Path
 ID_PATTERN: Final = re.compile(r"[A-Za-z0-9_-]{1,64}\Z")
 """The form of any id that becomes part of a NATS subject (PROTOCOL §1)."""
 
+_UUID7: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}\Z")
+
 PARTITIONS: Final = 32
 """P of a new system: the number of partitions of EVENTS. It is stored in the stream's metadata and in Postgres."""
 
@@ -96,6 +98,16 @@ def uuid7(unix_ms: int, random_bits: bytes) -> str:
     value = value & ~(0x3 << 62) | 0x2 << 62
     digits = f"{value:032x}"
     return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
+
+
+def is_uuid7(text: str) -> bool:
+    """Whether ``text`` is what :func:`uuid7` makes."""
+    return _UUID7.match(text) is not None
+
+
+def id_beside(execution_id: str, cause: str) -> str:
+    """The id of an execution that begins with another one's time, and is a function of the cause."""
+    return uuid7(int(execution_id.replace("-", "")[:12], 16), bytes.fromhex(derive(execution_id, cause)))
 
 
 def first_uuid7(unix_ms: int) -> str:

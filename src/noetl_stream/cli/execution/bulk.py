@@ -166,7 +166,7 @@ async def act_on_all(verb: Verb, session: Session, ids: list[str], output: str) 
 
     async def one(execution_id: str) -> None:
         try:
-            results[execution_id] = await _patiently(lambda: verb.act(session, execution_id))
+            results[execution_id] = await patiently(lambda: verb.act(session, execution_id))
         except (Unreachable, NotReady, Unauthenticated):
             raise  # the others would fail alike
         except NoetlError as error:
@@ -189,7 +189,7 @@ async def _act_in_bulk(
     waiting = ids
     while waiting:
         wanted, waiting = replace(order, ids=waiting[:AT_A_TIME]), waiting[AT_A_TIME:]
-        done = await _patiently(partial(session.operations.selections.act, wanted, session.by))
+        done = await patiently(partial(session.operations.selections.act, wanted, session.by))
         for item in done.items:
             if item.outcome == "left":
                 waiting = [*waiting, item.execution_id]
@@ -201,7 +201,8 @@ async def _act_in_bulk(
     return [results[execution_id] for execution_id in ids]
 
 
-async def _patiently(act: Callable[[], Awaitable[Answer]]) -> Answer:
+async def patiently(act: Callable[[], Awaitable[Answer]]) -> Answer:
+    """Asks again while a gateway is busy."""
     while True:
         try:
             return await act()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -18,6 +18,7 @@ from noetl_stream.cli.base.output import print_document, print_json, say
 from noetl_stream.cli.base.process import new_id, settings_for
 from noetl_stream.cli.base.session import Session, with_session
 from noetl_stream.cli.base.target import Target, gateway_of, target_options
+from noetl_stream.cli.execution.batch import Batch, batch_options, run_batch
 from noetl_stream.cli.execution.follow import (
     Following,
     end_as,
@@ -147,10 +148,13 @@ def run(
 @click.option("--ctx", "ctx_sets", multiple=True, metavar="KEY=VALUE", help="Set a key of ctx before the first step.")
 @explained
 @traceparent_option
+@batch_options
 @following_options
 @form_option("text")
 @target_options
+@click.pass_context
 def start(
+    context: click.Context,
     playbook: str | None,
     digest: str | None,
     sets: tuple[str, ...],
@@ -160,6 +164,7 @@ def start(
     reason: str,
     correlation_id: str,
     traceparent: str,
+    batch: Batch | None,
     following: Following,
     output: str,
     target: Target,
@@ -169,8 +174,10 @@ def start(
     The playbook is a FILE, or one in the catalog: PATH is its latest version. The command returns as soon as the
     execution has started. KEY can contain dots: a.b=1 sets b inside a.
 
+    With --each it starts one for each row, waits for all, and prints their results as JSONL in the order of the rows.
+
     \b
-    Exit code with --wait or --watch: 0 completed    1 failed or cancelled    124 timeout
+    Exit code with --wait, --watch or --each: 0 completed    1 failed or cancelled    124 timeout
     """
     wanted = replace(
         wanted_of(playbook, digest),
@@ -180,12 +187,22 @@ def start(
         correlation_id=correlation_id,
         traceparent=traceparent,
     )
+    if batch is not None:
+        if following.wait or following.watch or output != "text":
+            raise UsageError("--each waits for all, and prints JSONL", hint="leave out --wait, --watch and -o")
+        ended = with_session(target, lambda session: _all_of(session, wanted, playbook, batch), publishes=True)
+        context.exit(ended)
 
     async def begin(session: Session) -> ExecutionDocument:
         return await started(session, wanted, playbook or "")
 
     begun = begin_and_follow(begin, following, output, target)
     print_document(begun, output, "execution_id", lambda found: say(found.execution_id))
+
+
+async def _all_of(session: Session, wanted: Start, playbook: str | None, batch: Batch) -> ExitCode:
+    with starting(wanted, playbook or ""):
+        return await run_batch(session, wanted, batch)
 
 
 def begin_and_follow(
@@ -219,21 +236,27 @@ def wanted_of(playbook: str | None, digest: str | None = None) -> Start:
 
 
 async def started(session: Session, wanted: Start, name: str, ids: RequestIds | None = None) -> ExecutionDocument:
-    """The new execution, whose warnings go to stderr; a playbook with errors ends the command with
-    :attr:`ExitCode.INVALID`.
+    """The new execution, whose warnings go to stderr."""
+    with starting(wanted, name):
+        begun = await session.operations.executions.start(wanted, session.by, ids)
+    print_warnings(begun, err=True)
+    return begun
+
+
+@contextlib.contextmanager
+def starting(wanted: Start, name: str) -> Iterator[None]:
+    """A playbook with errors ends the command with :attr:`ExitCode.INVALID`.
 
     Args:
         name: Of the playbook, in its diagnostics.
     """
     try:
-        begun = await session.operations.executions.start(wanted, session.by, ids)
+        yield
     except PlaybookRefused as refused:
         print_diagnostics(msgspec.convert(refused.diagnostics, list[Diagnostic]), name)
         raise click.exceptions.Exit(ExitCode.INVALID) from None
     except NotFound as error:
         raise not_there(name, error) if wanted.path is not None else error from None
-    print_warnings(begun, err=True)
-    return begun
 
 
 async def run_in(

@@ -12,7 +12,7 @@ from noetl_stream.client.executions.tallies import groups_of, histogram_of
 from noetl_stream.concurrency import each
 from noetl_stream.errors import NoetlError, NotReady, Unreachable, UsageError
 from noetl_stream.model.events import CancelRequested, InterventionFact, PauseRequested, ResumeRequested
-from noetl_stream.model.ids import derive, is_valid_id, uuid7
+from noetl_stream.model.ids import derive, id_beside, is_valid_id, uuid7
 from noetl_stream.model.status import ENDED, ExecutionStatus
 from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.operations.executions import ExecutionFilter, Executions, RequestIds
@@ -124,7 +124,7 @@ class DirectSelections:
                     await self._executions.delete(execution_id, by)
                 return subject.became("done")
             case "retry" | "rerun":
-                new_ids = RequestIds(_id_beside(ids.execution_id, request_id), request_id)
+                new_ids = RequestIds(id_beside(ids.execution_id, request_id), request_id)
                 made = await self._executions.rerun(execution_id, options, by, new_ids)
                 return subject.became("done", made=made.execution_id)
         fact = _FACTS[wanted.verb](request_id, by, options.reason, options.correlation_id)
@@ -149,8 +149,3 @@ def _tried(verb: BulkVerb, subject: _Subject) -> BulkItemDocument:
     else:
         why = f"it is {status}"
     return subject.became("would" if why is None else "skipped", detail=why)
-
-
-def _id_beside(execution_id: str, cause: str) -> str:
-    """The id of an execution that begins with another one's time, and is a function of the cause."""
-    return uuid7(int(execution_id.replace("-", "")[:12], 16), bytes.fromhex(derive(execution_id, cause)))
