@@ -116,7 +116,8 @@ class GatewayStage:
         log, bus, catalog = broker.event_log, broker.bus, self.catalog
         checking = PlaybookChecker(lambda: self._kinds, DEFAULT_LIMITS)
         secrets = UsedSecrets(MemoryCredentials(clock), None)
-        cluster = DirectCluster(ClusterPorts(log, broker.command_queue, bus, store, store.dead_letters, clock), secrets)
+        cluster_ports = ClusterPorts(log, broker.command_queue, bus, store, store.dead_letters, clock)
+        cluster = DirectCluster(cluster_ports, secrets, recorded)
         keys = key_ring((new_key(),), "a key")
         logs = ExecutionLogs(broker.task_logs, secrets, clock)
         ports = ExecutionPorts(Requests(log, SIGNER), bus, self.blobs, store, catalog, clock, logs)
@@ -127,7 +128,7 @@ class GatewayStage:
             DirectPlaybooks(PlaybookPorts(store, catalog, clock), checking, recorded),
             DirectCredentials(MemoryCredentials(clock), keys, recorded),
             cluster,
-            DirectAccess(self.tokens, self.audit, clock),
+            DirectAccess(self.tokens, self.audit, clock, recorded),
             DirectDiagnosis(doctor_ports(broker, store, clock, self.tokens)),
             DirectViews(store, checking, secrets, self.indexes),
             DirectSelections(executions, store, clock, AuditRecord(self.audit, clock)),

@@ -275,12 +275,14 @@ async def test_a_dead_letter_is_shown_sent_again_and_discarded(stage: GatewaySta
     letter = await wait_for_letter()
     assert (await noetl(stage, "dead-letter", "list", "-o", "name")).out == f"{letter}\n"
     assert "body: no message\n" in (await noetl(stage, "dead-letter", "show", letter)).out
-    requeued = await noetl(stage, "dead-letter", "requeue", letter)
+    requeued = await noetl(stage, "dead-letter", "requeue", letter, "--reason", "the server is mended")
     assert (requeued.code, requeued.out) == (0, f"requeued {letter}\n")
     again = await wait_for_letter()
     discarded = await noetl(stage, "dead-letter", "discard", again, letter)
     assert (discarded.code, discarded.out) == (1, f"discarded {again}\n")
     assert (await cluster.dead_letters(10, None)).items == []
+    [entry] = (await stage.operations.access.audit(10, None, operation="requeueDeadLetter")).items
+    assert (entry.target, entry.reason) == (letter, "the server is mended")
 
 
 async def _is_any(cluster: Cluster) -> bool:

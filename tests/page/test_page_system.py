@@ -47,9 +47,12 @@ async def letters(shown: Shown, visit: Visit) -> None:
     await table.get_by_role("button").nth(2).click()
     await letter.get_by_role("button", name="Discard").click()
     await dialog.get_by_text("This cannot be undone").wait_for()
+    await dialog.get_by_label("Reason").fill("from a test")
     await dialog.get_by_role("button", name="Discard").click()
     await table.get_by_role("button").nth(2).wait_for(state="detached")
     await expect(table.get_by_role("button")).to_have_count(2)
+    await shown.open(visit, "/system/audit?operation=discardDeadLetter")
+    await page.get_by_role("table").get_by_text("from a test").wait_for()
 
 
 async def tokens(shown: Shown, visit: Visit) -> None:
@@ -78,6 +81,7 @@ async def tokens(shown: Shown, visit: Visit) -> None:
 
     assert await answered() == 200
     await row.get_by_role("button", name="Revoke nightly").click()
+    await dialog.get_by_label("Reason").fill("it has leaked")
     await dialog.get_by_role("button", name="Revoke").click()
     await row.get_by_text("revoked").wait_for()
 

@@ -10,6 +10,7 @@ from typing import Final
 import msgspec
 from msgspec.structs import asdict
 
+from noetl_stream.client.access import Recorded, unrecorded
 from noetl_stream.client.answers import workers_of
 from noetl_stream.client.executions.redacted import UsedSecrets
 from noetl_stream.client.paging import page_of, page_size, read_cursor
@@ -57,11 +58,13 @@ class DirectCluster:
 
     Args:
         secrets: Hides the secrets of an execution in its dead letters.
+        recorded: Puts on record what is done to dead letters.
     """
 
-    def __init__(self, ports: ClusterPorts, secrets: UsedSecrets) -> None:
+    def __init__(self, ports: ClusterPorts, secrets: UsedSecrets, recorded: Recorded = unrecorded) -> None:
         self._ports = ports
         self._secrets = secrets
+        self._recorded = recorded
 
     async def workers(self) -> list[WorkerDocument]:
         return [_worker_document(worker) for worker in await self._workers_of(await self._ports.queue.pools())]
@@ -123,7 +126,11 @@ class DirectCluster:
             document = DeadLetterWithBodyDocument(**shown, body=base64.b64encode(body).decode(), encoding="base64")
         return await self._secrets.hide(document.execution_id, document)
 
-    async def requeue(self, letter_id: str, by: str) -> DeadLetterDocument:
+    async def requeue(self, letter_id: str, by: str, reason: str = "") -> DeadLetterDocument:
+        async with self._recorded("requeueDeadLetter", letter_id, by, reason):
+            return await self._requeue(letter_id, by)
+
+    async def _requeue(self, letter_id: str, by: str) -> DeadLetterDocument:
         """A message of EVENTS is published before its letter is settled, under an id derived from the letter's: a
         second attempt, after a crash or by someone else, publishes nothing twice.
         """
@@ -139,9 +146,10 @@ class DirectCluster:
         document = _letter_document(await self._letter(letter_id))
         return await self._secrets.hide(document.execution_id, document)
 
-    async def discard(self, letter_id: str, by: str) -> None:
-        if not await self._ports.dead_letters.discard(letter_id, by, self._ports.clock.now_ms()):
-            raise _settled(await self._letter(letter_id))
+    async def discard(self, letter_id: str, by: str, reason: str = "") -> None:
+        async with self._recorded("discardDeadLetter", letter_id, by, reason):
+            if not await self._ports.dead_letters.discard(letter_id, by, self._ports.clock.now_ms()):
+                raise _settled(await self._letter(letter_id))
 
     async def _workers_of(self, pools: Collection[QueuedPool]) -> list[WorkerPresence]:
         return await workers_of(self._ports.bus, [pool.pool for pool in pools])

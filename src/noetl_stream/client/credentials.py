@@ -48,8 +48,10 @@ class DirectCredentials:
         kind: str = "",
         description: str = "",
         tags: Sequence[str] = (),
+        *,
+        reason: str = "",
     ) -> CredentialDocument:
-        async with self._recorded("putCredential", name, by):
+        async with self._recorded("putCredential", name, by, reason):
             _check(name, value)
             keys = self._require_keys()
             plain = codec.encode(value)
@@ -78,13 +80,13 @@ class DirectCredentials:
             raise await self._not_found(name)
         return _document(stored.info)
 
-    async def delete(self, name: str, by: str) -> None:
-        async with self._recorded("deleteCredential", name, by):
+    async def delete(self, name: str, by: str, reason: str = "") -> None:
+        async with self._recorded("deleteCredential", name, by, reason):
             if not await self._credentials.delete(name):
                 raise await self._not_found(name)
 
-    async def rotate(self, by: str) -> RotatedDocument:
-        async with self._recorded("rotateCredentials", "", by):
+    async def rotate(self, by: str, reason: str = "") -> RotatedDocument:
+        async with self._recorded("rotateCredentials", "", by, reason):
             keys = self._require_keys()
             rotated = RotatedDocument([], [])
             for stored in await self._credentials.read_all():

@@ -55,7 +55,7 @@ class DirectOperations:
     Args:
         unanswered: Called whenever no server has answered a request, so that a command can start one.
         checked: Playbooks that were checked here already.
-        audited: Whether the audit gets deletions and changes of credentials; a gateway records its calls itself.
+        audited: Whether the audit gets what no event tells of; a gateway records its calls itself.
     """
 
     def __init__(
@@ -132,14 +132,14 @@ class DirectOperations:
 
         given, store = self._connected, self._connected.store
         ports = ClusterPorts(given.log, given.queue, given.bus, store, store.dead_letters, given.clock)
-        return DirectCluster(ports, self._secrets)
+        return DirectCluster(ports, self._secrets, self._recorded)
 
     @cached_property
     def access(self) -> Access:
         from noetl_stream.client.access import DirectAccess
 
         store = self._connected.store
-        return DirectAccess(store.tokens, store.audit, self._connected.clock)
+        return DirectAccess(store.tokens, store.audit, self._connected.clock, self._recorded)
 
     @cached_property
     def diagnosis(self) -> Diagnosis:
