@@ -123,7 +123,9 @@ async def values(shown: Shown, visit: Visit) -> None:
     await dialog.get_by_label("Value of password").fill(secret)
     await dialog.get_by_label("Reason").fill("a new ledger")
     await dialog.get_by_text("Same call from a terminal").click()
-    await expect(dialog).to_contain_text("credential set ledger --kind postgres --file value.txt --reason 'a new ledger'")
+    await expect(dialog).to_contain_text(
+        "credential set ledger --kind postgres --file value.txt --reason 'a new ledger'"
+    )
     await expect(dialog).not_to_contain_text(secret)
     async with page.expect_request(lambda one: one.method == "PUT") as sent:
         await dialog.get_by_role("button", name="Create", exact=True).click()
@@ -140,7 +142,9 @@ async def values(shown: Shown, visit: Visit) -> None:
     row = page.get_by_role("row").filter(has_text="ledger")
     await expect(row.get_by_role("cell").nth(2)).to_have_text("2")
     await expect(dialog).to_have_count(0)
-    kept = await page.evaluate("[location.href, ...Object.values(localStorage), ...Object.values(sessionStorage)].join()")
+    kept = await page.evaluate(
+        "[location.href, ...Object.values(localStorage), ...Object.values(sessionStorage)].join()"
+    )
     assert secret not in await page.content() + kept
     visit.forgive("422")  # of the value that was too short
 
