@@ -71,11 +71,7 @@ class DirectCluster:
 
     async def pools(self) -> list[PoolDocument]:
         queued = await self._ports.queue.pools()
-        waiting = [pool.pool for pool in queued if pool.queued]
-        workers, asked = await asyncio.gather(
-            self._workers_of(queued), asyncio.gather(*(self._oldest_ms(pool) for pool in waiting))
-        )
-        oldest = dict(zip(waiting, asked, strict=True))
+        workers, oldest = await asyncio.gather(self._workers_of(queued), self._oldest_ms(queued))
         counts = {pool.pool: pool for pool in queued}
         documents: list[PoolDocument] = []
         for name in sorted({*counts, *(worker.pool for worker in workers)}):
@@ -154,10 +150,15 @@ class DirectCluster:
     async def _workers_of(self, pools: Collection[QueuedPool]) -> list[WorkerPresence]:
         return await workers_of(self._ports.bus, [pool.pool for pool in pools])
 
-    async def _oldest_ms(self, pool: str) -> int | None:
-        answer = await self._ports.bus.ask(f"{subjects.ASK_OLDEST}.{pool}", b"", OLDEST_S)
+    async def _oldest_ms(self, pools: Collection[QueuedPool]) -> dict[str, int]:
+        """By pool. Of very many pools, those in which most commands wait."""
+        waiting = sorted((pool for pool in pools if pool.queued), key=lambda pool: -pool.queued)
+        names = [pool.pool for pool in waiting[: subjects.MOST_POOLS_ASKED]]
+        answer = await self._ports.bus.ask(subjects.ASK_OLDEST, codec.encode(names), OLDEST_S) if names else None
         found = None if answer is None else codec.decode_json(answer)
-        return found if isinstance(found, int) else None
+        if not isinstance(found, dict):
+            return {}
+        return {name: at_ms for name, at_ms in found.items() if isinstance(at_ms, int)}
 
     async def _letter(self, letter_id: str) -> DeadLetter:
         letter = await self._ports.dead_letters.get(letter_id)

@@ -177,7 +177,17 @@ class DirectOperations:
         store, clock = self._connected.store, self._connected.clock
         # A gateway records the call; who deleted which execution would stand nowhere.
         recorded = unrecorded if self._audited else AuditRecord(store.audit, clock)
-        return DirectSelections(self.executions, store, clock, recorded)
+        direct = DirectSelections(self.executions, store, clock, recorded)
+        replica = self._connected.replica
+        if replica is None:
+            return direct
+
+        async def replicated() -> Selections:
+            return DirectSelections(self.executions, await replica.get(), clock)
+
+        from noetl_stream.client.executions.replica import ReplicaSelections
+
+        return ReplicaSelections(direct, replicated, clock)
 
     @cached_property
     def indexes(self) -> ExecutionIndexes:
