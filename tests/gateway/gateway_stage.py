@@ -24,7 +24,7 @@ from noetl_stream.adapters.memory.broker import MemoryBroker
 from noetl_stream.adapters.memory.catalog import MemoryCatalog
 from noetl_stream.adapters.memory.evaluator import MemoryEvaluator
 from noetl_stream.adapters.memory.store import MemoryFeed, MemoryStore
-from noetl_stream.client.access import AuditRecord, DirectAccess, Recorded, unrecorded
+from noetl_stream.client.access import AuditRecord, DirectAccess, OnRecord, unrecorded
 from noetl_stream.client.cluster import ClusterPorts, DirectCluster, DirectReadiness
 from noetl_stream.client.credentials import DirectCredentials
 from noetl_stream.client.doctor.doctor import DirectDiagnosis
@@ -110,7 +110,7 @@ class GatewayStage:
         self.client: ClientSession
         self.gateway: Gateway
 
-    def operations_within(self, recorded: Recorded) -> Operations:
+    def operations_within(self, recorded: OnRecord) -> Operations:
         """Those of a gateway, or of a command line that puts its changes on record."""
         broker, store, clock = self.broker, self.store, self.clock
         log, bus, catalog = broker.event_log, broker.bus, self.catalog

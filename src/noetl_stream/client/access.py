@@ -56,7 +56,7 @@ WITHOUT_ANSWER: Final = ("delete", "discard", "revoke")
 log = logging.getLogger(__name__)
 
 
-class Recorded(Protocol):
+class OnRecord(Protocol):
     """What an operation is put on record with."""
 
     def __call__(self, operation: str, target: str, by: str, reason: str = "") -> AbstractAsyncContextManager[None]:
@@ -73,7 +73,7 @@ async def unrecorded(operation: str, target: str, by: str, reason: str = "") -> 
 class DirectAccess:
     """:class:`~noetl_stream.ports.operations.access.Access`, where each method is described."""
 
-    def __init__(self, tokens: Tokens, audit: Audit, clock: Clock, recorded: Recorded = unrecorded) -> None:
+    def __init__(self, tokens: Tokens, audit: Audit, clock: Clock, recorded: OnRecord = unrecorded) -> None:
         self._tokens = tokens
         self._audit = audit
         self._clock = clock
@@ -198,7 +198,7 @@ def _entry(entry: AuditEntry) -> AuditEntryDocument:
 
 
 class AuditRecord:
-    """A :class:`Recorded` that writes an entry before the operation and its outcome afterwards, as a gateway does."""
+    """A :class:`OnRecord` that writes an entry before the operation and its outcome afterwards, as a gateway does."""
 
     def __init__(self, audit: Audit, clock: Clock) -> None:
         self._audit = audit

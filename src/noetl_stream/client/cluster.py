@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 from msgspec.structs import asdict
 
-from noetl_stream.client.access import Recorded, unrecorded
+from noetl_stream.client.access import OnRecord, unrecorded
 from noetl_stream.client.answers import workers_of
 from noetl_stream.client.executions.redacted import UsedSecrets
 from noetl_stream.client.paging import page_of, page_size, read_cursor
@@ -61,7 +61,7 @@ class DirectCluster:
         recorded: Puts on record what is done to dead letters.
     """
 
-    def __init__(self, ports: ClusterPorts, secrets: UsedSecrets, recorded: Recorded = unrecorded) -> None:
+    def __init__(self, ports: ClusterPorts, secrets: UsedSecrets, recorded: OnRecord = unrecorded) -> None:
         self._ports = ports
         self._secrets = secrets
         self._recorded = recorded

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any, Final
 
-from noetl_stream.client.access import Recorded, unrecorded
+from noetl_stream.client.access import OnRecord, unrecorded
 from noetl_stream.errors import NotFound, NotReady, PayloadRefused, UsageError
 from noetl_stream.model import codec
 from noetl_stream.model.credential import CredentialValue, check_secrets
@@ -35,7 +35,7 @@ class DirectCredentials:
         recorded: Records each change in the audit.
     """
 
-    def __init__(self, credentials: Credentials, keys: KeyRing | None, recorded: Recorded = unrecorded) -> None:
+    def __init__(self, credentials: Credentials, keys: KeyRing | None, recorded: OnRecord = unrecorded) -> None:
         self._credentials = credentials
         self._keys = keys
         self._recorded = recorded

@@ -14,7 +14,7 @@ from noetl_stream.sealing.keys import KeyRing, key_ring
 from noetl_stream.wiring.stores import OperatorPorts
 
 if TYPE_CHECKING:  # each command imports what it uses: one that reads Postgres takes a third of the time
-    from noetl_stream.client.access import Recorded
+    from noetl_stream.client.access import OnRecord
     from noetl_stream.client.executions.prepare import CheckedText, PlaybookChecker
     from noetl_stream.client.executions.redacted import UsedSecrets
     from noetl_stream.client.views.index import ExecutionIndexes
@@ -204,7 +204,7 @@ class DirectOperations:
         return PlaybookChecker(lambda: kinds_without(off), self._endpoint.limits, self._checked)
 
     @cached_property
-    def _recorded(self) -> Recorded:
+    def _recorded(self) -> OnRecord:
         from noetl_stream.client.access import AuditRecord, unrecorded
 
         return AuditRecord(self._connected.store.audit, self._connected.clock) if self._audited else unrecorded
