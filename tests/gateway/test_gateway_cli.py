@@ -98,6 +98,8 @@ async def test_ended_executions_are_run_again_from_a_step_each_with_a_result_of_
     assert (done.code, set(made)) == (0, set(ids[:2]))
     for one in made.values():
         assert (await stage.operations.executions.wait(one, 20)).ctx["decision"] == "refused"
+    single = await noetl(stage, "execution", "rerun", ids[0], "decide", "-o", "json")
+    assert (single.code, json.loads(single.out)["rerun_of"]) == (0, ids[0])
     elsewhere = await noetl(stage, "execution", "rerun", *ids[:2], "--from", "nowhere")
     assert (elsewhere.code, elsewhere.err.count("nowhere")) == (1, 2)
 
@@ -106,7 +108,7 @@ async def test_a_rerun_needs_a_step_and_what_follows_it_a_single_id(stage: Gatew
     one = await held(stage)
     for words, said in (
         ((one,), "--from STEP"),
-        ((one, one), "--from STEP"),
+        ((one, one, one), "--from STEP"),
         (("--status", "failed"), "--from STEP"),
         ((one, one, "--from", "decide", "--wait"), "--wait and --watch need a single ID"),
         ((one, one, "--from", "decide", "--step-run", "run"), "--step-run needs a single ID"),

@@ -18,7 +18,6 @@ from noetl_stream.cli.execution.selection import Selection, check_id, selection_
 from noetl_stream.cli.execution.start import begin_and_follow
 from noetl_stream.cli.execution.workload import workload_of
 from noetl_stream.errors import UsageError
-from noetl_stream.model.ids import is_valid_id
 from noetl_stream.ports.operations.documents import Document
 from noetl_stream.ports.operations.executions import ExecutionDocument, RerunOptions
 from noetl_stream.ports.operations.selections import APPLIES_TO, BulkItemDocument, BulkOrder, BulkVerb
@@ -86,7 +85,7 @@ def rerun(
     had. --step-run, --wait and --watch need a single ID.
     """
     if step is None:
-        if len(selection.ids) != 2 or is_valid_id(selection.ids[1]):
+        if len(selection.ids) != 2:
             raise UsageError("no step to start from", hint="name it with --from STEP")
         selection, step = replace(selection, ids=selection.ids[:1]), selection.ids[1]
     wanted = replace(changes, step=step, step_run_id=step_run_id)
