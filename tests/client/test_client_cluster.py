@@ -87,13 +87,30 @@ async def test_pools_join_what_waits_with_who_is_there(stage: ClientStage) -> No
     await stage.broker.command_queue.add_pool("spare")
     await stage.broker.bus.listen(f"{subjects.ASK_WORKERS}.spare", answer)
     await stage.clock.sleep(1)
+    asked = []
+
+    async def note(_subject: str, body: bytes, _reply: str) -> None:
+        asked.append(codec.decode_keys(body))
+
+    await stage.broker.bus.listen(subjects.ASK_OLDEST, note)
     pools = await stage.cluster.pools()
+    assert asked == [["default", "gpu"]], "one question for all"
     assert [one.oldest is None for one in pools] == [False, False, True], "what waits says since when"
     assert [replace(one, oldest=None) for one in pools] == [
         PoolDocument("default", workers=1, slots=8, busy=8, queued=2, running=8, again=0),
         PoolDocument("gpu", workers=0, slots=0, busy=0, queued=1, running=0, again=0),
         PoolDocument("spare", workers=1, slots=3, busy=0, queued=0, running=0, again=0),
     ]
+
+
+async def test_of_very_many_pools_those_in_which_most_commands_wait_say_since_when(stage: ClientStage) -> None:
+    queue, many = stage.broker.command_queue, subjects.MOST_POOLS_ASKED
+    names = [f"pool-{number:03}" for number in range(many + 1)]
+    once = [QueuedCommand(name, EXECUTION, f"first-of-{name}", 1, b"{}") for name in names]
+    again = [QueuedCommand(name, EXECUTION, f"second-of-{name}", 1, b"{}") for name in names[1:]]
+    await queue.issue([*once, *again], queue.fences)
+    shown = {one.pool: one.oldest for one in await stage.cluster.pools() if one.queued}
+    assert len(shown) == many + 1 and [name for name, oldest in shown.items() if oldest is None] == [names[0]]
 
 
 # --- partitions -------------------------------------------------------------------------------------------------------

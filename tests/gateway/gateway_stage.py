@@ -24,7 +24,7 @@ from noetl_stream.adapters.memory.broker import MemoryBroker
 from noetl_stream.adapters.memory.catalog import MemoryCatalog
 from noetl_stream.adapters.memory.evaluator import MemoryEvaluator
 from noetl_stream.adapters.memory.store import MemoryFeed, MemoryStore
-from noetl_stream.client.access import AuditRecord, DirectAccess, Recorded, unrecorded
+from noetl_stream.client.access import AuditRecord, DirectAccess, OnRecord, unrecorded
 from noetl_stream.client.cluster import ClusterPorts, DirectCluster, DirectReadiness
 from noetl_stream.client.credentials import DirectCredentials
 from noetl_stream.client.doctor.doctor import DirectDiagnosis
@@ -113,13 +113,14 @@ class GatewayStage:
         self.client: ClientSession
         self.gateway: Gateway
 
-    def operations_within(self, recorded: Recorded) -> Operations:
+    def operations_within(self, recorded: OnRecord) -> Operations:
         """Those of a gateway, or of a command line that puts its changes on record."""
         broker, store, clock = self.broker, self.store, self.clock
         log, bus, catalog = broker.event_log, broker.bus, self.catalog
         checking = PlaybookChecker(lambda: self._kinds, DEFAULT_LIMITS)
         secrets = UsedSecrets(MemoryCredentials(clock), None)
-        cluster = DirectCluster(ClusterPorts(log, broker.command_queue, bus, store, store.dead_letters, clock), secrets)
+        cluster_ports = ClusterPorts(log, broker.command_queue, bus, store, store.dead_letters, clock)
+        cluster = DirectCluster(cluster_ports, secrets, recorded)
         keys = key_ring((new_key(),), "a key")
         logs = ExecutionLogs(broker.task_logs, secrets, clock)
         ports = ExecutionPorts(Requests(log, SIGNER), bus, self.blobs, store, catalog, clock, logs)
@@ -130,7 +131,7 @@ class GatewayStage:
             DirectPlaybooks(PlaybookPorts(store, catalog, clock), checking, recorded),
             DirectCredentials(MemoryCredentials(clock), keys, recorded),
             cluster,
-            DirectAccess(self.tokens, self.audit, clock),
+            DirectAccess(self.tokens, self.audit, clock, recorded),
             DirectDiagnosis(doctor_ports(broker, store, clock, self.tokens)),
             DirectViews(store, checking, secrets, self.indexes),
             DirectSelections(executions, store, clock, AuditRecord(self.audit, clock)),

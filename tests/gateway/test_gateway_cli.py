@@ -82,6 +82,41 @@ async def test_many_executions_are_touched_at_once_each_with_a_result_of_its_own
     assert (await stage.operations.executions.page(ExecutionFilter(), 10, None)).items == []
 
 
+async def test_ended_executions_are_run_again_from_a_step_each_with_a_result_of_its_own(stage: GatewayStage) -> None:
+    ids = [await held(stage) for _ in range(3)]
+    assert (await noetl(stage, "execution", "patch", *ids[:2], "--set", "decision=approved")).code == 0
+    for one in ids[:2]:
+        await stage.operations.executions.wait(one, 20)
+    tried = await noetl(stage, "execution", "rerun", *ids, "--from", "decide", "--dry-run", "-o", "name")
+    assert (tried.code, tried.out.split()) == (0, ids)
+    assert tried.err == f"{ids[2]}: would be skipped: it has not ended (waiting)\n"
+    again = ("execution", "rerun", "--path", "examples/approval", "--from", "decide", "--ctx", "decision=refused")
+    asked = await noetl(stage, *again)
+    assert (asked.code, "this would rerun 2 executions" in asked.err) == (2, True)
+    done = await noetl(stage, *again, "--reason", "the wrong ones", "--yes", "-o", "json")
+    made = {one["rerun_of"]: one["execution_id"] for one in json.loads(done.out)}
+    assert (done.code, set(made)) == (0, set(ids[:2]))
+    for one in made.values():
+        assert (await stage.operations.executions.wait(one, 20)).ctx["decision"] == "refused"
+    single = await noetl(stage, "execution", "rerun", ids[0], "decide", "-o", "json")
+    assert (single.code, json.loads(single.out)["rerun_of"]) == (0, ids[0])
+    elsewhere = await noetl(stage, "execution", "rerun", *ids[:2], "--from", "nowhere")
+    assert (elsewhere.code, elsewhere.err.count("nowhere")) == (1, 2)
+
+
+async def test_a_rerun_needs_a_step_and_what_follows_it_a_single_id(stage: GatewayStage) -> None:
+    one = await held(stage)
+    for words, said in (
+        ((one,), "--from STEP"),
+        ((one, one, one), "--from STEP"),
+        (("--status", "failed"), "--from STEP"),
+        ((one, one, "--from", "decide", "--wait"), "--wait and --watch need a single ID"),
+        ((one, one, "--from", "decide", "--step-run", "run"), "--step-run needs a single ID"),
+    ):
+        refused = await noetl(stage, "execution", "rerun", *words)
+        assert (refused.code, said in refused.err) == (2, True), refused
+
+
 async def test_a_quarantined_execution_says_why_and_is_resumed(stage: GatewayStage) -> None:
     execution_id = await held(stage)
     with stage.refusing(execution_id, "ctx.patched"):
@@ -242,12 +277,14 @@ async def test_a_dead_letter_is_shown_sent_again_and_discarded(stage: GatewaySta
     letter = await wait_for_letter()
     assert (await noetl(stage, "dead-letter", "list", "-o", "name")).out == f"{letter}\n"
     assert "body: no message\n" in (await noetl(stage, "dead-letter", "show", letter)).out
-    requeued = await noetl(stage, "dead-letter", "requeue", letter)
+    requeued = await noetl(stage, "dead-letter", "requeue", letter, "--reason", "the server is mended")
     assert (requeued.code, requeued.out) == (0, f"requeued {letter}\n")
     again = await wait_for_letter()
     discarded = await noetl(stage, "dead-letter", "discard", again, letter)
     assert (discarded.code, discarded.out) == (1, f"discarded {again}\n")
     assert (await cluster.dead_letters(10, None)).items == []
+    [entry] = (await stage.operations.access.audit(10, None, operation="requeueDeadLetter")).items
+    assert (entry.target, entry.reason) == (letter, "the server is mended")
 
 
 async def _is_any(cluster: Cluster) -> bool:

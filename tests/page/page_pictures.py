@@ -11,7 +11,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from page_browser import visiting
+from page_browser import Visit, visiting
 from page_recorded import Pictured, Recording, replaying
 from PIL import Image, ImageChops
 
@@ -40,6 +40,8 @@ SCREENS: Final = (
         "statistics",
         "editor",
         "health",
+        "pools",
+        "workers",
         "dead-letters",
         "credentials",
         "tokens",
@@ -47,6 +49,28 @@ SCREENS: Final = (
         "storage",
     ),
 )
+
+
+class Opening(NamedTuple):
+    """How a dialog is opened: keys that are pressed on a screen, and the button."""
+
+    screen: str
+    button: str
+    keys: str = ""
+
+
+DIALOGS: Final = {
+    "cancel-marked": Opening("executions", "Cancel…", "jxjx"),
+    "set-key": Opening("context", "Set a key"),
+    "rerun": Opening("loop", "Rerun from fetch"),
+    "discard": Opening("dead-letters", "Discard"),
+    "new-credential": Opening("credentials", "Create a credential"),
+    "new-token": Opening("tokens", "Create a token"),
+    "keys": Opening("storage", "Keys"),
+}
+"""By the names of their pictures."""
+
+DIALOGS_IN_GATE: Final = ("rerun", "new-credential")
 
 
 class Picture(NamedTuple):
@@ -57,7 +81,7 @@ class Picture(NamedTuple):
 async def pictures(
     recording: Recording, *, dark: bool, screens: Sequence[str] = SCREENS, style: str = "", args: Sequence[str] = ()
 ) -> AsyncIterator[Picture]:
-    """Of each screen, wide and narrow, by its name with theme and size.
+    """Of each screen or dialog, wide and narrow, by its name with theme and size.
 
     Args:
         style: What the page has besides its own style.
@@ -68,11 +92,28 @@ async def pictures(
         await visit.page.clock.set_fixed_time(recording.now_ms / 1000)
         pictured = Pictured(visit)
         for screen in screens:
-            await pictured.open(url + recording.screens[screen], style)
+            dialog = DIALOGS.get(screen)
+            await pictured.open(url + recording.screens[dialog.screen if dialog else screen], style)
+            if dialog:
+                await open_dialog(visit, dialog)
             for size, (width, height) in SIZES.items():
                 taken = Image.open(BytesIO(await pictured.settled(width, height)))
                 yield Picture(f"{screen}-{theme}-{size}", taken.convert("RGB"))
         assert missing == [], f"not recorded: {missing}; run `python tests/page/screenshots.py --record`"
+
+
+async def open_dialog(visit: Visit, opening: Opening) -> None:
+    """Opens it on the screen that is shown, which is wide."""
+    page = visit.page
+    width, height = SIZES["wide"]
+    await page.set_viewport_size({"width": width, "height": height})
+    button = page.get_by_role("button", name=opening.button, exact=True)
+    if opening.keys:
+        await page.get_by_role("row").nth(1).wait_for()
+        for key in opening.keys:
+            await page.keyboard.press(key)
+    await button.click()
+    await page.get_by_role("dialog").wait_for()
 
 
 def kept(image: Image.Image) -> Image.Image:

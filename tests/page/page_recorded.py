@@ -27,8 +27,8 @@ FONTS: Final = {
     f"{family}-latin-{weight}-normal.woff2": (name, weight, ROOT / "web/node_modules/@fontsource" / family / "files")
     for family, name, weight in (("inter", "Inter", 400), ("inter", "Inter", 600), ("roboto-mono", "Roboto Mono", 400))
 }
-READS: Final = ("/api/v1/playbooks/check",)
-"""Change nothing, though a text is sent."""
+READS: Final = ("/api/v1/playbooks/check", "/api/v1/bulk/cancel")
+"""Change nothing, though something is sent: a text to check, a dry run."""
 
 ENDED_S: Final = 2.0
 """A stream that ends has ended by then."""

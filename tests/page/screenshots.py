@@ -1,4 +1,4 @@
-"""Takes pictures of every screen, dark and light, wide and narrow: ``python tests/page/screenshots.py``.
+"""Takes pictures of every screen and of dialogs, dark and light, wide and narrow: ``python tests/page/screenshots.py``.
 
 They are taken of recorded answers. ``--record`` first records them anew, of a stage that really runs: needed when the
 API or what is shown has changed. Whole pictures go to ``build/page``; small ones, with which a test compares, to
@@ -17,7 +17,7 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "tests" / area) for area in ("", "gateway", "page")]
 
 from page_browser import visiting  # noqa: E402
-from page_pictures import PICTURES, SCREENS, SIZES, kept, pictures  # noqa: E402
+from page_pictures import DIALOGS, PICTURES, SCREENS, SIZES, kept, open_dialog, pictures  # noqa: E402
 from page_recorded import Recorder, Recording  # noqa: E402
 from page_stage import something_to_show  # noqa: E402
 
@@ -25,9 +25,12 @@ TAKEN: Final = ROOT / "build" / "page"
 IMAGES: Final = ROOT / "docs" / "images"
 DARK: Final = ("steps", "timeline", "health")
 SHOWN: Final = frozenset(
-    {"waiting-dark-narrow", *(f"{screen}-{'dark' if screen in DARK else 'light'}-wide" for screen in SCREENS)}
+    {
+        "waiting-dark-narrow",
+        *(f"{name}-{'dark' if name in DARK else 'light'}-wide" for name in (*SCREENS, *DIALOGS) if name != "keys"),
+    }
 )
-"""Pictures of the documents: of each screen one."""
+"""Pictures of the documents: of each screen one, and of dialogs."""
 
 SHOWN_COLOURS: Final = 64
 SETTLED_MS: Final = 1500
@@ -44,6 +47,10 @@ async def record() -> Recording:
                 for path in screens.values():
                     await shown.open(visit, path)
                     await visit.page.wait_for_timeout(SETTLED_MS)
+                for dialog in DIALOGS.values():
+                    await shown.open(visit, screens[dialog.screen])
+                    await open_dialog(visit, dialog)
+                    await visit.page.wait_for_timeout(SETTLED_MS)
                 answers |= await recorder.finish(shown.stage.client)
         return Recording(shown.stage.clock.now_ms(), screens, answers)
 
@@ -54,7 +61,7 @@ async def take(recording: Recording) -> None:
         for old in folder.glob("*.png"):
             old.unlink()
     for dark in (False, True):
-        async for name, image in pictures(recording, dark=dark):
+        async for name, image in pictures(recording, dark=dark, screens=(*SCREENS, *DIALOGS)):
             image.save(TAKEN / f"{name}.png")
             kept(image).save(PICTURES / f"{name}.png", optimize=True)
             if name in SHOWN:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -60,6 +62,29 @@ async def type_line(page: Any, *parts: str) -> None:
             await page.keyboard.type(part)
 
 
+WATCH_SHIFTS = """() => {
+  window.shifted = []
+  const names = (entry) => entry.sources.map((one) => one.node?.outerHTML ?? one.node?.parentElement?.outerHTML)
+  new PerformanceObserver((list) => shifted.push(...list.getEntries().map(names))).observe({ type: 'layout-shift' })
+}"""
+"""Keeps what moves on the page, though nobody has moved it."""
+
+
+@asynccontextmanager
+async def held_up(page: Any, addresses: str) -> AsyncIterator[None]:
+    """Answers of these addresses do not arrive meanwhile."""
+    over = asyncio.Event()
+
+    async def hold(route: Any) -> None:
+        await over.wait()
+        await route.continue_()
+
+    await page.route(addresses, hold)
+    yield
+    over.set()
+    await page.unroute_all(behavior="wait")
+
+
 async def test_a_line_is_completed_and_what_it_finds_is_cancelled_together(stage: GatewayStage, visit: Visit) -> None:
     held, looped = await started(stage, HELD, 5), await ended(stage, LOOP, 2)
     page = visit.page
@@ -69,11 +94,17 @@ async def test_a_line_is_completed_and_what_it_finds_is_cancelled_together(stage
     await type_line(page, "stat", "ArrowDown", "Enter", "wai", "ArrowDown", "Tab", "path:tests/h", "ArrowDown")
     await expect(options.get_by_role("option", selected=True)).to_have_text("path:tests/held")
     await page.keyboard.press("Enter")
-    await page.keyboard.press("Enter")
-    await page.wait_for_url("**/?q=status%3Awaiting+path%3Atests%2Fheld")
-    rows = page.locator(".executions .row.link")
-    await page.get_by_text("tests/loop").wait_for(state="detached")
+    rows, table = page.locator(".executions .row.link"), page.get_by_role("table", name="Executions")
+    async with held_up(page, "**/executions?*status=waiting*"):  # what was shown stays until the answer has come
+        await page.evaluate(WATCH_SHIFTS)
+        await page.keyboard.press("Enter")
+        await page.wait_for_url("**/?q=status%3Awaiting+path%3Atests%2Fheld")
+        await expect(table).to_have_attribute("aria-busy", "true")
+        await expect(rows).to_have_count(7)
+        await expect(page.get_by_label(f"Mark {looped[0]}")).to_be_disabled()
     await expect(rows).to_have_count(5)
+    await expect(table).to_have_attribute("aria-busy", "false")
+    assert await page.evaluate("shifted") == []
 
     for key in ("j", "x", "j", "j", "Shift+X"):
         await page.keyboard.press(key)

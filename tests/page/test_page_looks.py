@@ -25,7 +25,7 @@ DIALOGS: Final = {
     "loop": ("Rerun from fetch",),
     "playbook": ("Start",),
     "dead-letters": ("Requeue", "Discard"),
-    "credentials": ("Rotate keys", "Delete"),
+    "credentials": ("Rotate keys", "Delete", "Create a credential"),
     "tokens": ("Create a token", "Revoke ci"),
     "storage": ("Keys",),
 }

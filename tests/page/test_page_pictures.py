@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from page_browser import needs_browser
-from page_pictures import PICTURES, SCREENS, SIZES, TOLERATED, differing, pictures
+from page_pictures import DIALOGS, DIALOGS_IN_GATE, PICTURES, SCREENS, SIZES, TOLERATED, differing, pictures
 from page_recorded import FONTS, Recording
 from PIL import Image
 
@@ -37,11 +37,28 @@ async def compared(*, dark: bool = False, screens: tuple[str, ...] = SCREENS, **
     return {name: differing(image, Image.open(PICTURES / f"{name}.png")) async for name, image in taken}
 
 
+async def unlike(*screens: str, dark: bool) -> dict[str, float]:
+    """The pictures that differ by more than is tolerated."""
+    found = await compared(dark=dark, screens=screens)
+    assert len(found) == len(screens) * len(SIZES)
+    return {name: part for name, part in found.items() if part > TOLERATED}
+
+
 @pytest.mark.parametrize("dark", [False, pytest.param(True, marks=pytest.mark.verify)], ids=["light", "dark"])
 async def test_every_screen_looks_as_it_did(dark: bool) -> None:
-    found = await compared(dark=dark)
-    assert len(found) == len(SCREENS) * len(SIZES)
-    assert {name: part for name, part in found.items() if part > TOLERATED} == {}, AGAIN
+    assert await unlike(*SCREENS, dark=dark) == {}, AGAIN
+
+
+@pytest.mark.parametrize(
+    ("names", "dark"),
+    [
+        pytest.param(DIALOGS_IN_GATE, False, id="some"),
+        pytest.param(tuple(DIALOGS), False, marks=pytest.mark.verify, id="light"),
+        pytest.param(tuple(DIALOGS), True, marks=pytest.mark.verify, id="dark"),
+    ],
+)
+async def test_every_dialog_looks_as_it_did(names: tuple[str, ...], dark: bool) -> None:
+    assert await unlike(*names, dark=dark) == {}, AGAIN
 
 
 @pytest.mark.verify

@@ -47,9 +47,12 @@ async def letters(shown: Shown, visit: Visit) -> None:
     await table.get_by_role("button").nth(2).click()
     await letter.get_by_role("button", name="Discard").click()
     await dialog.get_by_text("This cannot be undone").wait_for()
+    await dialog.get_by_label("Reason").fill("from a test")
     await dialog.get_by_role("button", name="Discard").click()
     await table.get_by_role("button").nth(2).wait_for(state="detached")
     await expect(table.get_by_role("button")).to_have_count(2)
+    await shown.open(visit, "/system/audit?operation=discardDeadLetter")
+    await page.get_by_role("table").get_by_text("from a test").wait_for()
 
 
 async def tokens(shown: Shown, visit: Visit) -> None:
@@ -78,6 +81,7 @@ async def tokens(shown: Shown, visit: Visit) -> None:
 
     assert await answered() == 200
     await row.get_by_role("button", name="Revoke nightly").click()
+    await dialog.get_by_label("Reason").fill("it has leaked")
     await dialog.get_by_role("button", name="Revoke").click()
     await row.get_by_text("revoked").wait_for()
 
@@ -106,10 +110,49 @@ async def credentials(shown: Shown, visit: Visit) -> None:
     await page.get_by_role("button", name="All on this target").wait_for(state="hidden")
 
 
+async def values(shown: Shown, visit: Visit) -> None:
+    """A credential is created, and gets a new value, by a form; what was typed is sent once and stands nowhere else."""
+    page, dialog, secret = visit.page, visit.page.get_by_role("dialog"), "a-word-that-is-hidden"
+    await shown.open(visit, "/system/credentials")
+    await page.get_by_role("button", name="Create a credential").click()
+    await dialog.get_by_label("Name", exact=True).fill("ledger")
+    await dialog.get_by_label("Kind").fill("postgres")
+    await dialog.get_by_label("Value of host").fill("db.example.org")
+    await expect(dialog.get_by_label("Value of host")).to_have_attribute("type", "text")
+    await expect(dialog.get_by_label("Value of password")).to_have_attribute("type", "password")
+    await dialog.get_by_label("Value of password").fill(secret)
+    await dialog.get_by_label("Reason").fill("a new ledger")
+    await dialog.get_by_text("Same call from a terminal").click()
+    await expect(dialog).to_contain_text(
+        "credential set ledger --kind postgres --file value.txt --reason 'a new ledger'"
+    )
+    await expect(dialog).not_to_contain_text(secret)
+    async with page.expect_request(lambda one: one.method == "PUT") as sent:
+        await dialog.get_by_role("button", name="Create", exact=True).click()
+    value = {"host": "db.example.org", "password": secret}
+    assert (await sent.value).post_data_json == {"value": value, "kind": "postgres"}
+    await page.get_by_role("button", name="ledger").click()
+    await page.get_by_role("button", name="New value").click()
+    await dialog.get_by_role("combobox", name="Value").select_option("text")
+    await dialog.get_by_label("Text of the value").fill("abc")
+    await dialog.get_by_role("button", name="Store").click()
+    await dialog.get_by_text("fewer than 4 characters").wait_for()
+    await dialog.get_by_label("Text of the value").fill(secret)
+    await dialog.get_by_role("button", name="Store").click()
+    row = page.get_by_role("row").filter(has_text="ledger")
+    await expect(row.get_by_role("cell").nth(2)).to_have_text("2")
+    await expect(dialog).to_have_count(0)
+    kept = await page.evaluate(
+        "[location.href, ...Object.values(localStorage), ...Object.values(sessionStorage)].join()"
+    )
+    assert secret not in await page.content() + kept
+    visit.forgive("422")  # of the value that was too short
+
+
 async def test_the_system_is_looked_after_by_clicks() -> None:
     async with something_to_show() as shown, visiting() as visit:
         await shown.sign_in(visit)
-        for look in (health, letters, tokens, credentials):
+        for look in (health, letters, tokens, credentials, values):
             await look(shown, visit)
         assert visit.complaints == []
 
@@ -133,6 +176,7 @@ async def test_each_role_is_offered_its_part_of_the_system_and_alarms_from_what_
                 if role == "author":
                     await shown.open(visit, "/system/credentials?open=warehouse")
                     await page.get_by_role("region", name="Use of warehouse").wait_for()
-                    await expect(page.get_by_role("button", name="Rotate")).to_have_count(0)
+                    for act in ("Rotate", "Create", "New value"):
+                        await expect(page.get_by_role("button", name=act)).to_have_count(0)
                     await expect(page.get_by_role("button", name="Delete")).to_have_count(0)
                 assert visit.complaints == []

@@ -129,6 +129,15 @@ async def names(endpoint: Endpoint, execution_id: str) -> tuple[list[str], str]:
         return [one.execution_id for one in page.items], (await executions.get(execution_id)).status
 
 
+async def counted(endpoint: Endpoint) -> tuple[int, int]:
+    """How many executions there are, as a gateway counts them: over time, and by path."""
+    async with connected_when_used(endpoint, name="test") as ports:
+        selections, ever = DirectOperations(ports, endpoint).selections, ExecutionFilter(started_from_ms=0)
+        bars = await selections.histogram(ever, 10)
+        groups = await selections.groups(ExecutionFilter(), "path")
+        return sum(bars.counts.values()), sum(sum(one.counts.values()) for one in groups.items)
+
+
 async def test_executions_are_read_from_the_replica_unless_it_does_not_know_them(
     pair: PostgresPair, nats: NatsServer
 ) -> None:
@@ -145,8 +154,10 @@ async def test_executions_are_read_from_the_replica_unless_it_does_not_know_them
     sql(pair.standby, "select pg_wal_replay_pause()")
     await store.commit(following(first, executions=[ended(after)]))
     assert await names(reading(pair, pair.standby.dsn()), after) == ([before], "completed")
+    assert await counted(reading(pair, pair.standby.dsn())) == (1, 1)
     for elsewhere in (pair.dsn(), "postgresql://postgres@127.0.0.1:1/postgres"):
         assert await names(reading(pair, elsewhere), after) == ([after, before], "completed")
+        assert await counted(reading(pair, elsewhere)) == (2, 2)
     both = reading(pair, pair.standby.dsn(), nats.url)
     await store.commit(following(following(first), executions=[replace(ended(before), status="failed")]))
     async with connected_when_used(both, name="test") as ports:

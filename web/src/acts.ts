@@ -3,10 +3,12 @@ import { typed } from './typed'
 
 /** A change of an execution: what is sent, and the same as a line of the shell. */
 export interface Act {
-  method: 'POST' | 'PATCH' | 'DELETE'
+  method: 'POST' | 'PUT' | 'PATCH' | 'DELETE'
   path: string
   body?: unknown
   media?: string
+  /** The file in which curl has the body, if it holds a secret: then it is written nowhere. */
+  file?: string
   /** Null if the command line cannot say it: a key has a dot in it, which means "inside" there. */
   cli: string[] | null
   /** What the command reads. */
@@ -98,7 +100,8 @@ export function curlLine(act: Act, reason: string, origin: string): string {
   const words = ['curl', '-X', act.method, `${origin}/api/v1${act.path}`]
   if (reason) words.push('-H', `X-Reason: ${encodeURIComponent(reason)}`)
   if (act.body !== undefined) {
-    words.push('-H', `Content-Type: ${act.media ?? 'application/json'}`, '-d', JSON.stringify(act.body))
+    const sent = act.file === undefined ? ['-d', JSON.stringify(act.body)] : ['--data-binary', `@${act.file}`]
+    words.push('-H', `Content-Type: ${act.media ?? 'application/json'}`, ...sent)
   }
   return `${words.map(quoted).join(' ')} -H "Authorization: Bearer $TOKEN"`
 }

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from noetl_stream.cli.base.options import form_option, limit_option, seconds
+from noetl_stream.cli.base.options import form_option, limit_option, reason_option, seconds
 from noetl_stream.cli.base.output import columns_of, print_document, print_documents, say
 from noetl_stream.cli.base.process import run_async, settings_for
 from noetl_stream.cli.base.session import Session, collect, with_session
@@ -63,13 +63,14 @@ def list_tokens(output: str, target: Target) -> None:
 
 @token.command()
 @click.argument("token_ids", nargs=-1, required=True, metavar="ID...")
+@reason_option
 @target_options
-def revoke(token_ids: tuple[str, ...], target: Target) -> None:
+def revoke(token_ids: tuple[str, ...], reason: str, target: Target) -> None:
     """Revoke tokens by their ids, as `token list` shows them."""
 
     async def work(session: Session) -> None:
         for token_id in token_ids:
-            await session.operations.access.revoke_token(token_id, session.by)
+            await session.operations.access.revoke_token(token_id, session.by, reason)
             say(f"revoked {token_id}")
 
     with_session(target, work)

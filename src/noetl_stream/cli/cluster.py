@@ -8,7 +8,7 @@ import click
 from msgspec.structs import replace
 
 from noetl_stream.cli.base.exit_codes import ExitCode
-from noetl_stream.cli.base.options import form_option, home_option, limit_option
+from noetl_stream.cli.base.options import form_option, home_option, limit_option, reason_option
 from noetl_stream.cli.base.output import columns_of, print_document, print_documents, print_members, say
 from noetl_stream.cli.base.process import run_async, settings_for
 from noetl_stream.cli.base.session import Session, collect, with_session
@@ -94,13 +94,14 @@ def show(letter_id: str, output: str, target: Target) -> None:
 
 @dead_letter.command()
 @letter_ids
+@reason_option
 @target_options
-def requeue(letter_ids: tuple[str, ...], target: Target) -> None:
+def requeue(letter_ids: tuple[str, ...], reason: str, target: Target) -> None:
     """Send dead letters to their origin again. Stops at the first that cannot be sent."""
 
     async def work(session: Session) -> None:
         for letter_id in letter_ids:
-            await session.operations.cluster.requeue(letter_id, session.by)
+            await session.operations.cluster.requeue(letter_id, session.by, reason)
             say(f"requeued {letter_id}")
 
     with_session(target, work, publishes=True)
@@ -108,13 +109,14 @@ def requeue(letter_ids: tuple[str, ...], target: Target) -> None:
 
 @dead_letter.command()
 @letter_ids
+@reason_option
 @target_options
-def discard(letter_ids: tuple[str, ...], target: Target) -> None:
+def discard(letter_ids: tuple[str, ...], reason: str, target: Target) -> None:
     """Discard dead letters and their bodies for good. Stops at the first that cannot be discarded."""
 
     async def work(session: Session) -> None:
         for letter_id in letter_ids:
-            await session.operations.cluster.discard(letter_id, session.by)
+            await session.operations.cluster.discard(letter_id, session.by, reason)
             say(f"discarded {letter_id}")
 
     with_session(target, work)

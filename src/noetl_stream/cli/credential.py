@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from noetl_stream.cli.base.options import form_option
+from noetl_stream.cli.base.options import form_option, reason_option
 from noetl_stream.cli.base.output import columns_of, print_document, print_documents, print_members, say
 from noetl_stream.cli.base.session import Session, with_session
 from noetl_stream.cli.base.target import Target, target_options
@@ -34,6 +34,7 @@ def credential() -> None:
 )
 @click.option("--value-stdin", is_flag=True, help="Read the value from stdin.")
 @click.option("--set", "members", multiple=True, metavar="KEY=VALUE", help="Set a member of a JSON object; repeatable.")
+@reason_option
 @target_options
 def set_credential(
     name: str,
@@ -43,6 +44,7 @@ def set_credential(
     file: Path | None,
     value_stdin: bool,
     members: tuple[str, ...],
+    reason: str,
     target: Target,
 ) -> None:
     """Store a credential or its next version.
@@ -54,7 +56,7 @@ def set_credential(
     value = _value(file, value_stdin, members)
 
     async def store(session: Session) -> CredentialDocument:
-        return await session.operations.credentials.put(name, value, session.by, kind, description, tags)
+        return await session.operations.credentials.put(name, value, session.by, kind, description, tags, reason=reason)
 
     stored = with_session(target, store)
     say(f"stored {stored.name}, version {stored.version}, with key {stored.key_id}")
@@ -82,22 +84,24 @@ def show(name: str, output: str, target: Target) -> None:
 
 @credential.command()
 @click.argument("name")
+@reason_option
 @target_options
-def delete(name: str, target: Target) -> None:
+def delete(name: str, reason: str, target: Target) -> None:
     """Delete a credential. Workers that have read it may use it for up to an hour."""
-    with_session(target, lambda session: session.operations.credentials.delete(name, session.by))
+    with_session(target, lambda session: session.operations.credentials.delete(name, session.by, reason))
     say(f"deleted {name}")
 
 
 @credential.command()
+@reason_option
 @target_options
-def rotate(target: Target) -> None:
+def rotate(reason: str, target: Target) -> None:
     """Encrypt all credentials with the current key.
 
     Set NOETL_CREDENTIAL_KEY to the new key and NOETL_CREDENTIAL_OLD_KEYS to the old one, for servers, too. Rotate, and
     then remove the old key.
     """
-    done = with_session(target, lambda session: session.operations.credentials.rotate(session.by))
+    done = with_session(target, lambda session: session.operations.credentials.rotate(session.by, reason))
     for problem in done.problems:
         say(problem, err=True)
     say(f"encrypted {len(done.rotated)} credentials with the current key")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from hashlib import sha256
-from typing import Final, TypeAlias
+from typing import Final, Protocol
 
 from msgspec.structs import asdict
 
@@ -49,14 +49,35 @@ READ_AT_ONCE: Final = 1_000
 REFUSED_FROM: Final = 400
 """Statuses from here on are refusals."""
 
+WITHOUT_ANSWER: Final = ("delete", "discard", "revoke")
+"""What operations begin with that answer nothing."""
+
+
+log = logging.getLogger(__name__)
+
+
+class OnRecord(Protocol):
+    """What an operation is put on record with."""
+
+    def __call__(self, operation: str, target: str, by: str, reason: str = "") -> AbstractAsyncContextManager[None]:
+        """A context in which an operation runs: of its id in the OpenAPI document, its target, who acts and why."""
+        ...
+
+
+@asynccontextmanager
+async def unrecorded(operation: str, target: str, by: str, reason: str = "") -> AsyncIterator[None]:
+    """For a gateway, which records its calls itself."""
+    yield
+
 
 class DirectAccess:
     """:class:`~noetl_stream.ports.operations.access.Access`, where each method is described."""
 
-    def __init__(self, tokens: Tokens, audit: Audit, clock: Clock) -> None:
+    def __init__(self, tokens: Tokens, audit: Audit, clock: Clock, recorded: OnRecord = unrecorded) -> None:
         self._tokens = tokens
         self._audit = audit
         self._clock = clock
+        self._recorded = recorded
 
     async def create_token(self, new: NewToken, by: str, seed: bytes = b"") -> NewApiTokenDocument:
         now_ms = self._clock.now_ms()
@@ -83,9 +104,10 @@ class DirectAccess:
     async def tokens(self) -> list[ApiTokenDocument]:
         return [_shown(token) for token in await self._tokens.list_all()]
 
-    async def revoke_token(self, token_id: str, by: str) -> None:
-        if not await self._tokens.revoke(token_id, self._clock.now_ms(), by):
-            raise NotFound(f"token {token_id!r} not found", hint="list the ids: `noetl-stream token list`")
+    async def revoke_token(self, token_id: str, by: str, reason: str = "") -> None:
+        async with self._recorded("revokeToken", token_id, by, reason):
+            if not await self._tokens.revoke(token_id, self._clock.now_ms(), by):
+                raise NotFound(f"token {token_id!r} not found", hint="list the ids: `noetl-stream token list`")
 
     async def audit(
         self,
@@ -175,30 +197,15 @@ def _entry(entry: AuditEntry) -> AuditEntryDocument:
     )
 
 
-log = logging.getLogger(__name__)
-
-Recorded: TypeAlias = Callable[[str, str, str], AbstractAsyncContextManager[None]]
-"""A context in which an operation runs: of its id in the OpenAPI document, its target and who acts."""
-
-
-@asynccontextmanager
-async def unrecorded(operation: str, target: str, by: str) -> AsyncIterator[None]:
-    """For a gateway, which records its calls itself."""
-    yield
-
-
 class AuditRecord:
-    """A :data:`Recorded` that writes an entry before the operation and its outcome afterwards, as a gateway does.
-
-    Deletions and changes of credentials leave no other trace of who made them.
-    """
+    """A :class:`OnRecord` that writes an entry before the operation and its outcome afterwards, as a gateway does."""
 
     def __init__(self, audit: Audit, clock: Clock) -> None:
         self._audit = audit
         self._clock = clock
 
     @asynccontextmanager
-    async def __call__(self, operation: str, target: str, by: str) -> AsyncIterator[None]:
+    async def __call__(self, operation: str, target: str, by: str, reason: str = "") -> AsyncIterator[None]:
         """
         Raises:
             Unreachable: the entry cannot be written; the operation did not run.
@@ -221,7 +228,8 @@ class AuditRecord:
             kind = problem_kind(error)
             await self._answer(number, AuditedAnswer(kind.status, kind.name))
             raise
-        await self._answer(number, AuditedAnswer(204 if operation.startswith("delete") else 200))
+        status = 204 if operation.startswith(WITHOUT_ANSWER) else 200
+        await self._answer(number, AuditedAnswer(status, audit_text(reason)))
 
     async def _answer(self, number: int, answer: AuditedAnswer) -> None:
         try:

@@ -10,6 +10,7 @@ from typing import Final
 import msgspec
 from msgspec.structs import asdict
 
+from noetl_stream.client.access import OnRecord, unrecorded
 from noetl_stream.client.answers import workers_of
 from noetl_stream.client.executions.redacted import UsedSecrets
 from noetl_stream.client.paging import page_of, page_size, read_cursor
@@ -57,22 +58,20 @@ class DirectCluster:
 
     Args:
         secrets: Hides the secrets of an execution in its dead letters.
+        recorded: Puts on record what is done to dead letters.
     """
 
-    def __init__(self, ports: ClusterPorts, secrets: UsedSecrets) -> None:
+    def __init__(self, ports: ClusterPorts, secrets: UsedSecrets, recorded: OnRecord = unrecorded) -> None:
         self._ports = ports
         self._secrets = secrets
+        self._recorded = recorded
 
     async def workers(self) -> list[WorkerDocument]:
         return [_worker_document(worker) for worker in await self._workers_of(await self._ports.queue.pools())]
 
     async def pools(self) -> list[PoolDocument]:
         queued = await self._ports.queue.pools()
-        waiting = [pool.pool for pool in queued if pool.queued]
-        workers, asked = await asyncio.gather(
-            self._workers_of(queued), asyncio.gather(*(self._oldest_ms(pool) for pool in waiting))
-        )
-        oldest = dict(zip(waiting, asked, strict=True))
+        workers, oldest = await asyncio.gather(self._workers_of(queued), self._oldest_ms(queued))
         counts = {pool.pool: pool for pool in queued}
         documents: list[PoolDocument] = []
         for name in sorted({*counts, *(worker.pool for worker in workers)}):
@@ -123,7 +122,11 @@ class DirectCluster:
             document = DeadLetterWithBodyDocument(**shown, body=base64.b64encode(body).decode(), encoding="base64")
         return await self._secrets.hide(document.execution_id, document)
 
-    async def requeue(self, letter_id: str, by: str) -> DeadLetterDocument:
+    async def requeue(self, letter_id: str, by: str, reason: str = "") -> DeadLetterDocument:
+        async with self._recorded("requeueDeadLetter", letter_id, by, reason):
+            return await self._requeue(letter_id, by)
+
+    async def _requeue(self, letter_id: str, by: str) -> DeadLetterDocument:
         """A message of EVENTS is published before its letter is settled, under an id derived from the letter's: a
         second attempt, after a crash or by someone else, publishes nothing twice.
         """
@@ -139,17 +142,23 @@ class DirectCluster:
         document = _letter_document(await self._letter(letter_id))
         return await self._secrets.hide(document.execution_id, document)
 
-    async def discard(self, letter_id: str, by: str) -> None:
-        if not await self._ports.dead_letters.discard(letter_id, by, self._ports.clock.now_ms()):
-            raise _settled(await self._letter(letter_id))
+    async def discard(self, letter_id: str, by: str, reason: str = "") -> None:
+        async with self._recorded("discardDeadLetter", letter_id, by, reason):
+            if not await self._ports.dead_letters.discard(letter_id, by, self._ports.clock.now_ms()):
+                raise _settled(await self._letter(letter_id))
 
     async def _workers_of(self, pools: Collection[QueuedPool]) -> list[WorkerPresence]:
         return await workers_of(self._ports.bus, [pool.pool for pool in pools])
 
-    async def _oldest_ms(self, pool: str) -> int | None:
-        answer = await self._ports.bus.ask(f"{subjects.ASK_OLDEST}.{pool}", b"", OLDEST_S)
+    async def _oldest_ms(self, pools: Collection[QueuedPool]) -> dict[str, int]:
+        """By pool. Of very many pools, those in which most commands wait."""
+        waiting = sorted((pool for pool in pools if pool.queued), key=lambda pool: -pool.queued)
+        names = [pool.pool for pool in waiting[: subjects.MOST_POOLS_ASKED]]
+        answer = await self._ports.bus.ask(subjects.ASK_OLDEST, codec.encode(names), OLDEST_S) if names else None
         found = None if answer is None else codec.decode_json(answer)
-        return found if isinstance(found, int) else None
+        if not isinstance(found, dict):
+            return {}
+        return {name: at_ms for name, at_ms in found.items() if isinstance(at_ms, int)}
 
     async def _letter(self, letter_id: str) -> DeadLetter:
         letter = await self._ports.dead_letters.get(letter_id)

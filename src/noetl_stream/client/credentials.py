@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any, Final
 
-from noetl_stream.client.access import Recorded, unrecorded
+from noetl_stream.client.access import OnRecord, unrecorded
 from noetl_stream.errors import NotFound, NotReady, PayloadRefused, UsageError
 from noetl_stream.model import codec
 from noetl_stream.model.credential import CredentialValue, check_secrets
@@ -35,7 +35,7 @@ class DirectCredentials:
         recorded: Records each change in the audit.
     """
 
-    def __init__(self, credentials: Credentials, keys: KeyRing | None, recorded: Recorded = unrecorded) -> None:
+    def __init__(self, credentials: Credentials, keys: KeyRing | None, recorded: OnRecord = unrecorded) -> None:
         self._credentials = credentials
         self._keys = keys
         self._recorded = recorded
@@ -48,8 +48,10 @@ class DirectCredentials:
         kind: str = "",
         description: str = "",
         tags: Sequence[str] = (),
+        *,
+        reason: str = "",
     ) -> CredentialDocument:
-        async with self._recorded("putCredential", name, by):
+        async with self._recorded("putCredential", name, by, reason):
             _check(name, value)
             keys = self._require_keys()
             plain = codec.encode(value)
@@ -78,13 +80,13 @@ class DirectCredentials:
             raise await self._not_found(name)
         return _document(stored.info)
 
-    async def delete(self, name: str, by: str) -> None:
-        async with self._recorded("deleteCredential", name, by):
+    async def delete(self, name: str, by: str, reason: str = "") -> None:
+        async with self._recorded("deleteCredential", name, by, reason):
             if not await self._credentials.delete(name):
                 raise await self._not_found(name)
 
-    async def rotate(self, by: str) -> RotatedDocument:
-        async with self._recorded("rotateCredentials", "", by):
+    async def rotate(self, by: str, reason: str = "") -> RotatedDocument:
+        async with self._recorded("rotateCredentials", "", by, reason):
             keys = self._require_keys()
             rotated = RotatedDocument([], [])
             for stored in await self._credentials.read_all():

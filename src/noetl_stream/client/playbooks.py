@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec.structs import asdict
 
-from noetl_stream.client.access import Recorded, unrecorded
+from noetl_stream.client.access import OnRecord, unrecorded
 from noetl_stream.client.executions.prepare import PlaybookChecker, refusal_of
 from noetl_stream.client.paging import page_of, page_size, read_cursor
 from noetl_stream.client.statistics import PlaybookStatistics
@@ -69,7 +69,7 @@ class DirectPlaybooks:
         recorded: Records each deletion in the audit.
     """
 
-    def __init__(self, ports: PlaybookPorts, checking: PlaybookChecker, recorded: Recorded = unrecorded) -> None:
+    def __init__(self, ports: PlaybookPorts, checking: PlaybookChecker, recorded: OnRecord = unrecorded) -> None:
         self._recorded = recorded
         self._store = ports.store
         self._catalog = ports.catalog

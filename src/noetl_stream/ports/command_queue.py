@@ -146,12 +146,12 @@ class CommandQueue(Protocol):
         """All pools that have had a worker or have a command, by name."""
         ...
 
-    async def oldest_queued_ms(self, pool: str) -> int | None:
-        """When the command was stored that has waited longest for a worker of the pool; ``None`` if none waits. A
-        server may ask this.
+    async def oldest_queued_ms(self, pools: Collection[str]) -> dict[str, int]:
+        """When the command was stored that has waited longest for a worker, by pool; without those of these pools in
+        which none waits. A server may ask this.
 
         Raises:
-            UsageError: the pool's name is not valid.
+            UsageError: the name of one is not valid.
         """
         ...
 

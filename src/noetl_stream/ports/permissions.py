@@ -85,7 +85,7 @@ TABLE: Final[tuple[SubjectRights, ...]] = (
     SubjectRights("noetl.ask.purge", publish=(GATEWAY,), subscribe=(SERVER,)),
     SubjectRights("noetl.ask.memory", publish=(GATEWAY,), subscribe=(SERVER,), streamed=True),
     SubjectRights("noetl.ask.workers.{pool}", publish=(GATEWAY,), subscribe=(WORKER,), streamed=True),
-    SubjectRights("noetl.ask.oldest.*", publish=(GATEWAY,), subscribe=(SERVER,)),
+    SubjectRights("noetl.ask.oldest", publish=(GATEWAY,), subscribe=(SERVER,)),
     SubjectRights("noetl.ask.queue.{pool}", publish=(WORKER,), subscribe=(SERVER,)),
     SubjectRights("noetl.ask.playbook.{pool}", publish=(WORKER,), subscribe=(SERVER,)),
     SubjectRights("noetl.ask.catalog.{pool}", publish=(WORKER,), subscribe=(SERVER,)),

@@ -56,9 +56,11 @@ ASK_MEMORY: Final = "noetl.ask.memory"
 """Gateway → every server; each answers with its :class:`~noetl_stream.model.messages.MemoryUse`."""
 
 ASK_OLDEST: Final = "noetl.ask.oldest"
-"""Gateway → any server: since when, in ms, the command waits that waits longest in the pool, which follows; null if
-none waits.
+"""Gateway → any server: since when, in ms, the command waits that waits longest in each of the pools in the body, a
+JSON list of at most :data:`MOST_POOLS_ASKED`; answered by pool, without those in which none waits.
 """
+
+MOST_POOLS_ASKED: Final = 256
 
 PURGE: Final = "noetl.ask.purge"
 """Gateway → any server: delete the objects with these keys, a JSON list, and the logs that :func:`logs_key` names;

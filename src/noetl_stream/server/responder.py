@@ -100,7 +100,7 @@ class RequestResponder:
             subjects.PING: self._ping,
             f"{subjects.ASK_REQUEST}.*.*": self._request,
             f"{subjects.ASK_QUEUE}.*": self._queue,
-            f"{subjects.ASK_OLDEST}.*": self._oldest,
+            subjects.ASK_OLDEST: self._oldest,
             subjects.PURGE: self._purge,
         }
         listening = [
@@ -133,8 +133,9 @@ class RequestResponder:
         await self._ports.queue.add_pool(names[0])
         return {"pool": names[0]}
 
-    async def _oldest(self, names: list[str], body: bytes) -> int | None:
-        return await self._ports.queue.oldest_queued_ms(names[0])
+    async def _oldest(self, names: list[str], body: bytes) -> dict[str, int]:
+        pools = codec.decode_keys(body)[: subjects.MOST_POOLS_ASKED]
+        return await self._ports.queue.oldest_queued_ms(pools)
 
     async def _purge(self, names: list[str], body: bytes) -> dict[str, Any]:
         keys = codec.decode_keys(body)

@@ -14,7 +14,7 @@ from noetl_stream.sealing.keys import KeyRing, key_ring
 from noetl_stream.wiring.stores import OperatorPorts
 
 if TYPE_CHECKING:  # each command imports what it uses: one that reads Postgres takes a third of the time
-    from noetl_stream.client.access import Recorded
+    from noetl_stream.client.access import OnRecord
     from noetl_stream.client.executions.prepare import CheckedText, PlaybookChecker
     from noetl_stream.client.executions.redacted import UsedSecrets
     from noetl_stream.client.views.index import ExecutionIndexes
@@ -55,7 +55,7 @@ class DirectOperations:
     Args:
         unanswered: Called whenever no server has answered a request, so that a command can start one.
         checked: Playbooks that were checked here already.
-        audited: Whether the audit gets deletions and changes of credentials; a gateway records its calls itself.
+        audited: Whether the audit gets what no event tells of; a gateway records its calls itself.
     """
 
     def __init__(
@@ -132,14 +132,14 @@ class DirectOperations:
 
         given, store = self._connected, self._connected.store
         ports = ClusterPorts(given.log, given.queue, given.bus, store, store.dead_letters, given.clock)
-        return DirectCluster(ports, self._secrets)
+        return DirectCluster(ports, self._secrets, self._recorded)
 
     @cached_property
     def access(self) -> Access:
         from noetl_stream.client.access import DirectAccess
 
         store = self._connected.store
-        return DirectAccess(store.tokens, store.audit, self._connected.clock)
+        return DirectAccess(store.tokens, store.audit, self._connected.clock, self._recorded)
 
     @cached_property
     def diagnosis(self) -> Diagnosis:
@@ -177,7 +177,17 @@ class DirectOperations:
         store, clock = self._connected.store, self._connected.clock
         # A gateway records the call; who deleted which execution would stand nowhere.
         recorded = unrecorded if self._audited else AuditRecord(store.audit, clock)
-        return DirectSelections(self.executions, store, clock, recorded)
+        direct = DirectSelections(self.executions, store, clock, recorded)
+        replica = self._connected.replica
+        if replica is None:
+            return direct
+
+        async def replicated() -> Selections:
+            return DirectSelections(self.executions, await replica.get(), clock)
+
+        from noetl_stream.client.executions.replica import ReplicaSelections
+
+        return ReplicaSelections(direct, replicated, clock)
 
     @cached_property
     def indexes(self) -> ExecutionIndexes:
@@ -194,7 +204,7 @@ class DirectOperations:
         return PlaybookChecker(lambda: kinds_without(off), self._endpoint.limits, self._checked)
 
     @cached_property
-    def _recorded(self) -> Recorded:
+    def _recorded(self) -> OnRecord:
         from noetl_stream.client.access import AuditRecord, unrecorded
 
         return AuditRecord(self._connected.store.audit, self._connected.clock) if self._audited else unrecorded

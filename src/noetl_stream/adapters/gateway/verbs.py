@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, Generic, TypeVar, get_args, get_origin, get_type_hints
+from urllib.parse import quote
 
 from noetl_stream.adapters.gateway.connection import GatewayConnection, GatewayRequest
 from noetl_stream.ports.operations.documents import Document
@@ -43,17 +44,23 @@ def _asked(verb: Callable[..., Any]) -> Callable[..., Awaitable[Any]]:
         bound = signature.bind(self, *args, **options)
         bound.apply_defaults()
         given = {name: value for name, value in bound.arguments.items() if name not in _NOT_SENT and value is not None}
+        reason = given.pop("reason", "")
+        headers = {"X-Reason": quote(reason)} if reason else {}
         parts = tuple(given.pop(part[1:-1]) if part.startswith("{") else part for part in template)
-        answered = await self._connection.ask(_request(self._connection, address.method, parts, given), kind)
+        answered = await self._connection.ask(_request(self._connection, address.method, parts, given, headers), kind)
         return answered.items if is_list else answered
 
     return ask
 
 
 def _request(
-    connection: GatewayConnection, method: str, parts: tuple[str, ...], given: Mapping[str, Any]
+    connection: GatewayConnection,
+    method: str,
+    parts: tuple[str, ...],
+    given: Mapping[str, Any],
+    headers: Mapping[str, str],
 ) -> GatewayRequest:
     key = connection.new_key() if method in ("POST", "PATCH") else None
     if method in ("GET", "DELETE"):
-        return GatewayRequest(method, parts, [(name, str(value)) for name, value in given.items()])
-    return GatewayRequest(method, parts, body=given or None, key=key)
+        return GatewayRequest(method, parts, [(name, str(value)) for name, value in given.items()], headers=headers)
+    return GatewayRequest(method, parts, body=given or None, headers=headers, key=key)

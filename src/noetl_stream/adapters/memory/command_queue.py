@@ -197,10 +197,14 @@ class MemoryCommandQueue:
             found[stored.command.pool] = (queued, given, again)
         return [QueuedPool(pool, *counts) for pool, counts in found.items()]
 
-    async def oldest_queued_ms(self, pool: str) -> int | None:
+    async def oldest_queued_ms(self, pools: Collection[str]) -> dict[str, int]:
         self._line.check()
-        queued = (one for one in self._commands.values() if one.command.pool == pool and one.num_delivered == 0)
-        return min((one.stored_ms for one in queued), default=None)
+        found: dict[str, int] = {}
+        for stored in self._commands.values():
+            pool = stored.command.pool
+            if pool in pools and stored.num_delivered == 0:
+                found[pool] = min(stored.stored_ms, found.get(pool, stored.stored_ms))
+        return found
 
     async def withdraw(self, commands: Collection[tuple[str, str]]) -> None:
         self._line.check()

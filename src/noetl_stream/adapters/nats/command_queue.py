@@ -22,6 +22,7 @@ from noetl_stream.adapters.nats.protocol import (
     milliseconds,
 )
 from noetl_stream.adapters.nats.streams import stored_message, stream_api, stream_info, verify_stream
+from noetl_stream.concurrency import each
 from noetl_stream.errors import NoetlError
 from noetl_stream.model.ids import partition_of
 from noetl_stream.ports.command_queue import QueuedCommand, QueuedPool
@@ -138,13 +139,20 @@ class NatsCommandQueue:
             found |= {pool: QueuedPool(pool, count, 0, 0) for pool, count in stored_in.items() if pool not in found}
         return [found[pool] for pool in sorted(found)]
 
-    async def oldest_queued_ms(self, pool: str) -> int | None:
-        """The first one behind those that the pool's consumer has delivered."""
-        name = consumer_of(pool)
-        delivered = [one.delivered.stream_seq async for one in self._consumers() if one.name == name]
-        wanted = {"seq": max(delivered, default=0) + 1, "next_by_subj": f"noetl.commands.{pool}.>"}
-        stored = await stored_message(self._connection, COMMANDS, wanted)
-        return None if stored is None else milliseconds(stored.time)
+    async def oldest_queued_ms(self, pools: Collection[str]) -> dict[str, int]:
+        """Of each pool the first one behind those that its consumer has delivered."""
+        consumers = {consumer_of(pool): pool for pool in pools}
+        delivered = {consumers.get(one.name): one.delivered.stream_seq async for one in self._consumers()}
+        found: dict[str, int] = {}
+
+        async def read(pool: str) -> None:
+            wanted = {"seq": delivered.get(pool, 0) + 1, "next_by_subj": f"noetl.commands.{pool}.>"}
+            stored = await stored_message(self._connection, COMMANDS, wanted)
+            if stored is not None:
+                found[pool] = milliseconds(stored.time)
+
+        await each(pools, read)
+        return found
 
     async def _consumers(self) -> AsyncIterator[_Consumer]:
         """Those of pools."""

@@ -101,6 +101,9 @@ def moment_ms(context: click.Context, option: click.Parameter, given: str | None
     return int(found.timestamp() * 1000)  # without a zone, of this machine
 
 
+reason_option = click.option("--reason", default="", help="Reason, recorded in the audit.")
+
+
 def limit_option(items: str, default: int | None = None, most: int | None = None) -> Callable[[Command], Command]:
     """``--limit``. ``items`` are what it counts."""
     unlimited = " [default: all]" if default is None else ""

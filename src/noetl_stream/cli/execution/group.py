@@ -55,7 +55,7 @@ archive_option = click.option(
 def execution() -> None:
     """Start, inspect and control executions.
 
-    cancel, pause, resume, retry, delete, signal and patch accept several IDs, `-` for IDs on stdin, or a filter:
+    cancel, pause, resume, retry, rerun, delete, signal and patch accept several IDs, `-` for IDs on stdin, or a filter:
 
     \b
       noetl-stream execution cancel --path team/report --older-than 2d --dry-run

@@ -20,7 +20,7 @@ from noetl_stream.cli.execution.workload import workload_of
 from noetl_stream.errors import UsageError
 from noetl_stream.ports.operations.documents import Document
 from noetl_stream.ports.operations.executions import ExecutionDocument, RerunOptions
-from noetl_stream.ports.operations.selections import APPLIES_TO, BulkItemDocument, BulkOrder
+from noetl_stream.ports.operations.selections import APPLIES_TO, BulkItemDocument, BulkOrder, BulkVerb
 
 
 class Deleted(Document, frozen=True):
@@ -31,7 +31,7 @@ class Deleted(Document, frozen=True):
 
 
 class Retried(Document, frozen=True):
-    """The answer of ``retry`` for one of several executions: which new one it has made."""
+    """The answer of ``retry`` and ``rerun`` for one of several executions: which new one it has made."""
 
     execution_id: str
     rerun_of: str
@@ -59,29 +59,39 @@ change_options = bundled(
 
 
 @click.command()
-@click.argument("execution_id", metavar="ID")
-@click.argument("step")
+@selection_options()
+@click.option("--from", "step", default=None, metavar="STEP", help="Step to start from, or a second argument after ID.")
 @click.option("--step-run", "step_run_id", default=None, help="Run of the step to start from. [default: the last]")
 @change_options
 @following_options
 @form_option("text")
 @target_options
 def rerun(
-    execution_id: str,
-    step: str,
+    selection: Selection,
+    step: str | None,
     step_run_id: str | None,
     changes: RerunOptions,
     following: Following,
     output: str,
     target: Target,
 ) -> None:
-    """Run an ended execution again from STEP on.
+    """Run ended executions again from a step on.
 
-    Creates a new execution that reuses the results of the steps before STEP. Given arguments replace those that the
-    step had.
+    \b
+      noetl-stream execution rerun ID STEP
+      noetl-stream execution rerun --status failed --path team/report --from STEP --dry-run
+
+    Creates new executions that reuse the results of the steps before STEP. Given arguments replace those that the step
+    had. --step-run, --wait and --watch need a single ID.
     """
-    check_id(execution_id)
-    _run_again(execution_id, replace(changes, step=step, step_run_id=step_run_id), following, output, target)
+    if step is None:
+        if len(selection.ids) != 2:
+            raise UsageError("no step to start from", hint="name it with --from STEP")
+        selection, step = replace(selection, ids=selection.ids[:1]), selection.ids[1]
+    wanted = replace(changes, step=step, step_run_id=step_run_id)
+    if step_run_id is not None:
+        _require_single(selection, "--step-run needs")
+    _again("rerun", selection, wanted, following, output, target)
 
 
 @click.command()
@@ -90,31 +100,12 @@ def rerun(
 @following_options
 @form_option("text")
 @target_options
-def retry(
-    selection: Selection,
-    changes: RerunOptions,
-    following: Following,
-    output: str,
-    target: Target,
-) -> None:
+def retry(selection: Selection, changes: RerunOptions, following: Following, output: str, target: Target) -> None:
     """Run failed executions again, each from the step that failed.
 
     Creates new executions that reuse the results of the steps before it. --wait and --watch need a single ID.
     """
-    if following.wait or following.watch:
-        if selection.only is None or selection.dry_run:
-            raise UsageError("--wait and --watch need a single ID")
-        check_id(selection.only)
-        return _run_again(selection.only, changes, following, output, target)
-
-    async def act(session: Session, execution_id: str) -> ExecutionDocument:
-        return await session.operations.executions.rerun(execution_id, changes, session.by)
-
-    def retried(item: BulkItemDocument) -> Retried:
-        return Retried(item.made or "", item.execution_id)
-
-    bulk = (BulkOrder("retry", options=changes), retried)
-    return do(Verb("retry", APPLIES_TO["retry"], act, _described, bulk=bulk), selection, target, output)
+    _again("retry", selection, changes, following, output, target)
 
 
 @click.command()
@@ -138,12 +129,31 @@ def delete(selection: Selection, output: str, target: Target) -> None:
     do(Verb("delete", APPLIES_TO["delete"], act, described, by_end=True, bulk=bulk), selection, target, output)
 
 
-def _run_again(execution_id: str, wanted: RerunOptions, following: Following, output: str, target: Target) -> None:
-    async def begin(session: Session) -> ExecutionDocument:
+def _again(
+    name: BulkVerb, selection: Selection, wanted: RerunOptions, following: Following, output: str, target: Target
+) -> None:
+    async def act(session: Session, execution_id: str) -> ExecutionDocument:
         return await session.operations.executions.rerun(execution_id, wanted, session.by)
 
-    begun = begin_and_follow(begin, following, output, target)
-    print_document(begun, output, "execution_id", lambda found: say(_described(found)))
+    if following.wait or following.watch:
+        only = _require_single(selection, "--wait and --watch need")
+        begun = begin_and_follow(lambda session: act(session, only), following, output, target)
+        print_document(begun, output, "execution_id", lambda found: say(_described(found)))
+        return
+
+    def made(item: BulkItemDocument) -> Retried:
+        return Retried(item.made or "", item.execution_id)
+
+    bulk = (BulkOrder(name, options=wanted), made)
+    do(Verb(name, APPLIES_TO[name], act, _described, bulk=bulk), selection, target, output)
+
+
+def _require_single(selection: Selection, needing: str) -> str:
+    """The only id."""
+    if selection.only is None or selection.dry_run:
+        raise UsageError(f"{needing} a single ID")
+    check_id(selection.only)
+    return selection.only
 
 
 def _described(begun: ExecutionDocument | Retried) -> str:

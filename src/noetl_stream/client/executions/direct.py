@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from noetl_stream.client.access import Recorded, unrecorded
+from noetl_stream.client.access import OnRecord, unrecorded
 from noetl_stream.client.executions.documents import (
     error_of,
     event_document,
@@ -130,7 +130,7 @@ class DirectExecutions:
         checking: PlaybookChecker,
         cluster: Cluster,
         unanswered: Callable[[], Awaitable[None]] | None = None,
-        recorded: Recorded = unrecorded,
+        recorded: OnRecord = unrecorded,
     ) -> None:
         self._ports = ports
         self._recorded = recorded

@@ -1,11 +1,13 @@
-"""Reading executions from a replica of Postgres, which may be behind; everything else is left to the primary."""
+"""Reading executions, and counting them, on a replica of Postgres, which may be behind; everything else is left to the
+primary.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Final, TypeVar
+from typing import Final, Generic, TypeVar
 
 from noetl_stream.errors import NotFound, NotReady, Unreachable
 from noetl_stream.lru import LruCache
@@ -31,10 +33,18 @@ from noetl_stream.ports.operations.executions import (
     WhyDocument,
 )
 from noetl_stream.ports.operations.logs import LogFilter, LogPage
+from noetl_stream.ports.operations.selections import (
+    BulkDocument,
+    BulkOrder,
+    ExecutionGroupsDocument,
+    ExecutionHistogramDocument,
+    Selections,
+)
 
 log = logging.getLogger(__name__)
 
 Answer = TypeVar("Answer")
+Verbs = TypeVar("Verbs")
 
 READ_S: Final = 5.0
 """How long the replica may take; then the primary is asked, too."""
@@ -46,6 +56,51 @@ ACTED_ON_MS: Final = 60_000
 """How long an execution is read from the primary after something was done with it here."""
 
 ACTED_ON_KEPT: Final = 10_000
+
+
+class ReplicaReader(Generic[Verbs]):
+    """Asks verbs of a replica, and of the primary while the replica does not answer or does not know what is asked for.
+
+    Args:
+        replica: Gives the verbs over the replica, and connects to it if need be.
+    """
+
+    def __init__(self, primary: Verbs, replica: Callable[[], Awaitable[Verbs]], clock: Clock) -> None:
+        self._primary = primary
+        self._replica = replica
+        self._clock = clock
+        self._away_until_ms = 0
+
+    async def read(self, ask: Callable[[Verbs], Awaitable[Answer]]) -> Answer:
+        now_ms = self._clock.now_ms()
+        if now_ms < self._away_until_ms:
+            return await ask(self._primary)
+        try:
+            async with asyncio.timeout(READ_S):
+                return await ask(await self._replica())
+        except NotFound:
+            pass
+        except (Unreachable, NotReady, TimeoutError) as error:
+            self._away_until_ms = now_ms + AWAY_MS
+            log.warning("reading from the primary, since the replica does not answer: %s", error or "no answer in time")
+        return await ask(self._primary)
+
+
+class ReplicaSelections:
+    """:class:`~noetl_stream.ports.operations.selections.Selections`, of which counts come from a replica."""
+
+    def __init__(self, primary: Selections, replica: Callable[[], Awaitable[Selections]], clock: Clock) -> None:
+        self._primary = primary
+        self._reader = ReplicaReader(primary, replica, clock)
+
+    async def act(self, wanted: BulkOrder, by: str, ids: RequestIds | None = None) -> BulkDocument:
+        return await self._primary.act(wanted, by, ids)
+
+    async def histogram(self, chosen: ExecutionFilter, bars: int) -> ExecutionHistogramDocument:
+        return await self._reader.read(lambda of: of.histogram(chosen, bars))
+
+    async def groups(self, chosen: ExecutionFilter, by: str) -> ExecutionGroupsDocument:
+        return await self._reader.read(lambda of: of.groups(chosen, by))
 
 
 class ReplicaExecutions:
@@ -61,9 +116,8 @@ class ReplicaExecutions:
 
     def __init__(self, primary: Executions, replica: Callable[[], Awaitable[Executions]], clock: Clock) -> None:
         self._primary = primary
-        self._replica = replica
+        self._reader = ReplicaReader(primary, replica, clock)
         self._clock = clock
-        self._away_until_ms = 0
         self._acted_on: LruCache[str, int] = LruCache(ACTED_ON_KEPT)
 
     async def page(self, chosen: ExecutionFilter, limit: int, cursor: str | None) -> ExecutionPage:
@@ -124,16 +178,7 @@ class ReplicaExecutions:
         return document
 
     async def _read(self, read: Callable[[Executions], Awaitable[Answer]], execution_id: str = "") -> Answer:
-        now_ms = self._clock.now_ms()
         acted_ms = self._acted_on.get(execution_id)
-        if now_ms < self._away_until_ms or (acted_ms is not None and now_ms < acted_ms + ACTED_ON_MS):
+        if acted_ms is not None and self._clock.now_ms() < acted_ms + ACTED_ON_MS:
             return await read(self._primary)
-        try:
-            async with asyncio.timeout(READ_S):
-                return await read(await self._replica())
-        except NotFound:
-            pass
-        except (Unreachable, NotReady, TimeoutError) as error:
-            self._away_until_ms = now_ms + AWAY_MS
-            log.warning("reading from the primary, since the replica does not answer: %s", error or "no answer in time")
-        return await read(self._primary)
+        return await self._reader.read(read)

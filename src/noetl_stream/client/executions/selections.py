@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
-from noetl_stream.client.access import Recorded, unrecorded
+from noetl_stream.client.access import OnRecord, unrecorded
 from noetl_stream.client.executions.tallies import groups_of, histogram_of
 from noetl_stream.concurrency import each
 from noetl_stream.errors import NoetlError, NotReady, Unreachable, UsageError
@@ -57,7 +57,7 @@ class DirectSelections:
         recorded: Puts each deletion on record, unless ``executions`` do.
     """
 
-    def __init__(self, executions: Executions, store: Store, clock: Clock, recorded: Recorded = unrecorded) -> None:
+    def __init__(self, executions: Executions, store: Store, clock: Clock, recorded: OnRecord = unrecorded) -> None:
         self._executions = executions
         self._store = store
         self._clock = clock

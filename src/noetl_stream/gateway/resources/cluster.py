@@ -7,7 +7,7 @@ from typing import Annotated, Final
 import msgspec
 from pydantic import Field
 
-from noetl_stream.gateway.http.parameters import InPath, Nothing, Paged, Parameters
+from noetl_stream.gateway.http.parameters import Explained, InPath, Nothing, Paged, Parameters
 from noetl_stream.gateway.http.routes import Call, Routes
 from noetl_stream.ports.operations.cluster import (
     Cluster,
@@ -28,6 +28,10 @@ routes = Routes()
 
 class LetterAt(Parameters):
     letter_id: Annotated[str, InPath(), Field(min_length=1, max_length=256)]
+
+
+class SettledLetter(Explained, LetterAt):
+    """One that is requeued or discarded."""
 
 
 @routes(*address_of(Cluster.workers), "listWorkers", "viewer")
@@ -66,14 +70,16 @@ async def dead_letter(call: Call[LetterAt, None]) -> DeadLetterWithBodyDocument:
 
 
 @routes(*address_of(Cluster.requeue), "requeueDeadLetter", "admin", refuses=("conflict",))
-async def requeue(call: Call[LetterAt, None]) -> DeadLetterDocument:
+async def requeue(call: Call[SettledLetter, None]) -> DeadLetterDocument:
     """Send it again where it came from, and take it off the list."""
     call.require_all_paths(SETTLE)
-    return await call.operations.cluster.requeue(call.parameters.letter_id, call.caller.principal)
+    at = call.parameters
+    return await call.operations.cluster.requeue(at.letter_id, call.caller.principal, at.reason)
 
 
 @routes(*address_of(Cluster.discard), "discardDeadLetter", "admin", refuses=("conflict",))
-async def discard(call: Call[LetterAt, None]) -> None:
+async def discard(call: Call[SettledLetter, None]) -> None:
     """Take it off the list for good."""
     call.require_all_paths(SETTLE)
-    await call.operations.cluster.discard(call.parameters.letter_id, call.caller.principal)
+    at = call.parameters
+    await call.operations.cluster.discard(at.letter_id, call.caller.principal, at.reason)

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from noetl_stream.gateway.http.bodies import RequestModel
-from noetl_stream.gateway.http.parameters import InPath, Nothing, Parameters
+from noetl_stream.gateway.http.parameters import Explained, InPath, Nothing, Parameters
 from noetl_stream.gateway.http.routes import Call, Routes
 from noetl_stream.ports.operations.credentials import (
     CredentialDocument,
@@ -33,6 +33,10 @@ class CredentialAt(Parameters):
     name: Annotated[str, InPath(), Field(min_length=1, max_length=128)]
 
 
+class CredentialChange(Explained, CredentialAt):
+    """A change of one."""
+
+
 @routes(*address_of(CredentialStore.list_all), "listCredentials", "author")
 async def list_all(call: Call[Nothing, None]) -> CredentialsDocument:
     """List credentials by name, without their values."""
@@ -40,9 +44,9 @@ async def list_all(call: Call[Nothing, None]) -> CredentialsDocument:
 
 
 @routes(*address_of(CredentialStore.rotate), "rotateCredentials", "admin")
-async def rotate(call: Call[Nothing, None]) -> RotatedDocument:
+async def rotate(call: Call[Explained, None]) -> RotatedDocument:
     """Encrypt what is under an older key with the current one."""
-    return await call.operations.credentials.rotate(call.caller.principal)
+    return await call.operations.credentials.rotate(call.caller.principal, call.parameters.reason)
 
 
 @routes(*address_of(CredentialStore.get), "getCredential", "author")
@@ -52,13 +56,14 @@ async def get(call: Call[CredentialAt, None]) -> CredentialDocument:
 
 
 @routes(*address_of(CredentialStore.put), "putCredential", "admin")
-async def put(call: Call[CredentialAt, CredentialRequest]) -> CredentialDocument:
+async def put(call: Call[CredentialChange, CredentialRequest]) -> CredentialDocument:
     """Store a credential, or its next version."""
     name, by = call.parameters.name, call.caller.principal
-    return await call.operations.credentials.put(name, by=by, **dict(call.body))
+    return await call.operations.credentials.put(name, by=by, **dict(call.body), reason=call.parameters.reason)
 
 
 @routes(*address_of(CredentialStore.delete), "deleteCredential", "admin")
-async def delete(call: Call[CredentialAt, None]) -> None:
+async def delete(call: Call[CredentialChange, None]) -> None:
     """Delete a credential."""
-    await call.operations.credentials.delete(call.parameters.name, call.caller.principal)
+    at = call.parameters
+    await call.operations.credentials.delete(at.name, call.caller.principal, at.reason)

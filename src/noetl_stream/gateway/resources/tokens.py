@@ -7,7 +7,7 @@ from typing import Annotated, Final
 from pydantic import Field
 
 from noetl_stream.gateway.http.bodies import RequestModel
-from noetl_stream.gateway.http.parameters import InPath, Moment, Nothing, Paged, Parameters
+from noetl_stream.gateway.http.parameters import Explained, InPath, Moment, Nothing, Paged
 from noetl_stream.gateway.http.routes import Answer, Call, Reply, Routes
 from noetl_stream.model.roles import Role
 from noetl_stream.ports.operations.access import Access, ApiTokensDocument, AuditPage, NewApiTokenDocument, NewToken
@@ -28,7 +28,7 @@ class ApiTokenRequest(RequestModel):
     expires: Moment | None = None
 
 
-class TokenAt(Parameters):
+class TokenAt(Explained):
     token_id: Annotated[str, InPath(), Field(min_length=1, max_length=64)]
 
 
@@ -58,7 +58,8 @@ async def list_all(call: Call[Nothing, None]) -> ApiTokensDocument:
 @routes(*address_of(Access.revoke_token), "revokeToken", "admin")
 async def revoke(call: Call[TokenAt, None]) -> None:
     """Revoke a token, within two seconds on every gateway."""
-    await call.operations.access.revoke_token(call.parameters.token_id, call.caller.principal)
+    at = call.parameters
+    await call.operations.access.revoke_token(at.token_id, call.caller.principal, at.reason)
 
 
 @routes(*address_of(Access.audit), "listAudit", "admin")

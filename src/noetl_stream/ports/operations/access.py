@@ -106,8 +106,9 @@ class Access(Protocol):
         ...
 
     @http("DELETE", "/tokens/{token_id}")
-    async def revoke_token(self, token_id: str, by: str) -> None:
-        """It is no longer valid, within seconds on every gateway. Revoking it again changes nothing.
+    async def revoke_token(self, token_id: str, by: str, reason: str = "") -> None:
+        """It is no longer valid, within seconds on every gateway. Revoking it again changes nothing. ``reason`` stands
+        in the audit.
 
         Raises:
             NotFound: no token has that id.

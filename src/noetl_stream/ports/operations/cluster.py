@@ -104,7 +104,7 @@ class DeadLetterPage(DocumentPage[DeadLetterDocument], frozen=True):
 
 class Cluster(Protocol):
     """Raises (any method): :class:`~noetl_stream.errors.Unreachable` when a store is away; with a letter's id
-    :class:`~noetl_stream.errors.NotFound` if there is no such letter.
+    :class:`~noetl_stream.errors.NotFound` if there is no such letter. A ``reason`` stands in the audit.
     """
 
     @http("GET", "/workers")
@@ -141,7 +141,7 @@ class Cluster(Protocol):
         ...
 
     @http("POST", "/dead-letters/{letter_id}/requeue")
-    async def requeue(self, letter_id: str, by: str) -> DeadLetterDocument:
+    async def requeue(self, letter_id: str, by: str, reason: str = "") -> DeadLetterDocument:
         """Publishes it again where it came from, and takes it off the list; who did so, and when, stays on record.
 
         Raises:
@@ -150,7 +150,7 @@ class Cluster(Protocol):
         ...
 
     @http("DELETE", "/dead-letters/{letter_id}")
-    async def discard(self, letter_id: str, by: str) -> None:
+    async def discard(self, letter_id: str, by: str, reason: str = "") -> None:
         """Takes it off the list for good and forgets its body; who did so, and when, stays on record.
 
         Raises:

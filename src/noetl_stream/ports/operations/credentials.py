@@ -36,7 +36,7 @@ class RotatedDocument(Document, frozen=True):
 
 
 class CredentialStore(Protocol):
-    """No method ever returns a value."""
+    """No method ever returns a value. ``reason`` stands in the audit."""
 
     @http("PUT", "/credentials/{name}")
     async def put(
@@ -47,6 +47,8 @@ class CredentialStore(Protocol):
         kind: str = "",
         description: str = "",
         tags: Sequence[str] = (),
+        *,
+        reason: str = "",
     ) -> CredentialDocument:
         """Stores the next version; ``kind``, … stay as they were if not given.
 
@@ -69,9 +71,9 @@ class CredentialStore(Protocol):
         ...
 
     @http("DELETE", "/credentials/{name}")
-    async def delete(self, name: str, by: str) -> None: ...
+    async def delete(self, name: str, by: str, reason: str = "") -> None: ...
 
     @http("POST", "/credentials/rotate")
-    async def rotate(self, by: str) -> RotatedDocument:
+    async def rotate(self, by: str, reason: str = "") -> RotatedDocument:
         """Encrypts with the current key what is under an older one. Repeating it is harmless."""
         ...

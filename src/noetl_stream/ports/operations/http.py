@@ -24,7 +24,7 @@ def http(method: Method, path: str) -> Callable[[Verb], Verb]:
 
     Args:
         path: Below :data:`API`. What it does not name of the verb's parameters stands in the query of a GET or
-            DELETE, in a JSON object otherwise; ``by`` comes from the token.
+            DELETE, in a JSON object otherwise; ``by`` comes from the token, ``reason`` from the header ``X-Reason``.
     """
 
     def addressed(verb: Verb) -> Verb:

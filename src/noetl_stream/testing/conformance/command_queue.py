@@ -199,19 +199,20 @@ class CommandQueueConformance:
     async def test_what_waits_longest_in_a_pool_is_the_oldest_that_no_worker_was_given(
         self, queue: CommandQueue
     ) -> None:
-        assert await queue.oldest_queued_ms("big") is None
+        both = ("big", "small")
+        assert await queue.oldest_queued_ms(both) == {}
         await issue(queue, *(command(f"c{n}", pool="big") for n in range(3)), command("c9", pool="small"))
-        before = await queue.oldest_queued_ms("big")
+        before = await queue.oldest_queued_ms(both)
+        assert set(before) == set(both)
         source = await source_of(queue, "big")
         first, second = await take(source, 2)
-        assert before == first.stored_ms
-        last = await queue.oldest_queued_ms("big")
-        assert last is not None and second.stored_ms <= last
+        assert before["big"] == first.stored_ms
+        last = (await queue.oldest_queued_ms(["big"]))["big"]
+        assert second.stored_ms <= last
         first.ack()
         (third,) = await take(source, 1)
         assert last == third.stored_ms
-        assert await queue.oldest_queued_ms("big") is None
-        assert await queue.oldest_queued_ms("small") is not None
+        assert await queue.oldest_queued_ms(both) == {"small": before["small"]}
         await source.close()
 
     async def test_a_pool_without_commands_is_still_listed(self, queue: CommandQueue, source: CommandSource) -> None:

@@ -21,8 +21,10 @@ test('the line of the shell selects the same executions', () => {
   expect(cliLine(bulkAct('pause', { ids: ['a', 'b'] }, ''), '')).toBe('noetl-stream execution pause a b')
 })
 
-test('a rerun of several names its step, and has no line of the shell', () => {
-  expect(bulkAct('rerun', { ids: ['a'] }, 'pay')).toMatchObject({ path: '/bulk/rerun', body: { ids: ['a'], step: 'pay' }, cli: null })
+test('a rerun of several names its step, in the line of the shell too', () => {
+  const act = bulkAct('rerun', { ids: ['a', 'b'] }, 'pay out')
+  expect(act).toMatchObject({ path: '/bulk/rerun', body: { ids: ['a', 'b'], step: 'pay out' } })
+  expect(cliLine(act, 'mended')).toBe("noetl-stream execution rerun a b --from 'pay out' --reason mended")
 })
 
 test('reasons are counted, the most frequent one first', () => {

@@ -21,12 +21,12 @@ export function selected(selection: Selection): Record<string, unknown> {
   return { ...Object.fromEntries(given), limit: MOST_AT_ONCE }
 }
 
-/** The call that acts on a selection, and the same as a line of the shell; of `rerun` there is none for several. */
+/** The call that acts on a selection, and the same as a line of the shell. */
 export function bulkAct(verb: BulkVerb, selection: Selection, step: string): Act {
   const body = verb === 'rerun' ? { ...selected(selection), step } : selected(selection)
   const which = 'ids' in selection ? selection.ids : options(selection.filter)
-  const cli = verb === 'rerun' ? null : ['noetl-stream', 'execution', verb, ...which]
-  return { method: 'POST', path: `/bulk/${verb}`, body, cli }
+  const from = verb === 'rerun' ? ['--from', step] : []
+  return { method: 'POST', path: `/bulk/${verb}`, body, cli: ['noetl-stream', 'execution', verb, ...which, ...from] }
 }
 
 function options(filter: Filter): string[] {

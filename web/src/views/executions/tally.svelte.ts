@@ -11,11 +11,12 @@ export class Tally {
   histogram = $state.raw<ExecutionHistogram | null>(null)
   groups = $state.raw<ExecutionGroups | null>(null)
   failure = $state.raw<unknown>(null)
+  loaded = $state(false)
   #refresh = new Paced(() => this.#read(), REFRESH_MS)
 
   constructor(
     private readonly filter: Filter,
-    private readonly by: string,
+    readonly by: string,
   ) {
     void this.#read()
   }
@@ -34,5 +35,6 @@ export class Tally {
     } catch (error) {
       this.failure = error
     }
+    this.loaded = true
   }
 }

@@ -1,9 +1,10 @@
 import { expect, test } from 'vitest'
 import { cliLine, curlLine } from '../../acts'
-import { createsToken, discards, requeues } from './acts'
+import { createsToken, discards, requeues, revokes } from './acts'
 
 test('acts on the system are lines of the shell too', () => {
   expect(cliLine(requeues('events-1'), '')).toBe('noetl-stream dead-letter requeue events-1')
+  expect(cliLine(revokes('a1'), 'it leaked')).toBe("noetl-stream token revoke a1 --reason 'it leaked'")
   expect(curlLine(discards("a'b"), '', 'http://h')).toBe(
     `curl -X DELETE 'http://h/api/v1/dead-letters/a'\\''b' -H "Authorization: Bearer $TOKEN"`,
   )
