@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import Final
 
 from lsprotocol import types
+from pygls.exceptions import JsonRpcException
 
 from noetl_stream.playbook.diagnostics import Diagnostic
 from noetl_stream.playbook.editing.lines import Lines, Units
@@ -19,6 +20,13 @@ LANGUAGE: Final = "noetl"
 
 _SAYS_SO: Final = re.compile(r"^(?:\ufeff)?(?:apiVersion:\s*[\"']?noetl\.io/|kind:\s*[\"']?Playbook\b)", re.M)
 _WORD: Final = re.compile(r"\"(?:\\.|[^\"\\\n])*\"|'[^'\n]*'|[\w./-]+|\S")
+
+
+class RequestRefused(JsonRpcException):
+    """An answer that says why there is none."""
+
+    CODE = types.LSPErrorCodes.RequestFailed
+    MESSAGE = "refused"
 
 
 class OpenDocument:

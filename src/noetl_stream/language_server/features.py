@@ -9,9 +9,8 @@ from typing import Any, Final
 
 from lsprotocol import types
 from pygls import uris
-from pygls.exceptions import JsonRpcException
 
-from noetl_stream.language_server.documents import OpenDocument
+from noetl_stream.language_server.documents import OpenDocument, RequestRefused
 from noetl_stream.language_server.server import PlaybookServer
 from noetl_stream.language_server.workspace import WorkspaceDocument, WorkspaceFiles
 from noetl_stream.playbook.diagnostics import OLDER_FORMS, InvalidPlaybook
@@ -41,13 +40,6 @@ _KINDS_OF_SYMBOLS: Final = {
 _REWRITE: Final = "Rewrite the older forms of this playbook"
 
 MAX_FOLDS: Final = 5_000
-
-
-class RequestRefused(JsonRpcException):
-    """An answer that says why there is none."""
-
-    CODE = types.LSPErrorCodes.RequestFailed
-    MESSAGE = "refused"
 
 
 def answer_questions(server: PlaybookServer) -> None:

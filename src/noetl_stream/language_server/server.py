@@ -9,7 +9,7 @@ from lsprotocol import types
 from pygls.lsp.server import LanguageServer
 
 from noetl_stream.language_server.checks import DocumentChecks
-from noetl_stream.language_server.documents import OpenDocument
+from noetl_stream.language_server.documents import OpenDocument, RequestRefused
 from noetl_stream.model.limits import Limits
 from noetl_stream.playbook.compile.compiler import check_document
 from noetl_stream.playbook.diagnostics import Diagnostic
@@ -40,13 +40,18 @@ class PlaybookServer(LanguageServer):
         self._read: dict[str, OpenDocument] = {}
 
     def document(self, uri: str) -> OpenDocument:
-        """The document as it is now; read once for each text."""
-        known, now = self._read.get(uri), self.workspace.get_text_document(uri)
+        """The document as it is now; read once for each text.
+
+        Raises:
+            RequestRefused: the editor has not opened it.
+        """
+        now = self.workspace.text_documents.get(uri)
+        if now is None:
+            raise RequestRefused(f"{uri} is not open")
+        known = self._read.get(uri)
         if known is None or known.text != now.source:
-            units = _UNITS.get(str(self.workspace.position_encoding), "utf-16")
-            known = OpenDocument(now.source, units, now.language_id or "")
-            if uri in self.workspace.text_documents:
-                self._read[uri] = known
+            units = _UNITS.get(self.workspace.position_encoding or "", "utf-16")
+            known = self._read[uri] = OpenDocument(now.source, units, now.language_id or "")
         return known
 
     def changed(self, uri: str, pause_s: float | None = None) -> None:
