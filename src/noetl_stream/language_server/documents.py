@@ -22,14 +22,14 @@ _SAYS_SO: Final = re.compile(r"^(?:\ufeff)?(?:apiVersion:\s*[\"']?noetl\.io/|kin
 _WORD: Final = re.compile(r"\"(?:\\.|[^\"\\\n])*\"|'[^'\n]*'|[\w./-]+|\S")
 
 
-class RequestRefused(JsonRpcException):
+class AnswerRefused(JsonRpcException):
     """An answer that says why there is none."""
 
     CODE = types.LSPErrorCodes.RequestFailed
     MESSAGE = "refused"
 
 
-class OpenDocument:
+class EditedDocument:
     """One version of a document."""
 
     def __init__(self, text: str, units: Units, language: str = "") -> None:

@@ -10,7 +10,7 @@ from typing import Any, Final
 from lsprotocol import types
 from pygls import uris
 
-from noetl_stream.language_server.documents import OpenDocument, RequestRefused
+from noetl_stream.language_server.documents import AnswerRefused, EditedDocument
 from noetl_stream.language_server.server import PlaybookServer
 from noetl_stream.language_server.workspace import WorkspaceDocument, WorkspaceFiles
 from noetl_stream.playbook.diagnostics import OLDER_FORMS, InvalidPlaybook
@@ -139,7 +139,7 @@ def _changes(server: PlaybookServer) -> None:
         try:
             found = renamable(document.names, document.offset(params.position))
         except CannotRename as error:
-            raise RequestRefused(error.message) from None
+            raise AnswerRefused(error.message) from None
         return document.range(found.start, found.end)
 
     @server.feature(types.TEXT_DOCUMENT_RENAME, types.RenameOptions(prepare_provider=True))
@@ -148,7 +148,7 @@ def _changes(server: PlaybookServer) -> None:
         try:
             changes = rename(document.text, document.names, document.offset(params.position), params.new_name)
         except CannotRename as error:
-            raise RequestRefused(f"{error.message}: {error.hint}" if error.hint else error.message) from None
+            raise AnswerRefused(f"{error.message}: {error.hint}" if error.hint else error.message) from None
         return _edit(params.text_document.uri, document, changes)
 
     @server.feature(
@@ -174,12 +174,12 @@ def _changes(server: PlaybookServer) -> None:
         try:
             rewritten = await asyncio.to_thread(upgrade, document.text, server.kinds, file=uri, limits=server.limits)
         except InvalidPlaybook as error:
-            raise RequestRefused(error.message) from None
+            raise AnswerRefused(error.message) from None
         action.edit = _edit(uri, document, [TextChange(0, len(document.text), rewritten.text)])
         return action
 
 
-def _fixes(uri: str, document: OpenDocument, shown: types.Diagnostic) -> Iterator[types.CodeAction]:
+def _fixes(uri: str, document: EditedDocument, shown: types.Diagnostic) -> Iterator[types.CodeAction]:
     """The quick fixes of a diagnostic, as an editor sends it back."""
     said: dict[str, Any] = shown.data if isinstance(shown.data, dict) else {}
     message, hint = said.get("message"), said.get("hint")
@@ -196,13 +196,13 @@ def _fixes(uri: str, document: OpenDocument, shown: types.Diagnostic) -> Iterato
         )
 
 
-def _same(document: OpenDocument, position: types.Position) -> Sequence[Occurrence]:
+def _same(document: EditedDocument, position: types.Position) -> Sequence[Occurrence]:
     """All places of the name at a position."""
     found = document.names.at(document.offset(position)) if document.is_ours else None
     return document.names.of(found.symbol) if found is not None else []
 
 
-def _edit(uri: str, document: OpenDocument, changes: list[TextChange]) -> types.WorkspaceEdit:
+def _edit(uri: str, document: EditedDocument, changes: list[TextChange]) -> types.WorkspaceEdit:
     return types.WorkspaceEdit(
         changes={uri: [types.TextEdit(document.range(one.start, one.end), one.text) for one in changes]}
     )
@@ -218,7 +218,7 @@ def _item(number: int, offer: Offer, place: types.Range) -> types.CompletionItem
     )
 
 
-def _symbol(document: OpenDocument, entry: OutlineEntry) -> types.DocumentSymbol:
+def _symbol(document: EditedDocument, entry: OutlineEntry) -> types.DocumentSymbol:
     return types.DocumentSymbol(
         entry.name,
         _KINDS_OF_SYMBOLS[entry.kind],

@@ -9,7 +9,7 @@ from lsprotocol import types
 from pygls.lsp.server import LanguageServer
 
 from noetl_stream.language_server.checks import DocumentChecks
-from noetl_stream.language_server.documents import OpenDocument, RequestRefused
+from noetl_stream.language_server.documents import AnswerRefused, EditedDocument
 from noetl_stream.model.limits import Limits
 from noetl_stream.playbook.compile.compiler import check_document
 from noetl_stream.playbook.diagnostics import Diagnostic
@@ -37,21 +37,21 @@ class PlaybookServer(LanguageServer):
         helpers = {name: kind.helper for name, kind in kinds.items() if kind.helper}
         self.language: Final = Language(SchemaWords(playbook_schema(kinds, limits)), helpers)
         self.checks: Final = DocumentChecks(self._check, self._tell, self._fail)
-        self._read: dict[str, OpenDocument] = {}
+        self._read: dict[str, EditedDocument] = {}
 
-    def document(self, uri: str) -> OpenDocument:
+    def document(self, uri: str) -> EditedDocument:
         """The document as it is now; read once for each text.
 
         Raises:
-            RequestRefused: the editor has not opened it.
+            AnswerRefused: the editor has not opened it.
         """
         now = self.workspace.text_documents.get(uri)
         if now is None:
-            raise RequestRefused(f"{uri} is not open")
+            raise AnswerRefused(f"{uri} is not open")
         known = self._read.get(uri)
         if known is None or known.text != now.source:
             units = _UNITS.get(self.workspace.position_encoding or "", "utf-16")
-            known = self._read[uri] = OpenDocument(now.source, units, now.language_id or "")
+            known = self._read[uri] = EditedDocument(now.source, units, now.language_id or "")
         return known
 
     def changed(self, uri: str, pause_s: float | None = None) -> None:

@@ -38,7 +38,7 @@ MAX_OFFERED: Final = 500
 _PATH_BEFORE: Final = re.compile(r"(?:[A-Za-z_]\w*)(?:\.\w*)*\Z|\Z")
 _FILTER_BEFORE: Final = re.compile(r"\|\s*(\w*)\Z")
 _TEST_BEFORE: Final = re.compile(r"\bis\s+(?:not\s+)?(\w*)\Z")
-_CLOSING: Final = re.compile(r"[^\n]*?[-%}]\}")
+_CLOSING: Final = re.compile(r"[%}]\}")
 _RESULT_VIEWS: Final = {"data": "the whole result", "outcome": "how the task ended", "results": "results of tasks"}
 
 
@@ -144,7 +144,8 @@ def _in_expression(text: str, offset: int, expression: str, language: Language) 
     *before, word = path.split(".")
     # The text without the expression, which may be open: what follows it is read as it stands.
     opened = offset - len(expression) - 2
-    closing = _CLOSING.match(text, offset)
+    line_end = text.find("\n", offset)
+    closing = _CLOSING.search(text, offset, len(text) if line_end < 0 else line_end)
     rest = closing.end() if closing else offset
     closed = f"{text[:opened]}zz{text[rest:]}"
     names = TextNames(closed, read_tree(closed))

@@ -47,9 +47,8 @@ _STATEMENTS: Final = _WORDS | {
     *("for", "endfor", "elif", "endif", "set", "endset", "with", "endwith", "macro", "endmacro"),
     *("call", "endcall", "filter", "endfilter", "recursive"),
 }
-_NAMES_OF: Final = re.compile(
-    r"\{%-?\s*(?:for\s+([\w\s,()]+?)\s+in\b|set\s+([\w\s,]+?)\s*=|with\s+(\w+)\s*=|macro\s+(\w+\([^)]*\)))"
-)
+_DEFINES: Final = re.compile(r"\{%-?\s*+(?:for|set|with|macro)\b([^%=}]*+)")
+_NAME: Final = re.compile(r"\w+")
 _OPEN: Final = {"(": ")", "[": "]", "{": "}"}
 
 
@@ -58,13 +57,7 @@ def reads_in(text: str, scalar: TextScalar) -> Iterator[ReadPath]:
     start, end = scalar.inner
     if "{" not in scalar.value or scalar.style == "*":
         return
-    own = {
-        name
-        for found in _NAMES_OF.finditer(text, start, end)
-        for group in found.groups()
-        if group
-        for name in re.findall(r"\w+", group)
-    }
+    own = {name for found in _DEFINES.finditer(text, start, end) for name in _defined(found[1])}
     at = start
     while opening := _OPENING.search(text, at, end):
         at = opening.end()
@@ -85,6 +78,12 @@ def expression_before(text: str, offset: int) -> str | None:
     opened = max(before.rfind("{{"), before.rfind("{%"))
     closed = max(before.rfind("}}"), before.rfind("%}"))
     return before[opened + 2 :] if opened >= 0 and opened >= closed else None
+
+
+def _defined(words: str) -> list[str]:
+    """The names that the beginning of a statement defines: those before ``in``, else all."""
+    names = _NAME.findall(words)
+    return names[: names.index("in")] if "in" in names else names
 
 
 def _end_of(found: re.Match[str] | None, end: int) -> int:

@@ -15,7 +15,7 @@ from noetl_stream.playbook.editing.tree import TextMapping, TextPart, TextScalar
 _OFFERS: Final = re.compile(r"(?:did you mean|use|write|write one of) ((?:`[^`\s]+`(?:, )?)+)(?=\?|\Z|;)")
 _QUOTED: Final = re.compile(r"`([^`]+)`")
 _TOKEN: Final = re.compile(r"\"(?:\\.|[^\"\\\n])*\"|'[^'\n]*'|[\w./@-]+")
-_PLAIN: Final = re.compile(r"[^\s,\[\]{}#][^,\[\]{}\n#]*?(?=\s*(?:[,\[\]{}\n#]|\Z))")
+_PLAIN: Final = re.compile(r"[^,\[\]{}\n#]+")
 _ALIKE: Final = 0.5
 _NUMBER: Final = re.compile(r"[-+]?\d+(?:\.\d+)?")
 
@@ -42,9 +42,10 @@ def fixes(text: str, root: TextPart | None, at: int, message: str, hint: str | N
             if (change := _replaced(text, at, message, word)) is not None:
                 yield TextFix(f"Write `{change.text}`", change, len(words) == 1)
     elif hint.startswith("quote it"):
-        plain = _PLAIN.match(text, at)
-        if plain and plain[0][0] not in "\"'":
-            yield TextFix(f'Write "{plain[0]}"', TextChange(at, plain.end(), f'"{plain[0]}"'), True)
+        found = _PLAIN.match(text, at)
+        plain = found[0].rstrip() if found else ""
+        if plain and plain[0] not in "\"' ":
+            yield TextFix(f'Write "{plain}"', TextChange(at, at + len(plain), f'"{plain}"'), True)
     elif hint == "write a number without quotes":
         token = _TOKEN.match(text, at)
         if token and _NUMBER.fullmatch(inner := token[0].strip("\"'")):

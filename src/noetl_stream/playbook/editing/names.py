@@ -37,7 +37,7 @@ Space = frozenset[str]
 
 NOTHING: Final[Space] = frozenset()
 
-_IN_CODE: Final = re.compile(r"\b(ctx|workload|iter)\s*(?:\[\s*|\.get\(\s*)([\"'])([A-Za-z_]\w*)\2")
+_IN_CODE: Final = re.compile(r"\b(ctx|workload|iter)\s*+(?:\[|\.get\()\s*+(?:\"([A-Za-z_]\w*+)\"|'([A-Za-z_]\w*+)')")
 """How Python code reads a key of a namespace by its name."""
 _WRITES: Final[dict[str, Kind]] = {"set_ctx": "ctx", "set_shared": "ctx", "set_iter": "iter", "set_vars": "vars"}
 BARE_ORDER: Final[tuple[Kind, ...]] = ("args", "ctx", "iter", "workload", "task", "step")
@@ -301,8 +301,9 @@ class TextNames:
     def _read_code(self, code: TextScalar, step: str) -> None:
         for found in _IN_CODE.finditer(self._text, *code.inner):
             kind: Kind = found[1]  # type: ignore[assignment]
-            symbol = Symbol(kind, found[3], step if kind == "iter" else "")
-            self._found.append(Occurrence(symbol, *found.span(3)))
+            group = 2 if found[2] is not None else 3
+            symbol = Symbol(kind, found[group], step if kind == "iter" else "")
+            self._found.append(Occurrence(symbol, *found.span(group)))
 
     def _note(self, symbol: Symbol, key: ReadKey) -> None:
         self._found.append(Occurrence(symbol, key.start, key.end))

@@ -112,5 +112,14 @@ def _detail_of_step(step: TextMapping) -> str:
 def _entry(
     name: TextScalar, kind: OutlineKind, detail: str, start: int, end: int, inside: list[OutlineEntry] | None = None
 ) -> OutlineEntry:
-    shown = name.value or "(no name)"
-    return OutlineEntry(shown, kind, detail, min(start, name.start), max(end, name.end), *name.inner, inside or [])
+    name_start, name_end = name.inner
+    return OutlineEntry(
+        name=name.value or "(no name)",
+        kind=kind,
+        detail=detail,
+        start=min(start, name.start),
+        end=max(end, name.end),
+        name_start=name_start,
+        name_end=name_end,
+        inside=inside or [],
+    )

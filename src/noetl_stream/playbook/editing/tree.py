@@ -137,18 +137,18 @@ def scalars_in(part: TextPart | None) -> Iterator[TextScalar]:
 
 _FIRST: Final = r"(?:[^\s\-?:,\[\]{}#&*!|>'\"%@`]|[-?:](?=[^\s,\[\]{}]))"
 _KEY: Final = re.compile(
-    rf"(?:(?P<plain>{_FIRST}(?:[^\n\r:#]|:(?=\S)|(?<=\S)\#)*?)"
-    r"|\"(?P<double>(?:\\.|[^\"\\\n])*)\"|'(?P<single>(?:''|[^'\n])*)')[ \t]*:(?=\s|\Z)"
+    rf"(?:(?P<plain>{_FIRST}(?:[^\s:#]|:(?=\S)|(?<=\S)\#|[ \t]++(?=[^\s:#]|:\S))*+)"
+    r"|\"(?P<double>(?:\\.|[^\"\\\n])*+)\"|'(?P<single>(?:''|[^'\n])*+)')[ \t]*+:(?=\s|\Z)"
 )
 _FLOW_KEY_END: Final = re.compile(r"[ \t]*:")
-_PROPERTIES: Final = re.compile(r"(?:[&!][^\s,\[\]{}]*[ \t]*)+")
+_PROPERTIES: Final = re.compile(r"(?:[&!][^\s,\[\]{}]*+[ \t]*+)++")
 _PLAIN: Final = re.compile(r"(?:[^\n\r:#]|:(?=\S)|(?<=\S)#)+")
 _FLOW_PLAIN: Final = re.compile(r"(?:[^\n\r:#,\[\]{}]|:(?=[^\s,\[\]{}])|(?<=\S)#)+")
 _ALIAS: Final = re.compile(r"\*[^\s,\[\]{}]+")
 _DOUBLE: Final = re.compile(r'"(?:\\[^\n\r]|[^"\\\n\r]|\\(?=[\n\r]))*"?')
-_SINGLE: Final = re.compile(r"'(?:''|[^'\n\r])*(?:'(?!'))?")
+_SINGLE: Final = re.compile(r"'(?:''|[^'\n\r])*+'?")
 _HEADER: Final = re.compile(r"[|>][-+0-9]*[ \t]*(?:#[^\n]*)?(?=\r?\n|\Z)")
-_BLANK: Final = re.compile(r"[ \t]*(?:\#[^\n]*)?(?:\r?\n|\r|\Z)")
+_BLANK: Final = re.compile(r"[ \t]*+(?:\r?\n|\r|\#)")
 _SPACES: Final = re.compile(r"[ \t]*")
 _MARKER: Final = re.compile(r"(?:---|\.\.\.)(?=\s|\Z)")
 
@@ -176,8 +176,8 @@ class _Reader:
     # Lines
 
     def _is_blank(self) -> bool:
-        found = _BLANK.match(self._text, self._at)
-        return found is not None and self._at < len(self._text)
+        """Whether the line here has nothing but spaces and a comment."""
+        return _BLANK.match(self._text, self._at) is not None
 
     def _skip_line(self) -> None:
         end = self._text.find("\n", self._at)
