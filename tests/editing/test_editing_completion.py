@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from pathlib import Path
+
 import pytest
-from marked_text import KINDS, at_mark, language, offered
+from marked_text import KINDS, at_mark, language, names_of, offered
 
 from noetl_stream.playbook.editing.completion import complete
+from noetl_stream.playbook.editing.tree import Step, TextPart, TextScalar, items_of, pairs_of
 from noetl_stream.playbook.vocabulary.namespaces import NAMESPACE_WORDS
 from noetl_stream.template.filters.values import FILTERS
 from noetl_stream.template.runtime.scope import NAMESPACES
@@ -160,3 +164,53 @@ def test_names_in_a_block_of_text_are_offered() -> None:
 
 def test_every_namespace_is_described() -> None:
     assert NAMESPACE_WORDS.keys() == NAMESPACES
+
+
+EXAMPLES = sorted((Path(__file__).resolve().parents[2] / "playbooks").glob("*.yaml"))
+FREE = {
+    *("params", "args", "workload", "set_ctx", "set_iter", "set_vars", "set_shared"),
+    *("tables", "tasks", "libs", "parameters", "headers", "env"),
+}
+"""Mappings whose keys are the author's own."""
+
+
+def keys_in(part: TextPart | None, path: tuple[Step, ...] = ()) -> Iterator[tuple[tuple[Step, ...], TextScalar]]:
+    for pair in pairs_of(part):
+        yield (*path, pair.key.value), pair.key
+        yield from keys_in(pair.value, (*path, pair.key.value))
+    for index, item in enumerate(items_of(part)):
+        yield from keys_in(item, (*path, index))
+
+
+@pytest.mark.parametrize("file", EXAMPLES, ids=lambda file: file.stem)
+def test_every_key_of_the_examples_is_offered_where_it_stands(file: Path) -> None:
+    text = file.read_text()
+    missing = []
+    for path, key in keys_in(names_of(text).root):
+        known = language().words.about(names_of(text).root, path)
+        if known and not FREE & {str(step) for step in path[:-1]}:
+            without = text[: key.start] + text[key.end :]
+            if key.value not in [one.label for one in complete(without, key.start, language()).offers]:
+                missing.append(path)
+    assert missing == []
+
+
+@pytest.mark.parametrize("file", EXAMPLES, ids=lambda file: file.stem)
+def test_every_name_that_the_examples_read_is_offered_where_it_stands(file: Path) -> None:
+    text = file.read_text()
+    names = names_of(text)
+    missing = []
+    for one in names.occurrences:
+        is_known = one.symbol.name in names.declared(one.symbol.kind, one.symbol.step)
+        if is_known and not one.declares and text[one.start - 2 : one.start] not in ("['", '["', "('", '("'):
+            without = text[: one.start] + text[one.end :]
+            offers = complete(without, one.start, language()).offers
+            if one.symbol.name not in [offer.label for offer in offers]:
+                missing.append(one)
+    assert [one for one in missing if one.symbol.kind != "entry"] == []
+
+
+def test_at_no_place_of_a_text_that_grows_is_there_a_fault() -> None:
+    text = EXAMPLES[2].read_text()
+    for end in range(0, len(text), 11):
+        assert complete(text[:end], end, language()).start <= end

@@ -206,7 +206,8 @@ class _Reading(msgspec.Struct, frozen=True):
                 merged = MERGED_ARGS if self._joins() else ()
                 return _named([*self.names.declared("args", self.scope.step), *merged], "args")
             case ["ctx"]:
-                return _named(self.names.declared("ctx"), "ctx")
+                read = (one.symbol.name for one in self.names.occurrences if one.symbol.kind == "ctx")
+                return _named([*self.names.declared("ctx"), *read], "ctx")
             case ["vars"]:
                 return _named(self.names.declared("vars", self.scope.step), "vars")
             case ["keychain"]:

@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from noetl_stream.playbook.editing.rename import TextChange
-from noetl_stream.playbook.editing.tree import TextMapping, TextPart, TextScalar, find, pairs_of, path_to
+from noetl_stream.playbook.editing.tree import TextMapping, TextPart, find, pairs_of, path_to
 
 _OFFERS: Final = re.compile(r"(?:did you mean|use|write|write one of) ((?:`[^`\s]+`(?:, )?)+)(?=\?|\Z|;)")
 _QUOTED: Final = re.compile(r"`([^`]+)`")
@@ -84,8 +84,6 @@ def _removed(text: str, root: TextPart | None, at: int) -> TextChange | None:
     if pair is None or not isinstance(around, TextMapping) or len(around.pairs) == 1:
         return None
     start, end = pair.key.start, pair.end
-    if isinstance(pair.value, TextScalar) and pair.value.style in ("|", ">"):
-        end = max(start, end - 1)
     if text[around.start : around.start + 1] == "{":
         behind = re.compile(r"\s*,\s*").match(text, end)
         if behind:

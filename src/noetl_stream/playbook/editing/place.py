@@ -52,9 +52,9 @@ def _filled(lead: str, after: str) -> str | None:
     """What makes sense of a line whose key or value is not there yet; ``None`` where it is."""
     if _BEGINNING.match(lead):
         rest = " #" if after.strip() else ""
-        return None if _KEY_FOLLOWS.match(after) else f"{_PLACEHOLDER}: 0{rest}"
+        return _PLACEHOLDER if _KEY_FOLLOWS.match(after) else f"{_PLACEHOLDER}: 0{rest}"
     opened = lead.rfind("{")
     if lead.rstrip().endswith(("{", ",")) and opened > max(lead.rfind("}"), lead.rfind("[")):
         end = "" if "}" in after else "}"
-        return None if _KEY_FOLLOWS.match(after) else f"{_PLACEHOLDER}: 0{end}"
+        return _PLACEHOLDER if _KEY_FOLLOWS.match(after) else f"{_PLACEHOLDER}: 0{end}"
     return _PLACEHOLDER if _NOTHING_FOLLOWS.match(after) else None

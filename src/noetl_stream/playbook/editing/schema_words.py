@@ -43,15 +43,27 @@ class SchemaWords:
         """The keys that may stand in the mapping at a path, beside those that are there."""
         there = set(names_in(find(root, path)))
         found: dict[str, KnownKey] = {}
-        for schema in self._at(root, path):
-            for name, one in schema.get("properties", {}).items():
-                known = [*self._expanded(one, None)]
-                if not known or name in there or (name in found and found[name].description):
-                    continue
-                description = _description(known)
-                if not description.startswith("Reserved"):
-                    found[name] = KnownKey(name, description, _opens(known))
+        held = self._at(root, path)
+        properties = [pair for schema in held for pair in schema.get("properties", {}).items()]
+        for name, one in [*properties, *(pair for schema in held for pair in self._deciding(schema, there))]:
+            known = [*self._expanded(one, None)]
+            if not known or name in there or (name in found and found[name].description):
+                continue
+            description = _description(known)
+            if not description.startswith("Reserved"):
+                found[name] = KnownKey(name, description, _opens(known))
         return [*found.values()]
+
+    def _deciding(self, schema: Schema, there: set[str]) -> Iterator[tuple[str, Schema]]:
+        """The keys that would make a condition hold that asks for nothing but keys, such as ``else``."""
+        condition = schema.get("if", {})
+        if condition.keys() == {"required"} and not there & set(condition["required"]):
+            for inner in self._expanded(schema.get("then", {}), None):
+                yield from (
+                    (name, inner["properties"][name])
+                    for name in condition["required"]
+                    if name in inner.get("properties", {})
+                )
 
     def values_at(self, root: TextPart | None, path: tuple[Step, ...]) -> list[str]:
         """The words that a value may be, as far as they are known."""

@@ -407,7 +407,7 @@ class _Reader:
             if column == 0 and _MARKER.match(text, line):
                 break
             self._skip_line()
-            end = self._at
+            end = line + len(text[line : self._at].rstrip("\r\n"))
         return TextScalar(start, end, text[start:end], text[start])
 
     def _flow(self, floor: int, depth: int) -> TextPart | None:
