@@ -142,5 +142,9 @@ def test_a_hostile_text_is_read_as_far_as_it_may_be(text: str) -> None:
     assert read_tree("a: 1") is not None
 
 
+def test_a_mark_of_the_byte_order_is_no_part_of_the_first_key() -> None:
+    assert names_in(read_tree("\ufeffa: 1\nb: 2\n")) == ["a", "b"]
+
+
 def test_a_document_behind_the_first_is_not_read() -> None:
     assert names_in(read_tree("a: 1\n---\nb: 2\n")) == ["a"]

@@ -12,6 +12,7 @@ from noetl_stream.playbook.editing.completion import Language
 from noetl_stream.playbook.editing.lines import Lines
 from noetl_stream.playbook.editing.names import Kind, Symbol, TextNames, task_mappings
 from noetl_stream.playbook.editing.tree import (
+    Step,
     TextList,
     TextMapping,
     TextPart,
@@ -21,6 +22,7 @@ from noetl_stream.playbook.editing.tree import (
     path_to,
     text_of,
 )
+from noetl_stream.playbook.model.task import LANGUAGE_KEYS
 from noetl_stream.playbook.vocabulary.namespaces import NAMESPACE_WORDS
 
 MAX_SHOWN_PLACES: Final = 8
@@ -78,26 +80,12 @@ def hover(names: TextNames, lines: Lines, offset: int, language: Language) -> Ho
     return None
 
 
-def _about_kind(root: TextPart | None, path: tuple[str | int, ...], language: Language) -> str:
+def _about_kind(root: TextPart | None, path: tuple[Step, ...], language: Language) -> str:
     """A tool kind: its inputs."""
-    keys = language.words.keys_at(_without_keys(root, path), path[:-1])
-    inputs = [f"- `{key.name}`: {key.description}" if key.description else f"- `{key.name}`" for key in keys]
-    return f"**{text_of(find(root, path))}**\n\n" + "\n".join(inputs) if inputs and path[:1] != ("kind",) else ""
-
-
-def _without_keys(root: TextPart | None, path: tuple[str | int, ...]) -> TextPart | None:
-    """The document with nothing beside the value at a path in its mapping, so that all keys there are still open."""
-    if not path:
-        return root
-    step, *rest = path
-    inner = _without_keys(child_of(root, step), tuple(rest))
-    if isinstance(root, TextList) and isinstance(step, int):
-        return msgspec.structs.replace(root, items=[*root.items[:step], inner, *root.items[step + 1 :]])
-    if isinstance(root, TextMapping):
-        pairs = [msgspec.structs.replace(one, value=inner) for one in root.pairs if one.key.value == step]
-        others = [one for one in root.pairs if one.key.value != step] if rest else []
-        return msgspec.structs.replace(root, pairs=[*pairs, *others])
-    return root
+    keys = language.words.keys_at(root, path[:-1], also_there=True) if len(path) > 1 else []
+    own = [key for key in keys if key.name not in LANGUAGE_KEYS]
+    inputs = [f"- `{key.name}`: {key.description}" if key.description else f"- `{key.name}`" for key in own]
+    return f"**{text_of(find(root, path))}**\n\n" + "\n".join(inputs) if inputs else ""
 
 
 def _about(names: TextNames, lines: Lines, symbol: Symbol) -> Iterator[str]:

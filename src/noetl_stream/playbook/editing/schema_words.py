@@ -39,9 +39,9 @@ class SchemaWords:
     def __init__(self, schema: Schema) -> None:
         self._root: Final = schema
 
-    def keys_at(self, root: TextPart | None, path: tuple[Step, ...]) -> list[KnownKey]:
-        """The keys that may stand in the mapping at a path, beside those that are there."""
-        there = set(names_in(find(root, path)))
+    def keys_at(self, root: TextPart | None, path: tuple[Step, ...], *, also_there: bool = False) -> list[KnownKey]:
+        """The keys that may stand in the mapping at a path: beside those that are there, or those as well."""
+        there = set() if also_there else set(names_in(find(root, path)))
         found: dict[str, KnownKey] = {}
         held = self._at(root, path)
         properties = [pair for schema in held for pair in schema.get("properties", {}).items()]

@@ -163,21 +163,14 @@ class _Reader:
         self._ends = False
 
     def document(self) -> TextPart | None:
-        while self._text.startswith(("%", "---"), self._at) or self._at < len(self._text):
-            if self._text.startswith("---", self._at) and not self._text[self._at + 3 : self._at + 4].strip():
-                self._at += 3
-                break
-            if self._text.startswith("%", self._at) or self._is_blank():
-                self._skip_line()
-                continue
-            break
+        self._at = self._line_start = 1 if self._text.startswith("\ufeff") else 0
+        while self._text.startswith("%", self._at) or _BLANK.match(self._text, self._at):
+            self._skip_line()
+        if _MARKER.match(self._text, self._at):
+            self._at += 3
         return self._block(-1, 0)
 
     # Lines
-
-    def _is_blank(self) -> bool:
-        """Whether the line here has nothing but spaces and a comment."""
-        return _BLANK.match(self._text, self._at) is not None
 
     def _skip_line(self) -> None:
         end = self._text.find("\n", self._at)
