@@ -193,7 +193,9 @@ async def test_a_hostile_editor_gets_answers_that_say_why_not_and_the_server_goe
 
 
 def test_the_server_ends_with_its_editor() -> None:
-    process = subprocess.Popen([*NOETL, "lsp"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment())
+    process = subprocess.Popen(
+        [*NOETL, "lsp", "--stdio"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment()
+    )
     out, _ = process.communicate(b'Content-Length: 5\r\n\r\n{"a":', timeout=PATIENCE_S)
     assert process.returncode == 0 and b"Content-Length" in out
 

@@ -13,6 +13,7 @@ from noetl_stream.errors import UsageError
 
 @click.command()
 @kinds_option
+@click.option("--stdio", is_flag=True, hidden=True, expose_value=False)  # some editors add it to every command
 def lsp(extra: str) -> None:
     """Serve an editor: the language server of playbooks, on standard input and output.
 
