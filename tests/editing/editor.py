@@ -58,6 +58,11 @@ class Editor:
         change = types.TextDocumentContentChangeWholeDocument(text)
         self.client.text_document_did_change(types.DidChangeTextDocumentParams(document, [change]))
 
+    def close(self, uri: str) -> None:
+        self._told.pop(uri, None)
+        document = types.TextDocumentIdentifier(uri)
+        self.client.text_document_did_close(types.DidCloseTextDocumentParams(document))
+
     async def problems(self, uri: str) -> list[types.Diagnostic]:
         """What is told about the text as it is now."""
 
@@ -65,7 +70,7 @@ class Editor:
             while True:
                 self._news.clear()
                 known = self._told.get(uri)
-                if known is not None and known.version == self._version:
+                if known is not None and known.version in (self._version, None):
                     return [*known.diagnostics]
                 await self._news.wait()
 

@@ -8,7 +8,7 @@ from typing import Final
 from lsprotocol import types
 from pygls.lsp.server import LanguageServer
 
-from noetl_stream.language_server.checks import DocumentChecks
+from noetl_stream.language_server.checks import PAUSE_S, DocumentChecks
 from noetl_stream.language_server.documents import AnswerRefused, EditedDocument
 from noetl_stream.model.limits import Limits
 from noetl_stream.playbook.compile.compiler import check_document
@@ -54,7 +54,7 @@ class PlaybookServer(LanguageServer):
             known = self._read[uri] = EditedDocument(now.source, units, now.language_id or "")
         return known
 
-    def changed(self, uri: str, pause_s: float | None = None) -> None:
+    def changed(self, uri: str, pause_s: float = PAUSE_S) -> None:
         """Checks a document soon."""
         document = self.document(uri)
         if not document.is_ours:
@@ -62,7 +62,7 @@ class PlaybookServer(LanguageServer):
             self._tell(uri, ())
             return
         file = self.workspace.get_text_document(uri).path
-        self.checks.ask(uri, file, document.text, **({} if pause_s is None else {"pause_s": pause_s}))
+        self.checks.ask(uri, file, document.text, pause_s)
 
     def closed(self, uri: str) -> None:
         self.checks.forget(uri)
