@@ -25,6 +25,7 @@ from noetl_stream.playbook.diagnostics import Diagnostic
 from noetl_stream.playbook.kinds.spec import Kinds
 from noetl_stream.playbook.plan import Plan
 from noetl_stream.playbook.schema import playbook_schema
+from noetl_stream.playbook.schema_store import CATALOG_ENTRY, stored_schema
 
 
 @click.command("check")
@@ -69,8 +70,15 @@ def check_files(
 
 @click.command()
 @click.option("-o", "--output", "file", type=click.Path(path_type=Path), help="File to write. [default: stdout]")
+@click.option(
+    "--form",
+    type=click.Choice(["schema", "store", "entry"]),
+    default="schema",
+    show_default=True,
+    help="store: as JSON Schema Store takes it; entry: the entry of its catalog.",
+)
 @kinds_option
-def schema(file: Path | None, extra: str) -> None:
+def schema(file: Path | None, form: str, extra: str) -> None:
     """Print the JSON Schema of playbooks.
 
     The schema (draft 2020-12) covers the tool kinds installed here. Editors with the YAML language server use it if a
@@ -79,7 +87,8 @@ def schema(file: Path | None, extra: str) -> None:
     \b
       # yaml-language-server: $schema=playbook.schema.json
     """
-    text = json.dumps(playbook_schema(*accepted(extra)), ensure_ascii=False, indent=2) + "\n"
+    found = CATALOG_ENTRY if form == "entry" else playbook_schema(*accepted(extra))
+    text = json.dumps(stored_schema(found) if form == "store" else found, ensure_ascii=False, indent=2) + "\n"
     if file is None:
         print_source(text)
         return

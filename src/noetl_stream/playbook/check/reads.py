@@ -26,7 +26,7 @@ TOKEN_KEYS: Final = frozenset(["from_step", "cause"])
 FAILURE_KEYS: Final = frozenset(["name", "status", "error"])
 """Keys of ``event`` whose use marks an arc as handling failures (LANGUAGE §7)."""
 
-_FIELDS: Final = {
+BLOCK_FIELDS: Final = {
     "error": [field.name for field in msgspec.structs.fields(ErrorInfo)],
     "meta": [field.name for field in msgspec.structs.fields(Meta)],
     "loop": ["count", "ok", "failed", "skipped", "failed_leaves"],
@@ -193,7 +193,7 @@ class Expressions:
         namespace, key, *more = read.path
         message = f"`{namespace}` has no `{{}}`"
         if self._known(read, known, "unknown_name", message) and key in closed and more:
-            self._known(read, _FIELDS[key], "unknown_name", f"`{namespace}.{key}` has no `{{}}`", depth=2)
+            self._known(read, BLOCK_FIELDS[key], "unknown_name", f"`{namespace}.{key}` has no `{{}}`", depth=2)
 
     def _outcome(self, read: TemplateRead, key: str, kind: KindSpec) -> None:
         if key in self._helpers and key != kind.helper:
@@ -202,7 +202,7 @@ class Expressions:
             self._problems.error("foreign_helper", message, read.at, own)
             return
         helper = [kind.helper] if kind.helper else []
-        closed = {"error", "meta", *helper} & _FIELDS.keys()
+        closed = {"error", "meta", *helper} & BLOCK_FIELDS.keys()
         self._block(read, OUTCOME_KEYS | {*helper}, closed)
 
     def _iter(self, read: TemplateRead, keys: list[str], names: IterNames) -> None:

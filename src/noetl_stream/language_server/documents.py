@@ -1,0 +1,79 @@
+"""The open documents: their text, what is read from it once for each version, and the units that the editor counts."""
+
+from __future__ import annotations
+
+import re
+from functools import cached_property
+from typing import Final
+
+from lsprotocol import types
+from pygls.exceptions import JsonRpcException
+
+from noetl_stream.playbook.diagnostics import Diagnostic
+from noetl_stream.playbook.editing.lines import Lines, Units
+from noetl_stream.playbook.editing.names import TextNames
+from noetl_stream.playbook.editing.tree import TextPart, pairs_of, read_tree
+from noetl_stream.playbook.vocabulary.descriptions import DESCRIPTIONS
+
+LANGUAGE: Final = "noetl"
+"""The language of documents that are playbooks whatever they hold. Any other is one that says so."""
+
+_SAYS_SO: Final = re.compile(r"^(?:\ufeff)?(?:apiVersion:\s*[\"']?noetl\.io/|kind:\s*[\"']?Playbook\b)", re.M)
+_WORD: Final = re.compile(r"\"(?:\\.|[^\"\\\n])*\"|'[^'\n]*'|[\w./-]+|\S")
+
+
+class AnswerRefused(JsonRpcException):
+    """An answer that says why there is none."""
+
+    CODE = types.LSPErrorCodes.RequestFailed
+    MESSAGE = "refused"
+
+
+class EditedDocument:
+    """One version of a document."""
+
+    def __init__(self, text: str, units: Units, language: str = "") -> None:
+        self.text: Final = text
+        self.lines: Final = Lines(text, units)
+        self._language = language
+
+    @cached_property
+    def names(self) -> TextNames:
+        return TextNames(self.text, read_tree(self.text))
+
+    @property
+    def root(self) -> TextPart | None:
+        return self.names.root
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether it is a playbook. Editors send other YAML, too, which is none of our business."""
+        return self._language == LANGUAGE or _SAYS_SO.search(self.text) is not None
+
+    @property
+    def may_become_ours(self) -> bool:
+        """Whether nothing says that it is something else."""
+        return self.is_ours or all(pair.key.value in DESCRIPTIONS["Root"] for pair in pairs_of(self.root))
+
+    def offset(self, position: types.Position) -> int:
+        return self.lines.offset(position.line, position.character)
+
+    def position(self, offset: int) -> types.Position:
+        return types.Position(*self.lines.place(offset))
+
+    def range(self, start: int, end: int) -> types.Range:
+        return types.Range(self.position(start), self.position(end))
+
+    def shown(self, found: Diagnostic) -> types.Diagnostic:
+        """A diagnostic of ``playbook check``, over the word that it is about."""
+        start = self.lines.offset_of_mark(found.line, found.column)
+        word = _WORD.match(self.text, start)
+        end = min(word.end(), self.lines.end_of_line(start)) if word else start
+        return types.Diagnostic(
+            range=self.range(start, end),
+            severity=types.DiagnosticSeverity.Error if found.severity == "error" else types.DiagnosticSeverity.Warning,
+            code=found.code,
+            source="noetl-stream",
+            message=f"{found.message}\nhint: {found.hint}" if found.hint else found.message,
+            data=found.to_json(),
+        )

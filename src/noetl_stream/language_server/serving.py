@@ -1,0 +1,26 @@
+"""Serves one editor."""
+
+from __future__ import annotations
+
+from typing import BinaryIO
+
+from noetl_stream.language_server.features import answer_questions
+from noetl_stream.language_server.server import PlaybookServer, follow_documents
+from noetl_stream.model.limits import Limits
+from noetl_stream.playbook.kinds.spec import Kinds
+
+
+def serve(kinds: Kinds, limits: Limits, given: BinaryIO, taken: BinaryIO) -> None:
+    """Serves an editor until it says that it is done, or is gone.
+
+    Args:
+        given: Where its messages come from.
+        taken: Where the answers go.
+    """
+    server = PlaybookServer(kinds, limits)
+    follow_documents(server)
+    answer_questions(server)
+    try:
+        server.start_io(given, taken)
+    finally:
+        server.checks.close()

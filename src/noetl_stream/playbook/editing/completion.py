@@ -1,0 +1,252 @@
+"""What may be written at a place: keys and words of the schema, and the names of the playbook in scope there."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Final, Literal
+
+import msgspec
+
+from noetl_stream.playbook.check.reads import BLOCK_FIELDS, EVENT_KEYS, OUTCOME_KEYS, TOKEN_KEYS
+from noetl_stream.playbook.editing.expressions import expression_before
+from noetl_stream.playbook.editing.names import BARE_ORDER, SPACE_OF, ReadScope, Symbol, TextNames, task_mappings
+from noetl_stream.playbook.editing.place import WrittenPlace, place_at
+from noetl_stream.playbook.editing.schema_words import SchemaWords
+from noetl_stream.playbook.editing.tree import (
+    Step,
+    TextMapping,
+    TextPart,
+    TextScalar,
+    child_of,
+    find,
+    names_in,
+    path_to,
+    read_tree,
+    text_of,
+)
+from noetl_stream.playbook.model.loop import READ_ONLY
+from noetl_stream.playbook.model.step import MERGED_ARGS
+from noetl_stream.playbook.vocabulary.namespaces import NAMESPACE_WORDS
+from noetl_stream.template.filters.tests import TESTS
+from noetl_stream.template.filters.values import FILTERS
+
+OfferKind = Literal["key", "word", "name", "namespace", "filter"]
+
+MAX_OFFERED: Final = 500
+
+_PATH_BEFORE: Final = re.compile(r"(?:[A-Za-z_]\w*)(?:\.\w*)*\Z|\Z")
+_FILTER_BEFORE: Final = re.compile(r"\|\s*(\w*)\Z")
+_TEST_BEFORE: Final = re.compile(r"\bis\s+(?:not\s+)?(\w*)\Z")
+_CLOSING: Final = re.compile(r"[%}]\}")
+_RESULT_VIEWS: Final = {"data": "the whole result", "outcome": "how the task ended", "results": "results of tasks"}
+
+
+class Offer(msgspec.Struct, frozen=True):
+    """Something that may be written. ``text`` replaces what is written so far."""
+
+    label: str
+    kind: OfferKind
+    detail: str
+    text: str
+
+
+class Offers(msgspec.Struct, frozen=True):
+    """What may be written from ``start`` on."""
+
+    start: int
+    offers: list[Offer]
+
+
+class Language(msgspec.Struct, frozen=True):
+    """What is known beside the text.
+
+    Attributes:
+        words: The JSON Schema of playbooks.
+        helpers: The name of each kind's block in ``outcome``.
+    """
+
+    words: SchemaWords
+    helpers: Mapping[str, str]
+
+
+def complete(text: str, offset: int, language: Language, playbooks: Collection[str] = ()) -> Offers:
+    """What may be written at an offset.
+
+    Args:
+        playbooks: The paths of playbooks that can be called.
+    """
+    expression = expression_before(text, offset)
+    if expression is not None:
+        start, found = _in_expression(text, offset, expression, language)
+    else:
+        place = place_at(text, offset)
+        start = place.start
+        found = _keys(place, language) if place.is_key else _values(text, place, language, playbooks)
+    offers: dict[str, Offer] = {}
+    for offer in found:
+        if len(offers) < MAX_OFFERED:
+            offers.setdefault(offer.label, offer)
+    return Offers(start, [*offers.values()])
+
+
+def _keys(place: WrittenPlace, language: Language) -> Iterator[Offer]:
+    for key in language.words.keys_at(place.root, place.path[:-1]):
+        adds = "" if place.has_colon else ": "
+        yield Offer(key.name, "key", key.description, f"{key.name}{adds}")
+
+
+def _values(text: str, place: WrittenPlace, language: Language, playbooks: Collection[str]) -> Iterator[Offer]:
+    named = _names_for(text, place, playbooks)
+    if named is not None:
+        yield from _named(*named)
+        return
+    for word in language.words.values_at(place.root, place.path):
+        yield Offer(word, "word", "", word)
+
+
+def _names_for(text: str, place: WrittenPlace, playbooks: Collection[str]) -> tuple[Iterable[str], str] | None:
+    """The names that a value refers to, and what they are; ``None`` for any other value."""
+    path, root = place.path, place.root
+    key = path[-1] if path else None
+    around = find(root, path[:-1])
+    if (key == "step" and "arcs" in path) or key == "entry_step":
+        return TextNames(text, root).declared("step"), "step"
+    if key == "to" and "then" in path[-2:]:
+        return TextNames(text, root).tasks.get(step_around(root, path), ()), "task"
+    if key in ("auth", "credential") and "tool" in path:
+        return TextNames(text, root).declared("keychain"), "keychain"
+    kind = text_of(child_of(around, "kind"))
+    if key == "task" and kind == "workbook":
+        return TextNames(text, root).declared("entry"), "workbook entry"
+    if key == "path" and kind == "playbook":
+        return playbooks, "playbook"
+    return None
+
+
+def step_around(root: TextPart | None, path: tuple[Step, ...]) -> str:
+    """The name of the step that a path leads into."""
+    return text_of(find(root, (*path[:2], "step"))) if path[:1] == ("workflow",) else ""
+
+
+def _named(names: Iterable[str], detail: str) -> Iterator[Offer]:
+    return (Offer(name, "name", detail, name) for name in names)
+
+
+def _in_expression(text: str, offset: int, expression: str, language: Language) -> tuple[int, Iterator[Offer]]:
+    if behind := _FILTER_BEFORE.search(expression):
+        return offset - len(behind[1]), (Offer(name, "filter", "filter", name) for name in sorted(FILTERS))
+    if behind := _TEST_BEFORE.search(expression):
+        tests = sorted(name for name in TESTS if name.isidentifier())
+        return offset - len(behind[1]), (Offer(name, "filter", "test", name) for name in tests)
+    found = _PATH_BEFORE.search(expression)
+    path = found[0] if found else ""
+    *before, word = path.split(".")
+    # The text without the expression, which may be open: what follows it is read as it stands.
+    opened = offset - len(expression) - 2
+    line_end = text.find("\n", offset)
+    closing = _CLOSING.search(text, offset, len(text) if line_end < 0 else line_end)
+    rest = closing.end() if closing else offset
+    closed = f"{text[:opened]}zz{text[rest:]}"
+    names = TextNames(closed, read_tree(closed))
+    at, _ = path_to(names.root, opened)
+    scalar = find(names.root, at)
+    scope = names.scope_of(scalar) if isinstance(scalar, TextScalar) else None
+    if scope is None:
+        return offset, iter(())
+    reading = _Reading(names, scope, at, language)
+    return offset - len(word), reading.below(before) if before else reading.bare()
+
+
+class _Reading(msgspec.Struct, frozen=True):
+    """A template that is being written."""
+
+    names: TextNames
+    scope: ReadScope
+    path: tuple[Step, ...]
+    language: Language
+
+    def bare(self) -> Iterator[Offer]:
+        for kind in BARE_ORDER:
+            space = SPACE_OF.get(kind, kind)
+            if space in self.scope.space:
+                step = self.scope.step if kind in ("task", "iter", "args") else ""
+                yield from _named(self.names.declared(kind, step), kind)
+        for name, words in NAMESPACE_WORDS.items():
+            if name in self.scope.space:
+                yield Offer(name, "namespace", words, name)
+
+    def below(self, path: list[str]) -> Iterator[Offer]:
+        """What may follow a path and a dot."""
+        first, *keys = path
+        if first not in self.scope.space:
+            symbol = self.names.meaning(first, self.scope)
+            if symbol is None:
+                return iter(())
+            first, keys = SPACE_OF.get(symbol.kind, symbol.kind), [symbol.name, *keys]
+        match [first, *keys]:
+            case ["workload", *inner]:
+                return _named(names_in(find(self.names.root, ("workload", *inner))), "workload")
+            case ["steps"]:
+                return _named(self.names.declared("step"), "step")
+            case ["steps", step]:
+                return self._result(self._last_task(step), with_tasks=True)
+            case ["steps", step, "results"]:
+                return _named(self.names.declared("task", step), "task")
+            case ["results"]:
+                return _named(self.names.declared("task", self.scope.step), "task")
+            case ["steps", step, "results", task]:
+                return self._result(self._task(step, task))
+            case ["results", task]:
+                return self._result(self._task(self.scope.step, task))
+            case ["iter", *parents] if set(parents) <= {"parent"}:
+                own = self.names.declared("iter", self.scope.step)
+                return _named([*own, *sorted(READ_ONLY)], "iter")
+            case ["args"]:
+                merged = MERGED_ARGS if self._joins() else ()
+                return _named([*self.names.declared("args", self.scope.step), *merged], "args")
+            case ["ctx"]:
+                read = (one.symbol.name for one in self.names.occurrences if one.symbol.kind == "ctx")
+                return _named([*self.names.declared("ctx"), *read], "ctx")
+            case ["vars"]:
+                return _named(self.names.declared("vars", self.scope.step), "vars")
+            case ["keychain"]:
+                return _named(self.names.declared("keychain"), "keychain")
+            case ["outcome"]:
+                return _named([*sorted(OUTCOME_KEYS), *self._helper()], "outcome")
+            case ["outcome" | "event", block] if block in BLOCK_FIELDS:
+                return _named(BLOCK_FIELDS[block], block)
+            case ["event"]:
+                return _named(sorted(EVENT_KEYS), "event")
+            case ["token"]:
+                return _named(sorted(TOKEN_KEYS), "token")
+            case _:
+                return iter(())
+
+    def _result(self, task: TextPart | None, *, with_tasks: bool = False) -> Iterator[Offer]:
+        declared = names_in(find(task, ("spec", "result", "schema", "properties")))
+        yield from _named(declared, "result")
+        for name, words in _RESULT_VIEWS.items():
+            if name != "results" or with_tasks:
+                yield Offer(name, "name", words, name)
+
+    def _step(self, name: str) -> TextPart | None:
+        return self.names.about(Symbol("step", name))
+
+    def _task(self, step: str, name: str) -> TextPart | None:
+        return self.names.about(Symbol("task", name, step))
+
+    def _last_task(self, step: str) -> TextPart | None:
+        return next(reversed([*task_mappings(child_of(self._step(step), "tool"))]), None)
+
+    def _joins(self) -> bool:
+        return find(self._step(self.scope.step), ("spec", "join")) is not None
+
+    def _helper(self) -> list[str]:
+        """The block that the kind of the task around has in ``outcome``."""
+        for length in range(len(self.path), 0, -1):
+            around = find(self.names.root, self.path[:length])
+            if isinstance(around, TextMapping) and "kind" in around.names:
+                helper = self.language.helpers.get(text_of(around.get("kind")))
+                return [helper] if helper else []
+        return []

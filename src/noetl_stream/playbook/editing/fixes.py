@@ -1,0 +1,98 @@
+"""Changes that mend a problem as its hint says."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from difflib import SequenceMatcher
+from typing import Final
+
+import msgspec
+
+from noetl_stream.playbook.editing.rename import TextChange
+from noetl_stream.playbook.editing.tree import TextMapping, TextPart, find, pairs_of, path_to
+
+_OFFERS: Final = re.compile(r"(?:did you mean|use|write|write one of) ((?:`[^`\s]+`(?:, )?)+)(?=\?|\Z|;)")
+_QUOTED: Final = re.compile(r"`([^`]+)`")
+_TOKEN: Final = re.compile(r"\"(?:\\.|[^\"\\\n])*\"|'[^'\n]*'|[\w./@-]+")
+_PLAIN: Final = re.compile(r"[^,\[\]{}\n#]+")
+_ALIKE: Final = 0.5
+_NUMBER: Final = re.compile(r"[-+]?\d+(?:\.\d+)?")
+
+
+class TextFix(msgspec.Struct, frozen=True):
+    """A change, and what to call it. ``is_sure``: it is the only one that the hint names."""
+
+    title: str
+    change: TextChange
+    is_sure: bool
+
+
+def fixes(text: str, root: TextPart | None, at: int, message: str, hint: str | None) -> Iterator[TextFix]:
+    """The changes that a hint means, if it can be taken literally.
+
+    Args:
+        at: The offset of the problem.
+    """
+    if hint is None:
+        return
+    if offered := _OFFERS.match(hint):
+        words = _QUOTED.findall(offered[1])
+        for word in words:
+            if (change := _replaced(text, at, message, word)) is not None:
+                yield TextFix(f"Write `{change.text}`", change, len(words) == 1)
+    elif hint.startswith("quote it"):
+        found = _PLAIN.match(text, at)
+        plain = found[0].rstrip() if found else ""
+        if plain and plain[0] not in "\"' ":
+            yield TextFix(f'Write "{plain}"', TextChange(at, at + len(plain), f'"{plain}"'), True)
+    elif hint == "write a number without quotes":
+        token = _TOKEN.match(text, at)
+        if token and _NUMBER.fullmatch(inner := token[0].strip("\"'")):
+            yield TextFix(f"Write {inner}", TextChange(at, token.end(), inner), True)
+    elif re.match(r"remove (?:it|one)\b", hint) and (change := _removed(text, root, at)):
+        yield TextFix(f"Remove `{text[at : at + 40].split(':')[0].strip()}`", change, False)
+
+
+def _replaced(text: str, at: int, message: str, word: str) -> TextChange | None:
+    """``word`` for the one that is wrong: what the message names and is like it, else what is at the problem."""
+    end = text.find("\n", at)
+    end = len(text) if end < 0 else end
+    token = _TOKEN.match(text, at)
+    named = sorted(_QUOTED.findall(message), key=lambda name: -SequenceMatcher(None, name, word).ratio())
+    for name in named:
+        if SequenceMatcher(None, name, word).ratio() < _ALIKE:
+            break
+        found = re.compile(rf"(?<![\w-]){re.escape(name)}(?![\w-])").search(text, at, end)
+        if found and name != word:
+            return TextChange(found.start(), found.end(), word)
+        last, new = name.rpartition(".")[2], word.rpartition(".")[2]
+        found = re.compile(rf"\b{re.escape(last)}\b").search(text, at, end)
+        if found and last != new:  # the bare name of a path
+            return TextChange(found.start(), found.end(), new)
+    if token is None or token[0].strip("\"'") == word:
+        return None
+    quotes = 1 if token[0][0] in "\"'" else 0
+    return TextChange(at + quotes, token.end() - quotes, word)
+
+
+def _removed(text: str, root: TextPart | None, at: int) -> TextChange | None:
+    """The key at an offset and its value are gone, with their lines or their comma."""
+    path, is_key = path_to(root, at)
+    around = find(root, path[:-1]) if is_key else None
+    pair = next((one for one in pairs_of(around) if one.key.start <= at <= one.key.end), None)
+    if pair is None or not isinstance(around, TextMapping) or len(around.pairs) == 1:
+        return None
+    start, end = pair.key.start, pair.end
+    if text[around.start : around.start + 1] == "{":
+        behind = re.compile(r"\s*,\s*").match(text, end)
+        if behind:
+            return TextChange(start, behind.end(), "")
+        before = re.compile(r",\s*\Z").search(text, around.start, start)
+        return TextChange(before.start() if before else start, end, "")
+    line_start = text.rfind("\n", 0, start) + 1
+    line_end = text.find("\n", end)
+    if text[line_start:start].strip():  # the first key behind a dash
+        following = around.pairs[1].key.start
+        return TextChange(start, following, "")
+    return TextChange(line_start, len(text) if line_end < 0 else line_end + 1, "")

@@ -1,0 +1,61 @@
+"""What is said about the name or key under the pointer."""
+
+from __future__ import annotations
+
+import pytest
+from marked_text import told
+
+from noetl_stream.playbook.vocabulary.descriptions import DESCRIPTIONS
+from noetl_stream.playbook.vocabulary.namespaces import NAMESPACE_WORDS
+
+PLAYBOOK = """\
+kind: Playbook
+work‸1load:
+  ci‸2ty: Rome
+workflow:
+  - step: st‸3art
+    desc: Reads all.
+    lo‸4op: {in: "{{ workload.cities }}", iterator: it‸5em}
+    tool:
+      - name: fe‸6tch
+        kind: ht‸7tp
+        u‸8rl: "{{ it‸9em }}{{ wo‸arkload.ci‸bty }}"
+        spec: {policy: {rules: [{else: {then: {do: continue, set_ctx: {total: "{{ ctx.to‸ctal }}"}}}}]}}
+    next: {arcs: [{step: st‸dart, when: "{{ eve‸ent.name and ctx.ne‸fver }}"}]}
+"""
+
+
+def at(mark: str) -> str:
+    return told(PLAYBOOK, mark)
+
+
+@pytest.mark.parametrize(
+    ("mark", "words"),
+    [
+        ("1", [DESCRIPTIONS["Root"]["workload"]]),
+        ("2", ["city", "Default: text `Rome`"]),
+        ("3", ["start", "Reads all.", "`http`", "each item of"]),
+        ("4", [DESCRIPTIONS["Step"]["loop"]]),
+        ("6", ["fetch", "step `start`", "Kind: `http`"]),
+        ("7", ["http", "- `method`"]),
+        ("8", ["url"]),
+        ("9", ["item", "An item of", "workload.cities"]),
+        ("a", [NAMESPACE_WORDS["workload"]]),
+        ("b", ["city", "Rome"]),
+        ("c", ["total", "line 12"]),
+        ("d", ["start", "Reads all."]),
+        ("e", [NAMESPACE_WORDS["event"]]),
+        ("f", ["never", "Nothing in this playbook sets it."]),
+    ],
+)
+def test_a_name_or_key_is_explained(mark: str, words: list[str]) -> None:
+    found = at(mark)
+    assert [word for word in words if word not in found] == [], found
+
+
+OF_NOTHING = ["workload: {a: [1, so‸me]}", "‸", "a: b # com‸ment", "workflow: [{step: a, tool: {kind: n‸ope}}]"]
+
+
+@pytest.mark.parametrize("text", OF_NOTHING)
+def test_of_what_is_not_known_nothing_is_said(text: str) -> None:
+    assert told(text) == ""
