@@ -9,17 +9,21 @@ from __future__ import annotations
 
 import asyncio
 import selectors
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from noetl_stream.adapters.clock import ManualClock
+from noetl_stream.adapters.clock import START_MS, ManualClock
 
 Value = TypeVar("Value")
 ROUNDS_OF_CANCELLING = 20
 
 TURNS_AT_A_MOMENT = 100_000
 """Turns of the loop within one moment of simulated time; more means a task spins."""
+
+REAL_WORK_S = 60.0
+"""How long, by a real clock, nothing may be heard of work outside of simulated time."""
 
 
 class NothingWouldHappen(RuntimeError):
@@ -29,20 +33,46 @@ class NothingWouldHappen(RuntimeError):
 class SimulatedLoop(asyncio.SelectorEventLoop):
     """A loop on simulated time; pass :attr:`clock` to everything that runs in it."""
 
-    def __init__(self, seed: int = 0) -> None:
-        self.clock = ManualClock(seed=seed)
-        super().__init__(_Idling(self.clock))
+    def __init__(self, seed: int = 0, now_ms: int = START_MS) -> None:
+        self.clock = ManualClock(now_ms, seed)
+        self._idling = _Idling(self.clock)
+        super().__init__(self._idling)
         self.set_default_executor(_AtOnce())
 
     def time(self) -> float:
         return self.clock.monotonic_s()
 
+    async def idle(self) -> None:
+        """Returns when nothing more happens without time passing."""
+        self._idling.idle = self.create_future()
+        await self._idling.idle
+
+    async def pass_time(self, until_s: float | None = None) -> None:
+        """Lets time pass to the next moment at which something is due, or to ``until_s`` if that is earlier."""
+        self._idling.until_s = until_s
+        self._idling.passed = self.create_future()
+        await self._idling.passed
+
+    @contextmanager
+    def real_work(self) -> Iterator[None]:
+        """Meanwhile time stands still: threads and processes work, which know no simulated time."""
+        self._idling.real_works += 1
+        try:
+            yield
+        finally:
+            self._idling.real_works -= 1
+
+
+def simulated_loop() -> SimulatedLoop:
+    """The running loop."""
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, SimulatedLoop)
+    return loop
+
 
 def simulated_clock() -> ManualClock:
     """The clock of the running :class:`SimulatedLoop`."""
-    loop = asyncio.get_running_loop()
-    assert isinstance(loop, SimulatedLoop)
-    return loop.clock
+    return simulated_loop().clock
 
 
 async def cancel_all_tasks() -> None:
@@ -57,12 +87,22 @@ async def cancel_all_tasks() -> None:
 
 
 class _Idling(selectors.DefaultSelector):
-    """Instead of waiting, moves the clock to the next moment at which something is due."""
+    """Instead of waiting, moves the clock to the next moment at which something is due.
+
+    Attributes:
+        idle: Resolved, once, instead of moving the clock.
+        passed: Resolved, once, when the clock has moved; to ``until_s`` at most.
+        real_works: How much is done outside of simulated time.
+    """
 
     def __init__(self, clock: ManualClock) -> None:
         super().__init__()
         self._clock = clock
         self._turns = 0
+        self.idle: asyncio.Future[None] | None = None
+        self.passed: asyncio.Future[None] | None = None
+        self.until_s: float | None = None
+        self.real_works = 0
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         ready = super().select(0)
@@ -72,12 +112,29 @@ class _Idling(selectors.DefaultSelector):
                 raise NothingWouldHappen(f"a task spins: {TURNS_AT_A_MOMENT} turns of the loop and no time has passed")
             return ready
         self._turns = 0
+        if self.real_works:
+            if not (ready := super().select(REAL_WORK_S)):
+                raise NothingWouldHappen(f"nothing was heard of a thread or process for {REAL_WORK_S:g} s")
+            return ready
+        if _resolved(self.idle):
+            return []
         due = [self._clock.next_waking_s, None if timeout is None else self._clock.monotonic_s() + timeout]
+        if self.passed is not None and not self.passed.done():
+            due.append(self.until_s)
         moments = [moment for moment in due if moment is not None]
         if not moments:
             raise NothingWouldHappen("every task waits, and none sleeps on the clock")
         self._clock.advance_to(min(moments))
+        _resolved(self.passed)
         return []
+
+
+def _resolved(future: asyncio.Future[None] | None) -> bool:
+    """Whether this call has resolved it."""
+    if future is None or future.done():
+        return False
+    future.set_result(None)
+    return True
 
 
 class _AtOnce(ThreadPoolExecutor):
