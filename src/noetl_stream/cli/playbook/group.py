@@ -16,6 +16,7 @@ MODULES: Final = {
     "list": "playbook.catalog:list_playbooks",
     "graph": "playbook.graph",
     "statistics": "playbook.statistics",
+    "test": "playbook.test:test_files",
     "upgrade": "playbook.upgrade:upgrade_files",
 }
 
