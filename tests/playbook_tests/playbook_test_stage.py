@@ -56,7 +56,7 @@ def written(folder: Path, playbook: str, tests: str, name: str = "p") -> Path:
 
 
 def loaded(folder: Path, playbook: str, tests: str) -> LoadedDocument:
-    return load(written(folder, playbook, tests), runner().kinds, runner().limits)
+    return load(written(folder, playbook, tests), runner().compiled.kinds, runner().compiled.limits)
 
 
 def ran(folder: Path, playbook: str, tests: str, seed: int = 0) -> list[TestOutcome]:

@@ -113,5 +113,5 @@ def test_a_playbook_of_another_name_is_tested(tmp_path: Path) -> None:
     moved.parent.mkdir()
     moved.write_text(document.read_text().replace("tests:", "playbook: ../p.yaml\ntests:"))
     document.unlink()
-    [test] = load(moved, runner().kinds, runner().limits).tests
+    [test] = load(moved, runner().compiled.kinds, runner().compiled.limits).tests
     assert runner().run(test).passed

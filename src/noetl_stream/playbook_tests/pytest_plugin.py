@@ -37,7 +37,7 @@ class PlaybookTestFile(pytest.File):
 
         runner = _runner(self.config)
         try:
-            document = load(self.path, runner.kinds, runner.limits)
+            document = load(self.path, runner.compiled.kinds, runner.compiled.limits)
         except UsageError as error:
             raise self.CollectError(error.message) from None
         if document.diagnostics:

@@ -13,7 +13,6 @@ import msgspec
 
 from noetl_stream.adapters.clock import START_MS
 from noetl_stream.adapters.simulated_time import NothingWouldHappen, SimulatedLoop, cancel_all_tasks, simulated_loop
-from noetl_stream.client.executions.prepare import PlaybookChecker
 from noetl_stream.errors import NoetlError
 from noetl_stream.model import events
 from noetl_stream.model.events import InterventionFact
@@ -25,7 +24,7 @@ from noetl_stream.playbook_tests.advice import endless_calls, missing_stub, reas
 from noetl_stream.playbook_tests.document import Expected, UserAction
 from noetl_stream.playbook_tests.expectations import Observed, differences
 from noetl_stream.playbook_tests.journal import SeenJournal, seen_journal
-from noetl_stream.playbook_tests.stack import BY, ExecutionStands, MemoryStack
+from noetl_stream.playbook_tests.stack import BY, CompiledPlaybooks, ExecutionStands, MemoryStack
 from noetl_stream.playbook_tests.stubs import StubbedCalls, StubbedTool
 from noetl_stream.playbook_tests.subject import LoadedTest
 from noetl_stream.ports.operations.executions import Start
@@ -89,11 +88,9 @@ class TestRunner:
     __test__ = False
 
     def __init__(self, tools: Mapping[str, ToolClass], limits: Limits = DEFAULT_LIMITS, seed: int = 0) -> None:
-        self.kinds = kinds_of(tools)
-        self.limits = limits
         self.tools = tools
+        self.compiled = CompiledPlaybooks(kinds_of(tools), limits)
         self._seed = seed
-        self.checking = PlaybookChecker(lambda: self.kinds, limits)
 
     def run(self, test: LoadedTest) -> TestOutcome:
         began_s = time.perf_counter()
@@ -145,12 +142,10 @@ class _Course:
         plans = [loaded.plan, *(one.checked.plan for one in loaded.catalog if one.checked.plan is not None)]
         stack = MemoryStack(
             {kind: StubbedTool(tool, calls) for kind, tool in runner.tools.items()},
-            runner.kinds,
+            runner.compiled,
             pools={step.pool for plan in plans for step in plan.steps.values()},
             secrets=_Secrets(given.secrets),
-            checking=runner.checking,
             is_over=lambda: calls.missing is not None or calls.is_endless,
-            limits=runner.limits,
         )
         try:
             await stack.begin()

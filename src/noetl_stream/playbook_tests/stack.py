@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Iterator, Mapping
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 from msgspec.structs import replace
 
@@ -26,7 +26,8 @@ from noetl_stream.client.executions.redacted import UsedSecrets
 from noetl_stream.client.executions.submit import Requests
 from noetl_stream.client.playbooks import DirectPlaybooks, PlaybookPorts
 from noetl_stream.engine.state import Execution
-from noetl_stream.model.ids import timer_of
+from noetl_stream.lru import LruCache
+from noetl_stream.model.ids import digest_of, timer_of
 from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
 from noetl_stream.model.status import ENDED
 from noetl_stream.playbook.compile.compiler import CheckResult, check_again
@@ -51,6 +52,8 @@ BY: Final = "test"
 UNHURRIED: Final = ServerTimes(housekeeping_s=60.0, mark_s=600.0, compare_s=600.0, reconcile_s=600.0)
 """Nothing is lost in memory. Every look for it would cost as much as a step."""
 
+PLAYBOOKS_KEPT: Final = 256
+
 STILL_MOMENTS: Final = 20_000
 """So often may time pass while no execution gets on: as when a call takes days."""
 
@@ -72,25 +75,22 @@ class MemoryStack:
     Args:
         pools: Those of the playbooks, each with a worker.
         secrets: By lower-case name, as ``NOETL_CREDENTIAL_<NAME>`` has them.
-        checking: Checks for clients; its plans are kept for other tests.
         is_over: Whether nothing more is to happen, whatever the execution does.
     """
 
     def __init__(
         self,
         tools: Mapping[str, Tool],
-        kinds: Kinds,
+        compiled: CompiledPlaybooks,
         *,
         pools: Collection[str],
         secrets: Mapping[str, str],
-        checking: PlaybookChecker,
         is_over: Callable[[], bool],
-        limits: Limits = DEFAULT_LIMITS,
     ) -> None:
         self._is_over = is_over
         self._loop = simulated_loop()
         self.clock = clock = self._loop.clock
-        self._tools, self._kinds, self._pools, self._secrets = tools, kinds, pools, secrets
+        self._tools, self._compiled, self._pools, self._secrets = tools, compiled, pools, secrets
         self._broker = broker = MemoryBroker(clock)
         self.store = MemoryStore(clock)
         catalog = MemoryCatalog(self.store)
@@ -110,7 +110,7 @@ class MemoryStack:
             capabilities=Capabilities(server_keys, access_keys),
             signer=signer,
         )
-        self._server = Server("server", ports, kinds, UNHURRIED, limits)
+        self._server = Server("server", ports, compiled.kinds, UNHURRIED, compiled.limits, checker=compiled.for_servers)
         hidden = UsedSecrets(MemoryCredentials(clock), None)
         cluster_ports = ClusterPorts(
             broker.event_log, broker.command_queue, broker.bus, self.store, self.store.dead_letters, clock
@@ -124,6 +124,7 @@ class MemoryStack:
             clock=clock,
             logs=ExecutionLogs(broker.task_logs, hidden, clock),
         )
+        checking = compiled.for_clients
         self.executions = DirectExecutions(execution_ports, checking, DirectCluster(cluster_ports, hidden))
         self.playbooks = DirectPlaybooks(PlaybookPorts(self.store, catalog, clock), checking)
         self._running: list[asyncio.Task[None]] = []
@@ -151,7 +152,7 @@ class MemoryStack:
             task_logs=broker.task_logs,
             clock=self.clock,
             tools=self._tools,
-            plans=PlanClient(self._kinds, checker=_with_given_secrets),
+            plans=PlanClient(self._compiled.kinds, checker=self._compiled.for_workers),
             credentials=self._secrets,
         )
 
@@ -240,10 +241,32 @@ def _delays(state: Execution) -> set[str]:
     }
 
 
-def _with_given_secrets(text: str | bytes, kinds: Kinds, **options: Any) -> CheckResult:
-    """As :func:`check_again`. Every entry of the keychain is a credential: a test gives it, no variable or file."""
-    checked = check_again(text, kinds, **options)
-    if checked.plan is None:
-        return checked
-    keychain = {name: KeychainPlan(name, "credential", {}, entry.line) for name, entry in checked.plan.keychain.items()}
-    return replace(checked, plan=replace(checked.plan, keychain=keychain))
+class CompiledPlaybooks:
+    """Compiles each playbook once for all tests: for clients, servers and workers."""
+
+    def __init__(self, kinds: Kinds, limits: Limits) -> None:
+        self.kinds, self.limits = kinds, limits
+        self.for_clients = PlaybookChecker(lambda: kinds, limits)
+        self._known: LruCache[str, CheckResult] = LruCache(PLAYBOOKS_KEPT)
+
+    def for_servers(
+        self, text: str | bytes, kinds: Kinds, *, file: str = "", limits: Limits = DEFAULT_LIMITS
+    ) -> CheckResult:
+        """As :func:`check_again`."""
+        digest = digest_of(text)
+        found = self._known.get(digest)
+        if found is None:
+            found = check_again(text, self.kinds, file=file, limits=self.limits)
+            self._known.put(digest, found)
+        return found
+
+    def for_workers(
+        self, text: str | bytes, kinds: Kinds, *, file: str = "", limits: Limits = DEFAULT_LIMITS
+    ) -> CheckResult:
+        """Every entry of the keychain is a credential: a test gives it, and no variable or file."""
+        checked = self.for_servers(text, kinds, file=file)
+        if checked.plan is None:
+            return checked
+        entries = checked.plan.keychain.items()
+        keychain = {name: KeychainPlan(name, "credential", {}, entry.line) for name, entry in entries}
+        return replace(checked, plan=replace(checked.plan, keychain=keychain))

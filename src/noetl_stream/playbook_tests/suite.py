@@ -72,7 +72,7 @@ def run_document(file: Path, runner: TestRunner, coverage: Coverage | None = Non
     Raises:
         UsageError: it cannot be read.
     """
-    document = load(file, runner.kinds, runner.limits)
+    document = load(file, runner.compiled.kinds, runner.compiled.limits)
     outcomes = []
     for test in document.tests:
         if coverage is not None:
