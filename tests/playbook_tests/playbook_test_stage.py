@@ -6,8 +6,8 @@ from functools import cache
 from pathlib import Path
 from textwrap import dedent, indent
 
+from noetl_stream.playbook_tests.loading import LoadedDocument, load
 from noetl_stream.playbook_tests.run import TestOutcome, TestRunner
-from noetl_stream.playbook_tests.subject import LoadedDocument, load
 from noetl_stream.tools.registry import load_tools
 
 HEAD = "apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: { name: p, path: tests/p }\n"

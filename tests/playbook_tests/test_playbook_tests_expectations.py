@@ -6,7 +6,7 @@ from pathlib import Path
 
 from playbook_test_stage import FETCH, problems, ran, runner, written
 
-from noetl_stream.playbook_tests.subject import load
+from noetl_stream.playbook_tests.loading import load
 
 PLAIN = """
     workflow:

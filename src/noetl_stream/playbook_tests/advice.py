@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from textwrap import indent
 from typing import Final
 
+from noetl_stream.playbook_tests.loading import LoadedTest
 from noetl_stream.playbook_tests.reading import REAL_KINDS
 from noetl_stream.playbook_tests.stubs import MAX_CALLS, MissingStub, RecordedCall
-from noetl_stream.playbook_tests.subject import LoadedTest
 from noetl_stream.ports.operations.executions import ReasonDocument, WhyDocument
 
 _RESULTS: Final = {

@@ -17,14 +17,14 @@ from noetl_stream.playbook.yaml.nodes import Node, Scalar, child
 from noetl_stream.playbook.yaml.nodes import Sequence as SequenceNode
 from noetl_stream.playbook_tests.document import Expected
 from noetl_stream.playbook_tests.journal import SeenJournal
+from noetl_stream.playbook_tests.loading import task_named
 from noetl_stream.playbook_tests.stubs import RecordedCall
-from noetl_stream.playbook_tests.subject import task_named
 
 SHOWN_CHARACTERS: Final = 300
-MAX_DIFFERENCES: Final = 20
+MAX_DEVIATIONS: Final = 20
 
 
-class Difference(NamedTuple):
+class Deviation(NamedTuple):
     """Something that is not as expected."""
 
     at: Location
@@ -43,14 +43,14 @@ class Observed(msgspec.Struct, frozen=True):
     calls: Sequence[RecordedCall]
 
 
-def differences(expected: Expected, observed: Observed, plan: Plan, *, at_end: bool) -> list[Difference]:
-    """What is not as expected, at most :data:`MAX_DIFFERENCES`.
+def deviations(expected: Expected, observed: Observed, plan: Plan, *, at_end: bool) -> list[Deviation]:
+    """What is not as expected, at most :data:`MAX_DEVIATIONS`.
 
     Args:
         at_end: Whether a status is expected even if none is written.
     """
     found = [*_status(expected, observed, at_end=at_end), *_others(expected, observed, plan)]
-    return found[:MAX_DIFFERENCES]
+    return found[:MAX_DEVIATIONS]
 
 
 def shown(value: Any) -> str:
@@ -59,7 +59,7 @@ def shown(value: Any) -> str:
     return text if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]}…"
 
 
-def _status(expected: Expected, observed: Observed, *, at_end: bool) -> Iterator[Difference]:
+def _status(expected: Expected, observed: Observed, *, at_end: bool) -> Iterator[Deviation]:
     if expected.status is None and not at_end:
         return
     if expected.status is not None:
@@ -70,10 +70,10 @@ def _status(expected: Expected, observed: Observed, *, at_end: bool) -> Iterator
         error = observed.error
         because = f" ({error.kind}: {error.message})" if error is not None else ""
         waits = f" at {', '.join(observed.waits)}" if observed.waits else ""
-        yield Difference(at, f"status: expected {wanted}, was {observed.status}{because}{waits}")
+        yield Deviation(at, f"status: expected {wanted}, was {observed.status}{because}{waits}")
 
 
-def _others(expected: Expected, observed: Observed, plan: Plan) -> Iterator[Difference]:
+def _others(expected: Expected, observed: Observed, plan: Plan) -> Iterator[Deviation]:
     if expected.result is not None:
         yield from compared(expected.result, observed.result, "result")
     if expected.error is not None:
@@ -84,48 +84,46 @@ def _others(expected: Expected, observed: Observed, plan: Plan) -> Iterator[Diff
     steps = [run.step for run in observed.journal.runs.values()]
     if expected.path is not None and (wanted := expected.path.plain()) != steps:
         shown_path = " → ".join(steps) or "no step"
-        yield Difference(expected.path, f"path: expected {' → '.join(wanted) or 'no step'}, was {shown_path}")
+        yield Deviation(expected.path, f"path: expected {' → '.join(wanted) or 'no step'}, was {shown_path}")
     for node in _items(expected.never):
         if node.plain() in steps:
-            yield Difference(node, f"never: step {node.plain()} ran")
+            yield Deviation(node, f"never: step {node.plain()} ran")
     if expected.waits_for is not None and sorted(expected.waits_for.plain()) != sorted(observed.waits):
         waits = ", ".join(observed.waits) or "nothing"
-        yield Difference(
-            expected.waits_for, f"waits_for: expected {', '.join(expected.waits_for.plain())}, was {waits}"
-        )
+        yield Deviation(expected.waits_for, f"waits_for: expected {', '.join(expected.waits_for.plain())}, was {waits}")
     if isinstance(expected.calls, MappingNode):
         for name, node in expected.calls.values.items():
             yield from _calls(name, node, observed, plan)
 
 
-def _error(node: Node, observed: Observed) -> Iterator[Difference]:
+def _error(node: Node, observed: Observed) -> Iterator[Deviation]:
     error = observed.error
     if error is None:
         if not is_null(node):
-            yield Difference(node, f"error: expected {shown(node.plain())}, was none")
+            yield Deviation(node, f"error: expected {shown(node.plain())}, was none")
         return
     kind = node if isinstance(node, Scalar) else child(node, "kind")
     if kind is not None and kind.plain() != error.kind:
-        yield Difference(kind, f"error.kind: expected {kind.plain()}, was {error.kind}: {error.message}")
+        yield Deviation(kind, f"error.kind: expected {kind.plain()}, was {error.kind}: {error.message}")
     message, step = child(node, "message"), child(node, "step")
     if message is not None and str(message.plain()) not in error.message:
-        yield Difference(message, f"error.message: expected to contain {shown(message.plain())}, was {error.message}")
+        yield Deviation(message, f"error.message: expected to contain {shown(message.plain())}, was {error.message}")
     if step is not None and step.plain() != observed.journal.failed_step:
-        yield Difference(step, f"error.step: expected {step.plain()}, was {observed.journal.failed_step or 'none'}")
+        yield Deviation(step, f"error.step: expected {step.plain()}, was {observed.journal.failed_step or 'none'}")
 
 
-def _calls(name: str, node: Node, observed: Observed, plan: Plan) -> Iterator[Difference]:
+def _calls(name: str, node: Node, observed: Observed, plan: Plan) -> Iterator[Deviation]:
     key = task_named(plan, name)
     calls = [call for call in observed.calls if call.key == key]
     times = f"{len(calls)} time{'' if len(calls) == 1 else 's'}"
     if isinstance(node, Scalar):
         if node.value != len(calls):
-            yield Difference(node, f"calls.{name}: expected {node.value}, was called {times}")
+            yield Deviation(node, f"calls.{name}: expected {node.value}, was called {times}")
         return
     wanted = _items(node)
     if len(wanted) != len(calls):
         inputs = "".join(f"\n  {number}. {shown(call.inputs)}" for number, call in enumerate(calls[:10], start=1))
-        yield Difference(
+        yield Deviation(
             node, f"calls.{name}: expected {len(wanted)}, was called {times}{':' if inputs else ''}{inputs}"
         )
     for number, (one, call) in enumerate(zip(wanted, calls, strict=False), start=1):
@@ -134,14 +132,12 @@ def _calls(name: str, node: Node, observed: Observed, plan: Plan) -> Iterator[Di
                 where = f"calls.{name}[{number - 1}].{input_name}"
                 if input_name not in call.inputs:
                     given = ", ".join(call.inputs) or "none"
-                    yield Difference(
-                        value, f"{where}: expected {shown(value.plain())}, was not given (inputs: {given})"
-                    )
+                    yield Deviation(value, f"{where}: expected {shown(value.plain())}, was not given (inputs: {given})")
                 else:
                     yield from compared(value, call.inputs[input_name], where)
 
 
-def compared(node: Node, actual: Any, where: str) -> Iterator[Difference]:
+def compared(node: Node, actual: Any, where: str) -> Iterator[Deviation]:
     """Where a value differs from the written one, as deep as it can be said."""
     if isinstance(node, MappingNode) and isinstance(actual, Mapping):
         for name, value in node.values.items():
@@ -149,19 +145,19 @@ def compared(node: Node, actual: Any, where: str) -> Iterator[Difference]:
             if name in actual:
                 yield from compared(value, actual[name], inner)
             else:
-                yield Difference(value, f"{inner}: expected {shown(value.plain())}, was not there")
+                yield Deviation(value, f"{inner}: expected {shown(value.plain())}, was not there")
         if unexpected := [name for name in actual if name not in node.values]:
             names = ", ".join(f"{where}.{name} = {shown(actual[name])}" for name in unexpected)
-            yield Difference(node, f"{where}: expected no other keys, was also {names}")
+            yield Deviation(node, f"{where}: expected no other keys, was also {names}")
     elif isinstance(node, SequenceNode) and isinstance(actual, Sequence) and not isinstance(actual, str):
         for index, (value, one) in enumerate(zip(node.items, actual, strict=False)):
             yield from compared(value, one, f"{where}[{index}]")
         if len(node.items) != len(actual):
-            yield Difference(
+            yield Deviation(
                 node, f"{where}: expected {len(node.items)} items, was {len(actual)}: {shown(list(actual))}"
             )
     elif not _equal(node.plain(), actual):
-        yield Difference(node, f"{where}: expected {shown(node.plain())}, was {shown(actual)}")
+        yield Deviation(node, f"{where}: expected {shown(node.plain())}, was {shown(actual)}")
 
 
 def _equal(expected: Any, actual: Any) -> bool:

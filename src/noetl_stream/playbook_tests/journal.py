@@ -13,7 +13,7 @@ from noetl_stream.model.events import Fact, Token
 from noetl_stream.ports.store import StoredEvent
 
 
-class RecordedFact(NamedTuple):
+class SeenFact(NamedTuple):
     """A fact, and the step run that it is about; ``""`` for none."""
 
     step_run_id: str
@@ -35,7 +35,7 @@ class SeenJournal(msgspec.Struct, frozen=True):
     """The journal of one execution. ``runs`` are in the order in which they began, by step run."""
 
     digest: str
-    facts: Sequence[RecordedFact]
+    facts: Sequence[SeenFact]
     tokens: dict[str, Token]
     runs: dict[str, SeenStepRun]
 
@@ -55,7 +55,7 @@ class SeenJournal(msgspec.Struct, frozen=True):
 
 def seen_journal(execution_id: str, digest: str, rows: Sequence[StoredEvent]) -> SeenJournal:
     facts = [
-        RecordedFact(row.step_run_id or "", part)
+        SeenFact(row.step_run_id or "", part)
         for row in rows
         for part in expanded(execution_id, codec.decode_fact(row.data))
     ]

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
+    from noetl_stream.playbook_tests.loading import LoadedTest
     from noetl_stream.playbook_tests.run import TestOutcome, TestRunner
-    from noetl_stream.playbook_tests.subject import LoadedTest
 
 ENDING = ".test.yaml"
 
@@ -33,7 +33,7 @@ class PlaybookTestFile(pytest.File):
             CollectError: the document or its playbook has errors.
         """
         from noetl_stream.errors import UsageError
-        from noetl_stream.playbook_tests.subject import load
+        from noetl_stream.playbook_tests.loading import load
 
         runner = _runner(self.config)
         try:

@@ -22,11 +22,11 @@ from noetl_stream.model.status import ENDED
 from noetl_stream.playbook.diagnostics import Location
 from noetl_stream.playbook_tests.advice import endless_calls, missing_stub, reason_lines
 from noetl_stream.playbook_tests.document import Expected, UserAction
-from noetl_stream.playbook_tests.expectations import Observed, differences
+from noetl_stream.playbook_tests.expectations import Observed, deviations
 from noetl_stream.playbook_tests.journal import SeenJournal, seen_journal
+from noetl_stream.playbook_tests.loading import LoadedTest
 from noetl_stream.playbook_tests.stack import BY, CompiledPlaybooks, ExecutionStands, MemoryStack
 from noetl_stream.playbook_tests.stubs import StubbedCalls, StubbedTool
-from noetl_stream.playbook_tests.subject import LoadedTest
 from noetl_stream.ports.operations.executions import Start
 from noetl_stream.telemetry.logs import ROOT_NAME
 from noetl_stream.tools.registry import ToolClass, kinds_of
@@ -206,7 +206,7 @@ class _Course:
             journal=await self._journal(stack, execution_id),
             calls=self._calls.calls,
         )
-        for at, message in differences(expected, observed, self._loaded.plan, at_end=at_end):
+        for at, message in deviations(expected, observed, self._loaded.plan, at_end=at_end):
             self.found(at, message)
 
     async def _look_back(self, stack: MemoryStack, execution_id: str) -> None:

@@ -15,7 +15,7 @@ from noetl_stream.errors import PayloadRefused
 from noetl_stream.model import codec
 from noetl_stream.playbook.kinds.spec import KindSpec
 from noetl_stream.playbook_tests.document import Stub
-from noetl_stream.playbook_tests.subject import ALWAYS_REAL, TaskKey
+from noetl_stream.playbook_tests.loading import ALWAYS_REAL, TaskKey
 from noetl_stream.settings.tools import ToolSettings
 from noetl_stream.tools.contract import Tool, ToolCall, ToolFailure, ToolResult
 from noetl_stream.tools.http.response import header_mapping, status_failure

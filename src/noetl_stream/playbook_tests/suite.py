@@ -12,9 +12,9 @@ import msgspec
 
 from noetl_stream.errors import UsageError
 from noetl_stream.playbook_tests.coverage import Coverage
+from noetl_stream.playbook_tests.loading import LoadedDocument, load
 from noetl_stream.playbook_tests.run import TestOutcome, TestRunner
 from noetl_stream.playbook_tests.sections import ENDING
-from noetl_stream.playbook_tests.subject import LoadedDocument, load
 from noetl_stream.telemetry.terminal import shown
 
 LEFT_OUT: Final = frozenset({"node_modules", "__pycache__", "build", "dist", "site-packages"})

@@ -69,9 +69,10 @@ def check_files(
 
 @click.command()
 @click.option("-o", "--output", "file", type=click.Path(path_type=Path), help="File to write. [default: stdout]")
+@click.option("--test", "of_tests", is_flag=True, help="Print that of test documents: NAME.test.yaml.")
 @kinds_option
-def schema(file: Path | None, extra: str) -> None:
-    """Print the JSON Schema of playbooks.
+def schema(file: Path | None, of_tests: bool, extra: str) -> None:
+    """Print the JSON Schema of playbooks, or of their tests.
 
     The schema (draft 2020-12) covers the tool kinds installed here. Editors with the YAML language server use it if a
     playbook begins with
@@ -79,7 +80,8 @@ def schema(file: Path | None, extra: str) -> None:
     \b
       # yaml-language-server: $schema=playbook.schema.json
     """
-    text = json.dumps(playbook_schema(*accepted(extra)), ensure_ascii=False, indent=2) + "\n"
+    found = _schema_of_tests() if of_tests else playbook_schema(*accepted(extra))
+    text = json.dumps(found, ensure_ascii=False, indent=2) + "\n"
     if file is None:
         print_source(text)
         return
@@ -87,6 +89,12 @@ def schema(file: Path | None, extra: str) -> None:
         file.write_text(text, encoding="utf-8")
     except OSError as error:
         raise UsageError(f"{file}: cannot be written: {error.strerror}") from None
+
+
+def _schema_of_tests() -> dict[str, Any]:
+    from noetl_stream.playbook_tests.schema import playbook_test_schema  # playbooks are checked without it
+
+    return playbook_test_schema()
 
 
 async def _check_remotely(session: Session, files: Sequence[Path]) -> dict[str, Sequence[Diagnostic]]:

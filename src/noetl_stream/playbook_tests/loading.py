@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -37,7 +37,7 @@ class TaskKey(NamedTuple):
     task: str
 
 
-class Subject(msgspec.Struct, frozen=True):
+class TestedFile(msgspec.Struct, frozen=True):
     """A playbook or schema as it stands in a file."""
 
     file: str
@@ -53,9 +53,9 @@ class LoadedTest(msgspec.Struct, frozen=True):
     """A test with all that it needs. ``catalog`` is registered before it starts."""
 
     test: PlaybookTest
-    playbook: Subject
+    playbook: TestedFile
     plan: Plan
-    catalog: tuple[Subject, ...]
+    catalog: tuple[TestedFile, ...]
     stubs: Mapping[TaskKey, tuple[Stub, ...]]
 
 
@@ -101,7 +101,7 @@ class _Loader:
         self._kinds = kinds
         self._limits = limits
         self._problems = problems
-        self._subjects: dict[Path, Subject | None] = {}
+        self._subjects: dict[Path, TestedFile | None] = {}
         self._diagnostics: list[Diagnostic] = []
 
     def load(self) -> LoadedDocument:
@@ -119,8 +119,8 @@ class _Loader:
         if plan is None:
             self._problems.error("not_a_playbook", f"{playbook.file} is no playbook", test.at)
             return None
-        catalog: list[Subject] = []
-        stubs = dict(self._stubs(plan, test.given.stubs))
+        catalog: list[TestedFile] = []
+        stubs = dict(self._stubs(plan, test.given.stubs, test.own_stubs))
         for one in test.given.catalog:
             subject = self._subject(one.file, one.at)
             if subject is not None:
@@ -134,12 +134,12 @@ class _Loader:
                 self._check_step(plan, action.name, action.at)
         return LoadedTest(test, playbook, plan, tuple(catalog), stubs)
 
-    def _subject(self, file: Path, at: Node) -> Subject | None:
+    def _subject(self, file: Path, at: Node) -> TestedFile | None:
         if file not in self._subjects:
             self._subjects[file] = self._read(file, at)
         return self._subjects[file]
 
-    def _read(self, file: Path, at: Node) -> Subject | None:
+    def _read(self, file: Path, at: Node) -> TestedFile | None:
         try:
             source = read_file(file)
         except UsageError as error:
@@ -150,23 +150,29 @@ class _Loader:
         if not checked.ok:
             self._diagnostics += [one for one in checked.diagnostics if one.severity == "error"]
             return None
-        return Subject(str(file), source.decode(), checked)
+        return TestedFile(str(file), source.decode(), checked)
 
-    def _stubs_of_file(self, file: CatalogFile, subject: Subject) -> Iterator[tuple[TaskKey, tuple[Stub, ...]]]:
+    def _stubs_of_file(self, file: CatalogFile, subject: TestedFile) -> Iterator[tuple[TaskKey, tuple[Stub, ...]]]:
         if subject.checked.plan is not None:
             yield from self._stubs(subject.checked.plan, file.stubs)
         elif file.stubs:
             self._problems.error("not_a_playbook", f"{subject.file} has no tasks to stand for", file.at)
 
-    def _stubs(self, plan: Plan, stubs: Stubs) -> Iterator[tuple[TaskKey, tuple[Stub, ...]]]:
+    def _stubs(self, plan: Plan, stubs: Stubs, own: Collection[str] = ()) -> Iterator[tuple[TaskKey, tuple[Stub, ...]]]:
+        names: dict[tuple[TaskKey, bool], str] = {}
         for name, found in stubs.items():
             task = self._task(plan, name, found.at)
             if task is None:
                 continue
             step, task_plan = task
+            key = TaskKey(plan.digest, step, task_plan.name)
+            other = names.setdefault((key, name in own), name)
+            if other != name:
+                hint = "write one list under one of them"
+                self._problems.error("duplicate_name", f"`{name}` and `{other}` are the same task", found.at, hint)
             for stub in found.stubs:
                 self._check_stub(stub, step, task_plan)
-            yield TaskKey(plan.digest, step, task_plan.name), found.stubs
+            yield key, found.stubs
 
     def _task(self, plan: Plan, name: str, at: Node) -> tuple[str, TaskPlan] | None:
         """The task that ``STEP.TASK`` or ``STEP`` names, and its step."""
