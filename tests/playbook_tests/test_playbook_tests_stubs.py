@@ -101,7 +101,7 @@ def test_stubs_that_do_not_fit_a_call_are_said(tmp_path: Path) -> None:
     tests = "- { name: one, given: { stubs: { fetch: { attempt: 9, result: {} } } } }"
     [outcome] = ran(tmp_path, FETCH, tests)
     assert "none of its 1 stubs fits the call (attempt 1, call 1)" in outcome.problems[0].message
-    assert outcome.unused == ("fetch",)
+    assert outcome.notes == ("unused stubs: fetch",)
 
 
 def test_python_runs_only_where_the_test_says_so(tmp_path: Path) -> None:

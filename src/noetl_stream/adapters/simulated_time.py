@@ -23,7 +23,6 @@ TURNS_AT_A_MOMENT = 100_000
 """Turns of the loop within one moment of simulated time; more means a task spins."""
 
 REAL_WORK_S = 60.0
-"""How long, by a real clock, nothing may be heard of work outside of simulated time."""
 
 
 class NothingWouldHappen(RuntimeError):
@@ -31,11 +30,15 @@ class NothingWouldHappen(RuntimeError):
 
 
 class SimulatedLoop(asyncio.SelectorEventLoop):
-    """A loop on simulated time; pass :attr:`clock` to everything that runs in it."""
+    """A loop on simulated time; pass :attr:`clock` to everything that runs in it.
 
-    def __init__(self, seed: int = 0, now_ms: int = START_MS) -> None:
+    Args:
+        real_work_s: How long, by a real clock, nothing may be heard of :meth:`real_work`.
+    """
+
+    def __init__(self, seed: int = 0, now_ms: int = START_MS, real_work_s: float = REAL_WORK_S) -> None:
         self.clock = ManualClock(now_ms, seed)
-        self._idling = _Idling(self.clock)
+        self._idling = _Idling(self.clock, real_work_s)
         super().__init__(self._idling)
         self.set_default_executor(_AtOnce())
 
@@ -95,9 +98,10 @@ class _Idling(selectors.DefaultSelector):
         real_works: How much is done outside of simulated time.
     """
 
-    def __init__(self, clock: ManualClock) -> None:
+    def __init__(self, clock: ManualClock, real_work_s: float) -> None:
         super().__init__()
         self._clock = clock
+        self._real_work_s = real_work_s
         self._turns = 0
         self.idle: asyncio.Future[None] | None = None
         self.passed: asyncio.Future[None] | None = None
@@ -113,8 +117,8 @@ class _Idling(selectors.DefaultSelector):
             return ready
         self._turns = 0
         if self.real_works:
-            if not (ready := super().select(REAL_WORK_S)):
-                raise NothingWouldHappen(f"nothing was heard of a thread or process for {REAL_WORK_S:g} s")
+            if not (ready := super().select(self._real_work_s)):
+                raise NothingWouldHappen(f"nothing was heard of a thread or process for {self._real_work_s:g} s")
             return ready
         if _resolved(self.idle):
             return []

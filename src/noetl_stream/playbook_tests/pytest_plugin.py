@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from noetl_stream.playbook_tests import ENDING, is_test_document
+
 if TYPE_CHECKING:
     from noetl_stream.playbook_tests.loading import LoadedTest
     from noetl_stream.playbook_tests.run import TestOutcome, TestRunner
 
-ENDING = ".test.yaml"
-
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> PlaybookTestFile | None:
     """Collects a test document of a playbook."""
-    if not file_path.name.endswith(ENDING):
+    if not file_path.name.endswith(ENDING) or not is_test_document(file_path):
         return None
     collected: PlaybookTestFile = PlaybookTestFile.from_parent(parent, path=file_path)
     return collected
@@ -58,8 +58,8 @@ class PlaybookTestItem(pytest.Item):
         outcome = _runner(self.config).run(self._test)
         if not outcome.passed:
             raise PlaybookTestFailed(outcome)
-        if outcome.unused:
-            self.add_report_section("call", "unused stubs", ", ".join(outcome.unused))
+        for note in outcome.notes:
+            self.warn(PlaybookTestNote(note))
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
         """What the test found wrong, without a traceback."""
@@ -88,6 +88,10 @@ class PlaybookTestFailed(Exception):
     def __init__(self, outcome: TestOutcome) -> None:
         super().__init__(outcome.problems[0].message)
         self.outcome = outcome
+
+
+class PlaybookTestNote(pytest.PytestWarning):
+    """Something in a test that may not be as its author meant."""
 
 
 _RUNNER: pytest.StashKey[TestRunner] = pytest.StashKey()

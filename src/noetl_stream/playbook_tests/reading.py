@@ -15,6 +15,7 @@ from noetl_stream.playbook.model.document import check_kind
 from noetl_stream.playbook.model.sections import entries, is_null, mistyped, pairs, read_section
 from noetl_stream.playbook.yaml.nodes import Mapping, Node, Scalar, Sequence
 from noetl_stream.playbook.yaml.source import read_source
+from noetl_stream.playbook_tests import ENDING
 from noetl_stream.playbook_tests.document import (
     CatalogFile,
     Expected,
@@ -28,7 +29,6 @@ from noetl_stream.playbook_tests.document import (
     Verb,
 )
 from noetl_stream.playbook_tests.sections import (
-    ENDING,
     KIND,
     ActionSection,
     CatalogFileSection,

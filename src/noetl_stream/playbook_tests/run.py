@@ -12,7 +12,14 @@ from typing import Any, Final
 import msgspec
 
 from noetl_stream.adapters.clock import START_MS
-from noetl_stream.adapters.simulated_time import NothingWouldHappen, SimulatedLoop, cancel_all_tasks, simulated_loop
+from noetl_stream.adapters.simulated_time import (
+    REAL_WORK_S,
+    NothingWouldHappen,
+    SimulatedLoop,
+    cancel_all_tasks,
+    simulated_loop,
+)
+from noetl_stream.client.executions.notices import undeclared_workload
 from noetl_stream.errors import NoetlError
 from noetl_stream.model import events
 from noetl_stream.model.events import InterventionFact
@@ -25,7 +32,7 @@ from noetl_stream.playbook_tests.document import Expected, UserAction
 from noetl_stream.playbook_tests.expectations import Observed, deviations
 from noetl_stream.playbook_tests.journal import SeenJournal, seen_journal
 from noetl_stream.playbook_tests.loading import LoadedTest
-from noetl_stream.playbook_tests.stack import BY, CompiledPlaybooks, ExecutionStands, MemoryStack
+from noetl_stream.playbook_tests.stack import BY, CompiledPlaybooks, EndlessExecution, MemoryStack
 from noetl_stream.playbook_tests.stubs import StubbedCalls, StubbedTool
 from noetl_stream.ports.operations.executions import Start
 from noetl_stream.telemetry.logs import ROOT_NAME
@@ -57,7 +64,7 @@ class TestOutcome(msgspec.Struct, frozen=True):
         problems: Empty if it passed.
         steps: The runs of steps, a line each: what brought them and how they ended.
         why: Why the execution is where it is; empty if the test passed.
-        unused: Keys of stubs that stood for no call.
+        notes: What may not be as its author meant: stubs that stood for no call, undeclared keys of ``workload``.
         journals: Those of all executions.
         took_s: By a real clock.
     """
@@ -69,7 +76,7 @@ class TestOutcome(msgspec.Struct, frozen=True):
     problems: tuple[FoundProblem, ...]
     steps: tuple[str, ...]
     why: tuple[str, ...]
-    unused: tuple[str, ...]
+    notes: tuple[str, ...]
     journals: tuple[SeenJournal, ...]
     took_s: float
 
@@ -83,11 +90,19 @@ class TestRunner:
 
     Args:
         tools: The installed tool classes, by kind.
+        real_work_s: How long nothing may be heard of a task that runs for real, by a real clock.
     """
 
     __test__ = False
 
-    def __init__(self, tools: Mapping[str, ToolClass], limits: Limits = DEFAULT_LIMITS, seed: int = 0) -> None:
+    def __init__(
+        self,
+        tools: Mapping[str, ToolClass],
+        limits: Limits = DEFAULT_LIMITS,
+        seed: int = 0,
+        real_work_s: float = REAL_WORK_S,
+    ) -> None:
+        self._real_work_s = real_work_s
         self.tools = tools
         self.compiled = CompiledPlaybooks(kinds_of(tools), limits)
         self._seed = seed
@@ -95,12 +110,12 @@ class TestRunner:
     def run(self, test: LoadedTest) -> TestOutcome:
         began_s = time.perf_counter()
         now_ms = test.test.given.now_ms
-        loop = SimulatedLoop(self._seed, START_MS if now_ms is None else now_ms)
+        loop = SimulatedLoop(self._seed, START_MS if now_ms is None else now_ms, self._real_work_s)
         course = _Course(test, self)
         with _quiet():
             try:
                 loop.run_until_complete(course.run())
-            except (NothingWouldHappen, ExecutionStands, NoetlError) as error:
+            except (NothingWouldHappen, EndlessExecution, NoetlError) as error:
                 course.found(test.test.at, str(error))
             finally:
                 loop.run_until_complete(cancel_all_tasks())
@@ -121,18 +136,24 @@ class _Course:
         self._why: tuple[str, ...] = ()
 
     def outcome(self, took_s: float) -> TestOutcome:
-        stubs = [(key, one.stubs) for key, one in self._test.given.stubs.items() if key in self._test.own_stubs]
-        unused = [key for key, ones in stubs if not any(id(stub) in self._calls.used for stub in ones)]
         return TestOutcome(
             self._test.name,
             self._test.at.mark.line,
             tuple(self._problems),
             tuple(self._journals[0].lines()) if self._journals else (),
             self._why,
-            tuple(unused),
+            tuple(self._notes()),
             tuple(self._journals),
             took_s,
         )
+
+    def _notes(self) -> Iterator[str]:
+        given, own = self._test.given, self._test.own_stubs
+        stubs = [(key, one.stubs) for key, one in given.stubs.items() if key in own]
+        unused = [key for key, ones in stubs if not any(id(stub) in self._calls.used for stub in ones)]
+        if unused:
+            yield f"unused stubs: {', '.join(unused)}"
+        yield from (one.message for one in undeclared_workload(given.workload, self._loaded.plan.workload))
 
     def found(self, at: Location, message: str) -> None:
         self._problems.append(FoundProblem(at.mark.line, at.mark.column, message))
@@ -202,7 +223,7 @@ class _Course:
             result=result,
             error=document.error,
             ctx=document.ctx,
-            waits=sorted({wait.step for wait in document.waits or ()}),
+            waits=stack.waits(execution_id) if document.status not in ENDED else (),
             journal=await self._journal(stack, execution_id),
             calls=self._calls.calls,
         )

@@ -9,7 +9,6 @@ from pydantic import Field
 from noetl_stream.playbook.model.sections import Part, Required, Section
 
 KIND: Final = "PlaybookTest"
-ENDING: Final = ".test.yaml"
 
 
 class TestDocumentSection(Section):

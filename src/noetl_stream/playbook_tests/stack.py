@@ -24,6 +24,7 @@ from noetl_stream.client.executions.logs import ExecutionLogs
 from noetl_stream.client.executions.prepare import PlaybookChecker
 from noetl_stream.client.executions.redacted import UsedSecrets
 from noetl_stream.client.executions.submit import Requests
+from noetl_stream.client.executions.waits import awaited
 from noetl_stream.client.playbooks import DirectPlaybooks, PlaybookPorts
 from noetl_stream.engine.state import Execution
 from noetl_stream.lru import LruCache
@@ -32,7 +33,7 @@ from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
 from noetl_stream.model.status import ENDED
 from noetl_stream.playbook.compile.compiler import CheckResult, check_again
 from noetl_stream.playbook.kinds.spec import Kinds
-from noetl_stream.playbook.plan import KeychainPlan
+from noetl_stream.playbook.plan import KeychainPlan, Plan
 from noetl_stream.ports.sealed_blobs import SealedBlobs
 from noetl_stream.ports.signed_requests import RequestSigner
 from noetl_stream.ports.store import ExecutionRow
@@ -65,8 +66,13 @@ test names are due at it.
 Stopped = Literal["ended", "waiting", "due", "over"]
 
 
-class ExecutionStands(RuntimeError):
-    """An execution is said to run, and nothing of it happens."""
+MOST_EVENTS: Final = 100_000
+LONGEST_S: Final = 100 * 366 * 86_400.0
+"""Simulated time of a test."""
+
+
+class EndlessExecution(RuntimeError):
+    """An execution does not end within the bounds of a test, or is said to run and nothing of it happens."""
 
 
 class MemoryStack:
@@ -161,6 +167,14 @@ class MemoryStack:
         """All executions, in the order in which they began."""
         return list(self.store.tables.executions)
 
+    def waits(self, execution_id: str) -> list[str]:
+        """The steps at which the execution waits, sorted."""
+        cached = self._server.executions.get(execution_id)
+        if cached is None or cached.state is None:
+            return []
+        plan = cached.plan if isinstance(cached.plan, Plan) else None
+        return sorted({wait.step for wait in awaited(cached.state, plan)})
+
     async def row(self, execution_id: str) -> ExecutionRow:
         found = await self.store.execution(execution_id)
         assert found is not None
@@ -170,7 +184,7 @@ class MemoryStack:
         """Lets the execution go on until it ends, or until ``until_s``; without that, until it waits for somebody.
 
         Raises:
-            ExecutionStands: neither happens.
+            EndlessExecution: neither happens.
         """
         still, reached = 0, 0
         while True:
@@ -191,7 +205,11 @@ class MemoryStack:
             moved = sum(one.position for one in states)
             still, reached = (still + 1 if moved == reached else 0), moved
             if still > STILL_MOMENTS:
-                raise ExecutionStands(f"nothing has happened in {STILL_MOMENTS:,} moments of simulated time")
+                raise EndlessExecution(f"nothing has happened in {STILL_MOMENTS:,} moments of simulated time")
+            if moved > MOST_EVENTS:
+                raise EndlessExecution(f"more than {MOST_EVENTS:,} events: a loop of the playbook does not end")
+            if now_s > LONGEST_S:
+                raise EndlessExecution("more than 100 years of simulated time: a loop of the playbook does not end")
             if any(one.shown_status in ("pending", "running") for one in states):
                 await self._loop.pass_time(until_s)
                 continue

@@ -11,10 +11,10 @@ from xml.etree import ElementTree as Xml
 import msgspec
 
 from noetl_stream.errors import UsageError
+from noetl_stream.playbook_tests import ENDING, is_test_document
 from noetl_stream.playbook_tests.coverage import Coverage
 from noetl_stream.playbook_tests.loading import LoadedDocument, load
 from noetl_stream.playbook_tests.run import TestOutcome, TestRunner
-from noetl_stream.playbook_tests.sections import ENDING
 from noetl_stream.telemetry.terminal import shown
 
 LEFT_OUT: Final = frozenset({"node_modules", "__pycache__", "build", "dist", "site-packages"})
@@ -63,7 +63,8 @@ def _in_folder(folder: Path) -> Iterator[Path]:
         if number > MOST_FOLDERS:
             raise UsageError(f"{folder} has more than {MOST_FOLDERS:,} folders", hint="name files or smaller folders")
         folders[:] = sorted(one for one in folders if not one.startswith(".") and one not in LEFT_OUT)
-        yield from (Path(path) / name for name in sorted(files) if name.endswith(ENDING))
+        found = (Path(path) / name for name in sorted(files) if name.endswith(ENDING))
+        yield from (file for file in found if is_test_document(file))
 
 
 def run_document(file: Path, runner: TestRunner, coverage: Coverage | None = None, only: str = "") -> RanDocument:
@@ -94,8 +95,7 @@ def text_lines(ran: RanDocument) -> Iterator[str]:
     for outcome in ran.outcomes:
         yield f"  {'ok  ' if outcome.passed else 'FAIL'} {outcome.name}"
         yield from (line for text in problem_texts(ran.document.file, outcome) for line in indented(text, "       "))
-        if outcome.unused:
-            yield f"       unused stubs: {', '.join(outcome.unused)}"
+        yield from (f"       note: {note}" for note in outcome.notes)
 
 
 def problem_texts(file: str, outcome: TestOutcome) -> Iterator[str]:
@@ -129,7 +129,7 @@ def suite_json(ran: Iterable[RanDocument]) -> list[dict[str, Any]]:
                     "problems": [msgspec.structs.asdict(problem) for problem in outcome.problems],
                     "steps": list(outcome.steps),
                     "why": list(outcome.why),
-                    "unused_stubs": list(outcome.unused),
+                    "notes": list(outcome.notes),
                 }
                 for outcome in one.outcomes
             ],
