@@ -164,7 +164,7 @@ def test_every_key_of_the_language_is_described_for_editors() -> None:
 def test_every_section_and_part_of_the_language_is_in_the_schema() -> None:
     def below(model: type[Section]) -> Iterator[type[Section]]:
         for one in model.__subclasses__():
-            if one.__module__.startswith("noetl_stream."):
+            if one.__module__.startswith("noetl_stream.playbook."):
                 yield one
                 yield from below(one)
 

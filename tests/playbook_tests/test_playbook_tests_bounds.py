@@ -25,8 +25,12 @@ ENDLESS = """
 
 
 def test_simulated_time_has_an_end(tmp_path: Path) -> None:
-    [found, *_] = problems(tmp_path, ENDLESS, "- { name: a }")
-    assert found == "more than 100 years of simulated time: a loop of the playbook does not end"
+    [outcome] = ran(tmp_path, ENDLESS, "- { name: a }")
+    [problem] = outcome.problems
+    assert problem.message == "more than 100 years of simulated time: a loop of the playbook does not end"
+    assert outcome.steps[0] == "1. turn (start): step.done"
+    assert outcome.steps[25] == "… 57 more"
+    assert outcome.steps[-1] == "107. turn (arc from turn): not ended"
 
 
 def test_calls_without_end_name_the_task(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -11,6 +11,8 @@ from noetl_stream.model import codec, events
 from noetl_stream.model.composite import expanded
 from noetl_stream.model.events import Fact, Token
 from noetl_stream.ports.store import StoredEvent
+
+RUNS_SHOWN: Final = 50
 
 
 class SeenFact(NamedTuple):
@@ -46,8 +48,13 @@ class SeenJournal(msgspec.Struct, frozen=True):
         return next((fact.step for fact in failing), None)
 
     def lines(self) -> Iterator[str]:
-        """The runs of steps, a line each."""
+        """The runs of steps, a line each; of many the first and the last."""
+        left_out = range(RUNS_SHOWN // 2 + 1, len(self.runs) - RUNS_SHOWN // 2 + 1)
         for number, run in enumerate(self.runs.values(), start=1):
+            if number in left_out:
+                if number == left_out.start:
+                    yield f"… {len(left_out):,} more"
+                continue
             failed = f", {run.failed_tasks} of {run.tasks} task runs failed" if run.failed_tasks else ""
             ended = f"{run.ended}{failed}" if run.ended else f"not ended{failed}"
             yield f"{number}. {run.step} ({_cause(run.token)}): {ended}{f': {run.error}' if run.error else ''}"

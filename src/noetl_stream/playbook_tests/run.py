@@ -115,7 +115,7 @@ class TestRunner:
         with _quiet():
             try:
                 loop.run_until_complete(course.run())
-            except (NothingWouldHappen, EndlessExecution, NoetlError) as error:
+            except (NothingWouldHappen, NoetlError) as error:
                 course.found(test.test.at, str(error))
             finally:
                 loop.run_until_complete(cancel_all_tasks())
@@ -137,14 +137,14 @@ class _Course:
 
     def outcome(self, took_s: float) -> TestOutcome:
         return TestOutcome(
-            self._test.name,
-            self._test.at.mark.line,
-            tuple(self._problems),
-            tuple(self._journals[0].lines()) if self._journals else (),
-            self._why,
-            tuple(self._notes()),
-            tuple(self._journals),
-            took_s,
+            name=self._test.name,
+            line=self._test.at.mark.line,
+            problems=tuple(self._problems),
+            steps=tuple(self._journals[0].lines()) if self._journals else (),
+            why=self._why,
+            notes=tuple(self._notes()),
+            journals=tuple(self._journals),
+            took_s=took_s,
         )
 
     def _notes(self) -> Iterator[str]:
@@ -174,7 +174,10 @@ class _Course:
                 await stack.playbooks.register(one.source.encode(), one.file, BY)
             start = Start(playbook=loaded.playbook.source, workload=given.workload, ctx=given.ctx)
             began = await stack.executions.start(start, BY)
-            await self._follow(stack, began.execution_id)
+            try:
+                await self._follow(stack, began.execution_id)
+            except EndlessExecution as error:
+                self.found(self._test.at, str(error))
             await self._look_back(stack, began.execution_id)
         finally:
             await stack.close()

@@ -63,12 +63,13 @@ CREEP_S: Final = 0.5
 test names are due at it.
 """
 
-Stopped = Literal["ended", "waiting", "due", "over"]
-
-
 MOST_EVENTS: Final = 100_000
-LONGEST_S: Final = 100 * 366 * 86_400.0
+"""Of all live executions of a test together."""
+
+MOST_YEARS: Final = 100
 """Simulated time of a test."""
+
+Stopped = Literal["ended", "waiting", "due", "over"]
 
 
 class EndlessExecution(RuntimeError):
@@ -189,6 +190,9 @@ class MemoryStack:
         still, reached = 0, 0
         while True:
             await self._loop.idle()
+            for role in self._running:
+                if role.done():
+                    role.result()  # raises its defect
             row = await self.row(execution_id)
             if self._is_over():
                 return "over"
@@ -208,8 +212,9 @@ class MemoryStack:
                 raise EndlessExecution(f"nothing has happened in {STILL_MOMENTS:,} moments of simulated time")
             if moved > MOST_EVENTS:
                 raise EndlessExecution(f"more than {MOST_EVENTS:,} events: a loop of the playbook does not end")
-            if now_s > LONGEST_S:
-                raise EndlessExecution("more than 100 years of simulated time: a loop of the playbook does not end")
+            if now_s > MOST_YEARS * 366 * 86_400:
+                years = f"more than {MOST_YEARS} years of simulated time"
+                raise EndlessExecution(f"{years}: a loop of the playbook does not end")
             if any(one.shown_status in ("pending", "running") for one in states):
                 await self._loop.pass_time(until_s)
                 continue

@@ -26,7 +26,7 @@ MAX_CALLS: Final = 10_000
 
 
 class RecordedCall(msgspec.Struct, frozen=True):
-    """A call of a task. ``at_s``: after how much simulated time."""
+    """A call of a task: the ``number``-th of the test."""
 
     key: TaskKey
     kind: str
@@ -34,7 +34,6 @@ class RecordedCall(msgspec.Struct, frozen=True):
     iteration: tuple[int, ...]
     number: int
     inputs: Mapping[str, Any]
-    at_s: float
 
 
 class MissingStub(msgspec.Struct, frozen=True):
@@ -90,9 +89,14 @@ class StubbedCalls:
         digest, _, _ = call.trust_domain.partition(" ")
         key = TaskKey(digest, call.step, call.task)
         self._numbers[key] += 1
-        at_s = simulated_loop().time()
-        number, inputs = self._numbers[key], _plain(call.inputs)
-        recorded = RecordedCall(key, kind, call.attempt, _path(call.scope["iter"]), number, inputs, at_s)
+        recorded = RecordedCall(
+            key=key,
+            kind=kind,
+            attempt=call.attempt,
+            iteration=_path(call.scope["iter"]),
+            number=self._numbers[key],
+            inputs=_plain(call.inputs),
+        )
         self.calls.append(recorded)
         return recorded
 
