@@ -90,6 +90,33 @@ def test_the_report_for_ci_servers_has_a_case_for_each_test(tmp_path: Path) -> N
     assert "1. fetch (start): step.done" in (failure.text or "")
 
 
+def test_the_report_is_xml_whatever_a_result_holds(tmp_path: Path) -> None:
+    written(tmp_path, FETCH, r'- { name: "a\uFFFF\u0001", then: { result: "\uFFFE\x1b\u2028" } }')
+    assert noetl("playbook", "test", "--junit", "out.xml", cwd=tmp_path).returncode == 1
+    case = Xml.parse(tmp_path / "out.xml").getroot().find("./testsuite/testcase")
+    assert case is not None and case.get("name") == r"a\uffff\x01"
+
+
+def test_kinds_that_are_installed_elsewhere_have_stubs(tmp_path: Path) -> None:
+    playbook = "workflow: [ { step: one, tool: { kind: snowflake, query: SELECT 1 } } ]"
+    written(tmp_path, playbook, "- { name: a, given: { stubs: { one: { result: 1 } } }, then: { result: 1 } }")
+    assert noetl("playbook", "test", cwd=tmp_path).returncode == 2
+    assert noetl("playbook", "test", "--kinds", "snowflake", cwd=tmp_path).returncode == 0
+
+
+def test_a_test_document_is_no_playbook_and_check_says_so(tmp_path: Path) -> None:
+    written(tmp_path, FETCH, OK)
+    found = noetl("playbook", "check", "p.test.yaml", cwd=tmp_path)
+    assert found.returncode == 2
+    assert "`kind` must be `Playbook`, not `PlaybookTest`\n  hint: `noetl-stream playbook test` runs it" in found.stdout
+
+
+def test_a_playbook_may_end_in_yml(tmp_path: Path) -> None:
+    written(tmp_path, FETCH, OK)
+    (tmp_path / "p.yaml").rename(tmp_path / "p.yml")
+    assert noetl("playbook", "test", "p.yml", cwd=tmp_path).returncode == 0
+
+
 def test_coverage_is_shown_written_and_required(tmp_path: Path) -> None:
     written(tmp_path, FETCH, OK)
     words = ["--coverage", "--coverage-json", "out.json", "--fail-under"]

@@ -34,6 +34,7 @@ class PlaybookTestFile(pytest.File):
         """
         from noetl_stream.errors import UsageError
         from noetl_stream.playbook_tests.loading import load
+        from noetl_stream.telemetry.terminal import shown
 
         runner = _runner(self.config)
         try:
@@ -41,7 +42,7 @@ class PlaybookTestFile(pytest.File):
         except UsageError as error:
             raise self.CollectError(error.message) from None
         if document.diagnostics:
-            raise self.CollectError("\n".join(diagnostic.render() for diagnostic in document.diagnostics))
+            raise self.CollectError(shown("\n".join(diagnostic.render() for diagnostic in document.diagnostics)))
         for test in document.tests:
             yield PlaybookTestItem.from_parent(self, name=test.test.name, test=test)
 
@@ -66,8 +67,9 @@ class PlaybookTestItem(pytest.Item):
         if not isinstance(excinfo.value, PlaybookTestFailed):
             return super().repr_failure(excinfo, style)
         from noetl_stream.playbook_tests.suite import problem_texts
+        from noetl_stream.telemetry.terminal import shown
 
-        return "\n".join(problem_texts(self._shown_file, excinfo.value.outcome))
+        return shown("\n".join(problem_texts(self._shown_file, excinfo.value.outcome)))
 
     def reportinfo(self) -> tuple[Path, int, str]:
         """Where it stands."""

@@ -66,8 +66,10 @@ def read_tests(text: bytes, file: Path, problems: Problems) -> TestDocument | No
 
 
 def playbook_beside(file: Path) -> Path:
-    """The playbook that ``NAME.test.yaml`` tests if it names none."""
-    return file.with_name(f"{file.name.removesuffix(ENDING)}.yaml")
+    """What ``NAME.test.yaml`` tests if it names nothing: ``NAME.yaml``, or ``NAME.yml`` if only that exists."""
+    name = file.name.removesuffix(ENDING)
+    found, other = file.with_name(f"{name}.yaml"), file.with_name(f"{name}.yml")
+    return other if other.exists() and not found.exists() else found
 
 
 def _document(root: Node, file: Path, problems: Problems) -> TestDocument:

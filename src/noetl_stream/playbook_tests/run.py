@@ -27,6 +27,7 @@ from noetl_stream.model.ids import uuid7
 from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
 from noetl_stream.model.status import ENDED
 from noetl_stream.playbook.diagnostics import Location
+from noetl_stream.playbook.kinds.spec import unchecked_kind
 from noetl_stream.playbook_tests.advice import endless_calls, missing_stub, reason_lines
 from noetl_stream.playbook_tests.document import Expected, UserAction
 from noetl_stream.playbook_tests.expectations import Observed, deviations
@@ -36,7 +37,7 @@ from noetl_stream.playbook_tests.stack import BY, CompiledPlaybooks, EndlessExec
 from noetl_stream.playbook_tests.stubs import StubbedCalls, StubbedTool
 from noetl_stream.ports.operations.executions import Start
 from noetl_stream.telemetry.logs import ROOT_NAME
-from noetl_stream.tools.registry import ToolClass, kinds_of
+from noetl_stream.tools.registry import KindOff, ToolClass, kinds_of
 
 _REQUESTS: Final[Mapping[str, type[Any]]] = {
     "patch": events.CtxPatched,
@@ -83,6 +84,13 @@ class TestOutcome(msgspec.Struct, frozen=True):
     @property
     def passed(self) -> bool:
         return not self.problems
+
+
+def tool_not_installed(kind: str) -> ToolClass:
+    """What stands for the tool of a kind that is not installed: its tasks are checked as little as ``check --kinds``
+    does, and only stubs stand for them.
+    """
+    return type("ToolNotInstalled", (KindOff,), {"spec": unchecked_kind(kind)})
 
 
 class TestRunner:

@@ -178,4 +178,4 @@ def junit(ran: Sequence[RanDocument]) -> bytes:
 
 def _xml(text: str) -> str:
     """Without the characters that XML cannot hold."""
-    return shown(text)
+    return shown(text).replace("\ufffe", "\\ufffe").replace("\uffff", "\\uffff")

@@ -10,6 +10,7 @@ import click
 from noetl_stream.cli.base.exit_codes import ExitCode
 from noetl_stream.cli.base.options import output_option
 from noetl_stream.cli.base.output import print_json, print_table, say
+from noetl_stream.cli.playbook.kinds import kinds_option
 from noetl_stream.errors import UsageError
 from noetl_stream.model.limits import operator_limits
 from noetl_stream.settings.environment import limit_settings
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 @click.option(
     "--fail-under", type=click.FloatRange(0, 100), metavar="PERCENT", help="Fail if the coverage is less than this."
 )
+@kinds_option
 @click.option("--seed", type=int, default=0, show_default=True, help="Of ids and jitter.")
 @output_option("text", "json")
 @click.pass_context
@@ -38,6 +40,7 @@ def test_files(
     shows_coverage: bool,
     coverage_file: Path | None,
     fail_under: float | None,
+    extra: str,
     seed: int,
     output: str,
 ) -> None:
@@ -50,11 +53,12 @@ def test_files(
     Exit code: 0 all passed    1 a test failed, or too little is covered    2 a test or a playbook is invalid
     """
     from noetl_stream.playbook_tests.coverage import Coverage, coverage_json
-    from noetl_stream.playbook_tests.run import TestRunner
+    from noetl_stream.playbook_tests.run import TestRunner, tool_not_installed
     from noetl_stream.playbook_tests.suite import find_documents, junit, run_document, suite_json, text_lines
     from noetl_stream.tools.registry import load_tools
 
-    runner = TestRunner(load_tools(), operator_limits(limit_settings()), seed)
+    foreign = {kind: tool_not_installed(kind) for kind in map(str.strip, extra.split(",")) if kind}
+    runner = TestRunner({**foreign, **load_tools()}, operator_limits(limit_settings()), seed)
     coverage = Coverage()
     ran = []
     for file in find_documents(files or (Path(),)):
