@@ -63,8 +63,9 @@ def test_a_playbook_that_is_not_given_is_named(tmp_path: Path) -> None:
           - step: call
             tool: { kind: playbook, path: tests/other }
     """
-    [found] = problems(tmp_path, playbook, "- { name: a }")
-    assert "invalid_playbook: no playbook tests/other in the catalog" in found
+    [outcome] = ran(tmp_path, playbook, "- { name: a }")
+    assert "invalid_playbook: no playbook tests/other in the catalog" in outcome.problems[0].message
+    assert outcome.notes == ("a called playbook is not given: name its file under `given: { catalog: { FILE: } }`",)
 
 
 def test_duckdb_does_not_reach_postgres_by_attach(tmp_path: Path) -> None:

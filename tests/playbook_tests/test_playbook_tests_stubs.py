@@ -80,6 +80,23 @@ def test_a_stub_is_chosen_by_iteration_call_and_inputs(tmp_path: Path) -> None:
     assert problems(tmp_path, LOOP, tests) == []
 
 
+def test_iterations_of_inner_loops_are_named_from_the_outermost(tmp_path: Path) -> None:
+    playbook = """
+        workflow:
+          - step: grid
+            loop: { in: [a, b], iterator: row, loop: { in: [1, 2], iterator: cell } }
+            tool: { name: look, kind: http, url: "https://example.com/{{ iter.parent.row }}/{{ iter.cell }}" }
+            next: { arcs: [ { step: end } ] }
+          - { step: end, tool: { kind: noop, args: { one: "{{ grid[1][0].data }}", other: "{{ grid[0][1].data }}" } } }
+    """
+    tests = """
+        - name: one cell
+          given: { stubs: { grid: [ { iteration: [1, 0], result: { data: here } }, { result: { data: there } } ] } }
+          then: { calls: { grid: 4 }, path: [grid, end], result: { one: here, other: there } }
+    """
+    assert problems(tmp_path, playbook, tests) == []
+
+
 def test_a_task_without_a_stub_ends_the_test_with_what_to_write(tmp_path: Path) -> None:
     [outcome] = ran(tmp_path, FETCH, "- name: nothing is given")
     [problem] = outcome.problems

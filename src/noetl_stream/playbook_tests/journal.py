@@ -47,6 +47,13 @@ class SeenJournal(msgspec.Struct, frozen=True):
         failing = (one.fact for one in self.facts if isinstance(one.fact, events.ExecutionFailing))
         return next((fact.step for fact in failing), None)
 
+    @property
+    def lacks_playbook(self) -> bool:
+        """Whether a task has called a playbook that the catalog does not have."""
+        tasks = (one.fact for one in self.facts if isinstance(one.fact, events.TaskProcessed))
+        errors = (fact.outcome.error for fact in tasks)
+        return any(error is not None and error.kind == "invalid_playbook" for error in errors)
+
     def lines(self) -> Iterator[str]:
         """The runs of steps, a line each; of many the first and the last."""
         left_out = range(RUNS_SHOWN // 2 + 1, len(self.runs) - RUNS_SHOWN // 2 + 1)

@@ -161,6 +161,8 @@ class _Course:
         unused = [key for key, ones in stubs if not any(id(stub) in self._calls.used for stub in ones)]
         if unused:
             yield f"unused stubs: {', '.join(unused)}"
+        if any(journal.lacks_playbook for journal in self._journals):
+            yield "a called playbook is not given: name its file under `given: { catalog: { FILE: } }`"
         yield from (one.message for one in undeclared_workload(given.workload, self._loaded.plan.workload))
 
     def found(self, at: Location, message: str) -> None:
