@@ -96,12 +96,14 @@ def read_file(file: Path) -> bytes:
 
 
 class _Loader:
+    """Loads what one document names, each file once, and checks the names in it."""
+
     def __init__(self, document: TestDocument, kinds: Kinds, limits: Limits, problems: Problems) -> None:
         self._document = document
         self._kinds = kinds
         self._limits = limits
         self._problems = problems
-        self._subjects: dict[Path, TestedFile | None] = {}
+        self._files: dict[Path, TestedFile | None] = {}
         self._diagnostics: list[Diagnostic] = []
 
     def load(self) -> LoadedDocument:
@@ -112,7 +114,7 @@ class _Loader:
         return LoadedDocument(document.file, () if found else loaded, found)
 
     def _test(self, test: PlaybookTest) -> LoadedTest | None:
-        playbook = self._subject(self._document.playbook, test.at)
+        playbook = self._tested(self._document.playbook, test.at)
         if playbook is None:
             return None
         plan = playbook.checked.plan
@@ -122,10 +124,10 @@ class _Loader:
         catalog: list[TestedFile] = []
         stubs = dict(self._stubs(plan, test.given.stubs, test.own_stubs))
         for one in test.given.catalog:
-            subject = self._subject(one.file, one.at)
-            if subject is not None:
-                catalog.append(subject)
-                stubs |= dict(self._stubs_of_file(one, subject))
+            tested = self._tested(one.file, one.at)
+            if tested is not None:
+                catalog.append(tested)
+                stubs |= dict(self._stubs_of_file(one, tested))
         for expected in (test.expected, *(action.expected for action in test.actions)):
             if expected is not None:
                 self._check_names(plan, expected)
@@ -134,10 +136,10 @@ class _Loader:
                 self._check_step(plan, action.name, action.at)
         return LoadedTest(test, playbook, plan, tuple(catalog), stubs)
 
-    def _subject(self, file: Path, at: Node) -> TestedFile | None:
-        if file not in self._subjects:
-            self._subjects[file] = self._read(file, at)
-        return self._subjects[file]
+    def _tested(self, file: Path, at: Node) -> TestedFile | None:
+        if file not in self._files:
+            self._files[file] = self._read(file, at)
+        return self._files[file]
 
     def _read(self, file: Path, at: Node) -> TestedFile | None:
         try:
@@ -152,11 +154,11 @@ class _Loader:
             return None
         return TestedFile(str(file), source.decode(), checked)
 
-    def _stubs_of_file(self, file: CatalogFile, subject: TestedFile) -> Iterator[tuple[TaskKey, tuple[Stub, ...]]]:
-        if subject.checked.plan is not None:
-            yield from self._stubs(subject.checked.plan, file.stubs)
+    def _stubs_of_file(self, file: CatalogFile, tested: TestedFile) -> Iterator[tuple[TaskKey, tuple[Stub, ...]]]:
+        if tested.checked.plan is not None:
+            yield from self._stubs(tested.checked.plan, file.stubs)
         elif file.stubs:
-            self._problems.error("not_a_playbook", f"{subject.file} has no tasks to stand for", file.at)
+            self._problems.error("not_a_playbook", f"{tested.file} has no tasks to stand for", file.at)
 
     def _stubs(self, plan: Plan, stubs: Stubs, own: Collection[str] = ()) -> Iterator[tuple[TaskKey, tuple[Stub, ...]]]:
         names: dict[tuple[TaskKey, bool], str] = {}

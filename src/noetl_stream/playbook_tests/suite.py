@@ -77,9 +77,9 @@ def run_document(file: Path, runner: TestRunner, coverage: Coverage | None = Non
     outcomes = []
     for test in document.tests:
         if coverage is not None:
-            for subject in (test.playbook, *test.catalog):
-                if subject.checked.plan is not None:
-                    coverage.add_playbook(subject.file, subject.checked.plan)
+            for tested in (test.playbook, *test.catalog):
+                if tested.checked.plan is not None:
+                    coverage.add_playbook(tested.file, tested.checked.plan)
         if only.lower() in test.test.name.lower():
             outcomes.append(runner.run(test))
             if coverage is not None:
