@@ -12,7 +12,7 @@ from cli_program import one_clear_line, only_json
 from warm_program import noetl
 
 PLAYBOOKS = Path(__file__).resolve().parents[2] / "playbooks"
-EXAMPLES = sorted(path.stem for path in PLAYBOOKS.glob("*.yaml"))
+EXAMPLES = sorted(path.stem for path in PLAYBOOKS.glob("*.yaml") if "." not in path.stem)
 
 
 def files_of(folder: Path) -> set[str]:

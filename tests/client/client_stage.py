@@ -13,6 +13,7 @@ from noetl_stream.adapters.memory.access import MemoryCredentials
 from noetl_stream.adapters.memory.broker import MemoryBroker
 from noetl_stream.adapters.memory.catalog import MemoryCatalog
 from noetl_stream.adapters.memory.store import MemoryStore
+from noetl_stream.adapters.simulated_time import simulated_clock
 from noetl_stream.client.cluster import ClusterPorts, DirectCluster
 from noetl_stream.client.executions.direct import DirectExecutions, ExecutionPorts
 from noetl_stream.client.executions.logs import ExecutionLogs
@@ -30,7 +31,6 @@ from noetl_stream.server.parts import ServerTimes
 from noetl_stream.testing.keys import OBJECT_KEYS, SIGNER
 from noetl_stream.testing.simulation.host import FaultInjector, SimulatedHost
 from noetl_stream.testing.simulation.roles import run_worker, server_on
-from noetl_stream.testing.simulation.time import simulated_clock
 from noetl_stream.testing.simulation.work import Effect, WorkTool, playbook
 from noetl_stream.tools.pipeline import NoopTool
 

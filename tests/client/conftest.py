@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from client_stage import ClientStage
 
-from noetl_stream.testing.simulation.time import SimulatedLoop
+from noetl_stream.adapters.simulated_time import SimulatedLoop
 
 
 def pytest_asyncio_loop_factories(config: pytest.Config, item: pytest.Item) -> dict[str, Any]:

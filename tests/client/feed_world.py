@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from noetl_stream.adapters.memory.broker import MemoryBroker
 from noetl_stream.adapters.memory.store import MemoryFeed, MemoryStore
+from noetl_stream.adapters.simulated_time import simulated_clock
 from noetl_stream.client.feed.live import LiveFeed
 from noetl_stream.errors import Unreachable
 from noetl_stream.model import codec
@@ -17,7 +18,6 @@ from noetl_stream.ports.operations.feed import FeedEvent
 from noetl_stream.ports.store import FedEvent, PartitionLease, StoredEvent
 from noetl_stream.testing.conformance.feed import tick_with_events
 from noetl_stream.testing.conformance.store_rows import FACTS, taken, tick_of
-from noetl_stream.testing.simulation.time import simulated_clock
 
 
 class Countable(MemoryStore):

@@ -8,12 +8,12 @@ import pytest
 from client_stage import NO_SECRETS
 from feed_world import each, numbered, some, world
 
+from noetl_stream.adapters.simulated_time import simulated_clock
 from noetl_stream.client.feed.live import LiveFeed
 from noetl_stream.client.feed.tail import BATCH_CHARS, PATIENCE_S
 from noetl_stream.errors import NotFound, Unreachable, UsageError
 from noetl_stream.model import codec
 from noetl_stream.model.events import CtxPatched
-from noetl_stream.testing.simulation.time import simulated_clock
 
 
 async def test_a_stuck_reader_holds_others_up_once() -> None:

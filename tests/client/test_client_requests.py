@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from noetl_stream.adapters.memory.broker import MemoryBroker
+from noetl_stream.adapters.simulated_time import simulated_clock
 from noetl_stream.client.executions.submit import RequestRefused, Requests, ask_of
 from noetl_stream.errors import OutcomeUnknown
 from noetl_stream.model import codec
@@ -16,7 +17,6 @@ from noetl_stream.model.messages import FORMAT, Request
 from noetl_stream.ports import subjects
 from noetl_stream.ports.operations.executions import AcceptedDocument
 from noetl_stream.testing.keys import SIGNER
-from noetl_stream.testing.simulation.time import simulated_clock
 
 SIGNAL = SignalReceived("request-1", signal="go", payload=[1])
 DONE = {"known": True, "answer": {"ok": True, "execution_id": "execution-1", "position": 7}}

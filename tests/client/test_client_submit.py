@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from noetl_stream.adapters.memory.broker import MemoryBroker
+from noetl_stream.adapters.simulated_time import simulated_clock
 from noetl_stream.client.executions.submit import Client, RequestRefused, Requests
 from noetl_stream.engine.decide.executions import refuse
 from noetl_stream.model import codec
@@ -16,7 +17,6 @@ from noetl_stream.model.ids import partition_of
 from noetl_stream.model.messages import JournalRecord, RecordEntry, Request
 from noetl_stream.ports import subjects
 from noetl_stream.testing.keys import SIGNER
-from noetl_stream.testing.simulation.time import simulated_clock
 
 REQUEST = Request("execution-1", "request-1", ExecutionRequested("request-1", "digest"))
 

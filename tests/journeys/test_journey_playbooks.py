@@ -15,7 +15,7 @@ from homes import SHARED_FILES
 
 pytestmark = pytest.mark.xdist_group("stack")
 
-PLAYBOOKS = sorted(path.stem for path in FOLDER.glob("*.yaml"))
+PLAYBOOKS = sorted(path.stem for path in FOLDER.glob("*.yaml") if "." not in path.stem)
 ARCHIVE = str(SHARED_FILES / "adr.tar.gz")
 NO_ARCHIVE = f"{ARCHIVE}.not"
 ADR = ROOT / "docs" / "adr"

@@ -20,7 +20,9 @@ from noetl_stream.playbook.drawing.text import dot, mermaid
 from noetl_stream.tools.registry import kinds_of, load_tools
 
 SVG = "{http://www.w3.org/2000/svg}"
-PLAYBOOKS = sorted((Path(__file__).parents[2] / "playbooks").glob("*.yaml"))
+PLAYBOOKS = sorted(
+    path for path in (Path(__file__).parents[2] / "playbooks").glob("*.yaml") if not path.name.endswith(".test.yaml")
+)
 
 APPROVAL = workflow("""
 - step: start

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from noetl_stream.testing.simulation.time import SimulatedLoop
+from noetl_stream.adapters.simulated_time import SimulatedLoop
 
 sys.path[:0] = [str(Path(__file__).resolve().parents[1] / area) for area in ("access", "client", "gateway", "server")]
 

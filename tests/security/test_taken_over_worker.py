@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from server_stage import Stage
 
 from noetl_stream.adapters.memory.access import MemoryAudit, MemoryCredentials
+from noetl_stream.adapters.simulated_time import cancel_all_tasks
 from noetl_stream.client.credentials import DirectCredentials
 from noetl_stream.client.executions.redacted import UsedSecrets
 from noetl_stream.errors import BlobMissing
@@ -66,7 +67,6 @@ from noetl_stream.sealing.signing import Signer
 from noetl_stream.server.credentials import SecretsResponder
 from noetl_stream.server.hidden_values import MAX_HIDDEN_A_MINUTE
 from noetl_stream.testing.keys import CAPABILITIES, SIGNER
-from noetl_stream.testing.simulation.time import cancel_all_tasks
 from noetl_stream.testing.simulation.work import playbook, work
 
 MINE, THEIRS = "execution-mine", "execution-theirs"

@@ -15,6 +15,7 @@ from waiting_stage import error_of
 
 from noetl_stream.adapters.clock import ManualClock
 from noetl_stream.adapters.memory.access import MemoryAudit, MemoryCredentials
+from noetl_stream.adapters.simulated_time import cancel_all_tasks
 from noetl_stream.client.credentials import DirectCredentials
 from noetl_stream.errors import NotFound, UsageError
 from noetl_stream.gateway.access.scoped import PASSES, Scopes
@@ -30,7 +31,6 @@ from noetl_stream.sealing.keys import KeyRing, new_key, read_key
 from noetl_stream.server.credentials import SecretsResponder
 from noetl_stream.settings.grants import Grants, GrantsFile, read_grants
 from noetl_stream.testing.keys import CAPABILITIES
-from noetl_stream.testing.simulation.time import cancel_all_tasks
 from noetl_stream.testing.simulation.work import WorkTool, work
 from noetl_stream.tools.contract import ToolFailure
 from noetl_stream.tools.pipeline import NoopTool, SecretsTool

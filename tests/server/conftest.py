@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from server_stage import Stage
 
-from noetl_stream.testing.simulation.time import SimulatedLoop, cancel_all_tasks
+from noetl_stream.adapters.simulated_time import SimulatedLoop, cancel_all_tasks
 
 
 def pytest_asyncio_loop_factories(config: pytest.Config, item: pytest.Item) -> dict[str, Any]:

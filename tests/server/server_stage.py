@@ -13,6 +13,7 @@ from noetl_stream.adapters.memory.broker import MemoryBroker
 from noetl_stream.adapters.memory.catalog import MemoryCatalog
 from noetl_stream.adapters.memory.evaluator import MemoryEvaluator
 from noetl_stream.adapters.memory.store import MemoryStore
+from noetl_stream.adapters.simulated_time import simulated_clock
 from noetl_stream.client.executions.submit import Client, RequestRefused, Requests, Submission, ask_of
 from noetl_stream.engine.replay import replay
 from noetl_stream.engine.state import Execution
@@ -51,7 +52,6 @@ from noetl_stream.testing.rebuilding import rebuilt, rebuilt_differences
 from noetl_stream.testing.simulation.clients import asked_of
 from noetl_stream.testing.simulation.host import FaultInjector, SimulatedHost
 from noetl_stream.testing.simulation.roles import run_worker, server_on
-from noetl_stream.testing.simulation.time import simulated_clock
 from noetl_stream.testing.simulation.work import CALLED, Effect, Job, WorkTool, playbook, work
 from noetl_stream.tools.pipeline import NoopTool
 from noetl_stream.worker.asker import Asker

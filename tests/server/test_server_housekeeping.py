@@ -12,6 +12,7 @@ from measured import samples_of
 from noetl_stream.adapters.memory.broker import MemoryBroker
 from noetl_stream.adapters.memory.evaluator import MemoryEvaluator
 from noetl_stream.adapters.memory.store import MemoryFeed
+from noetl_stream.adapters.simulated_time import simulated_clock
 from noetl_stream.errors import Unreachable
 from noetl_stream.ports.command_queue import QueuedCommand
 from noetl_stream.ports.dead_letters import LetterBounds
@@ -23,7 +24,6 @@ from noetl_stream.server.status import ServerStatus
 from noetl_stream.server.sweeping import QueueSweeper
 from noetl_stream.server.upkeep import TICKS_AT_ONCE, TRIM_FEED_S, TRIM_LETTERS_S, Upkeep
 from noetl_stream.testing.keys import CAPABILITIES, OBJECT_KEYS, SIGNER
-from noetl_stream.testing.simulation.time import simulated_clock
 
 
 class Trimmed(MemoryFeed):

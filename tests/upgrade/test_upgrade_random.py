@@ -8,9 +8,9 @@ import pytest
 from random_legacy import Worker, draw, meant, written
 from upgrade_engine import LocalEngine, local_engine
 
+from noetl_stream.adapters.simulated_time import SimulatedLoop, cancel_all_tasks
 from noetl_stream.model.limits import Limits
 from noetl_stream.playbook.upgrade.upgrade import Upgraded, upgrade
-from noetl_stream.testing.simulation.time import SimulatedLoop, cancel_all_tasks
 from noetl_stream.tools.contract import Tool
 from noetl_stream.tools.pipeline import NoopTool
 

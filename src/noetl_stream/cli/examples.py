@@ -56,7 +56,8 @@ class Example(NamedTuple):
 
 def example_names() -> list[str]:
     """The names of all examples, sorted."""
-    return sorted(file.name.removesuffix(".yaml") for file in _folder().iterdir() if file.name.endswith(".yaml"))
+    names = [file.name.removesuffix(".yaml") for file in _folder().iterdir() if file.name.endswith(".yaml")]
+    return sorted(name for name in names if not name.endswith(".test"))
 
 
 def read_example(name: str) -> Example:

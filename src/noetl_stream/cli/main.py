@@ -31,7 +31,7 @@ COMMANDS: Final = {
     "example": Listed("examples", "List and show example playbooks."),
     "run": Listed("execution.start", "Run a playbook and wait for its end."),
     "execution": Listed("execution.group", "Start, watch, explain, control and rerun executions."),
-    "playbook": Listed("playbook.group", "Check, register, find and compare playbooks."),
+    "playbook": Listed("playbook.group", "Check, test, register, find and compare playbooks."),
     "lsp": Listed("lsp", "Serve an editor: the language server of playbooks."),
     "tool": Listed("tool.group", "List the installed tool kinds, and make new ones."),
     "credential": Listed("credential", "Store encrypted credentials for playbooks."),

@@ -72,14 +72,14 @@ def check_files(
 @click.option("-o", "--output", "file", type=click.Path(path_type=Path), help="File to write. [default: stdout]")
 @click.option(
     "--form",
-    type=click.Choice(["schema", "store", "entry"]),
-    default="schema",
+    type=click.Choice(["playbook", "test", "store", "entry"]),
+    default="playbook",
     show_default=True,
-    help="store: as JSON Schema Store takes it; entry: the entry of its catalog.",
+    help="test: of test documents; store: of playbooks as JSON Schema Store takes it; entry: that of its catalog.",
 )
 @kinds_option
 def schema(file: Path | None, form: str, extra: str) -> None:
-    """Print the JSON Schema of playbooks.
+    """Print the JSON Schema of playbooks, or of their tests.
 
     The schema (draft 2020-12) covers the tool kinds installed here. Editors with the YAML language server use it if a
     playbook begins with
@@ -87,8 +87,7 @@ def schema(file: Path | None, form: str, extra: str) -> None:
     \b
       # yaml-language-server: $schema=playbook.schema.json
     """
-    found = CATALOG_ENTRY if form == "entry" else playbook_schema(*accepted(extra))
-    text = json.dumps(stored_schema(found) if form == "store" else found, ensure_ascii=False, indent=2) + "\n"
+    text = json.dumps(_document(form, extra), ensure_ascii=False, indent=2) + "\n"
     if file is None:
         print_source(text)
         return
@@ -96,6 +95,17 @@ def schema(file: Path | None, form: str, extra: str) -> None:
         file.write_text(text, encoding="utf-8")
     except OSError as error:
         raise UsageError(f"{file}: cannot be written: {error.strerror}") from None
+
+
+def _document(form: str, extra: str) -> dict[str, Any]:
+    if form == "entry":
+        return CATALOG_ENTRY
+    if form == "test":
+        from noetl_stream.playbook_tests.schema import playbook_test_schema  # playbooks are checked without it
+
+        return playbook_test_schema()
+    found = playbook_schema(*accepted(extra))
+    return stored_schema(found) if form == "store" else found
 
 
 async def _check_remotely(session: Session, files: Sequence[Path]) -> dict[str, Sequence[Diagnostic]]:

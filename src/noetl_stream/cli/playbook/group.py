@@ -16,13 +16,14 @@ MODULES: Final = {
     "list": "playbook.catalog:list_playbooks",
     "graph": "playbook.graph",
     "statistics": "playbook.statistics",
+    "test": "playbook.test:test_files",
     "upgrade": "playbook.upgrade:upgrade_files",
 }
 
 
 @click.group(cls=LazyGroup, modules=MODULES)
 def playbook() -> None:
-    """Check, register, find and compare playbooks.
+    """Check, test, register, find and compare playbooks.
 
     A playbook is a FILE, or in the catalog at PATH[@VERSION], e.g. examples/airports@1.0. VERSION is its
     metadata.version or its revision; the default is the one registered last.

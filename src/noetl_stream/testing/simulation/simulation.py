@@ -15,6 +15,7 @@ from hashlib import blake2b
 from random import Random
 from typing import Any
 
+from noetl_stream.adapters.simulated_time import SimulatedLoop, cancel_all_tasks
 from noetl_stream.server.parts import ServerTimes, StateBounds
 from noetl_stream.testing.simulation.checks import end_of, final_problems, memory_problems, quarantine_problems
 from noetl_stream.testing.simulation.constructs import constructs_of
@@ -22,7 +23,6 @@ from noetl_stream.testing.simulation.faults import LATEST_S, FaultPlan, kinds_of
 from noetl_stream.testing.simulation.happenings import happened
 from noetl_stream.testing.simulation.host import SimulatedHost
 from noetl_stream.testing.simulation.story import FAULTS_S, Planned, Story, drawn
-from noetl_stream.testing.simulation.time import SimulatedLoop, cancel_all_tasks
 from noetl_stream.testing.simulation.work import Job
 from noetl_stream.testing.simulation.world import SimulatedWorld
 

@@ -12,6 +12,7 @@ from noetl_stream.adapters.memory.catalog import MemoryCatalog
 from noetl_stream.adapters.memory.cursors import MemoryCursors
 from noetl_stream.adapters.memory.retention import MemoryRetention
 from noetl_stream.adapters.memory.store import MemoryStore
+from noetl_stream.adapters.simulated_time import simulated_clock
 from noetl_stream.errors import StreamLost, Unreachable
 from noetl_stream.model import codec, events
 from noetl_stream.model.composite import expanded
@@ -30,7 +31,6 @@ from noetl_stream.testing.simulation.host import FaultInjector, SimulatedHost
 from noetl_stream.testing.simulation.poison import Poison
 from noetl_stream.testing.simulation.roles import run_worker, server_on
 from noetl_stream.testing.simulation.stores import LateInbox, PoisonedStore
-from noetl_stream.testing.simulation.time import simulated_clock
 from noetl_stream.testing.simulation.work import REGISTERED, Effect, WorkTool
 from noetl_stream.tools.contract import Tool
 from noetl_stream.tools.pipeline import NoopTool

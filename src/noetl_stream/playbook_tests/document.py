@@ -1,0 +1,112 @@
+"""A test document as it was read: tests with positions, for :mod:`~noetl_stream.playbook_tests.reading`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from noetl_stream.model.outcome import ErrorInfo
+from noetl_stream.playbook.yaml.nodes import Node
+
+Verb = Literal["patch", "merge", "signal", "inject", "cancel", "pause", "resume", "nothing"]
+
+
+class Stub(msgspec.Struct, frozen=True):
+    """What stands for calls of a task: an outcome, or the real tool. ``None`` selects every call.
+
+    Attributes:
+        at: Where it stands.
+        takes_s: Simulated time.
+        iteration: The path of indices.
+    """
+
+    at: Node
+    result: Any = None
+    error: ErrorInfo | None = None
+    helper: Mapping[str, Any] = {}
+    attempt: int | None = None
+    iteration: tuple[int, ...] | None = None
+    call: int | None = None
+    inputs: Mapping[str, Any] | None = None
+    takes_s: float = 0.0
+    real: bool = False
+
+
+class StubsOfTask(msgspec.Struct, frozen=True):
+    """The stubs under one key, in order: the first that fits a call stands for it. ``at`` is the key."""
+
+    at: Node
+    stubs: tuple[Stub, ...]
+
+
+Stubs = Mapping[str, StubsOfTask]
+"""By ``STEP.TASK`` or ``STEP``."""
+
+
+class CatalogFile(msgspec.Struct, frozen=True):
+    """A document that stands in the catalog of a test. ``at`` names it there."""
+
+    file: Path
+    at: Node
+    stubs: Stubs
+
+
+class Given(msgspec.Struct, frozen=True):
+    """What a test begins with. ``now_ms`` is ``None`` for the usual start of simulated time."""
+
+    workload: Mapping[str, Any] = {}
+    ctx: Mapping[str, Any] = {}
+    now_ms: int | None = None
+    secrets: Mapping[str, Any] = {}
+    real: frozenset[str] = frozenset()
+    stubs: Stubs = {}
+    catalog: tuple[CatalogFile, ...] = ()
+
+
+class Expected(msgspec.Struct, frozen=True):
+    """What must be true. Nodes hold values with their positions; ``None`` is not compared."""
+
+    at: Node
+    status: Node | None = None
+    result: Node | None = None
+    error: Node | None = None
+    ctx: Node | None = None
+    path: Node | None = None
+    never: Node | None = None
+    calls: Node | None = None
+    waits_for: Node | None = None
+
+
+class UserAction(msgspec.Struct, frozen=True):
+    """Something that somebody does, or time that passes: ``after_s``; ``None``: once the execution waits."""
+
+    at: Node
+    verb: Verb
+    after_s: float | None = None
+    name: str = ""
+    value: Any = None
+    expected: Expected | None = None
+
+
+class PlaybookTest(msgspec.Struct, frozen=True):
+    """One test. ``expected`` is ``None`` if it says nothing of the end; ``own_stubs`` are not those of all tests."""
+
+    name: str
+    at: Node
+    given: Given
+    actions: tuple[UserAction, ...] = ()
+    expected: Expected | None = None
+    own_stubs: frozenset[str] = frozenset()
+
+
+class TestDocument(msgspec.Struct, frozen=True):
+    """The tests of one file. ``playbook`` is the file that they test."""
+
+    __test__ = False
+
+    file: str
+    playbook: Path
+    tests: tuple[PlaybookTest, ...]

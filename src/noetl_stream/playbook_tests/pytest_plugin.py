@@ -1,0 +1,111 @@
+"""The plugin of pytest: collects ``*.test.yaml``, each of its tests an item. The engine is imported for the first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from noetl_stream.playbook_tests import ENDING, is_test_document
+
+if TYPE_CHECKING:
+    from noetl_stream.playbook_tests.loading import LoadedTest
+    from noetl_stream.playbook_tests.run import TestOutcome, TestRunner
+
+
+def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> PlaybookTestFile | None:
+    """Collects a test document of a playbook."""
+    if not file_path.name.endswith(ENDING) or not is_test_document(file_path):
+        return None
+    collected: PlaybookTestFile = PlaybookTestFile.from_parent(parent, path=file_path)
+    return collected
+
+
+class PlaybookTestFile(pytest.File):
+    """A test document."""
+
+    def collect(self) -> Iterator[PlaybookTestItem]:
+        """The tests.
+
+        Raises:
+            CollectError: the document or its playbook has errors.
+        """
+        from noetl_stream.errors import UsageError
+        from noetl_stream.playbook_tests.loading import load
+        from noetl_stream.telemetry.terminal import shown
+
+        runner = _runner(self.config)
+        try:
+            document = load(self.path, runner.compiled.kinds, runner.compiled.limits)
+        except UsageError as error:
+            raise self.CollectError(error.message) from None
+        if document.diagnostics:
+            raise self.CollectError(shown("\n".join(diagnostic.render() for diagnostic in document.diagnostics)))
+        for test in document.tests:
+            yield PlaybookTestItem.from_parent(self, name=test.test.name, test=test)
+
+
+class PlaybookTestItem(pytest.Item):
+    """A test of a playbook."""
+
+    def __init__(self, *, test: LoadedTest, **of_pytest: Any) -> None:
+        super().__init__(**of_pytest)
+        self._test = test
+
+    def runtest(self) -> None:
+        """Runs it."""
+        outcome = _runner(self.config).run(self._test)
+        if not outcome.passed:
+            raise PlaybookTestFailed(outcome)
+        for note in outcome.notes:
+            self.warn(PlaybookTestNote(note))
+
+    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
+        """What the test found wrong, without a traceback."""
+        if not isinstance(excinfo.value, PlaybookTestFailed):
+            return super().repr_failure(excinfo, style)
+        from noetl_stream.playbook_tests.suite import problem_texts
+        from noetl_stream.telemetry.terminal import shown
+
+        return shown("\n".join(problem_texts(self._shown_file, excinfo.value.outcome)))
+
+    def reportinfo(self) -> tuple[Path, int, str]:
+        """Where it stands."""
+        return self.path, self._test.test.at.mark.line - 1, self.name
+
+    @property
+    def _shown_file(self) -> str:
+        return str(self.path.relative_to(self.config.rootpath) if self._is_inside else self.path)
+
+    @property
+    def _is_inside(self) -> bool:
+        return self.path.is_relative_to(self.config.rootpath)
+
+
+class PlaybookTestFailed(Exception):
+    """A test of a playbook found something wrong."""
+
+    def __init__(self, outcome: TestOutcome) -> None:
+        super().__init__(outcome.problems[0].message)
+        self.outcome = outcome
+
+
+class PlaybookTestNote(pytest.PytestWarning):
+    """Something in a test that may not be as its author meant."""
+
+
+_RUNNER: pytest.StashKey[TestRunner] = pytest.StashKey()
+
+
+def _runner(config: pytest.Config) -> TestRunner:
+    """One for the session, which keeps what it has compiled."""
+    if _RUNNER not in config.stash:
+        from noetl_stream.model.limits import operator_limits
+        from noetl_stream.playbook_tests.run import TestRunner
+        from noetl_stream.settings.environment import limit_settings
+        from noetl_stream.tools.registry import load_tools
+
+        config.stash[_RUNNER] = TestRunner(load_tools(), operator_limits(limit_settings()))
+    return config.stash[_RUNNER]

@@ -1,0 +1,294 @@
+"""Runs tests of playbooks, each on an installation of its own in memory, in simulated time."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Final
+
+import msgspec
+
+from noetl_stream.adapters.clock import START_MS
+from noetl_stream.adapters.simulated_time import (
+    REAL_WORK_S,
+    NothingWouldHappen,
+    SimulatedLoop,
+    cancel_all_tasks,
+    simulated_loop,
+)
+from noetl_stream.client.executions.notices import undeclared_workload
+from noetl_stream.errors import NoetlError
+from noetl_stream.model import events
+from noetl_stream.model.events import InterventionFact
+from noetl_stream.model.ids import uuid7
+from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
+from noetl_stream.model.status import ENDED
+from noetl_stream.playbook.diagnostics import Location
+from noetl_stream.playbook.kinds.spec import unchecked_kind
+from noetl_stream.playbook_tests.advice import endless_calls, missing_stub, reason_lines
+from noetl_stream.playbook_tests.document import Expected, UserAction
+from noetl_stream.playbook_tests.expectations import Observed, deviations
+from noetl_stream.playbook_tests.journal import SeenJournal, seen_journal
+from noetl_stream.playbook_tests.loading import LoadedTest
+from noetl_stream.playbook_tests.stack import BY, CompiledPlaybooks, EndlessExecution, MemoryStack
+from noetl_stream.playbook_tests.stubs import StubbedCalls, StubbedTool
+from noetl_stream.ports.operations.executions import Start
+from noetl_stream.telemetry.logs import ROOT_NAME
+from noetl_stream.tools.registry import KindOff, ToolClass, kinds_of
+
+_REQUESTS: Final[Mapping[str, type[Any]]] = {
+    "patch": events.CtxPatched,
+    "merge": events.CtxPatched,
+    "signal": events.SignalReceived,
+    "inject": events.TokenInjected,
+    "cancel": events.CancelRequested,
+    "pause": events.PauseRequested,
+    "resume": events.ResumeRequested,
+}
+
+
+class FoundProblem(msgspec.Struct, frozen=True):
+    """What a test found wrong, and where its document says otherwise."""
+
+    line: int
+    column: int
+    message: str
+
+
+class TestOutcome(msgspec.Struct, frozen=True):
+    """How a test ended.
+
+    Attributes:
+        problems: Empty if it passed.
+        steps: The runs of steps, a line each: what brought them and how they ended.
+        why: Why the execution is where it is; empty if the test passed.
+        notes: What may not be as its author meant: stubs that stood for no call, undeclared keys of ``workload``.
+        journals: Those of all executions.
+        took_s: By a real clock.
+    """
+
+    __test__ = False
+
+    name: str
+    line: int
+    problems: tuple[FoundProblem, ...]
+    steps: tuple[str, ...]
+    why: tuple[str, ...]
+    notes: tuple[str, ...]
+    journals: tuple[SeenJournal, ...]
+    took_s: float
+
+    @property
+    def passed(self) -> bool:
+        return not self.problems
+
+
+def tool_not_installed(kind: str) -> ToolClass:
+    """What stands for the tool of a kind that is not installed: its tasks are checked as little as ``check --kinds``
+    does, and only stubs stand for them.
+    """
+    return type("ToolNotInstalled", (KindOff,), {"spec": unchecked_kind(kind)})
+
+
+class TestRunner:
+    """Runs tests one after the other. The same test with the same seed has the same outcome.
+
+    Args:
+        tools: The installed tool classes, by kind.
+        real_work_s: How long nothing may be heard of a task that runs for real, by a real clock.
+    """
+
+    __test__ = False
+
+    def __init__(
+        self,
+        tools: Mapping[str, ToolClass],
+        limits: Limits = DEFAULT_LIMITS,
+        seed: int = 0,
+        real_work_s: float = REAL_WORK_S,
+    ) -> None:
+        self._real_work_s = real_work_s
+        self.tools = tools
+        self.compiled = CompiledPlaybooks(kinds_of(tools), limits)
+        self._seed = seed
+
+    def run(self, test: LoadedTest) -> TestOutcome:
+        began_s = time.perf_counter()
+        now_ms = test.test.given.now_ms
+        loop = SimulatedLoop(self._seed, START_MS if now_ms is None else now_ms, self._real_work_s)
+        course = _Course(test, self)
+        with _quiet():
+            try:
+                loop.run_until_complete(course.run())
+            except (NothingWouldHappen, NoetlError) as error:
+                course.found(test.test.at, str(error))
+            finally:
+                loop.run_until_complete(cancel_all_tasks())
+                loop.close()
+        return course.outcome(time.perf_counter() - began_s)
+
+
+class _Course:
+    """The course of one test."""
+
+    def __init__(self, loaded: LoadedTest, runner: TestRunner) -> None:
+        self._loaded = loaded
+        self._test = loaded.test
+        self._runner = runner
+        self._calls = StubbedCalls(loaded.stubs, self._test.given.real)
+        self._problems: list[FoundProblem] = []
+        self._journals: list[SeenJournal] = []
+        self._why: tuple[str, ...] = ()
+
+    def outcome(self, took_s: float) -> TestOutcome:
+        return TestOutcome(
+            name=self._test.name,
+            line=self._test.at.mark.line,
+            problems=tuple(self._problems),
+            steps=tuple(self._journals[0].lines()) if self._journals else (),
+            why=self._why,
+            notes=tuple(self._notes()),
+            journals=tuple(self._journals),
+            took_s=took_s,
+        )
+
+    def _notes(self) -> Iterator[str]:
+        given, own = self._test.given, self._test.own_stubs
+        stubs = [(key, one.stubs) for key, one in given.stubs.items() if key in own]
+        unused = [key for key, ones in stubs if not any(id(stub) in self._calls.used for stub in ones)]
+        if unused:
+            yield f"unused stubs: {', '.join(unused)}"
+        if any(journal.lacks_playbook for journal in self._journals):
+            yield "a called playbook is not given: name its file under `given: { catalog: { FILE: } }`"
+        yield from (one.message for one in undeclared_workload(given.workload, self._loaded.plan.workload))
+
+    def found(self, at: Location, message: str) -> None:
+        self._problems.append(FoundProblem(at.mark.line, at.mark.column, message))
+
+    async def run(self) -> None:
+        loaded, given, calls, runner = self._loaded, self._test.given, self._calls, self._runner
+        plans = [loaded.plan, *(one.checked.plan for one in loaded.catalog if one.checked.plan is not None)]
+        stack = MemoryStack(
+            {kind: StubbedTool(tool, calls) for kind, tool in runner.tools.items()},
+            runner.compiled,
+            pools={step.pool for plan in plans for step in plan.steps.values()},
+            secrets=_Secrets(given.secrets),
+            is_over=lambda: calls.missing is not None or calls.is_endless,
+        )
+        try:
+            await stack.begin()
+            for one in loaded.catalog:
+                await stack.playbooks.register(one.source.encode(), one.file, BY)
+            start = Start(playbook=loaded.playbook.source, workload=given.workload, ctx=given.ctx)
+            began = await stack.executions.start(start, BY)
+            try:
+                await self._follow(stack, began.execution_id)
+            except EndlessExecution as error:
+                self.found(self._test.at, str(error))
+            await self._look_back(stack, began.execution_id)
+        finally:
+            await stack.close()
+
+    async def _follow(self, stack: MemoryStack, execution_id: str) -> None:
+        """From the start to the end; notes what is wrong on the way."""
+        from_s = stack.clock.monotonic_s()
+        for action in self._test.actions:
+            until_s = None if action.after_s is None else from_s + action.after_s
+            stopped = await stack.run(execution_id, until_s)
+            if stopped == "over":
+                break
+            if stopped == "ended" and action.verb != "nothing":
+                status = (await stack.row(execution_id)).status
+                self.found(action.at, f"{action.verb}: the execution is {status} already")
+                break
+            from_s = stack.clock.monotonic_s()
+            await self._act(stack, execution_id, action)
+            if action.expected is not None:
+                await simulated_loop().idle()
+                await self._compare(stack, execution_id, action.expected, at_end=False)
+        if not self._problems and await stack.run(execution_id, None) != "over":
+            expected = self._test.expected or Expected(self._test.at)
+            await self._compare(stack, execution_id, expected, at_end=True)
+        if self._calls.missing is not None:
+            self.found(self._test.at, missing_stub(self._calls.missing, self._loaded))
+        elif self._calls.is_endless:
+            self.found(self._test.at, endless_calls(self._calls.calls))
+
+    async def _act(self, stack: MemoryStack, execution_id: str, action: UserAction) -> None:
+        if action.verb == "nothing":
+            return
+        request_id = uuid7(stack.clock.now_ms(), stack.clock.random_bytes(10))
+        try:
+            await stack.executions.ask(execution_id, _request(action, request_id))
+        except NoetlError as error:
+            self.found(action.at, f"{action.verb}: {error.message}")
+
+    async def _compare(self, stack: MemoryStack, execution_id: str, expected: Expected, *, at_end: bool) -> None:
+        document = await stack.executions.get(execution_id)
+        result = document.result
+        if document.status in ENDED:
+            result = (await stack.executions.result(execution_id)).result
+        observed = Observed(
+            status=document.status,
+            result=result,
+            error=document.error,
+            ctx=document.ctx,
+            waits=stack.waits(execution_id) if document.status not in ENDED else (),
+            journal=await self._journal(stack, execution_id),
+            calls=self._calls.calls,
+        )
+        for at, message in deviations(expected, observed, self._loaded.plan, at_end=at_end):
+            self.found(at, message)
+
+    async def _look_back(self, stack: MemoryStack, execution_id: str) -> None:
+        others = [one for one in stack.execution_ids if one != execution_id]
+        self._journals = [await self._journal(stack, one) for one in (execution_id, *others)]
+        if self._problems:
+            self._why = tuple(reason_lines(await stack.executions.why(execution_id)))
+
+    async def _journal(self, stack: MemoryStack, execution_id: str) -> SeenJournal:
+        rows = await stack.store.journal(execution_id)
+        return seen_journal(execution_id, (await stack.row(execution_id)).digest, rows)
+
+
+class _Secrets(dict[str, str]):
+    """The secrets of a test, as the variables of a worker have them. Any other is a text that names it."""
+
+    def __init__(self, given: Mapping[str, Any]) -> None:
+        texts = {name: one if isinstance(one, str) else json.dumps(one) for name, one in given.items()}
+        super().__init__({name.lower(): text for name, text in texts.items()})
+
+    def __bool__(self) -> bool:
+        return True  # it has every name
+
+    def get(self, name: str, default: Any = None) -> str:
+        return super().get(name, f"<keychain.{name}>")
+
+
+def _request(action: UserAction, request_id: str) -> InterventionFact:
+    fields: dict[str, Any] = {}
+    if action.verb in ("patch", "merge"):
+        fields = {"patch": action.value, "merge": action.verb == "merge"}
+    elif action.verb == "signal":
+        fields = {"signal": action.name, "payload": action.value}
+    elif action.verb == "inject":
+        fields = {"step": action.name, "args": action.value}
+    else:
+        fields = {"reason": action.name}
+    fact: InterventionFact = _REQUESTS[action.verb](request_id, principal=BY, **fields)
+    return fact
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """What roles log of failed tasks is expected here; what they log of their defects is not."""
+    log = logging.getLogger(ROOT_NAME)
+    level = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        log.setLevel(level)

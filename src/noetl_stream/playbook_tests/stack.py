@@ -1,0 +1,295 @@
+"""A server, workers and the operations of clients on one broker and one store in memory, in simulated time.
+
+The roles are the real ones. Time passes by itself for what nothing but time ends: delays, `wait` with `for_s` or
+`until`, calls that take time. For what somebody has to answer it passes only where the test says so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import Final, Literal
+
+from msgspec.structs import replace
+
+from noetl_stream.adapters.memory.access import MemoryCredentials
+from noetl_stream.adapters.memory.broker import MemoryBroker
+from noetl_stream.adapters.memory.catalog import MemoryCatalog
+from noetl_stream.adapters.memory.evaluator import MemoryEvaluator
+from noetl_stream.adapters.memory.store import MemoryStore
+from noetl_stream.adapters.simulated_time import simulated_loop
+from noetl_stream.client.cluster import ClusterPorts, DirectCluster
+from noetl_stream.client.executions.direct import DirectExecutions, ExecutionPorts
+from noetl_stream.client.executions.logs import ExecutionLogs
+from noetl_stream.client.executions.prepare import PlaybookChecker
+from noetl_stream.client.executions.redacted import UsedSecrets
+from noetl_stream.client.executions.submit import Requests
+from noetl_stream.client.executions.waits import awaited
+from noetl_stream.client.playbooks import DirectPlaybooks, PlaybookPorts
+from noetl_stream.engine.state import Execution
+from noetl_stream.lru import LruCache
+from noetl_stream.model.ids import digest_of, timer_of
+from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
+from noetl_stream.model.status import ENDED
+from noetl_stream.playbook.compile.compiler import CheckResult, check_again
+from noetl_stream.playbook.kinds.spec import Kinds
+from noetl_stream.playbook.plan import KeychainPlan, Plan
+from noetl_stream.ports.sealed_blobs import SealedBlobs
+from noetl_stream.ports.signed_requests import RequestSigner
+from noetl_stream.ports.store import ExecutionRow
+from noetl_stream.sealing.keys import KEY_BYTES, Key, KeyRing
+from noetl_stream.sealing.objects import DerivedKeys
+from noetl_stream.server.capabilities import Capabilities
+from noetl_stream.server.parts import ServerPorts, ServerTimes
+from noetl_stream.server.server import Server
+from noetl_stream.tools.contract import Tool
+from noetl_stream.worker.playbooks import PlanClient
+from noetl_stream.worker.worker import Worker
+
+SLOTS: Final = 256
+BY: Final = "test"
+"""The principal of all that a test does."""
+
+UNHURRIED: Final = ServerTimes(housekeeping_s=60.0, mark_s=600.0, compare_s=600.0, reconcile_s=600.0)
+"""Nothing is lost in memory. Every look for it would cost as much as a step."""
+
+PLAYBOOKS_KEPT: Final = 256
+
+STILL_MOMENTS: Final = 20_000
+"""So often may time pass while no execution gets on: as when a call takes days."""
+
+CREEP_S: Final = 0.5
+"""The broker gives each message a moment of its own, so its time creeps ahead: timers due so soon after a moment that a
+test names are due at it.
+"""
+
+MOST_EVENTS: Final = 100_000
+"""Of all live executions of a test together."""
+
+MOST_YEARS: Final = 100
+"""Simulated time of a test."""
+
+Stopped = Literal["ended", "waiting", "due", "over"]
+
+
+class EndlessExecution(RuntimeError):
+    """An execution does not end within the bounds of a test, or is said to run and nothing of it happens."""
+
+
+class MemoryStack:
+    """All of an installation, for one test.
+
+    Args:
+        pools: Those of the playbooks, each with a worker.
+        secrets: By lower-case name, as ``NOETL_CREDENTIAL_<NAME>`` has them.
+        is_over: Whether nothing more is to happen, whatever the execution does.
+    """
+
+    def __init__(
+        self,
+        tools: Mapping[str, Tool],
+        compiled: CompiledPlaybooks,
+        *,
+        pools: Collection[str],
+        secrets: Mapping[str, str],
+        is_over: Callable[[], bool],
+    ) -> None:
+        self._is_over = is_over
+        self._loop = simulated_loop()
+        self.clock = clock = self._loop.clock
+        self._tools, self._compiled, self._pools, self._secrets = tools, compiled, pools, secrets
+        self._broker = broker = MemoryBroker(clock)
+        self.store = MemoryStore(clock)
+        catalog = MemoryCatalog(self.store)
+        server_keys = KeyRing(Key("server-key-1", clock.random_bytes(KEY_BYTES)))
+        access_keys = KeyRing(Key("access-key-1", clock.random_bytes(KEY_BYTES)))
+        signer, objects = RequestSigner(access_keys), SealedBlobs(broker.blobs, DerivedKeys(access_keys))
+        ports = ServerPorts(
+            log=broker.event_log,
+            queue=broker.command_queue,
+            store=self.store,
+            blobs=objects,
+            task_logs=broker.task_logs,
+            bus=broker.bus,
+            clock=clock,
+            catalog=catalog,
+            evaluator=MemoryEvaluator(),
+            capabilities=Capabilities(server_keys, access_keys),
+            signer=signer,
+        )
+        self._server = Server("server", ports, compiled.kinds, UNHURRIED, compiled.limits, checker=compiled.for_servers)
+        hidden = UsedSecrets(MemoryCredentials(clock), None)
+        cluster_ports = ClusterPorts(
+            broker.event_log, broker.command_queue, broker.bus, self.store, self.store.dead_letters, clock
+        )
+        execution_ports = ExecutionPorts(
+            requests=Requests(broker.event_log, signer),
+            bus=broker.bus,
+            blobs=objects,
+            store=self.store,
+            catalog=catalog,
+            clock=clock,
+            logs=ExecutionLogs(broker.task_logs, hidden, clock),
+        )
+        checking = compiled.for_clients
+        self.executions = DirectExecutions(execution_ports, checking, DirectCluster(cluster_ports, hidden))
+        self.playbooks = DirectPlaybooks(PlaybookPorts(self.store, catalog, clock), checking)
+        self._running: list[asyncio.Task[None]] = []
+
+    async def begin(self) -> None:
+        """Returns when server and workers are at work."""
+        self._running.append(asyncio.create_task(self._server.run()))
+        for pool in sorted(self._pools):
+            worker = self._worker(pool)
+            self._running.append(asyncio.create_task(worker.run()))
+            await worker.opened.wait()
+        while not len(self._server.ownership):
+            await self._loop.pass_time()
+
+    def _worker(self, pool: str) -> Worker:
+        broker = self._broker
+        return Worker(
+            name="worker" if pool == "default" else f"worker-{pool}",
+            pool=pool,
+            slots=SLOTS,
+            event_log=broker.event_log,
+            queue=broker.command_queue,
+            bus=broker.bus,
+            blobs=broker.blobs,
+            task_logs=broker.task_logs,
+            clock=self.clock,
+            tools=self._tools,
+            plans=PlanClient(self._compiled.kinds, checker=self._compiled.for_workers),
+            credentials=self._secrets,
+        )
+
+    @property
+    def execution_ids(self) -> list[str]:
+        """All executions, in the order in which they began."""
+        return list(self.store.tables.executions)
+
+    def waits(self, execution_id: str) -> list[str]:
+        """The steps at which the execution waits, sorted."""
+        cached = self._server.executions.get(execution_id)
+        if cached is None or cached.state is None:
+            return []
+        plan = cached.plan if isinstance(cached.plan, Plan) else None
+        return sorted({wait.step for wait in awaited(cached.state, plan)})
+
+    async def row(self, execution_id: str) -> ExecutionRow:
+        found = await self.store.execution(execution_id)
+        assert found is not None
+        return found
+
+    async def run(self, execution_id: str, until_s: float | None) -> Stopped:
+        """Lets the execution go on until it ends, or until ``until_s``; without that, until it waits for somebody.
+
+        Raises:
+            EndlessExecution: neither happens.
+        """
+        still, reached = 0, 0
+        while True:
+            await self._loop.idle()
+            for role in self._running:
+                if role.done():
+                    role.result()  # raises its defect
+            row = await self.row(execution_id)
+            if self._is_over():
+                return "over"
+            if row.status in ENDED:
+                return "ended"
+            now_s = self.clock.monotonic_s()
+            states = list(self._live())
+            if until_s is not None and now_s >= until_s:
+                due = self._due_s(states, by_somebody=True)
+                if due is None or due > until_s + CREEP_S or now_s > until_s + CREEP_S:
+                    return "due"
+                await self._loop.pass_time(due)
+                continue
+            moved = sum(one.position for one in states)
+            still, reached = (still + 1 if moved == reached else 0), moved
+            if still > STILL_MOMENTS:
+                raise EndlessExecution(f"nothing has happened in {STILL_MOMENTS:,} moments of simulated time")
+            if moved > MOST_EVENTS:
+                raise EndlessExecution(f"more than {MOST_EVENTS:,} events: a loop of the playbook does not end")
+            if now_s > MOST_YEARS * 366 * 86_400:
+                years = f"more than {MOST_YEARS} years of simulated time"
+                raise EndlessExecution(f"{years}: a loop of the playbook does not end")
+            if any(one.shown_status in ("pending", "running") for one in states):
+                await self._loop.pass_time(until_s)
+                continue
+            due = self._due_s(states, by_somebody=until_s is not None)
+            if due is None and until_s is None:
+                return "waiting"
+            moment = min(one for one in (due, until_s) if one is not None)
+            if moment > now_s:
+                self.clock.advance_to(moment)
+            else:
+                await self._loop.pass_time(until_s)
+
+    def _live(self) -> Iterator[Execution]:
+        for _, cached in self._server.executions:
+            if cached.state is not None and not cached.state.ended:
+                yield cached.state
+
+    def _due_s(self, states: Collection[Execution], *, by_somebody: bool) -> float | None:
+        """When the next timer is due: of those that only end what nothing else ends, or of all."""
+        due = [
+            timer.due_ms
+            for state in states
+            if not state.paused_at_ms
+            for timer_id, timer in state.timers.items()
+            if by_somebody or timer_id in _delays(state)
+        ]
+        if not due:
+            return None
+        return self.clock.monotonic_s() + max(0, min(due) - self.clock.now_ms()) / 1000
+
+    async def close(self) -> None:
+        """Ends everything at once."""
+        for task in self._running:
+            task.cancel()
+        await asyncio.gather(*self._running, return_exceptions=True)
+        for tool in self._tools.values():
+            await tool.close()
+
+
+def _delays(state: Execution) -> set[str]:
+    """The timers of waits that nothing else ends."""
+    return {
+        timer_of(suspended.command_id, "wait", wait.path)
+        for suspended in state.suspensions.values()
+        for wait in suspended.waits.values()
+        if wait.signal is None and wait.child is None
+    }
+
+
+class CompiledPlaybooks:
+    """Compiles each playbook once for all tests: for clients, servers and workers."""
+
+    def __init__(self, kinds: Kinds, limits: Limits) -> None:
+        self.kinds, self.limits = kinds, limits
+        self.for_clients = PlaybookChecker(lambda: kinds, limits)
+        self._known: LruCache[str, CheckResult] = LruCache(PLAYBOOKS_KEPT)
+
+    def for_servers(
+        self, text: str | bytes, kinds: Kinds, *, file: str = "", limits: Limits = DEFAULT_LIMITS
+    ) -> CheckResult:
+        """As :func:`check_again`."""
+        digest = digest_of(text)
+        found = self._known.get(digest)
+        if found is None:
+            found = check_again(text, self.kinds, file=file, limits=self.limits)
+            self._known.put(digest, found)
+        return found
+
+    def for_workers(
+        self, text: str | bytes, kinds: Kinds, *, file: str = "", limits: Limits = DEFAULT_LIMITS
+    ) -> CheckResult:
+        """Every entry of the keychain is a credential: a test gives it, and no variable or file."""
+        checked = self.for_servers(text, kinds, file=file)
+        if checked.plan is None:
+            return checked
+        entries = checked.plan.keychain.items()
+        keychain = {name: KeychainPlan(name, "credential", {}, entry.line) for name, entry in entries}
+        return replace(checked, plan=replace(checked.plan, keychain=keychain))

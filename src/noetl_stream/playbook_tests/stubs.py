@@ -1,0 +1,184 @@
+"""Tools that answer as a test says, through the port of tools; what they were called with is written down."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+import msgspec
+
+from noetl_stream.adapters.simulated_time import simulated_loop
+from noetl_stream.errors import PayloadRefused
+from noetl_stream.model import codec
+from noetl_stream.playbook.kinds.spec import KindSpec
+from noetl_stream.playbook_tests.document import Stub
+from noetl_stream.playbook_tests.loading import ALWAYS_REAL, TaskKey
+from noetl_stream.settings.tools import ToolSettings
+from noetl_stream.tools.contract import Tool, ToolCall, ToolFailure, ToolResult
+from noetl_stream.tools.http.response import header_mapping, status_failure
+from noetl_stream.tools.registry import ToolClass, create_tools
+
+MAX_CALLS: Final = 10_000
+"""Of all tasks of one test. More means a loop that its stubs never end."""
+
+
+class RecordedCall(msgspec.Struct, frozen=True):
+    """A call of a task: the ``number``-th of the test."""
+
+    key: TaskKey
+    kind: str
+    attempt: int
+    iteration: tuple[int, ...]
+    number: int
+    inputs: Mapping[str, Any]
+
+
+class MissingStub(msgspec.Struct, frozen=True):
+    """A call that no stub stands for. ``others``: how many stubs its task has."""
+
+    call: RecordedCall
+    others: int
+
+
+class StubbedCalls:
+    """Answers the calls of one test.
+
+    Attributes:
+        calls: All of them, in order.
+        missing: The first that has no answer. It never returns: the test ends.
+        is_endless: Whether there were more than :data:`MAX_CALLS`; none returns then.
+        used: The stubs that have stood for a call, by their identity.
+    """
+
+    def __init__(self, stubs: Mapping[TaskKey, tuple[Stub, ...]], real: frozenset[str]) -> None:
+        self.calls: list[RecordedCall] = []
+        self.missing: MissingStub | None = None
+        self.is_endless = False
+        self.used: set[int] = set()
+        self._stubs = stubs
+        self._real = real | ALWAYS_REAL
+        self._numbers: Counter[TaskKey] = Counter()
+
+    async def answer(self, tool: StubbedTool, call: ToolCall) -> ToolResult:
+        """What a call gives.
+
+        Raises:
+            ToolFailure: an error that the test gives, or that the real tool raises.
+        """
+        recorded = self._record(tool.spec.kind, call)
+        stubs = self._stubs.get(recorded.key, ())
+        stub = next((one for one in stubs if _fits(one, recorded)), None)
+        if stub is not None:
+            self.used.add(id(stub))
+        if stub is None and (recorded.kind not in self._real or recorded.inputs.get("attach")):
+            self.missing = self.missing or MissingStub(recorded, len(stubs))
+        if len(self.calls) > MAX_CALLS:
+            self.is_endless = True
+        if self.missing is not None or self.is_endless:
+            await asyncio.get_running_loop().create_future()
+        if stub is None or stub.real:
+            return await tool.run_really(call)
+        if stub.takes_s:
+            await asyncio.sleep(stub.takes_s)
+        return _outcome(stub, tool.spec, call)
+
+    def _record(self, kind: str, call: ToolCall) -> RecordedCall:
+        digest, _, _ = call.trust_domain.partition(" ")
+        key = TaskKey(digest, call.step, call.task)
+        self._numbers[key] += 1
+        recorded = RecordedCall(
+            key=key,
+            kind=kind,
+            attempt=call.attempt,
+            iteration=_path(call.scope["iter"]),
+            number=self._numbers[key],
+            inputs=_plain(call.inputs),
+        )
+        self.calls.append(recorded)
+        return recorded
+
+
+class StubbedTool:
+    """A tool of one kind whose calls a test answers. The real one is made for the first call that runs it."""
+
+    def __init__(self, real: ToolClass, calls: StubbedCalls) -> None:
+        self.spec: KindSpec = replace(real.spec, reads_scope=True)  # a call says its iteration by `iter`
+        self._class = real
+        self._calls = calls
+        self._real: Tool | None = None
+
+    async def run(self, call: ToolCall) -> ToolResult:
+        """See :meth:`StubbedCalls.answer`."""
+        return await self._calls.answer(self, call)
+
+    async def run_really(self, call: ToolCall) -> ToolResult:
+        """What the real tool gives. No simulated time passes meanwhile."""
+        if self._real is None:
+            self._real = create_tools({self.spec.kind: self._class}, ToolSettings())[self.spec.kind]
+        with simulated_loop().real_work():
+            return await self._real.run(call)
+
+    async def close(self) -> None:
+        """Ends the processes of the real tool."""
+        if self._real is not None:
+            with simulated_loop().real_work():
+                await self._real.close()
+
+
+def _fits(stub: Stub, call: RecordedCall) -> bool:
+    return (
+        stub.attempt in (None, call.attempt)
+        and stub.call in (None, call.number)
+        and stub.iteration in (None, call.iteration)
+        and (stub.inputs is None or all(call.inputs.get(name) == value for name, value in stub.inputs.items()))
+    )
+
+
+def _outcome(stub: Stub, spec: KindSpec, call: ToolCall) -> ToolResult:
+    result, helper = stub.result, dict(stub.helper)
+    if spec.kind == "http" and isinstance(result, dict):
+        result = _response(result)
+        helper = {"status": result["status"], "headers": result["headers"], **helper}
+    elif spec.statements and isinstance(result, dict) and isinstance(result.get("rows"), list):
+        result = _rows(result)
+    if stub.error is not None:
+        raise ToolFailure(stub.error, result=result, helper=helper)
+    if spec.kind == "http" and isinstance(result, dict) and result["status"] >= 400:
+        method, url = (
+            str(call.inputs.get("method") or "GET"),
+            str(call.inputs.get("url") or call.inputs.get("endpoint")),
+        )
+        raise status_failure(method, url.partition("?")[0], result)
+    return ToolResult(result, helper=helper)
+
+
+def _response(given: dict[str, Any]) -> dict[str, Any]:
+    headers = header_mapping((given.get("headers") or {}).items())
+    return {"status": given.get("status") or 200, "headers": headers, "data": given.get("data")}
+
+
+def _rows(given: dict[str, Any]) -> dict[str, Any]:
+    rows = given["rows"]
+    columns = list(rows[0]) if rows and isinstance(rows[0], dict) else []
+    return {"row_count": len(rows), "columns": columns, "statements": [], **given}
+
+
+def _path(iteration: Mapping[str, Any]) -> tuple[int, ...]:
+    """The indices of an iteration, the outermost first; ``()`` outside loops."""
+    path: list[int] = []
+    level: Any = iteration
+    while isinstance(level, Mapping) and "index" in level and "count" in level:
+        path.insert(0, level["index"])
+        level = level.get("parent")
+    return tuple(path)
+
+
+def _plain(inputs: Mapping[str, Any]) -> dict[str, Any]:
+    try:
+        plain: dict[str, Any] = codec.decode_json(codec.encode(dict(inputs)))
+    except PayloadRefused:
+        return dict(inputs)
+    return plain
