@@ -21,6 +21,7 @@ from noetl_stream.errors import NoetlError
 from noetl_stream.mcp.answers import ANSWER_SCHEMA, error_document
 from noetl_stream.mcp.changing import changing_tools
 from noetl_stream.mcp.reading import reading_tools
+from noetl_stream.mcp.stdin import lines_of_stdin
 from noetl_stream.mcp.tools import AnyAgentTool, Door, PerformedTool, Toolbox
 from noetl_stream.model import codec
 from noetl_stream.model.roles import Role
@@ -82,8 +83,9 @@ def server_of(role: Role, door: Door, *, changes: bool) -> Server[Any]:
 
 
 async def serve_stdio(server: Server[Any]) -> None:
-    """Serves a client at stdin and stdout, until it closes them."""
-    async with stdio_server() as (requests, answers):
+    """Serves a client at stdin and stdout, until it closes stdin."""
+    lines: Any = lines_of_stdin()  # the SDK would read in a thread that nothing interrupts
+    async with stdio_server(stdin=lines) as (requests, answers):
         await server.run(requests, answers, server.create_initialization_options())
 
 
