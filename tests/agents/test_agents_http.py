@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from typing import Any
 
 import pytest
@@ -206,3 +207,13 @@ async def test_agents_can_be_switched_off() -> None:
 async def test_only_posts_are_answered(stage: GatewayStage) -> None:
     async with stage.client.get("/mcp") as answer:
         assert (answer.status, answer.headers["Allow"]) == (405, "POST")
+
+
+async def test_a_gateway_without_the_extra_says_what_to_install(
+    stage: GatewayStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr("noetl_stream.mcp.protocol")
+    monkeypatch.delitem(sys.modules, "noetl_stream.mcp.protocol")
+    monkeypatch.setitem(sys.modules, "mcp_types", None)
+    async with stage.client.post("/mcp", json=PING) as answer:
+        assert (answer.status, (await answer.json())["hint"]) == (404, "install noetl-stream[mcp]")

@@ -15,6 +15,21 @@ from agent import CHANGING, READING, agent_over_stdio
 
 from cli_program import FAILING, NOETL, ONE_STEP, PATIENCE_S, environment, noetl, one_clear_line, only_json
 
+SECRET = "Kanari-4711-of-agents"
+TELLS = """\
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: {name: tells, path: tests/tells}
+keychain: [{name: agents_secret, kind: credential}]
+workflow:
+  - step: tell
+    tool:
+      kind: python
+      args: {key: "{{ keychain.agents_secret.key }}", given: "{{ workload.given }}"}
+      code: |
+        result = {"same": key == given, "key": key, "given": given}
+"""
+
 pytestmark = pytest.mark.xdist_group("stack")
 
 
@@ -92,6 +107,25 @@ async def test_through_a_gateway_the_role_of_the_token_decides(shared_home: Path
         refused = await agent.refused("cancel", execution_id="one", request_id="1")
         assert refused["error"] == "cancel needs the role operator; you have viewer"
     revoke(shared_home, secret)
+
+
+async def test_no_answer_has_a_secret(shared_home: Path) -> None:
+    stored = noetl("credential", "set", "agents_secret", "--set", f"key={SECRET}", "--home", shared_home)
+    assert stored.returncode == 0, stored.stderr
+    wanted: dict[str, Any] = {"playbook": TELLS, "workload": {"given": SECRET}, "request_id": "tells", "wait_s": 50}
+    async with agent_over_stdio("--home", shared_home, "--allow-changes") as agent:
+        ended = await agent.data("start", **wanted)
+        one = ended["execution_id"]
+        result = await agent.data("get_result", execution_id=one)
+        assert result["result"] == {"same": True, "key": "***", "given": "***"}, ended
+        listed = (await agent.data("list_events", execution_id=one, limit=200))["items"]
+        found = [ended, result, await agent.data("why", execution_id=one)]
+        for at in (event["position"] for event in listed):
+            found += [await agent.data("get_event", execution_id=one, position=at)]
+        found.append(await agent.data("diff_executions", execution_id=one, other=one))
+    assert SECRET not in str(found)
+    assert str(found).count("***") >= 4
+    assert noetl("credential", "delete", "agents_secret", "--home", shared_home).returncode == 0
 
 
 def test_a_signal_ends_it_while_its_client_is_silent(shared_home: Path) -> None:
