@@ -217,3 +217,14 @@ async def test_a_gateway_without_the_extra_says_what_to_install(
     monkeypatch.setitem(sys.modules, "mcp_types", None)
     async with stage.client.post("/mcp", json=PING) as answer:
         assert (answer.status, (await answer.json())["hint"]) == (404, "install noetl-stream[mcp]")
+
+
+async def test_while_the_servers_are_behind_nothing_is_started_and_a_cancel_is_let_in() -> None:
+    async with GatewayStage(GatewayLimits(max_behind=-1), agents="changes").open() as behind:
+        await register(behind, LOOP)
+        async with agent_over_http(behind.url) as agent:
+            refused = await agent.refused("start", path="tests/loop", request_id="1")
+            assert refused["kind"] == "too-busy"
+            assert "servers are 0 messages behind" in refused["error"]
+            assert (await agent.refused("cancel", execution_id="nobody", request_id="2"))["kind"] == "not-found"
+        assert [entry.answer.status for entry in await audited(behind) if entry.answer] == [429, 404]
