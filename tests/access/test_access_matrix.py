@@ -74,6 +74,7 @@ GET /api/v1/pools
 GET /api/v1/partitions
 GET /api/vars/{execution_id}
 GET /api/vars/{execution_id}/{var_name}
+POST /mcp
 """
 
 OPERATOR = """
@@ -121,7 +122,7 @@ GET /api/v1/audit
 
 RANKS = {"public": PUBLIC, "viewer": VIEWER, "operator": OPERATOR, "author": AUTHOR, "admin": ADMIN}
 TABLE = {route: least for least, lines in RANKS.items() for route in lines.split("\n") if route}
-READS = {"POST /api/v1/playbooks/check", "POST /api/v1/playbooks/{path}/diff"}
+READS = {"POST /api/v1/playbooks/check", "POST /api/v1/playbooks/{path}/diff", "POST /mcp"}
 TOKENS_ONLY = "POST /api/v1/session/codes"
 """A session is of an API token: callers of the identity provider have their provider's."""
 

@@ -53,7 +53,7 @@ from noetl_stream.ports.store import Tick
 from noetl_stream.sealing.keys import key_ring, new_key
 from noetl_stream.server.parts import ServerPorts
 from noetl_stream.server.server import Server
-from noetl_stream.settings.gateway import GatewayLimits
+from noetl_stream.settings.gateway import AgentAccess, GatewayLimits
 from noetl_stream.testing.entries import events_in
 from noetl_stream.testing.keys import CAPABILITIES, OBJECT_KEYS, SIGNER
 from noetl_stream.testing.simulation.roles import check_once
@@ -85,6 +85,7 @@ class GatewayStage:
         signed_in: Whether ``client`` sends :data:`TOKEN` unless a request says otherwise.
         more_tools: What the worker has beside ``noop``, by kind.
         network: What the gateway is called, and by which proxies.
+        agents: What agents may do at ``/mcp``.
     """
 
     def __init__(
@@ -93,6 +94,7 @@ class GatewayStage:
         signed_in: bool = True,
         more_tools: Mapping[str, Tool] = MappingProxyType({}),
         network: Network = BY_ADDRESS,
+        agents: AgentAccess = "read",
     ) -> None:
         self._tools: dict[str, Tool] = {"noop": NoopTool(), **more_tools}
         self._kinds = KINDS | {kind: tool.spec for kind, tool in self._tools.items()}
@@ -107,6 +109,7 @@ class GatewayStage:
         self.idempotency = MemoryIdempotency(self.clock)
         self._limits = limits
         self._network = network
+        self._agents = agents
         self._headers = AS_ADMIN if signed_in else {}
         self.operations = self.operations_within(unrecorded)
         self.url: str
@@ -158,7 +161,7 @@ class GatewayStage:
             audit=self.audit,
             clock=self.clock,
         )
-        self.gateway = Gateway(ports, self._limits, self._network)
+        self.gateway = Gateway(ports, self._limits, self._network, self._agents)
         now_ms = self.clock.now_ms()
         token = StoredToken(TOKEN_ID, LOCAL_NAME, "admin", (), hash_of(SECRET), now_ms, "test", last_used_ms=now_ms)
         await self.tokens.add(token)

@@ -279,6 +279,17 @@ async def test_the_gateway_describes_itself(api: Described) -> None:
     assert (await api.call("problem", name="nothing")).status == 404
 
 
+async def test_messages_of_agents_are_answered(api: Described) -> None:
+    ping = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
+    assert (await api.call("callTools", body=ping)).body == {"jsonrpc": "2.0", "id": 1, "result": {}}
+    assert (await api.call("callTools", body={"jsonrpc": "2.0", "method": "notifications/initialized"})).status == 202
+    assert (await api.call("callTools", body={"jsonrpc": "1.0"})).status == 400
+    assert (await api.call("callTools", body=[ping])).body["errors"][0]["detail"] == "must be an object"
+    new = {"MCP-Protocol-Version": "2026-07-28", "Mcp-Method": "nothing"}
+    assert (await api.call("callTools", body={**ping, "method": "nothing"}, headers=new)).status == 400
+    assert (await api.call("callTools", body=ping, headers={"Accept": "text/html"})).status == 406
+
+
 def test_every_operation_is_called_by_some_test() -> None:
     """The calls check their answers: so every operation's answer is held against the document. Streams have tests of
     their own.

@@ -39,6 +39,7 @@ COMMANDS: Final = {
     "server": Listed("processes", "Run a server."),
     "worker": Listed("processes", "Run a worker, or list the running workers."),
     "gateway": Listed("processes", "Run a gateway: all operations over HTTP."),
+    "mcp": Listed("mcp", "Serve tools to an agent: to look, and if allowed to act."),
     "storage": Listed("cluster", "Show what streams and tables take on disk."),
     "doctor": Listed("doctor", "Find what is wrong with a running system."),
     "pool": Listed("cluster", "List worker pools with their queued and running commands."),

@@ -12,6 +12,7 @@ from noetl_stream.gateway.http.routes import AnyRoute
 from noetl_stream.gateway.http.serving import Serving
 from noetl_stream.gateway.page_files import ASSET, VIEWS, read_page
 from noetl_stream.gateway.resources import (
+    agents,
     bulk,
     cluster,
     credentials,
@@ -44,10 +45,11 @@ NOUNS: Final = (
     logs,
     tokens,
     session,
+    agents,
 )
 
 RESOURCES: Final[tuple[AnyRoute, ...]] = tuple(route for noun in NOUNS for route in noun.routes)
-"""What is served under ``/api``."""
+"""What is served under ``/api``, and ``/mcp``."""
 
 
 def make_application(serving: Serving, readiness: Readiness, status: GatewayStatus) -> web.Application:

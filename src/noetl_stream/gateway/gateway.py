@@ -32,7 +32,7 @@ from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.gateway import Idempotency, KeptIndexes, LivingExecutions, Memory, Readiness
 from noetl_stream.ports.operations import Operations
 from noetl_stream.sealing.keys import KeyRing
-from noetl_stream.settings.gateway import GatewayLimits
+from noetl_stream.settings.gateway import AgentAccess, GatewayLimits
 
 log = logging.getLogger(__name__)
 
@@ -61,7 +61,18 @@ class GatewayPorts(NamedTuple):
 
 
 class Gateway:
-    def __init__(self, ports: GatewayPorts, limits: GatewayLimits, network: Network = BY_ADDRESS) -> None:
+    """
+    Args:
+        agents: What agents may do at ``/mcp``.
+    """
+
+    def __init__(
+        self,
+        ports: GatewayPorts,
+        limits: GatewayLimits,
+        network: Network = BY_ADDRESS,
+        agents: AgentAccess = "read",
+    ) -> None:
         self._ending = asyncio.Event()
         self._drain_s = limits.drain_s
         metrics = Metrics()
@@ -79,10 +90,12 @@ class Gateway:
             guard=AccessGuard(network, ports.authenticator, auditor, ports.clock),
             once=once,
             bodies=self._bodies,
+            auditor=auditor,
             pressure=pressure,
             metrics=metrics,
             limits=limits,
             clock=ports.clock,
+            agents=agents,
         )
         system = SystemNumbers(ports.operations.cluster, ports.living, ports.memory, pressure)
         self.status = GatewayStatus(metrics, pressure, ports.indexes, system, ports.readiness, self._ending.is_set)

@@ -18,6 +18,7 @@ from noetl_stream.playbook.vocabulary.descriptions import DESCRIPTIONS
 LANGUAGE: Final = "noetl"
 """The language of documents that are playbooks whatever they hold. Any other is one that says so."""
 
+_IS_TEST: Final = re.compile(r"^kind:\s*[\"']?PlaybookTest\b", re.M)
 _SAYS_SO: Final = re.compile(r"^(?:\ufeff)?(?:apiVersion:\s*[\"']?noetl\.io/|kind:\s*[\"']?Playbook\b)", re.M)
 _WORD: Final = re.compile(r"\"(?:\\.|[^\"\\\n])*\"|'[^'\n]*'|[\w./-]+|\S")
 
@@ -47,8 +48,11 @@ class EditedDocument:
 
     @property
     def is_ours(self) -> bool:
-        """Whether it is a playbook. Editors send other YAML, too, which is none of our business."""
-        return self._language == LANGUAGE or _SAYS_SO.search(self.text) is not None
+        """Whether it is a playbook. Editors send other YAML, too, which is none of our business; tests of playbooks
+        have a schema of their own.
+        """
+        says_so = self._language == LANGUAGE or _SAYS_SO.search(self.text) is not None
+        return says_so and _IS_TEST.search(self.text) is None
 
     @property
     def may_become_ours(self) -> bool:

@@ -26,7 +26,15 @@ from noetl_stream.settings.egress import (
     read_denied,
     servers_of,
 )
-from noetl_stream.settings.gateway import GATEWAY_PREFIX, GatewayLimits, IpNetwork, read_hosts, read_networks
+from noetl_stream.settings.gateway import (
+    AGENT_ACCESS,
+    GATEWAY_PREFIX,
+    AgentAccess,
+    GatewayLimits,
+    IpNetwork,
+    read_hosts,
+    read_networks,
+)
 from noetl_stream.settings.initial_environment import erase_variables
 from noetl_stream.settings.oidc import OidcSettings, read_oidc
 from noetl_stream.settings.places import Place, read_endpoints
@@ -283,6 +291,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         server_max_state_bytes: Memory that a server uses for the states of living executions.
         gateway_max_requests, …: Use :attr:`gateway_limits`.
         gateway_hosts: Names that a gateway is called by, beside IP addresses and ``localhost``.
+        gateway_mcp: What agents may do at ``/mcp``.
         gateway_proxies: Networks of proxies whose forwarded headers a gateway believes.
         oidc: The identity provider whose tokens a gateway accepts.
         url, token, context: The gateway for commands, the token to send, and its name in :attr:`contexts_file`.
@@ -361,6 +370,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     gateway_audit_days: int = _gateway_limit("audit_days", 30, 400)
     gateway_drain_s: int = _gateway_limit("drain_s", 1, MAX_DRAIN_S)
     gateway_hosts: frozenset[str] = setting("NOETL_GATEWAY_HOSTS", "none", read_hosts)
+    gateway_mcp: AgentAccess = setting("NOETL_GATEWAY_MCP", "read", choice(AGENT_ACCESS, "read"))
     gateway_proxies: tuple[IpNetwork, ...] = setting("NOETL_GATEWAY_TRUSTED_PROXIES", "none", read_networks)
     oidc: OidcSettings | None = setting("NOETL_OIDC_<NAME>", "none", _read_oidc)
     url: str | None = setting("NOETL_URL", "none", address(GATEWAY_SCHEMES))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from ipaddress import IPv4Network, IPv6Network, ip_network
-from typing import Final, Literal, TypeAlias
+from typing import Final, Literal, TypeAlias, get_args
 
 import msgspec
 
@@ -16,6 +16,12 @@ GATEWAY_PREFIX: Final = "NOETL_GATEWAY_"
 IpNetwork: TypeAlias = IPv4Network | IPv6Network
 
 HOST_NAME: Final = re.compile(r"(?=.{1,253}$)[a-z0-9_]([a-z0-9_-]{0,62})(\.[a-z0-9_]([a-z0-9_-]{0,62}))*")
+
+
+AgentAccess = Literal["off", "read", "changes"]
+"""What agents may do at ``/mcp``, as far as their tokens may."""
+
+AGENT_ACCESS: Final[tuple[AgentAccess, ...]] = get_args(AgentAccess)
 
 
 class GatewayLimits(msgspec.Struct, frozen=True, gc=False):

@@ -223,7 +223,8 @@ async def open_gateway(
         cursor_keys=connected.access_keys,
     )
     try:
-        yield Gateway(ports, settings.gateway_limits, Network(settings.gateway_hosts, settings.gateway_proxies))
+        network = Network(settings.gateway_hosts, settings.gateway_proxies)
+        yield Gateway(ports, settings.gateway_limits, network, settings.gateway_mcp)
     finally:
         if keys is not None:
             await keys.close()

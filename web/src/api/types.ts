@@ -11,6 +11,9 @@ export interface Activity {
   columns: number[][]
 }
 
+export interface AgentMessage {
+}
+
 export interface ApiToken {
   id: string
   name: string

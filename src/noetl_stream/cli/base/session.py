@@ -11,11 +11,13 @@ from msgspec.structs import asdict
 from noetl_stream.cli.base.process import principal, run_async, settings_for
 from noetl_stream.cli.base.target import GatewayAddress, Target, gateway_of
 from noetl_stream.errors import Forbidden, Unauthenticated
+from noetl_stream.model.roles import Role
 from noetl_stream.ports.operations.documents import DocumentPage
 
 if TYPE_CHECKING:  # a gateway needs no store: do not wait for its libraries
     from noetl_stream.client.executions.prepare import CheckedText
     from noetl_stream.local.background import Background
+    from noetl_stream.ports.gateway import Idempotency
     from noetl_stream.ports.operations import Operations
     from noetl_stream.settings.environment import Settings
 
@@ -31,6 +33,8 @@ class Session(msgspec.Struct, frozen=True):
     ensure_server: Starts a server in the background where none answers; does nothing for a gateway.
     place: The option that makes other commands work on the same target; empty if they need none.
     keeps_ids: Whether an execution gets the id that was drawn here; a gateway draws its own.
+    role: What the caller may do: on the stores everything.
+    idempotency: Where keys are kept; ``None`` for a gateway, which keeps them itself.
     """
 
     operations: Operations
@@ -38,6 +42,14 @@ class Session(msgspec.Struct, frozen=True):
     ensure_server: Callable[[], Awaitable[None]]
     place: str
     keeps_ids: bool
+    role: Callable[[], Awaitable[Role]]
+    idempotency: Idempotency | None = None
+
+
+class _Me(msgspec.Struct):
+    """What a gateway says of its caller."""
+
+    role: Role
 
 
 Work = Callable[[Session], Awaitable[Value]]
@@ -88,12 +100,20 @@ def _directly(
                 ports, stack.endpoint, unanswered=ensure_server, checked=checked, audited=True
             )
             place = f" --home {stack.embedded.address.home}" if stack.embedded is not None else ""
-            return await work(Session(operations, principal(), ensure_server, place, keeps_ids=True))
+            keys = ports.store.idempotency
+            session = Session(
+                operations, principal(), ensure_server, place, keeps_ids=True, role=_own_role, idempotency=keys
+            )
+            return await work(session)
 
     server = background or Background(settings)
     server.start_loaded()
     with open_stack(settings) as stack:
         return run_async(connected_work())
+
+
+async def _own_role() -> Role:
+    return "admin"
 
 
 async def _over_http(gateway: GatewayAddress, place: str, work: Work[Value]) -> Value:
@@ -104,9 +124,13 @@ async def _over_http(gateway: GatewayAddress, place: str, work: Work[Value]) -> 
     async def ensure_server() -> None:
         """The gateway has servers of its own."""
 
+    async def role() -> Role:
+        return (await connection.get(_Me, "me")).role
+
     connection = GatewayConnection(gateway.url, gateway.token, SystemClock())
     try:
-        return await work(Session(gateway_operations(connection), "", ensure_server, place, keeps_ids=False))
+        session = Session(gateway_operations(connection), "", ensure_server, place, keeps_ids=False, role=role)
+        return await work(session)
     except Unauthenticated as error:
         hint = "set NOETL_TOKEN, add a context with --token-file, or name the home of that gateway with --home"
         raise Unauthenticated(f"{gateway.name}: {error.message}", hint=hint) from None

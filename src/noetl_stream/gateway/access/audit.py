@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeVar
 from urllib.parse import unquote
 
 from aiohttp import web
@@ -25,6 +25,9 @@ REFUSED: Final = frozenset({400, 401, 403, 413, 415, 429})
 
 DAY_MS: Final = 24 * 3600 * 1000
 TRIM_EVERY_S: Final = 6 * 3600.0
+
+
+Done = TypeVar("Done")
 
 
 class Auditor:
@@ -53,23 +56,37 @@ class Auditor:
         self, request: web.Request, operation: str, caller: Caller, handler: Handler
     ) -> web.StreamResponse:
         """Performs a call that changes something, with an entry in the audit."""
-        number = await self._audit.begin(self._attempt(request, operation, caller))
-        try:
+
+        async def perform() -> tuple[web.StreamResponse, AuditedAnswer]:
             response = await handler(request)
+            made = unquote(response.headers.get("Location", "").rpartition("/")[2])
+            reason = unquote(request.headers.get("X-Reason", ""))
+            return response, AuditedAnswer(response.status, audit_text(reason), audit_text(made))
+
+        return await self.performed(self.attempt(request, operation, caller), perform)
+
+    async def performed(
+        self, attempt: AuditedCall, perform: Callable[[], Awaitable[tuple[Done, AuditedAnswer]]]
+    ) -> Done:
+        """What ``perform`` returns with the answer that is recorded."""
+        number = await self._audit.begin(attempt)
+        try:
+            done, answer = await perform()
         except Exception as error:
             await self._answer(number, _answer_of(error))
             raise
-        made = unquote(response.headers.get("Location", "").rpartition("/")[2])
-        reason = unquote(request.headers.get("X-Reason", ""))
-        await self._answer(number, AuditedAnswer(response.status, audit_text(reason), audit_text(made)))
-        return response
+        await self._answer(number, answer)
+        return done
 
     async def refused(self, request: web.Request, operation: str, caller: Caller | None, error: NoetlError) -> None:
         """Records a call that was not performed, and why, or counts it; other errors than refusals are not recorded."""
-        if kind_of(error).status not in REFUSED:
-            return
-        who = caller.principal if caller else address_group(client_of(request))
-        await self.refusals.add(Refusal(who, self._attempt(request, operation, caller), _answer_of(error)))
+        await self.refused_attempt(self.attempt(request, operation, caller), error)
+
+    async def refused_attempt(self, attempt: AuditedCall, error: NoetlError) -> None:
+        """As :meth:`refused`."""
+        if kind_of(error).status in REFUSED:
+            who = attempt.principal or address_group(attempt.remote)
+            await self.refusals.add(Refusal(who, attempt, _answer_of(error)))
 
     async def trim(self) -> None:
         """Deletes old entries periodically; never returns."""
@@ -80,7 +97,8 @@ class Auditor:
                 log.warning("cannot delete old entries of the audit: %s", error)
             await self._clock.sleep(TRIM_EVERY_S)
 
-    def _attempt(self, request: web.Request, operation: str, caller: Caller | None) -> AuditedCall:
+    def attempt(self, request: web.Request, operation: str, caller: Caller | None) -> AuditedCall:
+        """A call as it was received."""
         return AuditedCall(
             at_ms=self._clock.now_ms(),
             principal=caller.principal if caller else "",

@@ -47,7 +47,7 @@ def require_own_page(request: web.Request) -> None:
     """
     site = request.headers.get("Sec-Fetch-Site")
     origin = request.headers.get("Origin")
-    is_own = origin is not None and _is_own(origin, host_of(request))
+    is_own = origin is not None and is_own_origin(origin, host_of(request))
     if (origin is not None and not is_own) or site not in (None, "none", "same-origin"):
         raise Forbidden("pages of other origins may not use a browser session", hint="use a token")
     if request.method not in READING and not is_own and site != "same-origin":
@@ -73,6 +73,7 @@ def _cookie_name(host: str) -> str:
     return "noetl_session" if port is None else f"noetl_session_{port}"
 
 
-def _is_own(origin: str, host: str) -> bool:
+def is_own_origin(origin: str, host: str) -> bool:
+    """Whether a page of this ``Origin`` is one of this ``Host``."""
     scheme, _, place = origin.partition("://")
     return scheme in ("http", "https") and place.lower() == host.lower()

@@ -35,6 +35,9 @@ SEED_BYTES: Final = 32
 KEPT_S: Final = 24 * 3600.0
 FORGET_EVERY_S: Final = 600.0
 
+NOT_KEPT: Final = frozenset({401, 403, 429})
+"""Refusals that a retry may overcome; so may every error of 500 and above."""
+
 Perform = Callable[[RequestIds], Awaitable[KeptAnswer]]
 
 

@@ -138,13 +138,17 @@ def _problems(route: AnyRoute) -> dict[str, Any]:
         by_status.setdefault(KINDS[name].status, []).append(name)
     found = {}
     for status, names in sorted(by_status.items()):
-        if status in route.answers:
-            continue
         meanings = "; ".join(f"`{name}`: {KINDS[name].meaning}" for name in names)
         response: dict[str, Any] = {
             "description": meanings,
             "content": {problems.MEDIA: {"schema": _schema(ProblemDocument)}},
         }
+        if status in route.answers:
+            own = _response(route.answers[status])
+            response = {
+                "description": f"{own['description']}; or {meanings}",
+                "content": {**own.get("content", {}), **response["content"]},
+            }
         if status in (429, 503):
             response["headers"] = {"Retry-After": HEADERS["Retry-After"]}
         found[str(status)] = response

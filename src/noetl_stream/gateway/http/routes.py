@@ -15,12 +15,14 @@ from noetl_stream.errors import Forbidden
 from noetl_stream.gateway.access.sessions import SignIns
 from noetl_stream.gateway.http.bodies import NOTHING, Body, json_body
 from noetl_stream.gateway.http.parameters import Parameters
+from noetl_stream.mcp.tools import Door
 from noetl_stream.model.roles import Role, suffices
 from noetl_stream.ports.access import Caller
 from noetl_stream.ports.operations import Operations
 from noetl_stream.ports.operations.documents import DocumentPage
 from noetl_stream.ports.operations.executions import RequestIds
 from noetl_stream.ports.operations.http import API, Method
+from noetl_stream.settings.gateway import AgentAccess
 
 Given = TypeVar("Given", bound=Parameters)
 Sent = TypeVar("Sent")
@@ -38,6 +40,8 @@ class Call(Generic[Given, Sent]):
         address: Of the request, relative.
         host: What the request calls this gateway, with the port.
         ending: Set when the caller has gone or the gateway stops: waits end early.
+        door: What calls of tools within this one pass.
+        agents: What tools may do here.
     """
 
     operations: Operations
@@ -49,6 +53,8 @@ class Call(Generic[Given, Sent]):
     address: URL
     host: str
     ending: asyncio.Event
+    door: Door
+    agents: AgentAccess
 
     def require(self, role: Role, what: str) -> None:
         """Raises :class:`~noetl_stream.errors.Forbidden` unless the caller has at least this role."""

@@ -14,6 +14,7 @@ from aiohttp.typedefs import Handler
 from msgspec.structs import replace
 
 from noetl_stream.errors import NoetlError
+from noetl_stream.gateway.access.audit import Auditor
 from noetl_stream.gateway.access.guard import ADMISSION, CALLER, AccessGuard
 from noetl_stream.gateway.access.network import client_of, host_of
 from noetl_stream.gateway.access.scoped import Scopes
@@ -22,7 +23,8 @@ from noetl_stream.gateway.http import problems
 from noetl_stream.gateway.http.bodies import BodyReader, is_large, most_bytes, read_body
 from noetl_stream.gateway.http.compression import compress
 from noetl_stream.gateway.http.connections import HttpConnection, address_group
-from noetl_stream.gateway.http.idempotency import HEADER, IdempotentCalls
+from noetl_stream.gateway.http.idempotency import HEADER, NOT_KEPT, IdempotentCalls
+from noetl_stream.gateway.http.inner import GatewayDoor
 from noetl_stream.gateway.http.parameters import Parameters, read_parameters
 from noetl_stream.gateway.http.pressure import Gate, Pressure
 from noetl_stream.gateway.http.problems import HttpProblem, problem_of
@@ -34,7 +36,7 @@ from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.gateway import KeptAnswer
 from noetl_stream.ports.operations import Operations
 from noetl_stream.ports.operations.executions import RequestIds
-from noetl_stream.settings.gateway import GatewayLimits
+from noetl_stream.settings.gateway import AgentAccess, GatewayLimits
 
 log = logging.getLogger(__name__)
 
@@ -45,9 +47,6 @@ PAGE: Final = "page"
 
 NOBODY: Final = Caller("", "viewer")
 """The caller of a public route."""
-
-NOT_KEPT: Final = frozenset({401, 403, 429})
-"""Refusals that a retry may overcome; so may every error of 500 and above."""
 
 
 class _Read(NamedTuple):
@@ -69,10 +68,12 @@ class Serving:
     guard: AccessGuard
     once: IdempotentCalls
     bodies: BodyReader
+    auditor: Auditor
     pressure: Pressure
     metrics: Metrics
     limits: GatewayLimits
     clock: Clock
+    agents: AgentAccess
 
     def handler(self, route: AnyRoute) -> Handler:
         """The aiohttp handler of a route."""
@@ -167,7 +168,16 @@ class Serving:
         caller = request.get(CALLER, NOBODY)
 
         async def perform(ids: RequestIds) -> Reply:
-            operations = self.scopes(self.operations, caller.paths)
+            operations, ending = self.scopes(self.operations, caller.paths), _connection(request).ending
+            door = GatewayDoor(
+                operations=operations,
+                caller=caller,
+                request=request,
+                ending=ending,
+                auditor=self.auditor,
+                pressure=self.pressure,
+                once=self.once,
+            )
             call = Call(
                 operations=operations,
                 sign_ins=self.sign_ins,
@@ -177,7 +187,9 @@ class Serving:
                 ids=ids,
                 address=request.rel_url,
                 host=host_of(request),
-                ending=_connection(request).ending,
+                ending=ending,
+                door=door,
+                agents=self.agents,
             )
             return await route.reply(call)
 

@@ -1,0 +1,129 @@
+"""Calls of tools within a request: each is admitted, recorded and done once, like a request of its own."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any, Final
+
+from aiohttp import web
+from msgspec.structs import replace
+
+from noetl_stream.concurrency import result_until
+from noetl_stream.errors import NoetlError, UsageError
+from noetl_stream.gateway.access.audit import Auditor
+from noetl_stream.gateway.access.network import client_of
+from noetl_stream.gateway.http.connections import address_group
+from noetl_stream.gateway.http.idempotency import NOT_KEPT, IdempotentCalls
+from noetl_stream.gateway.http.pressure import Gate, Pressure
+from noetl_stream.gateway.http.problems import HttpProblem, kind_of
+from noetl_stream.mcp.answers import ToolAnswer, error_document, plain_object
+from noetl_stream.mcp.tools import AgentCall, InnerCall, PerformedTool, Work
+from noetl_stream.model import codec
+from noetl_stream.ports.access import AuditedAnswer, AuditedCall, Caller, audit_text
+from noetl_stream.ports.gateway import KeptAnswer
+from noetl_stream.ports.operations import Operations
+from noetl_stream.ports.operations.executions import ExecutionDocument, RequestIds
+
+CHECKS: Final = frozenset({"checkPlaybook"})
+"""Operations that take the processor for long."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GatewayDoor:
+    """A :class:`~noetl_stream.mcp.tools.Door` for one request.
+
+    Args:
+        operations: As far as the caller may use them.
+        ending: Set when the caller has gone or the gateway stops.
+    """
+
+    operations: Operations
+    caller: Caller
+    request: web.Request
+    ending: asyncio.Event
+    auditor: Auditor
+    pressure: Pressure
+    once: IdempotentCalls
+
+    async def perform(self, inner: InnerCall, work: Work) -> PerformedTool:
+        """See :meth:`noetl_stream.mcp.tools.Door.perform`."""
+        attempt = self._attempt(inner)
+        with ExitStack() as under_way:
+            try:
+                if inner.refusal is not None:
+                    raise inner.refusal
+                self._admit(inner, under_way)
+                if not inner.tool.changes:
+                    return PerformedTool(plain_object(await work(self._call(self.once.new_ids()))))
+            except NoetlError as error:
+                await self.auditor.refused_attempt(attempt, error)
+                raise
+            return await self.auditor.performed(attempt, lambda: self._recorded(inner, work))
+
+    def _admit(self, inner: InnerCall, under_way: ExitStack) -> None:
+        if inner.tool.adds_work:
+            self.pressure.admit_work()
+        gate: Gate | None = self.pressure.waits if inner.waits else None
+        if inner.tool.operation in CHECKS:
+            gate = self.pressure.checks
+        if gate is not None:  # the request itself counts already
+            under_way.enter_context(gate.entered(self.caller, address_group(client_of(self.request))))
+
+    async def _recorded(self, inner: InnerCall, work: Work) -> tuple[PerformedTool, AuditedAnswer]:
+        kept = await kept_tool_answer(self.once, self.caller.id, inner, lambda ids: work(self._call(ids)))
+        performed = performed_tool(kept)
+        return performed, AuditedAnswer(kept.status, audit_text(inner.reason), audit_text(_made(performed.document)))
+
+    def _call(self, ids: RequestIds) -> AgentCall:
+        return AgentCall(self.operations, self.caller.principal, self.caller.role, ids, self._ended)
+
+    async def _ended(self, execution_id: str, wait_s: float) -> ExecutionDocument:
+        executions = self.operations.executions
+        found = await result_until(executions.wait(execution_id, wait_s), self.ending.wait())
+        return found if found is not None else await executions.get(execution_id)
+
+    def _attempt(self, inner: InnerCall) -> AuditedCall:
+        attempt = self.auditor.attempt(self.request, inner.tool.operation, self.caller)
+        key, target = audit_text(inner.request_id), audit_text(inner.target)
+        return replace(attempt, method="MCP", target=target, idempotency_key=key)
+
+
+async def kept_tool_answer(
+    once: IdempotentCalls, caller: str, inner: InnerCall, work: Callable[[RequestIds], Awaitable[ToolAnswer]]
+) -> KeptAnswer:
+    """The answer of ``work``, or the one that was given for the call's request id before; errors too.
+
+    Raises:
+        UsageError: another call has had the request id.
+        NoetlError: an error that a repeated call may not have.
+    """
+
+    async def perform(ids: RequestIds) -> KeptAnswer:
+        try:
+            return KeptAnswer(200, {}, codec.encode(await work(ids)))
+        except NoetlError as error:
+            status = kind_of(error).status
+            if status >= 500 or status in NOT_KEPT:
+                raise
+            return KeptAnswer(status, {}, codec.encode(error_document(error)))
+
+    try:
+        return await once.perform(inner.request_id, caller, (b"mcp", inner.content), perform, lambda body: body)
+    except HttpProblem as problem:
+        if problem.kind.name != "key-reused":
+            raise
+        hint = "take a new request_id for each change, and the same one only to repeat it"
+        raise UsageError(f"request_id {inner.request_id!r} was used for another call", hint=hint) from None
+
+
+def performed_tool(kept: KeptAnswer) -> PerformedTool:
+    document: dict[str, Any] = codec.decode_json(kept.body)
+    return PerformedTool(document, is_error=kept.status >= 400)
+
+
+def _made(document: dict[str, Any]) -> str:
+    data = document.get("data")
+    return str(data.get("execution_id", "")) if isinstance(data, dict) else ""
