@@ -83,9 +83,16 @@ async def test_while_somebody_types_the_last_text_counts(tmp_path: Path) -> None
         assert editor.said == []
 
 
-async def test_another_yaml_file_is_left_alone(tmp_path: Path) -> None:
+OTHERS = {
+    "a compose file": "services:\n  web: { image: x }\n",
+    "a test of a playbook": "apiVersion: noetl.io/v2\nkind: PlaybookTest\ngiven: { image: x }\n",
+}
+
+
+@pytest.mark.parametrize("what", OTHERS)
+async def test_another_yaml_file_is_left_alone(tmp_path: Path, what: str) -> None:
     async with editing(tmp_path) as editor:
-        uri = editor.open("services:\n  web: { image: x }\n", "compose.yaml")
+        uri = editor.open(OTHERS[what], "other.yaml")
         assert await editor.problems(uri) == []
         found = await editor.client.text_document_completion_async(types.CompletionParams(**editor.at(uri, "image")))
         assert [*found.items] == []

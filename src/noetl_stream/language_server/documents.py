@@ -48,9 +48,7 @@ class EditedDocument:
 
     @property
     def is_ours(self) -> bool:
-        """Whether it is a playbook. Editors send other YAML, too, which is none of our business; tests of playbooks
-        have a schema of their own.
-        """
+        """Whether it is a playbook: editors send other YAML, too, and tests of playbooks have a schema of their own."""
         says_so = self._language == LANGUAGE or _SAYS_SO.search(self.text) is not None
         return says_so and _IS_TEST.search(self.text) is None
 
