@@ -21,9 +21,11 @@ export const versions = async (path: string): Promise<Playbook[]> =>
   (await get<PlaybookVersions>(`${one(path)}/versions`)).items
 export const graph = (path: string, version: string | null): Promise<Graph> => get(`${one(path)}/graph`, { version })
 
-/** The `workload` that a version declares. */
-export const workload = async (path: string, version: string | null): Promise<Record<string, unknown>> =>
-  (await get<{ workload?: Record<string, unknown> }>(`${one(path)}/plan`, { version })).workload ?? {}
+/** What a version says of its inputs: its `workload`, and the JSON Schema of that. */
+export async function inputs(path: string, version: string | null): Promise<{ workload: Record<string, unknown>; schema?: unknown }> {
+  const plan = await get<{ workload?: Record<string, unknown>; workload_schema?: unknown }>(`${one(path)}/plan`, { version })
+  return { workload: plan.workload ?? {}, schema: plan.workload_schema }
+}
 
 export const diff = (path: string, before: string | null, after: string | null): Promise<PlaybookDiff> =>
   get(`${one(path)}/diff`, { before, after })

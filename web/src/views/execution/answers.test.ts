@@ -45,8 +45,8 @@ test('a payload has the fields of its schema', () => {
     properties: { go: { type: 'boolean' }, by: { enum: ['ada', 'bob'], description: 'Who says it.' }, at: { type: 'integer', default: 4 }, any: true },
   }
   expect(payloadFields({ schema })).toMatchObject([
-    { key: 'go', kind: 'yes or no', required: true },
-    { key: 'by', kind: 'text', choices: ['ada', 'bob'], note: 'Who says it.', required: false },
+    { key: 'go', kind: 'yes or no', empty: 'wrong' },
+    { key: 'by', kind: 'text', choices: ['ada', 'bob'], isClosed: true, note: 'Who says it.', empty: 'left out' },
     { key: 'at', kind: 'number', text: '4' },
     { key: 'any', kind: 'JSON' },
   ])
@@ -55,8 +55,8 @@ test('a payload has the fields of its schema', () => {
 test('without a schema it has those that templates read', () => {
   const expects = [{ key: 'go', values: [{ value: true }, { value: false }] }, { key: 'by', values: [] }]
   expect(payloadFields({ expects })).toMatchObject([
-    { key: 'go', kind: 'yes or no', required: true },
-    { key: 'by', kind: 'text', required: true },
+    { key: 'go', kind: 'yes or no', empty: 'wrong' },
+    { key: 'by', kind: 'text', empty: 'wrong' },
   ])
   expect(payloadFields({})).toEqual([])
 })
