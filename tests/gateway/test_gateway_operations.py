@@ -62,6 +62,15 @@ async def test_an_undeclared_workload_key_is_a_warning_in_the_answer_to_the_star
     assert warning["message"].endswith("did you mean `workload.amount`?")
 
 
+async def test_a_workload_that_does_not_match_is_refused_with_a_pointer_into_the_body(api: Described) -> None:
+    executor = "executor: {spec: {workload: {properties: {amount: {type: number}}}}}\n"
+    body = {"playbook": APPROVAL.replace("workflow:", executor + "workflow:", 1), "workload": {"amount": "much"}}
+    refused = await api.call("startExecution", body=body)
+    assert (refused.status, refused.body["type"]) == (422, "/problems/invalid")
+    assert refused.body["errors"] == [{"detail": 'the value is not of type "number"', "pointer": "/workload/amount"}]
+    assert "at `/amount`" in refused.body["detail"]
+
+
 async def test_an_execution_is_looked_at_from_all_sides_and_forgotten(api: Described) -> None:
     ended = await api.call("startExecution", query=LONG, body={"playbook": LOOP})
     assert (ended.status, ended.body["status"]) == (200, "completed")
