@@ -61,6 +61,17 @@ async def test_a_called_playbook_that_is_not_registered_is_a_warning(stage: Clie
     assert (await register(stage, caller)).created
 
 
+async def test_a_check_draws_what_can_be_read_of_a_text(stage: ClientStage) -> None:
+    start = {"step": "start", "tol": {}, "next": then("end", "nowhere", mode="inclusive")}
+    text = playbook("draft", [start, {"step": "end", "tool": work(1)}, {"tool": work(2)}]).encode()
+    checked = await stage.playbooks.check(text, "draft.yaml", graph=True)
+    assert not checked.ok and checked.graph is not None
+    assert checked.graph.steps == ["start", "end"]
+    assert [(arc.source, arc.to) for arc in checked.graph.arcs] == [("start", "end")]
+    assert (await stage.playbooks.check(text, "draft.yaml")).graph is None
+    assert (await stage.playbooks.check(b"workflow: [", "draft.yaml", graph=True)).graph is None
+
+
 async def test_a_registered_playbook_is_shown_with_its_text(stage: ClientStage) -> None:
     entry = await register(stage, FLOW)
     assert (entry.created, entry.revision, entry.registered_by) == (True, 1, BY)

@@ -164,7 +164,8 @@ async def test_the_catalog_is_filled_shown_and_emptied(api: Described) -> None:
     path = {"path": "tests/loop"}
     checked = await api.call("checkPlaybook", body="kind: Nothing", media="application/yaml")
     assert (checked.status, checked.body["ok"]) == (200, False)
-    assert (await api.call("checkPlaybook", body=LOOP, media="application/yaml")).body["ok"]
+    drawn = await api.call("checkPlaybook", query={"graph": "true"}, body=LOOP, media="application/yaml")
+    assert (drawn.body["ok"], drawn.body["graph"]["steps"]) == (True, ["start"])
     listed = await api.call("listPlaybooks", query={"prefix": "tests/", "label": "team=sales"})
     assert [one["path"] for one in listed.body["items"]] == ["tests/loop"]
     assert (await api.call("listPlaybooks", query={"label": "team=support"})).body["items"] == []

@@ -17,6 +17,7 @@ REPORT = """\
 apiVersion: noetl.io/v2
 kind: Playbook
 metadata: {name: report, path: tests/page/report, version: "1.0"}
+executor: {spec: {workload: {required: [city], properties: {city: {enum: [Rome, São Paulo]}, rows: {type: integer, maximum: 50}}}}}
 workload: {city: Rome, rows: 10, dry: false}
 workflow:
   - step: start
@@ -74,10 +75,16 @@ async def test_a_playbook_is_mended_published_compared_started_and_counted(home:
         problem = page.get_by_label("Problems").get_by_role("listitem")
         await problem.get_by_text("nop").first.wait_for()
         await expect(problem.first).to_contain_text("noop")  # did you mean
-        await problem.first.get_by_role("button", name="10:18").click()  # selects the word at its place
+        preview = page.get_by_label("Graph", exact=True)
+        await preview.get_by_role("button", name="finish: error. error: no tool of kind").wait_for()
+        await expect(preview.get_by_role("img", name="start to finish")).to_be_attached()
+        await preview.get_by_role("button", name="start", exact=True).click()  # the editor goes there
+        await expect(editor).to_be_focused()
+        await problem.first.get_by_role("button", name="11:18").click()  # selects the word at its place
         await page.keyboard.type("no")
         await page.get_by_role("option", name="noop").click()
         await page.get_by_text("No problems").wait_for()
+        await preview.get_by_role("button", name="finish", exact=True).wait_for()
         await append(visit, INSIDE)  # names of the playbook itself
         await page.keyboard.press("Control+ ")
         await page.get_by_role("option", name="city").wait_for()
@@ -119,8 +126,12 @@ async def test_a_playbook_is_mended_published_compared_started_and_counted(home:
         await expect(starts).to_be_disabled()
         await dialog.get_by_label("rows", exact=True).press("Tab")
         await dialog.get_by_text("This is not a number.").wait_for()
+        await dialog.get_by_label("city", exact=True).select_option("São Paulo")
+        await dialog.get_by_label("rows", exact=True).fill("51")
+        await starts.click()
+        await dialog.get_by_text("greater than the maximum of 50").wait_for()
+        visit.forgive("422")
         await dialog.get_by_label("rows", exact=True).fill("3")
-        await dialog.get_by_label("city", exact=True).fill("São Paulo")
         await dialog.get_by_label("dry", exact=True).select_option("true")
         await dialog.get_by_text("Same call from a terminal").click()
         line = await dialog.locator("code", has_text="noetl-stream execution start").inner_text()

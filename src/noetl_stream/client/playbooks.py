@@ -77,7 +77,9 @@ class DirectPlaybooks:
         self._checking = checking
         self._statistics = PlaybookStatistics(ports.store)
 
-    async def check(self, source: bytes, name: str, paths: Sequence[str] = ()) -> CheckedDocument:
+    async def check(
+        self, source: bytes, name: str, paths: Sequence[str] = (), *, graph: bool = False
+    ) -> CheckedDocument:
         checked = await self._checking.check_document(source, name, proves=True)
         if checked.plan is not None and checked.plan.named_schemas:
             schemas = await self._schemas(checked.plan.named_schemas, paths)
@@ -90,6 +92,7 @@ class DirectPlaybooks:
             version=document.version if document else None,
             digest=document.digest if document else None,
             diagnostics=sorted([*checked.diagnostics, *unknown]),
+            graph=await _drawn(checked.draft) if graph and checked.draft is not None else None,
         )
 
     async def _schemas(self, addresses: Iterable[str], paths: Sequence[str]) -> dict[str, dict[str, Any]]:
@@ -231,6 +234,12 @@ class DirectPlaybooks:
         row = await self._store.playbook(entry.digest)
         assert row is not None  # the entry's foreign key
         return row.source
+
+
+async def _drawn(draft: Plan) -> GraphDocument | None:
+    from noetl_stream.client.graphs import draft_document
+
+    return await asyncio.to_thread(draft_document, draft)
 
 
 def entry_document(entry: CatalogEntry) -> PlaybookDocument:

@@ -33,8 +33,9 @@ export const statistics = (path: string, since: string): Promise<PlaybookStatist
   get(`${one(path)}/statistics`, { since })
 
 export const schema = (): Promise<object> => get('/schema')
+/** The problems of a text, and its graph. */
 export const check = (text: string, signal: AbortSignal): Promise<Checked> =>
-  call('POST', '/playbooks/check', { body: text, media: YAML, signal })
+  call('POST', '/playbooks/check', { body: text, media: YAML, query: { graph: 'true' }, signal })
 /** What differs between the latest version and a text. */
 export const diffText = (path: string, text: string): Promise<PlaybookDiff> =>
   call('POST', `${one(path)}/diff`, { body: text, media: YAML, query: { name: 'draft' } })

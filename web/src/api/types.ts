@@ -186,6 +186,7 @@ export interface Checked {
   version: string | null
   digest: string | null
   diagnostics: Diagnostic[]
+  graph?: Graph | null
 }
 
 export interface Checks {

@@ -108,8 +108,11 @@ class GatewayCredentials(GatewayVerbs, port=CredentialStore):
 class GatewayPlaybooks(GatewayVerbs, port=Playbooks):
     """:class:`~noetl_stream.ports.operations.playbooks.Playbooks`."""
 
-    async def check(self, source: bytes, name: str, paths: Sequence[str] = ()) -> CheckedDocument:
-        return await self._send(CheckedDocument, source, name, "playbooks", "check")
+    async def check(
+        self, source: bytes, name: str, paths: Sequence[str] = (), *, graph: bool = False
+    ) -> CheckedDocument:
+        given = "true" if graph else None
+        return await self._send(CheckedDocument, source, name, "playbooks", "check", graph=given)
 
     async def register(self, source: bytes, name: str, by: str) -> RegisteredDocument:
         return await self._send(RegisteredDocument, source, name, "playbooks")

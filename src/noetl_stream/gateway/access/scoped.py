@@ -160,11 +160,13 @@ class ScopedPlaybooks:
         self._playbooks = playbooks
         self._scope = scope
 
-    async def check(self, source: bytes, name: str, paths: Sequence[str] = ()) -> CheckedDocument:
+    async def check(
+        self, source: bytes, name: str, paths: Sequence[str] = (), *, graph: bool = False
+    ) -> CheckedDocument:
         """Says nothing of called playbooks outside: whether they are registered is not for everyone to know. Schemas
         outside are not looked up.
         """
-        checked = await self._playbooks.check(source, name, self._scope.paths)
+        checked = await self._playbooks.check(source, name, self._scope.paths, graph=graph)
         hidden = {one for one, path in paths_missing(checked.diagnostics, source).items() if not self._scope.has(path)}
         return replace(checked, diagnostics=[one for one in checked.diagnostics if one not in hidden])
 

@@ -41,6 +41,10 @@ class TextNamed(Parameters):
     name: Annotated[str, Field(max_length=256, description="What diagnostics call the text.")] = "playbook"
 
 
+class TextChecked(TextNamed):
+    graph: Annotated[bool, Field(description="Whether to answer its steps and arcs, too.")] = False
+
+
 class Filtering(Paged):
     prefix: Annotated[str, Field(max_length=256, description="What the path begins with.")] = ""
     label: tuple[Label, ...] = ()
@@ -57,9 +61,9 @@ class VersionAt(PathAt):
 
 
 @routes("POST", f"{PLAYBOOKS}/check", "checkPlaybook", "viewer", body=TEXT, reads=True)
-async def check(call: Call[TextNamed, bytes]) -> CheckedDocument:
+async def check(call: Call[TextChecked, bytes]) -> CheckedDocument:
     """Check a text; nothing is stored."""
-    return await call.operations.playbooks.check(call.body, call.parameters.name)
+    return await call.operations.playbooks.check(call.body, call.parameters.name, graph=call.parameters.graph)
 
 
 @routes("POST", PLAYBOOKS, "registerPlaybook", "author", REGISTERED, TEXT, refuses=REGISTER_REFUSED)
