@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { asks, cliLine, curlLine, injects, patches, reruns, signals, starts } from './acts'
+import { asks, cliLine, curlLine, injects, patches, patchesInside, reruns, signals, starts } from './acts'
 
 test('an act is a line of the shell too, quoted so that nothing in it is obeyed', () => {
   const act = signals('01', "rel'ease; rm -rf $HOME", { by: 'ada' })
@@ -25,6 +25,16 @@ test('a reason goes along', () => {
 test('a text that is JSON stays a text on the command line', () => {
   const act = patches('01', { answer: '42', note: 'a b', open: false })
   expect(cliLine(act, '')).toBe(`noetl-stream execution patch 01 --set 'answer="42"' --set 'note=a b' --set open=false`)
+})
+
+test('a value inside a key is merged', () => {
+  const act = patchesInside('01', ['order', 'approved'], true)
+  expect([act.body, act.media]).toEqual([{ order: { approved: true } }, 'application/merge-patch+json'])
+  expect(cliLine(act, 'ok')).toBe('noetl-stream execution patch 01 --merge --set order.approved=true --reason ok')
+  expect(curlLine(act, '', 'http://h')).toContain(`-H 'Content-Type: application/merge-patch+json' -d '{"order":{"approved":true}}'`)
+  expect(cliLine(patchesInside('01', ['a.b', 'c'], 1), '')).toBe(
+    `printf %s '{"a.b":{"c":1}}' | noetl-stream execution patch 01 --merge --file /dev/stdin`,
+  )
 })
 
 test('a rerun says what it changes', () => {

@@ -477,6 +477,7 @@ export interface ExecutionState {
 export interface ExpectedKey {
   key: string
   values: ExpectedValue[]
+  path?: string[]
 }
 
 export interface ExpectedValue {

@@ -24,6 +24,15 @@ test('two keys are told apart', () => {
   expect(answersOf(approved).map((one) => one.label)).toEqual(['Set legal_approved to true', 'Set ops_approved to true'])
 })
 
+test('a key inside another has its verb, or is named with what it is in', () => {
+  const inside = (path: string[], ...values: ExpectedValue[]) => ({ key: path.join('.'), path, values })
+  const order = inside(['order', 'approved'], moving(true), moving(false))
+  expect(answersOf([order]).map((one) => one.label)).toEqual(['Approve', 'Reject'])
+  const both = answersOf([order, inside(['mail', 'approved'], moving(true))])
+  expect(both.map((one) => one.label)).toEqual(['Set order.approved to true', 'Reject', 'Set mail.approved to true'])
+  expect(both[2]?.path).toEqual(['mail', 'approved'])
+})
+
 test('an answer says what follows', () => {
   const [yes, no] = answersOf([{ key: 'accepted', values: [moving(true, ['order', 'mail']), { value: false, moves: false }] }])
   expect(yes?.leads).toBe('goes on to order, mail')
