@@ -169,6 +169,9 @@ async def test_the_catalog_is_filled_shown_and_emptied(api: Described) -> None:
     listed = await api.call("listPlaybooks", query={"prefix": "tests/", "label": "team=sales"})
     assert [one["path"] for one in listed.body["items"]] == ["tests/loop"]
     assert (await api.call("listPlaybooks", query={"label": "team=support"})).body["items"] == []
+    for words, count in (("LOOP sales", 1), ("loop elsewhere", 0)):
+        assert len((await api.call("listPlaybooks", query={"words": words})).body["items"]) == count
+    assert (await api.call("listPlaybooks", query={"words": "a " * 9})).status == 422
     assert (await api.call("getPlaybook", query={"version": "1.0"}, **path)).body["source"] == LOOP
     assert (await api.call("getSource", **path)).body == LOOP
     graph = (await api.call("getGraph", **path)).body

@@ -16,8 +16,8 @@ pytestmark = [needs_browser, pytest.mark.xdist_group("stack")]
 REPORT = """\
 apiVersion: noetl.io/v2
 kind: Playbook
-metadata: {name: report, path: tests/page/report, version: "1.0"}
-executor: {spec: {workload: {required: [city], properties: {city: {enum: [Rome, São Paulo]}, rows: {type: integer, maximum: 50}}}}}
+metadata: {name: report, path: tests/page/report, labels: {team: books}, version: "1.0"}
+executor: {spec: {workload: {properties: {city: {enum: [Rome, São Paulo]}, rows: {type: integer, maximum: 50}}}}}
 workload: {city: Rome, rows: 10, dry: false}
 workflow:
   - step: start
@@ -142,6 +142,12 @@ async def test_a_playbook_is_mended_published_compared_started_and_counted(home:
         assert again.returncode == 0, again.stderr
 
         await page.get_by_role("link", name="Playbooks", exact=True).click()
+        await page.get_by_label("Find a playbook").fill("elsewhere page/rep")
+        await page.get_by_text("Nothing has all these words.").wait_for()
+        await page.get_by_label("Find a playbook").fill("PAGE/REP  team=books")
+        await page.get_by_role("link", name="tests/page/report", exact=True).click()
+        await page.go_back()
+        await expect(page.get_by_label("Find a playbook")).to_have_value("PAGE/REP  team=books")
         await page.get_by_role("link", name="tests/page/report", exact=True).click()
         await page.get_by_role("link", name="Statistics").click()
         row = page.get_by_label("Durations").get_by_role("row", name="finish")

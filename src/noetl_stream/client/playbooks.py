@@ -31,6 +31,7 @@ from noetl_stream.ports.catalog import (
     is_path,
     is_version,
     read_address,
+    words_in,
 )
 from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.operations.graphs import GraphDocument
@@ -122,9 +123,11 @@ class DirectPlaybooks:
         is_new = (entry.registered_ms, entry.registered_by) == (wanted.registered_ms, by)
         return RegisteredDocument(**asdict(entry_document(entry)), created=is_new)
 
-    async def page(self, prefix: str, labels: Mapping[str, str], limit: int, cursor: str | None) -> PlaybookPage:
-        size = page_size(limit)
-        found = await self._catalog.latest(prefix, labels, size + 1, read_cursor(cursor, str))
+    async def page(
+        self, prefix: str, labels: Mapping[str, str], limit: int, cursor: str | None, *, words: str = ""
+    ) -> PlaybookPage:
+        size, after = page_size(limit), read_cursor(cursor, str)
+        found = await self._catalog.latest(prefix, labels, size + 1, after, words=words_in(words))
         entries, following = page_of(found, size, lambda entry: entry.path)
         return PlaybookPage([entry_document(entry) for entry in entries], following)
 

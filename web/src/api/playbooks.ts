@@ -14,8 +14,9 @@ import type {
 const YAML = 'application/yaml'
 const one = (path: string): string => `/playbooks/${segment(path)}`
 
-export const playbooks = (prefix: string, cursor: string | null): Promise<PlaybookPage> =>
-  get('/playbooks', { prefix, cursor, limit: 100 })
+/** Those whose path begins so, or that have all `words` somewhere. */
+export const playbooks = (found: { prefix: string } | { words: string }, cursor: string | null): Promise<PlaybookPage> =>
+  get('/playbooks', { ...found, cursor, limit: 100 })
 export const playbook = (path: string, version: string | null): Promise<PlaybookWithSource> => get(one(path), { version })
 export const versions = async (path: string): Promise<Playbook[]> =>
   (await get<PlaybookVersions>(`${one(path)}/versions`)).items

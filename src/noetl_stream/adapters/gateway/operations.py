@@ -117,8 +117,11 @@ class GatewayPlaybooks(GatewayVerbs, port=Playbooks):
     async def register(self, source: bytes, name: str, by: str) -> RegisteredDocument:
         return await self._send(RegisteredDocument, source, name, "playbooks")
 
-    async def page(self, prefix: str, labels: Mapping[str, str], limit: int, cursor: str | None) -> PlaybookPage:
-        query = [("prefix", prefix), *(("label", f"{name}={value}") for name, value in labels.items())]
+    async def page(
+        self, prefix: str, labels: Mapping[str, str], limit: int, cursor: str | None, *, words: str = ""
+    ) -> PlaybookPage:
+        named = [("label", f"{name}={value}") for name, value in labels.items()]
+        query = [("prefix", prefix), *named, *([("words", words)] if words else [])]
         return await self._connection.page(PlaybookPage, "playbooks", limit=limit, cursor=cursor, query=query)
 
     async def diff_text(self, path: str, before: str | None, source: bytes, name: str) -> PlaybookDiffDocument:

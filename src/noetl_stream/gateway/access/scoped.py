@@ -178,9 +178,11 @@ class ScopedPlaybooks:
         await self.require_text(source, name)
         return await self._playbooks.register(source, name, by)
 
-    async def page(self, prefix: str, labels: Mapping[str, str], limit: int, cursor: str | None) -> PlaybookPage:
+    async def page(
+        self, prefix: str, labels: Mapping[str, str], limit: int, cursor: str | None, *, words: str = ""
+    ) -> PlaybookPage:
         async def read(count: int, after: str | None) -> PlaybookPage:
-            return await self._playbooks.page(prefix, labels, count, after)
+            return await self._playbooks.page(prefix, labels, count, after, words=words)
 
         return await self._scope.page(read, limit, cursor)
 

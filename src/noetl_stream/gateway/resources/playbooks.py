@@ -48,6 +48,13 @@ class TextChecked(TextNamed):
 class Filtering(Paged):
     prefix: Annotated[str, Field(max_length=256, description="What the path begins with.")] = ""
     label: tuple[Label, ...] = ()
+    words: Annotated[
+        str,
+        Field(
+            max_length=256,
+            description="What is in the path, name, description, tags or labels: each word anywhere, at most eight.",
+        ),
+    ] = ""
 
 
 class PathAt(Parameters):
@@ -78,7 +85,8 @@ async def register(call: Call[TextNamed, bytes]) -> Reply:
 async def page(call: Call[Filtering, None]) -> PlaybookPage:
     """List playbooks by path, the latest version of each."""
     given = call.parameters
-    return await call.operations.playbooks.page(given.prefix, labels_in(given.label), given.limit, given.cursor)
+    labels = labels_in(given.label)
+    return await call.operations.playbooks.page(given.prefix, labels, given.limit, given.cursor, words=given.words)
 
 
 @routes(*address_of(Playbooks.get), "getPlaybook", "viewer")

@@ -143,8 +143,14 @@ class Playbooks(Protocol):
         """
         ...
 
-    async def page(self, prefix: str, labels: Mapping[str, str], limit: int, cursor: str | None) -> PlaybookPage:
-        """The latest entry of each path, by path."""
+    async def page(
+        self, prefix: str, labels: Mapping[str, str], limit: int, cursor: str | None, *, words: str = ""
+    ) -> PlaybookPage:
+        """The latest entry of each path, by path.
+
+        Args:
+            words: What is in the path, name, description, tags or labels, each word anywhere; at most eight.
+        """
         ...
 
     @http("GET", "/playbooks/{path}")
