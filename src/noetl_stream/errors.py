@@ -42,6 +42,15 @@ class PlaybookRefused(UsageError):
         self.diagnostics = diagnostics
 
 
+class WorkloadRefused(UsageError):
+    """A workload does not match what the playbook declares: the part at ``pointer``, for ``reason``."""
+
+    def __init__(self, message: str, pointer: str, reason: str) -> None:
+        super().__init__(message)
+        self.pointer = pointer
+        self.reason = reason
+
+
 class Conflict(NoetlError):
     """The request conflicts with the current state: the execution has ended, or another writer came first."""
 

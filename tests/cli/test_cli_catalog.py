@@ -113,6 +113,7 @@ def test_list_shows_the_latest_of_each_path(shared_home: Path, catalog: Callable
     ]
     assert noetl("playbook", "list", *target, "-o", "name").stdout == "list/a\nlist/b\n"
     assert noetl("playbook", "list", *target, "--label", "tier=1", "-o", "name").stdout == "list/b\n"
+    assert noetl("playbook", "list", *target, "--words", "TIER=1 list", "-o", "name").stdout == "list/b\n"
     page = noetl("playbook", "list", *target, "--limit", "1", "-o", "name")
     assert (page.stdout, page.stderr) == ("list/a\n", "next page: --after list/a\n")
     assert noetl("playbook", "list", *target, "--after", "list/a", "-o", "name").stdout == "list/b\n"

@@ -19,6 +19,7 @@ from noetl_stream.errors import (
     Unreachable,
     UsageError,
     VersionMismatch,
+    WorkloadRefused,
 )
 from noetl_stream.model.events import CancelRequested, CtxPatched, PauseRequested, SignalReceived, TokenInjected
 from noetl_stream.model.ids import digest_of, uuid7
@@ -94,6 +95,29 @@ async def test_a_playbook_with_errors_reaches_no_stream(stage: ClientStage) -> N
         await stage.executions.start(Start(playbook=ONE.replace('"tool"', '"tol"')), BY)
     assert refused.value.diagnostics[0]["line"] == 1
     assert stage.broker.event_log.stored == []
+
+
+INPUTS = {"properties": {"rows": {"type": "integer"}, "order": {"type": "object", "properties": {"id": {}}}}}
+DECLARED = playbook(
+    "declared",
+    [{"step": "start", "tool": work("{{ workload.rows }}")}],
+    executor={"spec": {"workload": INPUTS}},
+    workload={"rows": 1},
+)
+
+
+async def test_a_workload_that_does_not_match_reaches_no_stream(stage: ClientStage) -> None:
+    with pytest.raises(WorkloadRefused, match="does not match its schema at `/rows`") as refused:
+        await stage.executions.start(Start(playbook=DECLARED, workload={"rows": "ten"}), BY)
+    assert (refused.value.pointer, refused.value.reason) == ("/rows", 'the value is not of type "integer"')
+    assert stage.broker.event_log.stored == []
+
+
+async def test_what_a_schema_declares_is_no_undeclared_key(stage: ClientStage) -> None:
+    started = await stage.executions.start(
+        Start(playbook=DECLARED, workload={"rows": 2, "order": {"id": 1, "nr": 2}}), BY
+    )
+    assert [one.message for one in started.warnings or ()] == ["`workload.order.nr` is not declared by the playbook"]
 
 
 async def test_ids_that_were_handed_in_before_start_nothing_twice(stage: ClientStage) -> None:

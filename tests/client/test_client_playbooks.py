@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from client_stage import BY, ClientStage, labelled
 
-from noetl_stream.errors import Conflict, NotFound, PlaybookRefused
+from noetl_stream.errors import Conflict, NotFound, PlaybookRefused, UsageError
 from noetl_stream.model.ids import digest_of
 from noetl_stream.ports.operations.documents import plain
 from noetl_stream.ports.operations.executions import Start
@@ -61,6 +61,17 @@ async def test_a_called_playbook_that_is_not_registered_is_a_warning(stage: Clie
     assert (await register(stage, caller)).created
 
 
+async def test_a_check_draws_what_can_be_read_of_a_text(stage: ClientStage) -> None:
+    start = {"step": "start", "tol": {}, "next": then("end", "nowhere", mode="inclusive")}
+    text = playbook("draft", [start, {"step": "end", "tool": work(1)}, {"tool": work(2)}]).encode()
+    checked = await stage.playbooks.check(text, "draft.yaml", graph=True)
+    assert not checked.ok and checked.graph is not None
+    assert checked.graph.steps == ["start", "end"]
+    assert [(arc.source, arc.to) for arc in checked.graph.arcs] == [("start", "end")]
+    assert (await stage.playbooks.check(text, "draft.yaml")).graph is None
+    assert (await stage.playbooks.check(b"workflow: [", "draft.yaml", graph=True)).graph is None
+
+
 async def test_a_registered_playbook_is_shown_with_its_text(stage: ClientStage) -> None:
     entry = await register(stage, FLOW)
     assert (entry.created, entry.revision, entry.registered_by) == (True, 1, BY)
@@ -90,6 +101,14 @@ async def test_the_latest_of_each_path_come_page_by_page(stage: ClientStage) -> 
     assert [one.path for one in (*first.items, *second.items)] == ["tests/a", "tests/b", "tests/c"]
     assert second.next is None
     assert [one.path for one in (await stage.playbooks.page("", {"team": "b"}, 2, None)).items] == ["tests/b"]
+
+
+async def test_words_are_looked_for_in_any_case_and_are_few(stage: ClientStage) -> None:
+    await register(stage, labelled("a", [{"step": "only", "tool": work(1)}], team="sales"))
+    found = await stage.playbooks.page("", {}, 2, None, words="SALES tests")
+    assert [one.path for one in found.items] == ["tests/a"]
+    with pytest.raises(UsageError, match="at most 8 words"):
+        await stage.playbooks.page("", {}, 2, None, words="a " * 9)
 
 
 async def test_plan_and_graph_are_those_of_the_text(stage: ClientStage) -> None:

@@ -68,6 +68,23 @@ def test_the_first_rule_that_holds_decides() -> None:
     assert values(scenario) == {"rejected": [(True, False, []), (False, True, [])]}
 
 
+def test_a_key_inside_another_is_expected_by_its_path() -> None:
+    scenario = held(rule("ctx.order.approved == true and ctx.order.amount > 5"))
+    assert values(scenario) == {"order.approved": [(True, False, []), (False, False, [])]}
+    scenario.patch(order={"amount": 7})
+    found = waiting_on(scenario, "admission").expects
+    assert [(one.key, one.path) for one in found] == [("order.approved", ["order", "approved"])]
+    assert values(scenario) == {"order.approved": [(True, True, []), (False, False, [])]}
+    assert "--set order.approved=true --merge" in reasons(scenario)["admission"].moves
+
+
+def test_nothing_is_expected_inside_a_value_that_is_no_mapping() -> None:
+    scenario = held(rule("ctx.order is mapping and ctx.order.approved == true"))
+    assert list(values(scenario)) == ["order.approved"]
+    scenario.patch(order=[1])
+    assert values(scenario) == {}
+
+
 def test_numbers_and_texts_are_expected_only_where_they_move_it() -> None:
     scenario = held(", ".join(map(rule, ["ctx.votes == 3", "ctx.state != 'open'", "ctx.amount > 7"])))
     assert values(scenario) == {"votes": [(3, True, [])]}

@@ -314,6 +314,14 @@ def test_a_failed_child_reports_its_playbook_and_its_error() -> None:
     assert error.message == "playbook tests/test (execution-1) failed: it hung up"
 
 
+def test_a_child_whose_args_do_not_match_what_it_declares_fails_its_call() -> None:
+    scenario = child(root="executor: {spec: {workload: {required: [day]}}}\n")
+    error = finished(scenario).outcome.error
+    assert error is not None and (error.kind, error.code) == ("child_failed", "invalid_workload")
+    assert '"day" is a required property' in error.message
+    assert scenario.working == []
+
+
 def test_a_cancelled_child_is_an_error_too() -> None:
     scenario = child()
     scenario.cancel("enough")

@@ -105,6 +105,27 @@ def test_the_requests_workload_is_merged_deeply_over_the_defaults(base: Any, ove
     assert deep_merge(base, over) == merged
 
 
+INPUTS = """
+executor: {spec: {workload: {required: [order], properties: {rows: {type: integer, minimum: 1}}}}}
+workload: {rows: 1}
+"""
+
+
+def test_a_workload_that_does_not_match_its_schema_starts_nothing() -> None:
+    scenario = started(ONE, INPUTS, workload={"order": "1001", "rows": 0})
+    state = scenario.execution
+    assert (state.status, scenario.working) == ("failed", [])
+    error = state.outcome.error if state.outcome is not None else None
+    assert error is not None and (error.kind, error.code) == ("invalid_workload", "/rows")
+    assert error.message.startswith("the workload does not match its schema at `/rows`: the value is less than")
+    assert state.refused == [{"code": "invalid_workload", "message": error.message, "pointer": "/rows"}]
+
+
+def test_a_schema_describes_the_merged_workload() -> None:
+    assert started(ONE, INPUTS, workload={"order": "1001"}).status == "running"
+    assert started(ONE, INPUTS).status == "failed"
+
+
 # --- results ----------------------------------------------------------------------------------------------------------
 
 

@@ -62,6 +62,15 @@ async def test_an_undeclared_workload_key_is_a_warning_in_the_answer_to_the_star
     assert warning["message"].endswith("did you mean `workload.amount`?")
 
 
+async def test_a_workload_that_does_not_match_is_refused_with_a_pointer_into_the_body(api: Described) -> None:
+    executor = "executor: {spec: {workload: {properties: {amount: {type: number}}}}}\n"
+    body = {"playbook": APPROVAL.replace("workflow:", executor + "workflow:", 1), "workload": {"amount": "much"}}
+    refused = await api.call("startExecution", body=body)
+    assert (refused.status, refused.body["type"]) == (422, "/problems/invalid")
+    assert refused.body["errors"] == [{"detail": 'the value is not of type "number"', "pointer": "/workload/amount"}]
+    assert "at `/amount`" in refused.body["detail"]
+
+
 async def test_an_execution_is_looked_at_from_all_sides_and_forgotten(api: Described) -> None:
     ended = await api.call("startExecution", query=LONG, body={"playbook": LOOP})
     assert (ended.status, ended.body["status"]) == (200, "completed")
@@ -155,10 +164,14 @@ async def test_the_catalog_is_filled_shown_and_emptied(api: Described) -> None:
     path = {"path": "tests/loop"}
     checked = await api.call("checkPlaybook", body="kind: Nothing", media="application/yaml")
     assert (checked.status, checked.body["ok"]) == (200, False)
-    assert (await api.call("checkPlaybook", body=LOOP, media="application/yaml")).body["ok"]
+    drawn = await api.call("checkPlaybook", query={"graph": "true"}, body=LOOP, media="application/yaml")
+    assert (drawn.body["ok"], drawn.body["graph"]["steps"]) == (True, ["start"])
     listed = await api.call("listPlaybooks", query={"prefix": "tests/", "label": "team=sales"})
     assert [one["path"] for one in listed.body["items"]] == ["tests/loop"]
     assert (await api.call("listPlaybooks", query={"label": "team=support"})).body["items"] == []
+    for words, count in (("LOOP sales", 1), ("loop elsewhere", 0)):
+        assert len((await api.call("listPlaybooks", query={"words": words})).body["items"]) == count
+    assert (await api.call("listPlaybooks", query={"words": "a " * 9})).status == 422
     assert (await api.call("getPlaybook", query={"version": "1.0"}, **path)).body["source"] == LOOP
     assert (await api.call("getSource", **path)).body == LOOP
     graph = (await api.call("getGraph", **path)).body

@@ -210,6 +210,7 @@ async def use_the_rest(operations: Operations, transcript: Transcript) -> None:
     await transcript(playbooks.register(LOOP.encode(), "loop.yaml", "token:local"))
     await transcript(playbooks.register(LOOP.replace("sales", "other").encode(), "loop.yaml", "token:local"))
     await transcript(playbooks.page("tests/", {"team": "sales"}, 10, None))
+    await transcript(playbooks.page("", {}, 10, None, words="tests sales"))
     for look in (playbooks.get, playbooks.plan, playbooks.graph):
         await transcript(look("tests/loop", "1.0"))
     await transcript(playbooks.versions("tests/loop"))

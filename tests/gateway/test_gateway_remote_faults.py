@@ -246,6 +246,7 @@ def test_a_problem_of_a_newer_gateway_is_read_by_its_status() -> None:
         "errors": [{"detail": "too long", "pointer": "/a"}],
     }
     assert error_of(faulty, 1).message == "wrong; /a: too long"
+    assert error_of(faulty | {"detail": "at `/a`: too long"}, 1).message == "at `/a`: too long"  # said once
 
 
 def test_frames_are_read_however_the_bytes_are_cut() -> None:

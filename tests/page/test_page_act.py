@@ -47,10 +47,21 @@ workflow:
 """
 
 
+INSIDE: Final = """\
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: {name: inside, path: tests/page/inside}
+workflow:
+  - step: ask
+    next: {spec: {wait: {timeout_s: 3600}}, arcs: [{step: order, when: "{{ ctx.order.approved == true }}"}]}
+  - {step: order, tool: {kind: noop, args: {amount: "{{ ctx.order.amount }}"}}}
+"""
+
+
 @pytest.fixture(scope="module")
 def home(shared_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     folder = tmp_path_factory.mktemp("acts")
-    for name, text in (("bill", BILL), ("quote", QUOTE)):
+    for name, text in (("bill", BILL), ("quote", QUOTE), ("inside", INSIDE)):
         (folder / f"{name}.yaml").write_text(text)
         registered = noetl("playbook", "register", folder / f"{name}.yaml", "--home", shared_home)
         assert registered.returncode == 0, registered.stderr
@@ -120,6 +131,19 @@ async def test_an_answer_is_given_by_one_click_and_its_lines_do_the_same(home: P
         assert "it's fine; $HOME" in printed(home, "execution", "ctx", second)
         ran(approve[1].replace(second, third), home, tmp_path)
         assert "ordered" in printed(home, "execution", "wait", third)
+
+        inside = [begun(home, "tests/page/inside") for _ in range(3)]  # the answer leaves what stands beside it
+        for one in inside:
+            printed(home, "execution", "patch", one, "--set", 'order={"amount": 4321}')
+        await page.goto(page.url.replace(second, inside[0]))
+        await why.get_by_text("Same call from a terminal").click()
+        shown = await why.locator(".lines code").all_inner_texts()
+        await why.get_by_role("button", name="Approve", exact=True).click()
+        await expect_status(visit, "completed")
+        for one, line in zip(inside[1:], [line for line in shown if "true" in line], strict=True):
+            ran(line.replace(inside[0], one), home, tmp_path)
+        for one in inside:
+            assert "4321" in printed(home, "execution", "wait", one)
         assert visit.complaints == []
 
 

@@ -53,14 +53,15 @@ class Line(Proxy):
         target.close()
 
 
-async def start(visit: Visit, path: str, workload: str) -> None:
+async def start(visit: Visit, path: str, **inputs: str) -> None:
     """By clicks, from the list of playbooks."""
     page = visit.page
     await page.get_by_role("link", name="Playbooks", exact=True).click()
     await page.get_by_label("Find a playbook").fill(path)
     await page.get_by_role("link", name=path, exact=True).click()
     await page.get_by_role("button", name="Start", exact=True).click()
-    await page.get_by_label("Workload").fill(workload)
+    for key, value in inputs.items():
+        await page.get_by_role("dialog").get_by_label(key, exact=True).fill(value)
     await page.get_by_role("dialog").get_by_role("button", name="Start", exact=True).click()
 
 
@@ -74,7 +75,7 @@ async def test_an_approval_from_start_to_end_by_clicks(home: Path) -> None:
         await page.goto(link_of(home))
         await page.get_by_role("table", name="Executions").wait_for()
         assert "code" not in page.url
-        await start(visit, "examples/approval", '{"amount": 250}')
+        await start(visit, "examples/approval", amount="250")
         await expect_status(visit, "waiting")
         await page.get_by_role("button", name="decide: waiting").wait_for()  # in the graph, with its reason
         await expect(page.get_by_label("Why")).to_contain_text("admit")
@@ -108,7 +109,7 @@ async def test_two_executions_are_compared_by_clicks(home: Path) -> None:
         page = visit.page
         await page.goto(link_of(home))
         for amount in (20, 250):
-            await start(visit, "examples/approval", f'{{"amount": {amount}}}')
+            await start(visit, "examples/approval", amount=str(amount))
             await expect_status(visit, "waiting" if amount > 100 else "completed")
         await page.get_by_role("button", name="Compare", exact=True).click()
         dialog = page.get_by_role("dialog")
@@ -133,7 +134,7 @@ async def test_an_operator_pauses_resumes_signals_and_cancels(home: Path) -> Non
     async with visiting() as visit:
         page = visit.page
         await page.goto(link_of(home))
-        await start(visit, "examples/approval_by_signal", "")
+        await start(visit, "examples/approval_by_signal")
         await expect_status(visit, "waiting")
 
         async def act(name: str) -> None:
@@ -149,7 +150,7 @@ async def test_an_operator_pauses_resumes_signals_and_cancels(home: Path) -> Non
         await page.get_by_label("by", exact=True).fill("ada")
         await page.get_by_role("dialog").get_by_role("button", name="Send").click()
         await expect_status(visit, "completed")
-        await start(visit, "examples/approval_by_signal", "")
+        await start(visit, "examples/approval_by_signal")
         await expect_status(visit, "waiting")
         await act("Cancel")
         await expect_status(visit, "cancelled")

@@ -16,7 +16,8 @@ pytestmark = [needs_browser, pytest.mark.xdist_group("stack")]
 REPORT = """\
 apiVersion: noetl.io/v2
 kind: Playbook
-metadata: {name: report, path: tests/page/report, version: "1.0"}
+metadata: {name: report, path: tests/page/report, labels: {team: books}, version: "1.0"}
+executor: {spec: {workload: {properties: {city: {enum: [Rome, São Paulo]}, rows: {type: integer, maximum: 50}}}}}
 workload: {city: Rome, rows: 10, dry: false}
 workflow:
   - step: start
@@ -74,10 +75,16 @@ async def test_a_playbook_is_mended_published_compared_started_and_counted(home:
         problem = page.get_by_label("Problems").get_by_role("listitem")
         await problem.get_by_text("nop").first.wait_for()
         await expect(problem.first).to_contain_text("noop")  # did you mean
-        await problem.first.get_by_role("button", name="10:18").click()  # selects the word at its place
+        preview = page.get_by_label("Graph", exact=True)
+        await preview.get_by_role("button", name="finish: error. error: no tool of kind").wait_for()
+        await expect(preview.get_by_role("img", name="start to finish")).to_be_attached()
+        await preview.get_by_role("button", name="start", exact=True).click()  # the editor goes there
+        await expect(editor).to_be_focused()
+        await problem.first.get_by_role("button", name="11:18").click()  # selects the word at its place
         await page.keyboard.type("no")
         await page.get_by_role("option", name="noop").click()
         await page.get_by_text("No problems").wait_for()
+        await preview.get_by_role("button", name="finish", exact=True).wait_for()
         await append(visit, INSIDE)  # names of the playbook itself
         await page.keyboard.press("Control+ ")
         await page.get_by_role("option", name="city").wait_for()
@@ -114,21 +121,33 @@ async def test_a_playbook_is_mended_published_compared_started_and_counted(home:
         await page.get_by_label("Difference of the texts").locator("td.added").nth(2).wait_for()
 
         await page.get_by_role("button", name="Start", exact=True).click()
-        await dialog.get_by_label("rows").fill("many")
-        await dialog.get_by_text("must be a number").wait_for()
-        await dialog.get_by_role("button", name="Start", exact=True).click()  # goes nowhere
-        await dialog.get_by_label("rows").fill("3")
-        await dialog.get_by_label("city").fill("São Paulo")
-        await dialog.get_by_label("dry").check()
+        starts = dialog.get_by_role("button", name="Start", exact=True)
+        await dialog.get_by_label("rows", exact=True).fill("many")
+        await expect(starts).to_be_disabled()
+        await dialog.get_by_label("rows", exact=True).press("Tab")
+        await dialog.get_by_text("This is not a number.").wait_for()
+        await dialog.get_by_label("city", exact=True).select_option("São Paulo")
+        await dialog.get_by_label("rows", exact=True).fill("51")
+        await starts.click()
+        await dialog.get_by_text("greater than the maximum of 50").wait_for()
+        visit.forgive("422")
+        await dialog.get_by_label("rows", exact=True).fill("3")
+        await dialog.get_by_label("dry", exact=True).select_option("true")
         await dialog.get_by_text("Same call from a terminal").click()
         line = await dialog.locator("code", has_text="noetl-stream execution start").inner_text()
-        await dialog.get_by_role("button", name="Start", exact=True).click()
+        await starts.click()
         await page.locator("header.execution .status.completed").wait_for()
         assert "--set dry=true" in line and "--set rows=3" in line
         again = noetl(*shlex.split(line)[1:], "--home", home, "--wait")
         assert again.returncode == 0, again.stderr
 
         await page.get_by_role("link", name="Playbooks", exact=True).click()
+        await page.get_by_label("Find a playbook").fill("elsewhere page/rep")
+        await page.get_by_text("Nothing has all these words.").wait_for()
+        await page.get_by_label("Find a playbook").fill("PAGE/REP  team=books")
+        await page.get_by_role("link", name="tests/page/report", exact=True).click()
+        await page.go_back()
+        await expect(page.get_by_label("Find a playbook")).to_have_value("PAGE/REP  team=books")
         await page.get_by_role("link", name="tests/page/report", exact=True).click()
         await page.get_by_role("link", name="Statistics").click()
         row = page.get_by_label("Durations").get_by_role("row", name="finish")

@@ -10,13 +10,15 @@ from xml.etree import ElementTree
 import pytest
 from net_playbooks import playbook_of
 from playbook_building import plan_of, workflow
+from playbook_kinds import KINDS
 
 from noetl_stream.errors import UsageError
 from noetl_stream.playbook.compile.compiler import compile_playbook
-from noetl_stream.playbook.drawing.graph import Graph, graph_of
+from noetl_stream.playbook.drawing.graph import Graph, drawable, graph_of
 from noetl_stream.playbook.drawing.layout import laid_out
 from noetl_stream.playbook.drawing.svg import svg
 from noetl_stream.playbook.drawing.text import dot, mermaid
+from noetl_stream.testing.simulation.roles import check_once
 from noetl_stream.tools.registry import kinds_of, load_tools
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -42,6 +44,19 @@ APPROVAL = workflow("""
 - step: never
   tool: { kind: noop }
 """)
+
+
+BROKEN = sorted(Path(__file__).with_name("broken").glob("*.yaml"))
+
+
+@pytest.mark.parametrize("path", BROKEN, ids=lambda path: path.stem)
+def test_what_can_be_read_of_a_broken_playbook_is_drawn(path: Path) -> None:
+    draft = check_once(path.read_text(encoding="utf-8"), KINDS, file=path.name).draft
+    plan = None if draft is None else drawable(draft)
+    if plan is not None:
+        graph = graph_of(plan)
+        assert {edge.target for edge in graph.edges} <= {node.step for node in graph.nodes}
+        assert laid_out(graph)
 
 
 def drawn(text: str) -> Graph:

@@ -58,6 +58,7 @@ ONLY_THE_CHECKER_SEES = {
     # relations between places
     *("unknown_step", "unknown_task", "unknown_entry", "duplicate_name", "conflicting_keys", "read_only"),
     *("set_ctx_in_parallel_loop", "set_vars_in_parallel_loop", "workbook_entry", "reserved_name", "limit_exceeded"),
+    "invalid_default",
     # the place of `else`
     *("else_not_last", "else_twice"),
 }

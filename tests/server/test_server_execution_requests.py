@@ -11,7 +11,7 @@ from noetl_stream.model import codec
 from noetl_stream.model.ids import partition_of
 from noetl_stream.testing.keys import capability_of
 from noetl_stream.testing.simulation.host import FaultInjector, SimulatedHost
-from noetl_stream.testing.simulation.work import JOBS, Job, playbook
+from noetl_stream.testing.simulation.work import JOBS, Job, playbook, work
 
 EXECUTION = "execution-1"
 
@@ -134,6 +134,19 @@ async def test_an_invalid_playbook_ends_failed_with_its_diagnostics_and_a_row(st
     assert codec.decode_json(row.error or b"")["kind"] == "invalid_playbook"
     names = [entry.name for entry in await stage.journal(EXECUTION)]
     assert names == ["execution.requested", "execution.evaluated", "execution.finished", "playbook.processed"]
+
+
+async def test_a_workload_that_no_client_has_checked_is_refused_by_the_server(stage: Stage) -> None:
+    await stage.server()
+    needs = {"executor": {"spec": {"workload": {"required": ["order"]}}}}
+    await stage.request(EXECUTION, "request-1", playbook("needs", [{"step": "a", "tool": work(1)}], **needs))
+    row = await stage.ended(EXECUTION)
+    answer = await stage.store.real.request(EXECUTION, "request-1")
+    assert answer is not None
+    refusal = codec.decode_json(answer.answer)
+    assert (refusal["ok"], refusal["code"]) == (False, "invalid_workload")
+    assert refusal["error"] == codec.decode_json(row.error or b"")["message"]
+    assert '"order" is a required property' in refusal["error"]
 
 
 async def test_an_unknown_digest_fails_and_is_looked_up_again_next_time(stage: Stage) -> None:

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { asks, cliLine, curlLine, injects, patches, reruns, signals } from './acts'
+import { asks, cliLine, curlLine, injects, patches, patchesInside, reruns, signals, starts } from './acts'
 
 test('an act is a line of the shell too, quoted so that nothing in it is obeyed', () => {
   const act = signals('01', "rel'ease; rm -rf $HOME", { by: 'ada' })
@@ -27,6 +27,16 @@ test('a text that is JSON stays a text on the command line', () => {
   expect(cliLine(act, '')).toBe(`noetl-stream execution patch 01 --set 'answer="42"' --set 'note=a b' --set open=false`)
 })
 
+test('a value inside a key is merged', () => {
+  const act = patchesInside('01', ['order', 'approved'], true)
+  expect([act.body, act.media]).toEqual([{ order: { approved: true } }, 'application/merge-patch+json'])
+  expect(cliLine(act, 'ok')).toBe('noetl-stream execution patch 01 --merge --set order.approved=true --reason ok')
+  expect(curlLine(act, '', 'http://h')).toContain(`-H 'Content-Type: application/merge-patch+json' -d '{"order":{"approved":true}}'`)
+  expect(cliLine(patchesInside('01', ['a.b', 'c'], 1), '')).toBe(
+    `printf %s '{"a.b":{"c":1}}' | noetl-stream execution patch 01 --merge --file /dev/stdin`,
+  )
+})
+
 test('a rerun says what it changes', () => {
   const act = reruns('01', { step: 'pay', run: 'r1', ctx: { decision: 'refused' }, args: { amount: 5 } })
   expect(act.body).toEqual({ step: 'pay', step_run_id: 'r1', ctx: { decision: 'refused' }, args: { amount: 5 } })
@@ -47,4 +57,15 @@ test('a key that the command line would take apart goes another way, or none', (
   )
   expect(cliLine(injects('01', 'pay', { 'a=b': 1 }), '')).toBeNull()
   expect(cliLine(injects('01', 'pay', { by: 'ada' }), '')).toBe('noetl-stream execution token 01 pay --set by=ada')
+})
+
+test('a start is the same as a line of the shell', () => {
+  const act = starts('team/report', '1.0', { city: "L'Aquila", rows: 2, code: '007', size: '2' })
+  expect(cliLine(act, '')).toBe(
+    `noetl-stream execution start team/report@1.0 --set 'city=L'\\''Aquila' --set rows=2 --set code=007 --set 'size="2"'`,
+  )
+  expect(curlLine(act, '', 'http://h')).toContain(`-d '{"path":"team/report","version":"1.0","workload":{`)
+  expect(cliLine(starts('p', '1', { 'a.b': 1 }), '')).toBe(
+    `printf %s '{"a.b":1}' | noetl-stream execution start p@1 --workload /dev/stdin`,
+  )
 })

@@ -37,6 +37,20 @@ export const patches = (id: string, keys: Mapping): Act => {
   return { ...made, cli: verb('patch', id, '--file', STDIN), stdin: JSON.stringify(keys) }
 }
 
+/** Sets a value inside a key, and leaves what stands beside it. */
+export const patchesInside = (id: string, path: readonly string[], value: unknown): Act => {
+  const made = {
+    method: 'PATCH',
+    path: `${one(id)}/ctx`,
+    media: 'application/merge-patch+json',
+    body: path.reduceRight<unknown>((inner, key) => ({ [key]: inner }), value),
+  } as const
+  if (path.every((key) => key !== '' && !/[.=]/.test(key))) {
+    return { ...made, cli: verb('patch', id, '--merge', '--set', `${path.join('.')}=${typed(value)}`) }
+  }
+  return { ...made, cli: verb('patch', id, '--merge', '--file', STDIN), stdin: JSON.stringify(made.body) }
+}
+
 export const injects = (id: string, step: string, args: Mapping): Act => {
   const sets = pairs('--set', args)
   return {

@@ -13,6 +13,7 @@ const VIEWS: [string, View][] = [
   ['/executions/01a2/diff/01b3', { screen: 'diff', a: '01a2', b: '01b3', all: false }],
   ['/executions/01a2/diff/01b3?rows=all', { screen: 'diff', a: '01a2', b: '01b3', all: true }],
   ['/playbooks', { screen: 'playbooks' }],
+  ['/playbooks?q=nightly+team%3Dsales', { screen: 'playbooks', words: 'nightly team=sales' }],
   ['/playbooks/team%2Freport?version=1.0', { screen: 'playbook', path: 'team/report', version: '1.0' }],
   ['/playbooks/team%2Freport/edit', { screen: 'playbook', path: 'team/report', version: null, tab: 'edit' }],
   [

@@ -3,7 +3,7 @@ export type View =
   | { screen: 'executions'; query: string; group?: string }
   | { screen: 'execution'; id: string; tab: Tab; chosen?: Chosen }
   | { screen: 'diff'; a: string; b: string; all: boolean }
-  | { screen: 'playbooks' }
+  | { screen: 'playbooks'; words?: string }
   | { screen: 'playbook'; path: string; version: string | null; tab?: PlaybookTab; before?: string; since?: string }
   | { screen: 'new-playbook' }
   | { screen: 'system'; part: Part; choice?: SystemChoice }
@@ -53,7 +53,10 @@ export function viewAt(path: string, search: string): View {
 }
 
 function playbookAt(path: string | undefined, word: string | undefined, query: URLSearchParams): View {
-  if (path === undefined) return { screen: query.has('new') ? 'new-playbook' : 'playbooks' }
+  if (path === undefined) {
+    const words = query.get('q')
+    return query.has('new') ? { screen: 'new-playbook' } : { screen: 'playbooks', ...(words && { words }) }
+  }
   const tab = word === undefined ? undefined : known(PLAYBOOK_TABS, word)
   if (word !== undefined && !tab) return { screen: 'missing' }
   const [before, since] = [query.get('before'), query.get('since')]
@@ -78,7 +81,7 @@ export function addressOf(view: View): string {
       return `/executions/${a}/diff/${b}${view.all ? '?rows=all' : ''}`
     }
     case 'playbooks':
-      return '/playbooks'
+      return `/playbooks${queryOf({ q: view.words ?? '' }, ['q'])}`
     case 'playbook': {
       const { path, version, tab, before, since } = view
       const query = new URLSearchParams()

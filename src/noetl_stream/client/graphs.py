@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from msgspec.structs import asdict
 
-from noetl_stream.playbook.drawing.graph import Graph, graph_of
+from noetl_stream.playbook.drawing.graph import Graph, drawable, graph_of
 from noetl_stream.playbook.plan import Plan
 from noetl_stream.ports.operations.documents import document_of
 from noetl_stream.ports.operations.graphs import ArcDocument, GraphDocument, StepNodeDocument
@@ -16,6 +16,12 @@ def graph_document(plan: Plan) -> GraphDocument:
     graph = graph_of(plan)
     nodes = [document_of(asdict(node), StepNodeDocument) for node in graph.nodes]
     return GraphDocument([node.step for node in nodes], list(_arcs(plan, graph)), graph.path, graph.digest, nodes)
+
+
+def draft_document(draft: Plan) -> GraphDocument | None:
+    """The graph of a plan with errors, as far as it can be drawn."""
+    plan = drawable(draft)
+    return None if plan is None else graph_document(plan)
 
 
 def _arcs(plan: Plan, graph: Graph) -> Iterator[ArcDocument]:

@@ -31,6 +31,7 @@ from noetl_stream.ports.catalog import (
     is_path,
     is_version,
     read_address,
+    words_in,
 )
 from noetl_stream.ports.clock import Clock
 from noetl_stream.ports.operations.graphs import GraphDocument
@@ -77,7 +78,9 @@ class DirectPlaybooks:
         self._checking = checking
         self._statistics = PlaybookStatistics(ports.store)
 
-    async def check(self, source: bytes, name: str, paths: Sequence[str] = ()) -> CheckedDocument:
+    async def check(
+        self, source: bytes, name: str, paths: Sequence[str] = (), *, graph: bool = False
+    ) -> CheckedDocument:
         checked = await self._checking.check_document(source, name, proves=True)
         if checked.plan is not None and checked.plan.named_schemas:
             schemas = await self._schemas(checked.plan.named_schemas, paths)
@@ -90,6 +93,7 @@ class DirectPlaybooks:
             version=document.version if document else None,
             digest=document.digest if document else None,
             diagnostics=sorted([*checked.diagnostics, *unknown]),
+            graph=await _drawn(checked.draft) if graph and checked.draft is not None else None,
         )
 
     async def _schemas(self, addresses: Iterable[str], paths: Sequence[str]) -> dict[str, dict[str, Any]]:
@@ -119,9 +123,11 @@ class DirectPlaybooks:
         is_new = (entry.registered_ms, entry.registered_by) == (wanted.registered_ms, by)
         return RegisteredDocument(**asdict(entry_document(entry)), created=is_new)
 
-    async def page(self, prefix: str, labels: Mapping[str, str], limit: int, cursor: str | None) -> PlaybookPage:
-        size = page_size(limit)
-        found = await self._catalog.latest(prefix, labels, size + 1, read_cursor(cursor, str))
+    async def page(
+        self, prefix: str, labels: Mapping[str, str], limit: int, cursor: str | None, *, words: str = ""
+    ) -> PlaybookPage:
+        size, after = page_size(limit), read_cursor(cursor, str)
+        found = await self._catalog.latest(prefix, labels, size + 1, after, words=words_in(words))
         entries, following = page_of(found, size, lambda entry: entry.path)
         return PlaybookPage([entry_document(entry) for entry in entries], following)
 
@@ -231,6 +237,12 @@ class DirectPlaybooks:
         row = await self._store.playbook(entry.digest)
         assert row is not None  # the entry's foreign key
         return row.source
+
+
+async def _drawn(draft: Plan) -> GraphDocument | None:
+    from noetl_stream.client.graphs import draft_document
+
+    return await asyncio.to_thread(draft_document, draft)
 
 
 def entry_document(entry: CatalogEntry) -> PlaybookDocument:

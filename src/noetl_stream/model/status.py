@@ -36,6 +36,7 @@ RejectionCode = Literal[
     "unreadable",  # no server here can read it: it was written by a newer version, or is not as it should be
     "unsigned",  # neither a gateway nor the local operator has signed it
     "invalid_playbook",  # the playbook is unknown or has errors
+    "invalid_workload",  # it does not match what the playbook declares
 ]
 
 

@@ -14,6 +14,7 @@ from noetl_stream.model.messages import FORMAT
 
 if TYPE_CHECKING:  # who reads plans needs neither the compiler nor Jinja
     from noetl_stream.playbook.results.schema import ResultSchema
+    from noetl_stream.playbook.workload import WorkloadSchema
     from noetl_stream.template import Guard, Template
 
 Directive = Literal["continue", "retry", "jump", "break", "fail"]
@@ -231,6 +232,7 @@ class Plan(msgspec.Struct, frozen=True):
     entry: str
     steps: Mapping[str, StepPlan]
     workload: Mapping[str, Any] = msgspec.field(default_factory=dict)
+    workload_schema: WorkloadSchema | None = None
     result: Template | None = None
     failure_mode: FailureMode = "fail_fast"
     limits: Limits = DEFAULT_LIMITS

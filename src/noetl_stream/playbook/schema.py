@@ -26,6 +26,7 @@ from noetl_stream.playbook.results.schema import DIALECT, KEYWORDS, NamedSchema
 from noetl_stream.playbook.vocabulary import advice
 from noetl_stream.playbook.vocabulary.descriptions import DESCRIPTIONS
 from noetl_stream.playbook.vocabulary.names import MAX_NAME_CHARS
+from noetl_stream.playbook.workload import MAX_CHOICES
 from noetl_stream.template.runtime.scope import NAMESPACES
 
 Schema: TypeAlias = dict[str, Any]
@@ -83,6 +84,28 @@ _JSON_SCHEMA: Final[Schema] = {
     "type": "object",
     "propertyNames": {"anyOf": [{"enum": sorted(KEYWORDS)}, {"pattern": "^x-"}]},
 }
+_COUNT: Final[Schema] = {"type": "integer", "minimum": 0}
+_NUMBER: Final[Schema] = {"type": "number"}
+_TYPE: Final[Schema] = {"enum": ["string", "number", "integer", "boolean", "array", "object", "null"]}
+_WORKLOAD_SCHEMA: Final[Schema] = {
+    "type": "object",
+    "properties": {
+        "type": {"anyOf": [_TYPE, {"type": "array", "items": _TYPE, "minItems": 1, "uniqueItems": True}]},
+        "enum": {"type": "array", "maxItems": MAX_CHOICES},
+        "properties": {"type": "object", "additionalProperties": ref("workload_part")},
+        "required": {"type": "array", "items": {"type": "string"}, "uniqueItems": True},
+        "additionalProperties": ref("workload_part"),
+        "items": ref("workload_part"),
+        **dict.fromkeys(("minItems", "maxItems", "minLength", "maxLength"), _COUNT),
+        **dict.fromkeys(("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"), _NUMBER),
+        "pattern": {"type": "string"},
+        "description": {"type": "string"},
+    },
+    "patternProperties": {"^x-": {}},
+    "additionalProperties": False,
+}
+"""Of a schema that has :data:`~noetl_stream.playbook.workload.KEYWORDS`."""
+
 _IN_FLIGHT: Final = _number_or_template({"type": "integer", "minimum": 1})
 
 PARTS: Final[Mapping[tuple[type[Section], str], Schema]] = {
@@ -93,6 +116,7 @@ PARTS: Final[Mapping[tuple[type[Section], str], Schema]] = {
     (document.Root, "workflow"): _list(ref("Step"), 1),
     (document.Root, "workbook"): {"anyOf": [ref("WorkbookTasks"), _list(ref("ListedEntry")), _NULL]},
     (document.Executor, "spec"): _section(document.ExecutorSpec),
+    (document.ExecutorSpec, "workload"): _or_null(ref("workload_schema")),
     (document.ExecutorSpec, "result"): {"anyOf": [{"type": ["object", "array"]}, ref("holds_template")]},
     (document.ExecutorSpec, "timeout"): ref("timeout"),
     (document.ExecutorSpec, "timeout_s"): _or_null(_SECONDS),
@@ -267,6 +291,8 @@ def _common(limits: Limits) -> dict[str, Schema]:
         },
         "expression": {"type": "string", "pattern": r"^\s*\{\{[\s\S]*\}\}\s*$"},
         "holds_template": HOLDS_TEMPLATE,
+        "workload_schema": _WORKLOAD_SCHEMA,
+        "workload_part": {"anyOf": [{"type": "boolean"}, ref("workload_schema")]},
         "timeout": {"description": "Seconds for one attempt.", "anyOf": [_SECONDS, ref("TimeoutParts")]},
         "limits": {
             "type": "object",

@@ -21,6 +21,9 @@ SUGGESTED_AMONG: Final = 1000
 PLAYBOOK: Final = "Playbook"
 SCHEMA: Final = "Schema"
 VERSIONS_SHOWN: Final = 10
+MAX_WORDS: Final = 8
+SEARCHED_CHARACTERS: Final = 1000
+"""Of a description, of all labels, and of all tags, so many are searched for words."""
 
 _REVISION: Final = re.compile(r"#?([1-9][0-9]{0,8})")
 
@@ -99,12 +102,16 @@ class Catalog(Protocol):
         """All entries of a path, newest first."""
         ...
 
-    async def latest(self, prefix: str, labels: Mapping[str, str], limit: int, after: str | None) -> list[CatalogEntry]:
+    async def latest(
+        self, prefix: str, labels: Mapping[str, str], limit: int, after: str | None, *, words: Sequence[str] = ()
+    ) -> list[CatalogEntry]:
         """The latest entry of each path, ordered by path.
 
         Args:
             prefix: The start of the paths.
             labels: Labels the entry must have, values as text: ``{"tier": "1"}`` matches ``tier: 1``.
+            words: Texts that the entry must have, each anywhere in its path, name, description, tags or labels as
+                ``name=value``; see :func:`words_in`.
             limit: How many at most.
             after: The path to continue after.
         """
@@ -116,6 +123,23 @@ class Catalog(Protocol):
         Texts stay where executions find them. A revision is never reused; a version may be.
         """
         ...
+
+
+def words_in(text: str) -> list[str]:
+    """The words to look for, without regard to the case of ASCII letters.
+
+    Raises:
+        UsageError: there are too many.
+    """
+    words = ascii_lower(text).split()
+    if len(words) > MAX_WORDS:
+        raise UsageError(f"at most {MAX_WORDS} words can be looked for, not {len(words)}")
+    return words
+
+
+def ascii_lower(text: str) -> str:
+    """As Postgres has ``lower(text collate "C")``, whatever the locale of a database."""
+    return text.encode(errors="surrogatepass").lower().decode(errors="surrogatepass")
 
 
 def registered_entry(wanted: CatalogEntry, existing: Sequence[CatalogEntry], deleted: int = 0) -> CatalogEntry:

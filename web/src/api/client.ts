@@ -97,6 +97,7 @@ function request(method: string, sending: Sending): RequestInit {
 async function refusal(response: Response): Promise<Refused> {
   const problem = (await response.json().catch(() => null)) as Problem | null
   if (problem === null) return new Refused(response.status, `The gateway answers ${response.status}.`)
-  const faults = (problem.errors ?? []).map((one) => one.detail).join('; ')
+  const unsaid = (problem.errors ?? []).filter((one) => !problem.detail.includes(one.detail))
+  const faults = unsaid.map((one) => one.detail).join('; ')
   return new Refused(response.status, faults ? `${problem.detail}: ${faults}` : problem.detail, problem.hint ?? '', problem)
 }

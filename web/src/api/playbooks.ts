@@ -14,16 +14,19 @@ import type {
 const YAML = 'application/yaml'
 const one = (path: string): string => `/playbooks/${segment(path)}`
 
-export const playbooks = (prefix: string, cursor: string | null): Promise<PlaybookPage> =>
-  get('/playbooks', { prefix, cursor, limit: 100 })
+/** Those whose path begins so, or that have all `words` somewhere. */
+export const playbooks = (found: { prefix: string } | { words: string }, cursor: string | null): Promise<PlaybookPage> =>
+  get('/playbooks', { ...found, cursor, limit: 100 })
 export const playbook = (path: string, version: string | null): Promise<PlaybookWithSource> => get(one(path), { version })
 export const versions = async (path: string): Promise<Playbook[]> =>
   (await get<PlaybookVersions>(`${one(path)}/versions`)).items
 export const graph = (path: string, version: string | null): Promise<Graph> => get(`${one(path)}/graph`, { version })
 
-/** The `workload` that a version declares. */
-export const workload = async (path: string, version: string | null): Promise<Record<string, unknown>> =>
-  (await get<{ workload?: Record<string, unknown> }>(`${one(path)}/plan`, { version })).workload ?? {}
+/** What a version says of its inputs: its `workload`, and the JSON Schema of that. */
+export async function inputs(path: string, version: string | null): Promise<{ workload: Record<string, unknown>; schema?: unknown }> {
+  const plan = await get<{ workload?: Record<string, unknown>; workload_schema?: unknown }>(`${one(path)}/plan`, { version })
+  return { workload: plan.workload ?? {}, schema: plan.workload_schema }
+}
 
 export const diff = (path: string, before: string | null, after: string | null): Promise<PlaybookDiff> =>
   get(`${one(path)}/diff`, { before, after })
@@ -31,8 +34,9 @@ export const statistics = (path: string, since: string): Promise<PlaybookStatist
   get(`${one(path)}/statistics`, { since })
 
 export const schema = (): Promise<object> => get('/schema')
+/** The problems of a text, and its graph. */
 export const check = (text: string, signal: AbortSignal): Promise<Checked> =>
-  call('POST', '/playbooks/check', { body: text, media: YAML, signal })
+  call('POST', '/playbooks/check', { body: text, media: YAML, query: { graph: 'true' }, signal })
 /** What differs between the latest version and a text. */
 export const diffText = (path: string, text: string): Promise<PlaybookDiff> =>
   call('POST', `${one(path)}/diff`, { body: text, media: YAML, query: { name: 'draft' } })

@@ -189,6 +189,7 @@ export interface Checked {
   version: string | null
   digest: string | null
   diagnostics: Diagnostic[]
+  graph?: Graph | null
 }
 
 export interface Checks {
@@ -479,6 +480,7 @@ export interface ExecutionState {
 export interface ExpectedKey {
   key: string
   values: ExpectedValue[]
+  path?: string[]
 }
 
 export interface ExpectedValue {

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { fieldOf, isExact, mappingOf, read, retyped, valueFault } from './values'
+import { changesOf, fieldOf, isExact, mappingOf, read, retyped, valueFault, type Field } from './values'
 
 test('a value is typed as what it is', () => {
   expect(fieldOf('a', true)).toMatchObject({ kind: 'yes or no', text: 'true' })
@@ -41,11 +41,32 @@ test('another kind keeps what was typed', () => {
 })
 
 test('what may be left out is, and what is required is not', () => {
-  const by = fieldOf('by', undefined)
-  expect(mappingOf([by, fieldOf('go', true)], true)).toEqual({ go: true })
-  expect(mappingOf([{ ...by, required: true }], true)).toBeNull()
-  expect(valueFault({ ...by, required: true }, true)).toBe('Enter a value.')
-  expect(mappingOf([by])).toEqual({ by: '' })
+  const by = fieldOf('by', undefined, { empty: 'left out' })
+  const needed = fieldOf('by', undefined, { empty: 'wrong' })
+  expect(mappingOf([by, fieldOf('go', true)])).toEqual({ go: true })
+  expect(mappingOf([needed])).toBeNull()
+  expect(valueFault(needed)).toBe('Enter a value.')
+  expect(mappingOf([fieldOf('by', undefined)])).toEqual({ by: '' })
+})
+
+test('only what was changed differs from before', () => {
+  const before = [fieldOf('city', 'Rome'), fieldOf('rows', 10), fieldOf('tags', ['a'])]
+  const [city, rows, tags] = before as [Field, Field, Field]
+  expect(changesOf(before, before)).toEqual({})
+  expect(changesOf([{ ...city, text: '' }, { ...rows, text: '2.5' }, tags], before)).toEqual({ city: '', rows: 2.5 })
+  expect(changesOf([city, { ...rows, kind: 'text' }, tags], before)).toEqual({ rows: '10' })
+  expect(changesOf([city, { ...rows, text: 'ten' }, tags], before)).toBeNull()
+})
+
+test('what is to be given is missed although nothing was changed', () => {
+  const order = fieldOf('order', undefined, { empty: 'wrong' })
+  expect(changesOf([order], [order])).toBeNull()
+  expect(changesOf([{ ...order, text: '1001' }], [order])).toEqual({ order: '1001' })
+})
+
+test('a default that a browser has rounded is not sent', () => {
+  const id = fieldOf('id', 2 ** 53 + 2)
+  expect(changesOf([id], [id])).toEqual({})
 })
 
 test('a key that objects inherit is a key like any other', () => {

@@ -6,12 +6,17 @@ export type Kind = (typeof KINDS)[number]
 export interface Field {
   key: string
   kind: Kind
+  /** The kinds that its value may be of. */
+  kinds: readonly Kind[]
   text: string
   /** Values that are known to be meant. */
   choices: string[]
+  /** Whether no other value will do. */
+  isClosed: boolean
   /** What is known of it, for people. */
   note: string
-  required: boolean
+  /** What it means to leave it empty: a value like any other, that the key is not sent, or a mistake. */
+  empty: 'value' | 'left out' | 'wrong'
   /** Whether the key itself is typed in. */
   isNew: boolean
 }
@@ -53,11 +58,8 @@ export function read(text: string, kind: Kind): Read {
   } catch (error) {
     return { fault: `This is not JSON: ${error instanceof Error ? error.message : String(error)}` }
   }
-  return isExact(value) ? { value } : { fault: INEXACT }
+  return isExact(value) ? { value } : { fault: 'A browser cannot hold a number of this size exactly: use the command line.' }
 }
-
-/** Of a number that would be sent as another one. */
-export const INEXACT = 'A browser cannot hold a number of this size exactly: use the command line.'
 
 /** Whether a value came through JavaScript's numbers as it was. */
 export function isExact(value: unknown): boolean {
@@ -69,7 +71,8 @@ export function isExact(value: unknown): boolean {
 /** A field for a value that is there, or is wanted. */
 export function fieldOf(key: string, value: unknown, known: Partial<Field> = {}): Field {
   const kind = known.kind ?? (value === undefined ? 'text' : kindOf(value))
-  return { key, kind, text: textOf(value, kind), choices: [], note: '', required: false, isNew: false, ...known }
+  const text = textOf(value, kind)
+  return { key, kind, kinds: KINDS, text, choices: [], isClosed: false, note: '', empty: 'value', isNew: false, ...known }
 }
 
 /** What is wrong with the key of a field among its siblings. */
@@ -78,20 +81,30 @@ export function keyFault(field: Field, all: readonly Field[]): string {
   return all.some((one) => one !== field && one.key === field.key) ? `There is another ${field.key}.` : ''
 }
 
-/** What is wrong with what was typed for a field; nothing for one that may be left out and is. */
-export function valueFault({ text, kind, required }: Field, leaveOut = false): string {
-  if (text === '' && (required || leaveOut)) return required ? 'Enter a value.' : ''
-  const found = read(text, kind)
+const isLeftOut = ({ text, empty }: Field): boolean => text === '' && empty === 'left out'
+
+/** What is wrong with what was typed for a field. */
+export function valueFault(field: Field): string {
+  if (isLeftOut(field)) return ''
+  if (field.text === '' && field.empty === 'wrong') return 'Enter a value.'
+  const found = read(field.text, field.kind)
   return 'fault' in found ? found.fault : ''
 }
 
-/** The mapping of all fields; null while one of them is wrong. `leaveOut`: empty ones that are not required are not in it. */
-export function mappingOf(fields: readonly Field[], leaveOut = false): Record<string, unknown> | null {
-  if (fields.some((one) => keyFault(one, fields) !== '' || valueFault(one, leaveOut) !== '')) return null
+/** The mapping of all fields that are not left out; null while one of them is wrong. */
+export function mappingOf(fields: readonly Field[]): Record<string, unknown> | null {
+  if (fields.some((one) => keyFault(one, fields) !== '' || valueFault(one) !== '')) return null
   return Object.fromEntries(
-    fields.flatMap(({ key, text, kind }) => {
+    fields.filter((one) => !isLeftOut(one)).flatMap(({ key, text, kind }) => {
       const found = read(text, kind)
-      return 'fault' in found || (leaveOut && text === '') ? [] : [[key, found.value]]
+      return 'fault' in found ? [] : [[key, found.value]]
     }),
   )
+}
+
+/** The mapping of those fields that are not as they were `before`; null while one of them is wrong. */
+export function changesOf(fields: readonly Field[], before: readonly Field[]): Record<string, unknown> | null {
+  const isAsBefore = ({ text, kind }: Field, index: number): boolean => text === before[index]?.text && kind === before[index]?.kind
+  if (fields.some((one) => one.text === '' && one.empty === 'wrong')) return null
+  return mappingOf(fields.filter((one, index) => !isAsBefore(one, index)))
 }

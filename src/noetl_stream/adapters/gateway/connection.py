@@ -260,7 +260,8 @@ def error_of(problem: Mapping[str, Any], retry_after_s: float) -> NoetlError:
     An unknown type, as a newer gateway may have, counts as the first with its status.
     """
     kind = _KINDS.get(str(problem.get("type", "")).rpartition(TYPE_PREFIX)[2]) or _by_status(problem.get("status"))
-    message = "; ".join((str(problem.get("detail") or problem.get("title") or "refused"), *_faults(problem)))
+    detail = str(problem.get("detail") or problem.get("title") or "refused")
+    message = "; ".join((detail, *_faults(problem, detail)))
     hint = problem.get("hint")
     if kind is None:
         return NoetlError(message, hint=hint)
@@ -275,7 +276,8 @@ def _by_status(status: object) -> ProblemKind | None:
     return next((kind for kind in PROBLEMS if kind.status == status), None)
 
 
-def _faults(problem: Mapping[str, Any]) -> list[str]:
-    found = problem.get("errors") or []
+def _faults(problem: Mapping[str, Any], detail: str) -> list[str]:
+    """The faults of a request that the detail does not say itself."""
+    found = [fault for fault in problem.get("errors") or [] if fault["detail"] not in detail]
     faults = [f"{fault.get('parameter') or fault.get('pointer') or 'the body'}: {fault['detail']}" for fault in found]
     return [*faults, f"and {problem['left_out']} more"] if problem.get("left_out") else faults

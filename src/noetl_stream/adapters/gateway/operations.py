@@ -108,14 +108,20 @@ class GatewayCredentials(GatewayVerbs, port=CredentialStore):
 class GatewayPlaybooks(GatewayVerbs, port=Playbooks):
     """:class:`~noetl_stream.ports.operations.playbooks.Playbooks`."""
 
-    async def check(self, source: bytes, name: str, paths: Sequence[str] = ()) -> CheckedDocument:
-        return await self._send(CheckedDocument, source, name, "playbooks", "check")
+    async def check(
+        self, source: bytes, name: str, paths: Sequence[str] = (), *, graph: bool = False
+    ) -> CheckedDocument:
+        given = "true" if graph else None
+        return await self._send(CheckedDocument, source, name, "playbooks", "check", graph=given)
 
     async def register(self, source: bytes, name: str, by: str) -> RegisteredDocument:
         return await self._send(RegisteredDocument, source, name, "playbooks")
 
-    async def page(self, prefix: str, labels: Mapping[str, str], limit: int, cursor: str | None) -> PlaybookPage:
-        query = [("prefix", prefix), *(("label", f"{name}={value}") for name, value in labels.items())]
+    async def page(
+        self, prefix: str, labels: Mapping[str, str], limit: int, cursor: str | None, *, words: str = ""
+    ) -> PlaybookPage:
+        named = [("label", f"{name}={value}") for name, value in labels.items()]
+        query = [("prefix", prefix), *named, *([("words", words)] if words else [])]
         return await self._connection.page(PlaybookPage, "playbooks", limit=limit, cursor=cursor, query=query)
 
     async def diff_text(self, path: str, before: str | None, source: bytes, name: str) -> PlaybookDiffDocument:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from noetl_stream.adapters.memory.store import MemoryStore
 from noetl_stream.model import codec
-from noetl_stream.ports.catalog import CatalogEntry, entry_named, registered_entry
+from noetl_stream.ports.catalog import SEARCHED_CHARACTERS, CatalogEntry, ascii_lower, entry_named, registered_entry
 from noetl_stream.ports.store import PlaybookRow
 
 
@@ -43,14 +43,23 @@ class MemoryCatalog:
     async def versions(self, path: str) -> list[CatalogEntry]:
         return list(self._entries.get(path, ()))
 
-    async def latest(self, prefix: str, labels: Mapping[str, str], limit: int, after: str | None) -> list[CatalogEntry]:
+    async def latest(
+        self, prefix: str, labels: Mapping[str, str], limit: int, after: str | None, *, words: Sequence[str] = ()
+    ) -> list[CatalogEntry]:
         found = [entries[0] for path, entries in sorted(self._entries.items()) if path.startswith(prefix) and entries]
         return [
             entry
             for entry in found
             if (after is None or entry.path > after)
             and all(_label_text(entry.labels.get(name)) == value for name, value in labels.items())
+            and all(word in _searched(entry) for word in words)
         ][:limit]
+
+
+def _searched(entry: CatalogEntry) -> str:
+    labels = " ".join(f"{name}={_label_text(value)}" for name, value in entry.labels.items() if value is not None)
+    parts = [part[:SEARCHED_CHARACTERS] for part in (entry.description or "", labels, " ".join(entry.tags))]
+    return ascii_lower(" ".join([entry.path, entry.name, *parts]))
 
 
 def _label_text(value: object) -> str | None:

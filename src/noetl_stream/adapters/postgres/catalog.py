@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from msgspec.structs import replace
 
 from noetl_stream.adapters.postgres.database import Database
 from noetl_stream.model import codec
-from noetl_stream.ports.catalog import CatalogEntry, entry_named, registered_entry, revision_in
+from noetl_stream.ports.catalog import SEARCHED_CHARACTERS, CatalogEntry, entry_named, registered_entry, revision_in
 
 
 class PostgresCatalog:
@@ -43,9 +43,12 @@ class PostgresCatalog:
     async def versions(self, path: str) -> list[CatalogEntry]:
         return await self._entries("catalog_versions", path=path)
 
-    async def latest(self, prefix: str, labels: Mapping[str, str], limit: int, after: str | None) -> list[CatalogEntry]:
+    async def latest(
+        self, prefix: str, labels: Mapping[str, str], limit: int, after: str | None, *, words: Sequence[str] = ()
+    ) -> list[CatalogEntry]:
         values = {"names": list(labels), "values": list(labels.values()), "after": after or "", "limit": limit}
-        return await self._entries("catalog_latest", prefix=prefix, **values)
+        searched = {"words": list(words), "searched": SEARCHED_CHARACTERS}
+        return await self._entries("catalog_latest", prefix=prefix, **values, **searched)
 
     async def _entries(self, query: str, **values: Any) -> list[CatalogEntry]:
         return [_entry(row) for row in await self._database.fetch(query, **values)]

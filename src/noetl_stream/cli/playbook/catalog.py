@@ -93,21 +93,25 @@ async def _register(session: Session, sources: Sources, registered: list[Registe
 @click.command("list")
 @click.option("--prefix", default="", metavar="PREFIX", help="Match paths that begin with this.")
 @click.option("--label", "labels", multiple=True, metavar="KEY=VALUE", help="Match this label; repeatable.")
+@click.option("--words", default="", metavar="WORDS", help="Match what has these words, anywhere.")
 @limit_option("playbooks", 100, 1000)
 @click.option("--after", default=None, metavar="PATH", help="Show the page after this path.")
 @form_option()
 @target_options
 def list_playbooks(
-    prefix: str, labels: tuple[str, ...], limit: int, after: str | None, output: str, target: Target
+    prefix: str, labels: tuple[str, ...], words: str, limit: int, after: str | None, output: str, target: Target
 ) -> None:
     """List the registered playbooks and schemas.
 
-    They are sorted by path, each as it was registered last. `-o name` prints only the paths.
+    They are sorted by path, each as it was registered last. `-o name` prints only the paths. --words looks for each
+    word in path, name, description, tags and labels (name=value), upper or lower case.
     """
     from noetl_stream.client.paging import cursor_of
 
     wanted, cursor = labels_of(labels), None if after is None else cursor_of(after)
-    found = with_session(target, lambda session: session.operations.playbooks.page(prefix, wanted, limit, cursor))
+    found = with_session(
+        target, lambda session: session.operations.playbooks.page(prefix, wanted, limit, cursor, words=words)
+    )
     _print_entries(found.items, output)
     if found.next is not None:
         say(f"next page: --after {found.items[-1].path}", err=True)

@@ -52,7 +52,8 @@ def check_file(file: Path, settings: Settings) -> FileCheck:
     if known is not None:
         return FileCheck(known, _nothing)
     plan, is_clean = judged(str(file), source)
-    checked = CheckedText(plan.digest, plan.path, dict(plan.workload))
+    schema = None if plan.workload_schema is None else plan.workload_schema.content
+    checked = CheckedText(plan.digest, plan.path, dict(plan.workload), schema)
     return FileCheck(checked, partial(_remember, home, key, checked) if is_clean and home is not None else _nothing)
 
 

@@ -21,9 +21,15 @@ from noetl_stream.client.executions.documents import (
 from noetl_stream.client.executions.follow import until_begun, until_ended
 from noetl_stream.client.executions.known import known_plan, known_row
 from noetl_stream.client.executions.logs import ExecutionLogs
-from noetl_stream.client.executions.notices import Notices, notices_of, read_notices, undeclared_workload
+from noetl_stream.client.executions.notices import (
+    Notices,
+    declared_inputs,
+    notices_of,
+    read_notices,
+    undeclared_workload,
+)
 from noetl_stream.client.executions.objects import delete_by_server
-from noetl_stream.client.executions.prepare import CheckedText, PlaybookChecker, find_playbook
+from noetl_stream.client.executions.prepare import CheckedText, PlaybookChecker, find_playbook, refuse_workload
 from noetl_stream.client.executions.run_workers import RunWorkers
 from noetl_stream.client.executions.step_runs import StepSummaries, iterations_page, step_runs, summarize
 from noetl_stream.client.executions.submit import Client, RequestRefused, Requests, ask_of
@@ -153,6 +159,7 @@ class DirectExecutions:
             stored = stored or await self._store.playbook(digest) is not None
         else:
             checked = await self._checking.plan(found.source, found.name)
+        refuse_workload(checked, wanted.workload)
         more: dict[str, Any] = {"workload": dict(wanted.workload)}
         if (caller := read_traceparent(wanted.traceparent)) is not None:
             more |= msgspec.structs.asdict(caller)
@@ -388,7 +395,9 @@ class DirectExecutions:
         requested = codec.decode_fact(journal[0].data) if journal else None
         if isinstance(requested, ExecutionRequested) and requested.workload:
             playbook = self._checking.checked(row.digest) or await self._plan(row)
-            notices.warn(undeclared_workload(requested.workload, playbook.workload) if playbook is not None else ())
+            notices.warn(
+                undeclared_workload(requested.workload, declared_inputs(playbook)) if playbook is not None else ()
+            )
         return notices
 
     def _patience(self, execution_id: str) -> Callable[[], Awaitable[None]]:

@@ -5,16 +5,21 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from noetl_stream.client.executions.tolerated import tolerated_text
 from noetl_stream.model import codec
 from noetl_stream.model.events import ExecutionFinished, ExecutionReused, Fact, TokenDiscarded, TokenEnqueued
+from noetl_stream.model.merging import deep_merge
 from noetl_stream.ports.journal import EVENTS_AT_ONCE
 from noetl_stream.ports.operations.executions import DiscardedTokenDocument, WarningDocument
 from noetl_stream.ports.store import ExecutionRow, Store, StoredEvent
+
+if TYPE_CHECKING:
+    from noetl_stream.client.executions.prepare import CheckedText
+    from noetl_stream.playbook.plan import Plan
 
 NOTICES_SHOWN: Final = 100
 """How many discarded tokens, and how many warnings, are shown."""
@@ -71,6 +76,19 @@ async def read_notices(store: Store, row: ExecutionRow) -> Notices:
         after = piece[-1].position
         await asyncio.sleep(0)  # a turn for others
     return notices
+
+
+def declared_inputs(playbook: Plan | CheckedText) -> Mapping[str, Any]:
+    """The workload of a playbook, with keys that its schema alone declares."""
+    schema = playbook.workload_schema
+    declared: Mapping[str, Any] = deep_merge({} if schema is None else _keys_of(schema.content), playbook.workload)
+    return declared
+
+
+def _keys_of(schema: Any) -> dict[str, Any]:
+    """The keys that a schema declares, with those inside them."""
+    properties = schema.get("properties", {}) if isinstance(schema, dict) else {}
+    return {key: _keys_of(inner) for key, inner in properties.items()}
 
 
 def undeclared_workload(given: Mapping[str, Any], declared: Mapping[str, Any]) -> Iterator[WarningDocument]:

@@ -12,6 +12,7 @@ from noetl_stream.errors import NotFound, PlaybookRefused, UsageError
 from noetl_stream.lru import LruCache
 from noetl_stream.model.ids import digest_of
 from noetl_stream.model.limits import Limits
+from noetl_stream.model.merging import deep_merge
 from noetl_stream.ports.catalog import PLAYBOOK, Catalog, find_entry, read_address
 from noetl_stream.ports.operations.executions import Start
 from noetl_stream.ports.store import Store
@@ -20,6 +21,7 @@ if TYPE_CHECKING:  # who starts what is in the catalog does not wait for the com
     from noetl_stream.playbook.compile.compiler import CheckResult, Schemas
     from noetl_stream.playbook.kinds.spec import Kinds
     from noetl_stream.playbook.plan import Plan
+    from noetl_stream.playbook.workload import WorkloadSchema
 
 PLANS_KEPT: Final = 256
 
@@ -38,6 +40,13 @@ class CheckedText(msgspec.Struct, frozen=True, gc=False, array_like=True):
     digest: str
     path: str
     workload: Mapping[str, Any]
+    schema: dict[str, Any] | None = None
+
+    @property
+    def workload_schema(self) -> WorkloadSchema | None:
+        from noetl_stream.playbook.workload import WorkloadSchema  # most playbooks have none
+
+        return None if self.schema is None else WorkloadSchema(self.schema)
 
 
 class PlaybookChecker:
@@ -112,6 +121,18 @@ class PlaybookChecker:
         if checked.plan is not None:
             return checked.plan
         raise refusal_of(checked, name)
+
+
+def refuse_workload(playbook: Plan | CheckedText, given: Mapping[str, Any]) -> None:
+    """As a server would refuse it.
+
+    Raises:
+        WorkloadRefused: with what is given, the workload does not match the playbook's schema of it.
+    """
+    schema = playbook.workload_schema
+    refused = None if schema is None else schema.refusal(deep_merge(playbook.workload, dict(given)))
+    if refused is not None:
+        raise refused
 
 
 def refusal_of(checked: CheckResult, name: str) -> PlaybookRefused:

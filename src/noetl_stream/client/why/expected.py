@@ -4,8 +4,8 @@ of a signal that templates read (LANGUAGE §4, §7, §8).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import replace
 
@@ -15,6 +15,7 @@ from noetl_stream.engine.decide.tokens import admission_of, is_allowed
 from noetl_stream.engine.state import Execution, StepRun
 from noetl_stream.model import codec
 from noetl_stream.model.events import Evaluated, Token
+from noetl_stream.model.merging import merge_patch
 from noetl_stream.playbook.plan import Plan, RulePlan, StepPlan, TaskPlan
 from noetl_stream.ports.operations.executions import ExpectedKeyDocument, ExpectedValueDocument, WaitingOnDocument
 from noetl_stream.template import OverBudget, ReferenceNeeded
@@ -63,19 +64,41 @@ def at_next(plan: Plan, state: Execution, run: StepRun) -> list[ExpectedKeyDocum
 def _of_ctx(
     guards: Iterable[Guard | None], state: Execution, choose: Callable[[Execution], Evaluated], ends: Ends
 ) -> list[ExpectedKeyDocument]:
-    found: dict[str, list[ExpectedValueDocument]] = {}
+    found: dict[tuple[str, ...], list[ExpectedValueDocument]] = {}
     compared = ((path[1:], value) for path, value in _tested(guards) if path[0] == "ctx")
-    for key, value in _candidates(compared):
+    for path, value in _candidates(compared):
+        if not _is_open(state.ctx, path):
+            continue
         try:
-            evaluated = choose(replace(state, ctx={**state.ctx, key: value}))
+            evaluated = choose(replace(state, ctx=merge_patch(state.ctx, _nested(path, value))))
         except ReferenceNeeded:
             continue
         except OverBudget:
             break
         moves, to = ends(evaluated)
         if not evaluated.error and (moves or isinstance(value, bool)):
-            found.setdefault(key, []).append(ExpectedValueDocument(value, moves, to))
-    return [ExpectedKeyDocument(key, values) for key, values in found.items()]
+            found.setdefault(path, []).append(ExpectedValueDocument(value, moves, to))
+    return [
+        ExpectedKeyDocument(".".join(path), values, list(path) if len(path) > 1 else [])
+        for path, values in found.items()
+    ]
+
+
+def _is_open(ctx: Mapping[str, Any], path: Sequence[str]) -> bool:
+    """Whether a value can be set there without replacing what stands in the way."""
+    here: Any = ctx
+    for key in path[:-1]:
+        here = here.get(key)
+        if here is None:
+            return True
+        if not isinstance(here, dict):
+            return False
+    return True
+
+
+def _nested(path: Sequence[str], value: Any) -> dict[str, Any]:
+    first, *rest = path
+    return {first: _nested(rest, value) if rest else value}
 
 
 def expected_payload(plan: Plan, step_name: str, task_name: str) -> WaitingOnDocument:
@@ -93,7 +116,7 @@ def expected_payload(plan: Plan, step_name: str, task_name: str) -> WaitingOnDoc
             literals = getattr(text, "tested", ())
             tested += (((key,), value) for path, value in literals if (key := _key_of(path, places)))
     values: dict[str, list[ExpectedValueDocument]] = {}
-    for key, value in _candidates(tested):
+    for (key,), value in _candidates(tested):
         values.setdefault(key, []).append(ExpectedValueDocument(value))
     expects = [ExpectedKeyDocument(key, values.get(key, [])) for key in sorted(keys)[:MOST_VALUES]]
     content = None if task.schema is None else task.schema.content
@@ -106,17 +129,17 @@ def _tested(guards: Iterable[Guard | None]) -> Iterator[Compared]:
         yield from guard.tested if guard is not None else ()
 
 
-def _candidates(compared: Iterable[Compared]) -> Iterator[tuple[str, str | float]]:
-    """Keys and values worth trying, each once; of a yes or no both."""
-    tried: set[tuple[str, str]] = set()
+def _candidates(compared: Iterable[Compared]) -> Iterator[Compared]:
+    """Paths and values worth trying, each once; of a yes or no both."""
+    tried: set[tuple[tuple[str, ...], str]] = set()
     for path, literal in compared:
-        if len(path) != 1 or (isinstance(literal, str) and len(literal) > LONGEST):
+        if not path or (isinstance(literal, str) and len(literal) > LONGEST):
             continue
         for value in (True, False) if isinstance(literal, bool) else (literal,):
-            one = path[0], repr(value)
+            one = path, repr(value)
             if one not in tried and len(tried) < MOST_VALUES:
                 tried.add(one)
-                yield path[0], value
+                yield path, value
 
 
 def _places(step: StepPlan, task: TaskPlan, owner: StepPlan, by: TaskPlan | None) -> Iterator[tuple[str, ...]]:

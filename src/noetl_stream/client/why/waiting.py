@@ -193,7 +193,12 @@ def resting(history: JournalHistory, state: Execution, plan: Plan | None) -> Ite
 def _by_patch(state: Execution, waiting_on: WaitingOnDocument) -> str:
     """An example of a patch that may end the wait."""
     missing = [path for guard in waiting_on.guards for path in guard.missing if path.startswith("ctx.")]
-    known = [f"{one.key}={_word(value.value)}" for one in waiting_on.expects for value in one.values if value.moves]
+    known = [
+        f"{one.key}={_word(value.value)}{' --merge' if one.path else ''}"
+        for one in waiting_on.expects
+        for value in one.values
+        if value.moves and not any("." in key for key in one.path or [one.key])  # a dot means "inside" there
+    ]
     sets = known or [f"{key}=…" for key in ([path.split(".")[1] for path in missing] or waiting_on.ctx)]
     return f", e.g. `noetl-stream execution patch {state.execution_id} --set {sets[0]}`" if sets else ""
 

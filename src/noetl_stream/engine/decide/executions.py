@@ -71,11 +71,13 @@ def is_redundant(state: Execution, fact: events.ClientRequest) -> bool:
     return isinstance(fact, events.ResumeRequested) and not state.paused_at_ms
 
 
-def refuse(diagnostics: list[dict[str, Any]], reason: str, kind: str = "invalid_playbook") -> Sequence[Fact]:
+def refuse(
+    diagnostics: list[dict[str, Any]], reason: str, kind: str = "invalid_playbook", code: str | None = None
+) -> Sequence[Fact]:
     """What follows from a request whose playbook cannot run: the execution fails with diagnostics (LANGUAGE §9)."""
     return (
         events.ExecutionEvaluated(False, diagnostics),
-        events.ExecutionFinished("failed", Outcome("error", error=ErrorInfo(kind, reason))),
+        events.ExecutionFinished("failed", Outcome("error", error=ErrorInfo(kind, reason, code=code))),
         events.PlaybookProcessed("failed"),
     )
 
@@ -164,6 +166,10 @@ def _start(
     problem = _problem_of(plan, request, pinned.workload)
     if problem is not None:
         return refuse([{"code": problem.code, "message": problem.text}], problem.text)
+    refused = plan.workload_schema.refusal(pinned.workload) if plan.workload_schema is not None else None
+    if refused is not None:
+        code, text, at = "invalid_workload", refused.message, refused.pointer
+        return refuse([{"code": code, "message": text, "pointer": at}], text, code, at)
     started = events.ExecutionStarted(
         digest=plan.digest,
         path=plan.path,

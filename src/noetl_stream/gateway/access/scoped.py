@@ -160,11 +160,13 @@ class ScopedPlaybooks:
         self._playbooks = playbooks
         self._scope = scope
 
-    async def check(self, source: bytes, name: str, paths: Sequence[str] = ()) -> CheckedDocument:
+    async def check(
+        self, source: bytes, name: str, paths: Sequence[str] = (), *, graph: bool = False
+    ) -> CheckedDocument:
         """Says nothing of called playbooks outside: whether they are registered is not for everyone to know. Schemas
         outside are not looked up.
         """
-        checked = await self._playbooks.check(source, name, self._scope.paths)
+        checked = await self._playbooks.check(source, name, self._scope.paths, graph=graph)
         hidden = {one for one, path in paths_missing(checked.diagnostics, source).items() if not self._scope.has(path)}
         return replace(checked, diagnostics=[one for one in checked.diagnostics if one not in hidden])
 
@@ -176,9 +178,11 @@ class ScopedPlaybooks:
         await self.require_text(source, name)
         return await self._playbooks.register(source, name, by)
 
-    async def page(self, prefix: str, labels: Mapping[str, str], limit: int, cursor: str | None) -> PlaybookPage:
+    async def page(
+        self, prefix: str, labels: Mapping[str, str], limit: int, cursor: str | None, *, words: str = ""
+    ) -> PlaybookPage:
         async def read(count: int, after: str | None) -> PlaybookPage:
-            return await self._playbooks.page(prefix, labels, count, after)
+            return await self._playbooks.page(prefix, labels, count, after, words=words)
 
         return await self._scope.page(read, limit, cursor)
 

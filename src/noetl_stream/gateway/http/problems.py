@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from noetl_stream.errors import NoetlError, PlaybookRefused, TooBusy
+from noetl_stream.errors import NoetlError, PlaybookRefused, TooBusy, WorkloadRefused
 from noetl_stream.playbook.diagnostics import Diagnostic
 from noetl_stream.ports.operations.problems import (
     PROBLEMS,
@@ -91,6 +91,9 @@ def problem_of(error: BaseException, instance: str) -> ProblemAnswer:
         detail, hint = error.message, error.hint
     refused = error if isinstance(error, HttpProblem) else None
     diagnostics = error.diagnostics if isinstance(error, PlaybookRefused) else None
+    faults = list(refused.faults) if refused is not None else []
+    if isinstance(error, WorkloadRefused):
+        faults = [FaultDocument(error.reason, pointer=f"/workload{error.pointer}")]
     document = ProblemDocument(
         type=TYPE_PREFIX + kind.name,
         title=kind.meaning,
@@ -98,7 +101,7 @@ def problem_of(error: BaseException, instance: str) -> ProblemAnswer:
         detail=detail,
         hint=hint or None,
         diagnostics=msgspec.convert(diagnostics, list[Diagnostic] | None),
-        errors=list(refused.faults) if refused is not None and refused.faults else None,
+        errors=faults or None,
         left_out=refused.left_out if refused is not None else 0,
         instance=instance,
     )

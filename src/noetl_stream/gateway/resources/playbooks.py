@@ -41,9 +41,20 @@ class TextNamed(Parameters):
     name: Annotated[str, Field(max_length=256, description="What diagnostics call the text.")] = "playbook"
 
 
+class TextChecked(TextNamed):
+    graph: Annotated[bool, Field(description="Whether to answer its steps and arcs, too.")] = False
+
+
 class Filtering(Paged):
     prefix: Annotated[str, Field(max_length=256, description="What the path begins with.")] = ""
     label: tuple[Label, ...] = ()
+    words: Annotated[
+        str,
+        Field(
+            max_length=256,
+            description="What is in the path, name, description, tags or labels: each word anywhere, at most eight.",
+        ),
+    ] = ""
 
 
 class PathAt(Parameters):
@@ -57,9 +68,9 @@ class VersionAt(PathAt):
 
 
 @routes("POST", f"{PLAYBOOKS}/check", "checkPlaybook", "viewer", body=TEXT, reads=True)
-async def check(call: Call[TextNamed, bytes]) -> CheckedDocument:
+async def check(call: Call[TextChecked, bytes]) -> CheckedDocument:
     """Check a text; nothing is stored."""
-    return await call.operations.playbooks.check(call.body, call.parameters.name)
+    return await call.operations.playbooks.check(call.body, call.parameters.name, graph=call.parameters.graph)
 
 
 @routes("POST", PLAYBOOKS, "registerPlaybook", "author", REGISTERED, TEXT, refuses=REGISTER_REFUSED)
@@ -74,7 +85,8 @@ async def register(call: Call[TextNamed, bytes]) -> Reply:
 async def page(call: Call[Filtering, None]) -> PlaybookPage:
     """List playbooks by path, the latest version of each."""
     given = call.parameters
-    return await call.operations.playbooks.page(given.prefix, labels_in(given.label), given.limit, given.cursor)
+    labels = labels_in(given.label)
+    return await call.operations.playbooks.page(given.prefix, labels, given.limit, given.cursor, words=given.words)
 
 
 @routes(*address_of(Playbooks.get), "getPlaybook", "viewer")

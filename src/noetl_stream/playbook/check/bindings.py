@@ -110,7 +110,7 @@ class Declarations:
         ctx = (name for step in steps for name in written_keys(step, "ctx"))
         self._common: dict[str, Names] = {
             "ctx": _paths("ctx", ctx),
-            "workload": _paths("workload", document.workload),
+            "workload": _paths("workload", document.inputs),
             "steps": _paths("steps", self.steps),
         }
         self.ctx: Final = self._common["ctx"].keys()

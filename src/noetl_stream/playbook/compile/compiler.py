@@ -33,13 +33,14 @@ from noetl_stream.playbook.yaml.source import PlaybookSource, read_source
 
 class CheckResult(msgspec.Struct, frozen=True):
     """The result of a check: a plan, or the schema of a schema document, unless there are errors; all diagnostics in
-    file order; and the calls to look up in a catalog.
+    file order; the calls to look up in a catalog; and the steps as far as they can be read, errors or not, to draw.
     """
 
     plan: Plan | None
     diagnostics: tuple[Diagnostic, ...]
     calls: tuple[PlaybookCall, ...] = ()
     schema: SchemaDocument | None = None
+    draft: Plan | None = None
 
     @property
     def ok(self) -> bool:
@@ -145,6 +146,7 @@ def _checked(
 ) -> CheckResult:
     calls: tuple[PlaybookCall, ...] = ()
     plan: Plan | None = None
+    compilation: _Compilation | None = None
     try:
         compilation = _compiled(text, kinds, limits, schemas, problems)
         if text.source is not None:
@@ -157,7 +159,8 @@ def _checked(
                 prove(plan, compilation.steps, problems)
     except TooManyProblems:
         plan = None
-    return CheckResult(None if problems.has_errors else plan, problems.sorted(), calls)
+    draft = None if compilation is None else compilation.plan
+    return CheckResult(None if problems.has_errors else plan, problems.sorted(), calls, draft=draft)
 
 
 class _Compilation(NamedTuple):

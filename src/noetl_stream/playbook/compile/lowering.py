@@ -72,6 +72,7 @@ class Lowering(msgspec.Struct, frozen=True):
             entry=document.entry_among([step.name for step in steps]) or "",
             steps=MappingProxyType({step.name: self._step(step) for step in steps}),
             workload=document.workload,
+            workload_schema=document.workload_schema,
             result=result,
             failure_mode=document.failure_mode,
             limits=document.limits,

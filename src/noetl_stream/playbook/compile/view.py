@@ -47,6 +47,7 @@ def compiled_view(plan: Plan) -> dict[str, Any]:
         limits=_lowered_limits(plan.limits),
         result=_source(plan.result),
         workload=dict(plan.workload),
+        workload_schema=None if plan.workload_schema is None else plan.workload_schema.content,
         keychain={name: {"kind": entry.kind, "line": entry.line} for name, entry in plan.keychain.items()},
         steps=[_step(step, plan.failure_mode) for step in plan.steps.values()],
     )

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any, Final, Literal
 
 import msgspec
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
 from noetl_stream.playbook.net.knowledge import Facts, ended
 from noetl_stream.playbook.net.reach import Reached, reach_of
@@ -87,6 +87,17 @@ class Graph(msgspec.Struct, frozen=True):
             for edge in self.edges
         ]
         return {"path": self.path, "digest": self.digest, "steps": list(map(asdict, self.nodes)), "arcs": arcs}
+
+
+def drawable(draft: Plan) -> Plan | None:
+    """What can be drawn of a plan with errors: its named steps, and the arcs between them; ``None`` without a step."""
+    names = [name for name in draft.steps if name]
+    steps = {
+        name: replace(step, arcs=tuple(arc for arc in step.arcs if arc.step in names))
+        for name, step in draft.steps.items()
+        if name
+    }
+    return replace(draft, steps=steps, entry=draft.entry if draft.entry in steps else names[0]) if names else None
 
 
 def graph_of(plan: Plan) -> Graph:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from collections.abc import Mapping as MappingOf
 from typing import Annotated, Any, Final, Literal
 
@@ -36,6 +36,7 @@ from noetl_stream.playbook.model.sections import (
 from noetl_stream.playbook.plan import FailureMode, KeychainPlan
 from noetl_stream.playbook.vocabulary import advice
 from noetl_stream.playbook.vocabulary.names import check_identifier, report_duplicate
+from noetl_stream.playbook.workload import WorkloadSchema, read_workload_schema
 from noetl_stream.playbook.yaml.nodes import Mapping, Node, Scalar, Sequence, child, holds_template
 
 API_VERSION: Final = "noetl.io/v2"
@@ -103,6 +104,7 @@ class ExecutorSpec(Section):
 
     pool: str = "default"
     entry_step: str | None = None
+    workload: Part = None
     result: Part = None
     timeout: Part = None
     timeout_s: Part = None
@@ -172,8 +174,14 @@ class ParsedPlaybook(msgspec.Struct, frozen=True):
     keychain: MappingOf[str, KeychainPlan]
     workload: MappingOf[str, Any]
     workload_node: Node | None
+    workload_schema: WorkloadSchema | None
     workflow: Node | None
     workbook: Node | None
+
+    @property
+    def inputs(self) -> Iterable[str]:
+        """The keys of ``workload`` that it declares."""
+        return [*self.workload, *(self.workload_schema.properties if self.workload_schema is not None else ())]
 
     def entry_among(self, names: Collection[str]) -> str | None:
         """The step that receives the first token: ``entry_step``, else ``start``, else the first (LANGUAGE §1)."""
@@ -199,6 +207,7 @@ def read_document(root: Node, knobs: Collection[str], operator: Limits, problems
     limits = _limits(policy.limits, operator, problems)
     check_pool(spec.pool, executor_spec, problems)
     _check_result(spec.result, problems)
+    workload = _workload(top.workload, limits, problems)
     return ParsedPlaybook(
         name=metadata.name,
         path=metadata.path.removeprefix("/"),
@@ -214,8 +223,9 @@ def read_document(root: Node, knobs: Collection[str], operator: Limits, problems
         reference_first=read_section(policy.results, PolicyResults, problems).reference_first,
         limits=limits,
         keychain=_read_keychain(top.keychain, problems),
-        workload=_workload(top.workload, limits, problems),
+        workload=workload,
         workload_node=top.workload,
+        workload_schema=read_workload_schema(spec.workload, top.workload, workload, problems),
         workflow=top.workflow,
         workbook=top.workbook,
     )

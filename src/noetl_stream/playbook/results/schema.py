@@ -1,4 +1,4 @@
-"""Reads the JSON Schema of a task's result: inline, or named in the catalog (LANGUAGE §10, §15).
+"""Reads JSON Schemas: of a task's result, inline or named in the catalog, and of the workload (LANGUAGE §9, §10, §15).
 
 The dialect is draft 2020-12 without what makes validation reach out or run away: references are local, patterns take
 linear time, and no subschema recurses along two ways. An unknown keyword would match anything, and is an error.
@@ -6,19 +6,20 @@ linear time, and no subschema recurses along two ways. An unknown keyword would 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from collections.abc import Mapping as MappingOf
 from functools import cached_property
 from hashlib import sha256
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, NamedTuple
 
 import msgspec
 
 from noetl_stream.model.codec import encode
-from noetl_stream.playbook.diagnostics import Location, Problems, did_you_mean
+from noetl_stream.playbook.diagnostics import Location, Problems, did_you_mean, listed
 from noetl_stream.playbook.model.sections import Required, Section, mistyped, read_section
 from noetl_stream.playbook.results.validator import InvalidSchema, Validator
 from noetl_stream.playbook.results.walk import SchemaRefused, Walk
-from noetl_stream.playbook.yaml.nodes import Mapping, Node, Scalar, Sequence, child, descend, holds_template
+from noetl_stream.playbook.yaml.nodes import Mapping, Node, Scalar, Sequence, descend, holds_template, node_at
 
 DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 
@@ -77,12 +78,25 @@ def read_result_schema(node: Node, problems: Problems) -> ResultSchema | None:
     return None if content is None else ResultSchema(content)
 
 
-def read_json_schema(node: Node, what: str, problems: Problems) -> dict[str, Any] | None:
+class Dialect(NamedTuple):
+    """The keywords that a schema may have, what to write ``instead`` of others, and an example of one."""
+
+    keywords: Collection[str]
+    instead: MappingOf[str, str]
+    example: str
+
+
+_OF_RESULTS: Final = Dialect(KEYWORDS, _REFUSED, _EXAMPLE)
+
+
+def read_json_schema(
+    node: Node, what: str, problems: Problems, dialect: Dialect = _OF_RESULTS
+) -> dict[str, Any] | None:
     """The JSON Schema that ``node`` is; ``None``, after reporting, if it is not one."""
     if not isinstance(node, Mapping):
-        mistyped(node, what, "a JSON Schema", problems, _EXAMPLE)
+        mistyped(node, what, "a JSON Schema", problems, dialect.example)
         return None
-    found = list(_problems(node, is_root=True))
+    found = list(_problems(node, dialect, is_root=True))
     for code, message, at, hint in found:
         problems.error(code, message, at, hint)
     if holds_template(node):
@@ -96,14 +110,16 @@ def read_json_schema(node: Node, what: str, problems: Problems) -> dict[str, Any
 _Problem = tuple[str, str, Location, str | None]
 
 
-def _problems(node: Node, *, is_root: bool = False) -> Iterator[_Problem]:
+def _problems(node: Node, dialect: Dialect, *, is_root: bool = False) -> Iterator[_Problem]:
     """Keywords, at any depth, that are unknown or refused."""
     if not isinstance(node, Mapping):
         return
+    keywords, instead, _ = dialect
     for name, key in node.keys.items():
         value = node.values[name]
-        if name in _REFUSED:
-            yield "invalid_schema", f"`{name}` is not supported", key, _REFUSED[name]
+        if name in instead or (name in KEYWORDS and name not in keywords):
+            hint = instead.get(name) or f"use {listed(sorted(keywords))}"
+            yield "invalid_schema", f"`{name}` is not supported", key, hint
         elif name in _AT_ROOT:
             if not is_root:
                 yield "invalid_schema", f"`{name}` belongs at the root of the schema", key, "remove it"
@@ -112,11 +128,11 @@ def _problems(node: Node, *, is_root: bool = False) -> Iterator[_Problem]:
         elif name == "$ref":
             if not (isinstance(value, Scalar) and isinstance(value.value, str) and _is_local(value.value)):
                 yield "invalid_schema", "a reference must be local", value, "write `$ref: '#/$defs/…'`"
-        elif name not in KEYWORDS and not name.startswith("x-"):
-            hint = did_you_mean(name, sorted(KEYWORDS)) or "draft 2020-12 has none; your own begin with `x-`"
+        elif name not in keywords and not name.startswith("x-"):
+            hint = did_you_mean(name, sorted(keywords)) or "draft 2020-12 has none; your own begin with `x-`"
             yield "unknown_key", f"unknown keyword `{name}` in a schema", key, hint
     for part in _subschemas(node):
-        yield from _problems(part)
+        yield from _problems(part, dialect)
 
 
 def _is_local(reference: str) -> bool:
@@ -140,17 +156,17 @@ def _is_usable(schema: dict[str, Any], node: Mapping, problems: Problems) -> boo
     except InvalidSchema as error:
         problems.error("invalid_schema", error.message, descend(node, error.path))
     except SchemaRefused as error:
-        path = tuple(part.replace("~1", "/").replace("~0", "~") for part in error.pointer.split("/")[1:])
         hint = "give each alternative its own part of the value, or validate less"
-        problems.error("unbounded_schema", error.message, _descend(node, path), hint)
+        problems.error("unbounded_schema", error.message, at_pointer(node, error.pointer), hint)
     else:
         return True
     return False
 
 
-def _descend(node: Node, path: tuple[str, ...]) -> Node:
-    for part in path:
-        inner = child(node, int(part) if isinstance(node, Sequence) else part)
+def at_pointer(node: Node, pointer: str) -> Node:
+    """The part of a value at a JSON pointer, as far as it exists."""
+    for part in pointer.split("/")[1:]:
+        inner = node_at(node, f"/{part}")
         if inner is None:
             break
         node = inner

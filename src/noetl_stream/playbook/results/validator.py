@@ -32,6 +32,11 @@ class Mismatch(NamedTuple):
     reason: str
     schema_pointer: str
 
+    @property
+    def keyword(self) -> str:
+        """What of the schema it does not match, such as ``required``."""
+        return self.schema_pointer.rpartition("/")[2]
+
     def __str__(self) -> str:
         place = f"`{self.pointer}`" if self.pointer else "the top"
         return f"at {place}: {self.reason} (`{self.schema_pointer}` of the schema)"
@@ -70,11 +75,19 @@ class Validator:
         try:
             self._compiled.validate(value)
         except jsonschema_rs.ValidationError as error:
-            reason = error.message
-            if len(reason) > MAX_REASON_CHARACTERS:
-                reason = f"{reason[:MAX_REASON_CHARACTERS]}…"
-            return Mismatch(_pointer_of(error.instance_path), reason, _pointer_of(error.schema_path))
+            return _mismatch(error)
         return None
+
+    def mismatches(self, value: Any) -> list[Mismatch]:
+        """Everything in ``value`` that does not match."""
+        return [_mismatch(error) for error in self._compiled.iter_errors(value)]
+
+
+def _mismatch(error: jsonschema_rs.ValidationError) -> Mismatch:
+    reason = error.message
+    if len(reason) > MAX_REASON_CHARACTERS:
+        reason = f"{reason[:MAX_REASON_CHARACTERS]}…"
+    return Mismatch(_pointer_of(error.instance_path), reason, _pointer_of(error.schema_path))
 
 
 def _pointer_of(path: list[str | int]) -> str:

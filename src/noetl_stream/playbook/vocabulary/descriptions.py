@@ -29,6 +29,7 @@ DESCRIPTIONS: Final[Mapping[str, Mapping[str, str]]] = {
     "ExecutorSpec": {
         "pool": "The pool whose workers run the steps, unless a step names another.",
         "entry_step": "The step that gets the first token. Default: `start`, else the first.",
+        "workload": "A JSON Schema of the inputs: types, choices, bounds, and which of them are required.",
         "result": "An expression for the result of the execution. Default: the result of the last successful step.",
         "timeout": "The timeouts of every task that has none of its own.",
         "timeout_s": "Seconds for the whole execution, from its start; time paused does not count.",

@@ -171,11 +171,14 @@ class ExpectedValueDocument(Document, frozen=True, omit_defaults=True):
     to: list[str] = msgspec.field(default_factory=list)
 
 
-class ExpectedKeyDocument(Document, frozen=True):
-    """A key of ``ctx``, or of the payload of a signal, that the playbook reads."""
+class ExpectedKeyDocument(Document, frozen=True, omit_defaults=True):
+    """A key of ``ctx``, or of the payload of a signal, that the playbook reads. ``path`` is there for a key inside
+    another: the keys that lead to it, for a merge patch; ``key`` has them joined by dots.
+    """
 
     key: str
     values: list[ExpectedValueDocument]
+    path: list[str] = msgspec.field(default_factory=list)
 
 
 class WaitingOnDocument(Document, frozen=True, omit_defaults=True):

@@ -61,13 +61,16 @@ class PlaybookVersionsDocument(Document, frozen=True):
 
 
 class CheckedDocument(Document, frozen=True):
-    """The diagnostics of a text. ``path``, ``version`` and ``digest`` are null if it has errors."""
+    """The diagnostics of a text. ``path``, ``version`` and ``digest`` are null if it has errors. ``graph`` is null
+    unless it was asked for, and if there is no step to draw; errors or not, it has what can be read.
+    """
 
     ok: bool
     path: str | None
     version: str | None
     digest: str | None
     diagnostics: list[Diagnostic]
+    graph: GraphDocument | None = None
 
 
 class ChangedNamesDocument(Document, frozen=True):
@@ -119,12 +122,15 @@ class PlanDocument(OpenDocument, frozen=True):
 class Playbooks(Protocol):
     """A version of a playbook is named by ``metadata.version``, by its revision, or by ``None`` for the latest."""
 
-    async def check(self, source: bytes, name: str, paths: Sequence[str] = ()) -> CheckedDocument:
+    async def check(
+        self, source: bytes, name: str, paths: Sequence[str] = (), *, graph: bool = False
+    ) -> CheckedDocument:
         """The diagnostics of a text; nothing is stored.
 
         Args:
             name: What diagnostics call the text.
             paths: Where schemas that it names are looked up; empty: everywhere.
+            graph: Whether to draw it, too.
         """
         ...
 
@@ -137,8 +143,14 @@ class Playbooks(Protocol):
         """
         ...
 
-    async def page(self, prefix: str, labels: Mapping[str, str], limit: int, cursor: str | None) -> PlaybookPage:
-        """The latest entry of each path, by path."""
+    async def page(
+        self, prefix: str, labels: Mapping[str, str], limit: int, cursor: str | None, *, words: str = ""
+    ) -> PlaybookPage:
+        """The latest entry of each path, by path.
+
+        Args:
+            words: What is in the path, name, description, tags or labels, each word anywhere; at most eight.
+        """
         ...
 
     @http("GET", "/playbooks/{path}")

@@ -17,7 +17,14 @@ from typing import Any
 from msgspec.structs import replace
 
 from noetl_stream.model.ids import digest_of
-from noetl_stream.ports.catalog import Catalog, CatalogEntry, KindTaken, VersionAmbiguous, VersionTaken
+from noetl_stream.ports.catalog import (
+    SEARCHED_CHARACTERS,
+    Catalog,
+    CatalogEntry,
+    KindTaken,
+    VersionAmbiguous,
+    VersionTaken,
+)
 from noetl_stream.ports.store import Store
 from noetl_stream.testing.waiting import expect_error
 
@@ -175,6 +182,27 @@ class CatalogConformance:
         assert await found(tier="1", prod="true", share="0.5", team="data") == ["a"]
         assert await found(tier="1", team="other") == []
         assert await found(none="null") == await found(absent="") == []
+
+    async def test_words_are_found_anywhere_and_all_must_be_there(self, catalog: Catalog) -> None:
+        labels: dict[str, Any] = {"team": "Sales", "tier": 1, "none": None}
+        await registered(catalog, "a", "eu/report", name="Nightly", description="Ärger mit 100% of it", tags=["x-ray"])
+        await registered(catalog, "b", "us/Report", labels=labels)
+
+        async def found(*words: str) -> list[str]:
+            return [entry.path for entry in await catalog.latest("", {}, 10, None, words=words)]
+
+        assert await found() == await found("report") == ["eu/report", "us/Report"]
+        assert await found("night", "u/r") == await found("100%") == await found("x-ray") == ["eu/report"]
+        assert await found("team=sales", "tier=1") == ["us/Report"]
+        assert await found("report", "elsewhere") == await found("none=") == await found("100_") == []
+        assert await found("Ärger".lower()) == [] and await found("rger") == ["eu/report"]
+        one = await catalog.latest("", {}, 1, "eu/report", words=["report"])
+        assert [entry.path for entry in one] == ["us/Report"]
+
+    async def test_no_more_than_the_beginning_of_a_description_is_searched(self, catalog: Catalog) -> None:
+        await registered(catalog, "a", description=f"{'first ':>{SEARCHED_CHARACTERS}}last")
+        assert len(await catalog.latest("", {}, 10, None, words=["first"])) == 1
+        assert await catalog.latest("", {}, 10, None, words=["last"]) == []
 
     async def test_labels_are_those_of_the_latest(self, catalog: Catalog) -> None:
         await registered(catalog, "a", labels={"team": "old"})

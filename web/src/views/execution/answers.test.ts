@@ -24,6 +24,15 @@ test('two keys are told apart', () => {
   expect(answersOf(approved).map((one) => one.label)).toEqual(['Set legal_approved to true', 'Set ops_approved to true'])
 })
 
+test('a key inside another has its verb, or is named with what it is in', () => {
+  const inside = (path: string[], ...values: ExpectedValue[]) => ({ key: path.join('.'), path, values })
+  const order = inside(['order', 'approved'], moving(true), moving(false))
+  expect(answersOf([order]).map((one) => one.label)).toEqual(['Approve', 'Reject'])
+  const both = answersOf([order, inside(['mail', 'approved'], moving(true))])
+  expect(both.map((one) => one.label)).toEqual(['Set order.approved to true', 'Reject', 'Set mail.approved to true'])
+  expect(both[2]?.path).toEqual(['mail', 'approved'])
+})
+
 test('an answer says what follows', () => {
   const [yes, no] = answersOf([{ key: 'accepted', values: [moving(true, ['order', 'mail']), { value: false, moves: false }] }])
   expect(yes?.leads).toBe('goes on to order, mail')
@@ -45,8 +54,8 @@ test('a payload has the fields of its schema', () => {
     properties: { go: { type: 'boolean' }, by: { enum: ['ada', 'bob'], description: 'Who says it.' }, at: { type: 'integer', default: 4 }, any: true },
   }
   expect(payloadFields({ schema })).toMatchObject([
-    { key: 'go', kind: 'yes or no', required: true },
-    { key: 'by', kind: 'text', choices: ['ada', 'bob'], note: 'Who says it.', required: false },
+    { key: 'go', kind: 'yes or no', empty: 'wrong' },
+    { key: 'by', kind: 'text', choices: ['ada', 'bob'], isClosed: true, note: 'Who says it.', empty: 'left out' },
     { key: 'at', kind: 'number', text: '4' },
     { key: 'any', kind: 'JSON' },
   ])
@@ -55,8 +64,8 @@ test('a payload has the fields of its schema', () => {
 test('without a schema it has those that templates read', () => {
   const expects = [{ key: 'go', values: [{ value: true }, { value: false }] }, { key: 'by', values: [] }]
   expect(payloadFields({ expects })).toMatchObject([
-    { key: 'go', kind: 'yes or no', required: true },
-    { key: 'by', kind: 'text', required: true },
+    { key: 'go', kind: 'yes or no', empty: 'wrong' },
+    { key: 'by', kind: 'text', empty: 'wrong' },
   ])
   expect(payloadFields({})).toEqual([])
 })

@@ -5,6 +5,8 @@ import { typed } from '../../typed'
 /** An answer that a wait knows, as a button says it. */
 export interface Answer {
   key: string
+  /** The keys that lead to it, if it stands inside another. */
+  path: readonly string[]
   value: unknown
   label: string
   /** What follows from it. */
@@ -26,8 +28,8 @@ const VERBS: Record<string, readonly [string, string]> = {
 
 /** The answers to a wait for `ctx`, each with a label of its own. */
 export function answersOf(expects: readonly ExpectedKey[] = []): Answer[] {
-  const all = expects.flatMap(({ key, values }) =>
-    values.map((one) => ({ key, value: one.value, label: verbOf(key, one.value), leads: leadsOf(one) })),
+  const all = expects.flatMap(({ key, path = [], values }) =>
+    values.map((one) => ({ key, path, value: one.value, label: verbOf(path.at(-1) ?? key, one.value), leads: leadsOf(one) })),
   )
   return all.map((one) => {
     const isAlone = all.filter((other) => other.label === one.label).length === 1
@@ -60,7 +62,7 @@ export function ctxField(key: string, ctx: Record<string, unknown>, reasons: rea
   const values = reasons
     .filter((one) => !one.waiting_on?.signal)
     .flatMap((one) => one.waiting_on?.expects ?? [])
-    .filter((one) => one.key === key)
+    .filter((one) => one.key === key && !one.path)
     .flatMap((one) => one.values)
   return expectedField({ key, values }, Object.hasOwn(ctx, key) ? ctx[key] : undefined)
 }

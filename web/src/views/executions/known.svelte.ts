@@ -11,7 +11,7 @@ class KnownPlaybooks {
     if (this.#asked.has(prefix)) return
     this.#asked.add(prefix)
     try {
-      const { items } = await playbooks(prefix, null)
+      const { items } = await playbooks({ prefix }, null)
       const found = new Map([...this.items, ...items].map((one) => [one.path, one]))
       this.items = [...found.values()]
     } catch {

@@ -7,6 +7,8 @@ export interface Net {
   arcs: Pick<Arc, 'from' | 'to' | 'when' | 'index'>[]
   /** The playbooks that steps have called, where they are open, by step. */
   inner?: Record<string, Net>
+  /** Whether it goes from top to bottom, and not from left to right. */
+  down?: boolean
 }
 
 export interface Placed {

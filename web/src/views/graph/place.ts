@@ -1,10 +1,10 @@
 import dagre from '@dagrejs/dagre'
 import { INNER_PAD, NODE_HEIGHT, widthOf, type Layout, type Net } from './layout'
 
-/** Places for the steps and lines for the arcs, from left to right. A step whose playbook is open is as large as that. */
+/** Places for the steps and lines for the arcs. A step whose playbook is open is as large as that. */
 export function place(graph: Net): Layout {
   const net = new dagre.graphlib.Graph({ multigraph: true })
-  net.setGraph({ rankdir: 'LR', nodesep: 20, ranksep: 44, marginx: 8, marginy: 8 })
+  net.setGraph({ rankdir: graph.down ? 'TB' : 'LR', nodesep: 20, ranksep: 44, marginx: 8, marginy: 8 })
   net.setDefaultEdgeLabel(() => ({}))
   const inner = new Map(Object.entries(graph.inner ?? {}).map(([step, one]) => [step, place(one)]))
   for (const step of graph.steps) net.setNode(step, sizeOf(step, inner.get(step)))

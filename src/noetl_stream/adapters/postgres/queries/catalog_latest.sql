@@ -1,4 +1,4 @@
--- The latest entry of each path, if it has all wanted labels.
+-- The latest entry of each path, if it has all wanted labels and words.
 with latest as (
     select distinct on (path) *
     from noetl.catalog
@@ -10,6 +10,14 @@ from latest
 where not exists (
     select from unnest(:names::text[], :values::text[]) as wanted (name, value)
     where latest.labels ->> wanted.name is distinct from wanted.value
+)
+and not exists (
+    select from unnest(:words::text[]) as word
+    where position(word in lower(concat_ws(
+        ' ', path, name, left(description, :searched::integer),
+        left((select string_agg(key || '=' || value, ' ') from json_each_text(labels)), :searched::integer),
+        left((select string_agg(tag, ' ') from json_array_elements_text(tags) as tag), :searched::integer)
+    ) collate "C")) = 0
 )
 order by path
 limit :limit

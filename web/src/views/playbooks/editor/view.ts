@@ -24,7 +24,7 @@ export interface Wanted {
 /** An editor on the screen. */
 export interface Shown {
   diagnose(diagnostics: readonly Diagnostic[]): void
-  goTo(diagnostic: Diagnostic): void
+  goTo(place: Pick<Diagnostic, 'line' | 'column'>): void
   destroy(): void
 }
 
@@ -42,8 +42,8 @@ export function editorIn(host: HTMLElement, wanted: Wanted): Shown {
       const marks = diagnostics.map((one) => ({ ...rangeOf(text(), one), severity: one.severity, message: wordsOf(one) }))
       view.dispatch(setDiagnostics(view.state, marks))
     },
-    goTo: (diagnostic) => {
-      const { from, to } = rangeOf(text(), diagnostic)
+    goTo: (place) => {
+      const { from, to } = rangeOf(text(), place)
       view.dispatch({ selection: { anchor: from, head: to }, effects: EditorView.scrollIntoView(from, { y: 'center' }) })
       view.focus()
     },

@@ -1,0 +1,100 @@
+"""``executor.spec.workload``: the JSON Schema of the merged workload (LANGUAGE §9 *Schema of the workload*).
+
+A server validates where it decides, so a schema has only keywords of which each part of a value meets one subschema:
+the time it takes grows with the value alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping as MappingOf
+from functools import cached_property
+from typing import Any, Final
+
+import msgspec
+
+from noetl_stream.errors import WorkloadRefused
+from noetl_stream.playbook.diagnostics import Problems
+from noetl_stream.playbook.model.sections import is_null
+from noetl_stream.playbook.results.schema import Dialect, at_pointer, read_json_schema
+from noetl_stream.playbook.results.validator import Mismatch, Validator
+from noetl_stream.playbook.yaml.nodes import Mapping, Node, Sequence, walk
+
+KEYWORDS: Final = frozenset([
+    "type", "enum", "properties", "required", "additionalProperties", "items", "minItems", "maxItems",
+    "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "minLength", "maxLength", "pattern",
+    "description",
+])  # fmt: skip
+MAX_CHOICES: Final = 100
+"""Values of an ``enum``: a value may be compared with each."""
+
+_DIALECT: Final = Dialect(
+    KEYWORDS,
+    {"default": "write it under `workload`"},
+    "write executor: { spec: { workload: { properties: { city: { type: string } } } } }",
+)
+
+
+class WorkloadSchema(msgspec.Struct, frozen=True, dict=True):
+    """What the workload of an execution must match: ``content``, a JSON Schema."""
+
+    content: dict[str, Any]
+
+    @cached_property
+    def _validator(self) -> Validator:
+        return Validator(self.content)
+
+    @property
+    def properties(self) -> dict[str, Any]:
+        """Its schemas by key of the workload."""
+        found = self.content.get("properties")
+        return found if isinstance(found, dict) else {}
+
+    def refusal(self, workload: MappingOf[str, Any]) -> WorkloadRefused | None:
+        """Why an execution with this merged workload does not start, if it does not."""
+        found = self._validator.mismatch(workload)
+        if found is None:
+            return None
+        return WorkloadRefused(f"the workload does not match its schema {found}", found.pointer, found.reason)
+
+    def mismatches(self, workload: MappingOf[str, Any]) -> list[Mismatch]:
+        """Everything in a workload that does not match."""
+        return self._validator.mismatches(workload)
+
+
+def read_workload_schema(
+    node: Node | None, defaults: Node | None, workload: MappingOf[str, Any], problems: Problems
+) -> WorkloadSchema | None:
+    """The value of ``executor.spec.workload``, after reporting its problems; ``None`` without one.
+
+    Args:
+        defaults: The playbook's ``workload``, of which each value must match; null stands for one that is to be given.
+        workload: The same as plain values.
+    """
+    if node is None or is_null(node):
+        return None
+    content = read_json_schema(node, "`executor.spec.workload`", problems, _DIALECT)
+    if content is None or not _is_small(node, problems):
+        # What it declares is bound all the same: other messages would be noise.
+        return WorkloadSchema(node.plain()) if isinstance(node, Mapping) else None
+    schema = WorkloadSchema(content)
+    for found in schema.mismatches(workload):
+        at = at_pointer(defaults, found.pointer) if isinstance(defaults, Mapping) else node
+        if at.plain() is None or (isinstance(at, Mapping) and found.keyword in ("required", "enum")):
+            continue  # a start may complete it
+        name = ".".join(("workload", *found.pointer.split("/")[1:]))
+        problems.error("invalid_default", f"`{name}` does not match its schema: {found.reason}", at)
+    return schema
+
+
+def _is_small(node: Node, problems: Problems) -> bool:
+    """Whether no ``enum`` is too long; reports those that are."""
+    long = [
+        values
+        for part in walk(node)
+        if isinstance(part, Mapping) and isinstance(values := part.get("enum"), Sequence)
+        if len(values.items) > MAX_CHOICES
+    ]
+    for values in long:
+        message = f"`enum` has {len(values.items):,} values; the limit is {MAX_CHOICES} (max_workload_choices)"
+        problems.error("limit_exceeded", message, values)
+    return not long

@@ -1,0 +1,101 @@
+"""``executor.spec.workload``: what it may hold, and what it refuses (LANGUAGE §9 *Schema of the workload*)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from playbook_kinds import KINDS
+
+from noetl_stream.playbook.compile.compiler import CheckResult, check
+from noetl_stream.playbook.compile.view import compiled_view
+from noetl_stream.playbook.workload import KEYWORDS, WorkloadSchema
+
+HEAD = "apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: { name: p, path: tests/p }\n"
+FLOW = "workflow:\n  - step: start\n    tool: { kind: noop, args: { a: '{{ %s }}' } }\n"
+
+
+def checked(schema: str, workload: str = "{}", read: str = "workload.rows") -> CheckResult:
+    executor = f"executor: {{ spec: {{ workload: {schema} }} }}\n"
+    return check(f"{HEAD}{executor}workload: {workload}\n{FLOW % read}", KINDS, file="p.yaml")
+
+
+def found(*given: str) -> list[tuple[str, str, int]]:
+    return [(one.code, one.pointer, one.line) for one in checked(*given).diagnostics]
+
+
+def test_a_plan_keeps_the_schema_and_the_compiled_form_shows_it() -> None:
+    plan = checked("{ properties: { rows: { type: integer } } }").require_plan()
+    assert compiled_view(plan)["workload_schema"] == {"properties": {"rows": {"type": "integer"}}}
+    assert "workload_schema" not in compiled_view(checked("null").require_plan())
+
+
+@pytest.mark.parametrize(
+    ("schema", "code", "words"),
+    [
+        ("text", "wrong_type", "must be a JSON Schema, not text"),
+        ("{ city: Rome }", "unknown_key", "unknown keyword `city`"),
+        ("{ properties: { rows: { minumum: 1 } } }", "unknown_key", "did you mean `minimum`?"),
+        ("{ properties: { rows: { type: int } } }", "invalid_schema", "not a JSON Schema"),
+        ("{ properties: { rows: { default: 1 } } }", "invalid_schema", "write it under `workload`"),
+        ("{ oneOf: [ { required: [a] } ] }", "invalid_schema", "`oneOf` is not supported"),
+        ("{ $ref: '#/$defs/a' }", "invalid_schema", "`$ref` is not supported"),
+        ("{ properties: { rows: { pattern: '(a)\\1' } } }", "invalid_schema", "linear time"),
+        (f"{{ properties: {{ rows: {{ enum: {list(range(101))} }} }} }}", "limit_exceeded", "max_workload_choices"),
+    ],
+)
+def test_what_no_such_schema_may_have_is_an_error_that_says_what_to_write(schema: str, code: str, words: str) -> None:
+    [one] = checked(schema).diagnostics
+    assert one.code == code
+    assert words in one.render()
+
+
+def test_a_default_that_does_not_match_is_an_error_at_its_place() -> None:
+    schema = "{ properties: { rows: { type: integer }, order: { properties: { state: { enum: [open] } } } } }"
+    assert found(schema, "\n  rows: ten\n  order: { state: gone }") == [
+        ("invalid_default", "/workload/rows", 6),
+        ("invalid_default", "/workload/order/state", 7),
+    ]
+
+
+def test_what_a_start_may_complete_is_no_error() -> None:
+    order = "{ type: object, required: [id], properties: { id: { type: string } } }"
+    schema = f"{{ required: [rows, order], properties: {{ rows: {{ type: integer }}, order: {order} }} }}"
+    assert found(schema, "{ rows: null, order: {} }") == []
+
+
+def test_a_default_that_no_key_may_have_is_an_error() -> None:
+    assert [code for code, *_ in found("{ additionalProperties: false }", "{ rows: 1 }")] == ["invalid_default"]
+    assert [code for code, *_ in found("{ type: array }", "{ rows: 1 }")] == ["invalid_default"]
+
+
+def test_a_declared_key_is_a_bare_name() -> None:
+    assert checked("{ properties: { rows: {} } }", read="rows").ok
+    assert [one.code for one in checked("{}", read="rows").diagnostics] == ["unbound_name"]
+
+
+@pytest.mark.parametrize(
+    ("schema", "workload", "words"),
+    [
+        ({"required": ["order"]}, {}, 'at the top: "order" is a required property (`/required` of the schema)'),
+        ({"properties": {"a/b": {"maximum": 3}}}, {"a/b": 4}, "at `/a~1b`: the value is greater than the maximum of 3"),
+        ({"properties": {"l": {"items": {"type": "string"}}}}, {"l": ["x", 7]}, "at `/l/1`: the value is not of type"),
+        ({"properties": {"c": {"pattern": "^[0-9]+$"}}}, {"c": "secret"}, "at `/c`: the value does not match"),
+    ],
+)
+def test_a_refusal_says_where_and_why_and_quotes_no_value(schema: Any, workload: Any, words: str) -> None:
+    refused = WorkloadSchema(schema).refusal(workload)
+    assert refused is not None
+    assert refused.message.startswith(f"the workload does not match its schema {words}")
+    assert "secret" not in refused.message
+
+
+def test_a_workload_that_matches_is_not_refused() -> None:
+    schema = {"properties": {"rows": {"type": "integer", "minimum": 1}, "city": {"enum": ["Rome", None]}}}
+    assert WorkloadSchema(schema).refusal({"rows": 10**30, "city": None, "more": [1]}) is None
+
+
+def test_each_keyword_applies_one_subschema_to_a_value() -> None:
+    """Else the time that a server takes would grow with the schema, too."""
+    again = {"$ref", "allOf", "anyOf", "oneOf", "not", "if", "patternProperties", "dependentSchemas", "contains"}
+    assert again & KEYWORDS == set()
