@@ -32,6 +32,7 @@ COMMANDS: Final = {
     "run": Listed("execution.start", "Run a playbook and wait for its end."),
     "execution": Listed("execution.group", "Start, watch, explain, control and rerun executions."),
     "playbook": Listed("playbook.group", "Check, register, find and compare playbooks."),
+    "schedule": Listed("schedule", "Check when schedules are due."),
     "tool": Listed("tool.group", "List the installed tool kinds, and make new ones."),
     "credential": Listed("credential", "Store encrypted credentials for playbooks."),
     "dev": Listed("processes", "Run a whole stack in the foreground."),

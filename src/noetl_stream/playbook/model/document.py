@@ -43,7 +43,12 @@ POOL: Final = re.compile(r"[A-Za-z0-9_-]{1,64}\Z")
 """Pool names. They become part of a subject and of a consumer's name (DESIGN §1)."""
 
 _KEYCHAIN_KEYS: Final = frozenset(["name", "kind"])
-_REGISTER: Final = "register it, and name it in a task: spec: { result: { schema: { path: … } } }"
+_OTHER_KINDS: Final = {
+    "Schema": "register it, and name it in a task: spec: { result: { schema: { path: … } } }",
+    "Schedule": "`noetl-stream schedule preview` shows when it is due",
+}
+"""What is done with documents of other kinds."""
+
 _KEYCHAIN_EXAMPLE: Final = "write { name: …, kind: credential }"
 
 
@@ -209,7 +214,7 @@ def read_document(root: Node, knobs: Collection[str], operator: Limits, problems
         reference_first=read_section(policy.results, PolicyResults, problems).reference_first,
         limits=limits,
         keychain=_read_keychain(top.keychain, problems),
-        workload=_workload(top.workload, limits, problems),
+        workload=read_workload(top.workload, limits, problems),
         workload_node=top.workload,
         workflow=top.workflow,
         workbook=top.workbook,
@@ -235,6 +240,12 @@ def _with_indentation(root: Node, problems: Problems) -> Node:
     return root.without(lost)
 
 
+def kind_in(root: Node) -> Any:
+    """What a document says that it is; ``None`` if it does not say."""
+    kind = child(root, "kind")
+    return kind.plain() if kind is not None else None
+
+
 def check_kind(root: Node, wanted: str, problems: Problems) -> None:
     """Reports another ``apiVersion`` or ``kind``."""
     version, kind = child(root, "apiVersion"), child(root, "kind")
@@ -243,7 +254,7 @@ def check_kind(root: Node, wanted: str, problems: Problems) -> None:
         message = f"`apiVersion` must be `{API_VERSION}`, not `{version.value}`"
         problems.error("invalid_value", message, version, hint)
     if isinstance(kind, Scalar) and isinstance(kind.value, str) and kind.value != wanted:
-        near = _REGISTER if kind.value == "Schema" else did_you_mean(kind.value, [wanted])
+        near = _OTHER_KINDS.get(kind.value) or did_you_mean(kind.value, [wanted])
         problems.error("invalid_value", f"`kind` must be `{wanted}`, not `{kind.value}`", kind, near)
 
 
@@ -297,7 +308,8 @@ def _limits(node: Node | None, operator: Limits, problems: Problems) -> Limits:
     return lowered.limits
 
 
-def _workload(node: Node | None, limits: Limits, problems: Problems) -> MappingOf[str, Any]:
+def read_workload(node: Node | None, limits: Limits, problems: Problems) -> MappingOf[str, Any]:
+    """The values of a ``workload``; none, after reporting, if they are too large or no mapping."""
     if node is None or is_null(node):
         return {}
     if not isinstance(node, Mapping):
