@@ -26,6 +26,7 @@ from noetl_stream.playbook.kinds.spec import Kinds, KindSpec
 from noetl_stream.playbook.model.document import KeychainEntry
 from noetl_stream.playbook.model.sections import PartMark, Placeholders, Section, keys_of
 from noetl_stream.playbook.results.document import SchemaRoot
+from noetl_stream.playbook.schedule.document import ScheduleRoot, ScheduleSpec, ScheduleWindow
 from noetl_stream.playbook.schema import PARTS, SECTIONS, playbook_schema
 from noetl_stream.playbook.vocabulary.descriptions import DESCRIPTIONS
 from noetl_stream.playbook.yaml.source import read_source
@@ -169,7 +170,7 @@ def test_every_section_and_part_of_the_language_is_in_the_schema() -> None:
                 yield one
                 yield from below(one)
 
-    models = set(below(Section)) - {Placeholders, KeychainEntry, SchemaRoot}
+    models = set(below(Section)) - {Placeholders, KeychainEntry, SchemaRoot, ScheduleRoot, ScheduleSpec, ScheduleWindow}
     assert models == set(SECTIONS)
     parts = {
         (model, name)

@@ -48,8 +48,8 @@ from noetl_stream.ports.store import Store
 
 if TYPE_CHECKING:
     from noetl_stream.playbook.check.calls import PlaybookCall
+    from noetl_stream.playbook.compile.compiler import CatalogDocument
     from noetl_stream.playbook.plan import Plan
-    from noetl_stream.playbook.results.document import SchemaDocument
 
 PART_HINT = "up to 256 printable characters except white space and `@`"
 STATISTICS_MS = 7 * 24 * 3_600_000
@@ -270,15 +270,20 @@ def _address(path: str, version: str | None) -> Address:
     return found
 
 
-def entry_of(source: str, document: Plan | SchemaDocument, *, registered_ms: int, registered_by: str) -> CatalogEntry:
+def entry_of(source: str, document: CatalogDocument, *, registered_ms: int, registered_by: str) -> CatalogEntry:
     """The catalog entry of a text that was read as ``document``: its address, and its ``metadata`` (LANGUAGE §1).
 
     Raises:
-        UsageError: its path or version contains characters with another meaning in addresses.
+        UsageError: its path or version contains characters with another meaning in addresses; or it is a schedule,
+            which nothing would start.
     """
     from noetl_stream.playbook.plan import Plan  # lists start faster
+    from noetl_stream.playbook.schedule.document import ScheduleDocument
     from noetl_stream.playbook.yaml.source import read_source
 
+    if isinstance(document, ScheduleDocument):
+        hint = "`noetl-stream schedule preview` shows when it is due"
+        raise UsageError("schedules cannot be registered: this version does not start anything by them", hint=hint)
     if not is_path(document.path):
         raise UsageError(f"{document.path!r} is not a valid path", hint=f"use names separated by `/`, {PART_HINT}")
     if document.version is not None and not is_version(document.version):

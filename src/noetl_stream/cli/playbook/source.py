@@ -21,9 +21,8 @@ from noetl_stream.ports.operations.playbooks import PlaybookDocument
 from noetl_stream.settings.environment import kinds_off, limit_settings
 
 if TYPE_CHECKING:  # what is in the catalog is read without the compiler
-    from noetl_stream.playbook.compile.compiler import CheckResult
+    from noetl_stream.playbook.compile.compiler import CatalogDocument, CheckResult
     from noetl_stream.playbook.plan import Plan
-    from noetl_stream.playbook.results.document import SchemaDocument
 
 _FILE_BEGINNINGS: Final = ("/", "./", "../", "~")
 _FILE_ENDINGS: Final = (".yaml", ".yml")
@@ -117,7 +116,7 @@ def judged(name: str, source: bytes | str) -> tuple[Plan, bool]:
     return plan, not checked.diagnostics
 
 
-def registrable(name: str, source: bytes) -> Plan | SchemaDocument:
+def registrable(name: str, source: bytes) -> CatalogDocument:
     """:func:`runnable_plan` for any document of the catalog."""
     from noetl_stream.playbook.compile.compiler import check_document
     from noetl_stream.tools.registry import kinds_of, load_tools
@@ -126,7 +125,7 @@ def registrable(name: str, source: bytes) -> Plan | SchemaDocument:
     return _valid(check_document(source, kinds, file=name, limits=limits))
 
 
-def _valid(checked: CheckResult) -> Plan | SchemaDocument:
+def _valid(checked: CheckResult) -> CatalogDocument:
     for diagnostic in checked.diagnostics:
         say(diagnostic.render(), err=True)
     if checked.document is None:

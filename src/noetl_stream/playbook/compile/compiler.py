@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import ChainMap
 from collections.abc import Mapping, MutableMapping
 from contextlib import suppress
-from typing import Any, NamedTuple, Protocol, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, cast
 
 import msgspec
 
@@ -20,20 +20,27 @@ from noetl_stream.playbook.check.workflow import check_unused, check_workflow, w
 from noetl_stream.playbook.compile.lowering import Lowering
 from noetl_stream.playbook.diagnostics import Diagnostic, InvalidPlaybook, Problems, TooManyProblems
 from noetl_stream.playbook.kinds.spec import LANGUAGE_KINDS, Kinds, KindSpec
-from noetl_stream.playbook.model.document import ParsedPlaybook, check_address, read_document
+from noetl_stream.playbook.model.document import ParsedPlaybook, check_address, kind_in, read_document
 from noetl_stream.playbook.model.layering import knobs_of
 from noetl_stream.playbook.model.step import StepDraft, read_steps
 from noetl_stream.playbook.model.task import TaskDraft
 from noetl_stream.playbook.model.workbook import read_workbook
 from noetl_stream.playbook.net.prove import prove
 from noetl_stream.playbook.plan import Plan
-from noetl_stream.playbook.results.document import SchemaDocument, is_schema, read_schema_document
+from noetl_stream.playbook.results.document import SchemaDocument, read_schema_document
+from noetl_stream.playbook.yaml.nodes import Node
 from noetl_stream.playbook.yaml.source import PlaybookSource, read_source
+
+if TYPE_CHECKING:  # playbooks compile without it
+    from noetl_stream.playbook.schedule.document import ScheduleDocument
+
+CatalogDocument: TypeAlias = "Plan | SchemaDocument | ScheduleDocument"
+"""What a text of the catalog says (LANGUAGE §15)."""
 
 
 class CheckResult(msgspec.Struct, frozen=True):
-    """The result of a check: a plan, or the schema of a schema document, unless there are errors; all diagnostics in
-    file order; the calls to look up in a catalog; and the steps as far as they can be read, errors or not, to draw.
+    """The result of a check: a plan, or what a document of another kind holds, unless there are errors; all diagnostics
+    in file order; the calls to look up in a catalog; and the steps as far as they can be read, errors or not, to draw.
     """
 
     plan: Plan | None
@@ -41,14 +48,15 @@ class CheckResult(msgspec.Struct, frozen=True):
     calls: tuple[PlaybookCall, ...] = ()
     schema: SchemaDocument | None = None
     draft: Plan | None = None
+    schedule: ScheduleDocument | None = None
 
     @property
     def ok(self) -> bool:
         return self.document is not None
 
     @property
-    def document(self) -> Plan | SchemaDocument | None:
-        return self.plan or self.schema
+    def document(self) -> CatalogDocument | None:
+        return self.plan or self.schema or self.schedule
 
     def require_plan(self) -> Plan:
         """The plan.
@@ -123,15 +131,27 @@ def check_document(
     schemas: Schemas | None = None,
     proves: bool = False,
 ) -> CheckResult:
-    """:func:`check` for any document of the catalog: a playbook or a schema (LANGUAGE §15)."""
+    """:func:`check` for any document of the catalog: a playbook, a schema or a schedule (LANGUAGE §15)."""
     problems = Problems(file)
     source, digest = read_source(text, problems), digest_of(text)
-    if source is None or not is_schema(source.root):
+    if source is not None and kind_in(source.root) == "Schedule":
+        return _checked_schedule(source.root, digest, limits, problems)
+    if source is None or kind_in(source.root) != "Schema":
         return _checked(_Text(source, digest), kinds, limits, schemas, problems, proves=proves)
     schema = None
     with suppress(TooManyProblems):
         schema = read_schema_document(source.root, digest, problems)
     return CheckResult(None, problems.sorted(), schema=None if problems.has_errors else schema)
+
+
+def _checked_schedule(root: Node, digest: str, limits: Limits, problems: Problems) -> CheckResult:
+    from noetl_stream.playbook.schedule.document import read_schedule
+
+    schedule = None
+    with suppress(TooManyProblems):
+        schedule = read_schedule(root, digest, limits, problems)
+    calls = (schedule.call,) if schedule is not None else ()
+    return CheckResult(None, problems.sorted(), calls, schedule=schedule)
 
 
 class _Text(NamedTuple):

@@ -47,6 +47,7 @@ _KEYCHAIN_KEYS: Final = frozenset(["name", "kind"])
 _OTHER_KINDS: Final = {
     "Schema": "register it, and name it in a task: spec: { result: { schema: { path: … } } }",
     "PlaybookTest": "`noetl-stream playbook test` runs it",
+    "Schedule": "`noetl-stream schedule preview` shows when it is due",
 }
 """What is done with documents of other kinds."""
 
@@ -207,7 +208,7 @@ def read_document(root: Node, knobs: Collection[str], operator: Limits, problems
     limits = _limits(policy.limits, operator, problems)
     check_pool(spec.pool, executor_spec, problems)
     _check_result(spec.result, problems)
-    workload = _workload(top.workload, limits, problems)
+    workload = read_workload(top.workload, limits, problems)
     return ParsedPlaybook(
         name=metadata.name,
         path=metadata.path.removeprefix("/"),
@@ -248,6 +249,12 @@ def _with_indentation(root: Node, problems: Problems) -> Node:
     for step in steps.items[-1:] if isinstance(steps, Sequence) else ():
         problems.mark_unreadable((child(step, "step") or step).pointer)
     return root.without(lost)
+
+
+def kind_in(root: Node) -> Any:
+    """What a document says that it is; ``None`` if it does not say."""
+    kind = child(root, "kind")
+    return kind.plain() if kind is not None else None
 
 
 def check_kind(root: Node, wanted: str, problems: Problems) -> None:
@@ -312,7 +319,8 @@ def _limits(node: Node | None, operator: Limits, problems: Problems) -> Limits:
     return lowered.limits
 
 
-def _workload(node: Node | None, limits: Limits, problems: Problems) -> MappingOf[str, Any]:
+def read_workload(node: Node | None, limits: Limits, problems: Problems) -> MappingOf[str, Any]:
+    """The values of a ``workload``; none, after reporting, if they are too large or no mapping."""
     if node is None or is_null(node):
         return {}
     if not isinstance(node, Mapping):

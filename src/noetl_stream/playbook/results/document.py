@@ -11,7 +11,7 @@ from noetl_stream.playbook.diagnostics import BareLocation, Position, Problems
 from noetl_stream.playbook.model.document import check_kind, read_metadata
 from noetl_stream.playbook.model.sections import Part, Required, Section, is_null, read_section, recovered
 from noetl_stream.playbook.results.schema import read_json_schema
-from noetl_stream.playbook.yaml.nodes import Mapping, Node
+from noetl_stream.playbook.yaml.nodes import Node
 
 
 class SchemaRoot(Section):
@@ -45,9 +45,3 @@ def read_schema_document(root: Node, digest: str, problems: Problems) -> SchemaD
         return None
     path = metadata.path.removeprefix("/")
     return SchemaDocument(digest, metadata.name, path, metadata.version, metadata.labels or {}, content)
-
-
-def is_schema(root: Node) -> bool:
-    """Whether a document says that it is one."""
-    kind = root.get("kind") if isinstance(root, Mapping) else None
-    return kind is not None and kind.plain() == "Schema"

@@ -1,0 +1,1 @@
+"""Documents of ``kind: Schedule`` (LANGUAGE §15 *Schedule*)."""

@@ -1,0 +1,293 @@
+"""Reads documents of ``kind: Schedule``, which say when executions of a playbook start (LANGUAGE §15 *Schedule*)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from collections.abc import Mapping as MappingOf
+from datetime import date, tzinfo
+from typing import Annotated, Any, Final, Literal
+
+import msgspec
+from pydantic import Field
+
+from noetl_stream.model.limits import Limits
+from noetl_stream.model.paths import MAX_PATH_CHARS, are_segments
+from noetl_stream.playbook.check.calls import PlaybookCall
+from noetl_stream.playbook.diagnostics import BareLocation, Position, Problems, misspelt
+from noetl_stream.playbook.model.document import check_address, check_kind, read_metadata, read_workload
+from noetl_stream.playbook.model.sections import Part, Required, Section, is_null, read_section, recovered
+from noetl_stream.playbook.schedule.times import needs_zone, read_bound, read_day, read_duration, read_time
+from noetl_stream.playbook.yaml.nodes import Mapping, Node, descend, holds_template
+from noetl_stream.schedule.recurrence import DAY_S, END_MS, InvalidCron, Recurrence, check_cron
+from noetl_stream.schedule.zones import zone_named, zone_names
+
+Overlap = Literal["skip", "queue_one", "queue_all", "cancel", "terminate", "allow"]
+Missed = Literal["last", "all", "none"]
+
+MAX_CRON: Final = 20
+MAX_CRON_CHARS: Final = 256
+MAX_TIMES: Final = 1000
+"""Entries of ``at``, and of ``exclude``."""
+MAX_INTERVAL_S: Final = 366 * DAY_S
+MAX_JITTER_S: Final = DAY_S
+
+_WAYS: Final = ("cron", "every", "at")
+_DURATION_HINT: Final = "write a number of seconds, minutes, hours or days: 30s, 15m, 6h, 2d"
+_DAY_HINT: Final = "write a day from 1970 to 2199: 2026-12-25"
+_TIME_HINT: Final = "write a time from 1970 to 2199: 2026-11-05T09:00, or with an offset: 2026-11-05T09:00:00+01:00"
+_CRON_HINT: Final = (
+    "minute hour day-of-month month day-of-week, as in `0 2 * * MON-FRI`; a sixth field in front is the second"
+)
+
+
+class ScheduleRoot(Section):
+    title = "the schedule"
+
+    apiVersion: Annotated[str | None, Required("apiVersion: noetl.io/v2")] = None  # noqa: N815 - the key's name
+    kind: Annotated[str | None, Required("kind: Schedule")] = None
+    metadata: Annotated[Part, Required("metadata: { name: …, path: … }")] = None
+    spec: Annotated[Part, Required("spec: { playbook: …, cron: [ … ], timezone: … }")] = None
+
+
+class ScheduleSpec(Section):
+    title = "`spec`"
+    example = "write spec: { playbook: …, cron: [ … ], timezone: … }"
+
+    playbook: Annotated[str, Required("playbook: folder/name, as it is registered")] = ""
+    version: str | None = None
+    workload: Part = None
+    cron: list[str] | None = None
+    every: str | None = None
+    at: list[str] | None = None
+    timezone: str | None = None
+    jitter: str | None = None
+    window: Part = None
+    exclude: list[str] | None = None
+    overlap: Overlap = "skip"
+    missed: Missed = "last"
+    missed_within: str | None = None
+    pause_after_failures: Annotated[int, Field(ge=1, le=1000)] | None = None
+    paused: bool = False
+
+
+class ScheduleWindow(Section):
+    title = "`window`"
+    example = "write window: { from: 2026-11-01, until: 2026-12-24 }"
+
+    from_: str | None = Field(None, alias="from")
+    until: str | None = None
+
+
+class ScheduleDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """A document of ``kind: Schedule``. ``labels`` are ``metadata.labels``; durations are in seconds.
+
+    ``missed_within_s`` and ``pause_after_failures`` are ``None`` where the document does not say.
+    """
+
+    digest: str
+    name: str
+    path: str
+    version: str | None
+    labels: MappingOf[str, Any]
+    call: PlaybookCall
+    workload: MappingOf[str, Any]
+    recurrence: Recurrence
+    jitter_s: int
+    overlap: Overlap
+    missed: Missed
+    missed_within_s: int | None
+    pause_after_failures: int | None
+    paused: bool
+
+
+def read_schedule(root: Node, digest: str, limits: Limits, problems: Problems) -> ScheduleDocument | None:
+    """The document; ``None``, after reporting, if it has errors."""
+    root = recovered(root, ScheduleRoot, problems)
+    top = read_section(root, ScheduleRoot, problems, at=BareLocation(Position(1, 1)))
+    check_kind(root, "Schedule", problems)
+    metadata = read_metadata(top.metadata, problems)
+    check_address(root, problems)
+    node = recovered(top.spec, ScheduleSpec, problems)
+    spec = read_section(node, ScheduleSpec, problems)
+    if not isinstance(node, Mapping):
+        return None
+    _check_playbook(spec.playbook, node, problems)
+    workload = read_workload(spec.workload, limits, problems)
+    if spec.workload is not None and holds_template(spec.workload):
+        problems.error(
+            "template_not_rendered", "`workload` of a schedule is not rendered", spec.workload, "write values"
+        )
+    reading = _Reading(node, spec, problems)
+    recurrence = reading.recurrence()
+    jitter_s = reading.duration("jitter", MAX_JITTER_S) or 0
+    missed_within_s = reading.duration("missed_within", MAX_INTERVAL_S)
+    if missed_within_s and spec.missed == "none":
+        problems.warn("no_effect", "`missed_within` has no effect with `missed: none`", node.keys["missed_within"])
+    if problems.has_errors:
+        return None
+    if recurrence.next_after(-1) is None:
+        hint = "look at its times, `window` and `exclude` together"
+        problems.error("never_due", "the schedule has no occurrence before 2200", node.values[reading.way], hint)
+        return None
+    return ScheduleDocument(
+        digest=digest,
+        name=metadata.name,
+        path=metadata.path.removeprefix("/"),
+        version=metadata.version,
+        labels=metadata.labels or {},
+        call=PlaybookCall(spec.playbook.removeprefix("/"), spec.version, node.values["playbook"]),
+        workload=workload,
+        recurrence=recurrence,
+        jitter_s=jitter_s,
+        overlap=spec.overlap,
+        missed=spec.missed,
+        missed_within_s=missed_within_s,
+        pause_after_failures=spec.pause_after_failures,
+        paused=spec.paused,
+    )
+
+
+def _check_playbook(path: str, node: Mapping, problems: Problems) -> None:
+    path = path.removeprefix("/")
+    at = node.get("playbook")
+    if at is None or not isinstance(at.plain(), str):
+        return
+    if not are_segments(path) or not path.isprintable() or set(path) & {" ", "@"} or len(path) > MAX_PATH_CHARS:
+        hint = "write names separated by single slashes, team/reports; a version goes to `version`"
+        problems.error("invalid_value", "`playbook` must be the path of a playbook", at, hint)
+
+
+class _Reading:
+    """Reads what a ``spec`` says about time, and reports what is wrong with it.
+
+    Attributes:
+        way: The key that says when: ``cron``, ``every`` or ``at``.
+    """
+
+    def __init__(self, node: Mapping, spec: ScheduleSpec, problems: Problems) -> None:
+        self._node, self._spec, self._problems = node, spec, problems
+        self._window_node = recovered(spec.window, ScheduleWindow, problems)
+        self._bounds = read_section(self._window_node, ScheduleWindow, problems)
+        given = [name for name in _WAYS if not is_null(node.get(name))]
+        self.way = given[0] if given else ""
+        for name in given[1:]:
+            message = f"`{name}` beside `{given[0]}`: a schedule says in one way when it is due"
+            problems.error("conflicting_keys", message, node.keys[name], "remove one, or write two schedules")
+        if not given:
+            hint = 'write cron: [ "0 2 * * *" ], every: 15m, or at: [ 2026-11-05T09:00 ]'
+            problems.error("missing_key", "`spec` needs `cron`, `every` or `at`", node, hint)
+
+    def recurrence(self) -> Recurrence:
+        """When it is due; as far as it can be read."""
+        zone = self._zone()
+        from_ms, before_ms = self._window(zone)
+        cron = self._cron()
+        return Recurrence(
+            zone=self._spec.timezone if self._spec.timezone in zone_names() else "UTC",
+            cron=cron,
+            every_s=self.duration("every", MAX_INTERVAL_S) or 0,
+            at_ms=tuple(sorted(set(self._times(zone)))),
+            from_ms=from_ms,
+            before_ms=before_ms,
+            exclude=frozenset(self._days()),
+        )
+
+    def duration(self, name: str, most_s: int) -> int | None:
+        """The seconds of a key; ``None`` without it."""
+        text = getattr(self._spec, name)
+        if text is None:
+            return None
+        found, at = read_duration(text), self._node.values[name]
+        if found is None:
+            self._problems.error("invalid_value", f"`{name}`: `{text}` is not a duration", at, _DURATION_HINT)
+        elif found > most_s:
+            self._problems.error("invalid_value", f"`{name}` must be at most {most_s // DAY_S}d", at)
+        return found
+
+    def _zone(self) -> tzinfo:
+        name = self._spec.timezone
+        if name is None:
+            self._ask_for_zone()
+            return zone_named("UTC")
+        if name not in zone_names():
+            hint = _similar_zone(name) or "write the IANA name of a zone, such as Europe/Berlin, or UTC"
+            self._problems.error("unknown_zone", f"unknown time zone `{name}`", self._node.values["timezone"], hint)
+            return zone_named("UTC")
+        return zone_named(name)
+
+    def _ask_for_zone(self) -> None:
+        """Reports a missing ``timezone`` if what is written means different instants in different zones."""
+        spec, bounds = self._spec, filter(None, (self._bounds.from_, self._bounds.until))
+        if spec.cron or any(map(needs_zone, [*(spec.at or ()), *(spec.exclude or ()), *bounds])):
+            hint = "write timezone: UTC, or the IANA name of a zone, such as Europe/Berlin"
+            message = f"`spec` needs `timezone` with {'`cron`' if spec.cron else 'days, and times without an offset'}"
+            self._problems.error("missing_key", message, self._node, hint)
+
+    def _cron(self) -> tuple[str, ...]:
+        found = []
+        for text, at in self._items("cron", self._spec.cron, MAX_CRON):
+            try:
+                if len(text) > MAX_CRON_CHARS:
+                    raise InvalidCron(f"more than {MAX_CRON_CHARS} characters")
+                check_cron(text)
+                found.append(text)
+            except InvalidCron as error:
+                message = f"not a cron expression: {str(error).lower()}"
+                self._problems.error("invalid_cron", message, at, _CRON_HINT)
+        return tuple(found)
+
+    def _times(self, zone: tzinfo) -> list[int]:
+        found = []
+        for text, at in self._items("at", self._spec.at, MAX_TIMES):
+            at_ms = read_time(text, zone)
+            if at_ms is None:
+                self._problems.error("invalid_value", f"`at`: `{text}` is not a time", at, _TIME_HINT)
+            else:
+                found.append(at_ms)
+        return found
+
+    def _days(self) -> list[date]:
+        found = []
+        for text, at in self._items("exclude", self._spec.exclude, MAX_TIMES):
+            day = read_day(text)
+            if day is None:
+                self._problems.error("invalid_value", f"`exclude`: `{text}` is not a day", at, _DAY_HINT)
+            else:
+                found.append(day)
+        return found
+
+    def _window(self, zone: tzinfo) -> tuple[int, int]:
+        """The first instant in it, and the first behind it."""
+        found = [0, END_MS]
+        for place, (name, text) in enumerate((("from", self._bounds.from_), ("until", self._bounds.until))):
+            if text is None or self._window_node is None:
+                continue
+            at_ms = read_bound(text, zone, is_last=place == 1)
+            if at_ms is None:
+                message = f"`{name}`: `{text}` is not a day or time"
+                self._problems.error("invalid_value", message, descend(self._window_node, (name,)), _TIME_HINT)
+            else:
+                found[place] = at_ms
+        if found[0] >= found[1] and self._window_node is not None:
+            self._problems.error("invalid_value", "`window` ends before it begins", self._window_node)
+        return found[0], found[1]
+
+    def _items(self, name: str, texts: list[str] | None, most: int) -> Collection[tuple[str, Node]]:
+        """The texts of a list with their places."""
+        node = self._node.get(name)
+        if texts is None or node is None:
+            return ()
+        if len(texts) > most:
+            self._problems.error("limit_exceeded", f"`{name}` has {len(texts)} entries; the limit is {most}", node)
+            return ()
+        if not texts and name in _WAYS:
+            self._problems.error("invalid_value", f"`{name}` is empty", node)
+        return [(text, descend(node, (index,))) for index, text in enumerate(texts)]
+
+
+def _similar_zone(name: str) -> str | None:
+    """The hint for a zone that does not exist: `Berlin` and `europe/berlin` mean `Europe/Berlin`."""
+    names, last = sorted(zone_names()), name.rpartition("/")[2].lower()
+    same = [one for one in names if one.rpartition("/")[2].lower() == last]
+    near = same[0] if same else misspelt(name, [one for one in names if one[:1].lower() == name[:1].lower()])
+    return f"did you mean `{near}`?" if near else None

@@ -1,0 +1,1 @@
+"""When a schedule is due (LANGUAGE §15 *Schedule*)."""

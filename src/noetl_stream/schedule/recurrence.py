@@ -1,0 +1,136 @@
+"""The occurrences of a schedule: pure, without a clock, and every search ends (LANGUAGE §15 *Schedule*).
+
+Instants are ms since the epoch, whole seconds. The days and times that a schedule names are those of its zone. A time
+that clocks show twice is one occurrence, at the first; a time that they skip is one at the moment at which they are
+set forward, together with all others that are skipped with it.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator
+from datetime import UTC, date, datetime, timedelta, tzinfo
+from hashlib import sha256
+from typing import Final
+
+import msgspec
+from cronsim import CronSim, CronSimError
+
+from noetl_stream.schedule.zones import instant, midnight, wall_clock, zone_named
+
+DAY_S: Final = 86_400
+FIRST_DAY: Final = date(1970, 1, 1)
+"""The day from which whole days and other intervals are counted."""
+END_MS: Final = int(datetime(2200, 1, 1, tzinfo=UTC).timestamp() * 1000)
+"""No schedule has an occurrence from then on."""
+
+
+class InvalidCron(ValueError):
+    """A cron expression that cannot be read. The message says which field is bad."""
+
+
+class Recurrence(msgspec.Struct, frozen=True, kw_only=True):
+    """When a schedule is due. Exactly one of ``cron``, ``every_s`` and ``at_ms`` is given.
+
+    Attributes:
+        zone: The IANA name of the zone of its days and times.
+        cron: Expressions of five fields, or of six with seconds in front; due is what any of them names.
+        every_s: Whole days are calendar days from :data:`FIRST_DAY`, each at midnight. Anything else is elapsed time
+            from the midnight that begins that day, so the distance of two occurrences never changes.
+        at_ms: Instants, ascending.
+        from_ms: The first instant that may be one.
+        before_ms: The first instant that is too late.
+        exclude: Days without an occurrence.
+    """
+
+    zone: str = "UTC"
+    cron: tuple[str, ...] = ()
+    every_s: int = 0
+    at_ms: tuple[int, ...] = ()
+    from_ms: int = 0
+    before_ms: int = END_MS
+    exclude: frozenset[date] = frozenset()
+
+    def next_after(self, after_ms: int) -> int | None:
+        """The first occurrence after an instant; ``None`` if there is none any more."""
+        return next(self.occurrences(after_ms), None)
+
+    def occurrences(self, after_ms: int, through_ms: int = END_MS) -> Iterator[int]:
+        """The occurrences after one instant, and up to another."""
+        zone, ahead = zone_named(self.zone), dict[str, int | None]()
+        after_ms, end_ms = max(after_ms, self.from_ms - 1), min(self.before_ms, through_ms + 1)
+        while (found := self._candidate(after_ms, zone, ahead)) is not None and found < end_ms:
+            after_ms = found
+            day = wall_clock(found, zone).date()
+            if day not in self.exclude:
+                yield found
+            else:  # to the next day at once, or the search would take as long as the day has occurrences
+                after_ms = max(found, midnight(day + timedelta(days=1), zone) - 1)
+
+    def _candidate(self, after_ms: int, zone: tzinfo, ahead: dict[str, int | None]) -> int | None:
+        """The next occurrence, without bounds and exceptions.
+
+        Args:
+            ahead: The next time of each expression, as far as it was searched: a rare one takes milliseconds.
+        """
+        if self.every_s:
+            return _next_interval(self.every_s, after_ms, zone)
+        if self.at_ms:
+            place = bisect_right(self.at_ms, after_ms)
+            return self.at_ms[place] if place < len(self.at_ms) else None
+        for expression in self.cron:
+            known = ahead.get(expression, -1)
+            if known is not None and known <= after_ms:
+                ahead[expression] = _next_cron(expression, after_ms, zone)
+        return min((one for one in ahead.values() if one is not None), default=None)
+
+
+def check_cron(expression: str) -> None:
+    """
+    Raises:
+        InvalidCron: it is not a cron expression, or names a time that never comes.
+    """
+    for part in expression.upper().replace(",", " ").split():
+        first, dash, last = part.partition("/")[0].partition("-")
+        if dash and first == last and "/" in part:  # the library reads 5-5/2 as 5/2, cron as 5
+            raise InvalidCron("a range of one value with a step")
+    if next(_times_after(expression, datetime(2000, 1, 1)), None) is None:
+        raise InvalidCron("that day never comes")
+
+
+def jitter_of(path: str, occurrence_ms: int, most_s: int) -> int:
+    """How much later than at its time an occurrence starts, in ms: 0 to ``most_s`` seconds.
+
+    It is the same whoever asks, and spreads schedules that are due together.
+    """
+    drawn = int.from_bytes(sha256(f"{path}\n{occurrence_ms}".encode()).digest()[:8])
+    return drawn % (most_s * 1000 + 1)
+
+
+def _next_cron(expression: str, after_ms: int, zone: tzinfo) -> int | None:
+    # On the wall clock: what a change of the clocks does to a time is decided in one place.
+    for wall in _times_after(expression, wall_clock(after_ms, zone)):
+        found = instant(wall, zone)
+        if found > after_ms:  # else the clocks show it a second time
+            return found
+    return None
+
+
+def _times_after(expression: str, wall: datetime) -> CronSim:
+    """The times on the wall clock that an expression names. It gives up after 50 years without one."""
+    try:
+        return CronSim(expression, wall)
+    except CronSimError as error:
+        raise InvalidCron(str(error)) from None
+
+
+def _next_interval(every_s: int, after_ms: int, zone: tzinfo) -> int:
+    if every_s % DAY_S:
+        start_ms, every_ms = midnight(FIRST_DAY, zone), every_s * 1000
+        return start_ms + ((after_ms - start_ms) // every_ms + 1) * every_ms
+    days = every_s // DAY_S
+    passed = (wall_clock(after_ms, zone).date() - FIRST_DAY).days
+    number = passed // days
+    while (found := midnight(FIRST_DAY + timedelta(days=number * days), zone)) <= after_ms:
+        number += 1
+    return found

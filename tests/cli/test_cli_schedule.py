@@ -1,0 +1,88 @@
+"""``noetl-stream schedule``: when a file is due, without a stack."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+from jsonschema import Draft202012Validator
+
+from cli_program import one_clear_line, only_json
+from warm_program import noetl
+
+PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "schedules.md").read_text(encoding="utf-8")
+SCHEDULE = """\
+apiVersion: noetl.io/v2
+kind: Schedule
+metadata: { name: nightly, path: shop/nightly }
+spec:
+  playbook: shop/orders
+  cron: [ "30 2 * * *" ]
+  timezone: Europe/Berlin
+"""
+
+
+def test_the_next_occurrences_are_shown_with_what_the_clocks_do(playbook: Callable[..., Path]) -> None:
+    found = noetl("schedule", "preview", playbook(SCHEDULE), "-n", "3", "--after", "2026-03-28T00:00+01:00")
+    assert found.returncode == 0, found.stderr
+    assert [line.split(maxsplit=2) for line in found.stdout.splitlines()] == [
+        ["at", "utc", "note"],
+        ["2026-03-28T02:30:00+01:00", "2026-03-28T01:30:00.000+00:00"],
+        ["2026-03-29T03:00:00+02:00", "2026-03-29T01:00:00.000+00:00", "clocks set forward by 60 min"],
+        ["2026-03-30T02:30:00+02:00", "2026-03-30T00:30:00.000+00:00"],
+    ]
+
+
+def test_programs_get_everything_and_ten_from_now_on(playbook: Callable[..., Path]) -> None:
+    found = only_json(noetl("schedule", "preview", playbook(SCHEDULE + "  jitter: 1h\n"), "-o", "json"))
+    assert len(found) == 10 and all(one["utc"] <= one["starts"] for one in found)
+    assert any(one["utc"] != one["starts"] for one in found)
+    names = noetl("schedule", "preview", playbook(SCHEDULE), "-o", "name", "-n", "2", "--after", "2026-11-01")
+    assert names.stdout.split() == ["2026-11-01T02:30:00+01:00", "2026-11-02T02:30:00+01:00"]
+
+
+def test_a_schedule_that_is_over_or_paused_says_so(playbook: Callable[..., Path]) -> None:
+    over = playbook(SCHEDULE + "  window: { until: 2026-01-31 }\n  paused: true\n")
+    found = noetl("schedule", "preview", over, "--after", "2026-02-01")
+    assert (found.returncode, found.stdout) == (0, "")
+    assert found.stderr == "paused: it starts nothing before it is resumed\nno occurrence any more\n"
+    assert only_json(noetl("schedule", "preview", over, "--after", "2026-02-01", "-o", "json")) == []
+
+
+def test_a_wrong_schedule_and_another_document_are_refused(playbook: Callable[..., Path], one_step: Path) -> None:
+    wrong = playbook(SCHEDULE.replace("30 2", "30 25"), "wrong.yaml")
+    found = noetl("schedule", "preview", wrong)
+    assert (found.returncode, found.stdout) == (2, "")
+    assert found.stderr.startswith(f"{wrong}:6:11: error[invalid_cron]: not a cron expression: bad hour\n")
+    assert "not a schedule" in one_clear_line(noetl("schedule", "preview", one_step))
+
+
+def test_a_schedule_is_checked_like_a_playbook(playbook: Callable[..., Path]) -> None:
+    file = playbook(SCHEDULE)
+    assert noetl("playbook", "check", file).stdout == f"{file}: ok\n"
+    wrong = playbook(SCHEDULE.replace("Berlin", "Berln"), "wrong.yaml")
+    found = noetl("playbook", "check", wrong)
+    assert (found.returncode, "did you mean `Europe/Berlin`?" in found.stdout) == (2, True)
+
+
+def test_nothing_is_registered_that_nothing_starts(playbook: Callable[..., Path], fresh_home: Path) -> None:
+    found = noetl("playbook", "register", playbook(SCHEDULE), "--home", fresh_home)
+    assert "schedules cannot be registered" in one_clear_line(found)
+    assert found.returncode == 2 and not fresh_home.exists()
+    ran = noetl("run", playbook(SCHEDULE), "--home", fresh_home)
+    assert (ran.returncode, "schedule preview" in ran.stderr) == (2, True)
+
+
+def test_the_example_of_the_reference_is_due_as_it_says(playbook: Callable[..., Path]) -> None:
+    [text] = re.findall(r"^```yaml\n(.*?)^```$", PAGE, re.M | re.S)
+    [(command, shown)] = re.findall(r"^\$ noetl-stream (.*?)\n(.*?)^```$", PAGE, re.M | re.S)
+    file = playbook(text, "nightly.yaml")
+    assert noetl(*command.split(), cwd=file.parent).stdout == shown
+
+
+def test_the_json_schema_is_printed() -> None:
+    printed = noetl("schedule", "schema")
+    Draft202012Validator.check_schema(json.loads(printed.stdout))
+    assert printed.returncode == 0
