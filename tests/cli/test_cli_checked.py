@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import click
+import msgspec
 import pytest
 
 from cli_program import HEAD, ONE_STEP
@@ -54,10 +56,30 @@ def check(file: Path, settings: Settings) -> CheckedText:
     return found.playbook
 
 
-def test_what_is_remembered_has_the_form_that_earlier_releases_read(playbook: Write, settings: Settings) -> None:
+class EarlierText(msgspec.Struct, array_like=True):
+    """:class:`CheckedText` of release 0.3.0."""
+
+    digest: str
+    path: str
+    workload: dict[str, Any]
+
+
+def test_what_is_remembered_has_a_form_that_earlier_releases_read(playbook: Write, settings: Settings) -> None:
     found = check(playbook(ONE_STEP), settings)
-    [kept] = json.loads(Home(settings.home).checked.read_text()).values()
-    assert kept == [found.digest, found.path, found.workload]
+    remembered = Home(settings.home).checked.read_bytes()
+    [kept] = msgspec.json.decode(remembered, type=dict[str, EarlierText]).values()
+    assert kept == EarlierText(found.digest, found.path, dict(found.workload))
+
+
+def test_what_an_earlier_release_has_remembered_is_read(
+    playbook: Write, settings: Settings, compiled: list[str]
+) -> None:
+    file = playbook(ONE_STEP)
+    found, home = check(file, settings), Home(settings.home)
+    [key] = json.loads(home.checked.read_text())
+    home.checked.write_text(json.dumps({key: [found.digest, found.path, dict(found.workload)]}))
+    assert check(file, settings) == found
+    assert compiled == [str(file)]
 
 
 def test_a_text_that_was_checked_is_not_compiled_again(

@@ -38,7 +38,7 @@ def check_starts(command: list[str]) -> None:
 
 
 def test_every_block_is_looked_at() -> None:
-    assert {kind for kind, _ in BLOCKS} == {"bash", "json", "lua", "toml", "sh", "yaml"}
+    assert {kind for kind, _ in BLOCKS} == {"bash", "json", "lua", "toml", "sh"}
 
 
 def test_the_extra_exists() -> None:
@@ -82,8 +82,7 @@ def test_neovim_starts_the_server_for_yaml() -> None:
 def test_a_command_of_the_page_is_one(command: str) -> None:
     words = shlex.split(command)
     assert words[:3] == ["noetl-stream", "playbook", "schema"] and words[3] == "-o"
-    [modeline] = blocks("yaml")
-    assert modeline.strip().endswith(f"$schema={words[4]}")
+    assert f"`# yaml-language-server: $schema={words[4]}`" in PAGE
 
 
 def test_the_options_that_the_text_names_exist() -> None:

@@ -93,7 +93,7 @@ async def run(starting: Starting, rows: Iterator[BatchRow], at_once: int = 4) ->
         """The stage has one."""
 
     operations: Any = _Operations(starting)
-    session = Session(operations, "test", ensure_server, "", keeps_ids=True)
+    session = Session(operations, "test", ensure_server, "", keeps_ids=True, role=operations)
     shown: list[RowResult] = []
     await BatchRun(session, Start(playbook=GREET, workload={"sign": "?"}), BATCH, shown.append).run(rows, at_once)
     return shown

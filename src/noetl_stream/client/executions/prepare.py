@@ -44,9 +44,11 @@ class CheckedText(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
     @property
     def workload_schema(self) -> WorkloadSchema | None:
+        if self.schema is None:
+            return None
         from noetl_stream.playbook.workload import WorkloadSchema  # most playbooks have none
 
-        return None if self.schema is None else WorkloadSchema(self.schema)
+        return WorkloadSchema(self.schema)
 
 
 class PlaybookChecker:
