@@ -21,6 +21,10 @@ needs_browser: Final = pytest.mark.skipif(
 )
 
 
+WITH_PLACES = "const warn = console.warn; console.warn = (...said) => warn(...said, new Error('said').stack)"
+"""A warning says where it was made."""
+
+
 class Visit:
     """A tab of a browser of its own.
 
@@ -66,6 +70,7 @@ async def visiting(
             locale="en-GB",
         )
         context.set_default_timeout(PATIENCE_MS)
+        await context.add_init_script(WITH_PLACES)
         try:
             yield Visit(await context.new_page())
         finally:

@@ -216,7 +216,7 @@ async def test_checks_of_one_viewer_leave_room_for_those_of_an_author() -> None:
     release = asyncio.Event()
 
     class Slow:
-        async def check(self, source: bytes, name: str) -> CheckedDocument:
+        async def check(self, source: bytes, name: str, graph: bool = False) -> CheckedDocument:
             await release.wait()
             return CheckedDocument(ok=True, path=None, version=None, digest=None, diagnostics=[])
 
