@@ -6,7 +6,7 @@ import re
 from collections.abc import AsyncIterator
 from typing import NamedTuple
 
-import pytest
+import pytest_asyncio
 from gateway_stage import GatewayStage
 from long_runs import long_laps, long_loop
 from page_browser import Visit, needs_browser, visiting
@@ -35,14 +35,14 @@ class Long(NamedTuple):
     position: int
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="session")
 async def visit() -> AsyncIterator[Visit]:
     async with visiting() as visit:
         visit.page.context.set_default_timeout(PATIENCE_MS)
         yield visit
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="session")
 async def stage() -> AsyncIterator[GatewayStage]:
     async with GatewayStage(GatewayLimits()).open() as stage:
         yield stage

@@ -10,7 +10,7 @@ from typing import Any, Final
 import pytest
 from page_browser import AXE, Visit, expect, needs_browser, visiting
 from page_pictures import SIZES
-from page_stage import EVIL, READ, Shown, something_to_show
+from page_stage import EVIL, READ, Shown
 
 pytestmark = needs_browser
 needs_axe = pytest.mark.skipif(not AXE.exists(), reason="NO AXE: accessibility is not tested. Run `npm ci` in web/")
@@ -58,9 +58,9 @@ async def opened(shown: Shown, visit: Visit, path: str) -> None:
 
 @needs_axe
 @pytest.mark.parametrize("size", ["wide", pytest.param("narrow", marks=pytest.mark.verify)])
-async def test_no_screen_violates_a_rule_of_accessibility(size: str) -> None:
+async def test_no_screen_violates_a_rule_of_accessibility(size: str, shown: Shown) -> None:
     found = []
-    async with something_to_show() as shown, visiting() as visit:
+    async with visiting() as visit:
         await visit.page.goto(shown.stage.url)
         await visit.page.get_by_role("heading", name="Sign in").wait_for()
         await visit.page.evaluate(AXE.read_text())
@@ -77,9 +77,9 @@ async def test_no_screen_violates_a_rule_of_accessibility(size: str) -> None:
 
 @needs_axe
 @pytest.mark.verify
-async def test_no_dialog_violates_a_rule_of_accessibility() -> None:
+async def test_no_dialog_violates_a_rule_of_accessibility(shown: Shown) -> None:
     found = []
-    async with something_to_show() as shown, visiting() as visit:
+    async with visiting() as visit:
         page, dialog = visit.page, visit.page.get_by_role("dialog")
         await shown.sign_in(visit)
         for screen, buttons in DIALOGS.items():
@@ -95,9 +95,9 @@ async def test_no_dialog_violates_a_rule_of_accessibility() -> None:
 
 
 @needs_axe
-async def test_no_form_and_no_hint_violates_a_rule_of_accessibility() -> None:
+async def test_no_form_and_no_hint_violates_a_rule_of_accessibility(shown: Shown) -> None:
     found = []
-    async with something_to_show() as shown, visiting() as visit:
+    async with visiting() as visit:
         page = visit.page
         await shown.sign_in(visit)
 
@@ -129,8 +129,8 @@ async def test_no_form_and_no_hint_violates_a_rule_of_accessibility() -> None:
     assert found == []
 
 
-async def test_what_strangers_wrote_is_text_and_nothing_else() -> None:
-    async with something_to_show() as shown, visiting() as visit:
+async def test_what_strangers_wrote_is_text_and_nothing_else(shown: Shown) -> None:
+    async with visiting() as visit:
         await shown.sign_in(visit)
         page, main = visit.page, visit.page.locator("main")
         hostile, fails = (f"/executions/{shown.ids[name]}" for name in ("hostile", "fails_hostile"))
@@ -167,8 +167,8 @@ async def test_what_strangers_wrote_is_text_and_nothing_else() -> None:
         assert visit.complaints == []
 
 
-async def test_of_a_long_journal_only_what_is_on_screen_is_in_the_document() -> None:
-    async with something_to_show() as shown, visiting() as visit:
+async def test_of_a_long_journal_only_what_is_on_screen_is_in_the_document(shown: Shown) -> None:
+    async with visiting() as visit:
         await shown.sign_in(visit)
         await shown.open(visit, f"/executions/{shown.ids['long']}/events")
         last = (await shown.stage.operations.executions.get(shown.ids["long"])).position
