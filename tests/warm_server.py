@@ -21,8 +21,8 @@ from typing import Any
 
 import noetl_stream
 
-LOADED_PACKAGES = ("cli", "client", "engine", "local", "tools")
-LOADED_MODULES = ("noetl_stream.hosting", "noetl_stream.wiring.roles", "uvloop")
+LOADED_PACKAGES = ("adapters/nats", "cli", "client", "engine", "local", "playbook", "tools")
+LOADED_MODULES = ("noetl_stream.hosting", "noetl_stream.wiring.roles", "nkeys", "uvloop")
 """What is imported before any command, among it what most commands import only once they need it."""
 
 PLAYBOOK = """\
@@ -47,7 +47,8 @@ def main(address: str) -> None:
     listening.listen(64)
     print("ready", flush=True)
     for package in LOADED_PACKAGES:
-        for module in pkgutil.walk_packages([f"{noetl_stream.__path__[0]}/{package}"], f"noetl_stream.{package}."):
+        prefix = f"noetl_stream.{package.replace('/', '.')}."
+        for module in pkgutil.walk_packages([f"{noetl_stream.__path__[0]}/{package}"], prefix):
             import_module(module.name)
     for name in LOADED_MODULES:
         import_module(name)

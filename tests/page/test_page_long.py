@@ -6,6 +6,7 @@ import re
 from collections.abc import AsyncIterator
 from typing import NamedTuple
 
+import pytest
 import pytest_asyncio
 from gateway_stage import GatewayStage
 from long_runs import long_laps, long_loop
