@@ -1,7 +1,7 @@
 # The environment is made in .venv when it is missing or older than its lock.
 BIN := .venv/bin
-# Three workers on two cores: a third of the tests wait for something.
-PYTEST := $(BIN)/python -m pytest -n 3 --dist loadgroup --no-loadscope-reorder -q
+# Four workers on two cores: each waits for something, almost half of the time.
+PYTEST := $(BIN)/python -m pytest -n 4 --dist loadgroup --no-loadscope-reorder -q
 EFFORT ?= 50
 SEEDS ?= 100000
 SEED ?= 1

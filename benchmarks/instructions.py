@@ -4,8 +4,9 @@
     python benchmarks/instructions.py --record   measures, and records the figures of this Python version
 
 Runs the work of ``core_work.py`` under `valgrind --tool=callgrind` (Debian: `apt-get install valgrind`), each piece in
-a fork of one process that has prepared them all. What a fork takes that does nothing is subtracted, so neither start-up
-nor preparation counts. Hashes are seeded and the garbage collector is off.
+a fork of one process that has prepared them all. On x86-64 counting begins in the forks, which is four times as quick.
+What a fork takes that does nothing is subtracted, so neither start-up nor preparation counts. Hashes are seeded and the
+garbage collector is off.
 
 The figures are in ``instructions.json``, by version of Python. Two builds of one version differ: so a calibration, the
 same Python code each time, is counted with them, and recorded figures are scaled by it. Exits with 1 if one is
@@ -14,9 +15,12 @@ more than 15 % above its record, and with 2 if there is nothing to count with or
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import json
+import mmap
 import os
+import platform
 import re
 import shutil
 import subprocess
@@ -35,6 +39,13 @@ CALIBRATION: Final = "calibration"
 NOTHING: Final = "nothing"
 WORKING: Final = "--working"
 VERSION: Final = f"{sys.version_info.major}.{sys.version_info.minor}"
+
+CAN_BEGIN: Final = platform.machine() == "x86_64"
+REQUEST: Final = bytes.fromhex("4889f8 31d2 48c1c703 48c1c70d 48c1c73d 48c1c733 4887db 4889d0 c3")
+"""A function that hands valgrind a request as its ``valgrind.h`` does. Without valgrind it does nothing."""
+
+START_INSTRUMENTATION: Final = (ord("C") << 24 | ord("T") << 16) + 4
+"""The request of ``callgrind.h``."""
 
 Figures = dict[str, int]
 
@@ -61,13 +72,28 @@ def work() -> None:
     """
     pieces = {NOTHING: Work(lambda: None, 1), CALIBRATION: Work(calibrate, 1)}
     pieces |= {name: make() for name, make in WORK.items()}
+    begin = beginning() if CAN_BEGIN else lambda: None
     gc.collect()
     gc.disable()
-    print(json.dumps({name: (forked(piece.run), piece.units) for name, piece in pieces.items()}))
+    print(json.dumps({name: (forked(begin, piece.run), piece.units) for name, piece in pieces.items()}))
 
 
-def forked(act: Callable[[], object]) -> int:
-    """Calls ``act`` in a copy of this process. Returns its process id once it has ended.
+def beginning() -> Callable[[], object]:
+    """What makes callgrind count from there on."""
+    code = mmap.mmap(-1, mmap.PAGESIZE, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
+    code.write(REQUEST)
+    kept = ctypes.c_char.from_buffer(code)
+    request = (ctypes.c_uint64 * 6)(START_INSTRUMENTATION)
+    ask = ctypes.CFUNCTYPE(ctypes.c_uint64, ctypes.c_void_p)
+
+    def begin() -> None:
+        ask(ctypes.addressof(kept))(ctypes.addressof(request))
+
+    return begin
+
+
+def forked(*acts: Callable[[], object]) -> int:
+    """Calls ``acts`` in a copy of this process. Returns its process id once it has ended.
 
     Raises:
         ChildProcessError: it failed.
@@ -76,7 +102,8 @@ def forked(act: Callable[[], object]) -> int:
     if pid == 0:
         failed = 1
         try:
-            act()
+            for act in acts:
+                act()
             failed = 0
         finally:
             os._exit(failed)
@@ -89,6 +116,7 @@ def count() -> Figures:
     """Instructions per unit of each piece of work."""
     with tempfile.TemporaryDirectory() as folder:
         counting = ["valgrind", "-q", "--tool=callgrind", f"--callgrind-out-file={folder}/%p"]
+        counting += ["--instr-atstart=no"] if CAN_BEGIN else []
         working = [sys.executable, str(Path(__file__)), WORKING]
         environment = {"PATH": os.environ["PATH"], "PYTHONHASHSEED": "0"}
         # Once without counting: whatever is not compiled yet would be compiled much slower, if to the same effect.

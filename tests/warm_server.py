@@ -21,9 +21,24 @@ from typing import Any
 
 import noetl_stream
 
-LOADED_PACKAGES = ("cli", "client", "engine", "local", "tools")
-LOADED_MODULES = ("noetl_stream.hosting", "noetl_stream.wiring.roles", "uvloop")
+LOADED_PACKAGES = ("adapters/nats", "cli", "client", "engine", "local", "playbook", "tools")
+LOADED_MODULES = ("noetl_stream.hosting", "noetl_stream.wiring.roles", "nkeys", "uvloop")
 """What is imported before any command, among it what most commands import only once they need it."""
+
+PLAYBOOK = """\
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: {name: warm, path: tests/warm}
+workload: {items: [1]}
+workflow:
+  - step: begin
+    loop: {in: "{{ workload.items }}", iterator: item}
+    tool: {kind: noop, args: {item: "{{ iter.item }}"}}
+    next: {arcs: [{step: end, when: "{{ ctx.on is not defined }}"}]}
+  - step: end
+    tool: [{name: one, kind: python, code: "result = 1"}, {name: two, kind: wait, for_s: 1}]
+"""
+"""Checked before any command: by the first check the models of the language are built, for more than a check takes."""
 
 
 def main(address: str) -> None:
@@ -32,10 +47,12 @@ def main(address: str) -> None:
     listening.listen(64)
     print("ready", flush=True)
     for package in LOADED_PACKAGES:
-        for module in pkgutil.walk_packages([f"{noetl_stream.__path__[0]}/{package}"], f"noetl_stream.{package}."):
+        prefix = f"noetl_stream.{package.replace('/', '.')}."
+        for module in pkgutil.walk_packages([f"{noetl_stream.__path__[0]}/{package}"], prefix):
             import_module(module.name)
     for name in LOADED_MODULES:
         import_module(name)
+    _check()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps the commands
     selector = selectors.DefaultSelector()
     selector.register(listening, selectors.EVENT_READ)
@@ -48,6 +65,14 @@ def main(address: str) -> None:
             listening.close()
             _run(client)
         client.close()
+
+
+def _check() -> None:
+    from noetl_stream.playbook.compile.compiler import check
+    from noetl_stream.tools.registry import kinds_of, load_tools
+
+    checked = check(PLAYBOOK, kinds_of(load_tools()))
+    assert checked.plan is not None, checked.diagnostics
 
 
 def _run(client: socket.socket) -> None:

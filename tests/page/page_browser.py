@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
@@ -26,7 +26,7 @@ WITH_PLACES = "const warn = console.warn; console.warn = (...said) => warn(...sa
 
 
 class Visit:
-    """A tab of a browser of its own.
+    """A tab of a profile of its own.
 
     Attributes:
         page: Playwright's.
@@ -54,15 +54,54 @@ def expect(found: Any) -> Any:
     return expecting(found)
 
 
+class Browsers:
+    """Browsers that several visits share: each is started when it is first needed, and all end with :meth:`shared`."""
+
+    def __init__(self) -> None:
+        self._ending: AsyncExitStack | None = None
+        self._started: dict[tuple[str, ...], Any] = {}
+
+    @asynccontextmanager
+    async def shared(self) -> AsyncIterator[None]:
+        async with AsyncExitStack() as self._ending:
+            yield
+        self._ending = None
+        self._started.clear()
+
+    @asynccontextmanager
+    async def one(self, args: tuple[str, ...]) -> AsyncIterator[Any]:
+        """A browser with these arguments; one of its own, if none is shared."""
+        if self._ending is None:
+            async with _launched(args) as browser:
+                yield browser
+            return
+        browser = self._started.get(args)
+        if browser is None or not browser.is_connected():
+            browser = self._started[args] = await self._ending.enter_async_context(_launched(args))
+        yield browser
+
+
+BROWSERS: Final = Browsers()
+
+
 @asynccontextmanager
-async def visiting(
-    *, dark: bool = False, width: int = 1280, height: int = 800, args: Sequence[str] = ()
-) -> AsyncIterator[Visit]:
-    """A new browser, whose tab is empty. ``args`` are the browser's."""
+async def _launched(args: Sequence[str]) -> AsyncIterator[Any]:
     from playwright.async_api import async_playwright
 
     async with async_playwright() as playwright:
         browser = await playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", *args])
+        try:
+            yield browser
+        finally:
+            await browser.close()
+
+
+@asynccontextmanager
+async def visiting(
+    *, dark: bool = False, width: int = 1280, height: int = 800, args: Sequence[str] = ()
+) -> AsyncIterator[Visit]:
+    """A profile without cookies or a past, whose tab is empty. ``args`` are the browser's."""
+    async with BROWSERS.one(tuple(args)) as browser:
         context = await browser.new_context(
             viewport={"width": width, "height": height},
             color_scheme="dark" if dark else "light",
@@ -74,4 +113,4 @@ async def visiting(
         try:
             yield Visit(await context.new_page())
         finally:
-            await browser.close()
+            await context.close()

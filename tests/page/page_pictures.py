@@ -79,9 +79,15 @@ class Picture(NamedTuple):
 
 
 async def pictures(
-    recording: Recording, *, dark: bool, screens: Sequence[str] = SCREENS, style: str = "", args: Sequence[str] = ()
+    recording: Recording,
+    *,
+    dark: bool,
+    screens: Sequence[str] = SCREENS,
+    sizes: Sequence[str] = tuple(SIZES),
+    style: str = "",
+    args: Sequence[str] = (),
 ) -> AsyncIterator[Picture]:
-    """Of each screen or dialog, wide and narrow, by its name with theme and size.
+    """Of each screen or dialog in these sizes, by its name with theme and size.
 
     Args:
         style: What the page has besides its own style.
@@ -96,7 +102,8 @@ async def pictures(
             await pictured.open(url + recording.screens[dialog.screen if dialog else screen], style)
             if dialog:
                 await open_dialog(visit, dialog)
-            for size, (width, height) in SIZES.items():
+            for size in sizes:
+                width, height = SIZES[size]
                 taken = Image.open(BytesIO(await pictured.settled(width, height)))
                 yield Picture(f"{screen}-{theme}-{size}", taken.convert("RGB"))
         assert missing == [], f"not recorded: {missing}; run `python tests/page/screenshots.py --record`"

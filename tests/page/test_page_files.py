@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+import pytest_asyncio
 from aiohttp import ClientSession
 from gateway_stage import GatewayStage
 
@@ -22,7 +23,7 @@ OPENED_LATER = "Editor-"
 WHEEL_BYTES = 1024 * 1024
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="session")
 async def client() -> AsyncIterator[ClientSession]:
     """Somebody without a token."""
     async with GatewayStage(GatewayLimits(), signed_in=False).open() as stage:

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-import pytest
+import pytest_asyncio
 from gateway_playbooks import FAILS, HELD, LOOP
 from gateway_stage import GatewayStage
 from page_browser import Visit, expect, needs_browser, visiting
@@ -28,13 +28,13 @@ MOST_ELEMENTS = 1_500
 MOST_READS = MANY // 5
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="session")
 async def stage() -> AsyncIterator[GatewayStage]:
     async with GatewayStage(GatewayLimits()).open() as stage:
         yield stage
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="session")
 async def visit() -> AsyncIterator[Visit]:
     async with visiting() as visit:
         visit.page.context.set_default_timeout(PATIENCE_MS)

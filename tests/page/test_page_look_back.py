@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from page_browser import Visit, expect, needs_browser, visiting
-from page_stage import Shown, something_to_show
+from page_stage import Shown
 
 pytestmark = needs_browser
 
@@ -147,8 +147,8 @@ async def calls(shown: Shown, visit: Visit) -> None:
     await page.get_by_role("button", name="report: done, 1 run").wait_for()
 
 
-async def test_an_execution_is_looked_back_at_by_whatever_one_knows_of_it(tmp_path: Path) -> None:
-    async with something_to_show() as shown, visiting() as visit:
+async def test_an_execution_is_looked_back_at_by_whatever_one_knows_of_it(shown: Shown, tmp_path: Path) -> None:
+    async with visiting() as visit:
         await shown.sign_in(visit)
         for look in (positions, moves, summary, times, events, keys, results, calls):
             await look(shown, visit)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any, Final
 
 from aiohttp import web
@@ -53,9 +54,11 @@ RESOURCES: Final[tuple[AnyRoute, ...]] = tuple(route for noun in NOUNS for route
 
 
 def make_application(serving: Serving, readiness: Readiness, status: GatewayStatus) -> web.Application:
-    document: dict[str, Any] = {}
+    @cache  # made when it is first asked for: it takes as long as all else here
+    def document() -> dict[str, Any]:
+        return openapi_of(table, __version__)
+
     table = (*RESOURCES, *system_routes(readiness, status, document))
-    document.update(openapi_of(table, __version__))
     application = web.Application(middlewares=[serving.problems])
     for route in table:
         application.router.add_route(route.method, route.path, serving.handler(route))

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import gzip
 from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
 from hashlib import sha256
 from importlib.resources import files
-from typing import Final, NamedTuple
+from typing import Final
 
 from aiohttp import web
 
@@ -48,13 +50,17 @@ FOREVER: Final = "public, max-age=31536000, immutable"
 """For assets: their names change with what is in them."""
 
 
-class PageFile(NamedTuple):
+@dataclass(frozen=True)
+class PageFile:
     """A file as it is answered: whole, and compressed."""
 
     media: str
     body: bytes
-    compressed: bytes
     etag: str
+
+    @cached_property
+    def compressed(self) -> bytes:
+        return gzip.compress(self.body, mtime=0)
 
 
 class PageFiles:
@@ -88,7 +94,7 @@ def read_page() -> PageFiles:
 
 def _page_file(name: str, body: bytes) -> PageFile:
     media = MEDIA[name[name.rindex(".") :]]
-    return PageFile(media, body, gzip.compress(body, mtime=0), f'"{sha256(body).hexdigest()[:32]}"')
+    return PageFile(media, body, f'"{sha256(body).hexdigest()[:32]}"')
 
 
 def _answer(file: PageFile, request: web.Request, cache: str) -> web.Response:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import Distribution, EntryPoint, entry_points
 from inspect import iscoroutinefunction
 from typing import Any, Final, NamedTuple
 
@@ -56,8 +56,7 @@ def installed_tools(points: Iterable[EntryPoint] | None = None) -> InstalledTool
     """
     found = entry_points(group=GROUP) if points is None else points
     installed = InstalledTools({}, {}, [])
-    for point in sorted(found, key=_built_in_first):
-        source = _source(point)
+    for source, point in sorted(_with_sources(found), key=_built_in_first):
         try:
             if point.name in installed.sources:
                 raise _Unusable(f"the kind is already provided by {installed.sources[point.name].name}; uninstall one")
@@ -153,10 +152,22 @@ def _unusable_reason(kind: str, tool: Any) -> str | None:
     return None
 
 
-def _source(point: EntryPoint) -> Source:
-    return Source("an unnamed distribution", "") if point.dist is None else Source(point.dist.name, point.dist.version)
+def _with_sources(points: Iterable[EntryPoint]) -> Iterator[tuple[Source, EntryPoint]]:
+    """The points with their packages, whose metadata is read once: it takes longer than all else here."""
+    known: dict[Distribution | None, Source] = {}
+    for point in points:
+        if point.dist not in known:
+            known[point.dist] = _source(point.dist)
+        yield known[point.dist], point
 
 
-def _built_in_first(point: EntryPoint) -> tuple[bool, str, str]:
-    source = _source(point).name
-    return source != _DISTRIBUTION, source, point.name
+def _source(distribution: Distribution | None) -> Source:
+    if distribution is None:
+        return Source("an unnamed distribution", "")
+    metadata = distribution.metadata
+    return Source(metadata["Name"], metadata["Version"])
+
+
+def _built_in_first(found: tuple[Source, EntryPoint]) -> tuple[bool, str, str]:
+    source, point = found
+    return source.name != _DISTRIBUTION, source.name, point.name

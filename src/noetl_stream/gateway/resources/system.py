@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated, Any, Final
 
 from pydantic import Field
@@ -47,10 +48,10 @@ MEASURED: Final = {200: Answer("Prometheus' text form", media=MEDIA)}
 READY: Final = {200: Answer("Ready", ReadinessReport), 503: Answer("Something is missing", ReadinessReport)}
 
 
-def system_routes(readiness: Readiness, status: GatewayStatus, document: dict[str, Any]) -> Routes:
+def system_routes(readiness: Readiness, status: GatewayStatus, document: Callable[[], dict[str, Any]]) -> Routes:
     """
     Args:
-        document: The OpenAPI document. Filled once the whole table is known: it describes itself too.
+        document: The OpenAPI document. It is asked for once the whole table is known: it describes itself too.
     """
     routes = Routes()
 
@@ -76,12 +77,12 @@ def system_routes(readiness: Readiness, status: GatewayStatus, document: dict[st
     @routes("GET", "/openapi.json", "openapi", "viewer", {200: Answer("OpenAPI 3.1", Described)})
     async def described(call: Call[Nothing, None]) -> Reply:
         """This description."""
-        return Reply(document)
+        return Reply(document())
 
     @routes("GET", f"{API}/me", "me", "viewer")
     async def me(call: Call[Nothing, None]) -> CallerDocument:
         """Who the caller is, and what it may do."""
-        return caller_document(call.caller, document)
+        return caller_document(call.caller, document())
 
     @routes("GET", TYPE_PREFIX + "{name}", "problem", None, {200: Answer("A page for people", media=HTML)})
     async def problem(call: Call[ProblemAt, None]) -> Reply:
