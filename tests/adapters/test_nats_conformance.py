@@ -30,7 +30,7 @@ async def event_log(connection: NatsConnection) -> AsyncIterator[NatsEventLog]:
 
 @pytest.fixture
 async def queue(connection: NatsConnection) -> AsyncIterator[NatsCommandQueue]:
-    queue = await NatsCommandQueue.open(connection)
+    queue = await NatsCommandQueue.open(connection, look_again_s=0)
     await queue.verify()
     yield queue
     await queue.close()

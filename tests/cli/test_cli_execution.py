@@ -143,6 +143,18 @@ def test_a_start_joins_the_trace_that_an_option_or_the_environment_names(shared_
     assert len(own["trace_id"]) == 32
 
 
+def test_the_priority_of_an_execution_can_be_given(shared_home: Path, one_step: Path) -> None:
+    started = only_json(
+        noetl("execution", "start", one_step, "--priority", "9", "--wait", "--home", shared_home, "-o", "json")
+    )
+    assert started["priority"] == 9
+    rerun = ("execution", "rerun", started["execution_id"], "greet", "--wait", "--home", shared_home, "-o", "json")
+    assert [only_json(noetl(*rerun, *more))["priority"] for more in ((), ("--priority", "1"))] == [9, 1]
+    refused = noetl("run", one_step, "--priority", "10", "--home", shared_home)
+    assert refused.returncode == 2
+    assert "10 is not in the range 0<=x<=9" in refused.stderr
+
+
 def test_an_option_that_is_no_traceparent_is_a_usage_error(one_step: Path) -> None:
     found = noetl("execution", "start", one_step, "--traceparent", "00-1-2-01")
     assert found.returncode == 2

@@ -15,6 +15,15 @@ def pytest_asyncio_loop_factories(config: pytest.Config, item: pytest.Item) -> d
 
 
 @pytest.fixture
+async def without_worker() -> AsyncIterator[ClientStage]:
+    """Operations with a server behind them, and no worker yet."""
+    stage = ClientStage()
+    await stage.begin(workers=())
+    yield stage
+    await stage.close()
+
+
+@pytest.fixture
 async def stage() -> AsyncIterator[ClientStage]:
     """Operations with a server and a worker behind them."""
     stage = ClientStage()

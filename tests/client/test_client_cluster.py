@@ -97,8 +97,8 @@ async def test_pools_join_what_waits_with_who_is_there(stage: ClientStage) -> No
     assert asked == [["default", "gpu"]], "one question for all"
     assert [one.oldest is None for one in pools] == [False, False, True], "what waits says since when"
     assert [replace(one, oldest=None) for one in pools] == [
-        PoolDocument("default", workers=1, slots=8, busy=8, queued=2, running=8, again=0),
-        PoolDocument("gpu", workers=0, slots=0, busy=0, queued=1, running=0, again=0),
+        PoolDocument("default", workers=1, slots=8, busy=8, queued=2, running=8, again=0, by_priority={"5": 2}),
+        PoolDocument("gpu", workers=0, slots=0, busy=0, queued=1, running=0, again=0, by_priority={"5": 1}),
         PoolDocument("spare", workers=1, slots=3, busy=0, queued=0, running=0, again=0),
     ]
 

@@ -101,7 +101,7 @@ def test_a_command_in_a_full_pool_waits_for_a_slot() -> None:
     found = reasons(scenario, workers=[replace(WORKER, busy=4)])["slot"]
     assert "1 worker with 4 slots, all busy" in found.sentence
     waits = waiting_on(scenario, "slot", workers=[replace(WORKER, busy=4)])
-    assert waits.pool == AwaitedPoolDocument("default", workers=1, slots=4, busy=4, queued=None)
+    assert waits.pool == AwaitedPoolDocument("default", workers=1, slots=4, busy=4, queued=None, priority=5)
     assert waits.commands == list(scenario.execution.assignments)
 
 

@@ -313,6 +313,16 @@ def test_every_operation_is_called_by_some_test() -> None:
     assert {route.operation for route in RESOURCES if not route.streams} <= called
 
 
+async def test_a_start_and_a_rerun_take_a_priority_of_0_to_9(api: Described) -> None:
+    started = await api.call("startExecution", body={"playbook": FAILS, "priority": 9}, query={"wait": "30s"})
+    assert (started.status, started.body["priority"]) == (200, 9)
+    execution_id = started.body["execution_id"]
+    again = await api.call("retryExecution", execution_id=execution_id, body={"priority": 0}, query={"wait": "30s"})
+    assert (again.status, again.body["priority"]) == (200, 0)
+    refused = await api.call("startExecution", body={"playbook": FAILS, "priority": 10})
+    assert (refused.status, refused.body["errors"][0]["pointer"]) == (400, "/priority")
+
+
 async def test_a_start_joins_the_trace_of_its_caller_or_has_one_of_its_own(api: Described) -> None:
     trace_id = "4bf92f3577b34da6a3ce929d0e0e4736"
     found = []

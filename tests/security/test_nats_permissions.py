@@ -134,6 +134,8 @@ async def test_an_identity_publishes_what_the_table_gives_it_and_nothing_else(wi
     expected = {named_in(identity, concrete(row, pool)): False for row, pool in rows}
     for row, pool in rows:
         expected[named_in(identity, concrete(row, pool))] |= may(identity, pool, row, row.publish)
+    if identity == SERVER:  # of any consumer of COMMANDS, those of workers included
+        expected |= {one: True for one in expected if one.startswith("$JS.API.CONSUMER.INFO.COMMANDS.")}
     expected |= dict.fromkeys(FORBIDDEN_TO_ALL, False)
     expected |= {named_in(identity, subject): False for subject in FORBIDDEN_TO_ALL}
     expected |= {f"_INBOX_{other}.x": False for other in IDENTITIES}
@@ -253,6 +255,11 @@ async def test_work_goes_from_a_server_to_a_worker_and_back_under_exactly_these_
     async with asyncio.timeout(TIMEOUT_S):
         delivery = await source.next()
     assert delivery.subject == subjects.command_subject("b", "fenced", "work")
+    for priority in (9, 0):
+        await queue.issue([QueuedCommand("b", "fenced", f"at-{priority}", 1, b"", priority)], fences)
+        source.request(1)
+        async with asyncio.timeout(TIMEOUT_S):
+            (await source.next()).ack()
     await (await NatsBlobs.open(worker, clock)).put("e/result", b"result")
     await (await NatsEventLog.open(worker, clock)).publish_report("e", "b", "report", b"report")
     delivery.ack()

@@ -14,7 +14,7 @@ from noetl_stream.cli.base.process import run_async, settings_for
 from noetl_stream.cli.base.session import Session, collect, with_session
 from noetl_stream.cli.base.target import Target, target_options
 from noetl_stream.model.ids import MOST_PARTITIONS
-from noetl_stream.ports.operations.cluster import DeadLetterDocument
+from noetl_stream.ports.operations.cluster import DeadLetterDocument, PoolDocument
 from noetl_stream.ports.permissions import ADMIN, SERVER
 from noetl_stream.settings.streams import (
     MAX_REPLICAS,
@@ -37,12 +37,20 @@ def list_pools(output: str, target: Target) -> None:
     """List the pools with their workers, slots and commands.
 
     AGAIN counts commands that were delivered before; OLDEST is since when the longest queued one waits. A pool with
-    queued commands and no workers is listed, too.
+    queued commands and no workers is listed, too. QUEUED_AT says at which priorities they wait.
     """
     found = with_session(target, lambda session: session.operations.cluster.pools())
     print_documents(
-        found, output, columns_of("pool", "workers", "slots", "busy", "queued", "running", "again", "oldest"), "pool"
+        found,
+        output,
+        columns_of(*("pool", "workers", "slots", "busy", "queued", "running", "again", "oldest"), queued_at=_queued_at),
+        "pool",
     )
+
+
+def _queued_at(pool: PoolDocument) -> str:
+    """``9: 2, 5: 40``."""
+    return ", ".join(f"{priority}: {count}" for priority, count in pool.by_priority.items())
 
 
 @click.group()

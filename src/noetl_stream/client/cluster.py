@@ -87,6 +87,7 @@ class DirectCluster:
                     running=pool.given if pool is not None else 0,
                     again=pool.again if pool is not None else 0,
                     oldest=iso_or_none(oldest.get(name)),
+                    by_priority=_by_priority(pool),
                 )
             )
         return documents
@@ -165,6 +166,10 @@ class DirectCluster:
         if letter is None:
             raise NotFound(f"dead letter {letter_id} not found", hint="list them: `noetl-stream dead-letter list`")
         return letter
+
+
+def _by_priority(pool: QueuedPool | None) -> dict[str, int]:
+    return {} if pool is None else {str(priority): count for priority, count in pool.by_priority.items()}
 
 
 def _worker_document(worker: WorkerPresence) -> WorkerDocument:

@@ -19,6 +19,7 @@ from noetl_stream.model.composite import TokenPassed
 from noetl_stream.model.ids import RunId, command_of, derive, partition_of, step_run_of
 from noetl_stream.model.messages import FORMAT, ClaimAnswer, Drop, Go, InboxMessage, StepCommand, Stop
 from noetl_stream.model.outcome import ErrorInfo, ItemPosition, Outcome, Reference
+from noetl_stream.model.priorities import DEFAULT_PRIORITY
 from noetl_stream.model.search_terms import error_terms, label_terms
 from noetl_stream.playbook.check.reads import union_of
 from noetl_stream.playbook.plan import Plan
@@ -221,6 +222,7 @@ def child_message(state: Execution, fact: events.Fact, position: int) -> InboxMe
             trace_id=trace_id,
             parent=caller,
             caller_span=state.caller_span,
+            priority=None if state.priority == DEFAULT_PRIORITY else state.priority,
         )
         return InboxMessage(fact.execution_id, request, FORMAT)
     if isinstance(fact, events.ChildOrdered):
@@ -281,6 +283,7 @@ def build_command(plan: Plan, state: Execution, assignment: Assignment) -> StepC
         segment=assignment.segment,
         resume=build_continuation(state, assignment) if assignment.segment else None,
         caller_span=state.caller_span,
+        priority=state.priority,
         format=FORMAT,
     )
     return command if run.loop is None else _in_loop(command, run.loop, assignment)

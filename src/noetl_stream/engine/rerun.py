@@ -21,6 +21,7 @@ from noetl_stream.engine.state import Execution, LoopState, RecordedFact
 from noetl_stream.model import codec, events
 from noetl_stream.model.events import Fact, Rerun, ReusedFact, Token
 from noetl_stream.model.ids import derive
+from noetl_stream.model.priorities import DEFAULT_PRIORITY
 from noetl_stream.model.status import RejectionCode
 from noetl_stream.playbook.plan import Plan
 
@@ -68,7 +69,7 @@ def _pages(
     *others, last = enumerate(pages)
     for number, page in others:
         yield events.ExecutionReused(rerun.of, page, number)
-    pinned = {"workload": original.workload, "schemas": original.schemas}
+    pinned: dict[str, Any] = {"workload": original.workload, "schemas": original.schemas, "priority": original.priority}
     yield events.ExecutionReused(rerun.of, last[1], last[0], token, joined, **pinned)
 
 
@@ -193,6 +194,7 @@ class JournalSummary:
         failing: The fact that failed it, if any.
         workload: The workload it started with, defaults included.
         schemas: The digests of the schemas it started with, by address.
+        priority: The one it had.
 
     Raises:
         NotReady: if the journal was written by a newer format.
@@ -206,6 +208,7 @@ class JournalSummary:
         self.failing: events.ExecutionFailing | None = None
         self.workload: dict[str, Any] = {}
         self.schemas: dict[str, str] = {}
+        self.priority = DEFAULT_PRIORITY
         self._state: Execution | None = None
         self._is_ending = False
         self._discarded: list[events.TokenDiscarded] = []
@@ -226,7 +229,7 @@ class JournalSummary:
         if isinstance(fact, events.ExecutionRequested):
             self.digest = fact.digest
         elif isinstance(fact, events.ExecutionStarted):
-            self.workload, self.schemas = fact.workload, fact.schemas
+            self.workload, self.schemas, self.priority = fact.workload, fact.schemas, fact.priority
         elif before is not None:
             self.facts += self._done(before, after, recorded)
 

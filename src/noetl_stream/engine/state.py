@@ -12,6 +12,7 @@ from noetl_stream.model.ids import RunId
 from noetl_stream.model.limits import Limits
 from noetl_stream.model.messages import Progress
 from noetl_stream.model.outcome import ErrorInfo, Outcome, Page, Payload, Reference, StepValue
+from noetl_stream.model.priorities import DEFAULT_PRIORITY
 from noetl_stream.model.status import ENDED, ExecutionStatus, FoldedStatus
 from noetl_stream.template import Budget
 
@@ -266,6 +267,7 @@ class Execution(msgspec.Struct, frozen=True, gc=False):
     request: events.ExecutionRequested | None = None
     reused_pages: int = 0
     caller_span: str = ""
+    priority: int = DEFAULT_PRIORITY
 
     @property
     def ended(self) -> bool:

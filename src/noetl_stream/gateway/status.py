@@ -30,6 +30,12 @@ LAG: Final = Metric(
 )
 UNOWNED: Final = Metric("gauge", "noetl_partitions_unowned", "Partitions that no living server owns.")
 WAITING: Final = Metric("gauge", "noetl_pool_commands_waiting", "Commands that wait for a worker.", ("pool",))
+BY_PRIORITY: Final = Metric(
+    "gauge",
+    "noetl_pool_commands_waiting_by_priority",
+    "Commands that wait for a worker, by the priority of their execution.",
+    ("pool", "priority"),
+)
 UNDER_WAY: Final = Metric("gauge", "noetl_pool_commands_in_flight", "Commands that were given to a worker.", ("pool",))
 WORKERS: Final = Metric("gauge", "noetl_pool_workers", "Workers that take commands of a pool.", ("pool",))
 SLOTS: Final = Metric("gauge", "noetl_pool_slots", "Slots of these workers.", ("pool",))
@@ -60,8 +66,12 @@ class SystemNumbers:
         found = [LAG.each({str(one.partition): one.behind for one in partitions})]
         if partitions:
             found.append(UNOWNED.read(sum(not one.live for one in partitions)))
+        by_priority: dict[tuple[str, ...], int] = {
+            (pool.pool, at): count for pool in pools for at, count in pool.by_priority.items()
+        }
         found += [
             WAITING.each({pool.pool: pool.queued for pool in pools}),
+            BY_PRIORITY.each(by_priority),
             UNDER_WAY.each({pool.pool: pool.running for pool in pools}),
             WORKERS.each({pool.pool: pool.workers for pool in pools}),
             SLOTS.each({pool.pool: pool.slots for pool in pools}),

@@ -11,6 +11,7 @@ from noetl_stream.mcp.answers import ToolAnswer, part_of
 from noetl_stream.mcp.reading import MAX_SOURCE, Version
 from noetl_stream.mcp.tools import AgentCall, ExecutionId, Keys, OfChange, Tools
 from noetl_stream.model.events import CancelRequested, CtxPatched, InterventionFact, SignalReceived
+from noetl_stream.model.priorities import HIGHEST_PRIORITY, LOWEST_PRIORITY
 from noetl_stream.ports.operations.executions import ExecutionDocument, RerunOptions, Start
 
 MAX_WAIT_S: Final = 50.0
@@ -33,6 +34,14 @@ class ToStart(OfChange):
     ] = None
     workload: Annotated[Keys, Field(description="Input, merged deeply over the playbook's own.")]
     ctx: Annotated[Keys, Field(description="Set before the first step.")]
+    priority: Annotated[
+        int | None,
+        Field(
+            ge=LOWEST_PRIORITY,
+            le=HIGHEST_PRIORITY,
+            description="What waits in a pool comes from the highest. Default: the playbook's, else 5.",
+        ),
+    ] = None
     wait_s: WaitS = 0.0
 
 
@@ -53,6 +62,7 @@ async def start(call: AgentCall, given: ToStart) -> ToolAnswer:
         playbook=given.playbook,
         workload=given.workload,
         ctx=given.ctx,
+        priority=given.priority,
         reason=given.reason,
     )
     return await _begun(call, await call.operations.executions.start(wanted, call.by, call.ids), given.wait_s)

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from noetl_stream.model.events import ClientFact, ExecutionRequested
 from noetl_stream.model.paths import MAX_PATH_CHARS
+from noetl_stream.model.priorities import HIGHEST_PRIORITY, LOWEST_PRIORITY, PRIORITIES
 
 MAX_CHARS: Final[Mapping[str, int]] = {
     "path": MAX_PATH_CHARS,
@@ -23,7 +24,9 @@ MAX_CHARS: Final[Mapping[str, int]] = {
 
 
 def too_long(fact: ClientFact) -> str:
-    """What about a request is too long, in words; ``""`` if nothing is."""
+    """What about a request is too long, or out of its range, in words; ``""`` if nothing is."""
+    if isinstance(fact, ExecutionRequested) and fact.priority is not None and fact.priority not in PRIORITIES:
+        return f"its priority is {fact.priority}; the lowest is {LOWEST_PRIORITY}, the highest {HIGHEST_PRIORITY}"
     for name, value in _texts(fact):
         if len(value) > MAX_CHARS[name]:
             return f"its {name.replace('_', ' ')} has {len(value)} characters; the limit is {MAX_CHARS[name]}"

@@ -15,6 +15,7 @@ from noetl_stream.model.events import Path, Wait
 from noetl_stream.model.ids import RunId
 from noetl_stream.model.limits import Limits
 from noetl_stream.model.outcome import ErrorInfo, ItemPosition, Outcome, Page, Reference, StepValue
+from noetl_stream.model.priorities import DEFAULT_PRIORITY
 from noetl_stream.sealing.keys import Key
 
 FORMAT = 2
@@ -208,6 +209,7 @@ class StepCommand(msgspec.Struct, frozen=True, omit_defaults=True):
     ``schemas`` are the digests, by address, of the schemas in the catalog that its tasks name.
     ``principal`` is who started the execution, or the outermost one around it; ``caller_span`` is the caller's.
     ``segment`` counts suspensions; from the first on ``resume`` says where to continue (LANGUAGE §8).
+    ``priority`` is the execution's.
     ``capability`` proves to servers that a worker was given this command, ``object_keys`` are the keys, current first,
     of the executions whose objects it may read; its results are sealed with those of its own (PROTOCOL §7). Both are
     empty until it is issued.
@@ -243,6 +245,7 @@ class StepCommand(msgspec.Struct, frozen=True, omit_defaults=True):
     capability: str = ""
     object_keys: dict[str, Sequence[Key]] = {}
     caller_span: str = ""
+    priority: int = DEFAULT_PRIORITY
     format: int = OLDEST_FORMAT
 
 

@@ -222,7 +222,8 @@ class Plan(msgspec.Struct, frozen=True):
     ``reaches`` maps each step to the joining steps reachable from it by one or more arcs, guards ignored; empty unless
     some step joins. ``reference_first`` sends every result over 1 KiB to the object store. ``labels`` are
     ``metadata.labels``, scalars by name. ``schemas`` are the digests, by address, of the schemas it names in the
-    catalog; empty until an execution is about to start. ``format`` is that in which the execution is written.
+    catalog; empty until an execution is about to start. ``priority`` is that of its executions, unless they are asked
+    for with another. ``format`` is that in which the execution is written.
     """
 
     digest: str
@@ -242,6 +243,7 @@ class Plan(msgspec.Struct, frozen=True):
     reaches: Mapping[str, frozenset[str]] = msgspec.field(default_factory=dict)
     labels: Mapping[str, Any] = msgspec.field(default_factory=dict)
     schemas: Mapping[str, str] = msgspec.field(default_factory=dict)
+    priority: int | None = None
     format: int = FORMAT
 
     @property

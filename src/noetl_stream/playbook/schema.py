@@ -17,6 +17,7 @@ from pydantic.errors import PydanticInvalidForJsonSchema
 
 from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
 from noetl_stream.model.paths import MAX_PATH_CHARS
+from noetl_stream.model.priorities import HIGHEST_PRIORITY, LOWEST_PRIORITY
 from noetl_stream.playbook.kinds.inputs import spellings
 from noetl_stream.playbook.kinds.keychain import installed_kinds
 from noetl_stream.playbook.kinds.spec import LANGUAGE_KINDS, Kinds, KindSpec
@@ -196,6 +197,9 @@ VALUES: Final[Mapping[tuple[type[Section], str], Schema]] = {
         "type": ["object", "null"], "additionalProperties": {"type": ["string", "number", "boolean", "null"]}
     },
     (document.ExecutorSpec, "pool"): ref("pool"),
+    (document.ExecutorSpec, "priority"): {
+        "type": ["integer", "null"], "minimum": LOWEST_PRIORITY, "maximum": HIGHEST_PRIORITY
+    },
     (step.StepSpec, "pool"): _or_null(ref("pool")),
     (step.Step, "step"): ref("name"),
     (loop.Loop, "iterator"): {"allOf": [ref("name"), {"not": {"enum": sorted(loop.READ_ONLY)}}]},

@@ -7,6 +7,8 @@ from typing import Protocol
 
 import msgspec
 
+from noetl_stream.model.priorities import DEFAULT_PRIORITY
+
 
 class QueuedCommand(msgspec.Struct, frozen=True, gc=False):
     """A command to store. Its Msg-Id is ``command_id.issue``; its subject is unique by ``command_id``."""
@@ -16,17 +18,20 @@ class QueuedCommand(msgspec.Struct, frozen=True, gc=False):
     command_id: str
     issue: int
     body: bytes
+    priority: int = DEFAULT_PRIORITY
 
 
-class QueuedPool(msgspec.Struct, frozen=True, gc=False):
+class QueuedPool(msgspec.Struct, frozen=True):
     """The commands of a pool: ``queued`` wait for a worker, ``given`` are leased to one, dead or alive. ``again``
-    counts the given ones that were delivered before.
+    counts the given ones that were delivered before. ``by_priority`` are the queued ones, highest priority first,
+    without priorities at which none waits.
     """
 
     pool: str
     queued: int
     given: int
     again: int
+    by_priority: Mapping[int, int] = {}
 
 
 class Delivery(Protocol):
@@ -55,7 +60,8 @@ class Delivery(Protocol):
 
 
 class CommandSource(Protocol):
-    """Deliveries of one pool.
+    """Deliveries of one pool. Each source takes from its priorities by its own
+    :class:`~noetl_stream.model.priorities.PriorityTurns`; within one, first come, first served.
 
     Attributes:
         connected_ms: When this source's connection began, by the server's own time.

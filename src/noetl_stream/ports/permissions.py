@@ -13,7 +13,8 @@ import msgspec
 
 from noetl_stream.errors import UsageError
 from noetl_stream.model.ids import is_valid_id
-from noetl_stream.ports.subjects import COMMANDS, EVENTS, LOGS, RESULTS, RESULTS_BUCKET
+from noetl_stream.model.priorities import DEFAULT_PRIORITY, PRIORITIES
+from noetl_stream.ports.subjects import COMMANDS, EVENTS, LOGS, NEW_PRIORITY, RESULTS, RESULTS_BUCKET
 
 ADMIN: Final = "admin"
 SERVER: Final = "server"
@@ -32,6 +33,11 @@ ANSWERS: Final = "_R_.>"
 """Where a question that came from another account is answered. NATS draws these subjects."""
 
 POOL: Final = "{pool}"
+
+CONSUMERS: Final = tuple(
+    f"pool-{POOL}" if priority == DEFAULT_PRIORITY else f"pool-{POOL}={priority}" for priority in PRIORITIES
+)
+"""The consumers of a pool, one for each priority."""
 
 
 class Permissions(msgspec.Struct, frozen=True):
@@ -74,6 +80,7 @@ TABLE: Final[tuple[SubjectRights, ...]] = (
     SubjectRights("noetl.commands.*.*.*.*", publish=(SERVER,)),
     SubjectRights("noetl.fence.*", publish=(SERVER,)),
     SubjectRights("noetl.claim.{pool}.*.*", publish=(SERVER,), subscribe=(WORKER,)),
+    SubjectRights(f"{NEW_PRIORITY}.{POOL}", publish=(SERVER,), subscribe=(WORKER,)),
     SubjectRights("noetl.stop", publish=(SERVER,), subscribe=(WORKER,)),
     # Between servers.
     SubjectRights("noetl.servers", publish=(SERVER,), subscribe=(SERVER,)),
@@ -112,9 +119,16 @@ TABLE: Final[tuple[SubjectRights, ...]] = (
     _api(f"STREAM.PURGE.{COMMANDS}", SERVER),
     _api(f"CONSUMER.LIST.{COMMANDS}", SERVER, GATEWAY),
     _api(f"CONSUMER.CREATE.{COMMANDS}.>", SERVER),
-    _api(f"CONSUMER.INFO.{COMMANDS}.pool-{POOL}", WORKER),
-    _api(f"CONSUMER.MSG.NEXT.{COMMANDS}.pool-{POOL}", WORKER, streamed=True),
-    SubjectRights(f"$JS.ACK.{COMMANDS}.pool-{POOL}.>", publish=(WORKER,)),
+    _api(f"CONSUMER.INFO.{COMMANDS}.*", SERVER),
+    *(
+        row
+        for consumer in CONSUMERS
+        for row in (
+            _api(f"CONSUMER.INFO.{COMMANDS}.{consumer}", WORKER),
+            _api(f"CONSUMER.MSG.NEXT.{COMMANDS}.{consumer}", WORKER, streamed=True),
+            SubjectRights(f"$JS.ACK.{COMMANDS}.{consumer}.>", publish=(WORKER,)),
+        )
+    ),
     # What tasks write: workers publish it, gateways read it, servers delete it with its execution.
     SubjectRights("noetl.logs.{pool}.*.*", publish=(WORKER,)),
     _api(f"STREAM.INFO.{LOGS}", GATEWAY),

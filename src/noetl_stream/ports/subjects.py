@@ -8,6 +8,7 @@ from typing import Final, Literal, cast
 import msgspec
 
 from noetl_stream.model.ids import RunId, checked_id, partition_of
+from noetl_stream.model.priorities import DEFAULT_PRIORITY
 
 EVENTS: Final = "EVENTS"
 COMMANDS: Final = "COMMANDS"
@@ -46,6 +47,9 @@ ASK_CATALOG: Final = "noetl.ask.catalog"
 
 ASK_QUEUE: Final = "noetl.ask.queue"
 """Worker → any server: make the queue of my pool, which follows; answered once it exists."""
+
+NEW_PRIORITY: Final = "noetl.priority"
+"""Server → workers of a pool, which follows: it has commands with another priority than before."""
 
 ASK_WORKERS: Final = "noetl.ask.workers"
 """Anyone → every worker of a pool, which follows; each answers with its
@@ -199,17 +203,29 @@ def fence(partition: int) -> str:
     return f"noetl.fence.{partition}"
 
 
-PRIORITY: Final = "5"
-"""Of every command, for now."""
-
-
-def command_subject(pool: str, execution_id: str, command_id: str) -> str:
+def command_subject(pool: str, execution_id: str, command_id: str, priority: int = DEFAULT_PRIORITY) -> str:
     """The subject of a command, unique in the queue.
 
     Raises:
         UsageError: an id is not valid in a subject.
     """
-    return f"noetl.commands.{checked_id(pool)}.{PRIORITY}.{checked_id(execution_id)}.{checked_id(command_id)}"
+    return f"noetl.commands.{checked_id(pool)}.{priority:d}.{checked_id(execution_id)}.{checked_id(command_id)}"
+
+
+def commands_of(pool: str, priority: int) -> str:
+    """The pattern of the commands of a pool with this priority."""
+    return f"noetl.commands.{pool}.{priority:d}.*.*"
+
+
+def commands_without_priority(pool: str) -> str:
+    """The pattern of the commands of version 0.2, which had no priorities."""
+    return f"noetl.commands.{pool}.*.*"
+
+
+def place_in_queue(subject: str) -> tuple[str, int]:
+    """The pool and the priority that a command's subject names."""
+    _, _, pool, *rest = subject.split(".")
+    return pool, int(rest[0]) if len(rest) > 2 and rest[0].isdecimal() else DEFAULT_PRIORITY
 
 
 def command_in(subject: str) -> tuple[str, str]:

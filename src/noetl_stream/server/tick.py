@@ -236,7 +236,9 @@ class PendingTick:
                 case IssueCommand(command):
                     body = self.encode_command(_in_format(command, self.format))
                     self.commands.append(
-                        QueuedCommand(command.pool, execution_id, command.command_id, command.issue, body)
+                        QueuedCommand(
+                            command.pool, execution_id, command.command_id, command.issue, body, command.priority
+                        )
                     )
                 case WithdrawCommand(command_id):
                     self.withdrawn.append((execution_id, command_id))
@@ -421,7 +423,7 @@ def command_letter(command: StepCommand, at_ms: int, reason: str) -> DeadLetterR
         source="command",
         partition=command.partition,
         execution_id=command.execution_id,
-        subject=command_subject(command.pool, command.execution_id, command.command_id),
+        subject=command_subject(command.pool, command.execution_id, command.command_id, command.priority),
         reason=reason,
         body=codec.encode(command),
     )

@@ -369,7 +369,7 @@ class Puller:
         self.top_up()
         while True:
             delivery = await self._source.next()
-            self._credit -= 1
+            self._credit = max(0, self._credit - 1)
             if self._ended or (self._stopped and delivery.num_delivered == 1):
                 delivery.nak()
             elif self._start(delivery, self._source.connected_ms):

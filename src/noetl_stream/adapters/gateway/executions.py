@@ -34,6 +34,9 @@ from noetl_stream.ports.operations.executions import (
 from noetl_stream.ports.operations.logs import LogFilter, LogPage
 
 MERGE_PATCH: Final = "application/merge-patch+json"
+_GIVEN: Final = ("path", "version", "digest", "playbook", "priority")
+"""What is sent of a start only if it is given: a gateway of version 0.3 knows no priority."""
+
 MAX_WAIT_S: Final = 300.0
 """The longest that a gateway waits for one request."""
 
@@ -45,7 +48,7 @@ class GatewayExecutions(GatewayVerbs, port=Executions):
 
     async def start(self, wanted: Start, by: str, ids: RequestIds | None = None) -> ExecutionDocument:
         given = asdict(wanted)
-        named = {name: given[name] for name in ("path", "version", "digest", "playbook") if given[name] is not None}
+        named = {name: given[name] for name in _GIVEN if given[name] is not None}
         body = {**named, "workload": dict(wanted.workload), "ctx": dict(wanted.ctx)}
         key, headers = _key(ids), headers_of(wanted)
         if wanted.traceparent:
@@ -95,6 +98,8 @@ class GatewayExecutions(GatewayVerbs, port=Executions):
         body: dict[str, Any] = {"ctx": dict(wanted.ctx)}
         if wanted.args is not None:
             body["args"] = dict(wanted.args)
+        if wanted.priority is not None:
+            body["priority"] = wanted.priority
         verb = "retry"
         if wanted.step is not None or wanted.step_run_id is not None:
             verb = "rerun"

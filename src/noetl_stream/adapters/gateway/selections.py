@@ -36,6 +36,7 @@ class GatewaySelections:
             options = wanted.options
             body |= {"ctx": dict(options.ctx), "args": None if options.args is None else dict(options.args)}
             body |= {"step": options.step} if wanted.verb == "rerun" else {}
+            body |= {} if options.priority is None else {"priority": options.priority}
         key = None if ids is None else ids.request_id
         at, headers = ("bulk", wanted.verb), headers_of(wanted.options)
         return await self._connection.post(BulkDocument, *at, body=body, key=key, headers=headers)

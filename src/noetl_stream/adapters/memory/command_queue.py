@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import threading
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Awaitable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -13,6 +13,7 @@ from typing import NamedTuple
 from noetl_stream.adapters.memory.bus import MemoryBus
 from noetl_stream.adapters.memory.line import Line, MessageIds
 from noetl_stream.model.ids import partition_of
+from noetl_stream.model.priorities import PriorityTurns
 from noetl_stream.ports.command_queue import QueuedCommand, QueuedPool
 from noetl_stream.ports.subjects import command_subject
 
@@ -73,6 +74,7 @@ class MemoryCommandSource:
         self.max_held_bytes = sys.maxsize
         self.pool = pool
         self.credit = 0
+        self.turns = PriorityTurns()
         self._queue = queue
         self._ready: asyncio.Queue[MemoryDelivery] = asyncio.Queue()
         self._put: deque[MemoryDelivery] = deque(maxlen=1_000)
@@ -186,16 +188,20 @@ class MemoryCommandQueue:
 
     async def pools(self) -> list[QueuedPool]:
         self._line.check()
-        found = dict.fromkeys(sorted(self._pools), (0, 0, 0))
+        found = {pool: Counter[str]() for pool in sorted(self._pools)}
+        waiting = {pool: Counter[int]() for pool in found}
         for stored in self._commands.values():
-            queued, given, again = found[stored.command.pool]
-            if stored.num_delivered == 0:
-                queued += 1
-            else:
-                given += 1
-                again += stored.num_delivered > 1
-            found[stored.command.pool] = (queued, given, again)
-        return [QueuedPool(pool, *counts) for pool, counts in found.items()]
+            counts = found[stored.command.pool]
+            counts["given" if stored.num_delivered else "queued"] += 1
+            counts["again"] += stored.num_delivered > 1
+            if not stored.num_delivered:
+                waiting[stored.command.pool][stored.command.priority] += 1
+        return [
+            QueuedPool(
+                pool, counts["queued"], counts["given"], counts["again"], dict(sorted(waiting[pool].items())[::-1])
+            )
+            for pool, counts in found.items()
+        ]
 
     async def oldest_queued_ms(self, pools: Collection[str]) -> dict[str, int]:
         self._line.check()
@@ -216,22 +222,31 @@ class MemoryCommandQueue:
         self._line.check()
 
     def dispatch(self) -> None:
-        """Delivers unleased commands to sources with credit, oldest first."""
+        """Delivers unleased commands to sources with credit, as their turns say, and the oldest of a priority first."""
         if not self._line.is_up:
             return
         now_s = self._line.clock.monotonic_s()
-        for stored in list(self._commands.values()):
-            if stored.free_at_s > now_s:
-                continue
-            source = next((one for one in self._sources if one.pool == stored.command.pool and one.credit > 0), None)
-            if source is None:
-                continue
-            stored.num_delivered += 1
-            stored.free_at_s = now_s + self._ack_wait_s
-            # Round robin: a source that was served goes behind the others of its pool.
-            self._sources.remove(source)
-            self._sources.append(source)
-            source.put(MemoryDelivery(self, stored))
+        free: dict[str, dict[int, deque[_Stored]]] = {}
+        for stored in self._commands.values():
+            if stored.free_at_s <= now_s:
+                command = stored.command
+                free.setdefault(command.pool, {}).setdefault(command.priority, deque()).append(stored)
+        for pool, waiting in free.items():
+            while waiting:
+                source = next((one for one in self._sources if one.pool == pool and one.credit > 0), None)
+                if source is None:
+                    break
+                priority = source.turns.next(waiting)
+                source.turns.took(priority, waiting)
+                stored = waiting[priority].popleft()
+                if not waiting[priority]:
+                    del waiting[priority]
+                stored.num_delivered += 1
+                stored.free_at_s = now_s + self._ack_wait_s
+                # Round robin: a source that was served goes behind the others of its pool.
+                self._sources.remove(source)
+                self._sources.append(source)
+                source.put(MemoryDelivery(self, stored))
 
     def forget_unacked(self) -> None:
         """Ends all leases now, as if every worker had died."""
@@ -277,7 +292,7 @@ class MemoryCommandQueue:
             stored.free_at_s = self._line.clock.monotonic_s() + self._ack_wait_s
 
     def _store(self, command: QueuedCommand) -> None:
-        subject = command_subject(command.pool, command.execution_id, command.command_id)
+        subject = command_subject(command.pool, command.execution_id, command.command_id, command.priority)
         message_id = f"{command.command_id}.{command.issue}"
         self._bus.deliver(subject, command.body, "")
         if subject in self._commands:

@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
+import logging
+from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Awaitable, Collection, Mapping, Sequence
 
 import msgspec
+from msgspec.structs import replace
 
 from noetl_stream.adapters.nats.command_source import ACK_WAIT_S, NatsCommandSource
 from noetl_stream.adapters.nats.connection import NatsConnection
 from noetl_stream.adapters.nats.fences import Turns, fence_headers, raise_fences
 from noetl_stream.adapters.nats.outbox import MESSAGE_ID, RESEND_AFTER_S, HeldBatch, Outbox, PendingPublish
-from noetl_stream.adapters.nats.pool_consumer import CONSUMER_PREFIX, consumer_of, find_consumer, make_consumer
+from noetl_stream.adapters.nats.pool_consumer import (
+    consumer_of,
+    find_consumer,
+    make_consumer,
+    make_consumer_of_priority,
+    pool_in,
+)
+from noetl_stream.adapters.nats.priority_requests import LOOK_AGAIN_S
 from noetl_stream.adapters.nats.protocol import (
     CHECK_UNDER_WAY,
     STORE_REFUSED,
@@ -23,10 +32,21 @@ from noetl_stream.adapters.nats.protocol import (
 )
 from noetl_stream.adapters.nats.streams import stored_message, stream_api, stream_info, verify_stream
 from noetl_stream.concurrency import each
-from noetl_stream.errors import NoetlError
+from noetl_stream.errors import NoetlError, UsageError
 from noetl_stream.model.ids import partition_of
+from noetl_stream.model.priorities import DEFAULT_PRIORITY
 from noetl_stream.ports.command_queue import QueuedCommand, QueuedPool
-from noetl_stream.ports.subjects import COMMANDS, FENCES, command_in, command_patterns, command_subject
+from noetl_stream.ports.subjects import (
+    COMMANDS,
+    FENCES,
+    command_in,
+    command_patterns,
+    command_subject,
+    commands_of,
+    place_in_queue,
+)
+
+log = logging.getLogger(__name__)
 
 PURGES_AT_ONCE = 64
 LOOKUP_AGAIN_AFTER_S = 0.5
@@ -54,11 +74,13 @@ class _Consumers(msgspec.Struct):
 class NatsCommandQueue:
     """:class:`~noetl_stream.ports.command_queue.CommandQueue` over COMMANDS; the port documents each method."""
 
-    def __init__(self, connection: NatsConnection, outbox: Outbox, ack_wait_s: float) -> None:
+    def __init__(self, connection: NatsConnection, outbox: Outbox, ack_wait_s: float, look_again_s: float) -> None:
         self._connection = connection
         self._outbox = outbox
         self._turns = Turns(outbox)
         self._ack_wait_s = ack_wait_s
+        self._look_again_s = look_again_s
+        self._has_consumer: set[tuple[str, int]] = set()
 
     @classmethod
     async def open(
@@ -67,13 +89,16 @@ class NatsCommandQueue:
         *,
         acknowledge_within_s: float = RESEND_AFTER_S,
         ack_wait_s: float = ACK_WAIT_S,
+        look_again_s: float = LOOK_AGAIN_S,
     ) -> NatsCommandQueue:
         """
         Args:
             acknowledge_within_s: A command without an answer for this long is sent again.
             ack_wait_s: The lease of a delivery.
+            look_again_s: See :data:`~noetl_stream.adapters.nats.priority_requests.LOOK_AGAIN_S`.
         """
-        return cls(connection, await Outbox.open(connection, resend_after_s=acknowledge_within_s), ack_wait_s)
+        outbox = await Outbox.open(connection, resend_after_s=acknowledge_within_s)
+        return cls(connection, outbox, ack_wait_s, look_again_s)
 
     @property
     def retries(self) -> int:
@@ -81,7 +106,40 @@ class NatsCommandQueue:
         return self._outbox.retries
 
     def issue(self, commands: Sequence[QueuedCommand], fences: Mapping[int, int]) -> Awaitable[Collection[int]]:
-        """A copy already in the queue, of any issue, counts as acknowledged."""
+        """A copy already in the queue, of any issue, counts as acknowledged.
+
+        Commands wait for the consumer of their priority: without one, workers would not see them.
+        """
+        others = {(one.pool, one.priority) for one in commands if one.priority != DEFAULT_PRIORITY}
+        if others <= self._has_consumer:
+            return self._issue(commands, fences)
+        return asyncio.ensure_future(self._issue_with_consumers(commands, fences, others))
+
+    async def _issue_with_consumers(
+        self, commands: Sequence[QueuedCommand], fences: Mapping[int, int], wanted: Collection[tuple[str, int]]
+    ) -> Collection[int]:
+        usable = {place for place in wanted if await self._ensure_consumer(*place)}
+        placed = [
+            one if (one.pool, one.priority) in usable else replace(one, priority=DEFAULT_PRIORITY) for one in commands
+        ]
+        return await self._issue(placed, fences)
+
+    async def _ensure_consumer(self, pool: str, priority: int) -> bool:
+        """Whether commands of the pool may have this priority; waits without limit for the answer."""
+        place = pool, priority
+        while place not in self._has_consumer:
+            try:
+                if not await make_consumer_of_priority(self._connection, pool, priority, self._ack_wait_s):
+                    return False
+                self._has_consumer.add(place)
+            except UsageError:
+                return False  # the subject of the command is refused
+            except NoetlError as error:
+                log.warning("pool %s has no queue for priority %d yet: %s", pool, priority, error)
+                await asyncio.sleep(LOOKUP_AGAIN_AFTER_S)
+        return True
+
+    def _issue(self, commands: Sequence[QueuedCommand], fences: Mapping[int, int]) -> Awaitable[Collection[int]]:
         batch = _Issue(self._outbox, self._turns, self._connection)
         for command in commands:
             partition = partition_of(command.execution_id)
@@ -112,7 +170,7 @@ class NatsCommandQueue:
             UsageError: the pool's name is not valid.
             Unreachable: no answer in time, or no server has made the pool's consumer.
         """
-        return await NatsCommandSource.open(self._connection, pool)
+        return await NatsCommandSource.open(self._connection, pool, look_again_s=self._look_again_s)
 
     async def reach(self, pool: str) -> None:
         await find_consumer(self._connection, pool)
@@ -121,41 +179,71 @@ class NatsCommandQueue:
         """Above 100,000 commands NATS answers in pages, between which the queue may change. A command missed that way
         is reissued, and its claim drops it.
         """
-        return {command_id: execution_id async for execution_id, command_id in self._named()}
+        found: dict[str, str] = {}
+        places: set[tuple[str, int]] = set()
+        async for subject in self._subjects():
+            execution_id, command_id = command_in(subject)
+            found[command_id] = execution_id
+            places.add(place_in_queue(subject))
+        # A consumer that was deleted is made again, for nobody would be given what waits there.
+        for pool, priority in places:
+            if priority != DEFAULT_PRIORITY:
+                try:
+                    await make_consumer_of_priority(self._connection, pool, priority, self._ack_wait_s)
+                except NoetlError as error:
+                    log.warning("pool %s may have no queue for priority %d: %s", pool, priority, error)
+        return found
 
     async def pools(self) -> list[QueuedPool]:
         """Lists the pools' consumers. A pool that never had a worker has no consumer: the queue is scanned if it has
         commands that no consumer counts.
         """
-        consumers = [one async for one in self._consumers()]
-        named = [(one.name.removeprefix(CONSUMER_PREFIX), one) for one in consumers]
-        found = {
-            pool: QueuedPool(pool, one.num_pending, one.num_ack_pending, one.num_redelivered) for pool, one in named
-        }
+        found: dict[str, QueuedPool] = {}
+        waiting: dict[str, Counter[int]] = defaultdict(Counter)
+        async for pool, priority, one in self._consumers():
+            before = found.get(pool, QueuedPool(pool, 0, 0, 0))
+            found[pool] = QueuedPool(
+                pool,
+                before.queued + one.num_pending,
+                before.given + one.num_ack_pending,
+                before.again + one.num_redelivered,
+            )
+            waiting[pool][priority] += one.num_pending
         state = (await stream_info(self._connection, COMMANDS, {"subjects_filter": FENCES})).state
         stored = state.messages - len(state.subjects or {})
         if stored > sum(pool.queued + pool.given for pool in found.values()):
-            stored_in = Counter([subject.split(".")[2] async for subject in self._subjects()])
-            found |= {pool: QueuedPool(pool, count, 0, 0) for pool, count in stored_in.items() if pool not in found}
-        return [found[pool] for pool in sorted(found)]
+            stored_in = Counter([place_in_queue(subject) async for subject in self._subjects()])
+            for (pool, priority), count in stored_in.items():
+                if pool not in found:
+                    waiting[pool][priority] += count
+            found |= {
+                pool: QueuedPool(pool, counts.total(), 0, 0) for pool, counts in waiting.items() if pool not in found
+            }
+        return [replace(found[pool], by_priority=_highest_first(waiting[pool])) for pool in sorted(found)]
 
     async def oldest_queued_ms(self, pools: Collection[str]) -> dict[str, int]:
-        """Of each pool the first one behind those that its consumer has delivered."""
-        consumers = {consumer_of(pool): pool for pool in pools}
-        delivered = {consumers.get(one.name): one.delivered.stream_seq async for one in self._consumers()}
+        """Of each consumer of these pools the first one behind those that it has delivered."""
+        delivered: dict[str, dict[int, int]] = {pool: {DEFAULT_PRIORITY: 0} for pool in pools if consumer_of(pool)}
+        async for pool, priority, one in self._consumers():
+            if pool in delivered:
+                delivered[pool][priority] = one.delivered.stream_seq
         found: dict[str, int] = {}
 
-        async def read(pool: str) -> None:
-            wanted = {"seq": delivered.get(pool, 0) + 1, "next_by_subj": f"noetl.commands.{pool}.>"}
+        async def read(place: tuple[str, int]) -> None:
+            pool, priority = place
+            is_alone = len(delivered[pool]) == 1
+            pattern = f"noetl.commands.{pool}.>" if is_alone else commands_of(pool, priority)
+            wanted = {"seq": delivered[pool][priority] + 1, "next_by_subj": pattern}
             stored = await stored_message(self._connection, COMMANDS, wanted)
             if stored is not None:
-                found[pool] = milliseconds(stored.time)
+                at_ms = milliseconds(stored.time)
+                found[pool] = min(at_ms, found.get(pool, at_ms))
 
-        await each(pools, read)
+        await each([(pool, priority) for pool, known in delivered.items() for priority in known], read)
         return found
 
-    async def _consumers(self) -> AsyncIterator[_Consumer]:
-        """Those of pools."""
+    async def _consumers(self) -> AsyncIterator[tuple[str, int, _Consumer]]:
+        """Those of pools, each with its pool and priority."""
         offset = 0
         while True:
             request = {"offset": offset}
@@ -163,15 +251,12 @@ class NatsCommandQueue:
             listing = msgspec.json.decode(answer, type=_Consumers)
             consumers = listing.consumers or []
             for one in consumers:
-                if one.name.startswith(CONSUMER_PREFIX):
-                    yield one
+                place = pool_in(one.name)
+                if place is not None:
+                    yield *place, one
             offset += len(consumers)
             if not consumers or offset >= listing.total:
                 return
-
-    async def _named(self) -> AsyncIterator[tuple[str, str]]:
-        async for subject in self._subjects():
-            yield command_in(subject)
 
     async def _subjects(self) -> AsyncIterator[str]:
         offset = 0
@@ -207,6 +292,10 @@ class NatsCommandQueue:
         await self._outbox.close()
 
 
+def _highest_first(waiting: Mapping[int, int]) -> dict[int, int]:
+    return {priority: waiting[priority] for priority in sorted(waiting, reverse=True) if waiting[priority]}
+
+
 class _Issue(HeldBatch[set[int]]):
     """Commands being published; the result are the partitions whose fence is another one.
 
@@ -228,7 +317,7 @@ class _Issue(HeldBatch[set[int]]):
         self._issues[message_id] = command.issue
         self._missing += 1
         headers = {MESSAGE_ID: message_id, **fence_headers(partition, fence)}
-        subject = command_subject(command.pool, command.execution_id, command.command_id)
+        subject = command_subject(command.pool, command.execution_id, command.command_id, command.priority)
         self._turns.put(subject, command.body, headers, self)
 
     def acknowledged(self, sent: PendingPublish, ack: PublishAck) -> None:

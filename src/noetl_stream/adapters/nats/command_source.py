@@ -7,9 +7,11 @@ import contextlib
 import logging
 import threading
 from collections import deque
+from collections.abc import Mapping
 
 from noetl_stream.adapters.nats.connection import NatsConnection
-from noetl_stream.adapters.nats.pool_consumer import consumer_of, ensure_consumer
+from noetl_stream.adapters.nats.pool_consumer import PoolConsumers, consumer_of, ensure_consumers, find_consumers
+from noetl_stream.adapters.nats.priority_requests import LOOK_AGAIN_S, PriorityRequests
 from noetl_stream.adapters.nats.protocol import (
     HEARTBEAT,
     NANOSECONDS,
@@ -20,7 +22,7 @@ from noetl_stream.adapters.nats.pull import SHORT_EXPIRES_S, Pull, counted_bytes
 from noetl_stream.adapters.nats.wire import WireSubscription
 from noetl_stream.concurrency import end_tasks
 from noetl_stream.errors import NoetlError
-from noetl_stream.ports.subjects import COMMANDS
+from noetl_stream.ports.subjects import COMMANDS, NEW_PRIORITY
 
 log = logging.getLogger(__name__)
 
@@ -32,6 +34,9 @@ OPEN_AGAIN_AFTER_S = 1.0
 
 LAST_ANSWER_S = 1.0
 """How long the end of a request may be on its way."""
+
+FIND_PRIORITIES_S = 30.0
+"""How often a worker asks for priorities that it was not told of."""
 
 WAITING_LIMIT = 10_000
 
@@ -79,14 +84,15 @@ class NatsDelivery:
 
 
 class NatsCommandSource:
-    """A :class:`~noetl_stream.ports.command_queue.CommandSource` on the pool's durable consumer.
+    """A :class:`~noetl_stream.ports.command_queue.CommandSource` on the pool's durable consumer, or on those of its
+    priorities once there are others.
 
     After anything but an expired request it restarts: consumer (asked for if missing), server time, a new inbox, and a
     pull for the credit still owed. The new inbox matters: a pull the server still holds for the old one must not bring
     deliveries beyond the credit.
     """
 
-    def __init__(self, connection: NatsConnection, pool: str) -> None:
+    def __init__(self, connection: NatsConnection, pool: str, look_again_s: float) -> None:
         self.connected_ms = 0
         self.max_held_bytes = MAX_HELD_BYTES
         self._connection = connection
@@ -102,15 +108,27 @@ class NatsCommandSource:
         self._lacks_bytes = False
         self._asking = False
         self._pull: Pull | None = None
+        self._requests: PriorityRequests | None = None
+        self._look_again_s = look_again_s
+        self._inbox = ""
         self._subscription: WireSubscription | None = None
+        self._told: WireSubscription | None = None
         self._restarting: asyncio.Task[None] | None = None
-        self._contact_s = self._loop.time()
+        self._finding: asyncio.Task[None] | None = None
+        self._contact_s = self._found_s = self._loop.time()
         self._watch: asyncio.TimerHandle | None = None
-        self._ending = self._closing = False
+        self._ending = self._closing = self._is_to_find = False
 
     @classmethod
-    async def open(cls, connection: NatsConnection, pool: str) -> NatsCommandSource:
-        source = cls(connection, pool)
+    async def open(
+        cls, connection: NatsConnection, pool: str, *, look_again_s: float = LOOK_AGAIN_S
+    ) -> NatsCommandSource:
+        """
+        Args:
+            look_again_s: See :data:`~noetl_stream.adapters.nats.priority_requests.LOOK_AGAIN_S`.
+        """
+        source = cls(connection, pool, look_again_s)
+        source._told = await connection.wire.subscribe(f"{NEW_PRIORITY}.{pool}", source._be_told)
         await source._start()
         connection.on_restored(source._restart)
         source._watch = source._loop.call_later(HEARTBEAT_S, source._check_contact)
@@ -118,6 +136,8 @@ class NatsCommandSource:
 
     def request(self, count: int) -> None:
         self._owed += count
+        if self._requests is not None:
+            self._requests.look_again()
         self._ask_soon()
 
     def _ask_soon(self) -> None:
@@ -143,7 +163,7 @@ class NatsCommandSource:
             # JetStream cannot be told that a request ends, and would lose what it sends to a closed inbox.
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pull.expires_s + LAST_ANSWER_S):
-                    while self._pull is not None and pull.credit > 0:
+                    while self._pull is not None and self._credit > 0:
                         self._arrived.clear()
                         await self._arrived.wait()
         await self._unsubscribe()
@@ -160,8 +180,9 @@ class NatsCommandSource:
         self._connection.forget(self._restart)
         if self._watch is not None:
             self._watch.cancel()
-        if self._restarting is not None:
-            await end_tasks([self._restarting])
+        if self._told is not None:
+            await self._told.close()
+        await end_tasks([task for task in (self._restarting, self._finding) if task is not None])
 
     def _return_ready(self) -> None:
         while self._ready:
@@ -192,21 +213,75 @@ class NatsCommandSource:
     async def _start(self) -> None:
         if self._subscription is not None:
             await self._subscription.drain()
-        server_ms = await ensure_consumer(self._connection, self._pool)
-        inbox = self._connection.client.new_inbox()
-        self._subscription = await self._connection.wire.subscribe(f"{inbox}.*", self._receive)
+        found = await ensure_consumers(self._connection, self._pool)
+        self._inbox = self._connection.client.new_inbox()
+        self._subscription = await self._connection.wire.subscribe(f"{self._inbox}.*", self._receive)
         # Rounded up: a command stored in this very millisecond may be older than the connection.
-        self.connected_ms = server_ms + 1
-        self._contact_s = self._loop.time()
-        self._pull = Pull(self._connection, COMMANDS, self._consumer, inbox, HEARTBEAT_S)
+        self.connected_ms = found.server_ms + 1
+        self._contact_s = self._found_s = self._loop.time()
+        self._pull = Pull(self._connection, COMMANDS, self._consumer, self._inbox, HEARTBEAT_S)
         if self._connection.may_miss_its_end:
             self._pull.expires_s = SHORT_EXPIRES_S
+        self._requests = self._requests_of(found.consumers) if len(found.consumers) > 1 else None
         self._ask()
+        if self._is_to_find:
+            self._find_priorities()
+
+    def _requests_of(self, consumers: Mapping[int, str]) -> PriorityRequests:
+        return PriorityRequests(
+            self._connection, consumers, self._inbox, self._loop.time, look_again_s=self._look_again_s
+        )
+
+    def _be_told(self, _subject: bytes, _reply: bytes, _headers: bytes, _body: bytes) -> None:
+        self._find_priorities()
+
+    def _find_priorities(self) -> None:
+        self._is_to_find = True
+        if not self._ending and (self._finding is None or self._finding.done()):
+            self._finding = self._loop.create_task(self._find())
+
+    async def _find(self) -> None:
+        """Finds what there is since it was told last. A restart begins it again."""
+        self._found_s = self._loop.time()
+        while self._is_to_find and self._pull is not None:
+            self._is_to_find, inbox = False, self._inbox
+            try:
+                found = await find_consumers(self._connection, self._pool)
+            except NoetlError as error:
+                log.info("pool %s: its priorities are looked for again later: %s", self._pool, error)
+                return
+            if self._inbox != inbox or self._pull is None:
+                self._is_to_find = True
+            elif found is not None:
+                self._take_from(found)
+
+    def _take_from(self, found: PoolConsumers) -> None:
+        if self._requests is None and len(found.consumers) > 1:
+            # What is requested already may come on top of what the worker has slots for: it is returned then.
+            self._requests = self._requests_of(found.consumers)
+        elif self._requests is not None and found.consumers.keys() - self._requests.priorities:
+            self._requests.add(found.consumers)
+        else:
+            return
+        # What another worker was given before is claimed (PROTOCOL §3 *Claim*).
+        self.connected_ms = max(self.connected_ms, found.server_ms + 1)
+        self._ask()
+
+    @property
+    def _credit(self) -> int:
+        if self._requests is not None:
+            return self._requests.credit
+        return 0 if self._pull is None else self._pull.credit
 
     def _ask(self) -> None:
         self._asking = False
-        pull = self._pull
-        if pull is None or self._ending or self._owed <= pull.credit:
+        pull, requests = self._pull, self._requests
+        if pull is None or self._ending or self._owed <= self._credit:
+            return
+        if requests is not None:
+            if requests.credit == 0:
+                self._contact_s = self._loop.time()
+            self._lacks_bytes = not requests.ask(self._owed, self._held_bytes, MAX_HELD_BYTES)
             return
         self._lacks_bytes = pull.room(MAX_HELD_BYTES, self._held_bytes) < pull.largest_bytes
         if not self._lacks_bytes:
@@ -217,11 +292,19 @@ class NatsCommandSource:
     def _receive(self, subject: bytes, reply: bytes, headers: bytes, body: bytes) -> None:
         self._contact_s = self._loop.time()
         if reply:
-            self._owed = max(0, self._owed - 1)
             self._held_bytes += len(body)
-            if self._pull is not None:
-                self._pull.arrived(counted_bytes(subject, reply, headers, body))
-            self._ready.append(NatsDelivery(self, subject, reply, body))
+            delivery = NatsDelivery(self, subject, reply, body)
+            size = counted_bytes(subject, reply, headers, body)
+            if self._requests is not None:
+                self._requests.arrived(reply, size)
+                if self._owed == 0 and delivery.num_delivered == 1:
+                    delivery.nak()
+                    return
+                self._ask_soon()
+            elif self._pull is not None:
+                self._pull.arrived(size)
+            self._owed = max(0, self._owed - 1)
+            self._ready.append(delivery)
             if self._closing:
                 self._return_ready()
             self._arrived.set()
@@ -229,7 +312,11 @@ class NatsCommandSource:
         status = parse_status(headers)
         if status is None or status.code == HEARTBEAT:
             return
-        if self._pull is not None and self._pull.ended(status):
+        if self._requests is not None and self._pull is not None:
+            has_only_ended = self._requests.ended(subject, status)
+        else:
+            has_only_ended = self._pull is not None and self._pull.ended(status)
+        if has_only_ended:
             self._ask()
         else:
             log.info("pool %s: %s %s; restarting", self._pool, status.code, status.text)
@@ -237,15 +324,18 @@ class NatsCommandSource:
         self._arrived.set()
 
     def _check_contact(self) -> None:
-        silent_s = self._loop.time() - self._contact_s
-        waits = self._pull is not None and self._pull.credit > 0
+        now_s = self._loop.time()
+        silent_s = now_s - self._contact_s
+        waits = self._pull is not None and self._credit > 0
         if waits and self._connection.is_connected and silent_s > 2.5 * HEARTBEAT_S:
             log.warning("pool %s: two heartbeats missed; restarting", self._pool)
             self._restart()
+        elif self._connection.is_connected and now_s - self._found_s > FIND_PRIORITIES_S:
+            self._find_priorities()
         self._watch = self._loop.call_later(HEARTBEAT_S / 2, self._check_contact)
 
     def _restart(self) -> None:
-        self._pull = None
+        self._pull = self._requests = None
         if self._ending or (self._restarting is not None and not self._restarting.done()):
             return
         self._restarting = self._loop.create_task(self._start_until_done())

@@ -71,6 +71,12 @@ def parse_metadata(reply: bytes) -> MessageMetadata:
     )
 
 
+def parse_pending(reply: bytes) -> tuple[str, int]:
+    """The consumer of a message, and how many it had left to deliver after it, from the reply subject."""
+    tokens = reply.split(b".")
+    return (tokens[3].decode(), int(tokens[8])) if len(tokens) == 9 else (tokens[5].decode(), int(tokens[10]))
+
+
 class ApiError(msgspec.Struct, frozen=True):
     """The error of a JetStream answer. ``err_code`` is the stable number (10059: stream not found)."""
 
@@ -89,6 +95,9 @@ class PublishAck(msgspec.Struct, frozen=True, gc=False):
 
 
 CONSUMER_NOT_FOUND = 10014
+SUBJECTS_OVERLAP = 10100
+"""Another consumer of a work queue takes some of these subjects."""
+
 STREAM_NOT_FOUND = 10059
 MESSAGE_NOT_FOUND = 10037
 WRONG_LAST_SEQUENCE = 10071

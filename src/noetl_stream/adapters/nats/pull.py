@@ -9,7 +9,14 @@ from __future__ import annotations
 import msgspec
 
 from noetl_stream.adapters.nats.connection import NatsConnection
-from noetl_stream.adapters.nats.protocol import CONFLICT, NANOSECONDS, REQUEST_EXPIRED, USED_UP, Status
+from noetl_stream.adapters.nats.protocol import (
+    CONFLICT,
+    NANOSECONDS,
+    NO_MESSAGES,
+    REQUEST_EXPIRED,
+    USED_UP,
+    Status,
+)
 
 EXPIRES_S = 30.0
 SHORT_EXPIRES_S = 10.0
@@ -22,17 +29,29 @@ ENVELOPE_BYTES = 64 * 1024
 class Pull:
     """Credit with one consumer: what the server may still send. Answers arrive at ``<inbox>.<word>``.
 
+    Args:
+        heartbeat_s: 0 for none, as short requests need none.
+
     Attributes:
         credit: Messages.
         credit_bytes: The most bytes that these may have.
         expires_s: How long a request lives.
     """
 
-    def __init__(self, connection: NatsConnection, stream: str, consumer: str, inbox: str, heartbeat_s: float) -> None:
+    def __init__(
+        self,
+        connection: NatsConnection,
+        stream: str,
+        consumer: str,
+        inbox: str,
+        heartbeat_s: float,
+        *,
+        word: str = "pull",
+    ) -> None:
         self.expires_s = EXPIRES_S
         self._connection = connection
         self._subject = f"{connection.jetstream}.CONSUMER.MSG.NEXT.{stream}.{consumer}"
-        self._reply = f"{inbox}.pull"
+        self._reply = f"{inbox}.{word}"
         self._heartbeat_s = heartbeat_s
         self.credit = 0
         self.credit_bytes = 0
@@ -55,6 +74,10 @@ class Pull:
         """Requests up to ``count`` more messages of up to ``size`` bytes together, at least :attr:`largest_bytes`."""
         self._ask(count, size, self.expires_s, self._heartbeat_s)
 
+    def take(self, count: int) -> None:
+        """Requests up to ``count`` of the messages that are there now, of up to :attr:`largest_bytes` together."""
+        self._ask(count, self.largest_bytes, 0.0, 0.0)
+
     def probe(self, heartbeat_s: float) -> None:
         """Requests one message briefly: the consumer checks at once, and its heartbeat says how far it has read."""
         self._ask(1, self.largest_bytes, heartbeat_s * 3, heartbeat_s)
@@ -68,10 +91,14 @@ class Pull:
 
         Without the number of messages that were not delivered, all credit is void.
         """
-        if status.code != REQUEST_EXPIRED and not (status.code == CONFLICT and status.text in USED_UP):
+        used_up = status.code == CONFLICT and status.text in USED_UP
+        if status.code not in (REQUEST_EXPIRED, NO_MESSAGES) and not used_up:
             return False
         undelivered = status.number("Nats-Pending-Messages")
-        self._spend(self.credit if undelivered is None else undelivered, status.number("Nats-Pending-Bytes") or 0)
+        if undelivered is None:
+            self.credit = self.credit_bytes = 0
+        else:
+            self._spend(undelivered, status.number("Nats-Pending-Bytes") or 0)
         return True
 
     def _spend(self, count: int, size: int) -> None:
@@ -81,12 +108,13 @@ class Pull:
     def _ask(self, count: int, size: int, expires_s: float, heartbeat_s: float) -> None:
         self.credit += count
         self.credit_bytes += size
-        request = {
-            "batch": count,
-            "max_bytes": size,
-            "expires": round(expires_s * NANOSECONDS),
-            "idle_heartbeat": round(heartbeat_s * NANOSECONDS),
-        }
+        request: dict[str, object] = {"batch": count, "max_bytes": size}
+        if expires_s:
+            request["expires"] = round(expires_s * NANOSECONDS)
+        else:
+            request["no_wait"] = True
+        if heartbeat_s:
+            request["idle_heartbeat"] = round(heartbeat_s * NANOSECONDS)
         self._connection.wire.send(self._subject, msgspec.json.encode(request), self._reply)
 
 

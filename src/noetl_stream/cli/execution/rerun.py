@@ -16,7 +16,7 @@ from noetl_stream.cli.execution.follow import Following, following_options
 from noetl_stream.cli.execution.interventions import explained
 from noetl_stream.cli.execution.selection import Selection, check_id, selection_options
 from noetl_stream.cli.execution.start import begin_and_follow
-from noetl_stream.cli.execution.workload import workload_of
+from noetl_stream.cli.execution.workload import priority_option, workload_of
 from noetl_stream.errors import UsageError
 from noetl_stream.ports.operations.documents import Document
 from noetl_stream.ports.operations.executions import ExecutionDocument, RerunOptions
@@ -38,12 +38,17 @@ class Retried(Document, frozen=True):
 
 
 def _changes(
-    ctx_sets: tuple[str, ...], sets: tuple[str, ...], args_file: Path | None, reason: str, correlation_id: str
+    ctx_sets: tuple[str, ...],
+    sets: tuple[str, ...],
+    args_file: Path | None,
+    priority: int | None,
+    reason: str,
+    correlation_id: str,
 ) -> RerunOptions:
     """What a rerun changes, and why; without a step."""
     ctx = workload_of(None, ctx_sets, (), set_option="--ctx")
     args = workload_of(args_file, sets, (), "--args") if args_file is not None or sets else None
-    return RerunOptions(ctx=ctx, args=args, reason=reason, correlation_id=correlation_id)
+    return RerunOptions(ctx=ctx, args=args, priority=priority, reason=reason, correlation_id=correlation_id)
 
 
 change_options = bundled(
@@ -53,6 +58,7 @@ change_options = bundled(
         click.option("--ctx", "ctx_sets", multiple=True, metavar="KEY=VALUE", help="Set a key of ctx first."),
         click.option("--set", "sets", multiple=True, metavar="KEY=VALUE", help="Set an argument of the step."),
         click.option("--args", "args_file", type=click.Path(path_type=Path), help="YAML or JSON mapping of arguments."),
+        priority_option("that of the original"),
         explained,
     ],
 )

@@ -31,7 +31,7 @@ from noetl_stream.cli.execution.follow import (
 from noetl_stream.cli.execution.interventions import explained
 from noetl_stream.cli.execution.progress import progress_for
 from noetl_stream.cli.execution.tables import print_ended, print_warnings
-from noetl_stream.cli.execution.workload import workload_of, workload_options
+from noetl_stream.cli.execution.workload import priority_option, workload_of, workload_options
 from noetl_stream.cli.playbook.checked import check_file
 from noetl_stream.cli.playbook.source import (
     file_or_address,
@@ -79,6 +79,7 @@ traceparent_option = click.option(
 @click.command()
 @click.argument("playbook", metavar="FILE|PATH[@VERSION]")
 @workload_options
+@priority_option("that of the playbook, else 5")
 @traceparent_option
 @timeout_option
 @output_option("text", "json")
@@ -90,6 +91,7 @@ def run(
     sets: tuple[str, ...],
     strings: tuple[str, ...],
     workload_file: Path | None,
+    priority: int | None,
     traceparent: str,
     timeout_s: float | None,
     output: str,
@@ -121,7 +123,12 @@ def run(
     if gateway_of(target, settings) is None:
         background.load()
         check = check_file(given, settings) if isinstance(given, Path) else None  # before anything is changed for it
-    wanted = replace(wanted_of(playbook), workload=workload_of(workload_file, sets, strings), traceparent=traceparent)
+    wanted = replace(
+        wanted_of(playbook),
+        workload=workload_of(workload_file, sets, strings),
+        priority=priority,
+        traceparent=traceparent,
+    )
 
     async def work(session: Session) -> ExecutionDocument | ExitCode:
         return await run_in(session, wanted, playbook, timeout_s=timeout_s, output=output)
@@ -146,6 +153,7 @@ def run(
 @click.option("--digest", default=None, help="Start the playbook with this digest.")
 @workload_options
 @click.option("--ctx", "ctx_sets", multiple=True, metavar="KEY=VALUE", help="Set a key of ctx before the first step.")
+@priority_option("that of the playbook, else 5")
 @explained
 @traceparent_option
 @batch_options
@@ -161,6 +169,7 @@ def start(
     strings: tuple[str, ...],
     workload_file: Path | None,
     ctx_sets: tuple[str, ...],
+    priority: int | None,
     reason: str,
     correlation_id: str,
     traceparent: str,
@@ -183,6 +192,7 @@ def start(
         wanted_of(playbook, digest),
         workload=workload_of(workload_file, sets, strings),
         ctx=workload_of(None, ctx_sets, (), set_option="--ctx"),
+        priority=priority,
         reason=reason,
         correlation_id=correlation_id,
         traceparent=traceparent,

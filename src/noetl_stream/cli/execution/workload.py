@@ -12,6 +12,7 @@ import click
 
 from noetl_stream.errors import UsageError
 from noetl_stream.model.merging import deep_merge
+from noetl_stream.model.priorities import HIGHEST_PRIORITY, LOWEST_PRIORITY
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -68,6 +69,13 @@ def json_or_text(text: str) -> Any:
         raise UsageError(f"{text[:20]}…: nested too deeply") from None
     except ValueError:
         return text
+
+
+def priority_option(default: str) -> Callable[[Command], Command]:
+    """``--priority``; ``default`` says which one it is without the option."""
+    given = click.IntRange(LOWEST_PRIORITY, HIGHEST_PRIORITY)
+    about = f"What waits in a pool comes from the highest priority. Default: {default}."
+    return click.option("--priority", type=given, help=about)
 
 
 def _read(file: Path, named: str) -> dict[str, Any]:

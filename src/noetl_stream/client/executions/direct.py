@@ -11,6 +11,7 @@ import msgspec
 
 from noetl_stream.client.access import OnRecord, unrecorded
 from noetl_stream.client.executions.documents import (
+    START_EVENTS,
     error_of,
     event_document,
     execution_document,
@@ -85,14 +86,14 @@ if TYPE_CHECKING:
 PATIENCE_S: Final = 30.0
 """How long a request may stay unanswered before it fails."""
 
+FIRST_EVENTS: Final = 10
+"""A rejected rerun says so within its first events."""
+
 DESCRIBED_EVENTS: Final = 2_000
 """A longer journal is not read as a whole for :meth:`DirectExecutions.get`, which callers poll."""
 
 ORIGINALS_AT_ONCE: Final = 4
 """How many whole journals are in memory at once to be run again: one command may retry a thousand executions."""
-
-FIRST_EVENTS: Final = 10
-"""A rejected rerun says so within its first events."""
 
 _ERRORS: Final[Mapping[str, type[NoetlError]]] = {
     "unknown_execution": NotFound,
@@ -182,7 +183,7 @@ class DirectExecutions:
     async def _document(self, execution_id: str, *, with_waits: bool = True) -> ExecutionDocument:
         row = await self._row(execution_id)
         is_short = row.position <= DESCRIBED_EVENTS
-        journal = await self._store.journal(execution_id, 0, None if is_short else 1)
+        journal = await self._store.journal(execution_id, 0, None if is_short else START_EVENTS)
         waits: Sequence[WaitDocument] | None = () if is_short else None
         if with_waits and row.finished_ms is None:
             waits = await self._waits(row, journal if is_short else None)
@@ -348,6 +349,7 @@ class DirectExecutions:
             principal=by,
             reason=wanted.reason,
             correlation_id=wanted.correlation_id,
+            priority=wanted.priority,
             **{"trace_id": clock.random_bytes(16).hex(), **more},
         )
         return Request(ids.execution_id, ids.request_id, fact, format=FORMAT)

@@ -11,7 +11,7 @@ from noetl_stream.client.executions.notices import Notices
 from noetl_stream.errors import BlobMissing, NotFound
 from noetl_stream.model import codec
 from noetl_stream.model.envelope import EventDocument, envelope, iso, iso_or_none
-from noetl_stream.model.events import ExecutionRequested
+from noetl_stream.model.events import ExecutionRequested, ExecutionStarted
 from noetl_stream.model.outcome import ErrorInfo, Payload
 from noetl_stream.ports.blobs import Blobs, gather_iterations, read_object
 from noetl_stream.ports.operations.executions import (
@@ -22,6 +22,9 @@ from noetl_stream.ports.operations.executions import (
     WaitDocument,
 )
 from noetl_stream.ports.store import ExecutionRow, ListedExecution, Store, StoredEvent
+
+START_EVENTS: Final = 3
+"""Of an execution that is no rerun: requested, evaluated, started."""
 
 MAX_LOADED_BYTES: Final = 16 * 1024 * 1024
 """A larger result is shown as its reference, so that many of them do not fill the memory of this process."""
@@ -56,7 +59,7 @@ def execution_document(
     """An execution in full.
 
     Args:
-        journal: At least its first entry.
+        journal: At least its first entries. If it starts further on, the priority is the one asked for.
         waits: What it waits for (:func:`~noetl_stream.client.executions.waits.awaited`); ``None`` if that is not known.
         now_ms: The duration of an execution that has not ended counts up to here.
         notices: ``None`` if they are not known.
@@ -78,11 +81,20 @@ def execution_document(
         warnings=None if notices is None else notices.warnings,
         trace_id=row.trace_id,
         principal=requested.principal if requested is not None else "",
+        priority=_priority_of(journal, requested),
         rerun_of=row.rerun_of,
         parent=None if parent is None else ParentExecutionDocument(parent.execution_id, parent.step_run_id),
         steps=steps,
         waits=None if waits is None else list(waits),
     )
+
+
+def _priority_of(journal: Sequence[StoredEvent], requested: ExecutionRequested | None) -> int | None:
+    for event in journal:
+        if event.name == "execution.started":
+            started = codec.decode_fact(event.data)
+            return started.priority if isinstance(started, ExecutionStarted) else None
+    return None if requested is None else requested.priority
 
 
 def error_of(row: ExecutionRow | ListedExecution) -> ErrorInfo | None:

@@ -22,6 +22,7 @@ from noetl_stream.model.events import CancelRequested, ClientRequest, PauseReque
 from noetl_stream.model.ids import timer_of
 from noetl_stream.model.messages import path_key
 from noetl_stream.model.outcome import EXECUTION, PLAYBOOK
+from noetl_stream.model.priorities import DEFAULT_PRIORITY
 from noetl_stream.playbook.plan import Plan
 from noetl_stream.ports.operations.executions import (
     AwaitedPoolDocument,
@@ -250,7 +251,7 @@ def commands(
     for step_run_id, waiting in queued.items():
         run = state.runs.get(step_run_id)
         if run is not None:
-            yield _queued(history, run, waiting, plan, around)
+            yield _queued(history, state, run, waiting, plan, around)
 
 
 def suspended(
@@ -276,7 +277,12 @@ def suspended(
 
 
 def _queued(
-    history: JournalHistory, run: StepRun, waiting: list[Assignment], plan: Plan | None, around: Environment
+    history: JournalHistory,
+    state: Execution,
+    run: StepRun,
+    waiting: list[Assignment],
+    plan: Plan | None,
+    around: Environment,
 ) -> ReasonDocument:
     pool = plan.steps[run.step].pool if plan is not None else "default"
     since = min(history.commands.get(one.command_id, Command(0)).scheduled_ms for one in waiting)
@@ -285,7 +291,13 @@ def _queued(
     what = f"Step `{run.step}`{_of_loop(run)}: {counted(len(waiting), 'command')} in the queue of pool `{pool}`"
     queue = around.pools.get(pool)
     queued = queue.queued if queue is not None else None
-    served = AwaitedPoolDocument(pool, len(workers), slots, busy, queued)
+    at_each = queue.by_priority if queue is not None else {}
+    higher = sum(count for priority, count in at_each.items() if int(priority) > state.priority)
+    ahead = None if queue is None else higher
+    if len(at_each) > 1 or state.priority != DEFAULT_PRIORITY:
+        what += f" with priority {state.priority}"
+        what += f", behind {counted(ahead, 'command')} with a higher one" if ahead else ""
+    served = AwaitedPoolDocument(pool, len(workers), slots, busy, queued, priority=state.priority, ahead=ahead)
     ids = [one.command_id for one in waiting[:COMMANDS_SHOWN]]
     at: dict[str, Any] = {
         "since_ms": since,

@@ -14,6 +14,7 @@ from noetl_stream.model.ids import derive, timer_of
 from noetl_stream.model.limits import Limits
 from noetl_stream.model.merging import deep_merge
 from noetl_stream.model.outcome import PLAYBOOK, ErrorInfo, Outcome, Reference
+from noetl_stream.model.priorities import DEFAULT_PRIORITY
 from noetl_stream.model.status import EndStatus, Rejection
 from noetl_stream.playbook.plan import Plan
 
@@ -128,7 +129,7 @@ def finished(state: Execution, status: EndStatus, outcome: Outcome) -> Fact:
 
 def _requested(plan: Plan, state: Execution, fact: events.ExecutionRequested) -> Sequence[Fact]:
     token = events.Token(derive(state.execution_id, "start"), plan.entry, "start")
-    pinned = _Pinned(deep_merge(plan.workload, fact.workload), dict(plan.schemas))
+    pinned = _Pinned(deep_merge(plan.workload, fact.workload), dict(plan.schemas), _priority_of(plan, fact))
     return _start(plan, state, fact, pinned, events.TokenEnqueued(token))
 
 
@@ -136,7 +137,8 @@ def _reused(plan: Plan, state: Execution, fact: events.ExecutionReused) -> Seque
     """A rerun starts where its original was before the chosen step run."""
     if fact.token is None or state.request is None:
         return ()
-    pinned = _Pinned(fact.workload, fact.schemas)
+    asked = state.request.priority
+    pinned = _Pinned(fact.workload, fact.schemas, fact.priority if asked is None else asked)
     return _start(plan, state, state.request, pinned, events.TokenEnqueued(fact.token, fact.joined))
 
 
@@ -158,6 +160,13 @@ class _Pinned(NamedTuple):
 
     workload: dict[str, Any]
     schemas: dict[str, str]
+    priority: int
+
+
+def _priority_of(plan: Plan, request: events.ExecutionRequested) -> int:
+    """What the request says, then the playbook; of a call the caller's comes last (LANGUAGE §15)."""
+    said = (request.priority, plan.priority) if request.parent is None else (plan.priority, request.priority)
+    return next((priority for priority in said if priority is not None), DEFAULT_PRIORITY)
 
 
 def _start(
@@ -179,6 +188,7 @@ def _start(
         limits=plan.limits,
         trace_id=request.trace_id,
         schemas=pinned.schemas,
+        priority=pinned.priority,
     )
     facts: list[Fact] = [events.ExecutionEvaluated(True), started]
     if request.ctx:

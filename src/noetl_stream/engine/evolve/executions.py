@@ -34,6 +34,7 @@ def _started(state: Execution, fact: events.ExecutionStarted) -> Execution:
         workload=fact.workload,
         limits=fact.limits,
         schemas=fact.schemas,
+        priority=fact.priority,
         request=None,
     )
 

@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from noetl_stream.errors import PayloadRefused
 from noetl_stream.gateway.http.problems import MAX_FAULTS, HttpProblem
 from noetl_stream.model import codec
+from noetl_stream.model.priorities import HIGHEST_PRIORITY, LOWEST_PRIORITY
 from noetl_stream.ports.operations.problems import FaultDocument
 from noetl_stream.settings.gateway import GatewayLimits
 
@@ -37,6 +38,13 @@ class RequestModel(BaseModel):
 
 Keys = Annotated[dict[str, Any], Field(default_factory=dict)]
 """An object of a JSON body, empty if it is not given."""
+
+
+_Priority = Annotated[int, Field(ge=LOWEST_PRIORITY, le=HIGHEST_PRIORITY)]
+PriorityGiven = Annotated[
+    _Priority | None, Field(description="What waits in a pool comes from the highest. Default: the playbook's, else 5.")
+]
+PriorityKept = Annotated[_Priority | None, Field(description="Default: that of the original.")]
 
 
 @dataclass(frozen=True, slots=True)

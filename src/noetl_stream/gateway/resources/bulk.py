@@ -6,7 +6,7 @@ from typing import Annotated, Any, Final
 
 from pydantic import Field
 
-from noetl_stream.gateway.http.bodies import Keys, RequestModel
+from noetl_stream.gateway.http.bodies import Keys, PriorityKept, RequestModel
 from noetl_stream.gateway.http.parameters import Cursor, Explained, Label, Moment, labels_in, ms_of
 from noetl_stream.gateway.http.routes import Call, Routes
 from noetl_stream.model.status import ExecutionStatus
@@ -41,6 +41,7 @@ class BulkRetryRequest(SelectionRequest):
 
     ctx: Keys
     args: dict[str, Any] | None = None
+    priority: PriorityKept = None
 
 
 class BulkRerunRequest(BulkRetryRequest):

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final
 from pydantic import Field
 
 from noetl_stream.concurrency import result_until
-from noetl_stream.gateway.http.bodies import Keys, RequestModel
+from noetl_stream.gateway.http.bodies import Keys, PriorityGiven, RequestModel
 from noetl_stream.gateway.http.parameters import (
     MAX_PAGE,
     MAX_POSITION,
@@ -56,6 +56,7 @@ class StartRequest(RequestModel):
     playbook: str | None = None
     workload: Annotated[Keys, Field(description="Merged deeply over the playbook's own.")]
     ctx: Annotated[Keys, Field(description="Set before the first step.")]
+    priority: PriorityGiven = None
 
 
 class Starting(Explained):

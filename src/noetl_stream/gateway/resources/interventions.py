@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final
 from pydantic import Field
 
 from noetl_stream.errors import UsageError
-from noetl_stream.gateway.http.bodies import Keys, RequestModel, json_body
+from noetl_stream.gateway.http.bodies import Keys, PriorityKept, RequestModel, json_body
 from noetl_stream.gateway.http.parameters import InPath, Intervention, WaitS
 from noetl_stream.gateway.http.routes import Answer, Call, Reply, Routes
 from noetl_stream.gateway.resources.executions import EXECUTIONS, STARTED, begun, location
@@ -51,6 +51,7 @@ class RerunRequest(RequestModel):
     step_run_id: str | None = None
     ctx: Keys
     args: dict[str, Any] | None = None
+    priority: PriorityKept = None
 
 
 class RetryRequest(RequestModel):
@@ -58,6 +59,7 @@ class RetryRequest(RequestModel):
 
     ctx: Keys
     args: dict[str, Any] | None = None
+    priority: PriorityKept = None
 
 
 class SignalAt(Intervention):

@@ -27,6 +27,7 @@ class ExecutionRequested(Fact, frozen=True, tag="execution.requested"):
 
     ``rerun``: reuse what another run of the playbook did; ``workload`` then overrides that run's.
     ``caller_span``: see :class:`noetl_stream.model.traces.Traceparent`; empty if the caller sent none.
+    ``priority``: before the playbook's own; of a call the caller's, after the playbook's own.
     """
 
     kind: ClassVar = Kind("playbook")
@@ -43,6 +44,7 @@ class ExecutionRequested(Fact, frozen=True, tag="execution.requested"):
     reason: str = ""
     correlation_id: str = ""
     caller_span: str = ""
+    priority: int | None = None
 
 
 class ClientRequest(Fact, frozen=True):

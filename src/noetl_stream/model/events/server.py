@@ -24,6 +24,7 @@ from noetl_stream.model.events.parts import (
 )
 from noetl_stream.model.limits import Limits
 from noetl_stream.model.outcome import ErrorInfo, Outcome, Reference, StepValue
+from noetl_stream.model.priorities import DEFAULT_PRIORITY
 from noetl_stream.model.status import EndStatus
 
 
@@ -37,8 +38,8 @@ class ExecutionEvaluated(Fact, frozen=True, tag="execution.evaluated"):
 
 
 class ExecutionStarted(Fact, frozen=True, tag="execution.started"):
-    """Pins what all later decisions read: digest, merged workload, limits, engine format; and the digests of the
-    schemas that the playbook names in the catalog, by address.
+    """Pins what all later decisions read: digest, merged workload, limits, engine format, priority; and the digests of
+    the schemas that the playbook names in the catalog, by address.
     """
 
     kind: ClassVar = Kind("workflow")
@@ -51,6 +52,7 @@ class ExecutionStarted(Fact, frozen=True, tag="execution.started"):
     limits: Limits = Limits()
     trace_id: str = ""
     schemas: dict[str, str] = {}
+    priority: int = DEFAULT_PRIORITY
 
 
 class TokenEnqueued(Fact, frozen=True, tag="token.enqueued"):
@@ -451,7 +453,8 @@ class ExecutionReused(Fact, frozen=True, tag="execution.reused"):
     """A server input: what a rerun reuses of the execution ``of``, in journal order.
 
     It is recorded in full, so that a replay needs no other execution; a long one is split into pages, numbered from 0.
-    The last page has the chosen ``token``, the tokens it was ``joined`` from, the ``workload`` and the ``schemas``.
+    The last page has the chosen ``token``, the tokens it was ``joined`` from, the ``workload``, the ``schemas`` and the
+    ``priority``.
     """
 
     kind: ClassVar = Kind("workflow", "success", ends_halt=True)
@@ -463,6 +466,7 @@ class ExecutionReused(Fact, frozen=True, tag="execution.reused"):
     joined: list[str] = []
     workload: dict[str, Any] = {}
     schemas: dict[str, str] = {}
+    priority: int = DEFAULT_PRIORITY
 
 
 class RerunRefused(Fact, frozen=True, tag="execution.rerun_refused"):

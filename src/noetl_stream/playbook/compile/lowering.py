@@ -81,6 +81,7 @@ class Lowering(msgspec.Struct, frozen=True):
             keychain=MappingProxyType(document.keychain),
             reaches=reach_of_joins(steps),
             labels=MappingProxyType(document.labels),
+            priority=document.priority,
         )
         self.expressions.warn_never_set()
         return plan

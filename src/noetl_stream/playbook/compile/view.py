@@ -44,6 +44,7 @@ def compiled_view(plan: Plan) -> dict[str, Any]:
         failure_mode=plan.failure_mode,
         timeout_s=plan.timeout_s,
         reference_first=plan.reference_first or None,
+        priority=plan.priority,
         limits=_lowered_limits(plan.limits),
         result=_source(plan.result),
         workload=dict(plan.workload),
@@ -56,7 +57,7 @@ def compiled_view(plan: Plan) -> dict[str, Any]:
 def compiled_text(plan: Plan) -> str:
     """The plan as text, one line per task, rule and arc."""
     view = compiled_view(plan)
-    marks = {name: view.get(name) for name in ("version", "failure_mode", "timeout_s", "limits", "result")}
+    marks = {name: view.get(name) for name in ("version", "failure_mode", "timeout_s", "priority", "limits", "result")}
     steps = (line for step in view["steps"] for line in _step_lines(step, plan.entry))
     return "\n".join([f"playbook {plan.path}  {_shown(marks)}", *steps]) + "\n"
 

@@ -14,6 +14,7 @@ from noetl_stream.errors import PayloadRefused
 from noetl_stream.model.codec import encode
 from noetl_stream.model.limits import Limits
 from noetl_stream.model.paths import MAX_PATH_CHARS, are_segments
+from noetl_stream.model.priorities import DEFAULT_PRIORITY, HIGHEST_PRIORITY, LOWEST_PRIORITY, PRIORITIES
 from noetl_stream.playbook.diagnostics import BareLocation, Position, Problems, did_you_mean, listed, misspelt
 from noetl_stream.playbook.kinds.inputs import check_against
 from noetl_stream.playbook.kinds.keychain import installed_kinds, plain_text_secrets
@@ -104,6 +105,7 @@ class ExecutorSpec(Section):
     rejected = advice.EXECUTOR_SPEC
 
     pool: str = "default"
+    priority: int | None = None
     entry_step: str | None = None
     workload: Part = None
     result: Part = None
@@ -164,6 +166,7 @@ class ParsedPlaybook(msgspec.Struct, frozen=True):
     version: str | None
     labels: MappingOf[str, Any]
     pool: str
+    priority: int | None
     entry: str | None
     entry_at: Node | None
     result: Node | None
@@ -207,6 +210,7 @@ def read_document(root: Node, knobs: Collection[str], operator: Limits, problems
     defaults = read_section(policy.defaults, PolicyDefaults, problems)
     limits = _limits(policy.limits, operator, problems)
     check_pool(spec.pool, executor_spec, problems)
+    _check_priority(spec.priority, executor_spec, problems)
     _check_result(spec.result, problems)
     workload = read_workload(top.workload, limits, problems)
     return ParsedPlaybook(
@@ -215,6 +219,7 @@ def read_document(root: Node, knobs: Collection[str], operator: Limits, problems
         version=metadata.version,
         labels=metadata.labels or {},
         pool=spec.pool,
+        priority=spec.priority,
         entry=spec.entry_step,
         entry_at=child(executor_spec, "entry_step"),
         result=spec.result,
@@ -306,6 +311,13 @@ def check_pool(pool: str | None, spec: Node | None, problems: Problems) -> None:
     if node is not None and pool is not None and not POOL.match(pool):
         hint = "use 1 to 64 letters, digits, `_` and `-`"
         problems.error("invalid_name", f"invalid pool name `{pool}`", node, hint)
+
+
+def _check_priority(priority: int | None, spec: Node | None, problems: Problems) -> None:
+    node = child(spec, "priority")
+    if node is not None and priority is not None and priority not in PRIORITIES:
+        hint = f"the highest is {HIGHEST_PRIORITY}, the lowest {LOWEST_PRIORITY}, the default {DEFAULT_PRIORITY}"
+        problems.error("invalid_value", f"there is no priority {priority}", node, hint)
 
 
 def _limits(node: Node | None, operator: Limits, problems: Problems) -> Limits:

@@ -310,7 +310,7 @@ PLUGINS: Final = {"quantum": "noetl-stream-quantum"}
 
 EXECUTOR: Final = {
     word: _belongs(word, "under `spec`", f"executor: {{ spec: {{ {word}: … }} }}", "spec")
-    for word in ("pool", "entry_step", "result", "timeout", "timeout_s", "policy")
+    for word in ("pool", "priority", "entry_step", "result", "timeout", "timeout_s", "policy")
 }
 EXECUTOR_SPEC: Final = {
     "retry": _STEP_RETRY,

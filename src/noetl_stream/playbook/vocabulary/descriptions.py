@@ -28,6 +28,7 @@ DESCRIPTIONS: Final[Mapping[str, Mapping[str, str]]] = {
     "Executor": {"kind": "Always `distributed`.", "spec": "How the whole execution runs."},
     "ExecutorSpec": {
         "pool": "The pool whose workers run the steps, unless a step names another.",
+        "priority": "What waits in a pool comes from the highest: 0 to 9. Default: 5, or that of the caller.",
         "entry_step": "The step that gets the first token. Default: `start`, else the first.",
         "workload": "A JSON Schema of the inputs: types, choices, bounds, and which of them are required.",
         "result": "An expression for the result of the execution. Default: the result of the last successful step.",

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Literal, Protocol
 
+import msgspec
+
 from noetl_stream.model.envelope import Time
 from noetl_stream.ports.dead_letters import LetterSource, LetterState
 from noetl_stream.ports.operations.documents import Document, DocumentPage
@@ -43,6 +45,7 @@ class WorkersDocument(Document, frozen=True):
 class PoolDocument(Document, frozen=True):
     """``queued`` commands wait for a worker, ``running`` ones were delivered to one, ``again`` of them more than
     once. ``oldest`` is since when the longest of the queued ones waits; null if none waits, or no server says.
+    ``by_priority`` are the queued ones, highest priority first, without those at which none waits.
     """
 
     pool: str
@@ -53,6 +56,7 @@ class PoolDocument(Document, frozen=True):
     running: int
     again: int
     oldest: Time | None = None
+    by_priority: dict[str, int] = msgspec.field(default_factory=dict)
 
 
 class PoolsDocument(Document, frozen=True):

@@ -31,6 +31,7 @@ class RequestIds(msgspec.Struct, frozen=True, gc=False):
 class Start(msgspec.Struct, frozen=True, gc=False):
     """What to run: exactly one of ``playbook`` (its YAML text), ``digest``, and ``path`` with an optional version.
 
+    ``priority`` comes before that of the playbook.
     ``traceparent`` is the W3C header of the caller, whose trace the execution joins; any other text counts as none.
     """
 
@@ -40,6 +41,7 @@ class Start(msgspec.Struct, frozen=True, gc=False):
     playbook: str | None = None
     workload: Mapping[str, Any] = {}
     ctx: Mapping[str, Any] = {}
+    priority: int | None = None
     reason: str = ""
     correlation_id: str = ""
     traceparent: str = ""
@@ -53,12 +55,14 @@ class RerunOptions(msgspec.Struct, frozen=True, gc=False):
         step_run_id: Which run of the step, if it had several.
         ctx: Keys of ``ctx`` that are set first.
         args: In place of those the chosen token had; ``None`` keeps them.
+        priority: ``None`` keeps that of the original.
     """
 
     step: str | None = None
     step_run_id: str | None = None
     ctx: Mapping[str, Any] = {}
     args: Mapping[str, Any] | None = None
+    priority: int | None = None
     reason: str = ""
     correlation_id: str = ""
 
@@ -150,8 +154,8 @@ class AwaitedJoinDocument(Document, frozen=True):
 
 
 class AwaitedPoolDocument(Document, frozen=True):
-    """The workers of the pool of a command, and how many commands are ``queued`` there; null where it was not asked
-    for.
+    """The workers of the pool of a command, how many commands are ``queued`` there, and how many of them are ``ahead``
+    with a higher ``priority`` than its own; null where it was not asked for.
     """
 
     pool: str
@@ -159,6 +163,8 @@ class AwaitedPoolDocument(Document, frozen=True):
     slots: int | None = None
     busy: int | None = None
     queued: int | None = None
+    priority: int | None = None
+    ahead: int | None = None
 
 
 class ExpectedValueDocument(Document, frozen=True, omit_defaults=True):
@@ -237,7 +243,8 @@ class WarningDocument(Document, frozen=True):
 class ExecutionDocument(ListedExecutionDocument, frozen=True):
     """An execution. A ``result`` that is kept by reference is ``{"$reference": …}``: ``…/result`` has it. ``steps`` and
     ``waits`` are null where the journal is long: ``…/steps`` and ``…/why`` have them. ``discarded`` and ``warnings``
-    have the first 100 each, and are null where the journal is long and the execution has not ended.
+    have the first 100 each, and are null where the journal is long and the execution has not ended. Without a start
+    ``priority`` is the one asked for.
     """
 
     result: Any
@@ -253,6 +260,7 @@ class ExecutionDocument(ListedExecutionDocument, frozen=True):
     parent: ParentExecutionDocument | None
     steps: list[StepSummaryDocument] | None
     waits: list[WaitDocument] | None
+    priority: int | None = None
 
 
 class ResultDocument(Document, frozen=True):

@@ -17,13 +17,27 @@ from msgspec.structs import replace
 
 from noetl_stream.errors import UsageError
 from noetl_stream.model.ids import PARTITIONS, partition_of
+from noetl_stream.model.priorities import DEFAULT_PRIORITY, PASSED_OVER
 from noetl_stream.ports.command_queue import CommandQueue, CommandSource, Delivery, QueuedCommand, QueuedPool
 from noetl_stream.ports.subjects import command_subject
 from noetl_stream.testing.waiting import TIMEOUT_S, expect_error, until_it_is
 
 
-def command(command_id: str, *, issue: int = 1, pool: str = "default", body: bytes = b"{}") -> QueuedCommand:
-    return QueuedCommand(pool, "run-1", command_id, issue, body)
+def command(
+    command_id: str,
+    *,
+    issue: int = 1,
+    pool: str = "default",
+    body: bytes = b"{}",
+    priority: int = DEFAULT_PRIORITY,
+) -> QueuedCommand:
+    return QueuedCommand(pool, "run-1", command_id, issue, body, priority)
+
+
+def waiting(priority: int, count: int, first: int = 0) -> list[QueuedCommand]:
+    """So many commands with a priority, each of which says it and its number."""
+    numbers = range(first, first + count)
+    return [command(f"p{priority}-{n}", body=b"%d.%d" % (priority, n), priority=priority) for n in numbers]
 
 
 async def issue(queue: CommandQueue, *commands: QueuedCommand) -> None:
@@ -72,6 +86,60 @@ class CommandQueueConformance:
         await issue(queue, *(command(f"c{n}", body=b"%d" % n) for n in range(20)))
         source = await source_of(queue, "default")
         assert [delivery.body for delivery in await take(source, 20)] == [b"%d" % n for n in range(20)]
+        await source.close()
+
+    async def test_the_highest_priority_comes_first_and_each_in_order(self, queue: CommandQueue) -> None:
+        await issue(queue, *waiting(2, 3), *waiting(8, 3), *waiting(5, 3))
+        source = await source_of(queue, "default")
+        came = [(await take(source, 1))[0].body.decode() for _ in range(9)]
+        assert came == [f"{priority}.{n}" for priority in (8, 5, 2) for n in range(3)]
+        await source.close()
+
+    async def test_one_of_a_higher_priority_overtakes_a_hundred(self, queue: CommandQueue) -> None:
+        first, second = waiting(8, 2)
+        await issue(queue, *waiting(2, 100), first)
+        source = await source_of(queue, "default")
+        assert [(await take(source, 1))[0].body for _ in range(2)] == [b"8.0", b"2.0"]
+        await issue(queue, second)
+        assert [(await take(source, 1))[0].body for _ in range(2)] == [b"8.1", b"2.1"]
+        await source.close()
+
+    async def test_the_lowest_priorities_still_move_under_endless_high_ones(self, queue: CommandQueue) -> None:
+        await issue(queue, *waiting(9, 60), *waiting(1, 5), *waiting(0, 5))
+        source = await source_of(queue, "default")
+        came = [int((await take(source, 1))[0].body.split(b".")[0]) for _ in range(60)]
+        assert came == [9] + ([9] * (PASSED_OVER - 1) + [1, 0]) * 5 + [9] * 9
+        await source.close()
+
+    async def test_sources_with_many_slots_take_from_all_priorities(self, queue: CommandQueue) -> None:
+        one, other = await source_of(queue, "default"), await source_of(queue, "default")
+        one.request(60)
+        other.request(60)
+        await issue(queue, *(command for priority in (9, 5, 3, 0) for command in waiting(priority, 30)))
+        async with asyncio.timeout(TIMEOUT_S):
+            deliveries = [await source.next() for source in (one, other) for _ in range(60)]
+        expected = [f"{priority}.{n}" for priority in (9, 5, 3, 0) for n in range(30)]
+        assert sorted(delivery.body.decode() for delivery in deliveries) == sorted(expected)
+        assert {delivery.num_delivered for delivery in deliveries} == {1}
+        await one.close()
+        await other.close()
+
+    async def test_commands_of_other_priorities_are_present_and_can_be_withdrawn(self, queue: CommandQueue) -> None:
+        commands = [*waiting(9, 2), *waiting(1, 2)]
+        await issue(queue, *commands)
+        await queue.withdraw([("run-1", "p9-0"), ("run-1", "p1-1")])
+        assert set(await queue.present()) == {"p9-1", "p1-0"}
+
+    async def test_pools_say_how_many_wait_at_each_priority(self, queue: CommandQueue) -> None:
+        await issue(queue, *waiting(2, 3), *waiting(8, 2))
+        assert await queue.pools() == [QueuedPool("default", 5, 0, 0, {8: 2, 2: 3})]
+        source = await source_of(queue, "default")
+        (first,) = await take(source, 1)
+        await until_it_is([QueuedPool("default", 4, 1, 0, {8: 1, 2: 3})], queue.pools)
+        oldest = await queue.oldest_queued_ms(["default"])
+        first.ack()
+        (_eighth, second) = await take(source, 2)
+        assert oldest == {"default": second.stored_ms}
         await source.close()
 
     async def test_no_more_is_delivered_than_was_asked_for(self, queue: CommandQueue, source: CommandSource) -> None:
@@ -186,14 +254,14 @@ class CommandQueueConformance:
     async def test_pools_are_listed_with_their_queued_commands(self, queue: CommandQueue) -> None:
         assert await queue.pools() == []
         await issue(queue, *(command(f"c{n}", pool="big") for n in range(5)), command("c9", pool="small"))
-        assert await queue.pools() == [QueuedPool("big", 5, 0, 0), QueuedPool("small", 1, 0, 0)]
+        assert await queue.pools() == [QueuedPool("big", 5, 0, 0, {5: 5}), QueuedPool("small", 1, 0, 0, {5: 1})]
         source = await source_of(queue, "big")
         first, second, _third = await take(source, 3)
-        await until_it_is([QueuedPool("big", 2, 3, 0), QueuedPool("small", 1, 0, 0)], queue.pools)
+        await until_it_is([QueuedPool("big", 2, 3, 0, {5: 2}), QueuedPool("small", 1, 0, 0, {5: 1})], queue.pools)
         first.ack()
         second.nak()
         await take(source, 3)
-        await until_it_is([QueuedPool("big", 0, 4, 1), QueuedPool("small", 1, 0, 0)], queue.pools)
+        await until_it_is([QueuedPool("big", 0, 4, 1), QueuedPool("small", 1, 0, 0, {5: 1})], queue.pools)
         await source.close()
 
     async def test_what_waits_longest_in_a_pool_is_the_oldest_that_no_worker_was_given(
@@ -261,7 +329,7 @@ class CommandQueueConformance:
         fences = await queue.fence("one", dict.fromkeys(range(PARTITIONS), 1))
         await queue.issue([command("c1", pool="small")], fences)
         assert set(await queue.present()) == {"c1"}
-        assert await queue.pools() == [QueuedPool("default", 0, 0, 0), QueuedPool("small", 1, 0, 0)]
+        assert await queue.pools() == [QueuedPool("default", 0, 0, 0), QueuedPool("small", 1, 0, 0, {5: 1})]
 
     async def test_an_id_that_is_not_valid_in_a_subject_is_refused(self, queue: CommandQueue) -> None:
         for bad in (command("a b"), command("c1", pool="x.y"), replace(command("c1"), execution_id="*")):

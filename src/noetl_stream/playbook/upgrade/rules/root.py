@@ -12,7 +12,7 @@ from noetl_stream.playbook.upgrade.expressions import has_template, paths_in
 
 _METADATA: Final = ("name", "path", "version", "description", "tags", "labels")
 _EXECUTOR_FACTS: Final = ("profile", "version", "requires")
-_UNDER_SPEC: Final = ("pool", "entry_step", "result", "timeout", "timeout_s", "policy")
+_UNDER_SPEC: Final = ("pool", "priority", "entry_step", "result", "timeout", "timeout_s", "policy")
 _UNDER_POLICY: Final = ("failure", "results", "limits", "defaults")
 _LIMITS: Final = {"max_payload_bytes": "max_inline_bytes"}
 _TOKEN_URLS: Final = ("endpoint", "url", "token_endpoint")

@@ -1,0 +1,174 @@
+"""Requests to the consumers of a pool that has several priorities, so that its commands come by their turns.
+
+JetStream delivers by consumer, and a request cannot be taken back. So a worker requests from a priority what it knows
+to wait there: each delivery says how many are left. Of a priority at which nothing waited it takes what is there now,
+once it has not looked for a while. Only while nothing waits anywhere, requests are left with all of them. Together they
+are never for more than the worker has asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from math import inf
+from typing import Final
+
+from noetl_stream.adapters.nats.connection import NatsConnection
+from noetl_stream.adapters.nats.protocol import Status, parse_pending
+from noetl_stream.adapters.nats.pull import Pull
+from noetl_stream.model.priorities import PriorityTurns
+from noetl_stream.ports.subjects import COMMANDS
+
+LOOK_AGAIN_S: Final = 0.1
+"""A priority at which nothing waited is looked at again after this long, before something lower is taken."""
+
+LEFT_S: Final = 0.5
+"""How long a request is left with a priority at which nothing waits. It keeps slots from the others."""
+
+LEFT_SHORT_S: Final = 0.1
+"""The same, of a worker with fewer free slots than there are priorities: it looks at them by turns."""
+
+_LEFT, _TAKEN = "left", "taken"
+"""Where the status of a request arrives: ``<inbox>.<word>-<priority>``."""
+
+
+class _Line:
+    """One priority. ``left`` is what was left with it, ``taken`` what is taken now; ``waiting`` the commands there
+    besides what is requested, ``None`` if that is not known.
+    """
+
+    __slots__ = ("emptied_s", "left", "taken", "waiting")
+
+    def __init__(self, connection: NatsConnection, consumer: str, inbox: str, priority: int) -> None:
+        self.left = Pull(connection, COMMANDS, consumer, inbox, 0.0, word=f"{_LEFT}-{priority}")
+        self.taken = Pull(connection, COMMANDS, consumer, inbox, 0.0, word=f"{_TAKEN}-{priority}")
+        self.waiting: float | None = None
+        self.emptied_s = -inf
+
+    @property
+    def credit(self) -> int:
+        return self.left.credit + self.taken.credit
+
+    @property
+    def may_wait(self) -> bool:
+        return self.waiting != 0 or self.taken.credit > 0
+
+    def learn(self, waiting: float, now_s: float) -> None:
+        self.waiting = waiting
+        self.emptied_s = now_s
+
+
+class PriorityRequests:
+    """The requests of one worker.
+
+    Args:
+        consumers: By priority.
+        look_again_s: See :data:`LOOK_AGAIN_S`.
+    """
+
+    def __init__(
+        self,
+        connection: NatsConnection,
+        consumers: Mapping[int, str],
+        inbox: str,
+        now_s: Callable[[], float],
+        *,
+        look_again_s: float = LOOK_AGAIN_S,
+    ) -> None:
+        self._connection = connection
+        self._inbox = inbox
+        self._now_s = now_s
+        self._look_again_s = look_again_s
+        self._turns = PriorityTurns()
+        self._lines: dict[int, _Line] = {}
+        self._by_consumer: dict[str, int] = {}
+        self.add(consumers)
+
+    def add(self, consumers: Mapping[int, str]) -> None:
+        """Takes from these, too."""
+        for priority in sorted(consumers.keys() - self._lines.keys(), reverse=True):
+            consumer = consumers[priority]
+            self._lines[priority] = _Line(self._connection, consumer, self._inbox, priority)
+            self._by_consumer[consumer] = priority
+        self._lines = dict(sorted(self._lines.items(), reverse=True))
+
+    @property
+    def priorities(self) -> Iterable[int]:
+        return self._lines.keys()
+
+    @property
+    def credit(self) -> int:
+        return sum(line.credit for line in self._lines.values())
+
+    def look_again(self) -> None:
+        """The next requests look where nothing waited a while ago."""
+        before_s = self._now_s() - self._look_again_s
+        for line in self._lines.values():
+            if line.waiting == 0 and not line.credit and line.emptied_s <= before_s:
+                line.waiting = None
+
+    def ask(self, count: int, held_bytes: int, most_bytes: int) -> bool:
+        """Requests so many, with those requested before. Returns whether the bytes that may be held allow it."""
+        free, room = count - self.credit, self._room(held_bytes, most_bytes)
+        if free <= 0:
+            return True
+        waiting = {
+            priority: inf if line.waiting is None else line.waiting
+            for priority, line in self._lines.items()
+            if line.waiting != 0 and not line.taken.credit
+        }
+        for priority, wanted in self._turns.planned(free, waiting).items():
+            if not next(room):
+                return False
+            line = self._lines[priority]
+            if line.waiting is not None:
+                line.waiting -= wanted
+            line.taken.take(wanted)
+            free -= wanted
+        silent = [line for line in self._lines.values() if not line.credit]
+        share = max(1, count // (2 * len(self._lines)))
+        left_s = LEFT_S if count >= len(self._lines) else LEFT_SHORT_S
+        for line in silent:
+            if free <= 0:
+                break
+            if not next(room):
+                return False
+            line.left.expires_s = left_s
+            line.left.request(min(share, free), line.left.largest_bytes)
+            free -= share
+        return True
+
+    def arrived(self, reply: bytes, size: int) -> None:
+        """Handles a delivery of ``size`` bytes."""
+        consumer, pending = parse_pending(reply)
+        priority = self._by_consumer.get(consumer)
+        if priority is None:
+            return
+        line = self._lines[priority]
+        (line.left if line.left.credit else line.taken).arrived(size)
+        self._turns.took(priority, [one for one, other in self._lines.items() if other.may_wait])
+        line.learn(max(0, pending - line.credit), self._now_s())
+
+    def ended(self, subject: bytes, status: Status) -> bool:
+        """Whether this status only ends a request: it expired, or there was nothing more."""
+        kind, _, priority = subject.rpartition(b".")[2].decode().partition("-")
+        line = self._lines.get(int(priority)) if priority.isdecimal() else None
+        if line is None:  # of the one that was left before the pool had several priorities
+            return True
+        if not (line.left if kind == _LEFT else line.taken).ended(status):
+            return False
+        if not line.credit:
+            line.learn(0, self._now_s())
+        if kind == _LEFT:
+            self.look_again()
+        return True
+
+    def _room(self, held_bytes: int, most_bytes: int) -> Iterator[bool]:
+        """Whether there is room for one more request, and one more, …"""
+        pulls = [pull for line in self._lines.values() for pull in (line.left, line.taken)]
+        for pull in pulls:
+            if not pull.credit:
+                pull.credit_bytes = 0  # the rest of requests whose end was not heard of
+        largest = pulls[0].largest_bytes
+        while True:
+            requested = sum(pull.credit_bytes for pull in pulls)
+            yield max(most_bytes, largest) - held_bytes - requested >= largest

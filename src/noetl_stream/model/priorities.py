@@ -1,0 +1,54 @@
+"""Priorities of executions in a pool, and whose turn it is (LANGUAGE §15)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Final
+
+LOWEST_PRIORITY: Final = 0
+DEFAULT_PRIORITY: Final = 5
+HIGHEST_PRIORITY: Final = 9
+
+PRIORITIES: Final = range(LOWEST_PRIORITY, HIGHEST_PRIORITY + 1)
+
+PASSED_OVER: Final = 9
+"""So often a priority at which something waits is passed over by one taker; then it has its turn."""
+
+
+class PriorityTurns:
+    """Which priority one taker takes from next: the highest at which something waits, or the one that was passed over
+    :data:`PASSED_OVER` times. So a priority has its turn after at most ``PASSED_OVER + len(PRIORITIES) - 2`` others.
+    """
+
+    __slots__ = ("_passed",)
+
+    def __init__(self) -> None:
+        self._passed: dict[int, int] = {}
+
+    def next(self, waiting: Collection[int]) -> int:
+        """Whose turn it is of those at which something waits, at least one."""
+        passed = self._passed
+        if passed:
+            due = [(passed.get(one, 0), one) for one in waiting if passed.get(one, 0) >= PASSED_OVER]
+            if due:
+                return max(due)[1]
+        return max(waiting)
+
+    def took(self, priority: int, waiting: Collection[int]) -> None:
+        """Takes note that one was taken at ``priority`` while others waited at ``waiting``."""
+        passed = self._passed
+        self._passed = {one: passed.get(one, 0) + 1 for one in waiting if one != priority}
+
+    def planned(self, count: int, waiting: Mapping[int, float]) -> dict[int, int]:
+        """How many of the next ``count`` come from each priority, of which so many wait."""
+        trial, left, found = PriorityTurns(), dict(waiting), dict[int, int]()
+        trial._passed = self._passed
+        while left and count > 0:
+            priority = trial.next(left)
+            trial.took(priority, left)
+            found[priority] = found.get(priority, 0) + 1
+            left[priority] -= 1
+            if left[priority] < 1:
+                del left[priority]
+            count -= 1
+        return found
