@@ -101,9 +101,6 @@ Effect = (
 
 QUARANTINED: Final = "the execution is quarantined"
 
-MAX_ERROR_CHARS: Final = 500
-"""Of an error that an aggregate is told."""
-
 Value = TypeVar("Value")
 _Rule = Callable[[Plan | None, Execution, Any, int], Iterable[Effect]]
 
@@ -197,8 +194,8 @@ def ended_message(
     execution_id: str, origin: events.Origin, status: EndStatus, error: ErrorInfo | None
 ) -> AggregateMessage:
     """What the aggregate that has started an execution is told of its end."""
-    text = "" if error is None else f"{error.kind}: {error.message}"[:MAX_ERROR_CHARS]
-    ended = StartedEnded(execution_id, origin.number, status, text)
+    # Not the message: only readers who may see the execution are shown what it holds.
+    ended = StartedEnded(execution_id, origin.number, status, "" if error is None else error.kind)
     return AggregateMessage(origin.aggregate_id, ended, AGGREGATES_FORMAT)
 
 

@@ -17,6 +17,7 @@ from noetl_stream.ports.blobs import Blobs, gather_iterations, read_object
 from noetl_stream.ports.operations.executions import (
     ExecutionDocument,
     ListedExecutionDocument,
+    OriginDocument,
     ParentExecutionDocument,
     StepSummaryDocument,
     WaitDocument,
@@ -80,9 +81,15 @@ def execution_document(
         principal=requested.principal if requested is not None else "",
         rerun_of=row.rerun_of,
         parent=None if parent is None else ParentExecutionDocument(parent.execution_id, parent.step_run_id),
+        origin=_origin_of(requested),
         steps=steps,
         waits=None if waits is None else list(waits),
     )
+
+
+def _origin_of(requested: ExecutionRequested | None) -> OriginDocument | None:
+    origin = requested.origin if requested is not None else None
+    return None if origin is None else OriginDocument(origin.kind, origin.path, origin.number)
 
 
 def error_of(row: ExecutionRow | ListedExecution) -> ErrorInfo | None:

@@ -10,7 +10,7 @@ import msgspec
 
 from noetl_stream.client.executions.follow import Follower
 from noetl_stream.concurrency import first_done
-from noetl_stream.errors import NoetlError, OutcomeUnknown, UsageError
+from noetl_stream.errors import NoetlError, OutcomeUnknown, Unreachable, UsageError
 from noetl_stream.lru import LruCache
 from noetl_stream.model import codec
 from noetl_stream.model.aggregates import Family, RequestedFact, aggregate_id
@@ -32,10 +32,29 @@ ANSWER_WAIT_S: Final = 2.0
 PUSH_WAITS_S: Final = (0.05, ANSWER_WAIT_S)
 """How long a pushed answer is awaited before it is looked up: briefly at first, since it may exist already."""
 
+PATIENCE_S: Final = 30.0
+"""How long a request may stay unanswered before it fails."""
+
 PLAYBOOKS_KEPT: Final = 10_000
 
 Unanswered = Callable[[], Awaitable[None]]
 """Called whenever no server has answered, before the request is published again."""
+
+
+def patience(clock: Clock, check: str) -> Unanswered:
+    """Gives up after :data:`PATIENCE_S`; ``check`` is what the caller is told to look at before asking again.
+
+    Raises (what is returned): Unreachable: no server has answered for so long.
+    """
+    until_s = clock.monotonic_s() + PATIENCE_S
+
+    async def wait_on() -> None:
+        if clock.monotonic_s() >= until_s:
+            text = f"no server answered within {PATIENCE_S:g} s"
+            hint = f"start a server; it will process this request: check {check} before you retry"
+            raise Unreachable(text, hint=hint)
+
+    return wait_on
 
 
 class RequestRefused(NoetlError):

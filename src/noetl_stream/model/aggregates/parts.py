@@ -51,7 +51,9 @@ class AggregateRequested(AggregateFact, frozen=True):
 
 
 class StartedEnded(AggregateFact, frozen=True, tag="started.ended"):
-    """An execution that an aggregate has started is over. ``number`` is that of its entry in the history."""
+    """An execution that an aggregate has started is over. ``number`` is that of its entry in the history, ``error`` the
+    kind of its error.
+    """
 
     execution_id: str
     number: int

@@ -8,9 +8,10 @@ from datetime import date, tzinfo
 from typing import Annotated, Any, Final
 
 import msgspec
+from msgspec.structs import asdict
 from pydantic import Field
 
-from noetl_stream.model.aggregates import Missed, Overlap
+from noetl_stream.model.aggregates import Missed, Overlap, ScheduleTerms, Timetable
 from noetl_stream.model.limits import Limits
 from noetl_stream.model.paths import MAX_PATH_CHARS, are_segments
 from noetl_stream.playbook.check.calls import PlaybookCall
@@ -96,6 +97,21 @@ class ScheduleDocument(msgspec.Struct, frozen=True, kw_only=True):
     missed_within_s: int | None
     pause_after_failures: int | None
     paused: bool
+
+    @property
+    def terms(self) -> ScheduleTerms:
+        """What servers are told of it."""
+        return ScheduleTerms(
+            playbook=self.call.path,
+            version=self.call.version,
+            workload=dict(self.workload),
+            timetable=Timetable(**asdict(self.recurrence)),
+            jitter_s=self.jitter_s,
+            overlap=self.overlap,
+            missed=self.missed,
+            missed_within_s=self.missed_within_s,
+            pause_after_failures=self.pause_after_failures or 0,
+        )
 
 
 def read_schedule(root: Node, digest: str, limits: Limits, problems: Problems) -> ScheduleDocument | None:
