@@ -12,7 +12,7 @@ from noetl_stream.engine.aggregates.schedules import (
     AT_ONCE,
     MAX_RUNNING,
     MAX_WAITING,
-    Occurrence,
+    DueOccurrence,
     ScheduleKind,
     ScheduleState,
 )
@@ -154,7 +154,9 @@ def test_what_waits_and_what_runs_is_bounded() -> None:
     assert told.statuses.count("waiting") == MAX_WAITING
     assert told.history[MAX_WAITING + 2] == ("skipped", f"{MAX_WAITING} occurrences wait already")
     many = Told(overlap="allow")
-    many.state = replace(many.at, running=tuple(Occurrence(0, 0, 0, execution_id=str(n)) for n in range(MAX_RUNNING)))
+    many.state = replace(
+        many.at, running=tuple(DueOccurrence(0, 0, 0, execution_id=str(n)) for n in range(MAX_RUNNING))
+    )
     many.wait(NOW + MINUTE)
     assert many.history[1] == ("skipped", f"{MAX_RUNNING} executions of it run already")
 

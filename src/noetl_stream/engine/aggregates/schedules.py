@@ -51,7 +51,7 @@ NEAR_MS: Final = 24 * 3_600_000
 Cause = Literal["timetable", "trigger", "backfill"]
 
 
-class Occurrence(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+class DueOccurrence(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """An occurrence that waits or runs. ``at_ms`` is its time by the timetable, ``due_ms`` that with its jitter."""
 
     number: int
@@ -94,8 +94,8 @@ class ScheduleState(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=Tru
     paused: str = ""
     paused_ms: int = 0
     failures: int = 0
-    running: tuple[Occurrence, ...] = ()
-    waiting: tuple[Occurrence, ...] = ()
+    running: tuple[DueOccurrence, ...] = ()
+    waiting: tuple[DueOccurrence, ...] = ()
     backfill: Backfill | None = None
 
 
@@ -301,12 +301,12 @@ class _Turn:
         started = {"execution_id": entry.execution_id} if entry.execution_id else {}
         return {"number": number, "status": entry.status, **started, **reason}
 
-    def numbered(self, at_ms: int, cause: Cause) -> Occurrence:
+    def numbered(self, at_ms: int, cause: Cause) -> DueOccurrence:
         """A new occurrence."""
         number = self.state.number + 1
         self.state = replace(self.state, number=number)
         due_ms = _due_ms(self.state, at_ms) if cause == "timetable" else at_ms
-        return Occurrence(number, at_ms, due_ms, cause)
+        return DueOccurrence(number, at_ms, due_ms, cause)
 
     def arrive(self, at_ms: int, cause: Cause, overlap: Overlap) -> int:
         """Decides about an occurrence that is due; returns its number."""
@@ -333,7 +333,7 @@ class _Turn:
             self._wait(one, state.waiting)
         return one.number
 
-    def start(self, one: Occurrence) -> None:
+    def start(self, one: DueOccurrence) -> None:
         """Starts an occurrence, unless it cannot be."""
         found, state = self.found, self.state
         if found.forbidden:
@@ -375,10 +375,10 @@ class _Turn:
         if not self.state.paused:
             self.state = replace(self.state, paused=reason, paused_ms=self.at_ms)
 
-    def skip(self, one: Occurrence, reason: str) -> None:
+    def skip(self, one: DueOccurrence, reason: str) -> None:
         self._note(one, "skipped", reason)
 
-    def _wait(self, one: Occurrence, before: tuple[Occurrence, ...]) -> None:
+    def _wait(self, one: DueOccurrence, before: tuple[DueOccurrence, ...]) -> None:
         self.state = replace(self.state, waiting=(*before, one))
         self._note(one, "waiting", f"execution {self.state.running[-1].execution_id} still runs")
 
@@ -387,7 +387,7 @@ class _Turn:
             order = CancelRequested(derive(one.execution_id, "order", self.state.number), self.state.by, reason)
             self.messages.append(InboxMessage(one.execution_id, order, AGGREGATES_FORMAT))
 
-    def _request(self, one: Occurrence, found: Found) -> InboxMessage:
+    def _request(self, one: DueOccurrence, found: Found) -> InboxMessage:
         state, terms = self.state, self.state.terms
         request = ExecutionRequested(
             derive(one.execution_id, "request"),
@@ -401,7 +401,7 @@ class _Turn:
         )
         return InboxMessage(one.execution_id, request, AGGREGATES_FORMAT)
 
-    def _note(self, one: Occurrence, status: str, reason: str = "", *, ended_ms: int = 0) -> None:
+    def _note(self, one: DueOccurrence, status: str, reason: str = "", *, ended_ms: int = 0) -> None:
         body: dict[str, Any] = {"due_ms": one.due_ms, "scheduled_ms": one.at_ms, "cause": one.cause}
         body |= {"reason": reason} if reason else {}
         body |= {"started_ms": one.started_ms} if one.started_ms else {}
@@ -426,7 +426,7 @@ def _range(terms: ScheduleTerms, from_ms: int, before_ms: int) -> Iterator[int]:
     return Recurrence.of(terms.timetable).occurrences(from_ms - 1, before_ms - 1)
 
 
-def _execution_of(state: ScheduleState, one: Occurrence, given: Given) -> str:
+def _execution_of(state: ScheduleState, one: DueOccurrence, given: Given) -> str:
     """The id of an occurrence's execution, the same however often it is decided."""
     at_ms = one.due_ms if given.at_ms - one.due_ms < NEAR_MS else given.at_ms
     return uuid7(at_ms, bytes.fromhex(derive(given.aggregate_id, state.created_ms, one.number)))

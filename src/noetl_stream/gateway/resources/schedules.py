@@ -109,7 +109,13 @@ async def backfill(call: Call[ScheduleChange, BackfillRequest]) -> BackfilledDoc
     given, body = call.parameters, call.body
     from_ms, before_ms = int(body.from_.timestamp() * 1000), int(body.before.timestamp() * 1000)
     return await call.operations.schedules.backfill(
-        given.path, from_ms, before_ms, call.caller.principal, body.overlap, given.reason, call.ids
+        given.path,
+        from_ms,
+        before_ms,
+        by=call.caller.principal,
+        overlap=body.overlap,
+        reason=given.reason,
+        ids=call.ids,
     )
 
 
