@@ -33,6 +33,7 @@ from noetl_stream.client.executions.selections import DirectSelections
 from noetl_stream.client.executions.submit import Requests
 from noetl_stream.client.feed.live import LiveFeed
 from noetl_stream.client.playbooks import DirectPlaybooks, PlaybookPorts
+from noetl_stream.client.schedules import DirectSchedules, SchedulePorts
 from noetl_stream.client.views.direct import DirectViews
 from noetl_stream.client.views.index import ExecutionIndexes
 from noetl_stream.gateway.gateway import Gateway, GatewayPorts
@@ -78,16 +79,18 @@ class Stack:
         requests = Requests(broker.event_log, SIGNER)
         ports = ExecutionPorts(requests, broker.bus, broker.blobs, self._store, catalog, clock, logs)
         executions = DirectExecutions(ports, checking, cluster)
+        schedules = DirectSchedules(SchedulePorts(requests, broker.bus, self._store, catalog, clock))
         self.operations = OperationParts(
             executions,
             LiveFeed(self._store, MemoryFeed(self._store, clock), broker.bus, clock, secrets),
-            DirectPlaybooks(PlaybookPorts(self._store, catalog, clock), checking),
+            DirectPlaybooks(PlaybookPorts(self._store, catalog, clock), checking, schedules=schedules),
             DirectCredentials(MemoryCredentials(clock), None),
             cluster,
             self.keeper,
             DirectDiagnosis(doctor_ports(broker, self._store, clock, self.tokens)),
             DirectViews(self._store, checking, secrets),
             DirectSelections(executions, self._store, clock),
+            schedules,
         )
 
     async def add_executions(self, **paths: str) -> None:

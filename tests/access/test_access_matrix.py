@@ -69,6 +69,10 @@ GET /api/v1/playbooks/{path}/diff
 POST /api/v1/playbooks/{path}/diff
 GET /api/v1/playbooks/{path}/statistics
 GET /api/v1/schema
+GET /api/v1/schedules
+GET /api/v1/schedules/{path}
+GET /api/v1/schedules/{path}/upcoming
+GET /api/v1/schedules/{path}/history
 GET /api/v1/workers
 GET /api/v1/pools
 GET /api/v1/partitions
@@ -93,11 +97,16 @@ POST /api/v1/bulk/resume
 POST /api/v1/bulk/retry
 POST /api/v1/bulk/rerun
 POST /api/vars/{execution_id}
+POST /api/v1/schedules/{path}/pause
+POST /api/v1/schedules/{path}/resume
+POST /api/v1/schedules/{path}/trigger
+POST /api/v1/schedules/{path}/backfill
 """
 
 AUTHOR = """
 POST /api/v1/playbooks
 DELETE /api/v1/playbooks/{path}
+DELETE /api/v1/schedules/{path}
 GET /api/v1/credentials
 GET /api/v1/credentials/{name}
 """

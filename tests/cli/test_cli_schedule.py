@@ -7,9 +7,10 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from jsonschema import Draft202012Validator
 
-from cli_program import one_clear_line, only_json
+from cli_program import HEAD, one_clear_line, only_json
 from warm_program import noetl
 
 PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "schedules.md").read_text(encoding="utf-8")
@@ -67,12 +68,48 @@ def test_a_schedule_is_checked_like_a_playbook(playbook: Callable[..., Path]) ->
     assert (found.returncode, "did you mean `Europe/Berlin`?" in found.stdout) == (2, True)
 
 
-def test_nothing_is_registered_that_nothing_starts(playbook: Callable[..., Path], fresh_home: Path) -> None:
-    found = noetl("playbook", "register", playbook(SCHEDULE), "--home", fresh_home)
-    assert "schedules cannot be registered" in one_clear_line(found)
-    assert found.returncode == 2 and not fresh_home.exists()
+def test_a_schedule_is_not_run(playbook: Callable[..., Path], fresh_home: Path) -> None:
     ran = noetl("run", playbook(SCHEDULE), "--home", fresh_home)
     assert (ran.returncode, "schedule preview" in ran.stderr) == (2, True)
+
+
+@pytest.mark.xdist_group("stack")
+def test_a_schedule_is_created_watched_controlled_and_deleted(shared_home: Path, playbook: Callable[..., Path]) -> None:
+    def schedule(*words: object) -> str:
+        found = noetl("schedule", *words, "--home", shared_home)
+        assert found.returncode == 0, found.stderr
+        return found.stdout
+
+    text = SCHEDULE.replace("shop/", "often/").replace("30 2 * * *", "0 0 1 1 *")
+    early = noetl("schedule", "create", playbook(text), "--home", shared_home)
+    assert "playbook often/orders is not registered" in one_clear_line(early)
+    orders = (
+        f"{HEAD}metadata: {{name: orders, path: often/orders}}\nworkflow:\n  - step: say\n    tool: {{kind: noop}}\n"
+    )
+    assert noetl("playbook", "register", playbook(orders), "--home", shared_home).returncode == 0
+    assert "Schedule" in schedule("create", playbook(text))
+    assert "often/nightly" in schedule("list", "--prefix", "often/")
+    assert "Europe/Berlin" in schedule("get", "often/nightly")
+    assert schedule("preview", "often/nightly", "-n", "1", "--after", "2030-06-01", "-o", "name").strip() == (
+        "2031-01-01T00:00:00+01:00"
+    )
+    assert schedule("pause", "often/nightly", "--reason", "holidays") == "paused often/nightly\n"
+    [listed] = json.loads(schedule("list", "--prefix", "often/", "-o", "json"))
+    assert (listed["paused"]["reason"], listed["next"]) == ("holidays", None)
+    execution_id = schedule("trigger", "often/nightly", "-o", "name").strip()
+    shown = only_json(noetl("execution", "get", execution_id, "-o", "json", "--home", shared_home))
+    assert shown["origin"] == {"kind": "Schedule", "path": "often/nightly", "number": 1}
+    assert "by schedule often/nightly" in noetl("execution", "get", execution_id, "--home", shared_home).stdout
+    assert schedule("resume", "often/nightly").startswith("resumed often/nightly; next start: 20")
+    words = ("backfill", "often/nightly", "--from", "2019-06-01", "--until", "2021-06-01", "--overlap", "allow")
+    assert schedule(*words) == "2 occurrences of often/nightly are due now\n"
+    assert "trigger" in schedule("history", "often/nightly")
+    assert "deleting its document would not stop it" in one_clear_line(
+        noetl("playbook", "delete", "often/nightly", "--all", "--home", shared_home)
+    )
+    assert schedule("delete", "often/nightly") == "deleted often/nightly\n"
+    gone = noetl("schedule", "get", "often/nightly", "--home", shared_home)
+    assert (gone.returncode, "no schedule is registered" in gone.stderr) == (2, True)
 
 
 def test_the_example_of_the_reference_is_due_as_it_says(playbook: Callable[..., Path]) -> None:

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from noetl_stream.adapters.clock import ManualClock
-from noetl_stream.adapters.memory.access import MemoryCredentials
+from noetl_stream.adapters.memory.access import MemoryCredentials, MemoryRights, MemoryTokens
 from noetl_stream.adapters.memory.broker import MemoryBroker
 from noetl_stream.adapters.memory.catalog import MemoryCatalog
 from noetl_stream.adapters.memory.store import MemoryStore
@@ -21,6 +21,7 @@ from noetl_stream.client.executions.prepare import PlaybookChecker
 from noetl_stream.client.executions.redacted import UsedSecrets
 from noetl_stream.client.executions.submit import Requests
 from noetl_stream.client.playbooks import DirectPlaybooks, PlaybookPorts
+from noetl_stream.client.schedules import DirectSchedules, SchedulePorts
 from noetl_stream.client.views.direct import DirectViews
 from noetl_stream.model.events import InterventionFact
 from noetl_stream.model.ids import uuid7
@@ -60,7 +61,10 @@ class ClientStage:
         ports = ExecutionPorts(self.requests, broker.bus, self.blobs, self.store, self.catalog, self.clock, logs)
         self.fresh_executions = partial(DirectExecutions, ports, checking, self.cluster)
         self.executions = self.fresh_executions()
-        self.playbooks = DirectPlaybooks(PlaybookPorts(self.store, self.catalog, self.clock), checking)
+        self.tokens = MemoryTokens()
+        self.schedules = DirectSchedules(SchedulePorts(self.requests, broker.bus, self.store, self.catalog, self.clock))
+        catalog_ports = PlaybookPorts(self.store, self.catalog, self.clock)
+        self.playbooks = DirectPlaybooks(catalog_ports, checking, schedules=self.schedules)
         self.fresh_views = partial(DirectViews, self.store, checking, NO_SECRETS)
         self.views = self.fresh_views()
         self._limits = limits
@@ -68,7 +72,8 @@ class ClientStage:
 
     async def begin(self, workers: Sequence[str] = ("worker",)) -> None:
         """Starts a server, and workers of these names."""
-        server = server_on(self._host("server"), self.catalog, KINDS, ServerTimes(), self._limits)
+        rights = MemoryRights(self.tokens)
+        server = server_on(self._host("server"), self.catalog, KINDS, ServerTimes(), self._limits, rights=rights)
         self._running.append(asyncio.create_task(server.run()))
         while not len(server.ownership):
             await self.clock.sleep(0.01)

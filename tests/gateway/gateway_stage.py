@@ -38,6 +38,7 @@ from noetl_stream.client.feed.live import LiveFeed
 from noetl_stream.client.living import DirectLiving
 from noetl_stream.client.memory import DirectMemory
 from noetl_stream.client.playbooks import DirectPlaybooks, PlaybookPorts
+from noetl_stream.client.schedules import DirectSchedules, SchedulePorts
 from noetl_stream.client.views.direct import DirectViews
 from noetl_stream.client.views.index import ExecutionIndexes
 from noetl_stream.errors import PayloadRefused
@@ -128,16 +129,18 @@ class GatewayStage:
         logs = ExecutionLogs(broker.task_logs, secrets, clock)
         ports = ExecutionPorts(Requests(log, SIGNER), bus, self.blobs, store, catalog, clock, logs)
         executions = DirectExecutions(ports, checking, cluster, recorded=recorded)
+        schedules = DirectSchedules(SchedulePorts(Requests(log, SIGNER), bus, store, catalog, clock), recorded=recorded)
         return OperationParts(
             executions,
             LiveFeed(store, MemoryFeed(store, clock), bus, clock, secrets),
-            DirectPlaybooks(PlaybookPorts(store, catalog, clock), checking, recorded),
+            DirectPlaybooks(PlaybookPorts(store, catalog, clock), checking, recorded, schedules),
             DirectCredentials(MemoryCredentials(clock), keys, recorded),
             cluster,
             DirectAccess(self.tokens, self.audit, clock, recorded),
             DirectDiagnosis(doctor_ports(broker, store, clock, self.tokens)),
             DirectViews(store, checking, secrets, self.indexes),
             DirectSelections(executions, store, clock, AuditRecord(self.audit, clock)),
+            schedules,
         )
 
     def replace(self, **verbs: Any) -> None:

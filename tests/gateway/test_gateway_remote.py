@@ -41,6 +41,7 @@ from noetl_stream.ports.operations.executions import (
 from noetl_stream.ports.operations.feed import Feed
 from noetl_stream.ports.operations.playbooks import Playbooks
 from noetl_stream.ports.operations.problems import PROBLEMS
+from noetl_stream.ports.operations.schedules import Schedules
 from noetl_stream.ports.operations.selections import BulkDocument, BulkOrder, Selections
 from noetl_stream.ports.operations.views import Views
 from noetl_stream.settings.gateway import GatewayLimits
@@ -56,7 +57,14 @@ PORTS = {
     "diagnosis": Diagnosis,
     "views": Views,
     "selections": Selections,
+    "schedules": Schedules,
 }
+SCHEDULE = """\
+apiVersion: noetl.io/v2
+kind: Schedule
+metadata: { name: yearly, path: team/yearly }
+spec: { playbook: tests/loop, cron: [ "0 0 1 1 *" ], timezone: Europe/Berlin }
+"""
 NAMES = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}|[0-9a-f]{12,64}|noetl_\w+")
 TIME = re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+\+00:00")
 
@@ -246,7 +254,37 @@ async def use_the_rest(operations: Operations, transcript: Transcript) -> None:
     await transcript(cluster.discard("none", "token:local"))
 
 
-@pytest.mark.parametrize("scenario", [run_approval, run_loop_and_rerun, act_on_many, use_the_rest])
+async def schedule_it(operations: Operations, transcript: Transcript) -> None:
+    playbooks, schedules = operations.playbooks, operations.schedules
+    text = SCHEDULE.encode()
+    await transcript(playbooks.register(text, "too-early.yaml", "token:local"))
+    await transcript(playbooks.register(LOOP.encode(), "loop.yaml", "token:local"))
+    await transcript(playbooks.register(text, "yearly.yaml", "token:local"))
+    for look in (schedules.get, schedules.upcoming):
+        await transcript(look("team/yearly"))
+    await transcript(schedules.upcoming("team/yearly", 2, 1_700_000_000_000))
+    await transcript(schedules.page("team/", 10, None))
+    await transcript(schedules.pause("team/yearly", "token:local", "because, as Ünal said"))
+    await transcript(schedules.backfill("team/yearly", 1_500_000_000_000, 1_600_000_000_000, "token:local"))
+    ids = RequestIds("01890000-0000-7000-8000-000000000001", "01890000-0000-7000-8000-000000000002")
+    first = await transcript(schedules.trigger("team/yearly", "token:local", "", ids))
+    again = await schedules.trigger("team/yearly", "token:local", "", ids)
+    assert (again.number, again.execution_id) == (first.number, first.execution_id) and again.number == 1
+    await operations.executions.wait(first.execution_id, WAIT_S)
+    started = await operations.executions.get(first.execution_id)
+    assert started.origin is not None and (started.origin.path, started.origin.number) == ("team/yearly", 1)
+    await transcript(schedules.resume("team/yearly", "token:local"))
+    await transcript(schedules.backfill("team/yearly", 1_600_000_000_000, 1_500_000_000_000, "token:local"))
+    await transcript(schedules.backfill("team/yearly", 1_600_000_000_000, 1_600_000_000_001, "token:local"))
+    await transcript(schedules.backfill("team/yearly", 1_500_000_000_000, 1_600_000_000_000, "token:local", "skip"))
+    await transcript(schedules.history("team/yearly", 10, None, "waiting"))
+    await transcript(playbooks.delete("team/yearly", None, "token:local"))
+    await transcript(schedules.delete("team/yearly", "token:local"))
+    await transcript(schedules.delete("team/yearly", "token:local"))
+    await transcript(schedules.get("team/yearly"))
+
+
+@pytest.mark.parametrize("scenario", [run_approval, run_loop_and_rerun, act_on_many, use_the_rest, schedule_it])
 async def test_a_scenario_goes_the_same_way_over_http(
     stage: GatewayStage, scenario: Callable[[Operations, Transcript], Awaitable[None]]
 ) -> None:

@@ -4,76 +4,219 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import click
-import msgspec
 
-from noetl_stream.cli.base.options import form_option, moment_ms
-from noetl_stream.cli.base.output import columns_of, print_documents, print_source, say
-from noetl_stream.cli.playbook.source import read_playbook, registrable
+from noetl_stream.cli.base.options import form_option, limit_option, moment_ms, reason_option
+from noetl_stream.cli.base.output import (
+    Columns,
+    columns_of,
+    print_document,
+    print_documents,
+    print_members,
+    print_source,
+    say,
+)
+from noetl_stream.cli.base.session import Session, Value, Work, with_session
+from noetl_stream.cli.base.target import Target, target_options
+from noetl_stream.cli.playbook.catalog import register_files
+from noetl_stream.cli.playbook.source import file_or_address, read_playbook, registrable
 from noetl_stream.errors import UsageError
+from noetl_stream.ports.operations.schedules import OCCURRENCE_STATUSES, RegisteredScheduleDocument
 
 if TYPE_CHECKING:  # the list of commands starts faster
+    from noetl_stream.model.aggregates import Overlap
     from noetl_stream.playbook.schedule.document import ScheduleDocument
+    from noetl_stream.ports.operations.schedules import OccurrenceStatus, UpcomingDocument
 
 MOST_SHOWN: Final = 1000
-
-
-class PreviewedOccurrence(msgspec.Struct, frozen=True):
-    """An occurrence of a schedule. ``note`` says that the clocks were set since the one before.
-
-    ``at`` is its time in the zone of the schedule, ``utc`` the same instant; ``starts`` is when it starts, with jitter.
-    """
-
-    at: str
-    utc: str
-    starts: str
-    note: str = ""
+OVERLAPS: Final = ("skip", "queue_one", "queue_all", "cancel", "terminate", "allow")
 
 
 @click.group()
 def schedule() -> None:
-    """Check when schedules are due.
+    """Start executions on time.
 
-    A schedule is a document of `kind: Schedule`. `playbook check` checks it. This version does not start anything by
-    schedules, and does not register them.
+    A schedule is a document of `kind: Schedule`. Once it is registered, with `schedule create` or `playbook register`,
+    servers start an execution of its playbook whenever it is due. Servers have to run for that: `noetl-stream dev`.
     """
 
 
 @schedule.command()
-@click.argument("file", type=click.Path(path_type=Path))
+@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
+@form_option()
+@target_options
+def create(files: tuple[Path, ...], output: str, target: Target) -> None:
+    """Register the schedules in FILES; the same as `playbook register`.
+
+    A schedule that is registered already is changed: it keeps what runs and waits, its history, and whether it is
+    paused; when it is due counts from now on.
+    """
+    sources = [(file, read_playbook(file)) for file in files]
+    for file, source in sources:
+        _read_schedule(str(file), source)
+    register_files(sources, output, target)
+
+
+@schedule.command("list")
+@click.option("--prefix", default="", metavar="PREFIX", help="Match paths that begin with this.")
+@limit_option("schedules", 100, 1000)
+@click.option("--after", default=None, metavar="PATH", help="Show the page after this path.")
+@form_option()
+@target_options
+def list_schedules(prefix: str, limit: int, after: str | None, output: str, target: Target) -> None:
+    """List the registered schedules by path, each with its next start."""
+    from noetl_stream.client.paging import cursor_of
+
+    cursor = None if after is None else cursor_of(after)
+    found = with_session(target, lambda session: session.operations.schedules.page(prefix, limit, cursor))
+    print_documents(found.items, output, _COLUMNS, "path")
+    if found.next is not None:
+        say(f"next page: --after {found.items[-1].path}", err=True)
+
+
+@schedule.command()
+@click.argument("path")
+@form_option("text")
+@target_options
+def get(path: str, output: str, target: Target) -> None:
+    """Show a schedule: when it starts next, what runs and waits, whether it is paused and why."""
+    found = with_session(target, lambda session: session.operations.schedules.get(path))
+    print_document(found, output, "path", print_members)
+
+
+@schedule.command()
+@click.argument("schedule", metavar="FILE|PATH")
 @click.option("-n", "count", type=click.IntRange(1, MOST_SHOWN), default=10, show_default=True, help="How many.")
 @click.option(
     "--after", "after_ms", callback=moment_ms, metavar="TIME", help="Show those after this time. [default: now]"
 )
 @form_option()
-def preview(file: Path, count: int, after_ms: int | None, output: str) -> None:
-    """Show when the schedule in FILE is due next.
+@target_options
+def preview(schedule: str, count: int, after_ms: int | None, output: str, target: Target) -> None:
+    """Show when a schedule is due next: that in FILE, or that registered at PATH.
 
-    Needs no servers. TIME is such as 2026-10-25 or 2026-10-25T00:00+02:00, of this machine's zone without an offset, or
-    a duration before now: 2d.
+    A file needs no servers. TIME is such as 2026-10-25 or 2026-10-25T00:00+02:00, of this machine's zone without an
+    offset, or a duration before now: 2d.
 
     \b
     Exit code: 0 shown, also if there is none any more    2 the schedule is invalid
     """
-    from noetl_stream.playbook.schedule.document import ScheduleDocument
+    given = file_or_address(schedule)
+    if isinstance(given, Path):
+        found, is_paused = _in_file(given, count, after_ms)
+    else:
+        path = given.path
 
-    document = registrable(str(file), read_playbook(file))
-    if not isinstance(document, ScheduleDocument):
-        raise UsageError(f"{file}: not a schedule", hint="a schedule has `kind: Schedule`")
-    after_ms = int(time.time() * 1000) if after_ms is None else after_ms
-    found = list(islice(_previewed(document, after_ms), count))
-    if document.paused:
+        async def read(session: Session) -> tuple[list[UpcomingDocument], bool]:
+            schedules = session.operations.schedules
+            is_paused = (await schedules.get(path)).paused is not None
+            return await schedules.upcoming(path, count, after_ms), is_paused
+
+        found, is_paused = with_session(target, read)
+    if is_paused:
         say("paused: it starts nothing before it is resumed", err=True)
     if not found and output == "table":
         say("no occurrence any more", err=True)
         return
-    starts = {"starts": "starts"} if document.jitter_s else {}
+    starts = {"starts": "starts"} if any(one.starts != one.utc for one in found) else {}
     print_documents(found, output, columns_of("at", "utc", **starts, note="note"), "at")
+
+
+@schedule.command()
+@click.argument("path")
+@reason_option
+@target_options
+def pause(path: str, reason: str, target: Target) -> None:
+    """Pause a schedule: it starts nothing until it is resumed. What runs goes on."""
+    _with_servers(target, lambda session: session.operations.schedules.pause(path, session.by, reason))
+    say(f"paused {path}")
+
+
+@schedule.command()
+@click.argument("path")
+@reason_option
+@target_options
+def resume(path: str, reason: str, target: Target) -> None:
+    """Resume a schedule from now on. What was due while it was paused is not made up for: see `backfill`."""
+    found = _with_servers(target, lambda session: session.operations.schedules.resume(path, session.by, reason))
+    say(f"resumed {path}; next start: {found.next or 'none any more'}")
+
+
+@schedule.command()
+@click.argument("path")
+@reason_option
+@form_option("text")
+@target_options
+def trigger(path: str, reason: str, output: str, target: Target) -> None:
+    """Let a schedule be due now, once, also if it is paused. Its `overlap` counts."""
+    found = _with_servers(target, lambda session: session.operations.schedules.trigger(path, session.by, reason))
+    print_document(found, output, lambda one: one.execution_id or "", print_members)
+
+
+@schedule.command()
+@click.argument("path")
+@click.option(
+    "--from", "from_ms", callback=moment_ms, required=True, metavar="TIME", help="The first time of the range."
+)
+@click.option(
+    "--until", "until_ms", callback=moment_ms, metavar="TIME", help="The first time behind it. [default: now]"
+)
+@click.option(
+    "--overlap",
+    type=click.Choice(OVERLAPS),
+    default="queue_all",
+    show_default=True,
+    help="Counts for these occurrences.",
+)
+@reason_option
+@target_options
+def backfill(path: str, from_ms: int, until_ms: int | None, overlap: Overlap, reason: str, target: Target) -> None:
+    """Let the occurrences of a range in the past be due now, in order.
+
+    With `queue_all` one starts when the one before has ended. The history shows each; `get` shows how many are left.
+    TIME is as for `preview`. It is refused if the range has no occurrence, or more than 10,000.
+    """
+    before_ms = int(time.time() * 1000) if until_ms is None else until_ms
+    found = _with_servers(
+        target,
+        lambda session: session.operations.schedules.backfill(path, from_ms, before_ms, session.by, overlap, reason),
+    )
+    say(f"{found.occurrences} occurrences of {path} are due now")
+
+
+@schedule.command()
+@click.argument("path")
+@reason_option
+@target_options
+def delete(path: str, reason: str, target: Target) -> None:
+    """Delete a schedule, its history, and its document in all versions. What it has started goes on."""
+    _with_servers(target, lambda session: session.operations.schedules.delete(path, session.by, reason))
+    say(f"deleted {path}")
+
+
+@schedule.command()
+@click.argument("path")
+@click.option("--status", type=click.Choice(OCCURRENCE_STATUSES), help="Only of this status.")
+@limit_option("occurrences", 20, 1000)
+@click.option("--before", type=click.IntRange(1), metavar="NUMBER", help="Show those before this number.")
+@form_option()
+@target_options
+def history(
+    path: str, status: OccurrenceStatus | None, limit: int, before: int | None, output: str, target: Target
+) -> None:
+    """Show what became of the occurrences of a schedule, newest first: started, or skipped with the reason."""
+    from noetl_stream.client.paging import cursor_of
+
+    cursor = None if before is None else cursor_of(before)
+    found = with_session(target, lambda session: session.operations.schedules.history(path, limit, cursor, status))
+    columns = columns_of("number", "scheduled", "status", "cause", execution="execution_id", reason="reason")
+    print_documents(found.items, output, columns, lambda one: one.execution_id or "")
+    if found.next is not None:
+        say(f"more: --before {found.items[-1].number}", err=True)
 
 
 @schedule.command()
@@ -90,16 +233,40 @@ def schema() -> None:
     print_source(json.dumps(schedule_schema(), ensure_ascii=False, indent=2) + "\n")
 
 
-def _previewed(document: ScheduleDocument, after_ms: int) -> Iterator[PreviewedOccurrence]:
-    from noetl_stream.model.envelope import iso
-    from noetl_stream.schedule.recurrence import jitter_of
-    from noetl_stream.schedule.zones import iso_in, offset_s, zone_named
+def _with_servers(target: Target, work: Work[Value]) -> Value:
+    return with_session(target, work, publishes=True)
 
-    zone = zone_named(document.recurrence.zone)
-    before_s = offset_s(after_ms, zone)
-    for at_ms in document.recurrence.occurrences(after_ms):
-        now_s = offset_s(at_ms, zone)
-        ahead_s, before_s = now_s - before_s, now_s
-        note = f"clocks set {'forward' if ahead_s > 0 else 'back'} by {abs(ahead_s) // 60} min" if ahead_s else ""
-        starts_ms = at_ms + jitter_of(document.path, at_ms, document.jitter_s)
-        yield PreviewedOccurrence(iso_in(at_ms, zone), iso(at_ms), iso(starts_ms), note)
+
+def _read_schedule(name: str, source: bytes) -> ScheduleDocument:
+    from noetl_stream.playbook.schedule.document import ScheduleDocument
+
+    document = registrable(name, source)
+    if not isinstance(document, ScheduleDocument):
+        raise UsageError(f"{name}: not a schedule", hint="a schedule has `kind: Schedule`")
+    return document
+
+
+def _in_file(file: Path, count: int, after_ms: int | None) -> tuple[list[UpcomingDocument], bool]:
+    """When the schedule of a file is due next, and whether it is paused."""
+    from noetl_stream.client.schedules import upcoming_of
+
+    document = _read_schedule(str(file), read_playbook(file))
+    after_ms = int(time.time() * 1000) if after_ms is None else after_ms
+    upcoming = upcoming_of(document.recurrence, document.path, document.jitter_s, after_ms)
+    return list(islice(upcoming, count)), document.paused
+
+
+def _when(one: RegisteredScheduleDocument) -> str:
+    table = one.timetable
+    return "; ".join(table.cron) or (f"every {table.every_s} s" if table.every_s else ", ".join(table.at))
+
+
+_COLUMNS: Final[Columns] = {
+    "path": "path",
+    "playbook": "playbook",
+    "due": _when,
+    "zone": lambda one: one.timetable.timezone,
+    "next": "next",
+    "paused": lambda one: one.paused.reason if one.paused else "",
+    "running": lambda one: len(one.running),
+}

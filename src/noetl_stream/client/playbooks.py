@@ -14,6 +14,7 @@ from noetl_stream.client.executions.prepare import PlaybookChecker, refusal_of
 from noetl_stream.client.paging import page_of, page_size, read_cursor
 from noetl_stream.client.statistics import PlaybookStatistics
 from noetl_stream.errors import Conflict, NotFound, UsageError
+from noetl_stream.model.aggregates import SCHEDULE
 from noetl_stream.model.envelope import iso
 from noetl_stream.model.paths import covers
 from noetl_stream.playbook.diagnostics import Diagnostic, Problems
@@ -47,6 +48,7 @@ from noetl_stream.ports.operations.statistics import PlaybookStatisticsDocument
 from noetl_stream.ports.store import Store
 
 if TYPE_CHECKING:
+    from noetl_stream.client.schedules import DirectSchedules
     from noetl_stream.playbook.check.calls import PlaybookCall
     from noetl_stream.playbook.compile.compiler import CatalogDocument
     from noetl_stream.playbook.plan import Plan
@@ -68,9 +70,17 @@ class DirectPlaybooks:
 
     Args:
         recorded: Records each deletion in the audit.
+        schedules: Has servers start what is registered as a schedule.
     """
 
-    def __init__(self, ports: PlaybookPorts, checking: PlaybookChecker, recorded: OnRecord = unrecorded) -> None:
+    def __init__(
+        self,
+        ports: PlaybookPorts,
+        checking: PlaybookChecker,
+        recorded: OnRecord = unrecorded,
+        schedules: DirectSchedules | None = None,
+    ) -> None:
+        self._schedules = schedules
         self._recorded = recorded
         self._store = ports.store
         self._catalog = ports.catalog
@@ -121,7 +131,21 @@ class DirectPlaybooks:
         except (VersionTaken, KindTaken) as error:
             raise Conflict(error.message, hint=error.hint) from None
         is_new = (entry.registered_ms, entry.registered_by) == (wanted.registered_ms, by)
+        if entry.kind == SCHEDULE:
+            await self._begin_schedule(entry, checked.document, by, is_new=is_new)
         return RegisteredDocument(**asdict(entry_document(entry)), created=is_new)
+
+    async def _begin_schedule(self, entry: CatalogEntry, document: CatalogDocument, by: str, *, is_new: bool) -> None:
+        """Has servers start what is registered now; a new entry goes again if they refuse."""
+        from noetl_stream.playbook.schedule.document import ScheduleDocument
+
+        assert isinstance(document, ScheduleDocument) and self._schedules is not None
+        try:
+            await self._schedules.register(entry, document, by)
+        except (UsageError, Conflict):
+            if is_new:
+                await self._catalog.delete(entry.path, entry.revision)
+            raise
 
     async def page(
         self, prefix: str, labels: Mapping[str, str], limit: int, cursor: str | None, *, words: str = ""
@@ -200,6 +224,9 @@ class DirectPlaybooks:
     async def delete(self, path: str, version: str | None, by: str) -> None:
         async with self._recorded("deletePlaybook", path, by):
             entry = await find_entry(self._catalog, _address(path, version))
+            if entry.kind == SCHEDULE:
+                hint = f"`noetl-stream schedule delete {entry.path}` deletes it with all versions"
+                raise Conflict(f"{entry.path} is a schedule: deleting its document would not stop it", hint=hint)
             await self._catalog.delete(entry.path, None if version is None else entry.revision)
 
     async def _unregistered(self, calls: Sequence[PlaybookCall], file: str) -> list[Diagnostic]:
@@ -274,16 +301,12 @@ def entry_of(source: str, document: CatalogDocument, *, registered_ms: int, regi
     """The catalog entry of a text that was read as ``document``: its address, and its ``metadata`` (LANGUAGE §1).
 
     Raises:
-        UsageError: its path or version contains characters with another meaning in addresses; or it is a schedule,
-            which nothing would start.
+        UsageError: its path or version contains characters with another meaning in addresses.
     """
     from noetl_stream.playbook.plan import Plan  # lists start faster
     from noetl_stream.playbook.schedule.document import ScheduleDocument
     from noetl_stream.playbook.yaml.source import read_source
 
-    if isinstance(document, ScheduleDocument):
-        hint = "`noetl-stream schedule preview` shows when it is due"
-        raise UsageError("schedules cannot be registered: this version does not start anything by them", hint=hint)
     if not is_path(document.path):
         raise UsageError(f"{document.path!r} is not a valid path", hint=f"use names separated by `/`, {PART_HINT}")
     if document.version is not None and not is_version(document.version):
@@ -304,5 +327,5 @@ def entry_of(source: str, document: CatalogDocument, *, registered_ms: int, regi
         tags=metadata.get("tags") or [],
         registered_ms=registered_ms,
         registered_by=registered_by,
-        kind=PLAYBOOK if isinstance(document, Plan) else SCHEMA,
+        kind=PLAYBOOK if isinstance(document, Plan) else SCHEDULE if isinstance(document, ScheduleDocument) else SCHEMA,
     )

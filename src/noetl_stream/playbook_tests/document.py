@@ -54,7 +54,7 @@ class CatalogFile(msgspec.Struct, frozen=True):
     stubs: Stubs
 
 
-class Given(msgspec.Struct, frozen=True):
+class GivenStart(msgspec.Struct, frozen=True):
     """What a test begins with. ``now_ms`` is ``None`` for the usual start of simulated time."""
 
     workload: Mapping[str, Any] = {}
@@ -96,7 +96,7 @@ class PlaybookTest(msgspec.Struct, frozen=True):
 
     name: str
     at: Node
-    given: Given
+    given: GivenStart
     actions: tuple[UserAction, ...] = ()
     expected: Expected | None = None
     own_stubs: frozenset[str] = frozenset()

@@ -19,7 +19,7 @@ from noetl_stream.playbook_tests import ENDING
 from noetl_stream.playbook_tests.document import (
     CatalogFile,
     Expected,
-    Given,
+    GivenStart,
     PlaybookTest,
     Stub,
     Stubs,
@@ -76,7 +76,7 @@ def _document(root: Node, file: Path, problems: Problems) -> TestDocument:
     top = read_section(root, TestDocumentSection, problems, at=BareLocation(Position(1, 1)))
     check_kind(root, KIND, problems)
     reader = _Reader(file, problems)
-    given = reader.given(top.given, Given())
+    given = reader.given(top.given, GivenStart())
     tests = [reader.test(node, given) for node in entries(top.tests, "`tests`", problems)]
     if isinstance(top.tests, Sequence) and not tests:
         problems.error("missing_key", "`tests` is empty", top.tests, "write a test, or remove the file")
@@ -96,7 +96,7 @@ class _Reader:
         self._file = file
         self._problems = problems
 
-    def test(self, node: Node, common: Given) -> PlaybookTest:
+    def test(self, node: Node, common: GivenStart) -> PlaybookTest:
         found = read_section(node, PlaybookTestSection, self._problems)
         given = self.given(found.given, common)
         actions = tuple(self._action(one) for one in entries(found.when, "`when`", self._problems))
@@ -105,11 +105,11 @@ class _Reader:
         own_stubs = frozenset(own.keys if isinstance(own, Mapping) else ())
         return PlaybookTest(found.name or "", node, given, actions, expected, own_stubs)
 
-    def given(self, node: Node | None, over: Given) -> Given:
+    def given(self, node: Node | None, over: GivenStart) -> GivenStart:
         """What stands in ``node``, over what all tests are given."""
         found = read_section(node, GivenSection, self._problems)
         real = frozenset(self._real_kind(one) for one in entries(found.real, "`real`", self._problems))
-        return Given(
+        return GivenStart(
             workload=deep_merge(over.workload, self._mapping(found.workload, "`workload`")),
             ctx={**over.ctx, **self._mapping(found.ctx, "`ctx`")},
             now_ms=over.now_ms if found.now is None else self._moment(found.now, node),

@@ -45,7 +45,7 @@ class CatalogEntry(msgspec.Struct, frozen=True, gc=False):
 
     Attributes:
         path: Its path, without a leading slash.
-        kind: ``Playbook`` or ``Schema``; one path has one kind.
+        kind: ``Playbook``, ``Schema`` or ``Schedule``; one path has one kind.
         version: The author's ``metadata.version``, if any.
         revision: Counts registrations under the path: 1, 2, 3 …
         digest: SHA-256 of the text, in hex; executions are pinned to it.

@@ -17,6 +17,7 @@ if TYPE_CHECKING:  # each command imports what it uses: one that reads Postgres 
     from noetl_stream.client.access import OnRecord
     from noetl_stream.client.executions.prepare import CheckedText, PlaybookChecker
     from noetl_stream.client.executions.redacted import UsedSecrets
+    from noetl_stream.client.schedules import DirectSchedules
     from noetl_stream.client.views.index import ExecutionIndexes
     from noetl_stream.playbook.kinds.spec import Kinds
     from noetl_stream.ports.operations.access import Access
@@ -118,7 +119,16 @@ class DirectOperations:
         from noetl_stream.client.playbooks import DirectPlaybooks, PlaybookPorts
 
         given, store = self._connected, self._connected.store
-        return DirectPlaybooks(PlaybookPorts(store, store.catalog, given.clock), self._checking, self._recorded)
+        ports = PlaybookPorts(store, store.catalog, given.clock)
+        return DirectPlaybooks(ports, self._checking, self._recorded, self.schedules)
+
+    @cached_property
+    def schedules(self) -> DirectSchedules:
+        from noetl_stream.client.schedules import DirectSchedules, SchedulePorts
+
+        given, store = self._connected, self._connected.store
+        ports = SchedulePorts(given.requests, given.bus, store, store.catalog, given.clock)
+        return DirectSchedules(ports, self._unanswered, self._recorded)
 
     @cached_property
     def credentials(self) -> CredentialStore:

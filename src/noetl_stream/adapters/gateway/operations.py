@@ -9,8 +9,9 @@ from noetl_stream.adapters.gateway.connection import GatewayConnection, GatewayR
 from noetl_stream.adapters.gateway.executions import GatewayExecutions
 from noetl_stream.adapters.gateway.feed import GatewayFeed
 from noetl_stream.adapters.gateway.selections import GatewaySelections
-from noetl_stream.adapters.gateway.verbs import GatewayVerbs
+from noetl_stream.adapters.gateway.verbs import GatewayVerbs, reason_headers
 from noetl_stream.errors import OutcomeUnknown
+from noetl_stream.model.aggregates import Overlap
 from noetl_stream.model.envelope import iso, iso_or_none
 from noetl_stream.model.events import Path
 from noetl_stream.ports.operations import OperationParts, Operations
@@ -19,13 +20,22 @@ from noetl_stream.ports.operations.cluster import Cluster
 from noetl_stream.ports.operations.credentials import CredentialStore
 from noetl_stream.ports.operations.diagnosis import Diagnosis
 from noetl_stream.ports.operations.events import EventFilter, EventPage
-from noetl_stream.ports.operations.executions import Executions
+from noetl_stream.ports.operations.executions import Executions, RequestIds
 from noetl_stream.ports.operations.playbooks import (
     CheckedDocument,
     PlaybookDiffDocument,
     PlaybookPage,
     Playbooks,
     RegisteredDocument,
+)
+from noetl_stream.ports.operations.schedules import (
+    BackfilledDocument,
+    OccurrencePage,
+    OccurrenceStatus,
+    SchedulePage,
+    Schedules,
+    UpcomingDocument,
+    UpcomingOccurrencesDocument,
 )
 from noetl_stream.ports.operations.statistics import PlaybookStatisticsDocument
 from noetl_stream.ports.operations.timelines import (
@@ -53,7 +63,42 @@ def gateway_operations(connection: GatewayConnection) -> Operations:
         diagnosis=cast(Diagnosis, GatewayDiagnosis(connection)),
         views=cast(Views, GatewayViews(connection)),
         selections=GatewaySelections(connection),
+        schedules=cast(Schedules, GatewaySchedules(connection)),
     )
+
+
+class GatewaySchedules(GatewayVerbs, port=Schedules):
+    """:class:`~noetl_stream.ports.operations.schedules.Schedules`."""
+
+    async def page(self, prefix: str, limit: int, cursor: str | None) -> SchedulePage:
+        query = [("prefix", prefix)]
+        return await self._connection.page(SchedulePage, "schedules", limit=limit, cursor=cursor, query=query)
+
+    async def upcoming(self, path: str, count: int = 10, after_ms: int | None = None) -> list[UpcomingDocument]:
+        query = _given({"count": count, "after": iso_or_none(after_ms)})
+        at = ("schedules", path, "upcoming")
+        return (await self._connection.get(UpcomingOccurrencesDocument, *at, query=query)).items
+
+    async def history(
+        self, path: str, limit: int, cursor: str | None, status: OccurrenceStatus | None = None
+    ) -> OccurrencePage:
+        query, at = _given({"status": status}), ("schedules", path, "history")
+        return await self._connection.page(OccurrencePage, *at, limit=limit, cursor=cursor, query=query)
+
+    async def backfill(
+        self,
+        path: str,
+        from_ms: int,
+        before_ms: int,
+        by: str,
+        overlap: Overlap = "queue_all",
+        reason: str = "",
+        ids: RequestIds | None = None,
+    ) -> BackfilledDocument:
+        body = {"from": iso(from_ms), "before": iso(before_ms), "overlap": overlap}
+        key, headers = ids.request_id if ids is not None else None, reason_headers(reason)
+        at = ("schedules", path, "backfill")
+        return await self._connection.post(BackfilledDocument, *at, body=body, key=key, headers=headers)
 
 
 class GatewayViews(GatewayVerbs, port=Views):

@@ -9,6 +9,7 @@ from urllib.parse import quote
 
 from noetl_stream.adapters.gateway.connection import GatewayConnection, GatewayRequest
 from noetl_stream.ports.operations.documents import Document
+from noetl_stream.ports.operations.executions import RequestIds
 from noetl_stream.ports.operations.http import API, address_of, has_address
 
 Item = TypeVar("Item")
@@ -44,13 +45,20 @@ def _asked(verb: Callable[..., Any]) -> Callable[..., Awaitable[Any]]:
         bound = signature.bind(self, *args, **options)
         bound.apply_defaults()
         given = {name: value for name, value in bound.arguments.items() if name not in _NOT_SENT and value is not None}
-        reason = given.pop("reason", "")
-        headers = {"X-Reason": quote(reason)} if reason else {}
+        reason, ids = given.pop("reason", ""), given.pop("ids", None)
+        headers = reason_headers(reason)
         parts = tuple(given.pop(part[1:-1]) if part.startswith("{") else part for part in template)
-        answered = await self._connection.ask(_request(self._connection, address.method, parts, given, headers), kind)
+        answered = await self._connection.ask(
+            _request(self._connection, address.method, parts, given, headers, ids), kind
+        )
         return answered.items if is_list else answered
 
     return ask
+
+
+def reason_headers(reason: str) -> dict[str, str]:
+    """The header that says why."""
+    return {"X-Reason": quote(reason)} if reason else {}
 
 
 def _request(
@@ -59,8 +67,9 @@ def _request(
     parts: tuple[str, ...],
     given: Mapping[str, Any],
     headers: Mapping[str, str],
+    ids: RequestIds | None,
 ) -> GatewayRequest:
-    key = connection.new_key() if method in ("POST", "PATCH") else None
+    key = (ids.request_id if ids is not None else connection.new_key()) if method in ("POST", "PATCH") else None
     if method in ("GET", "DELETE"):
         return GatewayRequest(method, parts, [(name, str(value)) for name, value in given.items()], headers=headers)
     return GatewayRequest(method, parts, body=given or None, headers=headers, key=key)

@@ -47,6 +47,8 @@ def print_execution(found: ExecutionDocument) -> None:
     for key in ("execution_id", "path", "status", "duration_s", "rerun_of", "discarded_tokens", "error"):
         if value := _status(found) if key == "status" else getattr(found, key):
             say(f"{key}: {_words(value)}")
+    if found.origin is not None:
+        say(f"started: by {found.origin.kind.lower()} {found.origin.path}, number {found.origin.number} of its history")
     for token in found.discarded or ():
         say(f"token for {token.step} discarded: {token.reason}")
     print_warnings(found, err=False)

@@ -26,6 +26,7 @@ from noetl_stream.cli.playbook.source import (
     runnable_plan,
 )
 from noetl_stream.errors import Conflict, NotFound, UsageError
+from noetl_stream.model.aggregates import SCHEDULE
 from noetl_stream.model.ids import digest_of
 from noetl_stream.playbook.diagnostics import Problems
 from noetl_stream.ports.catalog import Address, read_address
@@ -44,7 +45,8 @@ Sources = Sequence[tuple[Path, bytes]]
 def register(files: tuple[Path, ...], output: str, target: Target) -> None:
     """Register FILES in the catalog.
 
-    They are playbooks, or schemas of results (kind: Schema). Each is registered at the path and version of its
+    They are playbooks, schemas of results (kind: Schema), or schedules (kind: Schedule), which servers start from then
+    on. Each is registered at the path and version of its
     metadata. All files are checked first: if one has errors, none is registered. They are registered in the given
     order, up to the first that is rejected.
 
@@ -53,27 +55,32 @@ def register(files: tuple[Path, ...], output: str, target: Target) -> None:
     Without metadata.version, each new text becomes the next revision: 1, 2, 3 …
     Registering the same text again changes nothing.
     """
-    sources = [(file, read_playbook(file)) for file in files]
-    if gateway_of(target, settings_for(target.home)) is None:
-        _check_here(sources)
+    register_files([(file, read_playbook(file)) for file in files], output, target)
+
+
+def register_files(sources: Sources, output: str, target: Target) -> None:
+    """Registers these texts, and prints their entries."""
+    asks_servers = gateway_of(target, settings_for(target.home)) is None and _check_here(sources)
     registered: list[RegisteredDocument] = []
     try:
-        with_session(target, lambda session: _register(session, sources, registered))
+        with_session(target, lambda session: _register(session, sources, registered), publishes=asks_servers)
     finally:
         if registered:
             _print_entries(registered, output)
 
 
-def _check_here(sources: Sources) -> None:
-    """Exits if a playbook has errors, before anything is started for it."""
+def _check_here(sources: Sources) -> bool:
+    """Exits if a document has errors, before anything is started for it; whether servers have to know of one."""
     from noetl_stream.client.playbooks import entry_of
 
+    kinds = set()
     for file, source in sources:
         document = registrable(str(file), source)
         try:
-            entry_of(source.decode(), document, registered_ms=0, registered_by="")
+            kinds.add(entry_of(source.decode(), document, registered_ms=0, registered_by="").kind)
         except UsageError as error:
             raise UsageError(f"{file}: {error.message}", hint=error.hint) from None
+    return SCHEDULE in kinds
 
 
 async def _register(session: Session, sources: Sources, registered: list[RegisteredDocument]) -> None:

@@ -33,7 +33,7 @@ from noetl_stream.client.executions.objects import delete_by_server
 from noetl_stream.client.executions.prepare import CheckedText, PlaybookChecker, find_playbook, refuse_workload
 from noetl_stream.client.executions.run_workers import RunWorkers
 from noetl_stream.client.executions.step_runs import StepSummaries, iterations_page, step_runs, summarize
-from noetl_stream.client.executions.submit import Client, RequestRefused, Requests, ask_of
+from noetl_stream.client.executions.submit import PATIENCE_S, Client, RequestRefused, Requests, ask_of, patience
 from noetl_stream.client.executions.tallies import listing_of
 from noetl_stream.client.paging import page_of, page_size, read_cursor
 from noetl_stream.errors import (
@@ -41,7 +41,6 @@ from noetl_stream.errors import (
     NoetlError,
     NotFound,
     PlaybookRefused,
-    Unreachable,
     UsageError,
     VersionMismatch,
 )
@@ -82,9 +81,6 @@ from noetl_stream.ports.store import ExecutionRow, Store, StoredEvent
 if TYPE_CHECKING:
     from noetl_stream.client.why.journal import JournalHistories
     from noetl_stream.playbook.plan import Plan
-
-PATIENCE_S: Final = 30.0
-"""How long a request may stay unanswered before it fails."""
 
 FIRST_EVENTS: Final = 10
 """A rejected rerun says so within its first events."""
@@ -405,16 +401,7 @@ class DirectExecutions:
     def _patience(self, execution_id: str) -> Callable[[], Awaitable[None]]:
         if self._unanswered is not None:
             return self._unanswered
-        clock = self._ports.clock
-        until_s = clock.monotonic_s() + PATIENCE_S
-
-        async def wait_on() -> None:
-            if clock.monotonic_s() >= until_s:
-                text = f"no server answered within {PATIENCE_S:g} s"
-                hint = f"start a server; it will process this request: check execution {execution_id} before you retry"
-                raise Unreachable(text, hint=hint)
-
-        return wait_on
+        return patience(self._ports.clock, f"execution {execution_id}")
 
 
 def _error(refused: RequestRefused) -> NoetlError:

@@ -17,6 +17,7 @@ from noetl_stream.ports.blobs import Blobs, gather_iterations, read_object
 from noetl_stream.ports.operations.executions import (
     ExecutionDocument,
     ListedExecutionDocument,
+    OriginDocument,
     ParentExecutionDocument,
     StepSummaryDocument,
     WaitDocument,
@@ -84,6 +85,7 @@ def execution_document(
         priority=_priority_of(journal, requested),
         rerun_of=row.rerun_of,
         parent=None if parent is None else ParentExecutionDocument(parent.execution_id, parent.step_run_id),
+        origin=_origin_of(requested),
         steps=steps,
         waits=None if waits is None else list(waits),
     )
@@ -95,6 +97,11 @@ def _priority_of(journal: Sequence[StoredEvent], requested: ExecutionRequested |
             started = codec.decode_fact(event.data)
             return started.priority if isinstance(started, ExecutionStarted) else None
     return None if requested is None else requested.priority
+
+
+def _origin_of(requested: ExecutionRequested | None) -> OriginDocument | None:
+    origin = requested.origin if requested is not None else None
+    return None if origin is None else OriginDocument(origin.kind, origin.path, origin.number)
 
 
 def error_of(row: ExecutionRow | ListedExecution) -> ErrorInfo | None:

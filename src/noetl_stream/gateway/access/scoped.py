@@ -42,6 +42,7 @@ from noetl_stream.ports.operations.playbooks import (
     PlaybookWithSourceDocument,
     RegisteredDocument,
 )
+from noetl_stream.ports.operations.schedules import SchedulePage, Schedules
 from noetl_stream.ports.operations.selections import (
     MAX_GROUPS,
     BulkDocument,
@@ -106,6 +107,7 @@ class Scopes:
             diagnosis=operations.diagnosis,
             views=cast(Views, ScopedViews(operations.views, scope)),
             selections=ScopedSelections(operations.selections, executions, scope),
+            schedules=cast(Schedules, ScopedSchedules(operations.schedules, scope)),
         )
 
 
@@ -342,6 +344,31 @@ class ScopedSelections:
 
 def _ms(time: str) -> int:
     return int(datetime.fromisoformat(time).timestamp() * 1000)
+
+
+class ScopedSchedules:
+    """:class:`~noetl_stream.ports.operations.schedules.Schedules`: each verb but ``page`` concerns one path, its first
+    argument.
+    """
+
+    def __init__(self, schedules: Schedules, scope: _Scope) -> None:
+        self._schedules = schedules
+        self._scope = scope
+
+    async def page(self, prefix: str, limit: int, cursor: str | None) -> SchedulePage:
+        async def read(count: int, after: str | None) -> SchedulePage:
+            return await self._schedules.page(prefix, count, after)
+
+        return await self._scope.page(read, limit, cursor)
+
+    def __getattr__(self, verb: str) -> Callable[..., Awaitable[Any]]:
+        act = getattr(self._schedules, verb)
+
+        async def scoped(path: str, *args: Any, **options: Any) -> Any:
+            self._scope.require(path)
+            return await act(path, *args, **options)
+
+        return scoped
 
 
 class ScopedFeed:

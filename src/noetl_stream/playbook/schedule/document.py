@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection
 from collections.abc import Mapping as MappingOf
 from datetime import date, tzinfo
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final
 
 import msgspec
+from msgspec.structs import asdict
 from pydantic import Field
 
+from noetl_stream.model.aggregates import Missed, Overlap, ScheduleTerms, Timetable
 from noetl_stream.model.limits import Limits
 from noetl_stream.model.paths import MAX_PATH_CHARS, are_segments
 from noetl_stream.playbook.check.calls import PlaybookCall
@@ -20,9 +22,6 @@ from noetl_stream.playbook.schedule.times import needs_zone, read_bound, read_da
 from noetl_stream.playbook.yaml.nodes import Mapping, Node, descend, holds_template
 from noetl_stream.schedule.recurrence import DAY_S, END_MS, InvalidCron, Recurrence, check_cron
 from noetl_stream.schedule.zones import zone_named, zone_names
-
-Overlap = Literal["skip", "queue_one", "queue_all", "cancel", "terminate", "allow"]
-Missed = Literal["last", "all", "none"]
 
 MAX_CRON: Final = 20
 MAX_CRON_CHARS: Final = 256
@@ -98,6 +97,21 @@ class ScheduleDocument(msgspec.Struct, frozen=True, kw_only=True):
     missed_within_s: int | None
     pause_after_failures: int | None
     paused: bool
+
+    @property
+    def terms(self) -> ScheduleTerms:
+        """What servers are told of it."""
+        return ScheduleTerms(
+            playbook=self.call.path,
+            version=self.call.version,
+            workload=dict(self.workload),
+            timetable=Timetable(**asdict(self.recurrence)),
+            jitter_s=self.jitter_s,
+            overlap=self.overlap,
+            missed=self.missed,
+            missed_within_s=self.missed_within_s,
+            pause_after_failures=self.pause_after_failures or 0,
+        )
 
 
 def read_schedule(root: Node, digest: str, limits: Limits, problems: Problems) -> ScheduleDocument | None:

@@ -106,6 +106,14 @@ class ParentExecutionDocument(Document, frozen=True):
     step_run_id: str
 
 
+class OriginDocument(Document, frozen=True):
+    """What has started it: a ``Schedule`` by its path, and the number of the start in its history."""
+
+    kind: str
+    path: str
+    number: int
+
+
 class StepSummaryDocument(Document, frozen=True):
     """All runs of a step together."""
 
@@ -258,6 +266,7 @@ class ExecutionDocument(ListedExecutionDocument, frozen=True):
     principal: str
     rerun_of: str | None
     parent: ParentExecutionDocument | None
+    origin: OriginDocument | None
     steps: list[StepSummaryDocument] | None
     waits: list[WaitDocument] | None
     priority: int | None = None

@@ -139,7 +139,8 @@ class Playbooks(Protocol):
 
         Raises:
             PlaybookRefused: it has errors.
-            Conflict: the version is registered with another text.
+            Conflict: the version is registered with another text; or ``by`` may not start what a schedule starts.
+            UsageError: the playbook that a schedule starts is not registered.
         """
         ...
 
@@ -215,5 +216,9 @@ class Playbooks(Protocol):
 
     @http("DELETE", "/playbooks/{path}")
     async def delete(self, path: str, version: str | None, by: str) -> None:
-        """Deletes a version, or with ``None`` all of them, from the catalog. Executions keep their text."""
+        """Deletes a version, or with ``None`` all of them, from the catalog. Executions keep their text.
+
+        Raises:
+            Conflict: it is a schedule: :meth:`.Schedules.delete` stops it, too.
+        """
         ...

@@ -1,0 +1,196 @@
+"""Registered schedules: what they have done, and will do (LANGUAGE §15 *Schedule*)."""
+
+from __future__ import annotations
+
+from typing import Literal, Protocol, get_args
+
+from noetl_stream.model.aggregates import Missed, Overlap
+from noetl_stream.model.envelope import Time
+from noetl_stream.ports.operations.documents import Document, DocumentPage
+from noetl_stream.ports.operations.executions import RequestIds
+from noetl_stream.ports.operations.http import http
+
+OccurrenceStatus = Literal["waiting", "started", "skipped", "completed", "failed", "cancelled"]
+OCCURRENCE_STATUSES: tuple[OccurrenceStatus, ...] = get_args(OccurrenceStatus)
+
+
+class TimetableDocument(Document, frozen=True):
+    """When it is due, as the document says."""
+
+    timezone: str
+    cron: list[str]
+    every_s: int | None
+    at: list[Time]
+
+
+class PauseDocument(Document, frozen=True):
+    """Why it starts nothing, and since when."""
+
+    reason: str
+    since: Time
+
+
+class BackfillDocument(Document, frozen=True):
+    """A backfill under way. ``next``: the time of the occurrence that it comes to next; ``left`` are to come."""
+
+    next: Time
+    before: Time
+    overlap: Overlap
+    left: int
+
+
+class RegisteredScheduleDocument(Document, frozen=True):
+    """A schedule as it is.
+
+    ``registered_by`` is whose rights it acts with. ``revision`` and ``digest`` are those of its document in the
+    catalog. ``next`` is when it starts next, with its jitter; null if it is paused or over. ``failures`` counts
+    executions that failed since the last that did not. ``running`` are its executions, ``waiting`` occurrences of it.
+    """
+
+    path: str
+    playbook: str
+    version: str | None
+    revision: int
+    digest: str
+    registered_by: str
+    registered: Time
+    timetable: TimetableDocument
+    jitter_s: int
+    overlap: Overlap
+    missed: Missed
+    missed_within_s: int | None
+    pause_after_failures: int | None
+    next: Time | None
+    paused: PauseDocument | None
+    failures: int
+    running: list[str]
+    waiting: int
+    backfill: BackfillDocument | None
+    occurrences: int
+
+
+class SchedulePage(DocumentPage[RegisteredScheduleDocument], frozen=True):
+    """By path."""
+
+
+class OccurrenceDocument(Document, frozen=True):
+    """What became of an occurrence. ``scheduled`` is its time, ``due`` the same with its jitter.
+
+    ``cause``: ``timetable``, ``trigger`` or ``backfill``. ``reason`` says why it was skipped or waits, or how its
+    execution failed.
+    """
+
+    number: int
+    status: OccurrenceStatus
+    scheduled: Time
+    due: Time
+    cause: str
+    execution_id: str | None
+    started: Time | None
+    ended: Time | None
+    reason: str
+
+
+class OccurrencePage(DocumentPage[OccurrenceDocument], frozen=True):
+    """Newest first. The newest 10,000 of a schedule are kept."""
+
+
+class UpcomingDocument(Document, frozen=True):
+    """An occurrence to come. ``note`` says that the clocks were set since the one before.
+
+    ``at`` is its time in the zone of the schedule, ``utc`` the same instant; ``starts`` is when it starts, with jitter.
+    """
+
+    at: str
+    utc: Time
+    starts: Time
+    note: str = ""
+
+
+class UpcomingOccurrencesDocument(Document, frozen=True):
+    items: list[UpcomingDocument]
+
+
+class BackfilledDocument(Document, frozen=True):
+    """``occurrences`` are in the range; each stands in the history once it has been come to."""
+
+    path: str
+    occurrences: int
+
+
+class Schedules(Protocol):
+    """A schedule begins when its document is registered (:meth:`.Playbooks.register`).
+
+    Raises (any method but :meth:`page`): :class:`~noetl_stream.errors.NotFound` if no schedule is registered there.
+    """
+
+    async def page(self, prefix: str, limit: int, cursor: str | None) -> SchedulePage:
+        """By path."""
+        ...
+
+    @http("GET", "/schedules/{path}")
+    async def get(self, path: str) -> RegisteredScheduleDocument:
+        """A schedule as it is."""
+        ...
+
+    @http("GET", "/schedules/{path}/upcoming")
+    async def upcoming(self, path: str, count: int = 10, after_ms: int | None = None) -> list[UpcomingDocument]:
+        """When it is due next, paused or not; ``after_ms`` ms since the epoch, ``None`` for now."""
+        ...
+
+    async def history(
+        self, path: str, limit: int, cursor: str | None, status: OccurrenceStatus | None = None
+    ) -> OccurrencePage:
+        """What became of its occurrences, newest first."""
+        ...
+
+    @http("POST", "/schedules/{path}/pause")
+    async def pause(
+        self, path: str, by: str, reason: str = "", ids: RequestIds | None = None
+    ) -> RegisteredScheduleDocument:
+        """From now on it starts nothing. What runs goes on."""
+        ...
+
+    @http("POST", "/schedules/{path}/resume")
+    async def resume(
+        self, path: str, by: str, reason: str = "", ids: RequestIds | None = None
+    ) -> RegisteredScheduleDocument:
+        """From now on it starts again; what was due meanwhile is not made up for.
+
+        Raises:
+            Conflict: who has registered it may not start the playbook any more.
+        """
+        ...
+
+    @http("POST", "/schedules/{path}/trigger")
+    async def trigger(self, path: str, by: str, reason: str = "", ids: RequestIds | None = None) -> OccurrenceDocument:
+        """An occurrence that is due now, whatever the timetable says, paused or not. ``overlap`` counts."""
+        ...
+
+    @http("POST", "/schedules/{path}/backfill")
+    async def backfill(
+        self,
+        path: str,
+        from_ms: int,
+        before_ms: int,
+        by: str,
+        overlap: Overlap = "queue_all",
+        reason: str = "",
+        ids: RequestIds | None = None,
+    ) -> BackfilledDocument:
+        """The occurrences of a range in the past are due now, in order.
+
+        Args:
+            from_ms: The first instant of the range, ms since the epoch.
+            before_ms: The first instant behind it.
+
+        Raises:
+            Conflict: it is paused, or another backfill is under way.
+            UsageError: the range has no occurrence, or more than 10,000, or ends in the future.
+        """
+        ...
+
+    @http("DELETE", "/schedules/{path}")
+    async def delete(self, path: str, by: str, reason: str = "") -> None:
+        """Deletes it, its history and all versions of its document. What it has started goes on."""
+        ...
