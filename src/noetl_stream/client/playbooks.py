@@ -274,16 +274,20 @@ def entry_of(source: str, document: CatalogDocument, *, registered_ms: int, regi
     """The catalog entry of a text that was read as ``document``: its address, and its ``metadata`` (LANGUAGE §1).
 
     Raises:
-        UsageError: its path or version contains characters with another meaning in addresses; or it is a schedule,
-            which nothing would start.
+        UsageError: its path or version contains characters with another meaning in addresses; or it is a schedule or a
+            trigger, by which nothing would start.
     """
     from noetl_stream.playbook.plan import Plan  # lists start faster
     from noetl_stream.playbook.schedule.document import ScheduleDocument
+    from noetl_stream.playbook.trigger.document import TriggerDocument
     from noetl_stream.playbook.yaml.source import read_source
 
     if isinstance(document, ScheduleDocument):
         hint = "`noetl-stream schedule preview` shows when it is due"
         raise UsageError("schedules cannot be registered: this version does not start anything by them", hint=hint)
+    if isinstance(document, TriggerDocument):
+        hint = "`noetl-stream trigger test` shows what it makes of an event"
+        raise UsageError("triggers cannot be registered: this version does not start anything by them", hint=hint)
     if not is_path(document.path):
         raise UsageError(f"{document.path!r} is not a valid path", hint=f"use names separated by `/`, {PART_HINT}")
     if document.version is not None and not is_version(document.version):
