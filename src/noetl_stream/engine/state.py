@@ -7,7 +7,7 @@ from typing import Any, Final
 import msgspec
 
 from noetl_stream.model import events
-from noetl_stream.model.events import Fact, Parent, Path, SharedValue, TimerPurpose, Token, Wait
+from noetl_stream.model.events import Fact, Origin, Parent, Path, SharedValue, TimerPurpose, Token, Wait
 from noetl_stream.model.ids import RunId
 from noetl_stream.model.limits import Limits
 from noetl_stream.model.messages import Progress
@@ -266,6 +266,7 @@ class Execution(msgspec.Struct, frozen=True, gc=False):
     request: events.ExecutionRequested | None = None
     reused_pages: int = 0
     caller_span: str = ""
+    origin: Origin | None = None
 
     @property
     def ended(self) -> bool:

@@ -8,6 +8,7 @@ from typing import Final, NamedTuple, Protocol
 import msgspec
 
 from noetl_stream.model.status import ExecutionStatus
+from noetl_stream.ports.aggregates import AggregateKey, AggregateRow, AggregateStore, HistoryRow, HistoryTrim
 from noetl_stream.ports.cursors import Cursors
 from noetl_stream.ports.dead_letters import DeadLetterRow
 from noetl_stream.ports.rows import Json, Row
@@ -227,6 +228,10 @@ class Tick(msgspec.Struct, frozen=True, kw_only=True):
     stale_reports: Sequence[StaleReportRow] = ()
     snapshots: Sequence[SnapshotRow] = ()
     feed: Sequence[FeedRow] = ()
+    aggregates: Sequence[AggregateRow] = ()
+    aggregates_gone: Sequence[AggregateKey] = ()
+    history: Sequence[HistoryRow] = ()
+    history_gone: Sequence[HistoryTrim] = ()
 
 
 class ListingFilter(msgspec.Struct, frozen=True, gc=False):
@@ -313,7 +318,7 @@ class KnownServer(msgspec.Struct, frozen=True, gc=False):
     live: bool
 
 
-class Store(Protocol):
+class Store(AggregateStore, Protocol):
     """The fold's store. Any method raises :class:`~noetl_stream.errors.Unreachable` when the database is away."""
 
     @property

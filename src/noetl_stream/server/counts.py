@@ -60,6 +60,8 @@ class ServerCounts:
             ("snapshot", tick.snapshots),
             ("dead_letter", tick.dead_letters),
             ("stale_report", tick.stale_reports),
+            ("aggregate", tick.aggregates),
+            ("aggregate_history", tick.history),
         ):
             if rows:
                 self.rows[table] += len(rows)

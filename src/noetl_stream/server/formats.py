@@ -7,7 +7,7 @@ from collections.abc import Collection
 from typing import Final
 
 from noetl_stream.errors import NotReady
-from noetl_stream.model.messages import FORMAT
+from noetl_stream.model.messages import AGGREGATES_FORMAT, FORMAT
 from noetl_stream.ports.store import KnownServer
 
 log = logging.getLogger(__name__)
@@ -21,11 +21,13 @@ class Formats:
     Attributes:
         reads: The newest format that this server reads.
         writes: The format in which it writes: the lowest that all living servers read.
+        know_aggregates: Whether all living servers read what aggregates are asked and told.
     """
 
-    def __init__(self, reads: int = FORMAT) -> None:
+    def __init__(self, reads: int = AGGREGATES_FORMAT) -> None:
         self.reads = reads
         self.writes = LOWEST_WRITTEN
+        self.know_aggregates = False
         self._newest = reads
 
     def learn(self, servers: Collection[KnownServer]) -> None:
@@ -44,7 +46,9 @@ class Formats:
                 f"later: {names}",
                 hint="stop them first; a server that was killed counts until its lease ends",
             )
-        writes = min([self.reads, *(one.reads for one in living)])
+        lowest = min([self.reads, *(one.reads for one in living)])
+        self.know_aggregates = lowest >= AGGREGATES_FORMAT
+        writes = FORMAT if lowest == AGGREGATES_FORMAT else lowest  # which says nothing else otherwise
         if writes != self.writes:
             log.info("writing format %d, which all living servers read", writes)
             self.writes = writes

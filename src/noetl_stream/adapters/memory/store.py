@@ -15,6 +15,7 @@ from typing import NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
+from noetl_stream.adapters.memory.aggregates import AggregateTables, MemoryAggregates
 from noetl_stream.adapters.memory.cursors import MemoryCursors
 from noetl_stream.adapters.memory.dead_letters import MemoryDeadLetters
 from noetl_stream.errors import Fenced, JournalConflict, PayloadRefused, RequestAnswered
@@ -98,6 +99,7 @@ class MemoryTables:
     snapshots: dict[tuple[str, int], SnapshotRow] = field(default_factory=dict)
     servers: dict[str, tuple[KnownServer, float]] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
+    aggregates: AggregateTables = field(default_factory=AggregateTables)
 
 
 class MemoryDump(NamedTuple):
@@ -109,7 +111,7 @@ class MemoryDump(NamedTuple):
     letters: dict[str, DeadLetter]
 
 
-class MemoryStore:
+class MemoryStore(MemoryAggregates):
     """A :class:`~noetl_stream.ports.store.Store`, which documents each method. Leases run by ``clock.monotonic_s``."""
 
     def __init__(self, clock: Clock, partitions: int = PARTITIONS) -> None:
@@ -119,6 +121,10 @@ class MemoryStore:
         self.fed_floor: dict[int, int] = {}
         self.cursors = MemoryCursors(self)
         self.dead_letters = MemoryDeadLetters(self._send)
+
+    @property
+    def aggregate_tables(self) -> AggregateTables:
+        return self.tables.aggregates
 
     async def verify(self) -> None:
         """Memory is always ready."""
@@ -176,6 +182,7 @@ class MemoryStore:
         self.tables.snapshots.update(((row.execution_id, row.position), row) for row in tick.snapshots)
         for fed in tick.feed:
             self.fed[fed.partition, fed.tick] = (self._clock.now_ms(), fed.entries)
+        self.tables.aggregates.write(tick)
         self._wait(tick)
 
     def _wait(self, tick: Tick) -> None:
@@ -530,7 +537,15 @@ def _duplicates(keys: Iterable[_Key]) -> list[_Key]:
 
 
 def _refuse_broken_json(tick: Tick) -> None:
-    for row in (*tick.entries, *tick.executions, *tick.requests, *tick.inbox, *tick.feed):
+    for row in (
+        *tick.entries,
+        *tick.executions,
+        *tick.requests,
+        *tick.inbox,
+        *tick.feed,
+        *tick.aggregates,
+        *tick.history,
+    ):
         for column in json_columns(type(row)):
             text = getattr(row, column)
             if text is not None:

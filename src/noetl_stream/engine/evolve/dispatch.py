@@ -83,6 +83,7 @@ def _begin(recorded: RecordedFact, execution_id: str) -> Execution | None:
         parent=fact.parent,
         request=fact,
         caller_span=fact.caller_span,
+        origin=fact.origin,
     )
     if fact.rerun is None:
         return state
