@@ -28,6 +28,7 @@ GET /livez
 GET /readyz
 GET /problems/{name}
 POST /api/v1/session
+POST /api/v1/hooks/{path}
 """
 
 VIEWER = """
@@ -69,6 +70,10 @@ GET /api/v1/playbooks/{path}/diff
 POST /api/v1/playbooks/{path}/diff
 GET /api/v1/playbooks/{path}/statistics
 GET /api/v1/schema
+GET /api/v1/triggers
+GET /api/v1/triggers/{path}
+GET /api/v1/triggers/{path}/events
+GET /api/v1/triggers/{path}/events/{number}
 GET /api/v1/workers
 GET /api/v1/pools
 GET /api/v1/partitions
@@ -92,10 +97,15 @@ POST /api/v1/bulk/pause
 POST /api/v1/bulk/resume
 POST /api/v1/bulk/retry
 POST /api/v1/bulk/rerun
+POST /api/v1/triggers/{path}/pause
+POST /api/v1/triggers/{path}/resume
+POST /api/v1/triggers/{path}/events/{number}/resend
 POST /api/vars/{execution_id}
 """
 
 AUTHOR = """
+POST /api/v1/triggers
+DELETE /api/v1/triggers/{path}
 POST /api/v1/playbooks
 DELETE /api/v1/playbooks/{path}
 GET /api/v1/credentials

@@ -61,7 +61,7 @@ def test_the_schema_of_the_store_accepts_the_examples() -> None:
     stored = json.loads(noetl("playbook", "schema", "--form", "store").stdout)
     Draft202012Validator.check_schema(stored)
     validator = Draft202012Validator(stored)
-    for file in sorted(EXAMPLES.glob("[a-m]*.yaml")):
+    for file in (one for one in sorted(EXAMPLES.glob("[a-m]*.yaml")) if "." not in one.stem):
         source = read_source(file.read_text(), Problems(file.name))
         assert source is not None and [*validator.iter_errors(source.root.plain())] == [], file.name
 

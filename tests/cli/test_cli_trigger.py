@@ -12,7 +12,10 @@ from jsonschema import Draft202012Validator
 from cli_program import one_clear_line, only_json
 from warm_program import noetl
 
-PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "triggers.md").read_text(encoding="utf-8")
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "reference" / "triggers.md").read_text(encoding="utf-8")
+GUIDE = (ROOT / "docs" / "how-to" / "start-on-events.md").read_text(encoding="utf-8")
+EXAMPLE = ROOT / "playbooks" / "greet_on_push.trigger.yaml"
 TRIGGER = """\
 apiVersion: noetl.io/v2
 kind: Trigger
@@ -95,3 +98,15 @@ def test_every_source_on_the_page_checks(playbook: Callable[..., Path]) -> None:
     for number, source in enumerate(sources):
         file = playbook(f"{head}  playbook: shop/build\n  on:\n    {source}", f"source{number}.yaml")
         assert noetl("playbook", "check", file).stdout == f"{file}: ok\n"
+
+
+def test_every_trigger_of_the_guide_checks(playbook: Callable[..., Path]) -> None:
+    triggers = re.findall(r"```yaml trigger\n(.*?)```", GUIDE, re.DOTALL)
+    assert len(triggers) == 2
+    for number, trigger in enumerate(triggers):
+        spec = "".join(f"  {line}\n" for line in trigger.splitlines())
+        file = playbook(TRIGGER.partition("  on:")[0] + spec, f"trigger{number}.yaml")
+        assert noetl("playbook", "check", file).stdout == f"{file}: ok\n"
+    assert [line.strip() for line in triggers[0].splitlines()] == [
+        line.strip() for line in EXAMPLE.read_text().partition("spec:\n")[2].splitlines()
+    ]

@@ -42,10 +42,18 @@ from noetl_stream.ports.operations.feed import Feed
 from noetl_stream.ports.operations.playbooks import Playbooks
 from noetl_stream.ports.operations.problems import PROBLEMS
 from noetl_stream.ports.operations.selections import BulkDocument, BulkOrder, Selections
+from noetl_stream.ports.operations.triggers import TriggerEventDocument, Triggers
 from noetl_stream.ports.operations.views import Views
 from noetl_stream.settings.gateway import GatewayLimits
+from noetl_stream.trigger.signatures import WebhookDelivery
 
 WAIT_S = 20.0
+TRIGGER = """
+apiVersion: noetl.io/v2
+kind: Trigger
+metadata: { name: hook, path: tests/hook }
+spec: { on: { webhook: { verify: none } }, when: "{{ event.json.go }}", playbook: tests/loop, key: "{{ event.body }}" }
+"""
 PORTS = {
     "executions": Executions,
     "feed": Feed,
@@ -56,6 +64,7 @@ PORTS = {
     "diagnosis": Diagnosis,
     "views": Views,
     "selections": Selections,
+    "triggers": Triggers,
 }
 NAMES = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}|[0-9a-f]{12,64}|noetl_\w+")
 TIME = re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+\+00:00")
@@ -205,6 +214,39 @@ async def run_loop_and_rerun(operations: Operations, transcript: Transcript) -> 
     await transcript(executions.page(ExecutionFilter(("failed",)), 1, "no cursor"))
 
 
+async def _without_event(found: TriggerEventDocument) -> TriggerEventDocument:
+    """It has the headers of the connection that it came by."""
+    assert found.event is not None
+    return replace(found, event=None)
+
+
+async def use_triggers(operations: Operations, transcript: Transcript) -> None:
+    triggers, by = operations.triggers, "token:local"
+    await transcript(triggers.create(TRIGGER.encode(), "hook.yaml", by))
+    await operations.playbooks.register(LOOP.encode(), "loop.yaml", by)
+    await transcript(triggers.create(LOOP.encode(), "loop.yaml", by))
+    await transcript(triggers.create(TRIGGER.replace("none", "nobody").encode(), "hook.yaml", by))
+    for _ in range(2):
+        await transcript(triggers.create(TRIGGER.encode(), "hook.yaml", by))
+    ids = RequestIds("01890000-0000-7000-8000-000000000003", "01890000-0000-7000-8000-000000000004")
+    sent = WebhookDelivery(method="POST", headers={"content-type": "application/json"}, body=b'{"go": true}')
+    started = await transcript(triggers.deliver("tests/hook", sent, ids))
+    await operations.executions.wait(started.execution_id, WAIT_S)
+    await transcript(triggers.deliver("tests/nothing", sent, ids))
+    await transcript(triggers.pause("tests/hook", by, "because, as Ünal said"))
+    again = await triggers.resend("tests/hook", 1, by, "once more")
+    await transcript(_without_event(again))
+    await transcript(triggers.resume("tests/hook", by))
+    for status in (None, "ignored", "repeated"):
+        await transcript(triggers.history("tests/hook", status, 1, None))
+    await transcript(triggers.event("tests/hook", 99))
+    await transcript(triggers.page("tests/", 10, None))
+    await transcript(triggers.page("nowhere/", 10, None))
+    await transcript(triggers.get("tests/hook"))
+    for _ in range(2):
+        await transcript(triggers.delete("tests/hook", by, "no longer needed"))
+
+
 async def use_the_rest(operations: Operations, transcript: Transcript) -> None:
     playbooks, credentials, access = operations.playbooks, operations.credentials, operations.access
     await transcript(playbooks.register(LOOP.encode(), "loop.yaml", "token:local"))
@@ -246,7 +288,7 @@ async def use_the_rest(operations: Operations, transcript: Transcript) -> None:
     await transcript(cluster.discard("none", "token:local"))
 
 
-@pytest.mark.parametrize("scenario", [run_approval, run_loop_and_rerun, act_on_many, use_the_rest])
+@pytest.mark.parametrize("scenario", [run_approval, run_loop_and_rerun, act_on_many, use_triggers, use_the_rest])
 async def test_a_scenario_goes_the_same_way_over_http(
     stage: GatewayStage, scenario: Callable[[Operations, Transcript], Awaitable[None]]
 ) -> None:

@@ -3,19 +3,29 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
 
-from noetl_stream.cli.base.options import form_option
-from noetl_stream.cli.base.output import print_document, print_members, print_source
+from noetl_stream.cli.base.options import form_option, limit_option, reason_option
+from noetl_stream.cli.base.output import columns_of, print_document, print_documents, print_members, print_source
+from noetl_stream.cli.base.process import settings_for
+from noetl_stream.cli.base.session import Session, collect, with_session
+from noetl_stream.cli.base.target import Target, gateway_of, target_options
 from noetl_stream.cli.playbook.source import read_playbook, registrable
 from noetl_stream.errors import UsageError
 
 if TYPE_CHECKING:  # the list of commands starts faster
     from noetl_stream.playbook.trigger.document import TriggerDocument
+    from noetl_stream.ports.operations.triggers import (
+        EventStatus,
+        TriggerEventDocument,
+        Triggers,
+        TriggerStateDocument,
+    )
 
 
 class TestedEvent(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,10 +42,140 @@ class TestedEvent(msgspec.Struct, frozen=True, kw_only=True):
 
 @click.group()
 def trigger() -> None:
-    """Check what triggers make of events.
+    """Start executions on events.
 
-    A trigger is a document of `kind: Trigger`. `playbook check` checks it.
+    A trigger is a document of `kind: Trigger`. `playbook check` checks it, `test` shows what it makes of an event, and
+    `create` registers it.
     """
+
+
+@trigger.command()
+@click.argument("file", type=click.Path(path_type=Path))
+@form_option("text")
+@target_options
+def create(file: Path, output: str, target: Target) -> None:
+    """Register the trigger in FILE, which starts executions from now on.
+
+    It acts with your rights. Registering it again changes what it does; what it remembers stays. As for playbooks, a
+    registered metadata.version never changes.
+    """
+    source = read_playbook(file)
+    if gateway_of(target, settings_for(target.home)) is None:
+        _document(file)
+    _show_one(target, lambda triggers, by: triggers.create(source, str(file), by), output)
+
+
+@trigger.command("list")
+@click.option("--prefix", default="", metavar="PREFIX", help="Match paths that begin with this.")
+@limit_option("triggers")
+@form_option()
+@target_options
+def list_triggers(prefix: str, limit: int | None, output: str, target: Target) -> None:
+    """List triggers by path."""
+
+    async def read(session: Session) -> list[TriggerStateDocument]:
+        triggers = session.operations.triggers
+        return await collect(lambda size, cursor: triggers.page(prefix, size, cursor), limit)
+
+    columns = columns_of("path", "source", "playbook", "events", "paused")
+    print_documents(with_session(target, read), output, columns, "path")
+
+
+@trigger.command()
+@click.argument("path")
+@form_option("text")
+@target_options
+def get(path: str, output: str, target: Target) -> None:
+    """Show the trigger at PATH as it is now."""
+    _show_one(target, lambda triggers, by: triggers.get(path), output)
+
+
+@trigger.command()
+@click.argument("path")
+@reason_option
+@form_option("text")
+@target_options
+def pause(path: str, reason: str, output: str, target: Target) -> None:
+    """Ignore events for the trigger at PATH until it is resumed.
+
+    They are recorded, and can be sent again.
+    """
+    _show_one(target, lambda triggers, by: triggers.pause(path, by, reason), output)
+
+
+@trigger.command()
+@click.argument("path")
+@reason_option
+@form_option("text")
+@target_options
+def resume(path: str, reason: str, output: str, target: Target) -> None:
+    """Start executions on events for the trigger at PATH again."""
+    _show_one(target, lambda triggers, by: triggers.resume(path, by, reason), output)
+
+
+@trigger.command()
+@click.argument("path")
+@click.option("--status", type=click.Choice(["started", "repeated", "ignored"]), help="Match what became of them.")
+@limit_option("events", 50)
+@form_option()
+@target_options
+def history(path: str, status: EventStatus | None, limit: int | None, output: str, target: Target) -> None:
+    """List events for the trigger at PATH and what became of them, newest first.
+
+    Each started an execution, was ignored for a reason, or had the key of one that started before.
+    """
+
+    async def read(session: Session) -> list[TriggerEventDocument]:
+        triggers = session.operations.triggers
+        return await collect(lambda size, cursor: triggers.history(path, status, size, cursor), limit)
+
+    columns = columns_of("number", "at", "status", execution="execution_id", reason="reason")
+    print_documents(with_session(target, read), output, columns, "number")
+
+
+@trigger.command()
+@click.argument("path")
+@click.argument("number", type=click.IntRange(1))
+@form_option("text")
+@target_options
+def event(path: str, number: int, output: str, target: Target) -> None:
+    """Show event NUMBER for the trigger at PATH, in full."""
+    found = with_session(target, lambda session: session.operations.triggers.event(path, number))
+    print_document(found, output, "number", print_members)
+
+
+@trigger.command()
+@click.argument("path")
+@click.argument("number", type=click.IntRange(1))
+@reason_option
+@form_option("text")
+@target_options
+def resend(path: str, number: int, reason: str, output: str, target: Target) -> None:
+    """Send event NUMBER to the trigger at PATH again, as a new one.
+
+    What the trigger makes of it now counts: change or resume the trigger before.
+    """
+
+    async def act(session: Session) -> TriggerEventDocument:
+        return await session.operations.triggers.resend(path, number, session.by, reason)
+
+    print_document(with_session(target, act, publishes=True), output, "number", print_members)
+
+
+@trigger.command()
+@click.argument("path")
+@reason_option
+@target_options
+def delete(path: str, reason: str, target: Target) -> None:
+    """Forget the trigger at PATH, and its events.
+
+    Its document stays in the catalog, and what it has started goes on.
+    """
+
+    async def act(session: Session) -> None:
+        await session.operations.triggers.delete(path, session.by, reason)
+
+    with_session(target, act, publishes=True)
 
 
 @trigger.command("test")
@@ -71,6 +211,11 @@ def schema() -> None:
     print_source(json.dumps(trigger_schema(), ensure_ascii=False, indent=2) + "\n")
 
 
+def _show_one(target: Target, act: Callable[[Triggers, str], Awaitable[TriggerStateDocument]], output: str) -> None:
+    found = with_session(target, lambda session: act(session.operations.triggers, session.by), publishes=True)
+    print_document(found, output, "path", print_members)
+
+
 def _document(file: Path) -> TriggerDocument:
     from noetl_stream.playbook.trigger.document import TriggerDocument
 
@@ -94,11 +239,12 @@ def _event_in(file: Path) -> Any:
 def _tested(document: TriggerDocument, given: Any) -> TestedEvent:
     from noetl_stream.playbook.trigger.matching import Ignored, Rules, concerns, match, read_event
 
-    event = read_event(document.source, given)
-    wanted = document.execution
+    terms = document.terms
+    event = read_event(terms.source, given)
+    wanted = terms.execution
     if wanted is not None and not concerns(wanted, event["path"], event["labels"], event["status"]):
         return TestedEvent(starts=False, reason="path, labels or status are others than those of `on.execution`")
-    found = match(Rules.of(document), event)
+    found = match(Rules.of(terms), event)
     if isinstance(found, Ignored):
         return TestedEvent(starts=False, reason=found.reason)
     call = document.call

@@ -14,6 +14,7 @@ from noetl_stream.client.executions.prepare import PlaybookChecker, refusal_of
 from noetl_stream.client.paging import page_of, page_size, read_cursor
 from noetl_stream.client.statistics import PlaybookStatistics
 from noetl_stream.errors import Conflict, NotFound, UsageError
+from noetl_stream.model.aggregates import TRIGGER
 from noetl_stream.model.envelope import iso
 from noetl_stream.model.paths import covers
 from noetl_stream.playbook.diagnostics import Diagnostic, Problems
@@ -114,6 +115,8 @@ class DirectPlaybooks:
         checked = await self._checking.check_document(source, name)
         if checked.document is None:
             raise refusal_of(checked, name)
+        if checked.trigger is not None:
+            raise UsageError(f"{name} is a trigger", hint="`noetl-stream trigger create FILE` registers it")
         text = source.decode()
         wanted = entry_of(text, checked.document, registered_ms=self._clock.now_ms(), registered_by=by)
         try:
@@ -274,8 +277,8 @@ def entry_of(source: str, document: CatalogDocument, *, registered_ms: int, regi
     """The catalog entry of a text that was read as ``document``: its address, and its ``metadata`` (LANGUAGE §1).
 
     Raises:
-        UsageError: its path or version contains characters with another meaning in addresses; or it is a schedule or a
-            trigger, by which nothing would start.
+        UsageError: its path or version contains characters with another meaning in addresses; or it is a schedule,
+            which nothing would start.
     """
     from noetl_stream.playbook.plan import Plan  # lists start faster
     from noetl_stream.playbook.schedule.document import ScheduleDocument
@@ -285,9 +288,6 @@ def entry_of(source: str, document: CatalogDocument, *, registered_ms: int, regi
     if isinstance(document, ScheduleDocument):
         hint = "`noetl-stream schedule preview` shows when it is due"
         raise UsageError("schedules cannot be registered: this version does not start anything by them", hint=hint)
-    if isinstance(document, TriggerDocument):
-        hint = "`noetl-stream trigger test` shows what it makes of an event"
-        raise UsageError("triggers cannot be registered: this version does not start anything by them", hint=hint)
     if not is_path(document.path):
         raise UsageError(f"{document.path!r} is not a valid path", hint=f"use names separated by `/`, {PART_HINT}")
     if document.version is not None and not is_version(document.version):
@@ -308,5 +308,5 @@ def entry_of(source: str, document: CatalogDocument, *, registered_ms: int, regi
         tags=metadata.get("tags") or [],
         registered_ms=registered_ms,
         registered_by=registered_by,
-        kind=PLAYBOOK if isinstance(document, Plan) else SCHEMA,
+        kind=PLAYBOOK if isinstance(document, Plan) else TRIGGER if isinstance(document, TriggerDocument) else SCHEMA,
     )

@@ -25,6 +25,7 @@ from noetl_stream.gateway.resources import (
     session,
     streams,
     tokens,
+    triggers,
     views,
 )
 from noetl_stream.gateway.resources.system import system_routes
@@ -44,6 +45,7 @@ NOUNS: Final = (
     streams,
     logs,
     tokens,
+    triggers,
     session,
     agents,
 )
@@ -58,7 +60,7 @@ def make_application(serving: Serving, readiness: Readiness, status: GatewayStat
     document.update(openapi_of(table, __version__))
     application = web.Application(middlewares=[serving.problems])
     for route in table:
-        application.router.add_route(route.method, route.path, serving.handler(route))
+        application.router.add_route(route.method, route.pattern, serving.handler(route))
     page = read_page()
     application.router.add_get(VIEWS, serving.page_handler(page.index))
     application.router.add_get(ASSET, serving.page_handler(page.asset))

@@ -11,23 +11,18 @@ import hashlib
 import hmac
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final
 
 import msgspec
 
 from noetl_stream.errors import PayloadRefused
+from noetl_stream.model.aggregates import SignatureAlgorithm, SignatureEncoding, Verification
 from noetl_stream.model.codec import decode_json
-
-Form: TypeAlias = Literal["github", "stripe", "slack", "hmac", "token", "none"]
-Algorithm: TypeAlias = Literal["sha256", "sha512"]
-Encoding: TypeAlias = Literal["hex", "base64"]
 
 MAX_SECRETS: Final = 5
 """Secrets that are valid at the same time, while one is replaced by another."""
 MAX_SIGNATURES: Final = 10
 """Signatures that one delivery may carry."""
-DEFAULT_TOLERANCE_S: Final = 300
-
 _SECONDS: Final = re.compile(r"[0-9]{1,12}")
 
 
@@ -38,27 +33,6 @@ class WebhookDelivery(msgspec.Struct, frozen=True, kw_only=True):
     headers: Mapping[str, str]
     body: bytes
     query: str = ""
-
-
-class Verification(msgspec.Struct, frozen=True, kw_only=True):
-    """How deliveries show who sent them.
-
-    Attributes:
-        credential: The name of the stored credential that holds the secret; empty with ``none``.
-        header: Of the signature (``hmac``) or the token (``token``), lower-case.
-        timestamp_header: Of the time that is signed with the body (``hmac``), lower-case; empty if there is none.
-        prefix: What stands before the signature, such as ``sha256=``.
-        tolerance_s: How far the signed time may be from now, either way.
-    """
-
-    form: Form
-    credential: str = ""
-    header: str = ""
-    algorithm: Algorithm = "sha256"
-    encoding: Encoding = "hex"
-    prefix: str = ""
-    timestamp_header: str = ""
-    tolerance_s: int = DEFAULT_TOLERANCE_S
 
 
 class Accepted(msgspec.Struct, frozen=True):
@@ -151,8 +125,8 @@ def _is_signed(
     signed: bytes,
     given: Sequence[str],
     secrets: Sequence[str],
-    algorithm: Algorithm = "sha256",
-    encoding: Encoding = "hex",
+    algorithm: SignatureAlgorithm = "sha256",
+    encoding: SignatureEncoding = "hex",
 ) -> bool:
     found = [_decoded(text, encoding) for text in given[:MAX_SIGNATURES]]
     return _any_equal(found, [hmac.digest(secret.encode(), signed, algorithm) for secret in secrets])
@@ -163,7 +137,7 @@ def _any_equal(found: Sequence[bytes], wanted: Sequence[bytes]) -> bool:
     return any([hmac.compare_digest(one, other) for one in found for other in wanted])  # noqa: C419
 
 
-def _decoded(text: str, encoding: Encoding) -> bytes:
+def _decoded(text: str, encoding: SignatureEncoding) -> bytes:
     """The bytes of a signature; none if it is written in another way."""
     try:
         return bytes.fromhex(text) if encoding == "hex" else base64.b64decode(text, validate=True)

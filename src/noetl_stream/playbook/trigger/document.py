@@ -6,12 +6,23 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping as MappingOf
-from typing import Annotated, Any, Final, Literal, TypeAlias, get_args
+from typing import Annotated, Any, Final, get_args
 
 import msgspec
 
+from noetl_stream.model.aggregates import (
+    DEFAULT_TOLERANCE_S,
+    EndedExecutions,
+    EventSource,
+    SignatureAlgorithm,
+    SignatureEncoding,
+    SignatureForm,
+    TriggerTerms,
+    Verification,
+)
 from noetl_stream.model.limits import Limits
 from noetl_stream.model.paths import MAX_PATH_CHARS, are_segments
+from noetl_stream.model.status import EndStatus
 from noetl_stream.playbook.check.bindings import Visible
 from noetl_stream.playbook.check.calls import PlaybookCall
 from noetl_stream.playbook.check.templates import TemplateRead, Templates
@@ -23,10 +34,6 @@ from noetl_stream.playbook.schedule.times import read_duration
 from noetl_stream.playbook.yaml.nodes import Mapping, Node, Scalar, child
 from noetl_stream.playbook.yaml.source import PlaybookSource
 from noetl_stream.template import Guard, Template
-from noetl_stream.trigger.signatures import DEFAULT_TOLERANCE_S, Algorithm, Encoding, Form, Verification
-
-Source: TypeAlias = Literal["webhook", "execution"]
-EndStatus: TypeAlias = Literal["completed", "failed", "cancelled"]
 
 EVENT_KEYS: Final[MappingOf[str, tuple[str, ...]]] = {
     "webhook": ("method", "headers", "query", "body", "json", "form"),
@@ -86,11 +93,11 @@ class WebhookSource(Section):
     title = "`webhook`"
     example = _WEBHOOK_HINT
 
-    verify: Annotated[Form, Required("verify: github, stripe, slack, hmac, token, or none")] = "none"
+    verify: Annotated[SignatureForm, Required("verify: github, stripe, slack, hmac, token, or none")] = "none"
     credential: str | None = None
     header: str | None = None
-    algorithm: Algorithm | None = None
-    encoding: Encoding | None = None
+    algorithm: SignatureAlgorithm | None = None
+    encoding: SignatureEncoding | None = None
     prefix: str | None = None
     timestamp_header: str | None = None
     tolerance: str | None = None
@@ -105,20 +112,8 @@ class EndSource(Section):
     status: list[EndStatus] | None = None
 
 
-class EndedExecutions(msgspec.Struct, frozen=True, kw_only=True):
-    """Which ends of executions count. ``path`` ends with ``/*`` for all below it; empty: any path, any status."""
-
-    path: str = ""
-    labels: MappingOf[str, Any] = msgspec.field(default_factory=dict)
-    status: tuple[EndStatus, ...] = ()
-
-
 class TriggerDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """A document of ``kind: Trigger``. ``labels`` are ``metadata.labels``.
-
-    Exactly one of ``webhook`` and ``execution`` is given. ``when``, ``workload`` and ``key`` are as written: templates
-    over ``event``, for :class:`~noetl_stream.playbook.trigger.matching.Matcher`.
-    """
+    """A document of ``kind: Trigger``. ``labels`` are ``metadata.labels``; ``call`` is what ``terms`` start."""
 
     digest: str
     name: str
@@ -126,15 +121,7 @@ class TriggerDocument(msgspec.Struct, frozen=True, kw_only=True):
     version: str | None
     labels: MappingOf[str, Any]
     call: PlaybookCall
-    webhook: Verification | None
-    execution: EndedExecutions | None
-    when: str | bool
-    workload: MappingOf[str, Any]
-    key: str | None
-
-    @property
-    def source(self) -> Source:
-        return "webhook" if self.webhook is not None else "execution"
+    terms: TriggerTerms
 
 
 def read_trigger(source: PlaybookSource, digest: str, limits: Limits, problems: Problems) -> TriggerDocument | None:
@@ -158,30 +145,35 @@ def read_trigger(source: PlaybookSource, digest: str, limits: Limits, problems: 
         _check_templates(spec, kind, Templates(source.text, problems, limits), problems)
     if problems.has_errors:
         return None
+    playbook = spec.playbook.removeprefix("/")
     return TriggerDocument(
         digest=digest,
         name=metadata.name,
         path=metadata.path.removeprefix("/"),
         version=metadata.version,
         labels=metadata.labels or {},
-        call=PlaybookCall(spec.playbook.removeprefix("/"), spec.version, node.values["playbook"]),
-        webhook=webhook,
-        execution=execution,
-        when=True if is_null(spec.when) else spec.when.plain(),
-        workload=workload,
-        key=None if is_null(spec.key) else spec.key.plain(),
+        call=PlaybookCall(playbook, spec.version, node.values["playbook"]),
+        terms=TriggerTerms(
+            playbook=playbook,
+            version=spec.version,
+            when=True if is_null(spec.when) else spec.when.plain(),
+            workload=workload,
+            key=None if is_null(spec.key) else spec.key.plain(),
+            webhook=webhook,
+            execution=execution,
+        ),
     )
 
 
-def visible_in(kind: Source) -> Visible:
+def visible_in(kind: EventSource) -> Visible:
     """What templates of a trigger may read."""
     elsewhere = {name: ("event", name) for name in EVENT_KEYS[kind]}
     return Visible(frozenset(["event"]), bindings={}, shadowed={}, elsewhere=elsewhere)
 
 
-def _source(on: Node | None, read: TriggerSources, problems: Problems) -> tuple[Source | None, Node | None]:
+def _source(on: Node | None, read: TriggerSources, problems: Problems) -> tuple[EventSource | None, Node | None]:
     """What the trigger is on, and the part that says so."""
-    given: list[Source] = [name for name in get_args(Source) if not is_null(child(on, name))]
+    given: list[EventSource] = [name for name in get_args(EventSource) if not is_null(child(on, name))]
     if not isinstance(on, Mapping):
         return None, None
     for name in given[1:]:
@@ -189,7 +181,7 @@ def _source(on: Node | None, read: TriggerSources, problems: Problems) -> tuple[
         problems.error("conflicting_keys", message, on.keys[name], "remove one, or write two triggers")
     if not given:
         problems.error(
-            "missing_key", f"`on` needs {' or '.join(f'`{one}`' for one in get_args(Source))}", on, _SOURCE_HINT
+            "missing_key", f"`on` needs {' or '.join(f'`{one}`' for one in get_args(EventSource))}", on, _SOURCE_HINT
         )
         return None, None
     return given[0], getattr(read, given[0])
@@ -277,7 +269,7 @@ def _is_pattern(path: str) -> bool:
     )
 
 
-def _check_templates(spec: TriggerSpec, kind: Source, templates: Templates, problems: Problems) -> None:
+def _check_templates(spec: TriggerSpec, kind: EventSource, templates: Templates, problems: Problems) -> None:
     """Compiles ``when``, ``workload`` and ``key``, and reports what they read that no event has."""
     visible = visible_in(kind)
     for name in ("when", "workload", "key"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from base64 import b64decode, b64encode
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
@@ -10,9 +11,10 @@ from urllib.parse import parse_qsl
 import msgspec
 
 from noetl_stream.errors import PayloadRefused, UsageError
+from noetl_stream.model.aggregates import EndedExecution, EndedExecutions, EventSource, TriggerTerms
 from noetl_stream.model.codec import decode_json, encode
 from noetl_stream.model.limits import DEFAULT_LIMITS, Limits
-from noetl_stream.playbook.trigger.document import EndedExecutions, EndStatus, Source, TriggerDocument, visible_in
+from noetl_stream.playbook.trigger.document import visible_in
 from noetl_stream.template import (
     ABSENT,
     Budget,
@@ -39,15 +41,15 @@ _FORM: Final = "application/x-www-form-urlencoded"
 class Rules(msgspec.Struct, frozen=True):
     """What a trigger makes of events, as written: templates over ``event``."""
 
-    source: Source
+    source: EventSource
     when: str | bool
     workload: Any
     key: str | None
 
     @classmethod
-    def of(cls, document: TriggerDocument) -> Rules:
-        """Those of a document."""
-        return cls(document.source, document.when, document.workload, document.key)
+    def of(cls, terms: TriggerTerms) -> Rules:
+        """Those of a trigger."""
+        return cls(terms.source, terms.when, terms.workload, terms.key)
 
 
 class Starts(NamedTuple):
@@ -59,17 +61,6 @@ class Starts(NamedTuple):
 
 class Ignored(NamedTuple):
     reason: str
-
-
-class EndedExecution(msgspec.Struct, frozen=True, kw_only=True):
-    """The end of an execution, as triggers see it. ``error`` is ``{kind, message}`` of a failed one."""
-
-    execution_id: str
-    path: str
-    status: EndStatus
-    version: str | None = None
-    labels: Mapping[str, Any] = msgspec.field(default_factory=dict)
-    error: dict[str, str] | None = None
 
 
 def webhook_event(delivery: WebhookDelivery) -> Mapping[str, Any]:
@@ -167,6 +158,7 @@ class _GivenDelivery(msgspec.Struct, forbid_unknown_fields=True):
     headers: dict[str, str] = {}
     query: str = ""
     body: str = ""
+    base64: str | None = None
     json: Any = msgspec.UNSET
 
 
@@ -174,8 +166,19 @@ class _GivenEnd(EndedExecution, frozen=True, forbid_unknown_fields=True):
     pass
 
 
-def read_event(source: Source, given: Any) -> Mapping[str, Any]:
-    """``event`` from a description of one: the keys of a delivery, with ``json`` in place of ``body``, or of an end.
+def described(delivery: WebhookDelivery) -> dict[str, Any]:
+    """A delivery as :func:`read_event` takes it: plain JSON values."""
+    try:
+        body = {"body": delivery.body.decode()}
+    except UnicodeDecodeError:
+        body = {"base64": b64encode(delivery.body).decode()}
+    query = {"query": delivery.query} if delivery.query else {}
+    return {"method": delivery.method, "headers": dict(delivery.headers), **query, **body}
+
+
+def read_event(source: EventSource, given: Any) -> Mapping[str, Any]:
+    """``event`` from a description of one: the keys of a delivery, with ``json`` or ``base64`` in place of ``body``,
+    or of an end.
 
     Raises:
         UsageError: it is no such description.
@@ -188,5 +191,7 @@ def read_event(source: Source, given: Any) -> Mapping[str, Any]:
         example = "json: { … }" if source == "webhook" else "{ execution_id: …, path: …, status: failed }"
         raise UsageError(f"not an event of `{source}`: {error}", hint=f"write {example}") from None
     body = found.body.encode() if found.json is msgspec.UNSET else encode(found.json)
+    if found.base64 is not None:
+        body = b64decode(found.base64)
     headers = {name.lower(): value for name, value in found.headers.items()}
     return webhook_event(WebhookDelivery(method=found.method, headers=headers, query=found.query, body=body))

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any, Final, get_args
 
+from noetl_stream.model.aggregates import SignatureAlgorithm, SignatureEncoding, SignatureForm
+from noetl_stream.model.status import EndStatus
 from noetl_stream.playbook.model.document import API_VERSION
 from noetl_stream.playbook.results.schema import DIALECT
 from noetl_stream.playbook.schedule.schema import MAPPING, METADATA, NAME, TEXT, described, object_of, or_null
 from noetl_stream.playbook.schedule.times import DURATION
-from noetl_stream.playbook.trigger.document import MAX_LABELS, EndStatus
-from noetl_stream.trigger.signatures import Algorithm, Encoding, Form
+from noetl_stream.playbook.trigger.document import MAX_LABELS
 
 Schema = dict[str, Any]
 
@@ -17,11 +18,13 @@ _HEADER: Final[Schema] = or_null({"type": "string", "minLength": 1, "maxLength":
 _WEBHOOK: Final = object_of(
     ["verify"],
     {
-        "verify": described("How deliveries show who sent them.", {"enum": list(get_args(Form))}),
+        "verify": described("How deliveries show who sent them.", {"enum": list(get_args(SignatureForm))}),
         "credential": described("The stored credential that holds the secret.", or_null({**TEXT, "maxLength": 128})),
         "header": described("The header of the signature (hmac) or token.", _HEADER),
-        "algorithm": described("Of the signature (hmac). Default: sha256.", {"enum": [*get_args(Algorithm), None]}),
-        "encoding": described("Of the signature (hmac). Default: hex.", {"enum": [*get_args(Encoding), None]}),
+        "algorithm": described(
+            "Of the signature (hmac). Default: sha256.", {"enum": [*get_args(SignatureAlgorithm), None]}
+        ),
+        "encoding": described("Of the signature (hmac). Default: hex.", {"enum": [*get_args(SignatureEncoding), None]}),
         "prefix": described("What stands before the signature (hmac), such as sha256=.", or_null(TEXT)),
         "timestamp_header": described("The header of the time that is signed with the body (hmac).", _HEADER),
         "tolerance": described(

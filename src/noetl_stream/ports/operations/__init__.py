@@ -19,6 +19,7 @@ if TYPE_CHECKING:  # a command imports what it calls
     from noetl_stream.ports.operations.feed import Feed
     from noetl_stream.ports.operations.playbooks import Playbooks
     from noetl_stream.ports.operations.selections import Selections
+    from noetl_stream.ports.operations.triggers import Triggers
     from noetl_stream.ports.operations.views import Views
 
 
@@ -52,6 +53,9 @@ class Operations(Protocol):
     @property
     def selections(self) -> Selections: ...
 
+    @property
+    def triggers(self) -> Triggers: ...
+
 
 class OperationParts(msgspec.Struct, frozen=True):
     """:class:`Operations` of parts that are there."""
@@ -65,3 +69,4 @@ class OperationParts(msgspec.Struct, frozen=True):
     diagnosis: Diagnosis
     views: Views
     selections: Selections
+    triggers: Triggers
