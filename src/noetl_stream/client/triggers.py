@@ -110,8 +110,6 @@ class DirectTriggers:
         if document is None:
             raise UsageError(f"{name}: not a trigger", hint="a trigger has `kind: Trigger`")
         terms = document.terms
-        if terms.webhook is None:
-            raise UsageError(f"{name}: this version does not start anything on the ends of executions")
         async with self._recorded("createTrigger", document.path, by):
             await find_entry(self._ports.catalog, Address(terms.playbook, terms.version), PLAYBOOK)
             now_ms = self._ports.clock.now_ms()

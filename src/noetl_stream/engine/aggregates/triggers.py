@@ -188,8 +188,8 @@ def _arrived(
 def _made_of(state: TriggerState, event: Mapping[str, Any], depth: int) -> Starts | Ignored:
     if state.paused:
         return Ignored(f"the trigger is paused: {state.paused}")
-    if depth >= MAX_DEPTH:
-        return Ignored(f"{depth} triggers have led to it, one after another: {MAX_DEPTH} are the most")
+    if depth > MAX_DEPTH:
+        return Ignored(f"{MAX_DEPTH} triggers have led to it, one after another: no more may")
     terms = state.terms
     try:
         read = read_event(terms.source, event)
