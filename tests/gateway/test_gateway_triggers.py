@@ -173,6 +173,20 @@ async def test_a_paused_trigger_ignores_events_until_it_is_resumed(stage: Gatewa
     assert [status for _, status, _ in await events(stage)] == ["started", "ignored"]
 
 
+async def test_a_check_finds_circles_over_the_whole_catalog(stage: GatewayStage) -> None:
+    await stage.operations.playbooks.register(BUILD.encode(), "build.yaml", "ann")
+    ends = PUSHES.partition("  on:")[0] + "  on: { execution: { path: %s } }\n  playbook: %s\n"
+    back = (ends % ("shop/build", "shop/build")).replace("shop/pushes", "shop/again")
+    found = await stage.operations.playbooks.check(back.encode(), "again.yaml")
+    assert [one.code for one in found.diagnostics] == ["trigger_circle"]
+    await stage.operations.triggers.create((ends % ("shop/other", "shop/build")).encode(), "one.yaml", "ann")
+    found = await stage.operations.playbooks.check(
+        (ends % ("shop/build", "shop/other")).replace("shop/pushes", "shop/again").encode(), "again.yaml"
+    )
+    [circle] = [one for one in found.diagnostics if one.code == "trigger_circle"]
+    assert "through shop/pushes" in circle.message
+
+
 async def test_a_deleted_trigger_takes_no_event_and_can_be_made_again(stage: GatewayStage, api: Described) -> None:
     await created(stage)
     await sent(stage)
