@@ -10,6 +10,8 @@ from typing import Any
 from gateway_stage import TOKEN, GatewayStage
 from openapi_checks import Described
 
+from noetl_stream.ports.operations.access import NewToken
+
 BUILD = """
 apiVersion: noetl.io/v2
 kind: Playbook
@@ -171,6 +173,46 @@ async def test_a_paused_trigger_ignores_events_until_it_is_resumed(stage: Gatewa
     other = MAIN.replace(b"6113728f", b"7777")
     assert (await sent(stage, other, signed(other)))[1]["status"] == "started"
     assert [status for _, status, _ in await events(stage)] == ["started", "ignored"]
+
+
+async def as_ann(stage: GatewayStage, *paths: str) -> tuple[str, dict[str, str]]:
+    """The id of a new token of an author for these paths, and the headers of a call with it."""
+    made = await stage.operations.access.create_token(NewToken("ann", "author", paths, None), "test")
+    return made.id, {"Authorization": f"Bearer {made.secret}", "Content-Type": "application/yaml"}
+
+
+async def test_a_trigger_whose_maker_loses_the_right_is_paused_with_the_reason(stage: GatewayStage) -> None:
+    await created(stage)
+    await stage.operations.triggers.delete("shop/pushes", "test")
+    token_id, ann = await as_ann(stage, "shop")
+    async with stage.client.post("/api/v1/triggers", data=PUSHES, headers=ann) as made:
+        assert (await made.json())["registered_by"] == "token:ann"
+    assert (await sent(stage))[1]["status"] == "started"
+    await stage.operations.access.revoke_token(token_id, "test")
+    other = MAIN.replace(b"6113728f", b"7777")
+    assert (await sent(stage, other, signed(other)))[1]["status"] == "ignored"
+    assert (await stage.operations.triggers.get("shop/pushes")).paused == "token:ann is revoked or has expired"
+    [(_, _, reason), _] = await events(stage)
+    assert reason == "token:ann is revoked or has expired"
+
+
+async def test_a_token_with_paths_makes_and_sees_triggers_of_its_own_alone(stage: GatewayStage) -> None:
+    await created(stage)
+    _, ann = await as_ann(stage, "shop/more")
+    more = PUSHES.replace("path: shop/pushes", "path: shop/more/pushes")
+    ends = "on: { execution: { path: shop/* } }"
+    own = more.replace("playbook: shop/build", "playbook: shop/more/build")
+    await stage.operations.playbooks.register(
+        BUILD.replace("shop/build", "shop/more/build").encode(), "build.yaml", "test"
+    )
+    watching = own.partition("  on:")[0] + f"  {ends}\n  playbook: shop/more/build\n"
+    for text, status in ((PUSHES, 403), (more, 403), (watching, 403), (own, 200)):
+        async with stage.client.post("/api/v1/triggers", data=text, headers=ann) as made:
+            assert made.status == status, await made.text()
+    async with stage.client.get("/api/v1/triggers", headers=ann) as listed:
+        assert [one["path"] for one in (await listed.json())["items"]] == ["shop/more/pushes"]
+    async with stage.client.get("/api/v1/triggers/shop%2Fpushes", headers=ann) as hidden:
+        assert hidden.status == 403
 
 
 async def test_a_check_finds_circles_over_the_whole_catalog(stage: GatewayStage) -> None:

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from noetl_stream.engine.aggregates.triggers import TriggerState
-from noetl_stream.engine.effects import MAX_ERROR_CHARS
 from noetl_stream.engine.state import Execution
 from noetl_stream.model import codec
 from noetl_stream.model.aggregates import TRIGGER, EndedExecution, EndedExecutions, ExecutionEnded
@@ -78,5 +77,5 @@ def _ended(after: Execution, labels: Mapping[str, Any]) -> EndedExecution:
         status=next(one for one in ENDED if one == after.status),
         version=after.version,
         labels=dict(labels),
-        error=None if error is None else {"kind": error.kind, "message": error.message[:MAX_ERROR_CHARS]},
+        error=None if error is None else {"kind": error.kind},
     )

@@ -75,9 +75,12 @@ class TriggerKind:
 
     def lookups(self, state: TriggerState | None, fact: AggregateFact) -> Collection[Lookup]:
         if isinstance(fact, TriggerRegistered):
-            return [Lookup(fact.terms.playbook, fact.terms.version, fact.principal)]
-        wanted = isinstance(fact, EventReceived | ExecutionEnded | TriggerResumed)
-        return [_lookup(state)] if state is not None and wanted else []
+            watched = [] if fact.terms.execution is None else [_watching(fact.terms.execution.path, fact.principal)]
+            return [Lookup(fact.terms.playbook, fact.terms.version, fact.principal), *watched]
+        if state is None or not isinstance(fact, EventReceived | ExecutionEnded | TriggerResumed):
+            return []
+        watched = [_watching(fact.ended.path, state.by)] if isinstance(fact, ExecutionEnded) else []
+        return [_lookup(state), *watched]
 
     def fold(self, state: TriggerState | None, given: Given) -> Folded[TriggerState]:
         fact = given.fact
@@ -95,6 +98,8 @@ class TriggerKind:
             case EventReceived(event=event, resent=resent):
                 return _arrived(state, given, event, {"resent": resent} if resent else {})
             case ExecutionEnded(ended=ended, depth=depth):
+                if given.found[_watching(ended.path, state.by)].forbidden:
+                    return Folded(state)  # nobody is told that it ended who may not see it
                 return _arrived(state, given, msgspec.to_builtins(ended), {"depth": depth}, depth)
         return Folded(state)
 
@@ -105,6 +110,9 @@ def _registered(state: TriggerState | None, given: Given, fact: TriggerRegistere
         return Folded(state, answer=Rejection("unknown_playbook", found.missing))
     if found.forbidden:
         return Folded(state, answer=Rejection("forbidden", found.forbidden))
+    watched = fact.terms.execution
+    if watched is not None and (hidden := given.found[_watching(watched.path, fact.principal)].forbidden):
+        return Folded(state, answer=Rejection("forbidden", f"{hidden}, and cannot be told of its executions"))
     answer = {"path": given.key, "revision": fact.revision}
     if state is not None and (state.revision, state.terms, state.by) == (fact.revision, fact.terms, fact.principal):
         return Folded(state, answer={**answer, "already": True})
@@ -203,6 +211,11 @@ def _told(state: TriggerState, entry: HistoryEntry) -> dict[str, Any]:
     reason = {"reason": entry.body["reason"]} if "reason" in entry.body else {}
     started = {"execution_id": entry.execution_id} if entry.execution_id else {}
     return {"path": state.path, "number": entry.number, "status": entry.status, **started, **reason}
+
+
+def _watching(path: str, principal: str) -> Lookup:
+    """Whether a principal may be told of the ends of executions at a path, or below it."""
+    return Lookup(path.removesuffix("/*"), None, principal)
 
 
 def _lookup(state: TriggerState) -> Lookup:

@@ -70,7 +70,9 @@ class TriggerTerms(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
 
 class EndedExecution(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The end of an execution, as triggers see it. ``error`` is ``{kind, message}`` of a failed one."""
+    """The end of an execution, as triggers see it. ``error`` is ``{kind}`` of a failed one: what else it says, only
+    readers of the execution are shown.
+    """
 
     execution_id: str
     path: str
